@@ -1,0 +1,36 @@
+"""Identities.  A job id alone names a job for people; on the wire a try at running it is `(job_id, attempt)`."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+JobId = NewType("JobId", int)
+NodeName = NewType("NodeName", str)
+RequestId = NewType("RequestId", bytes)  # 16 random bytes chosen by the client: the same bytes, the same request
+
+
+class AttemptId(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """One try at running a job.  The first attempt is 1; a requeue makes the next."""
+
+    job_id: JobId
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.job_id}.{self.attempt}"
+
+
+class StepId(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """One `gqrun` inside an attempt.  Steps count from 0 in each attempt."""
+
+    job_id: JobId
+    attempt: int
+    step: int
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        return AttemptId(self.job_id, self.attempt)
+
+    def __str__(self) -> str:
+        return f"{self.job_id}.{self.step}"

@@ -1,0 +1,168 @@
+"""A job as a user describes it (`JobSpec`), how a process ended (`ExitStatus`), and a job as it is shown (`JobInfo`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.resource import Grant, ResourceRequest
+from gq.model.state import Reason
+
+
+class SignalSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """``--signal=[B:]SIG@s``: send `signum` `before_s` seconds before the time limit."""
+
+    signum: int
+    before_s: int = 60
+    to_batch_shell: bool = False
+    """True: the batch script's process only; False: every step, not the batch script (as Slurm)."""
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What was asked for.  None means "the default of the partition or of the cluster"."""
+
+    name: str
+    resources: ResourceRequest = ResourceRequest()
+    partition: str | None = None
+    time_limit_s: int | None = None
+    """None: the partition's default."""
+    begin_at: float | None = None
+    is_held: bool = False
+    nice: int = 0
+    """Added to the place in the queue: larger goes later.  Negative only for operators."""
+    requeue: bool | None = None
+    """May be queued again after a node failure; None: the cluster's ``job_requeue``."""
+    signal: SignalSpec | None = None
+    kill_on_bad_exit: bool = True
+    """The job's steps end when one of their tasks fails (a step may override it)."""
+    no_kill: bool = False
+    """Goes on when one of its nodes is lost."""
+    is_interactive: bool = False
+    """No batch script: `gqalloc` or `gqrun` holds it and must keep it alive."""
+    args: tuple[str, ...] = ()
+    """Arguments of the batch script."""
+    chdir: str = "/"
+    output: str | None = None
+    """File name pattern; None: ``gq-%j.out`` in the submit directory."""
+    error: str | None = None
+    """None: with the output."""
+    input: str | None = None
+    open_mode: str = "truncate"
+    """``truncate`` or ``append``; a restarted attempt always appends."""
+    umask: int = 0o022
+    comment: str = ""
+    submit_dir: str = "/"
+    submit_host: str = ""
+    command: str = ""
+    """What is shown as the job's command: the script's path, or the wrapped command line."""
+    script_digest: str = ""
+    """SHA-256 (hex) of the script in the blob store; set by the controller's door, never by a client."""
+    environment_digest: str = ""
+
+
+class ExitStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a process ended: an exit code, or the signal that ended it (then `code` is 0)."""
+
+    code: int = 0
+    signal: int = 0
+
+    @property
+    def is_success(self) -> bool:
+        return self.code == 0 and self.signal == 0
+
+    @property
+    def shell_code(self) -> int:
+        """What a shell would report: the code, or 128 + signal."""
+        return 128 + self.signal if self.signal else self.code
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an attempt or a step used on one node."""
+
+    user_cpu_s: float = 0.0
+    system_cpu_s: float = 0.0
+    max_rss_mib: int = 0
+
+
+class StepInfo(msgspec.Struct, kw_only=True):
+    """A step as it is shown."""
+
+    job_id: int
+    attempt: int
+    step: int
+    name: str
+    state: str
+    """RUNNING, or an `Outcome`."""
+    nodes: tuple[str, ...] = ()
+    tasks: int = 1
+    cpus: int = 0
+    gpus: int = 0
+    start_at: float | None = None
+    end_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    usage: Usage = Usage()
+
+
+class JobInfo(msgspec.Struct, kw_only=True):
+    """A job as it is shown, live or from history.  Instants are seconds since the epoch."""
+
+    job_id: int
+    name: str
+    user: str
+    uid: int
+    partition: str
+    state: str
+    """Slurm's long word (see ``gq.model.state.state_word``)."""
+    reason: str = Reason.NONE.value
+    why: str = ""
+    """One plain sentence."""
+    account: str = ""
+    qos: str = "normal"
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    attempt: int = 0
+    restart_count: int = 0
+    grants: tuple[Grant, ...] = ()
+    """What it holds, or held last; empty while pending for the first time."""
+    nodes_wanted: int = 1
+    tasks: int = 1
+    cpus: int = 1
+    """Held while it runs, wanted while it waits; likewise the next two."""
+    gpus: int = 0
+    memory_mib: int = 0
+    gpu_type: str | None = None
+    time_limit_s: int | None = None
+    submit_at: float
+    eligible_at: float | None = None
+    start_at: float | None = None
+    end_at: float | None = None
+    expected_start_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    failure_class: str = ""
+    priority: int = 0
+    nice: int = 0
+    is_held: bool = False
+    requeue: bool = True
+    begin_at: float | None = None
+    chdir: str = ""
+    output_path: str = ""
+    """Patterns expanded as far as they are known; absolute."""
+    error_path: str = ""
+    input_path: str = ""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    comment: str = ""
+    submit_dir: str = ""
+    submit_host: str = ""
+    is_interactive: bool = False
+    usage: Usage = Usage()
+    resources: ResourceRequest = ResourceRequest()
+    steps: tuple[StepInfo, ...] = ()
+    """Only where steps were asked for."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(grant.node for grant in self.grants)
+
+

@@ -1,0 +1,125 @@
+"""A node: what it has (`Inventory`, said by the node itself), what it enforces, and how it is shown (`NodeInfo`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU of a node.  ``type`` is NVML's name normalised (``a100``, ``h100``), ``fake`` if pretended."""
+
+    index: int
+    uuid: str
+    type: str
+    memory_mib: int
+    device: str = ""
+    """Path of the character device, ``/dev/nvidia0``; empty where there is none to guard."""
+    numa: int | None = None
+    driver: str = ""
+    is_fake: bool = False
+
+
+class IsolationLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the node enforces, per function: ``cgroup2``, ``cgroup1``, ``weight``, ``watched``, ``environment``, ``subreaper`` or ``none``."""
+
+    cpu: str = "none"
+    cpuset: str = "none"
+    memory: str = "none"
+    devices: str = "none"
+    pids: str = "none"
+    kill: str = "none"
+
+    def summary(self) -> str:
+        """``cpu=cgroup1 memory=watched …`` for one line of a table."""
+        return " ".join(f"{name}={getattr(self, name)}" for name in self.__struct_fields__)
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """The hardware of a node as found or configured."""
+
+    cpus: int
+    memory_mib: int
+    gpus: tuple[Gpu, ...] = ()
+    isolation: IsolationLevels = IsolationLevels()
+    features: tuple[str, ...] = ()
+    gq_version: str = ""
+
+
+class GpuInfo(msgspec.Struct, kw_only=True):
+    """A GPU as it is shown."""
+
+    index: int
+    uuid: str
+    type: str
+    memory_mib: int
+    state: str
+    """``IDLE``, ``ALLOCATED``, ``DRAINED``."""
+    job_id: int | None = None
+
+
+class NodeInfo(msgspec.Struct, kw_only=True):
+    """A node as it is shown."""
+
+    node: str
+    state: str
+    """``IDLE``, ``MIXED``, ``ALLOCATED``, ``DRAINED``, ``DRAINING``, ``DOWN``, ``UNKNOWN`` (configured, never heard)."""
+    reason: str = ""
+    address: str = ""
+    partitions: tuple[str, ...] = ()
+    cpus: int
+    cpus_free: int
+    memory_mib: int
+    memory_free_mib: int
+    gpus: tuple[GpuInfo, ...] = ()
+    isolation: IsolationLevels = IsolationLevels()
+    job_ids: tuple[int, ...] = ()
+    gq_version: str = ""
+    last_heard_at: float | None = None
+    backed_off_until: float | None = None
+    """Left out of planning until then, after a launch it refused."""
+
+
+class GpuSummary(msgspec.Struct, kw_only=True):
+    """GPUs of one type over the cluster."""
+
+    type: str
+    total: int
+    free: int
+
+
+class PartitionInfo(msgspec.Struct, kw_only=True):
+    """A partition as it is shown."""
+
+    partition: str
+    is_default: bool
+    state: str
+    """``UP`` or ``DOWN``."""
+    nodes: tuple[str, ...]
+    default_time_s: int | None
+    max_time_s: int | None
+    cpus: int = 0
+    cpus_free: int = 0
+    gpus: tuple[GpuSummary, ...] = ()
+
+
+class GangSize(msgspec.Struct, frozen=True, kw_only=True):
+    """A gang that could start now: `gpus` GPUs over `nodes` nodes."""
+
+    gpus: int
+    nodes: int
+
+
+class ClusterInfo(msgspec.Struct, kw_only=True):
+    """What `gqinfo` begins with, and the controller's own state for `gq status`."""
+
+    cluster: str
+    gq_version: str
+    started_at: float
+    gpus: tuple[GpuSummary, ...] = ()
+    largest_gangs: tuple[GangSize, ...] = ()
+    """The largest on one node, then (where larger) the largest over several."""
+    partitions: tuple[PartitionInfo, ...] = ()
+    jobs_pending: int = 0
+    jobs_running: int = 0
+    counters: dict[str, int] = {}
+    """Messages handled, refused, dropped as malformed …; for `gq status` and tests."""

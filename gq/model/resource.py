@@ -1,0 +1,68 @@
+"""What a job asks for and what it is given.
+
+A request is either *per node* (``-N 4 --gpus-per-node=8``) or *by tasks* (``-n 30 --gpus-per-task=1``) or a
+mixture; None means "not said", which is not the same as 0 or 1.  A grant is exact: CPU ids and GPU indices.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The resources of one job, as asked.  At most one of the three ``mem_*`` fields is set.
+
+    ``gpus`` counts over the whole job.  ``mem_per_node_mib`` 0 means all memory of each node.
+    """
+
+    nodes_min: int | None = None
+    nodes_max: int | None = None
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    cpus_per_task: int | None = None
+    cpus_per_gpu: int | None = None
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    mem_per_gpu_mib: int | None = None
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    gpus_per_task: int | None = None
+    gpu_type: str | None = None
+    nodelist: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    is_exclusive: bool = False
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one attempt holds on one node."""
+
+    node: str
+    tasks: int = 1
+    cpus: tuple[int, ...] = ()
+    """Logical CPU ids of the node, ascending."""
+    gpus: tuple[int, ...] = ()
+    """GPU indices of the node, ascending."""
+    memory_mib: int = 0
+    """Counted and limited; 0 where memory was not asked for (neither counted nor limited)."""
+
+
+def format_ids(ids: tuple[int, ...]) -> str:
+    """``(0, 1, 2, 5)`` → ``0-2,5``: how CPU and GPU sets are stored and shown (cpuset's list format)."""
+    ranges: list[str] = []
+    position = 0
+    while position < len(ids):
+        end = position
+        while end + 1 < len(ids) and ids[end + 1] == ids[end] + 1:
+            end += 1
+        ranges.append(str(ids[position]) if end == position else f"{ids[position]}-{ids[end]}")
+        position = end + 1
+    return ",".join(ranges)
+
+
+def parse_ids(text: str) -> tuple[int, ...]:
+    """The inverse of `format_ids`."""
+    ids: list[int] = []
+    for part in text.split(",") if text else ():
+        low, dash, high = part.partition("-")
+        ids.extend(range(int(low), int(high if dash else low) + 1))
+    return tuple(ids)

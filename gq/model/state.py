@@ -1,0 +1,102 @@
+"""The words for where a job stands.  Five states, the outcome apart from them, and Slurm's words for people."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """A job's life; who may go where is in ``gqd.state.lifecycle``."""
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    COMPLETING = "COMPLETING"
+    ENDED = "ENDED"
+
+
+class Outcome(StrEnum):
+    """How a job, an attempt or a step ended."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    NODE_FAIL = "NODE_FAIL"
+    PREEMPTED = "PREEMPTED"
+    DEADLINE = "DEADLINE"
+    BOOT_FAIL = "BOOT_FAIL"
+
+
+class Reason(StrEnum):
+    """Why a job waits or how it ended, in Slurm's words; one word each."""
+
+    NONE = "None"
+    PRIORITY = "Priority"
+    RESOURCES = "Resources"
+    BEGIN_TIME = "BeginTime"
+    HELD_USER = "JobHeldUser"
+    HELD_ADMIN = "JobHeldAdmin"
+    LAUNCH_FAILED = "LaunchFailed"
+    LAUNCH_FAILED_HELD = "launch_failed_requeued_held"
+    NODE_DOWN = "NodeDown"
+    NODES_UNAVAILABLE = "ReqNodeNotAvail"
+    PARTITION_DOWN = "PartitionDown"
+    PARTITION_TIME_LIMIT = "PartitionTimeLimit"
+    PARTITION_CONFIG = "PartitionConfig"
+    BAD_CONSTRAINTS = "BadConstraints"
+    CLEANING = "Cleaning"
+    NON_ZERO_EXIT = "NonZeroExitCode"
+    RAISED_SIGNAL = "RaisedSignal"
+    TIME_LIMIT = "TimeLimit"
+    OUT_OF_MEMORY = "OutOfMemory"
+
+
+STATE_LETTERS = {
+    "PENDING": "PD",
+    "CONFIGURING": "CF",
+    "RUNNING": "R",
+    "COMPLETING": "CG",
+    "SUSPENDED": "S",
+    "COMPLETED": "CD",
+    "FAILED": "F",
+    "CANCELLED": "CA",
+    "TIMEOUT": "TO",
+    "OUT_OF_MEMORY": "OOM",
+    "NODE_FAIL": "NF",
+    "PREEMPTED": "PR",
+    "DEADLINE": "DL",
+    "BOOT_FAIL": "BF",
+}
+"""Slurm's long word → its letters, for every word that gq shows."""
+
+ACTIVE_WORDS = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"})
+
+
+def state_word(state: JobState, outcome: Outcome | None) -> str:
+    """Slurm's long word for a job: its state while it lives, its outcome once it has ended."""
+    match state:
+        case JobState.STARTING:
+            return "CONFIGURING"
+        case JobState.ENDED:
+            assert outcome is not None, "an ended job has an outcome"
+            return outcome.value
+        case _:
+            return state.value
+
+
+def state_letters(word: str) -> str:
+    """Slurm's letters for a long word (``RUNNING`` → ``R``)."""
+    return STATE_LETTERS[word]
+
+
+def parse_state_word(text: str) -> str:
+    """A long word from a name or its letters in any case; ValueError lists what there is."""
+    upper = text.strip().upper()
+    if upper in STATE_LETTERS:
+        return upper
+    for word, letters in STATE_LETTERS.items():
+        if upper == letters:
+            return word
+    raise ValueError(f"`{text}` is not a job state; use one of {', '.join(STATE_LETTERS)} or their letters")

@@ -1,0 +1,382 @@
+"""What a client asks of the controller, and what it answers.
+
+A client (DEALER) sends one frame, a `Request`; the controller (ROUTER) answers with one frame, a `Reply` that
+carries the same ``request_id``.  A client that heard nothing sends the same bytes again: a request that changes
+something is done once per ``request_id`` (remembered durably), and answered alike.  Who asks is never in the
+message: the door tells, from the kernel's peer credentials.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import RequestId
+from gq.model.job import JobInfo, JobSpec
+from gq.model.node import ClusterInfo, NodeInfo
+from gq.model.resource import ResourceRequest
+from gq.model.step import StepLayout, StepNode, StepRequest
+from gq.wire.codec import WIRE_VERSION, Codec
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Base of all request and answer bodies: tagged with the class name."""
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Submit(_Body, frozen=True, kw_only=True):
+    """Queue a job.  ``script`` empty for an interactive one.  → `Submitted`"""
+
+    spec: JobSpec
+    script: bytes = b""
+    environment: dict[str, str] = {}
+    test_only: bool = False
+    """Check and estimate, queue nothing.  → `Tested`"""
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which jobs; all that are given must hold; empty means all.  States are Slurm's long words."""
+
+    job_ids: tuple[int, ...] = ()
+    users: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+class ListJobs(_Body, frozen=True, kw_only=True):
+    """Jobs that the controller has in memory (active, or ended within ``ended_job_keep``), by job id.  → `Jobs`
+
+    Paged: ask again with ``after`` = the last id seen while ``more`` is true.  ``in_queue_order`` sorts as the
+    queue stands (running first, then pending by place) and cannot be paged (``after`` must be 0).
+    """
+
+    filter: JobFilter = JobFilter()
+    with_steps: bool = False
+    after: int = 0
+    limit: int = 2000
+    in_queue_order: bool = False
+
+
+class QueryHistory(_Body, frozen=True, kw_only=True):
+    """Jobs from the database, active ones included, by job id.  → `Jobs` (paged likewise)"""
+
+    filter: JobFilter = JobFilter()
+    started_before: float | None = None
+    ended_after: float | None = None
+    with_steps: bool = True
+    after: int = 0
+    limit: int = 2000
+
+
+class Explain(_Body, frozen=True, kw_only=True):
+    """Why does this job wait (or how did it end).  → `Explanation`"""
+
+    job_id: int
+
+
+class GetScript(_Body, frozen=True, kw_only=True):
+    """The batch script of a job (owner and operators).  → `Script`"""
+
+    job_id: int
+
+
+class WaitJobs(_Body, frozen=True, kw_only=True):
+    """Answer when the jobs have come so far, or after ``timeout_s`` (at most 30; the client asks again).  → `Waited`
+
+    ``until``: ``started`` (RUNNING or further) or ``ended``.
+    """
+
+    job_ids: tuple[int, ...]
+    until: str = "ended"
+    wait_any: bool = False
+    timeout_s: float = 25.0
+
+
+class CancelJobs(_Body, frozen=True, kw_only=True):
+    """Cancel jobs, or signal them.  → `JobsDone`
+
+    ``signum`` None cancels; else the signal goes to ``scope`` of running jobs: ``steps``, ``batch`` or ``all``.
+    Ids given by number and unknown or ended are reported in ``skipped``, which is no error.
+    """
+
+    filter: JobFilter
+    signum: int | None = None
+    scope: str = "all"
+
+
+class SignalStep(_Body, frozen=True, kw_only=True):
+    """Signal one step; ``signum`` None ends it (TERM, then KILL).  → `Done`"""
+
+    job_id: int
+    step: int
+    signum: int | None = None
+
+
+class HoldJobs(_Body, frozen=True, kw_only=True):
+    """→ `JobsDone`"""
+
+    job_ids: tuple[int, ...]
+
+
+class ReleaseJobs(_Body, frozen=True, kw_only=True):
+    """→ `JobsDone`"""
+
+    job_ids: tuple[int, ...]
+
+
+class RequeueJobs(_Body, frozen=True, kw_only=True):
+    """End the attempt and queue the job again, whatever its ``requeue`` says.  → `JobsDone`"""
+
+    job_ids: tuple[int, ...]
+
+
+class UpdateJob(_Body, frozen=True, kw_only=True):
+    """Change a job; None leaves a field.  Resources, partition, begin and nice only while pending.  → `Done`
+
+    ``time_limit_s`` 0 means unlimited; ordinary users may only lower it once the job runs.
+    """
+
+    job_id: int
+    name: str | None = None
+    partition: str | None = None
+    time_limit_s: int | None = None
+    begin_at: float | None = None
+    nice: int | None = None
+    comment: str | None = None
+    requeue: bool | None = None
+    resources: ResourceRequest | None = None
+    """Replaces the whole request."""
+
+
+class NotifyJob(_Body, frozen=True, kw_only=True):
+    """Write a line into the job's standard error.  → `Done`"""
+
+    job_id: int
+    text: str
+
+
+class KeepAlive(_Body, frozen=True, kw_only=True):
+    """The client that holds an interactive job is still there (every 10 s; after 60 s of silence it is cancelled).  → `Done`"""
+
+    job_id: int
+
+
+class EndInteractive(_Body, frozen=True, kw_only=True):
+    """The client of an interactive job is done with it, with this exit code.  → `Done`"""
+
+    job_id: int
+    exit_code: int = 0
+
+
+class CreateStep(_Body, frozen=True, kw_only=True):
+    """Make a step in a running allocation.  Waits for resources that other steps hold.  → `StepCreated`
+
+    ``wait_s``: how long the controller may hold the answer (≤ 30); then it refuses with ``step_waits`` and the
+    client asks again under a new request id.
+    """
+
+    job_id: int
+    step: StepRequest
+    wait_s: float = 25.0
+
+
+class AccessLog(_Body, frozen=True, kw_only=True):
+    """Where the output of a job is and how to read it from its node.  → `LogAccess`"""
+
+    job_id: int
+    stream: str = "output"
+    """``output`` or ``error``."""
+
+
+class GetJobEnvironment(_Body, frozen=True, kw_only=True):
+    """Everything that `gqalloc` needs to make the environment of a running interactive job.  → `JobEnvironment`"""
+
+    job_id: int
+
+
+class ListNodes(_Body, frozen=True, kw_only=True):
+    """→ `Nodes`"""
+
+    names: tuple[str, ...] = ()
+
+
+class GetCluster(_Body, frozen=True, kw_only=True):
+    """→ `Cluster`"""
+
+
+class UpdateNodes(_Body, frozen=True, kw_only=True):
+    """``action``: ``drain``, ``resume`` or ``down``; ``drain`` and ``down`` need a reason.  → `Done`
+
+    ``gpu`` drains or resumes one GPU of (exactly one) node instead of the node.
+    """
+
+    names: tuple[str, ...]
+    action: str
+    reason: str = ""
+    gpu: int | None = None
+
+
+class Ping(_Body, frozen=True, kw_only=True):
+    """→ `Done`"""
+
+
+RequestBody = (
+    Submit | ListJobs | QueryHistory | Explain | GetScript | WaitJobs | CancelJobs | SignalStep | HoldJobs
+    | ReleaseJobs | RequeueJobs | UpdateJob | NotifyJob | KeepAlive | EndInteractive | CreateStep | AccessLog
+    | GetJobEnvironment | ListNodes | GetCluster | UpdateNodes | Ping
+)  # fmt: skip
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Submitted(_Body, frozen=True, kw_only=True):
+    job_id: int
+
+
+class Tested(_Body, frozen=True, kw_only=True):
+    """The job could be queued; when and where it would start, as far as that is known."""
+
+    start_at: float | None = None
+    nodes: tuple[str, ...] = ()
+    why: str = ""
+
+
+class Jobs(_Body, frozen=True, kw_only=True):
+    jobs: tuple[JobInfo, ...]
+    more: bool = False
+
+
+class Explanation(_Body, frozen=True, kw_only=True):
+    """``why`` is the sentence with numbers, ``hint`` one change that would help, ``blockers`` the ids of the jobs that hold what is missing."""
+
+    job_id: int
+    state: str
+    reason: str
+    why: str
+    hint: str = ""
+    blockers: tuple[int, ...] = ()
+    expected_start_at: float | None = None
+
+
+class Script(_Body, frozen=True, kw_only=True):
+    data: bytes
+
+
+class Waited(_Body, frozen=True, kw_only=True):
+    """``is_done`` false: the time ran out.  ``jobs`` tells how each stands."""
+
+    is_done: bool
+    jobs: tuple[JobInfo, ...]
+
+
+class JobsDone(_Body, frozen=True, kw_only=True):
+    """``refused`` holds (job id, sentence) pairs of jobs that exist but may not or cannot be changed."""
+
+    job_ids: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()
+
+
+class Done(_Body, frozen=True, kw_only=True):
+    text: str = ""
+
+
+class StepCreated(_Body, frozen=True, kw_only=True):
+    """``key`` opens the step doors of these nodes for this step."""
+
+    job_id: int
+    attempt: int
+    step: int
+    key: bytes
+    layout: StepLayout
+    nodes: tuple[StepNode, ...]
+
+
+class LogAccess(_Body, frozen=True, kw_only=True):
+    """``path`` as the node sees it; where the client cannot read it there, it connects to ``endpoint`` with ``ticket``.
+
+    ``state`` is the job's long word at this moment; ``path`` is empty while the job waits for its first start.
+    """
+
+    job_id: int
+    attempt: int
+    state: str
+    node: str = ""
+    path: str = ""
+    endpoint: str = ""
+    public_key: str = ""
+    ticket: bytes = b""
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class JobEnvironment(_Body, frozen=True, kw_only=True):
+    job_id: int
+    variables: dict[str, str]
+    chdir: str
+
+
+class Nodes(_Body, frozen=True, kw_only=True):
+    nodes: tuple[NodeInfo, ...]
+
+
+class Cluster(_Body, frozen=True, kw_only=True):
+    info: ClusterInfo
+
+
+class Refused(_Body, frozen=True, kw_only=True):
+    """The request was understood and refused; see ``gq.errors.Refusal``."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+ReplyBody = (
+    Submitted | Tested | Jobs | Explanation | Script | Waited | JobsDone | Done | StepCreated | LogAccess
+    | JobEnvironment | Nodes | Cluster | Refused
+)  # fmt: skip
+
+
+# ── envelopes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    request_id: RequestId
+    body: RequestBody
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    request_id: RequestId
+    body: ReplyBody
+
+
+class RequestHead(msgspec.Struct, frozen=True, array_like=True):
+    """Only the head of a `Request`: what can still be answered when the body is unknown (a newer client's)."""
+
+    version: int
+    request_id: RequestId
+
+
+REQUEST_ID_BYTES = 16
+MAX_SCRIPT_BYTES = 4 * 1024 * 1024
+REQUESTS: Codec[Request] = Codec(Request)
+REQUEST_HEADS: Codec[RequestHead] = Codec(RequestHead)
+REPLIES: Codec[Reply] = Codec(Reply, max_bytes=64 * 1024 * 1024)
+
+
+def request(request_id: RequestId, body: RequestBody) -> bytes:
+    """The bytes of a request, to be sent as they are as often as needed."""
+    return REQUESTS.encode(Request(WIRE_VERSION, request_id, body))
+
+
+def reply(request_id: RequestId, body: ReplyBody) -> bytes:
+    return REPLIES.encode(Reply(WIRE_VERSION, request_id, body))
+

@@ -1,0 +1,358 @@
+"""What a node tells the controller and what the controller orders.
+
+A node (DEALER) speaks to the controller's node door (ROUTER); one frame is one message.  Both directions repeat
+themselves until acknowledged, so every order and every report is idempotent:
+
+* **Orders** carry `(job_id, attempt)`.  The controller keeps an order until a report shows that it was received;
+  a node that gets one again reports its state again.
+* **Reports** carry a sequence number of this incarnation of the node daemon; the controller acknowledges a report
+  *after* it is on disk, and the node repeats what was not acknowledged.  What a node must not forget is in its spool.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import AttemptId, StepId
+from gq.model.job import ExitStatus, SignalSpec, Usage
+from gq.model.node import Inventory
+from gq.model.resource import Grant
+from gq.model.state import Outcome
+from gq.model.step import StepLayout
+from gq.wire.codec import Codec
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Base of all messages: tagged with the class name."""
+
+
+# ── orders: gqd → gqnode ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class GangMember(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of an allocation, as every other node of it needs to know it."""
+
+    node: str
+    address: str
+    """Host name or IP address that the other nodes reach it by."""
+    tasks: int
+    cpus: int
+    gpus: int
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything a node needs to run its share of one attempt."""
+
+    attempt_id: AttemptId
+    job_name: str
+    cluster: str
+    user: str
+    uid: int
+    gid: int
+    partition: str
+    node_rank: int
+    """Index of this node in ``members``; the batch script runs on 0."""
+    members: tuple[GangMember, ...]
+    grant: Grant
+    is_interactive: bool = False
+    """No batch script runs; the attempt lives until it is stopped."""
+    time_limit_s: int | None = None
+    """From the start; the node enforces it."""
+    grace_s: int = 30
+    signal: SignalSpec | None = None
+    script_digest: str = ""
+    """Of the blob beside the order; empty on all but the batch node."""
+    environment_digest: str = ""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    chdir: str = "/"
+    output_path: str = ""
+    """Pattern; the node expands what only it knows (``%N``) and opens it as the user."""
+    error_path: str = ""
+    """Empty: with the output."""
+    input_path: str = ""
+    open_mode: str = "truncate"
+    umask: int = 0o022
+    submit_dir: str = "/"
+    submit_host: str = ""
+    restart_count: int = 0
+    ntasks: int | None = None
+    """As asked; None where it was not said.  Likewise the next ones: Slurm's variables depend on it."""
+    ntasks_per_node: int | None = None
+    cpus_per_task: int | None = None
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    gpus: int | None = None
+
+
+class Prepare(_Message, frozen=True, kw_only=True):
+    """Make the cell, run what comes before, hold everything ready.  ``go`` true (a job of one node): and start at once.
+
+    → `PrepareReceived` within 2 s, then `Prepared` or `PrepareRefused` (with ``go``: `Started` instead of `Prepared`).
+    """
+
+    launch: Launch
+    go: bool = False
+
+
+class Go(_Message, frozen=True, kw_only=True):
+    """All nodes are ready: start.  → `GoReceived` (batch node: then `Started`)"""
+
+    attempt_id: AttemptId
+    master_port: int
+    """Leased by the batch node when it prepared."""
+
+
+class Stop(_Message, frozen=True, kw_only=True):
+    """End the attempt on this node: signal, grace, KILL, until the cell is empty; undo a preparation.  → `CellEmptied`
+
+    For an attempt that the node does not know, `CellEmptied` at once.
+    """
+
+    attempt_id: AttemptId
+    outcome: Outcome
+    grace_s: int = 30
+    """0: KILL at once."""
+    text: str = ""
+    """A line for the job's standard error: ``*** JOB 7 ON n1 CANCELLED AT … ***``."""
+
+
+class SignalAttempt(_Message, frozen=True, kw_only=True):
+    """Send a signal to ``scope``: ``steps``, ``batch`` (the script's process only) or ``all``.  Not repeated."""
+
+    attempt_id: AttemptId
+    signum: int
+    scope: str = "all"
+
+
+class SetTimeLimit(_Message, frozen=True, kw_only=True):
+    """The attempt's limit is now this, counted from its start; None: unlimited."""
+
+    attempt_id: AttemptId
+    time_limit_s: int | None = None
+
+
+class Notify(_Message, frozen=True, kw_only=True):
+    """Append a line to the job's standard error.  Not repeated."""
+
+    attempt_id: AttemptId
+    text: str
+
+
+class LaunchStep(_Message, frozen=True, kw_only=True):
+    """Expect a `gqrun` with this key; run the tasks it brings.  → `StepReceived`, at the end `StepEnded`
+
+    If no client attaches within 30 s the node reports `StepEnded` with ``was_attached`` false.
+    """
+
+    step_id: StepId
+    key: bytes
+    layout: StepLayout
+
+
+class StopStep(_Message, frozen=True, kw_only=True):
+    """Signal the step's tasks; ``signum`` None ends it (TERM, grace, KILL).  Not repeated unless it ends."""
+
+    step_id: StepId
+    signum: int | None = None
+    grace_s: int = 30
+
+
+Order = Prepare | Go | Stop | SignalAttempt | SetTimeLimit | Notify | LaunchStep | StopStep
+
+
+# ── reports: gqnode → gqd ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class PrepareReceived(_Message, frozen=True, kw_only=True):
+    """The order is in the spool."""
+
+    attempt_id: AttemptId
+
+
+class Prepared(_Message, frozen=True, kw_only=True):
+    """The cell stands.  ``master_port`` is set by the batch node."""
+
+    attempt_id: AttemptId
+    master_port: int = 0
+
+
+class PrepareRefused(_Message, frozen=True, kw_only=True):
+    """Nothing of the attempt is left here.  ``is_job_fault``: another job would have been prepared."""
+
+    attempt_id: AttemptId
+    why: str
+    is_job_fault: bool = False
+
+
+class GoReceived(_Message, frozen=True, kw_only=True):
+    attempt_id: AttemptId
+
+
+class Started(_Message, frozen=True, kw_only=True):
+    """The batch script's process (interactive: the allocation) is alive since ``at`` by the node's clock."""
+
+    attempt_id: AttemptId
+    at: float
+    master_port: int = 0
+
+
+class AttemptEnded(_Message, frozen=True, kw_only=True):
+    """The batch script is over (or the node ended the attempt: time limit, memory).
+
+    ``outcome`` is what the node knows: COMPLETED, FAILED, TIMEOUT, OUT_OF_MEMORY, CANCELLED, NODE_FAIL (the process
+    is gone and nobody saw how: a reboot), BOOT_FAIL (could not be started: ``why`` says it).
+    ``cell_emptied``: nothing is left of it here (saves a `CellEmptied`).
+    """
+
+    attempt_id: AttemptId
+    outcome: Outcome
+    exit: ExitStatus
+    usage: Usage = Usage()
+    started_at: float | None = None
+    ended_at: float
+    why: str = ""
+    cell_emptied: bool = False
+
+
+class CellEmptied(_Message, frozen=True, kw_only=True):
+    """No process of the attempt is left on this node, its GPUs and CPUs are free."""
+
+    attempt_id: AttemptId
+    usage: Usage = Usage()
+
+
+class StepReceived(_Message, frozen=True, kw_only=True):
+    step_id: StepId
+
+
+class StepEnded(_Message, frozen=True, kw_only=True):
+    """This node's part of a step is over; ``exit`` is the worst of its tasks."""
+
+    step_id: StepId
+    exit: ExitStatus = ExitStatus()
+    outcome: Outcome = Outcome.COMPLETED
+    usage: Usage = Usage()
+    was_attached: bool = True
+
+
+ReportBody = (
+    PrepareReceived | Prepared | PrepareRefused | GoReceived | Started | AttemptEnded | CellEmptied
+    | StepReceived | StepEnded
+)  # fmt: skip
+
+
+# ── node → controller ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AttemptStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt that a node still has something of."""
+
+    attempt_id: AttemptId
+    phase: str
+    """``preparing``, ``prepared``, ``running``, ``stopping`` or ``ended`` (its report is not acknowledged yet)."""
+
+
+class Hello(_Message, frozen=True, kw_only=True):
+    """First message on a link, and again whenever the controller asks who is there."""
+
+    node: str
+    version: int
+    incarnation: str
+    """Random, new at each start of the node daemon."""
+    boot_id: str
+    """The kernel's; a new one means that no process survived."""
+    address: str
+    inventory: Inventory
+    step_endpoint: str
+    step_public_key: str = ""
+    ticket_key: bytes = b""
+    """Secret of this incarnation; the controller signs log tickets with it (see ``gq.wire.step``)."""
+    attempts: tuple[AttemptStatus, ...] = ()
+    is_relay: bool = False
+    """Runs no jobs; relays the clients of its host."""
+
+
+class Heartbeat(_Message, frozen=True, kw_only=True):
+    """Every ``heartbeat_s``; → `HeartbeatSeen` (or `WhoIsThere`)."""
+
+    node: str
+    incarnation: str
+    at: float
+    """The node's clock, so that skew can be seen."""
+    load: float = 0.0
+    memory_available_mib: int = 0
+
+
+class Report(_Message, frozen=True, kw_only=True):
+    node: str
+    incarnation: str
+    seq: int
+    body: ReportBody
+
+
+class Relay(_Message, frozen=True, kw_only=True):
+    """A client request of this node's host, with who asks by the kernel's word."""
+
+    node: str
+    incarnation: str
+    relay_id: int
+    uid: int
+    gid: int
+    user: str
+    payload: bytes
+
+
+NodeMessage = Hello | Heartbeat | Report | Relay
+
+
+# ── controller → node ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Welcome(_Message, frozen=True, kw_only=True):
+    """The node is known; what it reports counts from here."""
+
+    cluster: str
+    version: int
+    heartbeat_s: float
+    owner_uid: int
+    """Whose requests a relay may pass on, besides root's."""
+
+
+class WhoIsThere(_Message, frozen=True, kw_only=True):
+    """This link is not known (the controller or the link restarted): say `Hello` again."""
+
+
+class Unwelcome(_Message, frozen=True, kw_only=True):
+    """This node may not join, and why; the daemon ends."""
+
+    why: str
+
+
+class HeartbeatSeen(_Message, frozen=True, kw_only=True):
+    at: float
+
+
+class Ack(_Message, frozen=True, kw_only=True):
+    """The reports with these numbers are on disk."""
+
+    seqs: tuple[int, ...]
+
+
+class Orders(_Message, frozen=True, kw_only=True):
+    """Orders in sequence, with the scripts and environments (by digest) that they name."""
+
+    orders: tuple[Order, ...]
+    blobs: dict[str, bytes] = {}
+
+
+class RelayReply(_Message, frozen=True, kw_only=True):
+    relay_id: int
+    payload: bytes
+
+
+ControllerMessage = Welcome | WhoIsThere | Unwelcome | HeartbeatSeen | Ack | Orders | RelayReply
+
+MAX_NODE_MESSAGE_BYTES = 64 * 1024 * 1024
+NODE_MESSAGES: Codec[NodeMessage] = Codec(NodeMessage, max_bytes=MAX_NODE_MESSAGE_BYTES)
+CONTROLLER_MESSAGES: Codec[ControllerMessage] = Codec(ControllerMessage, max_bytes=MAX_NODE_MESSAGE_BYTES)

@@ -1,0 +1,307 @@
+"""The durable facts in memory: jobs, attempts and their parts, steps, nodes, answered requests, and their indices.
+
+Only ``gqd.control.apply`` changes a `Cluster`; everything else reads.  Each change also notes the row that it
+touches (`Changes`), so that the shell can write exactly those.  `check` walks every invariant.  Pure.
+
+Invariants (numbered as `check` names them):
+
+1. a GPU or CPU of a node is in at most one part that is there (stranded parts included);
+2. a job that is PENDING or ENDED has no part of its current attempt that is not stranded;
+3. a job that is STARTING, RUNNING or COMPLETING has a current attempt;
+4. the queue index holds exactly the PENDING jobs, in order;
+5. free masks equal a recount from the parts;
+6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gq.model.ids import AttemptId, JobId, StepId
+from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.node import Inventory
+from gq.model.resource import Grant
+from gq.model.state import JobState, Outcome
+from gq.model.step import StepLayout
+from gqd.state.after import AfterEnding, Hold, PartPhase
+
+
+@dataclass(slots=True)
+class Part:
+    """One node's share of an attempt, while the node still has it."""
+
+    grant: Grant
+    phase: PartPhase
+    is_stranded: bool = False
+    """The node is lost or silent: nobody waits for this part, but what it holds is not given away."""
+
+
+@dataclass(slots=True)
+class Step:
+    step_id: StepId
+    key: bytes
+    layout: StepLayout
+    start_at: float
+    received: set[str] = field(default_factory=set)
+    """Nodes that have the order."""
+    part_ends: dict[str, ExitStatus] = field(default_factory=dict)
+    end_at: float | None = None
+    outcome: Outcome | None = None
+    exit: ExitStatus | None = None
+    usage: Usage = Usage()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try at running a job.  In memory while it is its job's latest, or a node still has a part of it."""
+
+    attempt_id: AttemptId
+    grants: tuple[Grant, ...]
+    """As allocated, batch node first; never changes."""
+    allocated_at: float
+    parts: dict[str, Part]
+    """By node, in the order of `grants`; a part leaves when its node says that it is empty."""
+    master_port: int = 0
+    start_at: float | None = None
+    end_at: float | None = None
+    """When it was over or began to be ended."""
+    outcome: Outcome | None = None
+    exit: ExitStatus | None = None
+    reason: str = "None"
+    why: str = ""
+    failure_class: str = ""
+    then: AfterEnding | None = None
+    grace_s: int = 0
+    usage: Usage = Usage()
+    next_step: int = 0
+    steps: dict[int, Step] = field(default_factory=dict)
+    """Running ones only; ended steps are in the database."""
+
+    @property
+    def batch_node(self) -> str:
+        return self.grants[0].node
+
+    def waits_for(self) -> list[str]:
+        """Nodes whose parts must be gone before the attempt is over."""
+        return [node for node, part in self.parts.items() if not part.is_stranded]
+
+
+@dataclass(slots=True)
+class Job:
+    job_id: JobId
+    spec: JobSpec
+    user: str
+    uid: int
+    gid: int
+    partition: str
+    time_limit_s: int | None
+    requeue: bool
+    submit_at: float
+    eligible_at: float
+    """Since when it could have started as far as its owner's wishes go (submit, begin, release, requeue)."""
+    state: JobState = JobState.PENDING
+    outcome: Outcome | None = None
+    hold: Hold | None = None
+    attempt: int = 0
+    """Number of the latest attempt; 0: never allocated."""
+    restart_count: int = 0
+    launch_failures: int = 0
+    """In a row, by the job's own fault."""
+    avoid: dict[str, float] = field(default_factory=dict)
+    """Nodes that this job leaves out, until when."""
+    start_at: float | None = None
+    """Of the latest attempt."""
+    end_at: float | None = None
+    exit: ExitStatus | None = None
+    reason: str = "None"
+    """Of a durable kind: why a launch failed, how it ended.  Why it waits now is the planner's to say."""
+    why: str = ""
+    failure_class: str = ""
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        return AttemptId(self.job_id, self.attempt)
+
+    @property
+    def queue_key(self) -> tuple[int, int]:
+        """First come, first served, moved back by ``nice``; a requeued job keeps its place."""
+        return (self.spec.nice, self.job_id)
+
+
+@dataclass(slots=True)
+class Node:
+    name: str
+    address: str
+    inventory: Inventory
+    incarnation: str
+    boot_id: str
+    step_endpoint: str
+    step_public_key: str
+    ticket_key: bytes
+    registered_at: float
+    is_lost: bool = False
+    is_down: bool = False
+    is_drained: bool = False
+    reason: str = ""
+    reason_by: str = ""
+    reason_at: float | None = None
+    drained_gpus: dict[int, str] = field(default_factory=dict)
+    """GPU index → reason."""
+    backoff_until: float = 0.0
+    backoff_failures: int = 0
+    held: dict[AttemptId, Grant] = field(default_factory=dict, compare=False)
+    """Index: the parts that are here."""
+    free_cpu_mask: int = field(default=0, compare=False)
+    free_gpu_mask: int = field(default=0, compare=False)
+    """Not held by a part; drained GPUs are taken off by the view."""
+    used_memory_mib: int = field(default=0, compare=False)
+
+    def recount(self) -> None:
+        """Make the free masks anew from `held`."""
+        self.free_cpu_mask = (1 << self.inventory.cpus) - 1
+        self.free_gpu_mask = sum(1 << gpu.index for gpu in self.inventory.gpus)
+        self.used_memory_mib = 0
+        for grant in self.held.values():
+            self.free_cpu_mask &= ~mask_of(grant.cpus)
+            self.free_gpu_mask &= ~mask_of(grant.gpus)
+            self.used_memory_mib += grant.memory_mib
+
+    def hold(self, attempt_id: AttemptId, grant: Grant) -> None:
+        self.held[attempt_id] = grant
+        self.free_cpu_mask &= ~mask_of(grant.cpus)
+        self.free_gpu_mask &= ~mask_of(grant.gpus)
+        self.used_memory_mib += grant.memory_mib
+
+    def release(self, attempt_id: AttemptId) -> None:
+        del self.held[attempt_id]
+        self.recount()
+
+
+def mask_of(ids: tuple[int, ...]) -> int:
+    """Bit set of ids."""
+    mask = 0
+    for one in ids:
+        mask |= 1 << one
+    return mask
+
+
+class Answer(NamedTuple):
+    """What a request that changed something was answered."""
+
+    at: float
+    uid: int
+    answer: bytes
+
+
+class QueueEntry(NamedTuple):
+    """A pending job's place; sorts as the queue stands."""
+
+    nice: int
+    job_id: JobId
+
+
+@dataclass(slots=True)
+class Changes:
+    """Rows touched since the last batch, in order; a dict is an ordered set."""
+
+    jobs: dict[JobId, None] = field(default_factory=dict)
+    forgotten_jobs: dict[JobId, None] = field(default_factory=dict)
+    attempts: dict[AttemptId, None] = field(default_factory=dict)
+    parts: dict[tuple[AttemptId, str], None] = field(default_factory=dict)
+    freed_parts: dict[tuple[AttemptId, str], tuple[float, Usage]] = field(default_factory=dict)
+    """When and with what usage."""
+    steps: dict[StepId, Step] = field(default_factory=dict)
+    """The object itself: an ended step has left the cluster."""
+    nodes: dict[str, None] = field(default_factory=dict)
+    answers: dict[bytes, None] = field(default_factory=dict)
+    answers_forgotten_before: float | None = None
+    next_job_id: bool = False
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) not in (None, False, {}) for name in self.__slots__)
+
+
+@dataclass(slots=True)
+class Cluster:
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    attempts: dict[AttemptId, Attempt] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    answers: dict[bytes, Answer] = field(default_factory=dict)
+    """By request id."""
+    next_job_id: int = 1
+    """Never goes back, whatever is forgotten."""
+    queue: list[QueueEntry] = field(default_factory=list, compare=False)
+    """Index: pending jobs in order."""
+    active_by_user: dict[str, int] = field(default_factory=dict, compare=False)
+    """Index: jobs that have not ended."""
+    changes: Changes = field(default_factory=Changes, compare=False)
+
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attempt_of(self, job: Job) -> Attempt | None:
+        """The job's latest attempt, if it is still known."""
+        return self.attempts.get(job.attempt_id)
+
+    # ── indices, kept by apply ────────────────────────────────────────────────────────────────────────────────
+
+    def enqueue(self, job: Job) -> None:
+        insort(self.queue, QueueEntry(job.spec.nice, job.job_id))
+
+    def dequeue(self, job: Job) -> None:
+        entry = QueueEntry(job.spec.nice, job.job_id)
+        place = bisect_left(self.queue, entry)
+        assert self.queue[place] == entry, f"job {job.job_id} is not in the queue"
+        del self.queue[place]
+
+    def rebuild_indices(self) -> None:
+        """After loading: every index from the facts."""
+        self.queue = sorted(
+            QueueEntry(job.spec.nice, job.job_id) for job in self.jobs.values() if job.state is JobState.PENDING
+        )
+        self.active_by_user = {}
+        for job in self.jobs.values():
+            if job.state is not JobState.ENDED:
+                self.active_by_user[job.user] = self.active_by_user.get(job.user, 0) + 1
+        for node in self.nodes.values():
+            node.held = {}
+        for attempt in self.attempts.values():
+            for name, part in attempt.parts.items():
+                self.nodes[name].held[attempt.attempt_id] = part.grant
+        for node in self.nodes.values():
+            node.recount()
+
+    # ── invariants ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        """AssertionError with the number of the invariant that is broken."""
+        self._check_jobs()
+        for node in self.nodes.values():
+            self._check_node(node)
+
+    def _check_jobs(self) -> None:
+        for job in self.jobs.values():
+            attempt = self.attempt_of(job)
+            if job.state in (JobState.PENDING, JobState.ENDED):
+                assert attempt is None or not attempt.waits_for(), f"2: job {job.job_id} is {job.state} with live parts"
+            else:
+                assert attempt is not None, f"3: job {job.job_id} is {job.state} without an attempt"
+        pending = sorted((j.spec.nice, j.job_id) for j in self.jobs.values() if j.state is JobState.PENDING)
+        assert [tuple(entry) for entry in self.queue] == pending, "4: the queue index differs from the pending jobs"
+
+    def _check_node(self, node: Node) -> None:
+        here = {
+            attempt_id: attempt.parts[node.name].grant
+            for attempt_id, attempt in self.attempts.items()
+            if node.name in attempt.parts
+        }
+        assert here == node.held, f"5: what {node.name} holds differs from the parts"
+        for kind in ("cpus", "gpus"):
+            taken = [one for grant in here.values() for one in getattr(grant, kind)]
+            assert len(taken) == len(set(taken)), f"1: {kind} of {node.name} are given twice: {here}"
+        masks = (node.free_cpu_mask, node.free_gpu_mask, node.used_memory_mib)
+        node.recount()
+        recounted = (node.free_cpu_mask, node.free_gpu_mask, node.used_memory_mib)
+        assert masks == recounted, f"5: free masks of {node.name} were {masks}, a recount says {recounted}"
+        assert node.used_memory_mib == sum(grant.memory_mib for grant in here.values()), f"6: memory of {node.name}"

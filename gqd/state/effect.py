@@ -1,0 +1,67 @@
+"""What the shell must do, after the events of the same turn (and of all turns before) are on disk.  Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import RequestId
+from gq.wire.client import ReplyBody
+from gq.wire.node import Order
+from gqd.state.input import Route
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client."""
+
+    route: Route
+    request_id: RequestId
+    body: ReplyBody
+
+
+class ReplyHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with what the store's history says; the query has been authorised."""
+
+    route: Route
+    request_id: RequestId
+    query: object
+    """A `gqd.store.protocol.HistoryQuery`."""
+
+
+class SendOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Send an order to a node; the shell adds the blobs that it names.  Dropped if there is no link: orders repeat."""
+
+    node: str
+    order: Order
+
+
+class AckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report is on disk (or was known already)."""
+
+    route: Route
+    seq: int
+
+
+class SendWelcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The node is in; from now on orders for it go to this route."""
+
+    route: Route
+    node: str
+
+
+class SendHeartbeatSeen(msgspec.Struct, frozen=True, kw_only=True):
+    route: Route
+    at: float
+
+
+class AskWhoIsThere(msgspec.Struct, frozen=True, kw_only=True):
+    route: Route
+
+
+class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the node that it may not join, and why."""
+
+    route: Route
+    why: str
+
+
+Effect = Reply | ReplyHistory | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere | CloseLink

@@ -1,0 +1,264 @@
+"""The durable facts, past tense.  They are the change log; `gqd.control.apply` is the only code that acts on them.
+
+Every event carries all that its apply function needs: `fold(apply, events)` rebuilds the cluster.  A field is only
+ever added, with a default; an event is never reused for another meaning.  Pure.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import AttemptId, JobId, RequestId, StepId
+from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.node import Inventory
+from gq.model.resource import Grant
+from gq.model.state import Outcome
+from gq.model.step import StepLayout
+from gqd.state.after import AfterEnding, Hold
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Base of all events: tagged with the class name.  ``at``: seconds since the epoch, the controller's clock."""
+
+    at: float
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class JobSubmitted(_Event, frozen=True, kw_only=True):
+    job_id: JobId
+    user: str
+    uid: int
+    gid: int
+    spec: JobSpec
+    partition: str
+    time_limit_s: int | None
+    requeue: bool
+
+
+class JobHeld(_Event, frozen=True, kw_only=True):
+    job_id: JobId
+    hold: Hold
+
+
+class JobReleased(_Event, frozen=True, kw_only=True):
+    job_id: JobId
+
+
+class JobUpdated(_Event, frozen=True, kw_only=True):
+    """The whole of what an update may change, after it."""
+
+    job_id: JobId
+    spec: JobSpec
+    partition: str
+    time_limit_s: int | None
+    requeue: bool
+
+
+class JobAllocated(_Event, frozen=True, kw_only=True):
+    """An adopted plan: the attempt holds these grants; the first is the batch node's.  PENDING → STARTING"""
+
+    attempt_id: AttemptId
+    grants: tuple[Grant, ...]
+
+
+class PartPrepared(_Event, frozen=True, kw_only=True):
+    attempt_id: AttemptId
+    node: str
+    master_port: int = 0
+
+
+class PartsReleased(_Event, frozen=True, kw_only=True):
+    """GO was decided for these nodes."""
+
+    attempt_id: AttemptId
+    nodes: tuple[str, ...]
+    master_port: int
+
+
+class PartWentLive(_Event, frozen=True, kw_only=True):
+    """The node acknowledged GO; the batch node: the script's process is alive."""
+
+    attempt_id: AttemptId
+    node: str
+
+
+class JobStarted(_Event, frozen=True, kw_only=True):
+    """STARTING → RUNNING; ``at`` is the start by the node's clock, never before the allocation."""
+
+    attempt_id: AttemptId
+    master_port: int = 0
+
+
+class JobEnding(_Event, frozen=True, kw_only=True):
+    """The attempt is over or is being ended; its parts are being stopped.  STARTING, RUNNING → COMPLETING"""
+
+    attempt_id: AttemptId
+    outcome: Outcome
+    then: AfterEnding
+    exit: ExitStatus | None = None
+    """None: an end without a code."""
+    reason: str = "None"
+    why: str = ""
+    failure_class: str = ""
+    grace_s: int = 0
+
+
+class LaunchFailed(_Event, frozen=True, kw_only=True):
+    """A node refused or was silent.  STARTING → COMPLETING, then PENDING again; that node is left out until ``until``."""
+
+    attempt_id: AttemptId
+    node: str
+    why: str
+    is_job_fault: bool
+    """The back-off is then for this job only, and counts towards holding it."""
+    until: float
+
+
+class PartEmptied(_Event, frozen=True, kw_only=True):
+    """Nothing of the attempt is left on the node; what it held there is free."""
+
+    attempt_id: AttemptId
+    node: str
+    usage: Usage = Usage()
+
+
+class PartStranded(_Event, frozen=True, kw_only=True):
+    """The node is lost or silent: the job no longer waits for it; what it held there stays withheld."""
+
+    attempt_id: AttemptId
+    node: str
+
+
+class JobRequeued(_Event, frozen=True, kw_only=True):
+    """COMPLETING → PENDING.  ``counts``: the attempt had started (a restart); else it was a failed launch."""
+
+    job_id: JobId
+    counts: bool
+    hold: Hold | None = None
+
+
+class JobEnded(_Event, frozen=True, kw_only=True):
+    """→ ENDED, from COMPLETING with what `JobEnding` said, or from PENDING with what is said here."""
+
+    job_id: JobId
+    outcome: Outcome
+    exit: ExitStatus | None = None
+    reason: str = "None"
+    why: str = ""
+    failure_class: str = ""
+
+
+class JobsForgotten(_Event, frozen=True, kw_only=True):
+    """Left memory; the database keeps them."""
+
+    job_ids: tuple[JobId, ...]
+
+
+# ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StepStarted(_Event, frozen=True, kw_only=True):
+    step_id: StepId
+    key: bytes
+    layout: StepLayout
+
+
+class StepPartReceived(_Event, frozen=True, kw_only=True):
+    step_id: StepId
+    node: str
+
+
+class StepPartEnded(_Event, frozen=True, kw_only=True):
+    step_id: StepId
+    node: str
+    exit: ExitStatus
+    outcome: Outcome
+    usage: Usage = Usage()
+
+
+class StepFinished(_Event, frozen=True, kw_only=True):
+    step_id: StepId
+    exit: ExitStatus
+    outcome: Outcome
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class NodeRegistered(_Event, frozen=True, kw_only=True):
+    node: str
+    address: str
+    inventory: Inventory
+    incarnation: str
+    boot_id: str
+    step_endpoint: str
+    step_public_key: str = ""
+    ticket_key: bytes = b""
+
+
+class NodeLost(_Event, frozen=True, kw_only=True):
+    """Silent for too long; gets no jobs until it registers again."""
+
+    node: str
+
+
+class NodeDrained(_Event, frozen=True, kw_only=True):
+    """Gets no new jobs.  ``gpu``: only that one GPU is withheld."""
+
+    node: str
+    reason: str
+    by: str
+    gpu: int | None = None
+
+
+class NodeSetDown(_Event, frozen=True, kw_only=True):
+    """By an administrator: no new jobs, and what runs there is ended as on a lost node."""
+
+    node: str
+    reason: str
+    by: str
+
+
+class NodeResumed(_Event, frozen=True, kw_only=True):
+    node: str
+    gpu: int | None = None
+
+
+class NodeBackedOff(_Event, frozen=True, kw_only=True):
+    """Left out of planning until ``until``, after ``failures`` launches in a row that it failed."""
+
+    node: str
+    until: float
+    failures: int
+
+
+class NodeBackoffCleared(_Event, frozen=True, kw_only=True):
+    node: str
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RequestAnswered(_Event, frozen=True, kw_only=True):
+    """A request that changed something got this answer (an encoded `ReplyBody`); the same id gets it again."""
+
+    request_id: RequestId
+    uid: int
+    answer: bytes
+
+
+class RequestsForgotten(_Event, frozen=True, kw_only=True):
+    """All that were answered before ``before``."""
+
+    before: float
+
+
+Event = (
+    JobSubmitted | JobHeld | JobReleased | JobUpdated | JobAllocated | PartPrepared | PartsReleased | PartWentLive
+    | JobStarted | JobEnding | LaunchFailed | PartEmptied | PartStranded | JobRequeued | JobEnded | JobsForgotten
+    | StepStarted | StepPartReceived | StepPartEnded | StepFinished
+    | NodeRegistered | NodeLost | NodeDrained | NodeSetDown | NodeResumed | NodeBackedOff | NodeBackoffCleared
+    | RequestAnswered | RequestsForgotten
+)  # fmt: skip

@@ -1,0 +1,60 @@
+"""What can happen to the controller.  Made by the shell, which reads clocks and random sources; pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import RequestId
+from gq.wire.client import RequestBody
+from gq.wire.node import Heartbeat, Hello, ReportBody
+
+Route = tuple[str, bytes]
+"""Where an answer goes: name of the door, and what that door needs to find the peer.  Opaque here."""
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, as the door established it."""
+
+    uid: int
+    gid: int
+    user: str
+    via_node: str = ""
+    """The node whose daemon relays and vouches; empty on the controller's own host."""
+
+
+class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoded request.  Scripts and environments are in the blob store already; the body names their digests."""
+
+    peer: Peer
+    route: Route
+    request_id: RequestId
+    body: RequestBody
+    entropy: bytes = b""
+    """32 fresh random bytes, for keys that a decision needs."""
+
+
+class NodeHello(msgspec.Struct, frozen=True, kw_only=True):
+    route: Route
+    hello: Hello
+
+
+class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    route: Route
+    heartbeat: Heartbeat
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A report whose sender the door has established."""
+
+    route: Route
+    node: str
+    incarnation: str
+    seq: int
+    body: ReportBody
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """Time passed.  At least every ``tick_s``."""
+
+
+Input = ClientRequest | NodeHello | NodeHeartbeat | NodeReport | Tick

@@ -1,0 +1,81 @@
+"""The settings that decisions depend on: partitions, limits, timers.  Immutable; made from gq.toml by the shell.  Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+ALL_NODES = ("*",)
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    nodes: tuple[str, ...] = ALL_NODES
+    """Names of its nodes; ``("*",)``: every node of the cluster."""
+    is_default: bool = False
+    is_up: bool = True
+    default_time_s: int | None = None
+    """For jobs that name no time limit; None: the maximum."""
+    max_time_s: int | None = None
+    """None: unlimited."""
+
+    def has_node(self, node: str) -> bool:
+        return self.nodes == ALL_NODES or node in self.nodes
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Every bound of the deciding code; each is a key of ``[limits]`` in gq.toml."""
+
+    jobs: int = 1_000_000
+    """Jobs that may be pending or running at once."""
+    jobs_per_user: int = 200_000
+    nodes: int = 10_000
+    steps_per_job: int = 40_000
+    running_steps_per_job: int = 512
+    waiting_requests: int = 10_000
+    """Requests whose answer is held back (`WaitJobs`, `CreateStep`)."""
+    page: int = 2000
+    """Jobs in one answer."""
+    ended_job_keep_s: int = 300
+    """Ended jobs stay in memory (and in `gqstat -t all`) that long; history has them for ever."""
+    request_memory_s: int = 600
+    launch_failures: int = 10
+    """After so many failed launches in a row that are the job's fault it is held."""
+
+
+class Timers(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds; keys of ``[timers]`` in gq.toml."""
+
+    heartbeat_s: float = 5.0
+    node_lost_s: float = 60.0
+    """Silence after which a node counts as lost."""
+    prepare_ack_s: float = 2.0
+    """Silence after a PREPARE (or GO) that fails the launch."""
+    prepare_s: float = 120.0
+    """From PREPARE to ready on all nodes."""
+    resend_s: float = 5.0
+    """Between repeats of an order that was not acknowledged."""
+    grace_s: int = 30
+    """Between TERM and KILL."""
+    backoff_min_s: float = 30.0
+    backoff_max_s: float = 600.0
+    interactive_lost_s: float = 60.0
+    schedule_min_interval_s: float = 0.0
+    tick_s: float = 0.5
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: str = "gq"
+    partitions: tuple[Partition, ...] = (Partition(name="main", is_default=True),)
+    limits: Limits = Limits()
+    timers: Timers = Timers()
+    owner_uid: int = 0
+    """The only user served, besides root, until jobs run as their submitter."""
+    job_requeue: bool = True
+    default_mem_per_cpu_mib: int | None = None
+
+    def partition(self, name: str) -> Partition | None:
+        return next((partition for partition in self.partitions if partition.name == name), None)
+
+    @property
+    def default_partition(self) -> Partition:
+        return next((partition for partition in self.partitions if partition.is_default), self.partitions[0])

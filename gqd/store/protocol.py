@@ -1,0 +1,67 @@
+"""What remembering means to the rest of gqd.  Pure; implemented by `sqlite` (durable) and `memory` (tests, simulator)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from gq.model.job import JobInfo
+from gq.wire.client import JobFilter
+from gqd.state.cluster import Cluster
+from gqd.state.event import Event
+
+Row = tuple[Any, ...]
+"""Values in the order of `gqd.store.rows.COLUMNS[table]`."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn of the loop changed, as values: the writer never sees a live object.
+
+    `upserts` and `deletes` are by table; a delete is the primary key.
+    """
+
+    events: tuple[Event, ...]
+    upserts: dict[str, tuple[Row, ...]]
+    deletes: dict[str, tuple[Row, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.upserts or self.deletes)
+
+
+class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of the database by id, ``after`` < id, at most ``limit``."""
+
+    filter: JobFilter
+    started_before: float | None = None
+    ended_after: float | None = None
+    with_steps: bool = True
+    after: int = 0
+    limit: int = 2000
+
+
+class Store(Protocol):
+    def load(self) -> Cluster:
+        """The cluster as of the last commit, indices built.  Called once, before the first commit."""
+        ...
+
+    async def commit(self, batch: Batch) -> None:
+        """Durable when it returns.  Batches are committed in the order of the calls.  A failure is final: the daemon ends."""
+        ...
+
+    def history(self, query: HistoryQuery) -> Iterator[JobInfo]:
+        """Committed jobs, active ones included, by job id.  May be called from another thread."""
+        ...
+
+
+class BlobStore(Protocol):
+    """Scripts and environments by SHA-256 (hex).  In a file of its own, 0600; written before the rows that name it."""
+
+    async def put(self, blobs: dict[str, bytes]) -> None:
+        """Durable when it returns; putting what is there is cheap."""
+        ...
+
+    async def get(self, digests: tuple[str, ...]) -> dict[str, bytes]:
+        """Those that are there."""
+        ...

@@ -1,0 +1,59 @@
+"""What a node knows of one attempt, and keeps in its spool.  Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from gq.model.job import ExitStatus, Usage
+from gq.model.state import Outcome
+from gq.wire.node import Launch, LaunchStep
+
+
+class Phase(StrEnum):
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    STARTING = "starting"
+    """About to fork: after a crash it is not known whether the script ran, so it is never started again."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    """The cell is empty; the record waits for the controller's acknowledgement."""
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    order: LaunchStep
+    expires_at: float
+    """If no client has attached by then the step is over."""
+    is_attached: bool = False
+    is_ended: bool = False
+    exit: ExitStatus = ExitStatus()
+    outcome: Outcome = Outcome.COMPLETED
+    usage: Usage = Usage()
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A value: every change makes a new one and saves it."""
+
+    launch: Launch
+    phase: Phase
+    go: bool = False
+    """Start as soon as prepared."""
+    master_port: int = 0
+    time_limit_s: int | None = None
+    """As it is now; the launch holds what it was at first."""
+    started_at: float | None = None
+    signal_sent: bool = False
+    """The warning signal before the time limit."""
+    outcome: Outcome | None = None
+    """Set when the node or the controller began to end it: TIMEOUT, CANCELLED, …"""
+    exit: ExitStatus | None = None
+    """Of the batch script, once it is over."""
+    usage: Usage = Usage()
+    ended_at: float | None = None
+    why: str = ""
+    kill_at: float | None = None
+    """When the grace after TERM is over."""
+    end_reported: bool = False
+    steps: dict[int, StepRecord] = {}

@@ -1,0 +1,80 @@
+"""What the node's shell must do, in this order: the spool first, so that nothing is reported or started that could be forgotten.  Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import AttemptId, StepId
+from gq.wire.node import Launch, ReportBody
+from gqnode.control.attempt import AttemptRecord
+
+
+class SaveRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Write the attempt's record to the spool, durably, before the effects that follow."""
+
+    record: AttemptRecord
+    blobs: dict[str, bytes] = {}
+
+
+class DropRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The controller knows the end: remove the attempt from the spool."""
+
+    attempt_id: AttemptId
+
+
+class SendReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Kept by the agent and repeated until acknowledged."""
+
+    seq: int
+    body: ReportBody
+
+
+class MakeCell(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits, devices, directories, and on the batch node a leased port.  → `CellMade` or `CellFailed`"""
+
+    launch: Launch
+
+
+class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """Start the shepherd, and on the batch node the script under it.  → `ProcessStarted` (or `ProcessEnded` with ``why``)"""
+
+    launch: Launch
+    master_port: int
+
+
+class SignalProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """``scope``: ``steps``, ``batch``, ``all``."""
+
+    attempt_id: AttemptId
+    signum: int
+    scope: str
+
+
+class EmptyCell(msgspec.Struct, frozen=True, kw_only=True):
+    """KILL everything in the cell, until it is empty, and remove it.  → `CellEmpty`"""
+
+    attempt_id: AttemptId
+
+
+class WriteLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Append a line to the job's standard error."""
+
+    attempt_id: AttemptId
+    text: str
+
+
+class ExpectStep(msgspec.Struct, frozen=True, kw_only=True):
+    """Let a client with this key start the step's tasks.  → `StepAttached`, `StepTasksEnded`"""
+
+    step_id: StepId
+
+
+class SignalStepTasks(msgspec.Struct, frozen=True, kw_only=True):
+    step_id: StepId
+    signum: int
+
+
+Effect = (
+    SaveRecord | DropRecord | SendReport | MakeCell | StartProcess | SignalProcess | EmptyCell | WriteLine
+    | ExpectStep | SignalStepTasks
+)  # fmt: skip

@@ -1,0 +1,90 @@
+"""What can happen to a node's agent.  Made by the shell; pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import AttemptId, StepId
+from gq.model.job import ExitStatus, Usage
+from gq.wire.node import Order
+
+
+class OrderReceived(msgspec.Struct, frozen=True, kw_only=True):
+    order: Order
+    blobs: dict[str, bytes] = {}
+    """Scripts and environments that the order names."""
+
+
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
+    """The controller has these reports on disk."""
+
+    seqs: tuple[int, ...]
+
+
+class LinkUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The controller said `Welcome`: say again what it has not acknowledged."""
+
+
+class CellMade(msgspec.Struct, frozen=True, kw_only=True):
+    attempt_id: AttemptId
+    master_port: int = 0
+
+
+class CellFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """The cell, its directories or its port could not be had; what was made is undone."""
+
+    attempt_id: AttemptId
+    why: str
+    is_job_fault: bool = False
+
+
+class ProcessStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """The shepherd runs and (batch node) the script's process is alive."""
+
+    attempt_id: AttemptId
+    at: float
+
+
+class ProcessEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The batch script's process is over.  ``oom``: the memory limit ended it.  ``why``: it could not be started."""
+
+    attempt_id: AttemptId
+    exit: ExitStatus
+    usage: Usage
+    ended_at: float
+    oom: bool = False
+    why: str = ""
+    is_lost: bool = False
+    """Nobody saw how it ended: the shepherd is gone."""
+
+
+class CellEmpty(msgspec.Struct, frozen=True, kw_only=True):
+    """No process is left and the cell is removed."""
+
+    attempt_id: AttemptId
+    usage: Usage = Usage()
+
+
+class StepTasksEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """All tasks of the step on this node are over."""
+
+    step_id: StepId
+    exit: ExitStatus
+    oom: bool = False
+    usage: Usage = Usage()
+
+
+class StepAttached(msgspec.Struct, frozen=True, kw_only=True):
+    """A client with the right key is there and the tasks have been started."""
+
+    step_id: StepId
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """Time passed."""
+
+
+Input = (
+    OrderReceived | Acknowledged | LinkUp | CellMade | CellFailed | ProcessStarted | ProcessEnded | CellEmpty
+    | StepTasksEnded | StepAttached | Tick
+)  # fmt: skip
