@@ -26,7 +26,7 @@ from gq.model.job import JobSpec
 DEFAULT_OUTPUT = "gq-%j.out"
 MAX_PADDING = 10
 
-_CODE = re.compile(r"%(\d*)([A-Za-z%])")
+_CODE = re.compile(r"%(\d{0,9})([A-Za-z%])")
 
 
 def expand_pattern(
