@@ -208,6 +208,10 @@ class Changes:
 
     jobs: dict[JobId, None] = field(default_factory=dict)
     forgotten_jobs: dict[JobId, None] = field(default_factory=dict)
+    departed_jobs: dict[JobId, Job] = field(default_factory=dict)
+    """Objects that have left the cluster since the last batch: their last rows may still be owed."""
+    departed_attempts: dict[AttemptId, Attempt] = field(default_factory=dict)
+    """Likewise."""
     attempts: dict[AttemptId, None] = field(default_factory=dict)
     parts: dict[tuple[AttemptId, str], None] = field(default_factory=dict)
     freed_parts: dict[tuple[AttemptId, str], tuple[float, Usage]] = field(default_factory=dict)
