@@ -1,0 +1,60 @@
+"""What a shepherd is asked to start.  Slim: named tuples and JSON, because a shepherd must not load msgspec."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Identity(NamedTuple):
+    """Whom the processes run as; only a daemon of root can choose."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+class ShepherdSpec(NamedTuple):
+    """One attempt on one node.  All paths are absolute and fully expanded."""
+
+    directory: str
+    """The attempt's directory in the spool; it exists."""
+    cell: str
+    """``<cluster>/<node>/<job>.<attempt>``: becomes ``GQ_CELL`` of every process (tasks: with ``.<step>`` behind)."""
+    is_batch: bool = False
+    """Run the script; else only hold the attempt's processes together."""
+    args: tuple[str, ...] = ()
+    """Arguments of the script."""
+    environment: dict[str, str] = {}
+    """Exactly this, and ``GQ_CELL``."""
+    chdir: str = "/"
+    umask: int = 0o022
+    output_path: str = "/dev/null"
+    error_path: str = ""
+    """Empty: with the output."""
+    input_path: str = "/dev/null"
+    append: bool = False
+    """Append to the output files instead of truncating them."""
+    cgroup_procs: tuple[str, ...] = ()
+    """``cgroup.procs`` files that the script's process writes itself into before it is anything else."""
+    watch_memory_mib: int | None = None
+    """Kill the attempt when the resident memory of all its processes is over this; for nodes without a memory cgroup."""
+    identity: Identity | None = None
+    """None: as the daemon."""
+
+
+class TaskSpec(NamedTuple):
+    """One task of a step on this node."""
+
+    rank: int
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    """Exactly this, and ``GQ_CELL``; ``PATH`` in it finds ``argv[0]``."""
+    chdir: str = "/"
+    umask: int = 0o022
+    stdin: str = "pipe"
+    """``pipe``: gets the step's standard input; ``null``: ``/dev/null``; ``pty``: a terminal for all three streams."""
+    rows: int = 24
+    columns: int = 80
+    """Of the terminal, where there is one."""
+    cgroup_procs: tuple[str, ...] = ()
+    identity: Identity | None = None
