@@ -1,0 +1,52 @@
+"""What an accelerator library means to the node daemon: which GPUs there are and what they do now.
+
+Implemented by `nvml` (NVIDIA's) and `fake` (pretended by configuration).  Calls block for milliseconds, so the loop
+makes them in a thread, one at a time.  An implementation never decides who may use a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from gq.model.node import Gpu
+
+
+class GpuProcess(msgspec.Struct, frozen=True):
+    """A process that has a context on a GPU."""
+
+    pid: int
+    memory_mib: int | None = None
+    """None: the driver does not tell (other namespaces, some virtual GPUs)."""
+
+
+class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU at one moment."""
+
+    index: int
+    utilisation_percent: int | None = None
+    """Share of the last sample period in which a kernel ran; None: not known."""
+    memory_used_mib: int | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    xids: tuple[int, ...] = ()
+    """Xid errors since the sample before."""
+
+
+class Accelerators(Protocol):
+    """All calls are idempotent; `close` may be followed by nothing else."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For the log and `gq doctor`: why there are no GPUs, or what was left out.  Complete after `discover`."""
+        ...
+
+    def discover(self) -> tuple[Gpu, ...]:
+        """All whole GPUs by index.  No library, driver or GPU: empty, and a note says which."""
+        ...
+
+    def sample(self) -> tuple[GpuSample, ...]:
+        """One sample for each discovered GPU that still answers, by index."""
+        ...
+
+    def close(self) -> None: ...
