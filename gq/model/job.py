@@ -1,4 +1,4 @@
-"""A job as a user describes it (`JobSpec`), how a process ended (`ExitStatus`), and a job as it is shown (`JobInfo`)."""
+"""A job as its user describes it (`JobSpec`) and as it is shown (`JobInfo`), and how a process ended (`ExitStatus`)."""
 
 from __future__ import annotations
 
@@ -164,5 +164,3 @@ class JobInfo(msgspec.Struct, kw_only=True):
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(grant.node for grant in self.grants)
-
-

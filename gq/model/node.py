@@ -20,7 +20,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IsolationLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the node enforces, per function: ``cgroup2``, ``cgroup1``, ``weight``, ``watched``, ``environment``, ``subreaper`` or ``none``."""
+    """What the node enforces, per function.
+
+    The words: ``cgroup2``, ``cgroup1``, ``weight``, ``watched``, ``environment``, ``subreaper`` or ``none``.
+    """
 
     cpu: str = "none"
     cpuset: str = "none"
@@ -62,7 +65,7 @@ class NodeInfo(msgspec.Struct, kw_only=True):
 
     node: str
     state: str
-    """``IDLE``, ``MIXED``, ``ALLOCATED``, ``DRAINED``, ``DRAINING``, ``DOWN``, ``UNKNOWN`` (configured, never heard)."""
+    """``IDLE``, ``MIXED``, ``ALLOCATED``, ``DRAINED``, ``DRAINING``, ``DOWN`` or ``UNKNOWN`` (never heard of)."""
     reason: str = ""
     address: str = ""
     partitions: tuple[str, ...] = ()

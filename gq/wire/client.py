@@ -160,7 +160,10 @@ class NotifyJob(_Body, frozen=True, kw_only=True):
 
 
 class KeepAlive(_Body, frozen=True, kw_only=True):
-    """The client that holds an interactive job is still there (every 10 s; after 60 s of silence it is cancelled).  → `Done`"""
+    """The client that holds an interactive job is still there.  → `Done`
+
+    Sent every 10 s; after 60 s of silence the job is cancelled.
+    """
 
     job_id: int
 
@@ -252,7 +255,11 @@ class Jobs(_Body, frozen=True, kw_only=True):
 
 
 class Explanation(_Body, frozen=True, kw_only=True):
-    """``why`` is the sentence with numbers, ``hint`` one change that would help, ``blockers`` the ids of the jobs that hold what is missing."""
+    """Why a job stands where it stands.
+
+    ``why`` is the sentence with numbers, ``hint`` one change that would help, ``blockers`` the ids of the jobs that
+    hold what is missing.
+    """
 
     job_id: int
     state: str
@@ -379,4 +386,3 @@ def request(request_id: RequestId, body: RequestBody) -> bytes:
 
 def reply(request_id: RequestId, body: ReplyBody) -> bytes:
     return REPLIES.encode(Reply(WIRE_VERSION, request_id, body))
-

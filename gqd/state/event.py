@@ -106,7 +106,7 @@ class JobEnding(_Event, frozen=True, kw_only=True):
 
 
 class LaunchFailed(_Event, frozen=True, kw_only=True):
-    """A node refused or was silent.  STARTING → COMPLETING, then PENDING again; that node is left out until ``until``."""
+    """A node refused or was silent; it is left out until ``until``.  STARTING → COMPLETING, then PENDING again."""
 
     attempt_id: AttemptId
     node: str

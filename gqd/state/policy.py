@@ -1,4 +1,4 @@
-"""The settings that decisions depend on: partitions, limits, timers.  Immutable; made from gq.toml by the shell.  Pure."""
+"""The settings that decisions depend on: partitions, limits, timers.  Immutable, made from gq.toml.  Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What remembering means to the rest of gqd.  Pure; implemented by `sqlite` (durable) and `memory` (tests, simulator)."""
+"""What remembering means to the rest of gqd.  Pure; made real by `sqlite` (durable) and `memory` (tests, simulator)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Store(Protocol):
         ...
 
     async def commit(self, batch: Batch) -> None:
-        """Durable when it returns.  Batches are committed in the order of the calls.  A failure is final: the daemon ends."""
+        """Durable when it returns, in the order of the calls.  A failure is final: the daemon ends."""
         ...
 
     def history(self, query: HistoryQuery) -> Iterator[JobInfo]:

@@ -1,4 +1,7 @@
-"""What the node's shell must do, in this order: the spool first, so that nothing is reported or started that could be forgotten.  Pure."""
+"""What the node's shell must do, in the order given.  Pure.
+
+The spool comes first, so that nothing is reported or started that could be forgotten.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ class MakeCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """Start the shepherd, and on the batch node the script under it.  → `ProcessStarted` (or `ProcessEnded` with ``why``)"""
+    """Start the shepherd, and on the batch node the script under it.
+
+    → `ProcessStarted`, or `ProcessEnded` with ``why``.
+    """
 
     launch: Launch
     master_port: int
