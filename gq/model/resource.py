@@ -6,6 +6,8 @@ mixture; None means "not said", which is not the same as 0 or 1.  A grant is exa
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 
@@ -66,3 +68,41 @@ def parse_ids(text: str) -> tuple[int, ...]:
         low, dash, high = part.partition("-")
         ids.extend(range(int(low), int(high if dash else low) + 1))
     return tuple(ids)
+
+
+class Demand(NamedTuple):
+    """The least that a request comes to over the whole job."""
+
+    nodes: int
+    tasks: int
+    cpus: int
+    gpus: int
+    memory_mib: int
+
+
+def least_demand(request: ResourceRequest) -> Demand:
+    """What is shown of a waiting job: the request with Slurm's defaults filled in (1 node, 1 task, 1 CPU a task).
+
+    What a plan gives may be more: whole nodes, a larger number of nodes, CPUs rounded up on each node.
+    """
+    nodes = max(request.nodes_min or 1, len(request.nodelist))
+    if request.nodes_min is None and request.ntasks and request.ntasks_per_node:
+        nodes = max(nodes, -(-request.ntasks // request.ntasks_per_node))
+    tasks = request.ntasks or _least_tasks(request, nodes)
+    gpus = request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * tasks
+    cpus = max(tasks * (request.cpus_per_task or 1), gpus * (request.cpus_per_gpu or 0), nodes)
+    memory_mib = (
+        (request.mem_per_node_mib or 0) * nodes
+        or (request.mem_per_cpu_mib or 0) * cpus
+        or (request.mem_per_gpu_mib or 0) * gpus
+    )
+    return Demand(nodes, tasks, cpus, gpus, memory_mib)
+
+
+def _least_tasks(request: ResourceRequest, nodes: int) -> int:
+    """Tasks where their number was not said: by node, by GPU, else one on each node."""
+    if request.ntasks_per_node:
+        return nodes * request.ntasks_per_node
+    if request.gpus and request.gpus_per_task:
+        return max(nodes, request.gpus // request.gpus_per_task)
+    return nodes
