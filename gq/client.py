@@ -1,0 +1,311 @@
+"""The blocking client: requests to gqd and their answers.
+
+Owns one connection (a DEALER socket) to the door of this host.  A request is sent as the same bytes, with the same
+request id, as often as needed, so that asking again never does a thing twice.  A link that gqd closed (it
+restarted) is noticed within `_SLICE_S` and made anew.  It prints nothing and never decides what a refusal means.
+
+Start-up counts here, since every command pays for it: nothing but zmq and msgspec is imported.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+
+import zmq
+
+from gq.errors import ProtocolError, Refusal, Unreachable
+from gq.locate import Location
+from gq.model.ids import RequestId
+from gq.wire import client as wire
+from gq.wire.codec import MAX_MESSAGE_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION
+
+_SLICE_S = 0.1
+"""How often a waiting client looks whether its link is still there."""
+_FIRST_RESEND_S = 5.0
+"""A local link loses nothing while it stands; behind a relay, gqd may have restarted unseen."""
+_MAX_RESEND_S = 20.0
+_WINDOW_BYTES = 16 * 1024 * 1024
+_RETRY_S = 0.1
+_FIRST_LINK_S = 0.05
+_NEXT_LINK_S = 2.0
+
+
+class Client:
+    """One connection to the controller.  Not for use by several threads at once.
+
+    `timeout_s`: how long one answer may take.  `patience_s`: how long to keep knocking while nobody listens (gqd
+    restarts); `on_wait` is then called once with the reason, so that the caller can say that it waits.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        timeout_s: float = 30.0,
+        patience_s: float = 0.0,
+        on_wait: Callable[[Unreachable], None] | None = None,
+    ) -> None:
+        self.location = location
+        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        self._on_wait = on_wait
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._hang_up()
+        if self._context is not None:
+            self._context.destroy(linger=0)
+            self._context = None
+
+    def ask(self, body: wire.RequestBody, timeout_s: float | None = None) -> wire.ReplyBody:
+        """The answer to one request; a refusal is raised as `Refusal`, silence as `Unreachable`."""
+        for answer in self.ask_many([body], timeout_s=timeout_s):
+            if isinstance(answer, Refusal):
+                raise answer
+            return answer
+        raise AssertionError("one request has one answer")
+
+    def ask_many(
+        self, bodies: Iterable[wire.RequestBody], window: int = 256, timeout_s: float | None = None
+    ) -> Iterator[wire.ReplyBody | Refusal]:
+        """Answers in the order of the requests, of which up to `window` are on the way at once.
+
+        A refusal is an item like the others.  `timeout_s` counts anew whenever an answer comes.
+        """
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        pipeline = _Pipeline(iter(bodies), window)
+        self._connect(time.monotonic() + self._patience_s)
+        while pipeline.fill(self._send):
+            self._await_answer(pipeline, limit_s)
+            yield from pipeline.ready()
+
+    # ── one exchange ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _await_answer(self, pipeline: _Pipeline, limit_s: float) -> None:
+        """Receive until the oldest request is answered; make the link anew and resend where that is due."""
+        now = time.monotonic()
+        held_s = pipeline.held_s
+        deadline = now + limit_s + held_s
+        pause_s = _FIRST_RESEND_S
+        resend_at = now + held_s + pause_s
+        while not pipeline.is_oldest_answered:
+            frames = self._receive(_SLICE_S)
+            now = time.monotonic()
+            if frames is not None:
+                if pipeline.take(frames):
+                    deadline, resend_at = now + limit_s + held_s, now + held_s + pause_s
+                continue
+            if now >= deadline:
+                raise self._silence(limit_s + held_s)
+            if not self._is_linked():
+                self._hang_up()
+                self._connect(now + self._patience_s)
+                self._send_all(pipeline)
+            elif now >= resend_at:
+                pause_s = min(2 * pause_s, _MAX_RESEND_S)
+                resend_at = now + pause_s
+                self._send_all(pipeline)
+
+    def _send_all(self, pipeline: _Pipeline) -> None:
+        for data in pipeline.unanswered():
+            self._send(data)
+
+    def _silence(self, waited_s: float) -> Unreachable:
+        return Unreachable(
+            "timeout",
+            f"the controller at {self.location.client_socket} did not answer within {waited_s:g} s",
+            "it may be busy or stopped; what was asked may or may not have been done",
+        )
+
+    # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _connect(self, until: float) -> None:
+        """Have a link; while nobody listens, try again until the instant `until` (monotonic)."""
+        has_told = False
+        while self._socket is None:
+            try:
+                self._open()
+            except Unreachable as error:
+                if time.monotonic() >= until:
+                    raise
+                if not has_told and self._on_wait is not None:
+                    self._on_wait(error)
+                has_told = True
+                time.sleep(_RETRY_S)
+
+    def _open(self) -> None:
+        """Connect, and wait until linked; a plain connect tells a door that nobody opens from one that is busy."""
+        path = self.location.client_socket
+        if not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
+            _knock(path)
+        deadline = time.monotonic() + self._timeout_s
+        within_s = _FIRST_LINK_S
+        while True:
+            self._socket = self._dial()
+            try:
+                if self._socket.poll(int(within_s * 1000), zmq.POLLOUT):
+                    return
+                _knock(path)
+                if time.monotonic() >= deadline:
+                    raise self._silence(self._timeout_s)
+            except BaseException:
+                self._hang_up()
+                raise
+            self._hang_up()
+            within_s = min(deadline - time.monotonic(), _NEXT_LINK_S)
+
+    def _dial(self) -> zmq.Socket[bytes]:
+        if self._context is None:
+            self._context = zmq.Context()
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IMMEDIATE, 1)  # writable only while linked: that is how a lost link shows
+        socket.setsockopt(zmq.RECONNECT_IVL, -1)  # and stays lost, since what was on it must be sent again
+        socket.setsockopt(zmq.SNDHWM, 0)  # the window bounds what is on the way
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.connect(self.location.client_endpoint)
+        return socket
+
+    def _is_linked(self) -> bool:
+        return self._socket is not None and bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+
+    def _send(self, data: bytes) -> None:
+        """Hand the bytes to the link; where it is lost, hang up: the waiting loop makes it anew and sends again."""
+        if self._socket is None:
+            return
+        try:
+            self._socket.send(data, zmq.NOBLOCK, copy=len(data) < 65536)
+        except zmq.Again:
+            self._hang_up()
+
+    def _receive(self, within_s: float) -> bytes | None:
+        if self._socket is None:
+            return None
+        try:
+            return self._socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            pass
+        if not self._socket.poll(int(within_s * 1000), zmq.POLLIN):
+            return None
+        return self._socket.recv()
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close(linger=0)
+            self._socket = None
+
+
+class _Pipeline:
+    """Requests on the way and answers not yet handed out, in order.  Knows no socket."""
+
+    def __init__(self, bodies: Iterator[wire.RequestBody], window: int) -> None:
+        self._bodies = bodies
+        self._window = window
+        self._waiting: dict[RequestId, bytes] = {}
+        """Unanswered, in order of sending."""
+        self._order: deque[RequestId] = deque()
+        """Sent and not handed out, oldest first."""
+        self._answers: dict[RequestId, wire.ReplyBody | Refusal] = {}
+        self._bytes = 0
+        self.held_s = 0.0
+        """How long the controller may hold the answers, at most."""
+
+    def fill(self, send: Callable[[bytes], None]) -> bool:
+        """Send as many more as the window allows; False when all is answered and handed out."""
+        while len(self._order) < self._window and (self._bytes < _WINDOW_BYTES or not self._order):
+            body = next(self._bodies, None)
+            if body is None:
+                break
+            request_id, data = _encode(body)
+            self._order.append(request_id)
+            self._waiting[request_id] = data
+            self._bytes += len(data)
+            self.held_s = max(self.held_s, _held_s(body))
+            send(data)
+        return bool(self._order)
+
+    @property
+    def is_oldest_answered(self) -> bool:
+        return self._order[0] in self._answers
+
+    def unanswered(self) -> list[bytes]:
+        return list(self._waiting.values())
+
+    def take(self, frame: bytes) -> bool:
+        """Note an answer; False for one that is not (or no longer) waited for."""
+        reply = wire.REPLIES.decode(frame)
+        if not OLDEST_WIRE_VERSION <= reply.version <= WIRE_VERSION:
+            raise ProtocolError("wrong_version", f"the controller answers in version {reply.version} of the protocol")
+        data = self._waiting.pop(reply.request_id, None)
+        if data is None:
+            return False
+        self._bytes -= len(data)
+        self._answers[reply.request_id] = _unwrap(reply.body)
+        return True
+
+    def ready(self) -> Iterator[wire.ReplyBody | Refusal]:
+        """The answers that are next in order."""
+        while self._order and self.is_oldest_answered:
+            yield self._answers.pop(self._order.popleft())
+
+
+def _encode(body: wire.RequestBody) -> tuple[RequestId, bytes]:
+    request_id = RequestId(os.urandom(wire.REQUEST_ID_BYTES))
+    data = wire.request(request_id, body)
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise Refusal(
+            "too_large",
+            f"the request is {len(data)} bytes long, the limit is {MAX_MESSAGE_BYTES}",
+            "make the script or the environment smaller",
+        )
+    return request_id, data
+
+
+def _unwrap(body: wire.ReplyBody) -> wire.ReplyBody | Refusal:
+    if isinstance(body, wire.Refused):
+        return Refusal(body.code, body.message, body.hint)
+    return body
+
+
+def _held_s(body: wire.RequestBody) -> float:
+    """How long the controller may hold the answer on purpose."""
+    match body:
+        case wire.WaitJobs():
+            return body.timeout_s
+        case wire.CreateStep():
+            return body.wait_s
+        case _:
+            return 0.0
+
+
+def _nobody(path: str) -> Unreachable:
+    return Unreachable(
+        "unreachable", f"no controller listens at {path}", "is gqd running? `gq up` starts a private cluster"
+    )
+
+
+def _knock(path: str) -> None:
+    """Raise `Unreachable` if nobody listens at the socket, `Refusal` if this user may not connect."""
+    import socket  # not needed while the door opens
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as plain:
+        code = plain.connect_ex(path)
+    if code in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR):
+        raise _nobody(path)
+    if code in (errno.EACCES, errno.EPERM):
+        raise Refusal(
+            "not_served", f"you may not connect to {path}: it serves only its owner", "`gq up` starts your own"
+        )

@@ -1,0 +1,421 @@
+"""gq.toml → a frozen `Config`: every value checked, every default filled in, the origin of each value known.
+
+Owns the names and defaults of all settings of both daemons.  An unknown key is an error that names the nearest
+one; a value of the wrong kind is an error that names file and key.  Nothing here changes a file.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from gq.errors import Refusal, UsageError, nearest
+from gq.locate import Location
+from gq.units import parse_duration_s, parse_memory_mib
+from gq.wire.client import MAX_SCRIPT_BYTES
+from gq.wire.codec import MAX_MESSAGE_BYTES
+
+DEFAULT = "default"
+AUTO = "auto"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+ISOLATION_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_TCP = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
+
+
+class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[controller]``"""
+
+    listen: str | None = None
+    """``tcp://ADDRESS:PORT`` for nodes of other hosts (CURVE); None: only nodes of this host."""
+    log_level: str = "info"
+    log_json: bool = False
+    job_requeue: bool = True
+    default_mem_per_cpu_mib: int | None = None
+    """None: memory is neither counted nor limited unless asked for."""
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[limits]``: those of the deciding code (as in ``gqd.state.policy.Limits``), then those of the doors."""
+
+    jobs: int = 1_000_000
+    jobs_per_user: int = 200_000
+    nodes: int = 10_000
+    steps_per_job: int = 40_000
+    running_steps_per_job: int = 512
+    waiting_requests: int = 10_000
+    page: int = 2000
+    ended_job_keep_s: int = 300
+    request_memory_s: int = 600
+    launch_failures: int = 10
+    inbox: int = 10_000
+    """Messages that wait to be handled; beyond, the doors are not read."""
+    message_bytes: int = MAX_MESSAGE_BYTES
+    script_bytes: int = MAX_SCRIPT_BYTES
+    environment_bytes: int = 1024 * 1024
+    history_queries: int = 4
+    """Database queries that run at once."""
+
+
+class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[timers]``, in seconds (as in ``gqd.state.policy.Timers``)."""
+
+    heartbeat_s: float = 5.0
+    node_lost_s: float = 60.0
+    prepare_ack_s: float = 2.0
+    prepare_s: float = 120.0
+    resend_s: float = 5.0
+    grace_s: int = 30
+    backoff_min_s: float = 30.0
+    backoff_max_s: float = 600.0
+    interactive_lost_s: float = 60.0
+    schedule_min_interval_s: float = 0.0
+    tick_s: float = 0.5
+
+
+class PartitionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One ``[[partition]]``"""
+
+    name: str
+    default: bool = False
+    nodes: tuple[str, ...] | None = None
+    """None: every node of the cluster."""
+    default_time_s: int | None = None
+    max_time_s: int | None = None
+    up: bool = True
+
+
+class FakeGpuSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One ``[[node.fake_gpu]]``: a GPU that is pretended, for tests and for trying gq out."""
+
+    type: str = "fake"
+    memory_mib: int = 16384
+    uuid: str = ""
+    """Empty: made from the node's name and the index."""
+    device: str = ""
+    """Any character device, so that isolation can be tested."""
+    numa: int | None = None
+    nvlink: tuple[tuple[int, int], ...] = ()
+    """(other GPU, number of links)"""
+    script: str = ""
+    """Path of a file: utilisation, memory, processes and Xids over time."""
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One ``[[node]]``: what its gqnode is to be; None: as found on the machine."""
+
+    name: str
+    address: str | None = None
+    """How other nodes reach it."""
+    cpus: int | None = None
+    memory_mib: int | None = None
+    gpus: tuple[int, ...] | None = None
+    """Indices of the GPUs that are this node's; None (``"auto"``): all."""
+    controller: str | None = None
+    """``tcp://ADDRESS:PORT`` of gqd; None: the socket on this host."""
+    step_listen: str | None = None
+    """``tcp://ADDRESS:PORT`` of the step door; None: a socket on this host."""
+    port_range: tuple[int, int] = (20000, 20999)
+    """Both included: the ports that jobs get as ``MASTER_PORT``."""
+    isolation: dict[str, str] = {}
+    """Function → how; those that are not named are chosen by what the machine offers."""
+    login: bool = False
+    """Runs no jobs; only relays the clients of its host."""
+    fake_gpus: tuple[FakeGpuSettings, ...] = ()
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of a cluster as this host's gq.toml says."""
+
+    path: str
+    cluster: str = "gq"
+    controller: ControllerSettings = ControllerSettings()
+    limits: LimitSettings = LimitSettings()
+    timers: TimerSettings = TimerSettings()
+    partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
+    nodes: tuple[NodeSettings, ...] = ()
+    keys_set: frozenset[str] = frozenset()
+    """The keys that the file sets, dotted: ``limits.jobs``, ``node.n1.cpus``."""
+
+    def node(self, name: str) -> NodeSettings:
+        """The settings of one node; `Refusal` if the file has none of that name."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = [node.name for node in self.nodes]
+        raise Refusal("unknown_node", f"{self.path} has no [[node]] named `{name}`", _names_hint(name, known))
+
+    def origin(self, key: str) -> str:
+        """Where the value of a dotted key comes from: the path of the file, or ``default``."""
+        return self.path if key in self.keys_set else DEFAULT
+
+    def settings(self) -> Iterator[tuple[str, object, str]]:
+        """(dotted key, value, origin) of every setting, in the order of the file's tables."""
+        yield "cluster", self.cluster, self.origin("cluster")
+        tables: list[tuple[str, msgspec.Struct]] = [
+            ("controller", self.controller),
+            ("limits", self.limits),
+            ("timers", self.timers),
+            *((f"partition.{partition.name}", partition) for partition in self.partitions),
+            *((f"node.{node.name}", node) for node in self.nodes),
+        ]
+        for prefix, table in tables:
+            for name in table.__struct_fields__:
+                key = f"{prefix}.{_KEY_OF.get(name, name)}"
+                yield key, getattr(table, name), self.origin(key)
+
+
+_FIELD_OF = {
+    "default_mem_per_cpu": "default_mem_per_cpu_mib",
+    "default_time": "default_time_s",
+    "max_time": "max_time_s",
+    "memory": "memory_mib",
+    "fake_gpu": "fake_gpus",
+}
+"""Key in the file → field here, where the file takes a word with a unit."""
+_KEY_OF = {field: key for key, field in _FIELD_OF.items()}
+_MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu"})
+_DURATION_KEYS = frozenset({"default_time", "max_time"})
+_TCP_KEYS = frozenset({"listen", "controller", "step_listen"})
+_NAME_KEYS = frozenset({"name"})
+
+Table = dict[str, Any]
+"""A table of TOML: what comes in has no type yet."""
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def load_config(location: Location) -> Config:
+    """The settings of the cluster at `location`; `Refusal` if there is no file, `UsageError` if it is wrong."""
+    path = Path(location.config_path)
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise Refusal("no_config", f"{path} does not exist", "`gq up` makes a private cluster") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refusal("unreadable_config", f"{path} cannot be read: {error}") from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, path: str) -> Config:
+    """`text` as gq.toml; `path` is for messages and origins."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("bad_config", f"{path} is not TOML: {error}") from None
+    return _Reader(path).config(raw)
+
+
+class _Reader:
+    """Reads one file: checks each table and notes which keys it sets."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._keys_set: set[str] = set()
+
+    def config(self, raw: Table) -> Config:
+        self._check_keys(raw, ["cluster", "controller", "limits", "timers", "partition", "node"], "")
+        cluster = raw.get("cluster", "gq")
+        if not isinstance(cluster, str) or not _NAME.fullmatch(cluster):
+            self._fail("cluster", f"`{cluster}` is not a name; use letters, digits, `.`, `_` and `-`")
+        if "cluster" in raw:
+            self._keys_set.add("cluster")
+        controller = self._table(ControllerSettings, raw.get("controller", {}), "controller")
+        if controller.log_level not in LOG_LEVELS:
+            self._fail("controller.log_level", f"`{controller.log_level}` is none of {', '.join(LOG_LEVELS)}")
+        return Config(
+            path=self._path,
+            cluster=cluster,
+            controller=controller,
+            limits=self._limits(raw.get("limits", {})),
+            timers=self._timers(raw.get("timers", {})),
+            partitions=self._partitions(raw.get("partition", [])),
+            nodes=self._nodes(raw.get("node", [])),
+            keys_set=frozenset(self._keys_set),
+        )
+
+    def _limits(self, raw: object) -> LimitSettings:
+        limits = self._table(LimitSettings, raw, "limits")
+        self._check_positive(limits, "limits")
+        for name, most in (("message_bytes", MAX_MESSAGE_BYTES), ("script_bytes", MAX_SCRIPT_BYTES)):
+            if getattr(limits, name) > most:
+                self._fail(f"limits.{name}", f"{getattr(limits, name)} is over {most}, the limit of the protocol")
+        return limits
+
+    def _timers(self, raw: object) -> TimerSettings:
+        timers = self._table(TimerSettings, raw, "timers")
+        self._check_positive(timers, "timers", may_be_zero=("schedule_min_interval_s", "grace_s"))
+        if timers.node_lost_s <= timers.heartbeat_s:
+            self._fail("timers.node_lost_s", f"{timers.node_lost_s:g} is not longer than heartbeat_s, so no node stays")
+        return timers
+
+    def _partitions(self, raw: object) -> tuple[PartitionSettings, ...]:
+        partitions = self._tables(PartitionSettings, raw, "partition")
+        if not partitions:
+            return (PartitionSettings(name="main", default=True),)
+        defaults = [partition.name for partition in partitions if partition.default]
+        if len(defaults) > 1:
+            self._fail("partition", f"`{defaults[0]}` and `{defaults[1]}` are both the default; only one can be")
+        for partition in partitions:
+            longest, usual = partition.max_time_s, partition.default_time_s
+            if longest is not None and usual is not None and usual > longest:
+                self._fail(f"partition.{partition.name}.default_time", "is longer than max_time")
+        return partitions
+
+    def _nodes(self, raw: object) -> tuple[NodeSettings, ...]:
+        nodes = self._tables(NodeSettings, raw, "node")
+        for node in nodes:
+            self._check_node(node, f"node.{node.name}")
+        return nodes
+
+    def _check_node(self, node: NodeSettings, key: str) -> None:
+        low, high = node.port_range
+        if not 1024 <= low <= high <= 65535:
+            self._fail(f"{key}.port_range", f"[{low}, {high}] is not a range of ports between 1024 and 65535")
+        for name in ("cpus", "memory_mib"):
+            value = getattr(node, name)
+            if value is not None and value < 1:
+                self._fail(f"{key}.{_KEY_OF.get(name, name)}", "must be at least 1")
+        if node.gpus is not None and (len(set(node.gpus)) < len(node.gpus) or min(node.gpus, default=0) < 0):
+            self._fail(f"{key}.gpus", f"{list(node.gpus)} is not a list of different GPU indices")
+        if node.fake_gpus and node.gpus:
+            self._fail(f"{key}.fake_gpu", "a node has real GPUs or pretended ones, not both", "set gpus = []")
+
+    # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tables(self, kind: type[S], raw: object, key: str) -> tuple[S, ...]:
+        """An array of tables, each with a name of its own."""
+        if not isinstance(raw, list):
+            self._fail(key, f"is one table; write [[{key}]], it may be there several times")
+        tables = tuple(self._named_table(kind, one, key, index) for index, one in enumerate(raw, 1))
+        names = [getattr(table, "name", "") for table in tables]
+        for name in names:
+            if names.count(name) > 1:
+                self._fail(key, f"`{name}` is there twice")
+        return tables
+
+    def _named_table(self, kind: type[S], raw: object, key: str, index: int) -> S:
+        if not isinstance(raw, dict) or "name" not in raw:
+            self._fail(key, f"number {index} has no name", f"begin it with [[{key}]] and name = …")
+        return self._table(kind, raw, f"{key}.{raw['name']}")
+
+    def _table(self, kind: type[S], raw: object, prefix: str) -> S:
+        if not isinstance(raw, dict):
+            self._fail(prefix, f"is not a table; write [{prefix}]")
+        self._check_keys(raw, [_KEY_OF.get(field, field) for field in kind.__struct_fields__], prefix, _aliases(kind))
+        values = {}
+        for key, value in raw.items():
+            dotted = f"{prefix}.{key}"
+            values[_field(kind, key)] = self._value(key, value, dotted)
+            self._keys_set.add(dotted)
+        for field in msgspec.structs.fields(kind):
+            if field.name in values:
+                values[field.name] = self._typed(field, values[field.name], f"{prefix}.{_key(field.name, raw)}")
+        return kind(**values)
+
+    def _check_keys(self, raw: Table, known: list[str], prefix: str, aliases: tuple[str, ...] = ()) -> None:
+        for key in raw:
+            if key not in known and key not in aliases:
+                place = f"[{prefix}]" if prefix else "the file"
+                self._fail(
+                    f"{prefix}.{key}" if prefix else key, f"is not a setting of {place}", _names_hint(key, known)
+                )
+
+    # ── values ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _value(self, key: str, value: object, dotted: str) -> object:
+        """What the file says in people's words, as the number or structure that it means."""
+        if key == "fake_gpu":
+            return self._fake_gpus(value, dotted)
+        if key == "isolation":
+            return self._isolation(value, dotted)
+        if key == "gpus" and value == AUTO:
+            return None
+        if not isinstance(value, str):
+            if key in _DURATION_KEYS or (key in _MEMORY_KEYS and not _is_whole(value)):
+                self._fail(
+                    dotted,
+                    f"must be text with a unit, not {_kind_of(value)}",
+                    f'for example {key} = "{"16G" if key in _MEMORY_KEYS else "1h"}"',
+                )
+            return value
+        try:
+            if key in _MEMORY_KEYS:
+                return parse_memory_mib(value)
+            if key in _DURATION_KEYS:
+                return parse_duration_s(value)
+        except ValueError as error:
+            self._fail(dotted, str(error))
+        self._check_text(key, value, dotted)
+        return value
+
+    def _check_text(self, key: str, value: str, dotted: str) -> None:
+        if key in _TCP_KEYS:
+            match = _TCP.fullmatch(value)
+            if match is None or not 1 <= int(match[2]) <= 65535:
+                self._fail(dotted, f"`{value}` is not tcp://ADDRESS:PORT")
+        if key in _NAME_KEYS and not _NAME.fullmatch(value):
+            self._fail(dotted, f"`{value}` is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
+
+    def _typed(self, field: msgspec.structs.FieldInfo, value: object, dotted: str) -> object:
+        try:
+            return msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            self._fail(dotted, f"has the wrong type: {str(error).replace('`', '')}")
+
+    def _fake_gpus(self, raw: object, dotted: str) -> tuple[FakeGpuSettings, ...]:
+        if not isinstance(raw, list):
+            self._fail(dotted, "is one table; write [[node.fake_gpu]], it may be there several times")
+        return tuple(self._table(FakeGpuSettings, one, f"{dotted}.{index}") for index, one in enumerate(raw))
+
+    def _isolation(self, raw: object, dotted: str) -> dict[str, str]:
+        if raw == AUTO:
+            return {}
+        if not isinstance(raw, dict) or not all(isinstance(how, str) for how in raw.values()):
+            self._fail(dotted, f"must be {AUTO!r} or a table such as {{cpu = 'none'}}, not {_kind_of(raw)}")
+        self._check_keys(raw, list(ISOLATION_FUNCTIONS), dotted)
+        return {function: how for function, how in raw.items() if how != AUTO}
+
+    def _check_positive(self, table: msgspec.Struct, prefix: str, may_be_zero: tuple[str, ...] = ()) -> None:
+        for name in table.__struct_fields__:
+            value = getattr(table, name)
+            if value < 0 or (value == 0 and name not in may_be_zero):
+                self._fail(f"{prefix}.{name}", f"is {value:g}; it must be more than 0")
+
+    def _fail(self, key: str, message: str, hint: str = "") -> NoReturn:
+        raise UsageError("bad_config", f"{self._path}: `{key}` {message}", hint)
+
+
+def _aliases(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return ("memory_mib",) if kind is FakeGpuSettings else ()
+
+
+def _field(kind: type[msgspec.Struct], key: str) -> str:
+    """The field that a key of the file sets."""
+    name = _FIELD_OF.get(key, key)
+    return name if name in kind.__struct_fields__ else key
+
+
+def _key(field: str, raw: Table) -> str:
+    """The key by which the file set a field."""
+    return field if field in raw else _KEY_OF.get(field, field)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _kind_of(value: object) -> str:
+    return {"int": "a number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "a table"}.get(
+        type(value).__name__, type(value).__name__
+    )
+
+
+def _names_hint(name: str, known: list[str]) -> str:
+    close = nearest(name, known)
+    there = f"there are {', '.join(f'`{one}`' for one in known)}" if known else "there is none"
+    return f"did you mean `{close}`? {there}" if close else there

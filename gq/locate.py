@@ -1,0 +1,163 @@
+"""Where a cluster lives: its configuration, its state and its sockets.
+
+Owns the search for the cluster that a command means, and the directory of its sockets.  It reads no
+configuration, and imports nothing heavy: every command starts with it.
+
+A private cluster is one directory; its sockets lie elsewhere, because a path over 107 bytes cannot be bound, and
+``run`` in the directory is a link to them, so that a command finds them whatever its own environment says.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from gq.errors import Refusal, Unreachable
+
+SYSTEM_CONFIG = "/etc/gq/gq.toml"
+SYSTEM_STATE_DIR = "/var/lib/gq"
+SYSTEM_RUN_DIR = "/run/gq"
+CONFIG_NAME = "gq.toml"
+RUN_LINK = "run"
+MAX_SOCKET_PATH = 107
+"""Bytes, without the final NUL: ``sun_path`` of Linux."""
+_ROOM_FOR_NAMES = 40
+"""What a socket's name may add to its directory: ``/step-<node>.sock``."""
+
+
+class Location(NamedTuple):
+    """The paths of one cluster on this host.  All are absolute."""
+
+    config_path: str
+    state_dir: str
+    run_dir: str
+    is_private: bool
+
+    @property
+    def client_socket(self) -> str:
+        return f"{self.run_dir}/gqd.sock"
+
+    @property
+    def client_endpoint(self) -> str:
+        """Where clients speak to gqd (on a host that runs only gqnode: to its relay)."""
+        return f"ipc://{self.client_socket}"
+
+    @property
+    def node_endpoint(self) -> str:
+        """Where node daemons of this host speak to gqd."""
+        return f"ipc://{self.run_dir}/nodes.sock"
+
+    def step_endpoint(self, node: str) -> str:
+        """Where `gqrun` speaks to a node daemon of this host."""
+        path = f"{self.run_dir}/step-{node}.sock"
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+            raise Refusal("path_too_long", f"`{path}` is too long for a socket", "use a shorter node name")
+        return f"ipc://{path}"
+
+    @property
+    def keys_dir(self) -> str:
+        return f"{self.state_dir}/keys"
+
+    def environment(self) -> dict[str, str]:
+        """What a job needs in its environment so that commands in it find this cluster."""
+        return {"GQ_DIR": self.state_dir} if self.is_private else {"GQ_CONFIG": self.config_path}
+
+
+def find_cluster(environ: Mapping[str, str]) -> Location:
+    """The cluster that a command means: ``GQ_DIR``, ``GQ_CONFIG``, the user's private cluster, then the system's.
+
+    Raises `Unreachable` when there is none.
+    """
+    if directory := environ.get("GQ_DIR"):
+        return private_location(directory, environ)
+    if config := environ.get("GQ_CONFIG"):
+        return system_location(config)
+    default = default_directory(environ)
+    if Path(default, CONFIG_NAME).exists():
+        return private_location(default, environ)
+    if Path(SYSTEM_CONFIG).exists():
+        return system_location(SYSTEM_CONFIG)
+    raise Unreachable(
+        "no_cluster",
+        f"no cluster is configured: neither {default} nor {SYSTEM_CONFIG} is there",
+        "`gq up` starts a private cluster",
+    )
+
+
+def default_directory(environ: Mapping[str, str]) -> str:
+    """The directory of the user's private cluster where none is named."""
+    state_home = environ.get("XDG_STATE_HOME", "")
+    if not state_home.startswith("/"):
+        home = environ.get("HOME") or str(Path.home())
+        state_home = f"{home}/.local/state"
+    return f"{state_home}/gq"
+
+
+def private_location(directory: str, environ: Mapping[str, str]) -> Location:
+    """The private cluster in `directory`, which need not exist yet."""
+    state_dir = str(Path(directory).expanduser().resolve())
+    link = Path(state_dir, RUN_LINK)
+    run_dir = str(link.resolve()) if link.is_dir() else _socket_dir(state_dir, environ)
+    return Location(f"{state_dir}/{CONFIG_NAME}", state_dir, run_dir, is_private=True)
+
+
+def system_location(config_path: str) -> Location:
+    """The system's cluster, with its configuration in `config_path`."""
+    path = str(Path(config_path).expanduser().absolute())
+    return Location(path, SYSTEM_STATE_DIR, SYSTEM_RUN_DIR, is_private=False)
+
+
+def _socket_dir(state_dir: str, environ: Mapping[str, str]) -> str:
+    import hashlib  # loads OpenSSL: only for a cluster that is not up
+
+    name = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    base = f"{runtime}/gq"
+    fits = len(os.fsencode(f"{base}/{name}")) + _ROOM_FOR_NAMES <= MAX_SOCKET_PATH
+    if not (runtime.startswith("/") and fits and _is_own_directory(runtime)):
+        base = f"/tmp/gq-{os.geteuid()}"
+    return f"{base}/{name}"
+
+
+def _is_own_directory(path: str) -> bool:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - follows links on purpose, like every user of this variable
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def make_run_dir(location: Location) -> None:
+    """Make the directory of the sockets, for this user only, and the link that leads to it.
+
+    Raises `Refusal` where somebody else could reach into it.
+    """
+    run_dir = Path(location.run_dir)
+    if location.is_private:
+        make_own_directory(run_dir.parent)
+    make_own_directory(run_dir)
+    if location.is_private:
+        _link(Path(location.state_dir, RUN_LINK), location.run_dir)
+
+
+def make_own_directory(path: Path) -> None:
+    """A directory 0700 of this user; one that is there must be so already."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise Refusal("unsafe_directory", f"`{path}` is not a directory of yours", "remove it, or set XDG_RUNTIME_DIR")
+    if found.st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def _link(link: Path, target: str) -> None:
+    """Point `link` at `target` in one step: a command never finds it missing."""
+    if link.is_symlink() and str(link.readlink()) == target:
+        return
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.replace(link)
