@@ -23,7 +23,7 @@ from gqnode.shell.specs import ShepherdSpec, TaskSpec
 
 
 class TreeEmpty(msgspec.Struct, frozen=True, kw_only=True):
-    """No process of the attempt is left on this node, and neither is its shepherd."""
+    """No process of the attempt is left on this node; its spool directory may be removed."""
 
     attempt_id: AttemptId
     usage: Usage = Usage()
@@ -33,7 +33,7 @@ HerdEvent = (
     ProcessStarted | ProcessEnded | TreeEmpty | StepTasksEnded | TaskStarted | Output | StdinTaken | TaskExited
 )  # fmt: skip
 """``ProcessStarted`` comes for nodes without a script too.  ``ProcessEnded`` with ``is_lost``: the shepherd is gone and
-left no word of the end; `empty` is still to be called then, and finds strays.  ``StepTasksEnded`` comes once all tasks
+left no word of the end; `empty` is still to be called then, and finds strays.  `TreeEmpty` comes only after `empty`.  ``StepTasksEnded`` comes once all tasks
 of the step on this node are over, whether or not a client has fetched the output."""
 
 
@@ -55,7 +55,10 @@ class Herd:
         """Every process group of the step's tasks; KILL also reaches what left its group."""
 
     def empty(self, attempt_id: AttemptId) -> None:
-        """KILL every process of the attempt until none is left.  → `TreeEmpty`, always, also for unknown attempts"""
+        """KILL every process of the attempt until none is left.  → `TreeEmpty`, always, also for unknown attempts
+
+        A shepherd does it by itself once its script is over; then the answer comes at once.
+        """
 
     def write_line(self, attempt_id: AttemptId, text: str) -> None:
         """Append a line to the job's standard error."""

@@ -16,16 +16,12 @@ class Identity(NamedTuple):
 class ShepherdSpec(NamedTuple):
     """One attempt on one node.  All paths are absolute and fully expanded."""
 
-    directory: str
-    """The attempt's directory in the spool; it exists."""
-    cell: str
-    """``<cluster>/<node>/<job>.<attempt>``: becomes ``GQ_CELL`` of every process (tasks: with ``.<step>`` behind)."""
     is_batch: bool = False
     """Run the script; else only hold the attempt's processes together."""
     args: tuple[str, ...] = ()
     """Arguments of the script."""
     environment: dict[str, str] = {}
-    """Exactly this, and ``GQ_CELL``."""
+    """Exactly this, and ``GQ_CELL``: the attempt's directory in the spool, by which its processes are known."""
     chdir: str = "/"
     umask: int = 0o022
     output_path: str = "/dev/null"
@@ -48,7 +44,7 @@ class TaskSpec(NamedTuple):
     rank: int
     argv: tuple[str, ...]
     environment: dict[str, str]
-    """Exactly this, and ``GQ_CELL``; ``PATH`` in it finds ``argv[0]``."""
+    """Exactly this, and ``GQ_CELL`` (the attempt's, with ``.<step>`` behind); ``PATH`` in it finds ``argv[0]``."""
     chdir: str = "/"
     umask: int = 0o022
     stdin: str = "pipe"
