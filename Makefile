@@ -1,0 +1,58 @@
+# What a developer types.  `demo` and `test` set everything up by themselves; nothing here needs root.
+#
+#   make demo               a throw-away cluster on this machine, used as a user would use it
+#   make test               every test that this machine can run
+#   make check              style, types, docs that agree with the code
+#   make sim SEED=7         the controller and the nodes under faults, from a seed (ROUNDS=… for longer)
+#   make bench              the table of measurements
+
+VENV   := .venv
+READY  := $(VENV)/.ready
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+SEED   ?=
+ROUNDS ?=
+
+.PHONY: demo test check sim bench clean
+.DEFAULT_GOAL := test
+
+demo: $(READY)
+	@$(BIN)/gq demo
+
+test: $(READY)
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p gq -p gqd -p gqnode
+	$(BIN)/pytest -q tests/test_tidy.py
+	@if command -v mandoc >/dev/null; then echo 'mandoc -T lint man/*'; mandoc -T lint -W warning man/*.[1578]; \
+	 else echo 'mandoc is not installed: the manual pages are not linted'; fi
+
+sim: $(READY)
+	@GQ_SIM_SEED='$(SEED)' GQ_SIM_ROUNDS='$(ROUNDS)' $(BIN)/pytest -n $(JOBS) --dist loadgroup tests/simulation $(ARGS)
+
+bench: $(READY)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find gq gqd gqnode tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is newer than pyproject.toml once everything that it names is installed.
+$(READY): pyproject.toml
+	@set -e; python=; \
+	for candidate in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if $$candidate -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	  then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo 'error: gq needs Python 3.11 or newer with its venv module; none was found in PATH' >&2; \
+	  echo 'hint: install it (Debian, Ubuntu: apt-get install python3-venv), or name it: make PYTHON=/path/to/python3.12' >&2; \
+	  exit 1; \
+	fi; \
+	echo "setting up $(VENV) with $$($$python --version) (once)" >&2; \
+	$$python -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	touch $@

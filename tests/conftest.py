@@ -1,0 +1,135 @@
+"""What every test shares: the seed, hypothesis's settings, real clusters, and the check that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.clusters import (
+    MARK_VARIABLE,
+    ClusterYard,
+    PrivateCluster,
+    cluster_yard,
+    describe,
+    kill_all,
+    marked,
+    new_mark,
+    processes,
+)
+
+MARK = pytest.StashKey[str]()
+FAILED = pytest.StashKey[bool]()
+LINGER_S = 5.0
+"""How long a process that a test ended may take to be gone."""
+
+
+# ── seeds ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gq")
+    group.addoption("--seed", type=int, default=None, help="seed of everything random (GQ_SIM_SEED)")
+    group.addoption("--rounds", type=int, default=None, help="rounds of each simulation (GQ_SIM_ROUNDS)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed once: the workers of xdist are given the options of the process that starts them."""
+    option = config.option
+    if option.seed is None:
+        option.seed = int(os.environ.get("GQ_SIM_SEED") or random.randrange(2**31))
+    if option.rounds is None:
+        option.rounds = int(os.environ.get("GQ_SIM_ROUNDS") or 5)
+    config.stash[MARK] = os.environ[MARK_VARIABLE] = new_mark()
+    # In CI the same examples each time, so that a change is judged by what it did; elsewhere new ones each time.
+    hypothesis.settings.register_profile("gq", deadline=None, print_blob=True)
+    hypothesis.settings.register_profile("gq-ci", deadline=None, print_blob=True, derandomize=True)
+    hypothesis.settings.load_profile("gq-ci" if os.environ.get("GQ_TEST_REQUIRE") else "gq")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"gq: --seed={config.option.seed} --rounds={config.option.rounds}"
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of this run; the header of the run and of a failure shows it."""
+    return int(pytestconfig.option.seed)
+
+
+@pytest.fixture(scope="session")
+def rounds(pytestconfig: pytest.Config) -> int:
+    """How many random rounds each simulation plays."""
+    return int(pytestconfig.option.rounds)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+        if "seed" in getattr(item, "fixturenames", ()):
+            report.sections.append(("seed", f"again: --seed={item.config.option.seed}"))
+    return report
+
+
+# ── nothing is left behind ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left(pytestconfig: pytest.Config) -> Iterator[None]:
+    """After each test no process lives that it started.  Set up first, so it looks after all else is torn down."""
+    mark = pytestconfig.stash[MARK]
+    before = processes()
+    yield
+    deadline = time.monotonic() + LINGER_S
+    while left := marked(mark, processes() - before):
+        if time.monotonic() > deadline:
+            stories = [describe(pid) for pid in left]
+            kill_all(left)
+            pytest.fail(f"the test left processes behind: {stories}")
+        time.sleep(0.02)
+
+
+# ── real clusters ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="session")
+def cluster_base(pytestconfig: pytest.Config) -> Iterator[Path]:
+    """Where the clusters of this test process live: short, because a socket's path must be."""
+    base = Path("/tmp") / pytestconfig.stash[MARK]
+    base.mkdir(mode=0o700)
+    yield base
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def private_cluster(
+    request: pytest.FixtureRequest, cluster_base: Path, pytestconfig: pytest.Config
+) -> Iterator[Callable[..., PrivateCluster]]:
+    """``private_cluster(nodes=2, fake_gpus=4, cpus=8)`` → a running cluster of this test's own."""
+    with cluster_yard(cluster_base, pytestconfig.stash[MARK]) as yard:
+        yield yard.make
+        if request.node.stash.get(FAILED, False):
+            print("\n".join(cluster.logs() for cluster in yard.clusters))
+
+
+@pytest.fixture(scope="session")
+def _shared_yard(cluster_base: Path, pytestconfig: pytest.Config) -> Iterator[ClusterYard]:
+    with cluster_yard(cluster_base, pytestconfig.stash[MARK]) as yard:
+        yield yard
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(_shared_yard: ClusterYard) -> PrivateCluster:
+    """Two nodes of four pretended GPUs and sixteen CPUs, for tests that only submit and look.
+
+    Lives until the run ends: leave no job behind, drain nothing, stop nothing.
+    """
+    return _shared_yard.make(nodes=2, fake_gpus=4, cpus=16)
