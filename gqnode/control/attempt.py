@@ -8,7 +8,7 @@ import msgspec
 
 from gq.model.job import ExitStatus, Usage
 from gq.model.state import Outcome
-from gq.wire.node import Launch, LaunchStep
+from gq.wire.node import Launch, LaunchStep, ReportBody
 
 
 class Phase(StrEnum):
@@ -31,6 +31,10 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit: ExitStatus = ExitStatus()
     outcome: Outcome = Outcome.COMPLETED
     usage: Usage = Usage()
+    stopped_as: Outcome | None = None
+    """Set when its tasks are being ended before their time: CANCELLED (ordered), FAILED (one of them failed)."""
+    kill_at: float | None = None
+    """When the grace of that is over; None again once KILL is sent."""
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,3 +61,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """When the grace after TERM is over."""
     end_reported: bool = False
     steps: dict[int, StepRecord] = {}
+    """Running ones, and ended ones whose end is not acknowledged."""
+    stop_ordered: bool = False
+    """The controller wants it ended, and hears `CellEmptied`; else the node says `AttemptEnded`."""
+    last_report: ReportBody | None = None
+    """What is left to say once it has ENDED; the record goes when the controller has it."""

@@ -36,6 +36,8 @@ class MakeCell(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, devices, directories, and on the batch node a leased port.  → `CellMade` or `CellFailed`"""
 
     launch: Launch
+    master_port: int = 0
+    """The port that was leased before a restart of the daemon and told to the controller; 0: lease one."""
 
 
 class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,18 @@ class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     launch: Launch
     master_port: int
+
+
+class FindProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """After a restart: meet the attempt's shepherd again.  → `ProcessStarted`, `ProcessEnded` (``is_lost`` if there is none)"""
+
+    attempt_id: AttemptId
+
+
+class CheckCell(msgspec.Struct, frozen=True, kw_only=True):
+    """Does anything still run in the cell?  → `CellQuiet` if not"""
+
+    attempt_id: AttemptId
 
 
 class SignalProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +81,18 @@ class WriteLine(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     text: str
+    at: float | None = None
+    """Where set, ``{at}`` in the text stands for this instant in local time, as in ``2026-11-21T01:25:32``."""
 
 
 class ExpectStep(msgspec.Struct, frozen=True, kw_only=True):
     """Let a client with this key start the step's tasks.  → `StepAttached`, `StepTasksEnded`"""
+
+    step_id: StepId
+
+
+class ForgetStep(msgspec.Struct, frozen=True, kw_only=True):
+    """No client may attach to this step any more: it was over before one came."""
 
     step_id: StepId
 
@@ -81,6 +103,6 @@ class SignalStepTasks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Effect = (
-    SaveRecord | DropRecord | SendReport | MakeCell | StartProcess | SignalProcess | EmptyCell | WriteLine
-    | ExpectStep | SignalStepTasks
+    SaveRecord | DropRecord | SendReport | MakeCell | StartProcess | FindProcess | SignalProcess | CheckCell
+    | EmptyCell | WriteLine | ExpectStep | ForgetStep | SignalStepTasks
 )  # fmt: skip

@@ -80,11 +80,23 @@ class StepAttached(msgspec.Struct, frozen=True, kw_only=True):
     step_id: StepId
 
 
+class StepTaskFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A task of the step on this node ended badly; others of it may still run."""
+
+    step_id: StepId
+
+
+class CellQuiet(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing runs in the cell at this moment (answer to `CheckCell`; no answer while something runs)."""
+
+    attempt_id: AttemptId
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed."""
 
 
 Input = (
     OrderReceived | Acknowledged | LinkUp | CellMade | CellFailed | ProcessStarted | ProcessEnded | CellEmpty
-    | StepTasksEnded | StepAttached | Tick
+    | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | Tick
 )  # fmt: skip
