@@ -1,0 +1,133 @@
+"""What a command is: a name, a table of options, a function.
+
+Owns the way from words to a call and from an exception to a message and an exit status.  A command module exposes
+``COMMAND``; nothing is registered anywhere.  Help and completion are in `gq.cli._help`, loaded only when asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gq.errors import GqError, ProtocolError, Refusal, Unreachable, UsageError, nearest
+from gq.getopt import Arguments, Option, parse
+
+EXIT_NO_ANSWER = 125
+"""Of commands that return a job's exit code: gq itself failed, the controller lost among it."""
+
+JSON = Option(name="json", help="Print JSON with stable keys instead of a table.")
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One command, or (with `verbs`) a family of them."""
+
+    name: str
+    """As typed: ``gqstat``, ``gqctl node drain``."""
+    summary: str
+    """One sentence."""
+    operands: str = ""
+    """How the operands are shown in the usage line: ``JOB...``."""
+    options: tuple[Option, ...] = ()
+    run: Callable[[Arguments], int] | None = None
+    """Does it and returns the exit status; None for a family."""
+    details: str = ""
+    """More for the help text: paragraphs separated by blank lines."""
+    operands_end_options: bool = False
+    """The first operand is a script or command whose own options follow."""
+    returns_job_code: Callable[[Arguments], bool] | None = None
+    """Whether a call returns a job's exit code: then a lost controller is 125, not 3."""
+    verbs: Callable[[], dict[str, Command]] | None = None
+    """The members of a family by verb; loaded only when one is wanted."""
+    unbuilt: tuple[str, ...] = ()
+    """Verbs that a later version brings."""
+
+
+def not_available(what: str) -> Refusal:
+    """The refusal of something that the documents name and that this version does not have."""
+    return Refusal("not_available", f"{what} is not available in this version")
+
+
+def all_options(command: Command) -> tuple[Option, ...]:
+    """The command's own options and those that every command has; ``-h`` is help unless the command uses it."""
+    help_letter = "" if any(option.letter == "h" for option in command.options) else "h"
+    return (
+        *command.options,
+        Option(name="completion", metavar="SHELL", help="Print the completion script for bash, zsh or fish and exit."),
+        Option(name="version", letter="V", help="Show the version and exit."),
+        Option(name="help", letter=help_letter, help="Show this text and exit."),
+    )
+
+
+def invoke(command: Command, words: Sequence[str]) -> int:
+    """Run `command` on these words; every failure becomes a message on stderr and an exit status."""
+    arguments = Arguments(())
+    try:
+        command, words = _descend(command, list(words))
+        given, operands = parse(words, all_options(command), operands_end_options=command.operands_end_options)
+        arguments = Arguments(given, operands)
+        for name in ("help", "version", "completion"):
+            if arguments.has(name):
+                return _standard(name, command, arguments)
+        if command.run is None:
+            raise UsageError("missing_verb", f"`{command.name}` needs to be told what to do", _verbs_hint(command))
+        return command.run(arguments)
+    except GqError as error:
+        report(error)
+        return _status(error, command, arguments)
+
+
+def report(error: GqError) -> None:
+    """The one form of a complaint: ``error: …`` and ``hint: …`` on stderr."""
+    sys.stdout.flush()
+    hint = f"hint: {error.hint}\n" if error.hint else ""
+    sys.stderr.write(f"error: {error.message}\n{hint}")
+
+
+def warn(text: str) -> None:
+    """Something worth knowing that stops nothing."""
+    sys.stderr.write(f"{text}\n")
+
+
+def _status(error: GqError, command: Command, arguments: Arguments) -> int:
+    is_own_failure = isinstance(error, Unreachable | ProtocolError)
+    if is_own_failure and command.returns_job_code is not None and command.returns_job_code(arguments):
+        return EXIT_NO_ANSWER
+    return error.exit_status
+
+
+def _descend(command: Command, words: list[str]) -> tuple[Command, list[str]]:
+    """Follow verbs: ``gqctl node drain n1`` → the command ``gqctl node drain`` and ``n1``."""
+    while command.verbs is not None and words and not words[0].startswith("-"):
+        verb = words.pop(0)
+        if verb in command.unbuilt:
+            raise not_available(f"`{command.name} {verb}`")
+        verbs = command.verbs()
+        if verb not in verbs:
+            raise _unknown_verb(command, verb, list(verbs))
+        command = verbs[verb]
+    return command, words
+
+
+def _unknown_verb(command: Command, verb: str, known: list[str]) -> UsageError:
+    close = nearest(verb, known)
+    hint = f"did you mean `{close}`?" if close else _verbs_hint(command)
+    return UsageError("unknown_verb", f"`{command.name}` does not know `{verb}`", hint)
+
+
+def _verbs_hint(command: Command) -> str:
+    return f"it knows {', '.join(command.verbs())}" if command.verbs else f"`{command.name} --help` shows how"
+
+
+def _standard(name: str, command: Command, arguments: Arguments) -> int:
+    from gq.cli import _help  # loads typer: three times the start-up of everything else
+
+    match name:
+        case "help":
+            _help.show_help(command)
+        case "version":
+            _help.show_version(command)
+        case _:
+            _help.show_completion_script(command, arguments.text("completion"))
+    return 0

@@ -1,0 +1,201 @@
+"""Text for people and programs: tables, JSON, plain lines.  The only place that decides how output looks.
+
+A table on a terminal is drawn by rich (imported only then) and fits its width; a table in a pipe is plain text, as
+wide as its longest values, never cut.  Times are local in tables and ISO 8601 with offset in JSON.  Data goes to
+stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gq.model.job import JobInfo, StepInfo
+from gq.model.node import NodeInfo
+from gq.units import iso_instant
+
+JsonValue = object
+"""What msgspec can write: dict, list, tuple, str, numbers, bool, None, Struct."""
+
+
+class Column(NamedTuple):
+    """A column of a table.  `is_wide`: gives way first where the terminal is narrow."""
+
+    header: str
+    is_number: bool = False
+    is_wide: bool = False
+
+
+Row = Sequence[str]
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+# ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_table(columns: Sequence[Column], pages: Iterable[Iterable[Row]], with_header: bool = True) -> None:
+    """Print a table.  In a pipe each page is written as it comes, so that a long list starts at once."""
+    if is_terminal():
+        _write_rich(columns, [row for page in pages for row in page], with_header)
+        return
+    header = [column.header for column in columns]
+    widths = [0] * len(columns)
+    for page in pages:
+        rows = [[printable(cell) for cell in row] for row in page]
+        if with_header:
+            rows.insert(0, header)
+            with_header = False
+        _widen(widths, rows)
+        _write_plain(columns, widths, rows)
+    if with_header:
+        _widen(widths, [header])
+        _write_plain(columns, widths, [header])
+
+
+def _widen(widths: list[int], rows: Iterable[Row]) -> None:
+    for row in rows:
+        for position, cell in enumerate(row):
+            if len(cell) > widths[position]:
+                widths[position] = len(cell)
+
+
+def _write_plain(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Row]) -> None:
+    pads = [str.rjust if column.is_number else str.ljust for column in columns]
+    lines = [
+        " ".join([pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)]).rstrip()
+        for row in rows
+    ]
+    if lines:
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _write_rich(columns: Sequence[Column], rows: Iterable[Row], with_header: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=with_header, header_style="bold", padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(
+            column.header,
+            justify="right" if column.is_number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if column.is_wide else len(column.header),
+        )
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def printable(text: str) -> str:
+    """The text with what would move the cursor replaced: names and comments come from other people."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def write_line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+# ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_json(value: JsonValue) -> None:
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def write_json_list(values: Iterable[JsonValue]) -> None:
+    """One list, written while its elements come: one element per line."""
+    separator = "[\n"
+    for value in values:
+        sys.stdout.write(separator + msgspec.json.encode(value).decode())
+        separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def job_json(job: JobInfo) -> dict[str, JsonValue]:
+    """A job as programs see it: the keys of the documented contract, in its order."""
+    return {
+        "job_id": job.job_id,
+        "array_job_id": job.array_job_id,
+        "array_task_id": job.array_task_id,
+        "name": job.name,
+        "user": job.user,
+        "account": job.account,
+        "partition": job.partition,
+        "qos": job.qos,
+        "state": job.state,
+        "reason": job.reason,
+        "why": job.why,
+        "nodes": job.nodes,
+        "gpus": job.gpus,
+        "cpus": job.cpus,
+        "memory_mib": job.memory_mib,
+        "time_limit_s": job.time_limit_s,
+        "submit_at": iso_instant(job.submit_at),
+        "eligible_at": iso_instant(job.eligible_at),
+        "start_at": iso_instant(job.start_at),
+        "end_at": iso_instant(job.end_at),
+        "expected_start_at": iso_instant(job.expected_start_at),
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "failure_class": job.failure_class,
+        "restart_count": job.restart_count,
+        "priority": job.priority,
+    }
+
+
+def step_json(step: StepInfo) -> dict[str, JsonValue]:
+    """A step of `gqacct --json`."""
+    return {
+        "job_id": step.job_id,
+        "step": step.step,
+        "name": step.name,
+        "state": step.state,
+        "nodes": step.nodes,
+        "tasks": step.tasks,
+        "cpus": step.cpus,
+        "gpus": step.gpus,
+        "start_at": iso_instant(step.start_at),
+        "end_at": iso_instant(step.end_at),
+        "exit_code": step.exit_code,
+        "signal": step.signal,
+    }
+
+
+def node_json(node: NodeInfo) -> dict[str, JsonValue]:
+    """A node as programs see it: the keys of the documented contract, in its order."""
+    return {
+        "node": node.node,
+        "state": node.state,
+        "reason": node.reason,
+        "partitions": node.partitions,
+        "cpus": node.cpus,
+        "cpus_free": node.cpus_free,
+        "memory_mib": node.memory_mib,
+        "memory_free_mib": node.memory_free_mib,
+        "gpus": node.gpus,
+        "isolation": {name: getattr(node.isolation, name) for name in node.isolation.__struct_fields__},
+    }
+
+
+# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def local_time(at: float | None, unknown: str = "N/A") -> str:
+    """``2026-11-21T01:25:32`` in the reader's time zone."""
+    return unknown if at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

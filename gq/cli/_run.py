@@ -1,0 +1,135 @@
+"""The console scripts: each loads the module of its command and nothing else.
+
+Owns what every process does at its ends: Ctrl-C is exit 130, a reader that went away is no error.  It must import
+nothing heavy, so that a faster road may be taken before a command is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gq.cli._command import Command
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""As if SIGPIPE had ended it."""
+
+JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "ctl")
+"""``gq VERB`` is the command ``gqVERB``."""
+CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor")
+"""``gq VERB`` is the module ``gq_VERB``."""
+UNBUILT_VERBS = ("eff", "prio", "share", "resv", "cron", "top", "sim", "ssh", "jupyter", "tunnel", "events")
+"""Named in the documents, brought by later versions."""
+
+
+def gq() -> int:
+    return _main("gq")
+
+
+def gqsub() -> int:
+    return _main("gqsub")
+
+
+def gqrun() -> int:
+    return _main("gqrun")
+
+
+def gqalloc() -> int:
+    return _main("gqalloc")
+
+
+def gqstat() -> int:
+    return _main("gqstat")
+
+
+def gqwhy() -> int:
+    return _main("gqwhy")
+
+
+def gqdel() -> int:
+    return _main("gqdel")
+
+
+def gqlog() -> int:
+    return _main("gqlog")
+
+
+def gqwait() -> int:
+    return _main("gqwait")
+
+
+def gqinfo() -> int:
+    return _main("gqinfo")
+
+
+def gqacct() -> int:
+    return _main("gqacct")
+
+
+def gqctl() -> int:
+    return _main("gqctl")
+
+
+def _main(name: str) -> int:
+    try:
+        status = _call(name, sys.argv[1:])
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        _silence_stdout()
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return EXIT_BROKEN_PIPE
+
+
+def _call(name: str, words: list[str]) -> int:
+    if f"_{name.upper()}_COMPLETE" in os.environ:
+        from gq.cli._help import complete
+
+        return complete(load(name))
+    if name == "gq" and words and (module := module_of(words[0])):
+        name, words = module, words[1:]
+    from gq.cli._command import invoke
+
+    return invoke(load(name), words)
+
+
+def module_of(verb: str) -> str:
+    """The module behind ``gq VERB``; empty if there is no such verb."""
+    if verb in JOB_VERBS:
+        return f"gq{verb}"
+    return f"gq_{verb}" if verb in CLUSTER_VERBS else ""
+
+
+def load(module: str) -> Command:
+    """The command of a module of this package; ``gq`` is the family of all."""
+    if module == "gq":
+        return _family()
+    from importlib import import_module
+
+    command: Command = import_module(f"gq.cli.{module}").COMMAND
+    return command
+
+
+def _family() -> Command:
+    from gq.cli._command import Command
+
+    return Command(
+        name="gq",
+        summary="A batch queue for teams that share GPUs.",
+        details="Each verb is also a command of its own: `gq sub` is `gqsub`.",
+        verbs=lambda: {verb: load(module_of(verb)) for verb in (*JOB_VERBS, *CLUSTER_VERBS)},
+        unbuilt=UNBUILT_VERBS,
+    )
+
+
+def _silence_stdout() -> None:
+    """What is still buffered has no reader: let the interpreter's last flush go nowhere."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass

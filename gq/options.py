@@ -1,0 +1,153 @@
+"""The options of jobs: one table for `gqsub`, `gqrun` and `gqalloc`, for script headers and for input variables.  Pure.
+
+Owns which options there are, who takes them, how they replace each other between script, variables and command
+line, and what has no effect.  What their values mean is in `gq.jobspec`.  Help texts, man pages, completions,
+header lines and ``GQSUB_…`` variables all come from here: an option is written down once.
+"""
+
+from __future__ import annotations
+
+from gq.getopt import Option
+
+SUB = "gqsub"
+RUN = "gqrun"
+ALLOC = "gqalloc"
+ALL = (SUB, RUN, ALLOC)
+
+
+class JobOption(Option, frozen=True, kw_only=True):
+    """An option of a job and where it may stand."""
+
+    commands: tuple[str, ...] = ALL
+    in_header: bool = True
+    """May stand in a ``#GQ`` or ``#SBATCH`` line (of a script for `gqsub`)."""
+    rivals: tuple[str, ...] = ()
+    """Options that say the same thing otherwise: one given closer to the command line drops these from further away."""
+    is_unbuilt: bool = False
+    """Named in the documents, brought by a later version: refused as such."""
+
+
+_MEM = ("mem", "mem-per-cpu", "mem-per-gpu")
+
+JOB_OPTIONS: tuple[JobOption, ...] = (
+    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────
+    JobOption(name="job-name", letter="J", metavar="NAME", help="Name of the job."),
+    JobOption(name="partition", letter="p", metavar="NAME", help="Partition to run in."),
+    JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 30m, 2h or unlimited."),
+    JobOption(name="comment", metavar="TEXT", help="Any text, shown with the job."),
+    # ── resources ─────────────────────────────────────────────────────────────────────────────────────────────
+    JobOption(name="nodes", letter="N", metavar="MIN[-MAX]", help="Number of nodes, all of them or none."),
+    JobOption(name="ntasks", letter="n", metavar="COUNT", help="Number of tasks."),
+    JobOption(
+        name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT",
+        help="Tasks on each node; with --ntasks the most that a node gets.",
+    ),
+    JobOption(name="cpus-per-task", letter="c", metavar="COUNT", help="CPUs of each task.", rivals=("cpus-per-gpu",)),
+    JobOption(name="mem", metavar="SIZE", help="Memory per node (MiB, or with K, M, G, T); 0: all of it.", rivals=_MEM),
+    JobOption(name="mem-per-cpu", metavar="SIZE", help="Memory per CPU.", rivals=_MEM),
+    JobOption(name="mem-per-gpu", metavar="SIZE", help="Memory per GPU.", rivals=_MEM),
+    JobOption(name="gpus", letter="G", metavar="[TYPE:]COUNT", help="GPUs of the whole job."),
+    JobOption(
+        name="gpus-per-node", metavar="[TYPE:]COUNT", help="GPUs on each node.", rivals=("gres",),
+    ),
+    JobOption(name="gpus-per-task", metavar="[TYPE:]COUNT", help="GPUs of each task."),
+    JobOption(name="cpus-per-gpu", metavar="COUNT", help="CPUs for each GPU.", rivals=("cpus-per-task",)),
+    JobOption(
+        name="gres", metavar="gpu[:TYPE]:COUNT", help="The same as --gpus-per-node, in Slurm's form.",
+        rivals=("gpus-per-node",),
+    ),
+    JobOption(name="nodelist", letter="w", metavar="NODES", help="Nodes that must be among the job's: n1,n[3-4]."),
+    JobOption(name="exclude", letter="x", metavar="NODES", help="Nodes that must not be used."),
+    JobOption(
+        name="exclusive", metavar="[=true]", if_bare="true", help="Share the job's nodes with no other job.",
+    ),
+    # ── when ──────────────────────────────────────────────────────────────────────────────────────────────────
+    JobOption(
+        name="begin", letter="b", metavar="TIME", help="Not before: 18:00, 2026-12-24T18:00, now+2h, tomorrow.",
+    ),
+    JobOption(name="hold", letter="H", help="Queue it held; `gqctl release` lets it go."),
+    JobOption(
+        name="nice", metavar="[=COUNT]", if_bare="100", help="Go later in the queue; negative only for operators.",
+    ),
+    JobOption(
+        name="requeue", commands=(SUB,), help="Queue it again after a node failure.", rivals=("no-requeue",),
+    ),
+    JobOption(name="no-requeue", commands=(SUB,), help="Never queue it again by itself.", rivals=("requeue",)),
+    # ── how it ends ───────────────────────────────────────────────────────────────────────────────────────────
+    JobOption(
+        name="signal", metavar="[B:]SIG[@SECONDS]",
+        help="Send this signal so long before the time limit (60); to the steps, with B: to the script.",
+    ),
+    JobOption(
+        name="kill-on-bad-exit", letter="K", metavar="[=0|1]", if_bare="1",
+        help="End a step when one of its tasks fails (1, the rule) or not (0).",
+    ),
+    JobOption(
+        name="no-kill", letter="k", metavar="[=off]", if_bare="on", help="Go on when one of the job's nodes is lost.",
+    ),
+    # ── input and output ──────────────────────────────────────────────────────────────────────────────────────
+    JobOption(
+        name="output", letter="o", metavar="PATTERN", commands=(SUB, RUN),
+        help="File for the output; %j job, %x name, %N node, %n its number, %t task, %u user (gq-%j.out).",
+    ),
+    JobOption(
+        name="error", letter="e", metavar="PATTERN", commands=(SUB, RUN), help="File for the errors (the output's).",
+    ),
+    JobOption(name="input", letter="i", metavar="PATTERN", commands=(SUB, RUN), help="File for the input (/dev/null)."),
+    JobOption(
+        name="open-mode", metavar="append|truncate", commands=(SUB, RUN), help="What to do with files that are there.",
+    ),
+    JobOption(name="chdir", letter="D", metavar="DIR", help="Directory to run in (the present one)."),
+    JobOption(
+        name="export", metavar="ALL|NONE|NAMES", commands=(SUB, RUN),
+        help="Environment: ALL of it, NONE, or names; NAME=VALUE adds one (ALL).",
+    ),
+    # ── of this command only ──────────────────────────────────────────────────────────────────────────────────
+    JobOption(
+        name="wrap", metavar="COMMAND", commands=(SUB,), in_header=False,
+        help="Run this command line under /bin/sh instead of a script.",
+    ),
+    JobOption(name="parsable", commands=(SUB,), help="Print only the job id."),
+    JobOption(name="wait", letter="W", commands=(SUB,), help="Wait for the job to end and return its exit code."),
+    JobOption(name="test-only", commands=(SUB,), help="Check and estimate the start; queue nothing."),
+    # ── not in this version ───────────────────────────────────────────────────────────────────────────────────
+    *(
+        JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True)
+        for name, letter, metavar in (
+            ("array", "a", "INDICES"), ("dependency", "d", "LIST"), ("account", "A", "NAME"), ("qos", "q", "NAME"),
+            ("deadline", "", "TIME"), ("chain", "", ""), ("if", "", "COMMAND"), ("priority", "", "COUNT"),
+            ("constraint", "C", "FEATURES"), ("prefer", "", "FEATURES"), ("switches", "", "COUNT"),
+            ("min-gpu-mem", "", "SIZE"), ("tmp", "", "SIZE"), ("licenses", "L", "LIST"), ("role", "", "SPEC"),
+            ("data", "", "PATH"), ("what-if", "", ""), ("start", "", ""), ("reservation", "", "NAME"),
+            ("notify", "", "URL"), ("notify-on", "", "EVENTS"), ("mail-type", "", "EVENTS"), ("mail-user", "", "USER"),
+            ("grace", "", "TIME"), ("time-min", "", "TIME"), ("requeue-on", "", "EVENTS"),
+            ("max-requeue", "", "COUNT"), ("sweep", "", "SPEC"),
+        )
+    ),
+)  # fmt: skip
+
+NO_EFFECT: tuple[Option, ...] = (
+    Option(name="wckey", metavar="NAME"),
+    Option(name="hint", metavar="TYPE"),
+    Option(name="get-user-env", metavar="[=LIMIT]", if_bare=""),
+    Option(name="contiguous"),
+    Option(name="threads-per-core", metavar="COUNT"),
+    Option(name="mail-type", metavar="EVENTS"),
+    Option(name="mail-user", metavar="USER"),
+)
+"""Accepted in ``#SBATCH`` lines and said to have no effect: clients write them always."""
+
+
+def options_of(command: str) -> tuple[JobOption, ...]:
+    """The options of `gqsub`, `gqrun` or `gqalloc`; unbuilt ones among them, so that they can be refused as such."""
+    return tuple(option for option in JOB_OPTIONS if command in option.commands)
+
+
+def shown_options(command: str) -> tuple[JobOption, ...]:
+    """Those that work: what help, completion and man page show."""
+    return tuple(option for option in options_of(command) if not option.is_unbuilt)
+
+
+def header_options() -> tuple[JobOption, ...]:
+    """What may stand in a script's header."""
+    return tuple(option for option in options_of(SUB) if option.in_header)
