@@ -108,6 +108,13 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
         help="Run this command line under /bin/sh instead of a script.",
     ),
     JobOption(name="parsable", commands=(SUB,), help="Print only the job id."),
+    JobOption(name="label", letter="l", commands=(RUN,), help="Begin each line with the rank of its task."),
+    JobOption(
+        name="unbuffered", letter="u", commands=(RUN,), help="Pass output on as it comes, not by whole lines.",
+    ),
+    JobOption(name="pty", commands=(RUN,), help="Give task 0 this terminal, as if it ran here."),
+    JobOption(name="overlap", commands=(RUN,), help="Share the CPUs and GPUs of other steps instead of waiting."),
+    JobOption(name="jobid", metavar="JOB", commands=(RUN,), help="Start the step in this job (GQ_JOB_ID)."),
     JobOption(name="wait", letter="W", commands=(SUB,), help="Wait for the job to end and return its exit code."),
     JobOption(name="test-only", commands=(SUB,), help="Check and estimate the start; queue nothing."),
     # ── not in this version ───────────────────────────────────────────────────────────────────────────────────
@@ -151,3 +158,80 @@ def shown_options(command: str) -> tuple[JobOption, ...]:
 def header_options() -> tuple[JobOption, ...]:
     """What may stand in a script's header."""
     return tuple(option for option in options_of(SUB) if option.in_header)
+
+
+# ── layers: script < variables < command line ─────────────────────────────────────────────────────────────────
+
+_ON = frozenset({"", "1", "yes", "true", "on"})
+_OFF = frozenset({"0", "no", "false", "off"})
+
+
+def input_variables(command: str, environ: Mapping[str, str]) -> list[Given]:
+    """Options from ``GQSUB_<OPTION>`` (``GQRUN_…``, ``GQALLOC_…``); a variable that names no option is refused."""
+    prefix = f"{command.upper()}_"
+    known = {variable_name(command, option): option for option in options_of(command)}
+    given: list[Given] = []
+    for variable in sorted(name for name in environ if name.startswith(prefix)):
+        option = known.get(variable)
+        if option is None:
+            close = nearest(variable, list(known))
+            hint = f"did you mean `{close}`?" if close else f"`{command} --help` lists the options"
+            raise UsageError("unknown_option", f"`{variable}` in the environment names no option", hint)
+        given.extend(_from_variable(option, variable, environ[variable]))
+    return given
+
+
+def variable_name(command: str, option: Option) -> str:
+    """``gqsub``, ``cpus-per-task`` → ``GQSUB_CPUS_PER_TASK``."""
+    return f"{command}_{option.name}".upper().replace("-", "_")
+
+
+def _from_variable(option: Option, variable: str, value: str) -> list[Given]:
+    if option.takes_value:
+        if not value and option.if_bare is not None:
+            value = option.if_bare
+        return [Given(option.name, value, variable)]
+    if value.lower() in _OFF:
+        return []
+    if value.lower() not in _ON:
+        raise UsageError("bad_value", f"`{variable}`: `{value}` is neither yes nor no", "use 1 or 0")
+    return [Given(option.name, "", variable)]
+
+
+def merge(*layers: Iterable[Given]) -> list[Given]:
+    """One list out of layers, the weakest first: what a stronger layer says replaces it and its rivals.
+
+    Within one layer rivals exclude each other.  Unbuilt options are refused here, wherever they stand.
+    """
+    merged: list[Given] = []
+    for layer in layers:
+        stronger = list(layer)
+        _refuse_unbuilt(stronger)
+        _refuse_rivals(stronger)
+        replaced = {name for one in stronger for name in (one.name, *_BY_NAME[one.name].rivals)}
+        merged = [one for one in merged if one.name not in replaced] + stronger
+    return merged
+
+
+_BY_NAME = {option.name: option for option in JOB_OPTIONS}
+
+
+def _refuse_unbuilt(layer: Iterable[Given]) -> None:
+    for one in layer:
+        if _BY_NAME[one.name].is_unbuilt:
+            raise not_available(one.place)
+
+
+def _refuse_rivals(layer: Iterable[Given]) -> None:
+    seen: dict[str, Given] = {}
+    for one in layer:
+        for rival in _BY_NAME[one.name].rivals:
+            if rival in seen and rival != one.name:
+                message = f"{one.place} and {seen[rival].place} exclude each other"
+                raise UsageError("contradiction", message, "give one of them")
+        seen[one.name] = one
+
+
+def job_arguments(command: str, words: Iterable[Given], environ: Mapping[str, str], header: Iterable[Given] = ()) -> list[Given]:
+    """The job options that hold: command line before variables before script."""
+    return merge(header, input_variables(command, environ), [one for one in words if one.name in _BY_NAME])
