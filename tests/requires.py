@@ -1,7 +1,7 @@
 """What a test needs of the machine it runs on.
 
-A test without what it needs is skipped, with the reason.  With ``GQ_TEST_REQUIRE=all`` (as CI runs) it fails instead, so
-that nothing is skipped unnoticed; only a GPU can never be demanded.
+A test without what it needs is skipped, with the reason.  With ``GQ_TEST_REQUIRE=all`` (as CI runs) it fails instead,
+so that nothing is skipped unnoticed; only a GPU can never be demanded.
 """
 
 from __future__ import annotations
