@@ -104,6 +104,13 @@ def parse_instant(text: str, now: float, zone: tzinfo | None = None) -> float:
 
     A bare clock time that has passed today means tomorrow, as in Slurm.
     """
+    at = _instant(text, now, zone)
+    if abs(at - now) > MAX_DURATION_S:
+        raise ValueError(f"`{text}` is more than ten years away")
+    return at
+
+
+def _instant(text: str, now: float, zone: tzinfo | None) -> float:
     word = text.strip().lower()
     moment = datetime.fromtimestamp(now, zone)
     if word.startswith("now"):
@@ -111,7 +118,7 @@ def parse_instant(text: str, now: float, zone: tzinfo | None = None) -> float:
         if not offset:
             return now
         if offset.startswith("+"):
-            return now + _offset_s(offset[1:].strip(), text)
+            return now + min(_offset_s(offset[1:].strip(), text), 2 * MAX_DURATION_S)  # a float holds no more
         raise ValueError(f"`{text}` is not a time; use {INSTANT_FORMS}")
     midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     named = {"today": midnight, "tomorrow": midnight + timedelta(days=1), "midnight": midnight + timedelta(days=1)}
@@ -127,9 +134,9 @@ def parse_instant(text: str, now: float, zone: tzinfo | None = None) -> float:
         return (today if today > moment else today + timedelta(days=1)).timestamp()
     try:
         when = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return (when if when.tzinfo else when.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):  # not a date, or one that the calendar of the system does not have
         raise ValueError(f"`{text}` is not a time; use {INSTANT_FORMS}") from None
-    return (when if when.tzinfo else when.replace(tzinfo=zone)).timestamp()
 
 
 _OFFSET_WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
