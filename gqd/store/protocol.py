@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gq.errors import GqError
 from gq.model.job import JobInfo
 from gq.wire.client import JobFilter
 from gqd.state.cluster import Cluster
@@ -39,6 +40,10 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     with_steps: bool = True
     after: int = 0
     limit: int = 2000
+
+
+class StoreFailed(GqError):
+    """A commit did not become durable, and no later one will: the daemon ends and starts again from the store."""
 
 
 class Store(Protocol):

@@ -1,0 +1,448 @@
+"""Objects ↔ rows, for every table, and the rows of one turn as a `Batch`.  Pure; the schema is in `schema`.
+
+A row is a plain tuple in the order of `COLUMNS`.  What decides is written so that it comes back equal; what only
+people ask for (a job's GPUs and nodes, a step's CPUs) is written beside it and not read back.  Complex values are
+JSON text.  Nothing here reflects on objects row by row: a busy controller makes thousands of rows a second.
+
+A *delete* is what leaving the controller's memory means to a table: a job or an attempt is marked as forgotten and
+stays for history, a node goes, of the requests all that were answered before an instant go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from gq.model.ids import AttemptId, JobId, StepId
+from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.node import Inventory
+from gq.model.resource import Demand, Grant, format_ids, least_demand, parse_ids
+from gq.model.state import JobState, Outcome
+from gq.model.step import StepLayout
+from gqd.state.after import AfterEnding, Hold, PartPhase
+from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Node, Part, Step
+from gqd.state.event import Event
+from gqd.store.protocol import Batch, Row
+
+Rows = tuple[Row, ...]
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "jobs": (
+        "job_id", "name", "user", "uid", "gid", "partition", "state", "outcome", "reason", "why", "failure_class",
+        "hold", "attempt", "restart_count", "launch_failures", "nodes", "node_count", "tasks", "cpus", "gpus",
+        "memory_mib", "nice", "time_limit_s", "requeue", "submit_at", "eligible_at", "start_at", "end_at",
+        "exit_code", "signal", "avoid", "spec",
+    ),
+    "attempts": (
+        "job_id", "attempt", "nodes", "node_count", "tasks", "cpus", "gpus", "memory_mib", "allocated_at", "start_at",
+        "end_at", "outcome", "exit_code", "signal", "reason", "why", "failure_class", "after_ending", "grace_s",
+        "master_port", "next_step", "user_cpu_s", "system_cpu_s", "max_rss_mib", "grants",
+    ),
+    "allocations": (
+        "job_id", "attempt", "node", "tasks", "cpus", "gpus", "cpu_ids", "gpu_ids", "memory_mib", "phase",
+        "is_stranded", "freed_at", "user_cpu_s", "system_cpu_s", "max_rss_mib",
+    ),
+    "steps": (
+        "job_id", "attempt", "step", "name", "nodes", "tasks", "cpus", "gpus", "start_at", "end_at", "outcome",
+        "exit_code", "signal", "user_cpu_s", "system_cpu_s", "max_rss_mib", "received", "part_ends", "layout",
+        "secret_key",
+    ),
+    "nodes": (
+        "node", "address", "is_lost", "is_down", "is_drained", "reason", "reason_by", "reason_at", "cpus",
+        "memory_mib", "gpus", "drained_gpus", "backoff_until", "backoff_failures", "registered_at", "incarnation",
+        "boot_id", "step_endpoint", "step_public_key", "secret_ticket_key", "inventory",
+    ),
+    "requests": ("request_id", "at", "uid", "answer"),
+    "events": ("at", "kind", "job_id", "node", "body"),
+    "meta": ("name", "value"),
+}  # fmt: skip
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "jobs": ("job_id",),
+    "attempts": ("job_id", "attempt"),
+    "allocations": ("job_id", "attempt", "node"),
+    "steps": ("job_id", "attempt", "step"),
+    "nodes": ("node",),
+    "requests": ("request_id",),
+    "meta": ("name",),
+}
+"""Primary keys; always the first columns.  (Events are numbered by the database.)"""
+
+NEXT_JOB_ID = "next_job_id"
+
+_to_json = msgspec.json.encode
+
+
+def _json(value: Any) -> str:
+    return _to_json(value).decode()
+
+
+def _decoder(kind: Any) -> Callable[[str], Any]:
+    return msgspec.json.Decoder(kind).decode
+
+
+_spec_of = _decoder(JobSpec)
+_avoid_of = _decoder(dict[str, float])
+_grants_of = _decoder(tuple[Grant, ...])
+_received_of = _decoder(set[str])
+_part_ends_of = _decoder(dict[str, ExitStatus])
+_layout_of = _decoder(StepLayout)
+_inventory_of = _decoder(Inventory)
+_drained_gpus_of = _decoder(dict[int, str])
+_event_of = _decoder(Event)
+
+
+# ── small values ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _exit_columns(status: ExitStatus | None) -> tuple[int | None, int | None]:
+    return (None, None) if status is None else (status.code, status.signal)
+
+
+def _exit_of(code: int | None, signal: int | None) -> ExitStatus | None:
+    return None if code is None else ExitStatus(code, signal or 0)
+
+
+def _held(grants: tuple[Grant, ...]) -> Demand:
+    """What grants come to."""
+    return Demand(
+        nodes=len(grants),
+        tasks=sum([grant.tasks for grant in grants]),
+        cpus=sum([len(grant.cpus) for grant in grants]),
+        gpus=sum([len(grant.gpus) for grant in grants]),
+        memory_mib=sum([grant.memory_mib for grant in grants]),
+    )
+
+
+def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:
+    """What a job holds or held last; while it waits, or if it held nothing, what it wants."""
+    return _held(grants) if grants and job.state is not JobState.PENDING else least_demand(job.spec.resources)
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def job_row(job: Job, attempt: Attempt | None) -> Row:
+    """`attempt`: the job's latest, if still known.  While a job waits its row shows no nodes and what it wants."""
+    spec = job.spec
+    grants = () if attempt is None or job.state is JobState.PENDING else attempt.grants
+    return (
+        job.job_id, spec.name, job.user, job.uid, job.gid, job.partition, job.state.value,
+        None if job.outcome is None else job.outcome.value, job.reason, job.why, job.failure_class,
+        None if job.hold is None else job.hold.value, job.attempt, job.restart_count, job.launch_failures,
+        ",".join([grant.node for grant in grants]), *job_demand(job, grants), spec.nice, job.time_limit_s,
+        1 if job.requeue else 0, job.submit_at, job.eligible_at, job.start_at, job.end_at, *_exit_columns(job.exit),
+        _json(job.avoid), _json(spec),
+    )  # fmt: skip
+
+
+def job_of(row: Row) -> Job:
+    (
+        job_id, _name, user, uid, gid, partition, state, outcome, reason, why, failure_class, hold, attempt,
+        restart_count, launch_failures, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, _nice, time_limit_s,
+        requeue, submit_at, eligible_at, start_at, end_at, exit_code, signal, avoid, spec,
+    ) = row  # fmt: skip
+    return Job(
+        job_id=job_id,
+        spec=_spec_of(spec),
+        user=user,
+        uid=uid,
+        gid=gid,
+        partition=partition,
+        time_limit_s=time_limit_s,
+        requeue=bool(requeue),
+        submit_at=submit_at,
+        eligible_at=eligible_at,
+        state=JobState(state),
+        outcome=None if outcome is None else Outcome(outcome),
+        hold=None if hold is None else Hold(hold),
+        attempt=attempt,
+        restart_count=restart_count,
+        launch_failures=launch_failures,
+        avoid=_avoid_of(avoid),
+        start_at=start_at,
+        end_at=end_at,
+        exit=_exit_of(exit_code, signal),
+        reason=reason,
+        why=why,
+        failure_class=failure_class,
+    )
+
+
+# ── attempts and what they hold ───────────────────────────────────────────────────────────────────────────────
+
+
+def attempt_row(attempt: Attempt) -> Row:
+    grants, usage = attempt.grants, attempt.usage
+    return (
+        attempt.attempt_id.job_id, attempt.attempt_id.attempt, ",".join([grant.node for grant in grants]),
+        *_held(grants), attempt.allocated_at, attempt.start_at, attempt.end_at,
+        None if attempt.outcome is None else attempt.outcome.value, *_exit_columns(attempt.exit), attempt.reason,
+        attempt.why, attempt.failure_class, None if attempt.then is None else attempt.then.value, attempt.grace_s,
+        attempt.master_port, attempt.next_step, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib,
+        _json(grants),
+    )  # fmt: skip
+
+
+def attempt_of(row: Row) -> Attempt:
+    """Without its parts and steps."""
+    (
+        job_id, attempt, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, allocated_at, start_at, end_at,
+        outcome, exit_code, signal, reason, why, failure_class, then, grace_s, master_port, next_step, user_cpu_s,
+        system_cpu_s, max_rss_mib, grants,
+    ) = row  # fmt: skip
+    return Attempt(
+        attempt_id=AttemptId(job_id, attempt),
+        grants=_grants_of(grants),
+        allocated_at=allocated_at,
+        parts={},
+        master_port=master_port,
+        start_at=start_at,
+        end_at=end_at,
+        outcome=None if outcome is None else Outcome(outcome),
+        exit=_exit_of(exit_code, signal),
+        reason=reason,
+        why=why,
+        failure_class=failure_class,
+        then=None if then is None else AfterEnding(then),
+        grace_s=grace_s,
+        usage=Usage(user_cpu_s, system_cpu_s, max_rss_mib),
+        next_step=next_step,
+    )
+
+
+def allocation_row(attempt_id: AttemptId, part: Part) -> Row:
+    """Of a part that its node still has."""
+    return (*_allocation(attempt_id, part), None, None, None, None)
+
+
+def freed_allocation_row(attempt_id: AttemptId, grant: Grant, freed_at: float, usage: Usage) -> Row:
+    """Of a part that is gone: what it was is known from the grant."""
+    part = Part(grant=grant, phase=PartPhase.STOPPING)
+    return (*_allocation(attempt_id, part), freed_at, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib)
+
+
+def _allocation(attempt_id: AttemptId, part: Part) -> Row:
+    grant = part.grant
+    return (
+        attempt_id.job_id, attempt_id.attempt, grant.node, grant.tasks, len(grant.cpus), len(grant.gpus),
+        format_ids(grant.cpus), format_ids(grant.gpus), grant.memory_mib, part.phase.value,
+        1 if part.is_stranded else 0,
+    )  # fmt: skip
+
+
+def part_of(row: Row) -> Part:
+    (
+        _job_id, _attempt, node, tasks, _cpus, _gpus, cpu_ids, gpu_ids, memory_mib, phase, is_stranded,
+        _freed_at, _user_cpu_s, _system_cpu_s, _max_rss_mib,
+    ) = row  # fmt: skip
+    grant = Grant(node=node, tasks=tasks, cpus=parse_ids(cpu_ids), gpus=parse_ids(gpu_ids), memory_mib=memory_mib)
+    return Part(grant=grant, phase=PartPhase(phase), is_stranded=bool(is_stranded))
+
+
+# ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_row(step: Step) -> Row:
+    """The key opens step doors; an ended step needs none, so it is not kept."""
+    parts, usage = step.layout.parts, step.usage
+    return (
+        step.step_id.job_id, step.step_id.attempt, step.step_id.step, step.layout.name,
+        ",".join([part.node for part in parts]), step.layout.ntasks, sum([len(part.cpus) for part in parts]),
+        sum([len(part.gpus) for part in parts]), step.start_at, step.end_at,
+        None if step.outcome is None else step.outcome.value, *_exit_columns(step.exit),
+        usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib, _json(sorted(step.received)),
+        _json(step.part_ends), _json(step.layout), step.key if step.end_at is None else b"",
+    )  # fmt: skip
+
+
+def step_of(row: Row) -> Step:
+    (
+        job_id, attempt, step, _name, _nodes, _tasks, _cpus, _gpus, start_at, end_at, outcome, exit_code, signal,
+        user_cpu_s, system_cpu_s, max_rss_mib, received, part_ends, layout, key,
+    ) = row  # fmt: skip
+    return Step(
+        step_id=StepId(job_id, attempt, step),
+        key=key,
+        layout=_layout_of(layout),
+        start_at=start_at,
+        received=_received_of(received),
+        part_ends=_part_ends_of(part_ends),
+        end_at=end_at,
+        outcome=None if outcome is None else Outcome(outcome),
+        exit=_exit_of(exit_code, signal),
+        usage=Usage(user_cpu_s, system_cpu_s, max_rss_mib),
+    )
+
+
+# ── nodes, requests, events ───────────────────────────────────────────────────────────────────────────────────
+
+
+def node_row(node: Node) -> Row:
+    inventory = node.inventory
+    return (
+        node.name, node.address, 1 if node.is_lost else 0, 1 if node.is_down else 0, 1 if node.is_drained else 0,
+        node.reason, node.reason_by, node.reason_at, inventory.cpus, inventory.memory_mib, len(inventory.gpus),
+        _json(node.drained_gpus), node.backoff_until, node.backoff_failures, node.registered_at, node.incarnation,
+        node.boot_id, node.step_endpoint, node.step_public_key, node.ticket_key, _json(inventory),
+    )  # fmt: skip
+
+
+def node_of(row: Row) -> Node:
+    (
+        name, address, is_lost, is_down, is_drained, reason, reason_by, reason_at, _cpus, _memory_mib, _gpus,
+        drained_gpus, backoff_until, backoff_failures, registered_at, incarnation, boot_id, step_endpoint,
+        step_public_key, ticket_key, inventory,
+    ) = row  # fmt: skip
+    return Node(
+        name=name,
+        address=address,
+        inventory=_inventory_of(inventory),
+        incarnation=incarnation,
+        boot_id=boot_id,
+        step_endpoint=step_endpoint,
+        step_public_key=step_public_key,
+        ticket_key=ticket_key,
+        registered_at=registered_at,
+        is_lost=bool(is_lost),
+        is_down=bool(is_down),
+        is_drained=bool(is_drained),
+        reason=reason,
+        reason_by=reason_by,
+        reason_at=reason_at,
+        drained_gpus=_drained_gpus_of(drained_gpus),
+        backoff_until=backoff_until,
+        backoff_failures=backoff_failures,
+    )
+
+
+def request_row(request_id: bytes, answer: Answer) -> Row:
+    return (request_id, answer.at, answer.uid, answer.answer)
+
+
+def answer_of(row: Row) -> Answer:
+    _request_id, at, uid, answer = row
+    return Answer(at, uid, answer)
+
+
+def _subject_of(kind: type) -> Callable[[Any], int | None]:
+    """How an event of this kind tells which one job it is about."""
+    fields = kind.__struct_fields__  # type: ignore[attr-defined]
+    if "job_id" in fields:
+        return lambda event: event.job_id
+    if "attempt_id" in fields:
+        return lambda event: event.attempt_id.job_id
+    if "step_id" in fields:
+        return lambda event: event.step_id.job_id
+    return lambda event: None
+
+
+_SUBJECTS = {kind: _subject_of(kind) for kind in get_args(Event)}
+
+
+def event_row(event: Event) -> Row:
+    kind = type(event)
+    return (event.at, kind.__name__, _SUBJECTS[kind](event), getattr(event, "node", None), _json(event))
+
+
+def event_of(row: Row) -> Event:
+    event: Event = _event_of(row[-1])
+    return event
+
+
+# ── one turn as values ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
+    """What changed since the last call, as values, and those `events`; the cluster's notes of changes start anew."""
+    changes = cluster.changes
+    cluster.changes = Changes()
+    tables = {
+        "jobs": _changed_jobs(cluster, changes),
+        "attempts": tuple([attempt_row(_attempt(cluster, changes, one)) for one in changes.attempts]),
+        "allocations": _changed_allocations(cluster, changes),
+        "steps": tuple([step_row(step) for step in changes.steps.values()]),
+        "nodes": tuple([node_row(cluster.nodes[name]) for name in changes.nodes if name in cluster.nodes]),
+        "requests": tuple([request_row(one, cluster.answers[one]) for one in changes.answers]),
+        "meta": ((NEXT_JOB_ID, cluster.next_job_id),) if changes.next_job_id else (),
+    }
+    return Batch(
+        events=tuple(events),
+        upserts={table: rows for table, rows in tables.items() if rows},
+        deletes=_deletes(cluster, changes),
+    )
+
+
+def _attempt(cluster: Cluster, changes: Changes, attempt_id: AttemptId) -> Attempt:
+    return cluster.attempts.get(attempt_id) or changes.departed_attempts[attempt_id]
+
+
+def _changed_jobs(cluster: Cluster, changes: Changes) -> Rows:
+    """A job that waits again may have no attempt in memory."""
+    rows = []
+    for job_id in changes.jobs:
+        job = cluster.jobs.get(job_id) or changes.departed_jobs[job_id]
+        attempt_id = job.attempt_id
+        rows.append(job_row(job, cluster.attempts.get(attempt_id) or changes.departed_attempts.get(attempt_id)))
+    return tuple(rows)
+
+
+def _changed_allocations(cluster: Cluster, changes: Changes) -> Rows:
+    rows = [
+        allocation_row(attempt_id, cluster.attempts[attempt_id].parts[node])
+        for attempt_id, node in changes.parts
+        if (attempt_id, node) not in changes.freed_parts
+    ]
+    for (attempt_id, node), (freed_at, usage) in changes.freed_parts.items():
+        grants = _attempt(cluster, changes, attempt_id).grants
+        grant = next(grant for grant in grants if grant.node == node)
+        rows.append(freed_allocation_row(attempt_id, grant, freed_at, usage))
+    return tuple(rows)
+
+
+def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
+    deletes: dict[str, Rows] = {
+        "jobs": tuple([(job_id,) for job_id in changes.forgotten_jobs]),
+        "attempts": tuple([(one.job_id, one.attempt) for one in changes.departed_attempts]),
+        "nodes": tuple([(name,) for name in changes.nodes if name not in cluster.nodes]),
+    }
+    if changes.answers_forgotten_before is not None:
+        deletes["requests"] = ((changes.answers_forgotten_before,),)
+    return {table: rows for table, rows in deletes.items() if rows}
+
+
+# ── the cluster from its rows ─────────────────────────────────────────────────────────────────────────────────
+
+
+def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
+    """The cluster of these rows, indices built.
+
+    ``jobs`` and ``attempts``: those not forgotten.  ``allocations``: those not freed.  ``steps``: running ones; those
+    of forgotten attempts are passed over.  ``nodes``, ``requests``, ``meta``: all.
+    """
+    cluster = Cluster(
+        jobs={JobId(row[0]): job_of(row) for row in tables["jobs"]},
+        attempts={AttemptId(row[0], row[1]): attempt_of(row) for row in tables["attempts"]},
+        nodes={row[0]: node_of(row) for row in tables["nodes"]},
+        answers={row[0]: answer_of(row) for row in tables["requests"]},
+    )
+    cluster.next_job_id = next((value for name, value in tables["meta"] if name == NEXT_JOB_ID), 1)
+    _add_parts(cluster, tables["allocations"])
+    for row in tables["steps"]:
+        attempt = cluster.attempts.get(AttemptId(row[0], row[1]))
+        if attempt is not None:
+            attempt.steps[row[2]] = step_of(row)
+    cluster.rebuild_indices()
+    return cluster
+
+
+def _add_parts(cluster: Cluster, rows: Iterable[Row]) -> None:
+    """In the order of the grants, whatever the order of the rows."""
+    parts: dict[AttemptId, dict[str, Part]] = {}
+    for row in rows:
+        parts.setdefault(AttemptId(row[0], row[1]), {})[row[2]] = part_of(row)
+    for attempt_id, by_node in parts.items():
+        attempt = cluster.attempts[attempt_id]
+        attempt.parts = {grant.node: by_node[grant.node] for grant in attempt.grants if grant.node in by_node}

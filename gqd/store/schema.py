@@ -1,0 +1,256 @@
+"""The database as people see it: tables and views in the field's words, and how old databases become new ones.
+
+Look at it on a copy (``sqlite3 gq.db ".backup copy.db"``) with ``sqlite-utils tables copy.db --counts`` or Datasette.
+Instants (``…_at``) are seconds since the epoch; ``datetime(start_at, 'unixepoch', 'localtime')`` reads better.
+Keys of what runs now are in ``secret_key``, ``secret_ticket_key``, ``requests`` and the bodies of ``StepStarted`` and
+``NodeRegistered`` events; before a copy of a busy cluster is given away, empty them.
+
+A migration that has been released is never edited: a change of the schema is a new one at the end.  Every row
+kind's columns are listed in `gqd.store.rows.COLUMNS`; a test compares both.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlite_utils import Database, Migrations
+
+from gq.errors import GqError
+
+MIGRATIONS = Migrations("gq")
+
+_FIRST_TABLES = (
+    """
+    CREATE TABLE jobs (
+        job_id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        user TEXT NOT NULL,
+        uid INTEGER NOT NULL,
+        gid INTEGER NOT NULL,
+        partition TEXT NOT NULL,
+        state TEXT NOT NULL,                -- PENDING STARTING RUNNING COMPLETING ENDED
+        outcome TEXT,                       -- of an ended job: COMPLETED FAILED CANCELLED TIMEOUT ...
+        reason TEXT NOT NULL,
+        why TEXT NOT NULL,
+        failure_class TEXT NOT NULL,
+        hold TEXT,                          -- who holds it: user, admin, launch
+        attempt INTEGER NOT NULL,           -- number of the latest attempt; 0: never allocated
+        restart_count INTEGER NOT NULL,
+        launch_failures INTEGER NOT NULL,
+        nodes TEXT NOT NULL,                -- names, batch node first; none while it waits
+        node_count INTEGER NOT NULL,        -- held or held last; wanted while it waits; likewise the next four
+        tasks INTEGER NOT NULL,
+        cpus INTEGER NOT NULL,
+        gpus INTEGER NOT NULL,
+        memory_mib INTEGER NOT NULL,
+        nice INTEGER NOT NULL,
+        time_limit_s INTEGER,               -- empty: unlimited
+        requeue INTEGER NOT NULL,
+        submit_at REAL NOT NULL,
+        eligible_at REAL NOT NULL,
+        start_at REAL,
+        end_at REAL,
+        exit_code INTEGER,
+        signal INTEGER,
+        avoid TEXT NOT NULL,                -- JSON: node -> until when
+        spec TEXT NOT NULL,                 -- JSON: all that was asked for
+        is_forgotten INTEGER NOT NULL DEFAULT 0 -- ended, and no longer in the controller's memory
+    )
+    """,
+    """
+    CREATE TABLE attempts (
+        job_id INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        nodes TEXT NOT NULL,                -- names, batch node first
+        node_count INTEGER NOT NULL,
+        tasks INTEGER NOT NULL,
+        cpus INTEGER NOT NULL,
+        gpus INTEGER NOT NULL,
+        memory_mib INTEGER NOT NULL,
+        allocated_at REAL NOT NULL,
+        start_at REAL,
+        end_at REAL,
+        outcome TEXT,
+        exit_code INTEGER,
+        signal INTEGER,
+        reason TEXT NOT NULL,
+        why TEXT NOT NULL,
+        failure_class TEXT NOT NULL,
+        after_ending TEXT,                  -- end, requeue, retry
+        grace_s INTEGER NOT NULL,
+        master_port INTEGER NOT NULL,
+        next_step INTEGER NOT NULL,
+        user_cpu_s REAL NOT NULL,
+        system_cpu_s REAL NOT NULL,
+        max_rss_mib INTEGER NOT NULL,
+        grants TEXT NOT NULL,               -- JSON: what it holds on each node
+        is_forgotten INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (job_id, attempt)
+    )
+    """,
+    """
+    CREATE TABLE allocations (              -- what an attempt holds on one node
+        job_id INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        node TEXT NOT NULL,
+        tasks INTEGER NOT NULL,
+        cpus INTEGER NOT NULL,
+        gpus INTEGER NOT NULL,
+        cpu_ids TEXT NOT NULL,              -- 0-3,8
+        gpu_ids TEXT NOT NULL,
+        memory_mib INTEGER NOT NULL,
+        phase TEXT NOT NULL,                -- preparing prepared going live stopping
+        is_stranded INTEGER NOT NULL,       -- its node is lost; what it holds is not given away
+        freed_at REAL,                      -- empty while the node still has it
+        user_cpu_s REAL,
+        system_cpu_s REAL,
+        max_rss_mib INTEGER,
+        PRIMARY KEY (job_id, attempt, node)
+    )
+    """,
+    """
+    CREATE TABLE steps (
+        job_id INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        step INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        nodes TEXT NOT NULL,
+        tasks INTEGER NOT NULL,
+        cpus INTEGER NOT NULL,
+        gpus INTEGER NOT NULL,
+        start_at REAL NOT NULL,
+        end_at REAL,
+        outcome TEXT,                       -- empty while it runs
+        exit_code INTEGER,
+        signal INTEGER,
+        user_cpu_s REAL NOT NULL,
+        system_cpu_s REAL NOT NULL,
+        max_rss_mib INTEGER NOT NULL,
+        received TEXT NOT NULL,             -- JSON: nodes that have the order
+        part_ends TEXT NOT NULL,            -- JSON: node -> how its tasks ended
+        layout TEXT NOT NULL,               -- JSON
+        secret_key BLOB NOT NULL,
+        PRIMARY KEY (job_id, attempt, step)
+    )
+    """,
+    """
+    CREATE TABLE nodes (
+        node TEXT NOT NULL PRIMARY KEY,
+        address TEXT NOT NULL,
+        is_lost INTEGER NOT NULL,
+        is_down INTEGER NOT NULL,
+        is_drained INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        reason_by TEXT NOT NULL,
+        reason_at REAL,
+        cpus INTEGER NOT NULL,
+        memory_mib INTEGER NOT NULL,
+        gpus INTEGER NOT NULL,
+        drained_gpus TEXT NOT NULL,         -- JSON: GPU -> reason
+        backoff_until REAL NOT NULL,        -- left out of planning until then
+        backoff_failures INTEGER NOT NULL,
+        registered_at REAL NOT NULL,
+        incarnation TEXT NOT NULL,
+        boot_id TEXT NOT NULL,
+        step_endpoint TEXT NOT NULL,
+        step_public_key TEXT NOT NULL,
+        secret_ticket_key BLOB NOT NULL,
+        inventory TEXT NOT NULL             -- JSON
+    )
+    """,
+    """
+    CREATE TABLE requests (                 -- answers by request, so that a repeated request is done once
+        request_id BLOB NOT NULL PRIMARY KEY,
+        at REAL NOT NULL,
+        uid INTEGER NOT NULL,
+        answer BLOB NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE events (                   -- the change log
+        seq INTEGER PRIMARY KEY,
+        at REAL NOT NULL,
+        kind TEXT NOT NULL,
+        job_id INTEGER,
+        node TEXT,
+        body TEXT NOT NULL                  -- JSON
+    )
+    """,
+    "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value)",
+)
+
+_FIRST_INDEXES = (
+    "CREATE INDEX jobs_in_memory ON jobs (job_id) WHERE is_forgotten = 0",
+    "CREATE INDEX jobs_by_state ON jobs (state, end_at)",
+    "CREATE INDEX jobs_by_user ON jobs (user, job_id)",
+    "CREATE INDEX attempts_in_memory ON attempts (job_id) WHERE is_forgotten = 0",
+    "CREATE INDEX allocations_held ON allocations (job_id, attempt) WHERE freed_at IS NULL",
+    "CREATE INDEX allocations_by_node ON allocations (node, job_id)",
+    "CREATE INDEX steps_running ON steps (job_id, attempt) WHERE end_at IS NULL",
+    "CREATE INDEX requests_by_time ON requests (at)",
+    "CREATE INDEX events_by_job ON events (job_id) WHERE job_id IS NOT NULL",
+)
+
+_FIRST_VIEWS = (
+    """
+    CREATE VIEW queue AS                    -- jobs that have not ended, as the queue stands
+    SELECT job_id, name, user, partition, state, hold, reason, node_count, cpus, gpus, nodes, nice,
+           datetime(submit_at, 'unixepoch', 'localtime') AS submitted,
+           datetime(start_at, 'unixepoch', 'localtime') AS started,
+           CAST(coalesce(start_at, strftime('%s', 'now')) - submit_at AS INTEGER) AS waited_s,
+           time_limit_s
+    FROM jobs WHERE state <> 'ENDED'
+    ORDER BY state = 'PENDING', nice, job_id
+    """,
+    """
+    CREATE VIEW usage_by_user AS            -- held: from the allocation to the end; used: what the processes took
+    SELECT jobs.user AS user,
+           count(DISTINCT attempts.job_id) AS jobs,
+           count(*) AS attempts,
+           round(sum(attempts.gpus * held_s) / 3600, 3) AS gpu_hours_held,
+           round(sum(attempts.cpus * held_s) / 3600, 3) AS cpu_hours_held,
+           round(sum(user_cpu_s + system_cpu_s) / 3600, 3) AS cpu_hours_used
+    FROM (SELECT *, coalesce(end_at, strftime('%s', 'now')) - allocated_at AS held_s FROM attempts) AS attempts
+    JOIN jobs USING (job_id)
+    GROUP BY jobs.user ORDER BY gpu_hours_held DESC, user
+    """,
+    """
+    CREATE VIEW gpus AS
+    SELECT nodes.node AS node,
+           json_extract(gpu.value, '$.index') AS gpu,
+           json_extract(gpu.value, '$.type') AS type,
+           json_extract(gpu.value, '$.memory_mib') AS memory_mib,
+           json_extract(gpu.value, '$.uuid') AS uuid,
+           json_extract(drained_gpus, '$."' || json_extract(gpu.value, '$.index') || '"') AS drained_because
+    FROM nodes, json_each(nodes.inventory, '$.gpus') AS gpu
+    """,
+)
+
+
+@MIGRATIONS()
+def first(db: Database) -> None:
+    """Jobs, attempts, allocations, steps, nodes, requests, events."""
+    for statement in (*_FIRST_TABLES, *_FIRST_INDEXES, *_FIRST_VIEWS):
+        db.execute(statement)
+
+
+def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
+    """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
+    try:
+        _refuse_newer(db, path, migrations)
+        migrations.apply(db)
+    except sqlite3.Error as error:
+        raise GqError(
+            "bad_database", f"{path} cannot be used as the database: {error}", "restore a copy, or move it away"
+        ) from error
+
+
+def _refuse_newer(db: Database, path: str, migrations: Migrations) -> None:
+    known = {migration.name for migration in migrations.pending(Database(memory=True))}
+    unknown = [migration.name for migration in migrations.applied(db) if migration.name not in known]
+    if unknown:
+        raise GqError(
+            "newer_database",
+            f"{path} was written by a newer version of gq (it has the change `{unknown[0]}`)",
+            "start that version, or restore a copy that was made before the upgrade",
+        )

@@ -1,0 +1,183 @@
+"""The durable store: one SQLite file, one writer thread, group commit.
+
+WAL with ``synchronous=FULL``: a commit that returned survives a crash of the process, of the kernel and a power cut.
+Only the writer thread writes, after `load`; history reads over a connection of its own, from any thread, and sees
+whole commits only.  A lock on ``<path>.lock`` keeps a second controller out, for as long as this process lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from sqlite_utils import Database
+
+from gq.errors import GqError
+from gq.model.job import JobInfo
+from gqd.state.cluster import Cluster
+from gqd.store import history
+from gqd.store.protocol import Batch, HistoryQuery, Row
+from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
+from gqd.store.schema import migrate
+from gqd.store.writer import GroupWriter
+
+PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864", "busy_timeout = 10000")
+
+_LOADED = {
+    "jobs": "WHERE is_forgotten = 0 ORDER BY job_id",
+    "attempts": "WHERE is_forgotten = 0 ORDER BY rowid",
+    "allocations": "WHERE freed_at IS NULL ORDER BY rowid",
+    "steps": "WHERE end_at IS NULL ORDER BY job_id, attempt, step",
+    "nodes": "ORDER BY rowid",
+    "requests": "ORDER BY rowid",
+    "meta": "ORDER BY rowid",
+}
+"""Which rows `cluster_of` wants.  An upsert keeps the rowid, so rowids give the order in which things first came."""
+
+
+def _upsert(table: str) -> str:
+    columns, keys = COLUMNS[table], KEYS[table]
+    changed = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in keys)
+    return f"{_insert(table)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
+
+
+def _insert(table: str) -> str:
+    columns = COLUMNS[table]
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+_INSERT_EVENT = _insert("events")
+_UPSERTS = {table: _upsert(table) for table in COLUMNS if table != "events"}
+_DELETES = {
+    "jobs": "UPDATE jobs SET is_forgotten = 1 WHERE job_id = ?",
+    "attempts": "UPDATE attempts SET is_forgotten = 1 WHERE job_id = ? AND attempt = ?",
+    "nodes": "DELETE FROM nodes WHERE node = ?",
+    "requests": "DELETE FROM requests WHERE at < ?",
+}
+
+
+class SqliteStore:
+    """The `Store` in the file at `path`, which is made (0600) if it is not there."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock_fd = lock_database(path)
+        try:
+            self._db = open_database(path)
+            migrate(self._db, path)
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+        self._reader: sqlite3.Connection | None = None
+        self._reading = threading.Lock()
+        self._writer: GroupWriter[Batch] = GroupWriter("store", self._write)
+
+    def load(self) -> Cluster:
+        tables = {table: self._rows(table, where) for table, where in _LOADED.items()}
+        try:
+            return cluster_of(tables)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise GqError(
+                "unreadable_row",
+                f"{self._path} holds a row that this version of gq cannot read: {error}",
+                "start the version that wrote it, or restore a copy",
+            ) from error
+
+    def _rows(self, table: str, where: str) -> Iterator[Row]:
+        return self._db.execute(f"SELECT {', '.join(COLUMNS[table])} FROM {table} {where}")
+
+    async def commit(self, batch: Batch) -> None:
+        await self._writer.put(batch)
+
+    def history(self, query: HistoryQuery) -> Iterator[JobInfo]:
+        with self._reading:
+            if self._reader is None:
+                self._reader = connect(self._path)
+                self._reader.execute("PRAGMA query_only = 1")
+            jobs = history.select_jobs(self._reader, query)
+        return iter(jobs)
+
+    def close(self) -> None:
+        """Write what is waiting, close the file, let the next controller in."""
+        self._writer.close()
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+        self._db.close()
+        os.close(self._lock_fd)
+
+    def _write(self, batches: Sequence[Batch]) -> None:
+        """In the writer's thread: one transaction."""
+        connection = self._db.conn
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for batch in batches:
+                _write_batch(connection, batch)
+            connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # the first error is the one that tells
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _write_batch(connection: sqlite3.Connection, batch: Batch) -> None:
+    for table, rows in batch.upserts.items():
+        connection.executemany(_UPSERTS[table], rows)
+    for table, rows in batch.deletes.items():
+        connection.executemany(_DELETES[table], rows)
+    connection.executemany(_INSERT_EVENT, map(event_row, batch.events))
+
+
+def open_database(path: str) -> Database:
+    """A writing connection to the file at `path`, which only its owner can read if it is new."""
+    try:
+        _make_private(path)
+        connection = connect(path)
+        for pragma in PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+    except (OSError, sqlite3.Error) as error:
+        raise GqError("bad_database", f"{path} cannot be used as the database: {error}") from error
+    return Database(connection, execute_plugins=False)
+
+
+def connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, check_same_thread=False, timeout=10)
+
+
+def _make_private(path: str) -> None:
+    """SQLite gives its WAL and index files the mode of the database; a new name must survive a power cut, too."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    directory = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def lock_database(path: str) -> int:
+    """The descriptor that holds the lock until it is closed; `GqError` if another process has it."""
+    lock_path = f"{path}.lock"
+    try:
+        lock = os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise GqError("bad_database", f"{lock_path} cannot be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise GqError(
+            "database_in_use",
+            f"{path} is in use by another controller (process {holder})",
+            "stop that one first, or give this one a directory of its own",
+        ) from error
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    return lock
