@@ -36,6 +36,10 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kill_at: float | None = None
     """When the grace of that is over; None again once KILL is sent."""
 
+    @property
+    def is_running(self) -> bool:
+        return self.is_attached and not self.is_ended
+
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A value: every change makes a new one and saves it."""
@@ -62,6 +66,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     end_reported: bool = False
     steps: dict[int, StepRecord] = {}
     """Running ones, and ended ones whose end is not acknowledged."""
+    had_oom: bool = False
+    """A step on this node ran out of memory."""
     stop_ordered: bool = False
     """The controller wants it ended, and hears `CellEmptied`; else the node says `AttemptEnded`."""
     last_report: ReportBody | None = None

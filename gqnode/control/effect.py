@@ -51,7 +51,7 @@ class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """After a restart: meet the attempt's shepherd again.  → `ProcessStarted`, `ProcessEnded` (``is_lost`` if there is none)"""
+    """After a restart: meet its shepherd again.  → `ProcessStarted` or `ProcessEnded` (``is_lost``: there is none)"""
 
     attempt_id: AttemptId
 

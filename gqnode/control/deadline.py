@@ -1,0 +1,69 @@
+"""What is due when: the time limit and its warning, the grace before KILL, steps that wait for their client.  Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
+
+
+class Due(StrEnum):
+    """What time has brought to an attempt."""
+
+    WARNING = "warning"
+    TIME_LIMIT = "time_limit"
+    KILL = "kill"
+
+
+def limit_at(record: AttemptRecord) -> float | None:
+    """None: it has no limit, or has not started."""
+    if record.time_limit_s is None or record.started_at is None:
+        return None
+    return record.started_at + record.time_limit_s
+
+
+def warn_at(record: AttemptRecord) -> float | None:
+    at = limit_at(record)
+    return None if at is None or record.launch.signal is None else at - record.launch.signal.before_s
+
+
+def due(record: AttemptRecord, now: float) -> Due | None:
+    """The first thing that is due; more may be due after it is done."""
+    at = _next_of_attempt(record)
+    if at is None or at[0] > now:
+        return None
+    return at[1]
+
+
+def _next_of_attempt(record: AttemptRecord) -> tuple[float, Due] | None:
+    match record.phase:
+        case Phase.RUNNING:
+            warning, limit = warn_at(record), limit_at(record)
+            if warning is not None and not record.signal_sent:
+                return warning, Due.WARNING
+            return None if limit is None else (limit, Due.TIME_LIMIT)
+        case Phase.STOPPING:
+            return None if record.kill_at is None else (record.kill_at, Due.KILL)
+        case _:
+            return None
+
+
+def _step_due_at(step: StepRecord) -> float | None:
+    if step.is_ended:
+        return None
+    return step.kill_at if step.is_attached else step.expires_at
+
+
+def due_steps(record: AttemptRecord, now: float) -> list[StepRecord]:
+    """Steps that no client came for in time, and those whose grace is over."""
+    return [step for step in record.steps.values() if (at := _step_due_at(step)) is not None and at <= now]
+
+
+def next_deadline(record: AttemptRecord) -> float | None:
+    """The first instant at which anything will be due."""
+    if record.phase is Phase.ENDED:
+        return None
+    instants = [at for step in record.steps.values() if (at := _step_due_at(step)) is not None]
+    if (own := _next_of_attempt(record)) is not None:
+        instants.append(own[0])
+    return min(instants, default=None)

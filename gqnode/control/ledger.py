@@ -1,0 +1,139 @@
+"""What is here, what is over and what is still to be said: the agent's state, and the few moves that change it.  Pure.
+
+Each move notes the effects that follow from it, in order, in the turn.  Nothing here decides anything.
+
+Invariants: an attempt has at most one `EmptyCell` on its way; what is over is remembered, so that an order that was
+long on its way starts nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from gq.model.ids import AttemptId, JobId, StepId
+from gq.wire.node import CellEmptied, ReportBody
+from gqnode.control import saying
+from gqnode.control.attempt import AttemptRecord, StepRecord
+from gqnode.control.effect import DropRecord, Effect, EmptyCell, SaveRecord, SignalProcess, SignalStepTasks
+from gqnode.control.outbox import Outbox
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds and bounds."""
+
+    resend_s: float = 5.0
+    step_wait_s: float = 30.0
+    """How long a step waits for its client."""
+    quiet_check_s: float = 0.25
+    """Between looks whether the last processes of an attempt that is being ended are gone."""
+    attempts: int = 4096
+    steps_per_attempt: int = 512
+    remembered: int = 20_000
+    """Jobs whose last attempt here is remembered."""
+
+
+class Ledger:
+    """``now`` and ``turn`` belong to the input that is being handled; everything else stays."""
+
+    def __init__(self, node: str, records: Iterable[AttemptRecord], settings: Settings) -> None:
+        self.node = node
+        self.settings = settings
+        self.records = {record.launch.attempt_id: record for record in records}
+        self.outbox = Outbox(settings.resend_s)
+        self.emptying: set[AttemptId] = set()
+        self.check_at: dict[AttemptId, float] = {}
+        """When to look again whether an attempt that is being ended is quiet."""
+        self.now = 0.0
+        self.turn: list[Effect] = []
+        self._over: dict[JobId, int] = {}
+        """Highest attempt of each job that is over here; the oldest entries are forgotten."""
+        self._steps_over: dict[AttemptId, set[int]] = {}
+
+    def begin(self, now: float) -> None:
+        self.now, self.turn = now, []
+
+    def do(self, *effects: Effect) -> None:
+        self.turn.extend(effects)
+
+    # ── records ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def save(self, record: AttemptRecord, blobs: dict[str, bytes] | None = None) -> AttemptRecord:
+        self.keep(record)
+        self.do(SaveRecord(record=record, blobs=blobs or {}))
+        return record
+
+    def keep(self, record: AttemptRecord) -> AttemptRecord:
+        """Changed in memory only: after a crash the same change would come about again."""
+        self.records[record.launch.attempt_id] = record
+        return record
+
+    def save_step(self, record: AttemptRecord, step: StepRecord) -> AttemptRecord:
+        return self.save(replace(record, steps={**record.steps, step.order.step_id.step: step}))
+
+    def find_step(self, step_id: StepId) -> tuple[AttemptRecord, StepRecord] | None:
+        record = self.records.get(step_id.attempt_id)
+        step = record.steps.get(step_id.step) if record is not None else None
+        return (record, step) if record is not None and step is not None else None
+
+    def drop(self, attempt_id: AttemptId) -> None:
+        del self.records[attempt_id]
+        self._steps_over.pop(attempt_id, None)
+        self.do(DropRecord(attempt_id=attempt_id))
+
+    # ── what is over ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def note_over(self, attempt_id: AttemptId) -> None:
+        highest = max(self._over.pop(attempt_id.job_id, 0), attempt_id.attempt)
+        self._over[attempt_id.job_id] = highest
+        while len(self._over) > self.settings.remembered:
+            del self._over[next(iter(self._over))]
+
+    def is_over(self, attempt_id: AttemptId) -> bool:
+        """Ended here before, or an attempt before one that is or was here."""
+        if attempt_id.attempt <= self._over.get(attempt_id.job_id, 0):
+            return True
+        return any(one.job_id == attempt_id.job_id and one.attempt > attempt_id.attempt for one in self.records)
+
+    def note_step_over(self, step_id: StepId) -> None:
+        self._steps_over.setdefault(step_id.attempt_id, set()).add(step_id.step)
+
+    def is_step_over(self, step_id: StepId) -> bool:
+        return step_id.step in self._steps_over.get(step_id.attempt_id, ())
+
+    # ── reports ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def report(self, body: ReportBody) -> None:
+        self.do(self.outbox.put(body, self.now))
+
+    def stand(self, record: AttemptRecord) -> None:
+        """Answer an order that was seen before."""
+        if (body := saying.standing(record)) is not None:
+            self.report(body)
+
+    def not_here(self, attempt_id: AttemptId) -> None:
+        """Nothing of it is here, and nothing will be: an order to prepare it may still be on its way."""
+        self.note_over(attempt_id)
+        self.report(CellEmptied(attempt_id=attempt_id))
+
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def signal(self, attempt_id: AttemptId, signum: int, scope: str) -> None:
+        self.do(SignalProcess(attempt_id=attempt_id, signum=int(signum), scope=scope))
+
+    def terminate(self, attempt_id: AttemptId) -> None:
+        """CONT too: what is stopped would not see its TERM."""
+        self.signal(attempt_id, signal.SIGTERM, "all")
+        self.signal(attempt_id, signal.SIGCONT, "all")
+
+    def signal_step(self, step_id: StepId, signum: int) -> None:
+        self.do(SignalStepTasks(step_id=step_id, signum=int(signum)))
+
+    def empty(self, attempt_id: AttemptId) -> None:
+        self.check_at.pop(attempt_id, None)
+        if attempt_id not in self.emptying:
+            self.emptying.add(attempt_id)
+            self.do(EmptyCell(attempt_id=attempt_id))

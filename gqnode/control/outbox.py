@@ -1,0 +1,65 @@
+"""Reports that the controller has not acknowledged: numbered, said again until they are.  Pure.
+
+A report that says what one on its way says already is not a new one: it goes again under its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gq.wire.node import ReportBody
+from gqnode.control.effect import SendReport
+
+
+@dataclass(slots=True)
+class _Waiting:
+    body: ReportBody
+    sent_at: float
+
+
+class Outbox:
+    """Numbers count from 1 in each incarnation of the daemon."""
+
+    def __init__(self, resend_s: float) -> None:
+        self._resend_s = resend_s
+        self._next_seq = 1
+        self._waiting: dict[int, _Waiting] = {}
+        """By number, ascending."""
+        self._seqs: dict[ReportBody, int] = {}
+
+    def put(self, body: ReportBody, now: float) -> SendReport:
+        """The report, new or again."""
+        seq = self._seqs.get(body)
+        if seq is None:
+            seq = self._next_seq
+            self._next_seq += 1
+            self._seqs[body] = seq
+        self._waiting[seq] = _Waiting(body, now)
+        return SendReport(seq=seq, body=body)
+
+    def take(self, seqs: Iterable[int]) -> list[ReportBody]:
+        """What was acknowledged by these numbers and had not been before."""
+        bodies = [waiting.body for seq in seqs if (waiting := self._waiting.pop(seq, None)) is not None]
+        for body in bodies:
+            del self._seqs[body]
+        return bodies
+
+    def everything(self, now: float) -> list[SendReport]:
+        """All that waits, in the order of its numbers, as sent now."""
+        return [self._again(seq, now) for seq in sorted(self._waiting)]
+
+    def due(self, now: float) -> list[SendReport]:
+        """What was said so long ago that it should be said again."""
+        seqs = sorted(seq for seq, waiting in self._waiting.items() if waiting.sent_at + self._resend_s <= now)
+        return [self._again(seq, now) for seq in seqs]
+
+    def next_due(self) -> float | None:
+        if not self._waiting:
+            return None
+        return min(waiting.sent_at for waiting in self._waiting.values()) + self._resend_s
+
+    def _again(self, seq: int, now: float) -> SendReport:
+        waiting = self._waiting[seq]
+        waiting.sent_at = now
+        return SendReport(seq=seq, body=waiting.body)

@@ -1,0 +1,147 @@
+"""What the node says about an attempt or a step: pure functions from its record to a report."""
+
+from __future__ import annotations
+
+from gq.model.ids import StepId
+from gq.model.job import ExitStatus, Usage
+from gq.model.state import Outcome
+from gq.wire.node import (
+    AttemptEnded,
+    AttemptStatus,
+    CellEmptied,
+    GoReceived,
+    Prepared,
+    PrepareReceived,
+    ReportBody,
+    Started,
+    StepEnded,
+)
+from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
+from gqnode.control.input import ProcessEnded, StepTasksEnded
+
+KILLED = ExitStatus(signal=9)
+
+_STATUS_WORDS = {
+    Phase.PREPARING: "preparing",
+    Phase.PREPARED: "prepared",
+    Phase.STARTING: "running",
+    Phase.RUNNING: "running",
+    Phase.STOPPING: "stopping",
+    Phase.ENDED: "ended",
+}
+
+
+def is_batch_node(record: AttemptRecord) -> bool:
+    return record.launch.node_rank == 0
+
+
+def has_script(record: AttemptRecord) -> bool:
+    """The batch script runs here; its standard error is the job's."""
+    return is_batch_node(record) and not record.launch.is_interactive
+
+
+def status(record: AttemptRecord) -> AttemptStatus:
+    """For `Hello`."""
+    return AttemptStatus(attempt_id=record.launch.attempt_id, phase=_STATUS_WORDS[record.phase])
+
+
+def standing(record: AttemptRecord) -> ReportBody | None:
+    """What answers an order that was seen before: how far the attempt is.  None: the end is on its way, nothing now."""
+    attempt_id = record.launch.attempt_id
+    match record.phase:
+        case Phase.PREPARING:
+            return PrepareReceived(attempt_id=attempt_id)
+        case Phase.PREPARED:
+            return Prepared(attempt_id=attempt_id, master_port=own_port(record))
+        case Phase.STARTING:
+            return PrepareReceived(attempt_id=attempt_id) if _is_alone(record) else GoReceived(attempt_id=attempt_id)
+        case Phase.RUNNING:
+            return started(record) or GoReceived(attempt_id=attempt_id)
+        case Phase.STOPPING:
+            return None if record.stop_ordered else started(record)
+        case Phase.ENDED:
+            return record.last_report
+
+
+def started(record: AttemptRecord) -> Started | None:
+    """Only the batch node says so."""
+    if not is_batch_node(record) or record.started_at is None:
+        return None
+    return Started(attempt_id=record.launch.attempt_id, at=record.started_at, master_port=record.master_port)
+
+
+def own_port(record: AttemptRecord) -> int:
+    """The leased port, on the node that leased it."""
+    return record.master_port if is_batch_node(record) else 0
+
+
+def _is_alone(record: AttemptRecord) -> bool:
+    return len(record.launch.members) == 1
+
+
+def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportBody:
+    """What there is to say when the cell is empty."""
+    usage = larger(record.usage, cell_usage)
+    if record.stop_ordered:
+        return CellEmptied(attempt_id=record.launch.attempt_id, usage=usage)
+    was_killed = has_script(record) and record.started_at is not None
+    return AttemptEnded(
+        attempt_id=record.launch.attempt_id,
+        outcome=record.outcome or Outcome.NODE_FAIL,
+        exit=record.exit or (KILLED if was_killed else ExitStatus()),
+        usage=usage,
+        started_at=record.started_at,
+        ended_at=record.ended_at or now,
+        why=record.why,
+        cell_emptied=True,
+    )
+
+
+def larger(one: Usage, other: Usage) -> Usage:
+    """Both counted the same processes, and each may have missed some."""
+    return Usage(
+        user_cpu_s=max(one.user_cpu_s, other.user_cpu_s),
+        system_cpu_s=max(one.system_cpu_s, other.system_cpu_s),
+        max_rss_mib=max(one.max_rss_mib, other.max_rss_mib),
+    )
+
+
+def end_outcome(record: AttemptRecord, ended: ProcessEnded) -> Outcome:
+    """What the end of the attempt's process means, if nobody had begun to end it."""
+    if ended.is_lost:
+        return Outcome.NODE_FAIL
+    if ended.why:
+        return Outcome.BOOT_FAIL
+    if ended.oom:
+        return Outcome.OUT_OF_MEMORY
+    if ended.exit.is_success:
+        return Outcome.COMPLETED
+    # A script that failed after one of its steps ran out of memory failed of that.
+    return Outcome.OUT_OF_MEMORY if record.had_oom else Outcome.FAILED
+
+
+def step_outcome(record: AttemptRecord, step: StepRecord, ended: StepTasksEnded) -> Outcome:
+    if ended.oom:
+        return Outcome.OUT_OF_MEMORY
+    if step.stopped_as is not None:
+        return step.stopped_as
+    if ended.exit.is_success:
+        return Outcome.COMPLETED
+    if record.phase is Phase.STOPPING and record.outcome not in (None, Outcome.COMPLETED):
+        return record.outcome
+    return Outcome.FAILED
+
+
+def step_ended(step: StepRecord) -> StepEnded:
+    return StepEnded(
+        step_id=step.order.step_id,
+        exit=step.exit,
+        outcome=step.outcome,
+        usage=step.usage,
+        was_attached=step.is_attached,
+    )
+
+
+def step_never_was(step_id: StepId, outcome: Outcome) -> StepEnded:
+    """For a step that this node does not have and will not run."""
+    return StepEnded(step_id=step_id, outcome=outcome, was_attached=False)

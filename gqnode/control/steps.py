@@ -1,0 +1,160 @@
+"""What this node does about steps: expect a client, run what it brings, end it, say how it ended.  Pure.
+
+A step waits for its client for a while and is over if none comes.  One that is being ended gets TERM, and KILL when
+its grace is over.  Its record stays until the controller has acknowledged its end.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from msgspec.structs import replace
+
+from gq.model.ids import StepId
+from gq.model.job import ExitStatus
+from gq.model.state import Outcome
+from gq.wire.node import LaunchStep, StepReceived, StopStep
+from gqnode.control import deadline, saying
+from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
+from gqnode.control.effect import ExpectStep, ForgetStep, SignalStepTasks
+from gqnode.control.input import StepTasksEnded
+from gqnode.control.ledger import Ledger
+
+
+def launch_step(ledger: Ledger, order: LaunchStep) -> None:
+    """An order seen before repeats where its step stands; a step that cannot be here is over at once."""
+    step_id = order.step_id
+    record = ledger.records.get(step_id.attempt_id)
+    known = record.steps.get(step_id.step) if record is not None else None
+    if known is not None:
+        ledger.report(saying.step_ended(known) if known.is_ended else StepReceived(step_id=step_id))
+    elif record is None or record.phase in (Phase.STOPPING, Phase.ENDED) or ledger.is_step_over(step_id):
+        ledger.report(saying.step_never_was(step_id, Outcome.CANCELLED))
+    elif len(record.steps) >= ledger.settings.steps_per_attempt:
+        ledger.report(saying.step_never_was(step_id, Outcome.FAILED))
+    else:
+        _await_client(ledger, record, order)
+
+
+def _await_client(ledger: Ledger, record: AttemptRecord, order: LaunchStep) -> None:
+    step = StepRecord(order=order, expires_at=ledger.now + ledger.settings.step_wait_s)
+    record = ledger.save_step(record, step)
+    ledger.report(StepReceived(step_id=order.step_id))
+    if record.phase is Phase.RUNNING:
+        ledger.do(ExpectStep(step_id=order.step_id))
+
+
+def expect_all(ledger: Ledger, record: AttemptRecord) -> None:
+    """The attempt's shepherd is there: clients may come."""
+    ledger.do(*(ExpectStep(step_id=step.order.step_id) for step in record.steps.values() if not step.is_ended))
+
+
+def stop_step(ledger: Ledger, order: StopStep) -> None:
+    found = ledger.find_step(order.step_id)
+    if order.signum is not None:
+        if found is not None and found[1].is_running:
+            ledger.do(SignalStepTasks(step_id=order.step_id, signum=order.signum))
+    elif found is None:
+        ledger.report(saying.step_never_was(order.step_id, Outcome.CANCELLED))
+    elif found[1].is_ended:
+        ledger.report(saying.step_ended(found[1]))
+    elif not found[1].is_attached:
+        _expire(ledger, *found)
+    else:
+        _end(ledger, *found, Outcome.CANCELLED, order.grace_s)
+
+
+def _end(ledger: Ledger, record: AttemptRecord, step: StepRecord, outcome: Outcome, grace_s: int) -> None:
+    """TERM, and KILL when the grace is over; asked again, only a shorter grace counts."""
+    kill_at = ledger.now + grace_s
+    if step.stopped_as is None:
+        record = ledger.save_step(record, replace(step, stopped_as=outcome, kill_at=kill_at))
+        ledger.signal_step(step.order.step_id, signal.SIGTERM)
+        ledger.signal_step(step.order.step_id, signal.SIGCONT)
+    elif step.kill_at is not None and kill_at < step.kill_at:
+        record = ledger.save_step(record, replace(step, kill_at=kill_at))
+    meet_deadlines(ledger, record)
+
+
+def _expire(ledger: Ledger, record: AttemptRecord, step: StepRecord) -> None:
+    """Over before a client came."""
+    ended = replace(step, is_ended=True, outcome=Outcome.CANCELLED)
+    ledger.save_step(record, ended)
+    ledger.do(ForgetStep(step_id=step.order.step_id))
+    ledger.report(saying.step_ended(ended))
+
+
+def meet_deadlines(ledger: Ledger, record: AttemptRecord) -> None:
+    """Do what time has brought to the steps of one attempt."""
+    for step in deadline.due_steps(record, ledger.now):
+        record = ledger.records[record.launch.attempt_id]
+        if not step.is_attached:
+            _expire(ledger, record, step)
+        else:
+            ledger.save_step(record, replace(step, kill_at=None))
+            ledger.signal_step(step.order.step_id, signal.SIGKILL)
+
+
+def attached(ledger: Ledger, step_id: StepId) -> None:
+    found = ledger.find_step(step_id)
+    if found is not None and not found[1].is_attached and not found[1].is_ended:
+        ledger.save_step(found[0], replace(found[1], is_attached=True))
+
+
+def task_failed(ledger: Ledger, step_id: StepId) -> None:
+    """``--kill-on-bad-exit``: the other tasks of this node go too (other nodes hear it from `gqrun`)."""
+    if (found := ledger.find_step(step_id)) is None:
+        return
+    record, step = found
+    if step.order.layout.kill_on_bad_exit and step.stopped_as is None and not step.is_ended:
+        _end(ledger, record, replace(step, is_attached=True), Outcome.FAILED, record.launch.grace_s)
+
+
+def tasks_ended(ledger: Ledger, ended: StepTasksEnded) -> AttemptRecord | None:
+    """The attempt as it is then; None if that step was not running here."""
+    found = ledger.find_step(ended.step_id)
+    if found is None or found[1].is_ended:
+        return None
+    record, step = found
+    step = replace(
+        step,
+        is_attached=True,
+        is_ended=True,
+        exit=ended.exit,
+        outcome=saying.step_outcome(record, step, ended),
+        usage=ended.usage,
+        kill_at=None,
+    )
+    record = ledger.save_step(replace(record, had_oom=record.had_oom or ended.oom), step)
+    ledger.report(saying.step_ended(step))
+    return record
+
+
+def gone_with_cell(ledger: Ledger, record: AttemptRecord) -> AttemptRecord:
+    """Steps whose tasks went with the cell: their end is said before the attempt's."""
+    outcome = Outcome.CANCELLED if record.outcome in (None, Outcome.COMPLETED) else record.outcome
+    steps = {}
+    for number, step in record.steps.items():
+        if not step.is_ended:
+            exit = saying.KILLED if step.is_attached else ExitStatus()
+            step = replace(step, is_ended=True, outcome=outcome, exit=exit)
+            ledger.report(saying.step_ended(step))
+        steps[number] = step
+    return replace(record, steps=steps)
+
+
+def end_heard(ledger: Ledger, step_id: StepId) -> None:
+    """The controller has the end: the record may go."""
+    found = ledger.find_step(step_id)
+    if found is None or not found[1].is_ended:
+        return
+    ledger.note_step_over(step_id)
+    steps = {number: step for number, step in found[0].steps.items() if number != step_id.step}
+    # Not saved: at worst the end is said once more after a restart.
+    ledger.keep(replace(found[0], steps=steps))
+
+
+def given_time_again(record: AttemptRecord, expires_at: float) -> AttemptRecord:
+    """Clients had no door to come to while the daemon was away."""
+    steps = {number: replace(step, expires_at=expires_at) for number, step in record.steps.items()}
+    return replace(record, steps=steps)
