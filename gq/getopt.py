@@ -9,12 +9,12 @@ prefixes, and costs more start-up time than all the rest of a command; it still 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from gq.errors import UsageError, nearest
+from gq.errors import Refusal, UsageError, nearest
 
 T = TypeVar("T")
 
@@ -31,14 +31,12 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     if_bare: str | None = None
     """Value of an option that was written without its (optional) argument; None: the argument is needed."""
     help: str = ""
+    is_hidden: bool = False
+    """Left out of help and completion."""
 
     @property
     def takes_value(self) -> bool:
         return bool(self.metavar)
-
-    @property
-    def takes_next_word(self) -> bool:
-        return bool(self.metavar) and self.if_bare is None
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -63,6 +61,11 @@ def bad_value(given: Given, rule: str, way_out: str = "") -> UsageError:
     """A complaint about a value.  `rule` may bring its way out behind a semicolon, as the parsers of `gq.units` do."""
     sentence, _, rest = rule.partition("; ")
     return UsageError("bad_value", f"{given.place}: {sentence}", way_out or rest)
+
+
+def not_available(what: str) -> Refusal:
+    """The refusal of something that the documents name and that this version does not have."""
+    return Refusal("not_available", f"{what} is not available in this version")
 
 
 # ── reading words ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -192,6 +195,10 @@ class Arguments:
         for one in given:
             self._given.setdefault(one.name, []).append(one)
         self.operands = tuple(operands)
+
+    def __iter__(self) -> Iterator[Given]:
+        """All that was given, by option."""
+        return (given for same in self._given.values() for given in same)
 
     def has(self, name: str) -> bool:
         return name in self._given

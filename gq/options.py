@@ -7,7 +7,10 @@ header lines and ``GQSUB_…`` variables all come from here: an option is writte
 
 from __future__ import annotations
 
-from gq.getopt import Option
+from collections.abc import Iterable, Mapping
+
+from gq.errors import UsageError, nearest
+from gq.getopt import Arguments, Given, Option, not_available
 
 SUB = "gqsub"
 RUN = "gqrun"
@@ -119,7 +122,7 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="test-only", commands=(SUB,), help="Check and estimate the start; queue nothing."),
     # ── not in this version ───────────────────────────────────────────────────────────────────────────────────
     *(
-        JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True)
+        JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
         for name, letter, metavar in (
             ("array", "a", "INDICES"), ("dependency", "d", "LIST"), ("account", "A", "NAME"), ("qos", "q", "NAME"),
             ("deadline", "", "TIME"), ("chain", "", ""), ("if", "", "COMMAND"), ("priority", "", "COUNT"),
@@ -232,6 +235,8 @@ def _refuse_rivals(layer: Iterable[Given]) -> None:
         seen[one.name] = one
 
 
-def job_arguments(command: str, words: Iterable[Given], environ: Mapping[str, str], header: Iterable[Given] = ()) -> list[Given]:
-    """The job options that hold: command line before variables before script."""
-    return merge(header, input_variables(command, environ), [one for one in words if one.name in _BY_NAME])
+def job_arguments(
+    command: str, given: Iterable[Given], environ: Mapping[str, str], header: Iterable[Given] = ()
+) -> Arguments:
+    """The job options that hold: command line before variables before script.  Other options are left out."""
+    return Arguments(merge(header, input_variables(command, environ), [one for one in given if one.name in _BY_NAME]))

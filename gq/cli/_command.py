@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gq.errors import GqError, ProtocolError, Refusal, Unreachable, UsageError, nearest
-from gq.getopt import Arguments, Option, parse
+from gq.errors import GqError, ProtocolError, Unreachable, UsageError, nearest
+from gq.getopt import Arguments, Option, not_available, parse
 
 EXIT_NO_ANSWER = 125
 """Of commands that return a job's exit code: gq itself failed, the controller lost among it."""
@@ -36,17 +36,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """More for the help text: paragraphs separated by blank lines."""
     operands_end_options: bool = False
     """The first operand is a script or command whose own options follow."""
-    returns_job_code: Callable[[Arguments], bool] | None = None
-    """Whether a call returns a job's exit code: then a lost controller is 125, not 3."""
+    returns_job_code: bool = False
+    """A lost controller is 125 then, not 3."""
     verbs: Callable[[], dict[str, Command]] | None = None
     """The members of a family by verb; loaded only when one is wanted."""
     unbuilt: tuple[str, ...] = ()
     """Verbs that a later version brings."""
-
-
-def not_available(what: str) -> Refusal:
-    """The refusal of something that the documents name and that this version does not have."""
-    return Refusal("not_available", f"{what} is not available in this version")
 
 
 def all_options(command: Command) -> tuple[Option, ...]:
@@ -62,7 +57,6 @@ def all_options(command: Command) -> tuple[Option, ...]:
 
 def invoke(command: Command, words: Sequence[str]) -> int:
     """Run `command` on these words; every failure becomes a message on stderr and an exit status."""
-    arguments = Arguments(())
     try:
         command, words = _descend(command, list(words))
         given, operands = parse(words, all_options(command), operands_end_options=command.operands_end_options)
@@ -75,7 +69,7 @@ def invoke(command: Command, words: Sequence[str]) -> int:
         return command.run(arguments)
     except GqError as error:
         report(error)
-        return _status(error, command, arguments)
+        return _status(error, command)
 
 
 def report(error: GqError) -> None:
@@ -90,11 +84,9 @@ def warn(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _status(error: GqError, command: Command, arguments: Arguments) -> int:
+def _status(error: GqError, command: Command) -> int:
     is_own_failure = isinstance(error, Unreachable | ProtocolError)
-    if is_own_failure and command.returns_job_code is not None and command.returns_job_code(arguments):
-        return EXIT_NO_ANSWER
-    return error.exit_status
+    return EXIT_NO_ANSWER if is_own_failure and command.returns_job_code else error.exit_status
 
 
 def _descend(command: Command, words: list[str]) -> tuple[Command, list[str]]:

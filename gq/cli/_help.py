@@ -61,6 +61,7 @@ def _option(option: Option) -> TyperOption:
         is_flag=not option.takes_value,
         metavar=option.metavar or None,
         help=option.help,
+        hidden=option.is_hidden,
         show_default=False,
         expose_value=False,
     )

@@ -1,0 +1,326 @@
+"""The meaning of job options: from what was given to a `JobSpec` and an environment.  Pure.
+
+Owns every check that needs no knowledge of the cluster; the controller checks the rest, and checks again.  An error
+names the option as it was written, its value, the rule and the way out.  `gqsub`, `gqrun`, `gqalloc` and
+`gqctl update` all read their options here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from gq.errors import UsageError
+from gq.getopt import Arguments, Given, bad_value, not_available, whole_number
+from gq.model.job import JobSpec, SignalSpec
+from gq.model.nodelist import expand
+from gq.model.resource import ResourceRequest
+from gq.signals import parse_signal
+from gq.units import parse_duration_s, parse_instant, parse_memory_mib
+
+T = TypeVar("T")
+_Fields = dict[str, object]
+"""Fields of a `ResourceRequest` by name."""
+
+MAX_NAME_LENGTH = 256
+NOTHING = ResourceRequest()
+UNLIMITED_S = 0
+"""In a `JobSpec`: no time limit (None is the partition's default)."""
+
+_GPU_TYPE = re.compile(r"[a-z0-9][a-z0-9_.+-]*", re.IGNORECASE)
+_SIGNAL = re.compile(r"(?:(?P<scope>[A-Za-z]):)?(?P<signal>\w+)(?:@(?P<before>\d{1,5}))?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job takes from the place and the command it is submitted by."""
+
+    name: str
+    """Name of a job that was not given one."""
+    submit_dir: str
+    submit_host: str
+    umask: int
+    now: float
+    command: str = ""
+    args: tuple[str, ...] = ()
+    is_interactive: bool = False
+
+
+def job_spec(arguments: Arguments, submission: Submission) -> JobSpec:
+    """The job that these options describe."""
+    return JobSpec(
+        name=_name(arguments.last("job-name"), submission.name),
+        resources=resource_request(arguments),
+        partition=arguments.read("partition", _partition),
+        time_limit_s=arguments.read("time", time_limit_s),
+        begin_at=arguments.read("begin", lambda text: parse_instant(text, submission.now)),
+        is_held=arguments.has("hold"),
+        nice=arguments.integer("nice", -(2**31), 2**31) or 0,
+        requeue=_requeue(arguments),
+        signal=_signal(arguments.last("signal")),
+        kill_on_bad_exit=_choice(arguments, "kill-on-bad-exit", {"1": True, "0": False}, True),
+        no_kill=_choice(arguments, "no-kill", {"on": True, "off": False}, False),
+        is_interactive=submission.is_interactive,
+        args=submission.args,
+        chdir=posixpath.normpath(posixpath.join(submission.submit_dir, arguments.text("chdir"))),
+        output=_pattern(arguments, "output"),
+        error=_pattern(arguments, "error"),
+        input=_pattern(arguments, "input"),
+        open_mode=_choice(arguments, "open-mode", _OPEN_MODES, "truncate"),
+        umask=submission.umask,
+        comment=arguments.text("comment"),
+        submit_dir=submission.submit_dir,
+        submit_host=submission.submit_host,
+        command=submission.command,
+    )
+
+
+_OPEN_MODES = {"append": "append", "a": "append", "truncate": "truncate", "t": "truncate"}
+
+
+def _choice(arguments: Arguments, name: str, choices: Mapping[str, T], default: T) -> T:
+    given = arguments.last(name)
+    if given is None:
+        return default
+    if given.value.lower() not in choices:
+        raise bad_value(given, f"`{given.value}` is not a choice", f"use one of {', '.join(choices)}")
+    return choices[given.value.lower()]
+
+
+def _name(given: Given | None, default: str) -> str:
+    """The job's name; one taken from a file may be odd, one that was asked for may not."""
+    if given is None:
+        return "".join(letter if letter.isprintable() else "?" for letter in default)[:MAX_NAME_LENGTH]
+    if not given.value.strip() or not given.value.isprintable() or len(given.value) > MAX_NAME_LENGTH:
+        rule = f"a name has 1 to {MAX_NAME_LENGTH} printable characters"
+        raise bad_value(given, f"`{given.value[:40]}` cannot be a job's name", rule)
+    return given.value
+
+
+def _partition(text: str) -> str:
+    if "," in text:
+        raise not_available("a list of partitions")
+    if not text.strip():
+        raise ValueError("a partition has a name")
+    return text.strip()
+
+
+def time_limit_s(text: str) -> int:
+    """Seconds; `UNLIMITED_S` for ``unlimited`` and, as in Slurm, for 0."""
+    return parse_duration_s(text) or UNLIMITED_S
+
+
+def _requeue(arguments: Arguments) -> bool | None:
+    if arguments.has("no-requeue"):
+        return False
+    return True if arguments.has("requeue") else None
+
+
+def _signal(given: Given | None) -> SignalSpec | None:
+    """``[B:]SIG[@SECONDS]``"""
+    if given is None:
+        return None
+    match = _SIGNAL.fullmatch(given.value)
+    if match is None or match["scope"] not in (None, "B"):
+        raise bad_value(given, f"`{given.value}` is not [B:]SIGNAL[@SECONDS]", "for example --signal=B:USR1@120")
+    try:
+        signum = parse_signal(match["signal"])
+    except ValueError as error:
+        raise bad_value(given, str(error)) from error
+    return SignalSpec(signum=signum, before_s=int(match["before"] or 60), to_batch_shell=match["scope"] == "B")
+
+
+def _pattern(arguments: Arguments, name: str) -> str | None:
+    given = arguments.last(name)
+    if given is None:
+        return None
+    if not given.value or "\0" in given.value:
+        raise bad_value(given, f"`{given.value}` is not a file name")
+    return given.value
+
+
+# ── resources ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Gpus(NamedTuple):
+    number: int
+    type: str | None
+
+
+def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> ResourceRequest:
+    """The resources that these options ask for; what they do not say is as in `base`."""
+    said = _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
+    request = msgspec.structs.replace(base, **said)
+    _refuse_contradictions(arguments, request)
+    return request
+
+
+def _counts(arguments: Arguments) -> _Fields:
+    options = {"ntasks": "ntasks", "ntasks_per_node": "ntasks-per-node", "cpus_per_gpu": "cpus-per-gpu",
+               "cpus_per_task": "cpus-per-task"}  # fmt: skip
+    said: _Fields = {
+        field: arguments.integer(name, at_least=1) for field, name in options.items() if arguments.has(name)
+    }
+    if span := arguments.read("nodes", _span):
+        said |= {"nodes_min": span[0], "nodes_max": span[1]}
+    return said
+
+
+def _span(text: str) -> tuple[int, int | None]:
+    """``2-4`` → (2, 4), ``3`` → (3, None)."""
+    low, dash, high = text.partition("-")
+    first = whole_number(low, at_least=1)
+    if not dash:
+        return first, None
+    last = whole_number(high, at_least=1)
+    if last < first:
+        raise ValueError(f"`{text}` has its ends the wrong way round; use {last}-{first}")
+    return first, last
+
+
+def _memory(arguments: Arguments) -> _Fields:
+    """One of the three, or nothing: a new one takes the place of another in the base."""
+    readers = {"mem": parse_memory_mib, "mem-per-cpu": _some_memory_mib, "mem-per-gpu": _some_memory_mib}
+    for name, reader in readers.items():
+        if arguments.has(name):
+            nothing: _Fields = dict.fromkeys(_MEMORY_FIELDS.values())
+            return nothing | {_MEMORY_FIELDS[name]: arguments.read(name, reader)}
+    return {}
+
+
+_MEMORY_FIELDS = {"mem": "mem_per_node_mib", "mem-per-cpu": "mem_per_cpu_mib", "mem-per-gpu": "mem_per_gpu_mib"}
+
+
+def _some_memory_mib(text: str) -> int:
+    mib = parse_memory_mib(text)
+    if mib == 0:
+        raise ValueError("0 means nothing here; use --mem=0 for all memory of each node")
+    return mib
+
+
+_GPU_OPTIONS = {
+    "gpus": "gpus",
+    "gpus-per-node": "gpus_per_node",
+    "gpus-per-task": "gpus_per_task",
+    "gres": "gpus_per_node",
+}
+
+
+def _gpus(arguments: Arguments) -> _Fields:
+    said: _Fields = {}
+    typed: dict[str, Given] = {}
+    for name, field in _GPU_OPTIONS.items():
+        gpus = arguments.read(name, _gres if name == "gres" else _gpu_count)
+        given = arguments.last(name)
+        if gpus is None or given is None:
+            continue
+        said[field] = gpus.number
+        if gpus.type is not None:
+            typed[gpus.type] = given
+            said["gpu_type"] = gpus.type
+    if len(typed) > 1:
+        places = " and ".join(f"{given.place} ({kind})" for kind, given in typed.items())
+        raise UsageError("contradiction", f"{places} ask for different types of GPU", "a job has GPUs of one type")
+    return said
+
+
+def _gpu_count(text: str) -> _Gpus:
+    """``4``, ``a100:4``"""
+    kind, colon, count = text.rpartition(":")
+    if colon and not _GPU_TYPE.fullmatch(kind):
+        raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
+    if re.fullmatch(r"\d+-\d+", count):
+        raise not_available(f"a range of GPUs such as `{count}`")
+    return _Gpus(whole_number(count, at_least=0), kind.lower() or None)
+
+
+def _gres(text: str) -> _Gpus:
+    """``gpu``, ``gpu:2``, ``gpu:a100``, ``gpu:a100:2``"""
+    name, _, rest = text.partition(":")
+    if name != "gpu" or "," in rest:
+        raise not_available(f"the generic resource `{text if name == 'gpu' else name}`")
+    if not rest:
+        return _Gpus(1, None)
+    if _GPU_TYPE.fullmatch(rest) and not rest.isdecimal():
+        return _Gpus(1, rest.lower())
+    return _gpu_count(rest)
+
+
+def _nodes(arguments: Arguments) -> _Fields:
+    said: _Fields = {
+        name: arguments.read(name, expand) for name in ("nodelist", "exclude") if arguments.has(name)
+    }  # fmt: skip
+    given = arguments.last("exclusive")
+    if given is not None:
+        if given.value in ("user", "mcs", "topo"):
+            raise not_available(f"{given.place} with `{given.value}`")
+        said["is_exclusive"] = _choice(arguments, "exclusive", {"true": True, "false": False}, True)
+    return said
+
+
+def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> None:
+    """What can be seen without knowing any node."""
+    has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
+    for name in ("cpus-per-gpu", "mem-per-gpu"):
+        given = arguments.last(name)
+        if given is not None and not has_gpus:
+            raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
+    most = request.nodes_max or request.nodes_min
+    each = request.ntasks_per_node
+    if request.ntasks is not None and most is not None and each is not None and request.ntasks > most * each:
+        message = f"{request.ntasks} tasks do not fit on {most} nodes with {each} tasks each"
+        raise UsageError("contradiction", message, "ask for more nodes, or for more tasks per node")
+    both = sorted(set(request.nodelist) & set(request.exclude))
+    if both:
+        message = f"node `{both[0]}` is both in --nodelist and in --exclude"
+        raise UsageError("contradiction", message, "leave it out of one of them")
+
+
+# ── environment ───────────────────────────────────────────────────────────────────────────────────────────────
+
+_JOB_VARIABLES = re.compile(r"(?:GQ|SLURM|SLURMD)_\w+")
+_LOCATION_VARIABLES = ("GQ_DIR", "GQ_CONFIG")
+
+
+def exported_environment(
+    given: Given | None, environ: Mapping[str, str], login: Mapping[str, str], location: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment that ``--export`` asks for.
+
+    `login` is what the user has right after logging in: the ground for everything but ALL.  `location` finds the
+    cluster and is always there.  What gq set in a job that submits another is left out: it would be about the
+    wrong job.
+    """
+    words = _export_words(given)
+    own = {name: value for name, value in environ.items() if not _is_of_other_job(name, environ)}
+    exported = dict(own) if "ALL" in words else dict(login)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            exported[name] = value
+        elif name in own and name not in ("ALL", "NONE"):
+            exported[name] = own[name]
+    for name in _LOCATION_VARIABLES:
+        exported.pop(name, None)
+    return exported | dict(location)
+
+
+def _is_of_other_job(name: str, environ: Mapping[str, str]) -> bool:
+    return "GQ_JOB_ID" in environ and _JOB_VARIABLES.fullmatch(name) is not None
+
+
+def _export_words(given: Given | None) -> list[str]:
+    """``ALL,A=1,B`` → its parts."""
+    if given is None or given.value in ("", "ALL"):
+        return ["ALL"]
+    if given.value in ("NONE", "NIL"):
+        return ["NONE"]
+    words = [word for word in given.value.split(",") if word]
+    for word in words:
+        if not _VARIABLE.fullmatch(word.partition("=")[0]):
+            raise bad_value(given, f"`{word}` is not the name of a variable", "use ALL, NONE, or NAME[=VALUE],...")
+    return words

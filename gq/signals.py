@@ -1,0 +1,26 @@
+"""Signal names as people write them: ``USR1``, ``SIGUSR1``, ``usr1``, ``10``.  Pure."""
+
+from __future__ import annotations
+
+
+def parse_signal(text: str) -> int:
+    """The number of a signal; ``ValueError`` says which there are."""
+    import signal  # its enums cost a millisecond: only for those who send one
+
+    word = text.strip().upper().removeprefix("SIG")
+    known = {member.name.removeprefix("SIG"): int(member) for member in signal.Signals}
+    if word in known:
+        return known[word]
+    if word.isascii() and word.isdecimal() and len(word) < 4 and 0 < int(word) <= signal.SIGRTMAX:
+        return int(word)
+    raise ValueError(f"`{text}` is not a signal; use a number or a name such as TERM, INT, USR1, KILL")
+
+
+def signal_name(signum: int) -> str:
+    """``10`` → ``USR1``."""
+    import signal
+
+    try:
+        return signal.Signals(signum).name.removeprefix("SIG")
+    except ValueError:
+        return str(signum)
