@@ -17,6 +17,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     numa: int | None = None
     driver: str = ""
     is_fake: bool = False
+    nvlink: tuple[tuple[int, int], ...] = ()
+    """(index of another GPU, number of links to it); through a switch, each counts all links."""
 
 
 class IsolationLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
