@@ -1,0 +1,300 @@
+"""gqrun: start tasks on the nodes of a job, and stand in for them here.
+
+Inside a job (``GQ_JOB_ID``, ``--jobid``) it makes a step of it; outside it queues a job, runs one step and gives the
+job back.  Owns how options become a `StepRequest` and what the tasks get from here; running is `_steps`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+
+import zmq
+
+from gq.cli._command import Command
+from gq.cli._connection import ask
+from gq.cli._conversation import Conversation, JobWatch
+from gq.cli._interactive import allocation_environment, held_job
+from gq.cli._steps import Bring, Note, StepRun, say
+from gq.cli._submission import job_environment, submission
+from gq.cli._task_output import OutputOptions, TaskOutput, open_output
+from gq.cli._terminal import RawTerminal
+from gq.client import Client
+from gq.errors import Refusal, UsageError
+from gq.getopt import Arguments, bad_value, whole_number
+from gq.jobspec import job_spec, resource_request
+from gq.locate import find_cluster
+from gq.model.step import StepRequest
+from gq.options import RUN, job_arguments, shown_options
+from gq.patterns import expand_pattern
+from gq.wire.client import CreateStep, Done, SignalStep, StepCreated
+
+_PATIENCE_S = 60.0
+"""How long a controller that restarts may keep a step waiting."""
+_FOR_NEW_JOBS = frozenset({
+    "partition", "time", "comment", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "exclusive", "begin", "hold",
+    "nice", "signal", "no-kill",
+})  # fmt: skip
+"""Options that mean nothing to a step."""
+
+
+def run(arguments: Arguments) -> int:
+    command = arguments.operands
+    if not command:
+        raise UsageError("no_command", "no command to run", "gqrun [OPTIONS] COMMAND [ARGUMENT...]")
+    options = job_arguments(RUN, arguments, os.environ)
+    job_id = _enclosing_job(options)
+    if job_id is not None:
+        _refuse_job_options(arguments, job_id)
+    _refuse_with_pty(options)
+    note = say("gqrun")
+    client = Client(
+        find_cluster(os.environ), patience_s=_PATIENCE_S if job_id else 0.0, on_wait=lambda error: note(error.message)
+    )
+    with client:
+        if job_id is not None:
+            environment = _step_environment(client, job_id, options)
+            return _run_step(client, job_id, options, command, environment, note, lambda now: "")
+        return _run_job(client, options, command, note)
+
+
+def _enclosing_job(options: Arguments) -> int | None:
+    """The job to make a step of; None: outside."""
+    given = options.integer("jobid", at_least=1)
+    if given is not None:
+        return given
+    inherited = os.environ.get("GQ_JOB_ID", "")
+    return int(inherited) if inherited.isdecimal() else None
+
+
+def _refuse_job_options(arguments: Arguments, job_id: int) -> None:
+    """On the command line they are a mistake; as variables they are for other calls and do not count here."""
+    for given in arguments:
+        if given.name in _FOR_NEW_JOBS:
+            raise UsageError(
+                "not_for_steps",
+                f"{given.place} is for a new job, but this is a step of job {job_id}",
+                "leave it out; `env -u GQ_JOB_ID gqrun …` queues a job of its own",
+            )
+
+
+def _refuse_with_pty(options: Arguments) -> None:
+    if not options.has("pty"):
+        return
+    for name in ("label", "output", "error", "input"):
+        given = options.last(name)
+        if given is not None:
+            raise UsageError(
+                "contradiction", f"{given.place} and `--pty` exclude each other", "a terminal has one reader and writer"
+            )
+
+
+# ── outside a job ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _run_job(client: Client, options: Arguments, command: tuple[str, ...], note: Note) -> int:
+    """Queue a job, run one step on all of it, and give it back with the step's code."""
+    program = command[0].rpartition("/")[2]
+    spec = job_spec(options, submission(program, shlex.join(command), is_interactive=True))
+    exported = job_environment(options, client.location)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with held_job(client, spec, exported, note) as held:
+        job_id = held.job.job_id
+        conversation = Conversation(context, client.location)
+        watch = JobWatch(conversation, job_id)
+
+        def job_end(now: float) -> str:
+            watch.turn(now)
+            if not watch.is_over:
+                return ""
+            return f"job {job_id} has ended" + (f": {watch.job.state}" if watch.job is not None else "")
+
+        try:
+            environment = exported | allocation_environment(client, job_id)
+            code = _run_step(client, job_id, options, command, environment, note, job_end)
+            held.end(code)
+        finally:
+            conversation.close()
+            context.destroy(linger=0)
+    return code
+
+
+# ── the step ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _run_step(
+    client: Client,
+    job_id: int,
+    options: Arguments,
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    note: Note,
+    job_end: Callable[[float], str],
+) -> int:
+    """Make a step and run it."""
+    here = submission("")
+    directory = os.path.join(here.submit_dir, options.text("chdir"))  # noqa: PTH118 - no Path on the way to a start
+    stdin_fd, stdin_rank = _input(options, directory)
+    created = _create_step(client, job_id, step_request(options, command), note)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    conversation = Conversation(context, client.location)
+    try:
+        output = _output_or_end(client, options, created, environment, directory)
+        bring = Bring(
+            argv=command,
+            environment=environment,
+            chdir=directory,
+            umask=here.umask,
+            stdin_fd=stdin_fd,
+            stdin_rank=stdin_rank,
+            is_pty=options.has("pty"),
+        )
+        step = StepRun(context, conversation, created, bring, output, note)
+        with RawTerminal() if bring.is_pty else _NoTerminal():
+            return step.run(job_end)
+    finally:
+        conversation.close()
+        context.term()
+
+
+class _NoTerminal:
+    """Leaves the terminal as it is."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *what: object) -> None:
+        return
+
+
+def step_request(options: Arguments, command: tuple[str, ...]) -> StepRequest:
+    """What the options ask of an allocation."""
+    wanted = resource_request(options)
+    if wanted.gpu_type is not None:
+        message = f"a step has GPUs of its job's type; `{wanted.gpu_type}` cannot be chosen here"
+        raise UsageError("no_choice", message, "give only a number of GPUs")
+    if wanted.nodes_max not in (None, wanted.nodes_min):
+        raise UsageError("no_choice", "a step has a fixed number of nodes", f"use --nodes={wanted.nodes_min}")
+    bad_exit = options.last("kill-on-bad-exit")
+    return StepRequest(
+        name=options.text("job-name") or command[0].rpartition("/")[2],
+        nodes=wanted.nodes_min,
+        ntasks=wanted.ntasks,
+        ntasks_per_node=wanted.ntasks_per_node,
+        cpus_per_task=wanted.cpus_per_task,
+        gpus=wanted.gpus,
+        gpus_per_node=wanted.gpus_per_node,
+        gpus_per_task=wanted.gpus_per_task,
+        nodelist=wanted.nodelist,
+        exclude=wanted.exclude,
+        overlap=options.has("overlap"),
+        kill_on_bad_exit=None if bad_exit is None else _is_on(options),
+    )
+
+
+def _is_on(options: Arguments) -> bool:
+    return options.integer("kill-on-bad-exit", at_least=0, at_most=1) == 1
+
+
+def _create_step(client: Client, job_id: int, request: StepRequest, note: Note) -> StepCreated:
+    """Ask until the resources are free; other steps of the job may hold them."""
+    has_told = False
+    while True:
+        try:
+            return ask(client, CreateStep(job_id=job_id, step=request), StepCreated)
+        except Refusal as refusal:
+            if refusal.code != "step_waits":
+                raise
+        if not has_told:
+            note(f"the step waits for resources that other steps of job {job_id} hold")
+            has_told = True
+
+
+# ── what the tasks get ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _step_environment(client: Client, job_id: int, options: Arguments) -> dict[str, str]:
+    """As exported, with the job's own variables: ours if we are in that job, else asked for."""
+    exported = job_environment(options, client.location)
+    if os.environ.get("GQ_JOB_ID") == str(job_id):
+        return exported | {name: value for name, value in os.environ.items() if name not in exported and _is_ours(name)}
+    return exported | allocation_environment(client, job_id)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(("GQ_", "SLURM_", "SLURMD_")) or name in ("MASTER_ADDR", "MASTER_PORT")
+
+
+def _input(options: Arguments, directory: str) -> tuple[int | None, int | None]:
+    """(file descriptor, only reader) of standard input; None: nothing to read, every task reads."""
+    given = options.last("input")
+    if options.has("pty"):
+        return 0, 0
+    if given is None or given.value == "all":
+        return (0 if _is_open(0) else None), None
+    if given.value == "none":
+        return None, None
+    if given.value.isdecimal():
+        return (0 if _is_open(0) else None), whole_number(given.value)
+    if "%" in given.value:
+        raise bad_value(given, f"`{given.value}` holds a pattern", "all tasks of a step read the same file")
+    path = os.path.join(directory, given.value)  # noqa: PTH118
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC), None
+    except OSError as error:
+        raise Refusal("input_failed", f"cannot open {path}: {error.strerror}") from error
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _output(options: Arguments, created: StepCreated, environment: Mapping[str, str], directory: str) -> TaskOutput:
+    """The step's output: to this terminal or to files."""
+    nodes = [part.node for part in created.layout.parts for _ in range(part.tasks)]
+    node_ranks = [index for index, part in enumerate(created.layout.parts) for _ in range(part.tasks)]
+
+    def file_name(pattern: str, rank: int) -> str:
+        name = expand_pattern(
+            pattern,
+            job_id=created.job_id,
+            name=environment.get("GQ_JOB_NAME", created.layout.name),
+            user=environment.get("USER", ""),
+            node=nodes[rank],
+            rank=rank,
+            node_rank=node_ranks[rank],
+            step=created.step,
+        )
+        return os.path.join(directory, name)  # noqa: PTH118
+
+    wanted = OutputOptions(
+        output=options.text("output") or None,
+        error=options.text("error") or None,
+        is_appending=options.text("open-mode", "truncate").startswith("a"),
+        is_labelled=options.has("label"),
+        is_unbuffered=options.has("unbuffered") or options.has("pty"),
+    )
+    return open_output(wanted, created.layout.ntasks, file_name)
+
+
+COMMAND = Command(
+    name="gqrun",
+    summary="Run a command on the nodes of a job, as many times as it has tasks, with live output.",
+    operands="COMMAND [ARGUMENT...]",
+    options=shown_options(RUN),
+    run=run,
+    details=(
+        "Inside a job it starts a step on the job's nodes; several may run at once, each with CPUs and GPUs of its "
+        "own. Outside it queues a job, waits for it, runs the command and gives the job back.\n\n"
+        "Standard input goes to all tasks (--input RANK or none). Ctrl-C interrupts the tasks, twice within a second "
+        "kills them. Returns the highest exit code of the tasks, 128 + the signal for one that was killed; tasks that "
+        "were ended because another failed (--kill-on-bad-exit) do not count."
+    ),
+    operands_end_options=True,
+    returns_job_code=True,
+)

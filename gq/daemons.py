@@ -1,0 +1,182 @@
+"""The daemons of a private cluster as processes: which run, starting them in the background, stopping them.
+
+Owns the pid files.  A pid file is believed only if the process of that number is this very daemon, by its command
+line: numbers are used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.locate import Location
+
+_POLL_S = 0.02
+_LOG_TAIL_LINES = 15
+
+
+class Daemon(msgspec.Struct, frozen=True, kw_only=True):
+    """One daemon of the cluster in `directory`."""
+
+    name: str
+    """``gqd``, or ``gqnode-n1``: the stem of its files."""
+    module: str
+    arguments: tuple[str, ...]
+    directory: str
+
+    @property
+    def pid_path(self) -> Path:
+        return Path(self.directory, f"{self.name}.pid")
+
+    @property
+    def log_path(self) -> Path:
+        return Path(self.directory, f"{self.name}.log")
+
+    def pid(self) -> int | None:
+        """Its process, if it is alive."""
+        try:
+            pid = int(self.pid_path.read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if self._is_process(pid) else None
+
+    def _is_process(self, pid: int) -> bool:
+        words = _command_line(pid)
+        is_program = any(Path(word).name == self.module for word in words[:5])
+        return is_program and all(argument in words for argument in self.arguments) and not is_zombie(pid)
+
+
+def daemons_of(location: Location, nodes: Iterable[str]) -> list[Daemon]:
+    """The controller first, then the nodes."""
+    directory = location.state_dir
+    where = ("--dir", directory)
+    return [
+        Daemon(name="gqd", module="gqd", arguments=where, directory=directory),
+        *(
+            Daemon(name=f"gqnode-{node}", module="gqnode", arguments=("--name", node, *where), directory=directory)
+            for node in nodes
+        ),
+    ]
+
+
+def _command_line(pid: int) -> list[str]:
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in data.split(b"\0")]
+
+
+def is_zombie(pid: int) -> bool:
+    """Ended, but its parent has not looked: not alive in any sense that counts here."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return True
+    return after_name.split()[0] in "ZX"
+
+
+@contextlib.contextmanager
+def only_one(location: Location) -> Iterator[None]:
+    """Keep a second `gq up` or `gq down` of the same cluster waiting until this one is done."""
+    fd = os.open(location.state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def start(daemon: Daemon, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start it in a session of its own, deaf to this terminal, its log appended to its file."""
+    command = [sys.executable, "-P", "-m", daemon.module, *daemon.arguments]
+    with daemon.log_path.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=daemon.directory,
+            env=dict(environ),
+            start_new_session=True,
+        )
+    fresh = daemon.pid_path.with_suffix(".new")
+    fresh.write_text(f"{process.pid}\n")
+    fresh.replace(daemon.pid_path)
+    return process
+
+
+def environment(location: Location, environ: Mapping[str, str]) -> dict[str, str]:
+    """What daemons get: the caller's, without the marks of a job or of another cluster."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("GQ_")}
+    return {**kept, **location.environment()}
+
+
+def check_alive(started: Mapping[str, subprocess.Popen[bytes]], daemons: Iterable[Daemon]) -> None:
+    """`Refusal`, with the end of its log, if a daemon that was just started is gone again."""
+    for daemon in daemons:
+        process = started.get(daemon.name)
+        if process is not None and process.poll() is not None:
+            daemon.pid_path.unlink(missing_ok=True)
+            raise Refusal(
+                "daemon_failed",
+                f"{daemon.name} did not start (exit status {process.returncode}); {daemon.log_path} ends with:\n"
+                + log_tail(daemon),
+                "mend what it says and run `gq up` again; `gq doctor` checks the rest",
+            )
+
+
+def log_tail(daemon: Daemon, lines: int = _LOG_TAIL_LINES) -> str:
+    """The last lines of its log, indented."""
+    try:
+        with daemon.log_path.open("rb") as log:
+            log.seek(max(0, daemon.log_path.stat().st_size - 65536))
+            text = log.read().decode("utf-8", "replace")
+    except OSError as error:
+        return f"    (cannot be read: {error.strerror})"
+    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (empty)"
+
+
+def stop(daemons: Iterable[Daemon], patience_s: float = 10.0) -> list[str]:
+    """TERM to all, KILL to what is left after a while; the names of those that had to be killed."""
+    alive = {daemon.name: pid for daemon in daemons if (pid := daemon.pid()) is not None}
+    stubborn: list[str] = []
+    for signum, until in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
+        if signum == signal.SIGKILL:
+            stubborn = list(alive)
+        for pid in alive.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+        deadline = time.monotonic() + until
+        while alive and time.monotonic() < deadline:
+            alive = {name: pid for name, pid in alive.items() if not is_zombie(pid)}
+            time.sleep(_POLL_S if alive else 0)
+    for daemon in daemons:
+        daemon.pid_path.unlink(missing_ok=True)
+    return stubborn
+
+
+def job_processes(location: Location) -> list[int]:
+    """Processes of this cluster's jobs, by their environment; jobs outlive daemons that were killed."""
+    marks = {os.fsencode(f"{name}={value}") for name, value in location.environment().items()}
+    found = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - thousands of names, none of which needs a Path
+        if not entry.isdecimal():
+            continue
+        try:
+            variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+        except OSError:  # another user's, or gone
+            continue
+        if marks.issubset(variables) and any(variable.startswith(b"GQ_JOB_ID=") for variable in variables):
+            found.append(int(entry))
+    return found
