@@ -114,7 +114,7 @@ class Stop(_Message, frozen=True, kw_only=True):
     grace_s: int = 30
     """0: KILL at once."""
     text: str = ""
-    """A line for the job's standard error: ``*** JOB 7 ON n1 CANCELLED AT … ***``."""
+    """For the job's standard error: ``CANCELLED AT {time}`` becomes ``*** JOB 7 ON n1 CANCELLED AT 2026-… ***``."""
 
 
 class SignalAttempt(_Message, frozen=True, kw_only=True):

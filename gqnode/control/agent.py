@@ -194,6 +194,8 @@ def _go(ledger: Ledger, order: Go) -> None:
     elif record.phase is Phase.PREPARING:
         ledger.save(replace(record, go=True, master_port=order.master_port))
         ledger.report(GoReceived(attempt_id=order.attempt_id))
+    elif record.phase is Phase.STARTING:
+        ledger.report(GoReceived(attempt_id=order.attempt_id))
     else:
         ledger.stand(record)
 
@@ -213,7 +215,7 @@ def _stop(ledger: Ledger, order: Stop) -> None:
             _begin_stop(ledger, record, order.outcome, ledger.now, ordered=True)
         case Phase.STARTING | Phase.RUNNING:
             if order.text:
-                _write_line(ledger, order.attempt_id, order.text, ledger.now)
+                _write_line(ledger, order.attempt_id, saying.farewell(record, ledger.node, order.text), ledger.now)
             kill_at = ledger.now + order.grace_s if _may_finish(record) else ledger.now
             _begin_stop(ledger, record, order.outcome, kill_at, ordered=True)
         case Phase.STOPPING:
@@ -408,9 +410,8 @@ def _warn(ledger: Ledger, record: AttemptRecord) -> None:
 
 def _time_out(ledger: Ledger, record: AttemptRecord) -> None:
     """The script's node has the last word on a time-out: the others hold back a little, for when nobody hears it."""
-    attempt_id = record.launch.attempt_id
-    line = f"*** JOB {attempt_id.job_id} ON {ledger.node} CANCELLED AT {{at}} DUE TO TIME LIMIT ***"
-    _write_line(ledger, attempt_id, line, ledger.now)
+    line = saying.farewell(record, ledger.node, "CANCELLED AT {time} DUE TO TIME LIMIT")
+    _write_line(ledger, record.launch.attempt_id, line, ledger.now)
     if not saying.is_batch_node(record):
         kill_at = ledger.now + record.launch.grace_s + ledger.settings.resend_s
     else:

@@ -69,6 +69,6 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     had_oom: bool = False
     """A step on this node ran out of memory."""
     stop_ordered: bool = False
-    """The controller wants it ended, and hears `CellEmptied`; else the node says `AttemptEnded`."""
+    """The controller wants it ended, rather than the node on its own."""
     last_report: ReportBody | None = None
     """What is left to say once it has ENDED; the record goes when the controller has it."""

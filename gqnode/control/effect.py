@@ -82,7 +82,7 @@ class WriteLine(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: AttemptId
     text: str
     at: float | None = None
-    """Where set, ``{at}`` in the text stands for this instant in local time, as in ``2026-11-21T01:25:32``."""
+    """Where set, ``{time}`` in the text stands for this instant in local time, as in ``2026-11-21T01:25:32``."""
 
 
 class ExpectStep(msgspec.Struct, frozen=True, kw_only=True):

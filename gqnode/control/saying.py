@@ -40,6 +40,11 @@ def has_script(record: AttemptRecord) -> bool:
     return is_batch_node(record) and not record.launch.is_interactive
 
 
+def farewell(record: AttemptRecord, node: str, text: str) -> str:
+    """Slurm's line for the job's standard error, which users' tools look for."""
+    return f"*** JOB {record.launch.attempt_id.job_id} ON {node} {text} ***"
+
+
 def status(record: AttemptRecord) -> AttemptStatus:
     """For `Hello`."""
     return AttemptStatus(attempt_id=record.launch.attempt_id, phase=_STATUS_WORDS[record.phase])
@@ -80,9 +85,9 @@ def _is_alone(record: AttemptRecord) -> bool:
 
 
 def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportBody:
-    """What there is to say when the cell is empty."""
+    """What there is to say when the cell is empty: after a `Stop` too how the script took it, if that was seen."""
     usage = larger(record.usage, cell_usage)
-    if record.stop_ordered:
+    if record.stop_ordered and not (has_script(record) and record.exit is not None):
         return CellEmptied(attempt_id=record.launch.attempt_id, usage=usage)
     was_killed = has_script(record) and record.started_at is not None
     return AttemptEnded(
