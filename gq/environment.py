@@ -1,0 +1,175 @@
+"""The facts of a job as environment variables, under gq's names and Slurm's: what every process of it sees.  Pure.
+
+Both daemons need them: a node for what it starts, the controller for `gqalloc`, whose command runs elsewhere.  Where
+a fact has both names, both have the same value.  Slurm's names follow what Slurm 22.05 was seen to set, absences
+included: clients decide by what is missing (``SLURM_NTASKS`` in a batch script only if tasks were asked for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gq.model.nodelist import compress, compress_counts
+from gq.wire.node import Launch
+
+QOS = "normal"
+"""Of every job, as `JobInfo` says."""
+
+_STEP_NAMES = (
+    "STEP_ID",
+    "STEPID",
+    "STEP_NODELIST",
+    "STEP_NUM_NODES",
+    "STEP_NUM_TASKS",
+    "STEP_TASKS_PER_NODE",
+    "STEP_GPUS",
+    "STEP_NNODES",
+    "STEP_NTASKS",
+    "GTIDS",
+    "TASK_PID",
+    "PROCID",
+    "LOCALID",
+    "NODEID",
+    "NODENAME",
+    "CPUS_ON_NODE",
+    "GPUS_ON_NODE",
+)
+"""What is true of one step, task or node only."""
+_JOB_NAMES = (
+    "JOB_ID",
+    "JOBID",
+    "JOB_NAME",
+    "JOB_USER",
+    "JOB_UID",
+    "JOB_GID",
+    "JOB_PARTITION",
+    "JOB_ACCOUNT",
+    "JOB_QOS",
+    "JOB_NODELIST",
+    "JOB_NUM_NODES",
+    "JOB_CPUS_PER_NODE",
+    "JOB_GPUS",
+    "JOB_START_TIME",
+    "JOB_END_TIME",
+    "CLUSTER_NAME",
+    "NODELIST",
+    "NNODES",
+    "NODE_ADDRS",
+    "NTASKS",
+    "NPROCS",
+    "NTASKS_PER_NODE",
+    "TASKS_PER_NODE",
+    "CPUS_PER_TASK",
+    "CPUS_PER_NODE",
+    "GPUS",
+    "MEM_PER_NODE",
+    "MEM_PER_CPU",
+    "RESTART_COUNT",
+    "SUBMIT_DIR",
+    "SUBMIT_HOST",
+    "ARRAY_JOB_ID",
+    "ARRAY_TASK_ID",
+    "ARRAY_TASK_MIN",
+    "ARRAY_TASK_MAX",
+    "ARRAY_TASK_STEP",
+    "ARRAY_TASK_COUNT",
+)
+_PREFIXES = ("GQ_", "SLURM_")
+_OTHER_NAMES = (
+    "SLURMD_NODENAME",
+    "GQ_CELL",
+    "GQ_DIR",
+    "GQ_CONFIG",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+)
+STEP_VARIABLES = frozenset(prefix + name for prefix in _PREFIXES for name in _STEP_NAMES) | {"SLURMD_NODENAME"}
+OWN_VARIABLES = (
+    STEP_VARIABLES | frozenset(prefix + name for prefix in _PREFIXES for name in _JOB_NAMES) | frozenset(_OTHER_NAMES)
+)
+"""Everything that gq may set in a job, and which must not come in from the job that submitted it."""
+
+
+def without(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    """What a user brings, less what was true somewhere else.  Input variables such as ``SLURM_HOSTFILE`` stay."""
+    return {name: value for name, value in environment.items() if name not in names}
+
+
+def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_s: int | None) -> dict[str, str]:
+    """What is true on every node of the job, in and outside steps.  ``GQ_JOB_END_TIME`` is empty without a limit."""
+    return {**_gq_facts(launch, start_at, time_limit_s), **_slurm_facts(launch), **_rendezvous(launch, master_port)}
+
+
+def _gq_facts(launch: Launch, start_at: float, time_limit_s: int | None) -> dict[str, str]:
+    members = launch.members
+    return {
+        "GQ_JOB_ID": str(launch.attempt_id.job_id),
+        "GQ_JOB_NAME": launch.job_name,
+        "GQ_JOB_USER": launch.user,
+        "GQ_JOB_PARTITION": launch.partition,
+        "GQ_CLUSTER_NAME": launch.cluster,
+        "GQ_NODELIST": compress(member.node for member in members),
+        "GQ_NNODES": str(len(members)),
+        "GQ_NTASKS": str(sum(member.tasks for member in members)),
+        "GQ_TASKS_PER_NODE": compress_counts(member.tasks for member in members),
+        "GQ_CPUS_PER_NODE": compress_counts(member.cpus for member in members),
+        "GQ_CPUS_PER_TASK": str(launch.cpus_per_task or 1),
+        "GQ_GPUS": str(sum(member.gpus for member in members)),
+        "GQ_RESTART_COUNT": str(launch.restart_count),
+        "GQ_SUBMIT_DIR": launch.submit_dir,
+        "GQ_SUBMIT_HOST": launch.submit_host,
+        "GQ_JOB_START_TIME": str(int(start_at)),
+        "GQ_JOB_END_TIME": "" if time_limit_s is None else str(int(start_at + time_limit_s)),
+    }
+
+
+def _rendezvous(launch: Launch, master_port: int) -> dict[str, str]:
+    """Where the ranks of a training meet: the first node, at a port that no other job of it has."""
+    addresses = [member.address for member in launch.members]
+    facts = {"GQ_NODE_ADDRS": ",".join(addresses), "MASTER_ADDR": addresses[0]}
+    return {**facts, "MASTER_PORT": str(master_port)} if master_port else facts
+
+
+def _slurm_facts(launch: Launch) -> dict[str, str]:
+    members, job_id = launch.members, str(launch.attempt_id.job_id)
+    nodelist, count = compress(member.node for member in members), str(len(members))
+    return {
+        "SLURM_JOB_ID": job_id,
+        "SLURM_JOBID": job_id,
+        "SLURM_JOB_NAME": launch.job_name,
+        "SLURM_JOB_USER": launch.user,
+        "SLURM_JOB_UID": str(launch.uid),
+        "SLURM_JOB_GID": str(launch.gid),
+        "SLURM_JOB_PARTITION": launch.partition,
+        "SLURM_JOB_QOS": QOS,
+        "SLURM_JOB_NODELIST": nodelist,
+        "SLURM_NODELIST": nodelist,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_JOB_CPUS_PER_NODE": compress_counts(member.cpus for member in members),
+        "SLURM_TASKS_PER_NODE": compress_counts(member.tasks for member in members),
+        "SLURM_CLUSTER_NAME": launch.cluster,
+        "SLURM_SUBMIT_DIR": launch.submit_dir,
+        "SLURM_SUBMIT_HOST": launch.submit_host,
+        **_slurm_wishes(launch),
+    }
+
+
+def _slurm_wishes(launch: Launch) -> dict[str, str]:
+    """Only what was asked for."""
+    wishes: dict[str, int | None] = {
+        "SLURM_NTASKS_PER_NODE": launch.ntasks_per_node,
+        "SLURM_CPUS_PER_TASK": launch.cpus_per_task,
+        "SLURM_GPUS": launch.gpus,
+        "SLURM_MEM_PER_CPU": launch.mem_per_cpu_mib,
+        "SLURM_RESTART_COUNT": launch.restart_count or None,
+    }
+    if launch.ntasks is not None or launch.ntasks_per_node is not None:
+        ntasks = sum(member.tasks for member in launch.members)
+        wishes |= {"SLURM_NTASKS": ntasks, "SLURM_NPROCS": ntasks}
+    if launch.mem_per_node_mib is not None:
+        # 0 asked for all that the node has, and that is what was granted.
+        wishes["SLURM_MEM_PER_NODE"] = launch.mem_per_node_mib or launch.grant.memory_mib
+    return {name: str(value) for name, value in wishes.items() if value is not None}

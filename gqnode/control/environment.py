@@ -1,0 +1,148 @@
+"""The whole environment of a batch script and of a step's task on this node.  Pure: everything it needs is given.
+
+What the user brings comes first, less what was true of another job or step; then what a login would have set, where
+it is missing; then the facts.  The cluster is found by `location_env` in every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gq.environment import OWN_VARIABLES, job_variables, without
+from gq.model.node import Gpu
+from gq.model.nodelist import compress, compress_counts
+from gq.model.step import StepLayout, StepPart
+from gq.wire.node import Launch, LaunchStep
+
+BATCH_STEP = "batch"
+"""``GQ_STEP_ID`` of the batch script, which is no step."""
+
+
+def job_environment(
+    launch: Launch,
+    submitted_env: Mapping[str, str],
+    master_port: int,
+    location_env: Mapping[str, str],
+    gpus: Sequence[Gpu],
+    login_env: Mapping[str, str],
+    start_at: float,
+    time_limit_s: int | None,
+) -> dict[str, str]:
+    """Of the batch script.  `gpus` are those granted on this node, `login_env` what a login of the user would set."""
+    return {
+        **login_env,
+        **without(submitted_env, OWN_VARIABLES),
+        "PWD": launch.chdir,
+        **job_variables(launch, master_port, start_at, time_limit_s),
+        **_place(launch, launch.node_rank, 0, 0, len(launch.grant.cpus)),
+        **_gpu_variables(launch, gpus, gpus),
+        "GQ_STEP_ID": BATCH_STEP,
+        "SLURM_GTIDS": "0",
+        **location_env,
+    }
+
+
+def task_environment(
+    launch: Launch,
+    step: LaunchStep,
+    client_env: Mapping[str, str],
+    local_rank: int,
+    master_port: int,
+    location_env: Mapping[str, str],
+    gpus: Sequence[Gpu],
+    login_env: Mapping[str, str],
+    start_at: float,
+    time_limit_s: int | None,
+) -> dict[str, str]:
+    """Of one task on this node; `client_env` is `gqrun`'s own, `gpus` are those that the step has here."""
+    layout = step.layout
+    node_index, part = _own_part(layout, launch.grant.node)
+    return {
+        **login_env,
+        **without(client_env, OWN_VARIABLES),
+        **job_variables(launch, master_port, start_at, time_limit_s),
+        **_step_variables(launch, step),
+        **_place(launch, node_index, part.first_rank + local_rank, local_rank, len(part.cpus)),
+        **_gpu_variables(launch, _gpus_of_task(layout, gpus, local_rank), gpus),
+        **({"SLURM_STEP_GPUS": _indices(gpus)} if gpus else {}),
+        "SLURM_GTIDS": ",".join(str(part.first_rank + index) for index in range(part.tasks)),
+        **location_env,
+    }
+
+
+def gpus_of(indices: Sequence[int], inventory: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """The node's GPUs with these indices, in their order; one that has gone since is left out."""
+    return tuple(gpu for index in indices for gpu in inventory if gpu.index == index)
+
+
+def _own_part(layout: StepLayout, node: str) -> tuple[int, StepPart]:
+    for index, part in enumerate(layout.parts):
+        if part.node == node:
+            return index, part
+    raise ValueError(f"the step has no part on {node}")
+
+
+def _place(launch: Launch, node_index: int, rank: int, local_rank: int, cpus: int) -> dict[str, str]:
+    """Which process on which node this is."""
+    facts = {
+        "NODEID": node_index,
+        "PROCID": rank,
+        "LOCALID": local_rank,
+        "CPUS_ON_NODE": cpus,
+    }
+    named = {f"{prefix}_{name}": str(value) for name, value in facts.items() for prefix in ("GQ", "SLURM")}
+    return {**named, "GQ_NODENAME": launch.grant.node, "SLURMD_NODENAME": launch.grant.node}
+
+
+def _step_variables(launch: Launch, step: LaunchStep) -> dict[str, str]:
+    """In a step the counts are the step's; the node list stays the job's (as Slurm)."""
+    layout = step.layout
+    nodelist = compress(part.node for part in layout.parts)
+    nodes, tasks, number = str(len(layout.parts)), str(layout.ntasks), str(step.step_id.step)
+    tasks_per_node = compress_counts(part.tasks for part in layout.parts)
+    facts = {
+        "GQ_STEP_ID": number,
+        "GQ_STEP_NODELIST": nodelist,
+        "GQ_NNODES": nodes,
+        "GQ_NTASKS": tasks,
+        "GQ_TASKS_PER_NODE": tasks_per_node,
+        "GQ_CPUS_PER_TASK": str(layout.cpus_per_task),
+        "SLURM_STEP_ID": number,
+        "SLURM_STEPID": number,
+        "SLURM_STEP_NODELIST": nodelist,
+        "SLURM_STEP_NUM_NODES": nodes,
+        "SLURM_STEP_NUM_TASKS": tasks,
+        "SLURM_STEP_TASKS_PER_NODE": tasks_per_node,
+        "SLURM_NNODES": nodes,
+        "SLURM_NTASKS": tasks,
+        "SLURM_NPROCS": tasks,
+        "SLURM_TASKS_PER_NODE": tasks_per_node,
+    }
+    if launch.cpus_per_task is not None or layout.cpus_per_task > 1:
+        facts["SLURM_CPUS_PER_TASK"] = str(layout.cpus_per_task)
+    counts = {part.tasks for part in layout.parts}
+    if launch.ntasks_per_node is not None and len(counts) == 1:
+        facts["SLURM_NTASKS_PER_NODE"] = str(counts.pop())
+    return facts
+
+
+def _gpus_of_task(layout: StepLayout, gpus: Sequence[Gpu], local_rank: int) -> Sequence[Gpu]:
+    each = layout.gpus_per_task
+    return gpus if each is None else gpus[local_rank * each : (local_rank + 1) * each]
+
+
+def _gpu_variables(launch: Launch, visible: Sequence[Gpu], on_node: Sequence[Gpu]) -> dict[str, str]:
+    """``CUDA_VISIBLE_DEVICES`` is always there, so that a job without GPUs sees none; Slurm's names only with some."""
+    facts = {
+        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu.index) if gpu.is_fake else gpu.uuid for gpu in visible),
+        "GQ_GPUS_ON_NODE": str(len(on_node)),
+    }
+    if launch.grant.gpus:
+        facts["SLURM_JOB_GPUS"] = ",".join(str(index) for index in launch.grant.gpus)
+        facts["SLURM_GPUS_ON_NODE"] = str(len(on_node))
+        facts["GPU_DEVICE_ORDINAL"] = _indices(visible)
+    return facts
+
+
+def _indices(gpus: Sequence[Gpu]) -> str:
+    return ",".join(str(gpu.index) for gpu in gpus)
