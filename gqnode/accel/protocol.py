@@ -25,6 +25,8 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One GPU at one moment."""
 
     index: int
+    does_answer: bool = True
+    """False: it fell off the bus or hangs; then nothing but Xids is known of it."""
     utilisation_percent: int | None = None
     """Share of the last sample period in which a kernel ran; None: not known."""
     memory_used_mib: int | None = None
@@ -46,7 +48,7 @@ class Accelerators(Protocol):
         ...
 
     def sample(self) -> tuple[GpuSample, ...]:
-        """One sample for each discovered GPU that still answers, by index."""
+        """One sample for each discovered GPU, by index."""
         ...
 
     def close(self) -> None: ...

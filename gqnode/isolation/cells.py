@@ -83,8 +83,8 @@ class Cells:
     def is_empty(self, cell: Cell) -> bool | None:
         if self.killer is not None:
             return self.killer.is_empty(self.killer.tree.path(cell.name))
-        trees = self.trees()
-        return all(not process_ids(tree.path(cell.name)) for tree in trees) if trees else None
+        directories = [tree.path(cell.name) for tree in self.trees() if tree.has(cell.name)]
+        return all(not process_ids(directory) for directory in directories) if directories else None
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────────────────────
 

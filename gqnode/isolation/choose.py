@@ -22,6 +22,7 @@ from gqnode.isolation.protocol import IsolationError
 from gqnode.isolation.tree import Tree
 
 AUTO = "auto"
+NO_CGROUPS = "no cgroup hierarchy may be used: it takes root, or a cgroup v2 subtree that is delegated to the user"
 LEVELS = {
     "cpuset": ("cgroup2", "cgroup1", "none"),
     "cpu": ("cgroup2", "cgroup1", "weight", "none"),
@@ -79,7 +80,8 @@ class _Chooser:
     ) -> None:
         self._facts = facts
         self._asked = {function: _checked(function, how) for function, how in asked.items()}
-        self._notes: list[str] = []
+        self._has_cgroups = bool(mounts.v2 or mounts.v1)
+        self._notes = [] if self._has_cgroups else [NO_CGROUPS]
         self._levels: dict[str, str] = {}
         self._enforcers: list[Enforcer] = []
         self._v1 = {controller: Tree(base, cluster, node) for controller, base in mounts.v1.items()}
@@ -188,7 +190,7 @@ class _Chooser:
                 hint=f"set {function} = 'auto' to use what there is",
             )
         self._levels[function] = level
-        if asked == AUTO:
+        if asked == AUTO and self._has_cgroups:
             self._notes.append(f"{function}: {'; '.join(why)}")
 
     def _open_v2(self, tree: Tree) -> Tree | None:
