@@ -24,7 +24,15 @@ class ReplyHistory(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     request_id: RequestId
     query: object
-    """A `gqd.store.protocol.HistoryQuery`."""
+    """A `gq.wire.client.QueryHistory`."""
+
+
+class ReplyScript(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with a batch script from the blob store; it has been authorised."""
+
+    route: Route
+    request_id: RequestId
+    digest: str
 
 
 class SendOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,4 +72,7 @@ class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-Effect = Reply | ReplyHistory | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere | CloseLink
+Effect = (
+    Reply | ReplyHistory | ReplyScript | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere
+    | CloseLink
+)  # fmt: skip
