@@ -26,9 +26,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p gq -p gqd -p gqnode
-	$(BIN)/pytest -q tests/test_tidy.py
-	@if command -v mandoc >/dev/null; then echo 'mandoc -T lint man/*'; mandoc -T lint -W warning man/*.[1578]; \
-	 else echo 'mandoc is not installed: the manual pages are not linted'; fi
+	$(BIN)/pytest -q tests/test_tidy.py tests/test_documents.py
 
 sim: $(READY)
 	@GQ_SIM_SEED='$(SEED)' GQ_SIM_ROUNDS='$(ROUNDS)' $(BIN)/pytest -n $(JOBS) --dist loadgroup tests/simulation $(ARGS)
