@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gqnode.shell.frames import Head
 
 
 class Identity(NamedTuple):
@@ -16,12 +19,12 @@ class Identity(NamedTuple):
 class ShepherdSpec(NamedTuple):
     """One attempt on one node.  All paths are absolute and fully expanded."""
 
+    environment: dict[str, str]
+    """Exactly this, and ``GQ_CELL``: the attempt's directory in the spool, by which its processes are known."""
     is_batch: bool = False
     """Run the script; else only hold the attempt's processes together."""
     args: tuple[str, ...] = ()
     """Arguments of the script."""
-    environment: dict[str, str] = {}
-    """Exactly this, and ``GQ_CELL``: the attempt's directory in the spool, by which its processes are known."""
     chdir: str = "/"
     umask: int = 0o022
     output_path: str = "/dev/null"
@@ -33,7 +36,7 @@ class ShepherdSpec(NamedTuple):
     cgroup_procs: tuple[str, ...] = ()
     """``cgroup.procs`` files that the script's process writes itself into before it is anything else."""
     watch_memory_mib: int | None = None
-    """Kill the attempt when the resident memory of all its processes is over this; for nodes without a memory cgroup."""
+    """Kill the attempt when the resident memory of all its processes is over this; for want of a memory cgroup."""
     identity: Identity | None = None
     """None: as the daemon."""
 
@@ -54,3 +57,23 @@ class TaskSpec(NamedTuple):
     """Of the terminal, where there is one."""
     cgroup_procs: tuple[str, ...] = ()
     identity: Identity | None = None
+
+
+def shepherd_spec(fields: Head) -> ShepherdSpec:
+    """From a frame's head; what a newer daemon may have added is left out."""
+    return ShepherdSpec(**_typed(fields, ShepherdSpec._fields))
+
+
+def task_spec(fields: Head) -> TaskSpec:
+    return TaskSpec(**_typed(fields, TaskSpec._fields))
+
+
+def _typed(fields: Head, known: tuple[str, ...]) -> Head:
+    """JSON has neither tuples nor names for the parts of an `Identity`."""
+    typed = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items() if name in known
+    }
+    if typed.get("identity"):
+        uid, gid, groups = typed["identity"]
+        typed["identity"] = Identity(uid, gid, tuple(groups))
+    return typed

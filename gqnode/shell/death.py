@@ -1,0 +1,53 @@
+"""How a process ended, as its reaper saw it.  Slim; pure."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from typing import NamedTuple
+
+
+class Death(NamedTuple):
+    """With what the process used, and the descendants that it had waited for."""
+
+    code: int = 0
+    signal: int = 0
+    user_cpu_s: float = 0.0
+    system_cpu_s: float = 0.0
+    max_rss_mib: int = 0
+    """Of the largest single process."""
+    oom: bool = False
+    """It was killed for its memory."""
+
+    @property
+    def shell_code(self) -> int:
+        return 128 + self.signal if self.signal else self.code
+
+    def plus_usage(self, other: Death) -> Death:
+        """What both used together."""
+        return self._replace(
+            user_cpu_s=self.user_cpu_s + other.user_cpu_s,
+            system_cpu_s=self.system_cpu_s + other.system_cpu_s,
+            max_rss_mib=max(self.max_rss_mib, other.max_rss_mib),
+        )
+
+    def usage(self) -> dict[str, float]:
+        return {
+            "user_cpu_s": self.user_cpu_s,
+            "system_cpu_s": self.system_cpu_s,
+            "max_rss_mib": self.max_rss_mib,
+        }
+
+
+def death_of(status: int, used: resource.struct_rusage, was_over_memory: bool) -> Death:
+    """From what ``wait4`` says."""
+    code = os.waitstatus_to_exitcode(status)
+    return Death(
+        code=max(code, 0),
+        signal=max(-code, 0),
+        user_cpu_s=used.ru_utime,
+        system_cpu_s=used.ru_stime,
+        max_rss_mib=used.ru_maxrss // 1024,
+        oom=was_over_memory and code == -signal.SIGKILL,
+    )

@@ -1,0 +1,60 @@
+"""The process that forks shepherds.  Slim: what it has loaded is what every fork has to copy.
+
+It runs in an interpreter without ``site`` (see `spawn`), half as large as one with.  Each request is one packet: the
+attempt's directory, and with it the shepherd's end of a link to the daemon.  It keeps nothing, answers only when it
+cannot fork, and ends when the daemon does; shepherds stay.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+
+from gqnode.shell import shepherd
+from gqnode.shell.frames import pack
+
+MAX_REQUEST_BYTES = 16 * 1024
+
+
+def serve(door_fd: int) -> None:
+    """Fork until the daemon has closed its end."""
+    door = socket.socket(fileno=door_fd)
+    _be_quiet()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries shepherds
+    gc.collect()
+    gc.freeze()  # what is there is never collected, so that forks keep sharing its pages
+    while True:
+        request, fds, _, _ = socket.recv_fds(door, MAX_REQUEST_BYTES, 1)
+        if not request:
+            return
+        _fork_shepherd(door, os.fsdecode(request), fds[0])
+
+
+def _fork_shepherd(door: socket.socket, directory: str, link_fd: int) -> None:
+    link = socket.socket(fileno=link_fd)
+    try:
+        pid = os.fork()
+    except OSError as error:
+        link.send(pack({"is": "unable", "why": f"cannot fork a shepherd: {error.strerror}"}))
+        link.close()
+        return
+    if pid == 0:
+        try:
+            door.close()
+            os.setsid()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            shepherd.run(directory, link)
+        finally:
+            os._exit(0)
+    link.close()
+
+
+def _be_quiet() -> None:
+    """Hold nothing open that somebody may wait for the end of."""
+    null = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    os.close(null)
+    os.chdir("/")

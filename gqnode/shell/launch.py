@@ -1,0 +1,199 @@
+"""Fork and exec of one process of a job: session, cell, user, streams, directory, program.  Slim.
+
+The parent never waits: it gets a pid and a pipe that ends when the program runs, or brings a `Failure` before.
+What can hang (a file system that is away, a FIFO as output file) hangs only the child, which can be killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import termios
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from gqnode.shell.processes import MARKER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gqnode.shell.specs import Identity
+
+EXIT_NOT_FOUND = 127
+EXIT_NOT_EXECUTABLE = 126
+STREAM_MODE = 0o666  # less the umask
+
+
+class Program(NamedTuple):
+    """What is to run, and as what."""
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    cell: str
+    """Value of the marker in its environment."""
+    chdir: str
+    umask: int
+    cgroup_procs: tuple[str, ...]
+    identity: Identity | None
+    has_terminal: bool = False
+    """Its standard input is to be its controlling terminal."""
+
+
+class Failure(NamedTuple):
+    """Why a program does not run.  ``is_exec``: all was ready, but the program itself cannot be executed."""
+
+    why: str
+    errno: int = 0
+    is_exec: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell would say."""
+        return EXIT_NOT_FOUND if self.errno in (2, 20) else EXIT_NOT_EXECUTABLE  # ENOENT, ENOTDIR
+
+
+class CannotLaunch(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.why)
+        self.failure = failure
+
+
+class Launched(NamedTuple):
+    pid: int
+    status_fd: int
+    """Readable when the program runs (end of file) or cannot; see `read_status`."""
+
+
+OpenStreams = Callable[[], tuple[int, int, int]]
+"""Called in the child, as the user: file descriptors for standard input, output and error."""
+
+
+def launch(program: Program, open_streams: OpenStreams) -> Launched:
+    """`OSError` if the machine has no room for one more process."""
+    status_fd, child_status_fd = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(status_fd)
+        os.close(child_status_fd)
+        raise
+    if pid == 0:
+        _be_child(program, open_streams, child_status_fd)
+    os.close(child_status_fd)
+    return Launched(pid, status_fd)
+
+
+def read_status(status_fd: int) -> Failure | None:
+    """What became of a launch, once the pipe is readable; None: the program runs.  Closes the pipe."""
+    with open(status_fd, "rb") as pipe:
+        text = pipe.read()
+    return Failure(*json.loads(text)) if text else None
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Turn an `OSError` inside into the sentence “cannot <what>: <reason>”."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotLaunch(Failure(f"cannot {what}: {error.strerror}", error.errno or 0)) from error
+
+
+def open_files(input_path: str, output_path: str, error_path: str, append: bool) -> tuple[int, int, int]:
+    """The files of a batch script.  Always written at their end, so that nobody who shares them overwrites another."""
+    with doing(f"open the input file `{input_path}`"):
+        stdin = os.open(input_path, os.O_RDONLY)
+    stdout = _open_output("output", output_path, append)
+    if error_path in ("", output_path):
+        return stdin, stdout, stdout
+    return stdin, stdout, _open_output("error", error_path, append)
+
+
+def _open_output(name: str, path: str, append: bool) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
+    with doing(f"open the {name} file `{path}`"):
+        return os.open(path, flags, STREAM_MODE)
+
+
+def _be_child(program: Program, open_streams: OpenStreams, status_fd: int) -> NoReturn:
+    """Become the program, or say why not; whatever happens, never return into the parent's code."""
+    code = EXIT_NOT_EXECUTABLE
+    try:
+        _prepare(program, open_streams)
+        _execute(program)
+    except CannotLaunch as error:
+        code = error.failure.exit_code
+        if error.failure.is_exec:
+            os.write(2, f"gq: error: {error.failure.why}\n".encode(errors="surrogateescape"))
+        os.write(status_fd, json.dumps(error.failure).encode())
+    except BaseException as error:
+        os.write(status_fd, json.dumps(Failure(f"cannot start the process: {error!r}")).encode())
+    finally:
+        os._exit(code)
+
+
+def _prepare(program: Program, open_streams: OpenStreams) -> None:
+    os.setsid()
+    for path in program.cgroup_procs:
+        with doing(f"join the cell by `{path}`"):
+            _write_once(path, b"0")
+    _reset_signals()
+    os.umask(program.umask)
+    if program.identity is not None:
+        take_identity(program.identity)
+    stdin, stdout, stderr = open_streams()
+    if program.has_terminal:
+        with doing("make the terminal the controlling one"):
+            fcntl.ioctl(stdin, termios.TIOCSCTTY, 0)
+    for fd, number in ((stdin, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(fd, number)
+    with doing(f"change to the directory `{program.chdir}`"):
+        os.chdir(program.chdir)
+
+
+def _execute(program: Program) -> NoReturn:
+    environment = {**program.environment, MARKER: program.cell}
+    name = program.argv[0]
+    try:
+        os.execvpe(name, program.argv, environment)
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", None) or 0
+        reason = _missing_interpreter(name) if number == 2 else getattr(error, "strerror", None) or str(error)
+        raise CannotLaunch(Failure(f"cannot execute `{name}`: {reason}", number, is_exec=True)) from error
+
+
+def _missing_interpreter(path: str) -> str:
+    """Why the kernel says that a file does not exist: often it is the program named in its first line."""
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return "No such file or directory"
+    interpreter = os.fsdecode(first[2:].strip()) if first.startswith(b"#!") else "its loader"
+    return f"its interpreter `{interpreter}` does not exist"
+
+
+def _write_once(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _reset_signals() -> None:
+    """As a program expects them: what an ancestor ignored or blocked would be inherited through exec."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def take_identity(identity: Identity) -> None:
+    """For good; in this order, because the last step takes the right to the others."""
+    with doing(f"become uid {identity.uid}"):
+        os.setgroups(identity.groups)
+        os.setresgid(identity.gid, identity.gid, identity.gid)
+        os.setresuid(identity.uid, identity.uid, identity.uid)

@@ -1,0 +1,134 @@
+"""Process trees as the kernel tells them in /proc.  Slim; reads, and sends signals, and keeps nothing.
+
+A shepherd is a child subreaper: whatever its descendants do (setsid, double fork), they stay its descendants.  Only
+when a shepherd itself was killed do they have to be found by the marker in their environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+MARKER = "GQ_CELL"
+"""In the environment of every process of an attempt: the attempt's directory (tasks: with ``.<step>`` behind)."""
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+FREEZE_ROUNDS = 50
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    session: int
+    resident_bytes: int
+
+
+def read_process(pid: int) -> Process | None:
+    """None: there is no such process (any more)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before may hold anything
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[21]) * PAGE_BYTES)
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below `root`, parents first.  What forks meanwhile may be missed: ask again."""
+    try:
+        return _walk_down(root)
+    except FileNotFoundError:  # a kernel without PROC_CHILDREN
+        return _search_upward(root)
+
+
+def _walk_down(root: int) -> list[int]:
+    """By the kernel's lists of children, which costs as much as the tree is large, however many processes there are."""
+    found = _children(root)
+    for pid in found:  # grows while it is walked
+        try:
+            found += _children(pid)
+        except FileNotFoundError:
+            continue  # ended meanwhile
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    pids: list[int] = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                pids += map(int, file.read().split())
+        except (FileNotFoundError, ProcessLookupError):
+            if thread == str(pid):
+                raise FileNotFoundError from None
+    return pids
+
+
+def _search_upward(root: int) -> list[int]:
+    """By everybody's parent."""
+    parents = {process.pid: process.parent for pid in all_pids() if (process := read_process(pid))}
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found = list(children.get(root, ()))
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def marker_of(pid: int) -> str:
+    """The value of `MARKER` that a process was started with; empty if it has none or may not be asked."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+    except OSError:
+        return ""
+    _, found, rest = (b"\0" + environment).partition(f"\0{MARKER}=".encode())
+    value = rest.partition(b"\0")[0] if found else b""
+    return os.fsdecode(value)
+
+
+def strays(cell: str) -> list[int]:
+    """Every process on this machine whose marker says that it belongs to this cell or to a step of it."""
+    own = os.getpid()
+    return [pid for pid in all_pids() if pid != own and belongs(marker_of(pid), cell)]
+
+
+def belongs(marker: str, cell: str) -> bool:
+    return marker == cell or marker.startswith(f"{cell}.")
+
+
+def send_signal(pids: Iterable[int], signum: int) -> None:
+    """To each that is still there.  One that is to end is also woken up, should it be stopped."""
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+            if signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                os.kill(pid, signal.SIGCONT)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def kill_all(find: Callable[[], list[int]], freeze: bool) -> bool:
+    """KILL what `find` finds; False if it found nothing.
+
+    ``freeze``: stop them all first, until no new ones appear, so that no fork bomb outruns the killing.
+    """
+    pids = find()
+    seen: set[int] = set()
+    for _ in range(FREEZE_ROUNDS if freeze else 0):
+        fresh = set(pids) - seen
+        if not fresh:
+            break
+        send_signal(fresh, signal.SIGSTOP)
+        seen |= fresh
+        pids = find()
+    send_signal(pids, signal.SIGKILL)
+    return bool(pids)

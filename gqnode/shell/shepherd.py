@@ -1,0 +1,407 @@
+"""One small process per attempt and node, which holds the attempt's processes and outlives the node daemon.  Slim.
+
+It is forked by the forkserver and never execs.  It is a child subreaper outside the cell, so that everything the job
+starts stays below it and killing the cell does not kill it.  It runs the batch script and the tasks of steps, records
+how the script ended, and kills what is left: when the script is over, when the daemon says `empty`, and (where
+the kernel does not limit memory) when the attempt is over its memory.
+
+In the attempt's directory it makes:
+
+* ``ctl``: the socket that a restarted daemon connects to.  It is made once and never removed while the attempt is in
+  the spool: binding it fails the second time, so no attempt is ever started twice.
+* ``script``: the batch script.
+* ``exit.json``: how the script ended; ``empty.json``: no process is left, and what all used together.  Both are renamed
+  into place, which a crash of any process survives.  Against loss of power ``exit.json`` is made durable (fsync) only
+  while no daemon listens: a daemon that does writes its own record before it reports, and one of them is enough.
+
+Without a daemon it ends as soon as nothing is left to hold; what it recorded tells the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import traceback
+from typing import TYPE_CHECKING
+
+from gqnode.shell.batch import Batch
+from gqnode.shell.death import Death, death_of
+from gqnode.shell.durable import replace_file
+from gqnode.shell.peer import Peer, is_trusted
+from gqnode.shell.processes import belongs, descendants, kill_all, marker_of, read_process, send_signal
+from gqnode.shell.reactor import READ, Reactor
+from gqnode.shell.specs import ShepherdSpec, shepherd_spec, task_spec
+from gqnode.shell.tasks import Step
+from gqnode.shell.watch import MemoryWatch
+
+if TYPE_CHECKING:
+    from gqnode.shell.frames import Head
+
+CONTROL_SOCKET = "ctl"
+EXIT_FILE = "exit.json"
+EMPTY_FILE = "empty.json"
+CRASH_FILE = "shepherd.log"
+
+MEMORY_SAMPLE_S = 0.5
+FIRST_SWEEP_S = 0.002
+LONGEST_SWEEP_S = 0.5
+RETRY_S = 5.0
+SWEEPS_BEFORE_FREEZING = 4
+FETCH_S = 10.0
+"""How long a shepherd with nothing left to hold stays for a client that has not fetched all output."""
+
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def run(directory: str, link: socket.socket) -> None:
+    """The life of a shepherd, in a process of its own; returns when it may end."""
+    try:
+        os.chdir(directory)
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_NAME, b"gq-shepherd", 0, 0, 0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        shepherd = Shepherd(directory, link)
+        while not shepherd.is_done:
+            shepherd.turn()
+        shepherd.close()
+    except BaseException:
+        with open(CRASH_FILE, "a") as file:
+            file.write(traceback.format_exc())
+
+
+class Shepherd:
+    """Commands in, tellings out; everything happens in `turn`."""
+
+    def __init__(self, directory: str, link: socket.socket) -> None:
+        self._cell = directory
+        self._reactor = Reactor()
+        self._batch: Batch | None = None
+        self._steps: dict[int, Step] = {}
+        self._known_steps: set[int] = set()
+        self._total = Death()
+        self._watch: MemoryWatch | None = None
+        self._over_memory: set[int] = set()
+        self._is_begun = False
+        self._is_emptying = False
+        self._is_emptied = False
+        self._is_late = False
+        self._sweeps = 0
+        self._unrecorded: set[str] = set()
+        self._door = self._open_door()
+        self._wake_on_death()
+        self._peer = self._meet(link)
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing is left to hold, to record, to tell or to be fetched."""
+        if not self._peer.is_open:
+            return not self._unrecorded if self._is_emptied else not self._is_begun
+        is_fetched = all(step.is_fetched for step in self._steps.values())
+        return self._is_emptied and self._peer.is_flushed and (is_fetched or self._is_late)
+
+    def turn(self) -> None:
+        self._reactor.turn()
+        self._reap()
+
+    def close(self) -> None:
+        self._peer.close()
+        self._door.close()
+
+    # ── links ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_door(self) -> socket.socket:
+        """Relative to the working directory, since the path of a socket is limited to 107 bytes."""
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        door.bind(CONTROL_SOCKET)
+        door.listen(4)
+        door.setblocking(False)
+        self._reactor.watch(door.fileno(), READ, self._accept)
+        return door
+
+    def _accept(self) -> None:
+        try:
+            link, _ = self._door.accept()
+        except OSError:
+            return
+        if not is_trusted(link):
+            link.close()
+            return
+        self._peer.close()
+        self._unfollow()
+        self._peer = self._meet(link)
+        self._tell_all()
+
+    def _meet(self, link: socket.socket) -> Peer:
+        peer = Peer(self._reactor, link, self._on_frame, self._pump, self._on_gone)
+        peer.send({"is": "here"})
+        return peer
+
+    def _on_gone(self) -> None:
+        """The daemon is away: what it may not have written is written to last."""
+        self._unfollow()
+        if self._batch and self._batch.end:
+            self._record(EXIT_FILE, self._batch.end, is_durable=True)
+
+    def _unfollow(self) -> None:
+        for step in self._steps.values():
+            step.unfollow()
+
+    def _tell_all(self) -> None:
+        """To a daemon that is new: everything that does not wait for a client."""
+        if self._is_begun:
+            self._tell_started()
+        if self._batch and self._batch.end:
+            self.tell({"is": "ended", **self._batch.end})
+        for step in self._steps.values():
+            step.tell_state()
+        if self._is_emptied:
+            self._tell_emptied()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._peer.is_ready
+
+    def tell(self, head: Head, data: bytes = b"") -> None:
+        self._peer.send(head, data)
+
+    def _pump(self) -> None:
+        for step in self._steps.values():
+            step.pump()
+
+    # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_frame(self, head: Head, data: bytes) -> None:
+        match head:
+            case {"do": "begin", "spec": fields}:
+                self._begin(shepherd_spec(fields), data)
+            case {"do": "signal", "signum": int(signum), "scope": str(scope)}:
+                self._signal(signum, scope)
+            case {"do": "check"}:
+                self._check()
+            case {"do": "empty"}:
+                self._start_emptying()
+            case {"do": "line", "text": str(text)}:
+                self._write_line(text)
+            case {"do": "tasks", "step": int(number), "tasks": list(tasks)}:
+                self._start_tasks(number, tasks)
+            case {"step": int(number)} if number in self._steps:
+                self._on_step_frame(self._steps[number], head, data)
+            case _:
+                pass  # for a step that is forgotten, or a word of a newer daemon
+
+    def _on_step_frame(self, step: Step, head: Head, data: bytes) -> None:
+        match head:
+            case {"do": "stdin", "offset": int(offset), "eof": bool(is_end)}:
+                step.take_stdin(offset, data, is_end)
+            case {"do": "received", "positions": positions}:
+                step.acknowledge(positions)
+            case {"do": "replay", "positions": positions}:
+                step.replay(positions)
+            case {"do": "resize", "rows": int(rows), "columns": int(columns)}:
+                step.resize(rows, columns)
+            case {"do": "signal_step", "signum": int(signum)}:
+                send_signal(self._processes_of(step), signum)
+            case {"do": "detach"}:
+                step.detach()
+                self._forget_step(step)
+            case _:
+                pass
+
+    def _begin(self, spec: ShepherdSpec, script: bytes) -> None:
+        if self._is_begun:
+            return
+        self._is_begun = True
+        if spec.watch_memory_mib is not None:
+            self._watch = MemoryWatch(os.getpid(), spec.watch_memory_mib)
+            self._sample_memory()
+        self._batch = Batch(spec, self._cell)
+        if not spec.is_batch:
+            self._tell_started()
+            return
+        self._batch.start(script)
+        if self._batch.status_fd is None:
+            self._batch_over(Death())
+        else:
+            self._reactor.watch(self._batch.status_fd, READ, self._settle_batch)
+
+    def _tell_started(self) -> None:
+        if self._batch and self._batch.has_started:
+            self.tell({"is": "started", "at": self._batch.started_at, "pid": self._batch.pid})
+
+    def _settle_batch(self) -> None:
+        """It is known now whether the script runs."""
+        if self._batch and self._batch.status_fd is not None:
+            self._reactor.forget(self._batch.status_fd)
+            self._batch.settle()
+            self._tell_started()
+
+    def _signal(self, signum: int, scope: str) -> None:
+        match scope:
+            case "batch":
+                pids = [self._batch.pid] if self._batch and self._batch.is_alive else []
+            case "steps":
+                pids = [pid for step in self._steps.values() for pid in self._processes_of(step)]
+            case _:
+                pids = descendants(os.getpid())
+        send_signal(pids, signum)
+
+    def _check(self) -> None:
+        """Tell if nothing is left just now; a script that is still to be forked cannot be, at this point."""
+        self._reap()
+        if not descendants(os.getpid()):
+            self.tell({"is": "quiet"})
+
+    def _write_line(self, text: str) -> None:
+        if self._batch:
+            self._batch.write_line(text)
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_tasks(self, number: int, tasks: list[Head]) -> None:
+        if number in self._known_steps or self._is_emptying:
+            return
+        self._known_steps.add(number)
+        step = self._steps[number] = Step(number, f"{self._cell}.{number}", self._reactor, self)
+        step.start(map(task_spec, tasks))
+        self._end_step(step)
+
+    def _processes_of(self, step: Step) -> list[int]:
+        """What the step's tasks are and what came of them: by descent, by session, or by the marker."""
+        own = set(step.pids)
+        below = {pid for task in own for pid in descendants(task)}
+        return [pid for pid in descendants(os.getpid()) if pid in own or pid in below or _is_of(step, pid, own)]
+
+    def _end_step(self, step: Step) -> None:
+        """Once its tasks are over: kill what they left behind, then say so."""
+        if not step.is_over or step.is_end_told:
+            return
+        if kill_all(lambda: self._processes_of(step), freeze=False):
+            self._reactor.after(f"end {step.number}", FIRST_SWEEP_S * 10, lambda: self._end_step(step))
+            return
+        step.tell_end()
+        self._forget_step(step)
+
+    def _forget_step(self, step: Step) -> None:
+        if step.is_detached and step.is_end_told:
+            self._steps.pop(step.number, None)
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _wake_on_death(self) -> None:
+        wake_fd, signal_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(signal_fd, warn_on_full_buffer=False)
+        self._reactor.watch(wake_fd, READ, lambda: drain(wake_fd))
+
+    def _reap(self) -> None:
+        """Bury every process that ended; with the last one an emptying is over."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._on_childless()
+                return
+            if pid == 0:
+                return
+            self._bury(pid, death_of(status, usage, was_over_memory=pid in self._over_memory))
+
+    def _bury(self, pid: int, death: Death) -> None:
+        self._over_memory.discard(pid)
+        self._total = self._total.plus_usage(death)
+        if self._batch and pid == self._batch.pid:
+            self._settle_batch()
+            self._batch_over(death)
+            return
+        for step in list(self._steps.values()):
+            if step.reaped(pid, death):
+                self._end_step(step)
+                return
+
+    def _batch_over(self, death: Death) -> None:
+        """The job is over on this node, so nothing of it may stay, steps included."""
+        assert self._batch is not None
+        end = self._batch.bury(death, self._peak_mib())
+        self._record(EXIT_FILE, end, is_durable=not self._peer.is_open)
+        self.tell({"is": "ended", **end})
+        self._start_emptying()
+
+    def _peak_mib(self) -> int:
+        return max(self._total.max_rss_mib, self._watch.peak_mib if self._watch else 0)
+
+    def _start_emptying(self) -> None:
+        if not self._is_emptying:
+            self._is_emptying = True
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """KILL all, again and again: what is in a system call may take its time, and what forks has children."""
+        if self._is_emptied:
+            return
+        self._sweeps += 1
+        kill_all(lambda: descendants(os.getpid()), freeze=self._sweeps > SWEEPS_BEFORE_FREEZING)
+        delay_s = min(FIRST_SWEEP_S * 2**self._sweeps, LONGEST_SWEEP_S)
+        self._reactor.after("sweep", delay_s, self._sweep)
+
+    def _on_childless(self) -> None:
+        """No child, so no descendant: orphans become children of a subreaper."""
+        if not self._is_emptying or self._is_emptied:
+            return
+        self._is_emptied = True
+        self._reactor.cancel("sweep")
+        self._reactor.cancel("memory")
+        for step in list(self._steps.values()):
+            self._end_step(step)
+        self._record(EMPTY_FILE, self._usage(), is_durable=False)
+        self._tell_emptied()
+        self._reactor.after("late", FETCH_S, self._be_late)
+
+    def _tell_emptied(self) -> None:
+        self.tell({"is": "emptied", **self._usage()})
+
+    def _usage(self) -> Head:
+        return {**self._total.usage(), "max_rss_mib": self._peak_mib()}
+
+    def _be_late(self) -> None:
+        self._is_late = True
+
+    def _record(self, name: str, content: Head, is_durable: bool) -> None:
+        """In place whole or not at all.  On a full disk try on; without a daemon the record is the only witness."""
+        self._unrecorded.discard(name)
+        try:
+            replace_file(name, json.dumps(content).encode(), is_durable)
+        except FileNotFoundError:
+            return  # the attempt was removed from the spool: nobody wants to know
+        except OSError:
+            self._unrecorded.add(name)
+            self._reactor.after(f"record {name}", RETRY_S, lambda: self._record(name, content, is_durable))
+
+    # ── memory ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sample_memory(self) -> None:
+        assert self._watch is not None
+        if self._watch.is_over() and not self._is_emptying:
+            if not self._over_memory:
+                self._write_line(self._watch.verdict())
+            self._over_memory.update(descendants(os.getpid()))
+            kill_all(lambda: descendants(os.getpid()), freeze=True)
+        if not self._is_emptied:
+            self._reactor.after("memory", MEMORY_SAMPLE_S, self._sample_memory)
+
+
+def _is_of(step: Step, pid: int, sessions: set[int]) -> bool:
+    process = read_process(pid)
+    return process is not None and (process.session in sessions or belongs(marker_of(pid), step.cell))
+
+
+def drain(fd: int) -> None:
+    """Empty a wake-up pipe; what woke is found by looking."""
+    try:
+        os.read(fd, 4096)
+    except BlockingIOError:
+        return
