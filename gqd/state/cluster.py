@@ -259,6 +259,17 @@ class Cluster:
         assert self.queue[place] == entry, f"job {job.job_id} is not in the queue"
         del self.queue[place]
 
+    def count_active(self, user: str, by: int) -> None:
+        self.active_by_user[user] = self.active_by_user.get(user, 0) + by
+        if not self.active_by_user[user]:
+            del self.active_by_user[user]
+
+    def forget_attempt(self, attempt: Attempt) -> None:
+        """Out of memory: nobody will ask for it, and no node has a part of it."""
+        assert not attempt.parts, f"{attempt.attempt_id} still has parts"
+        del self.attempts[attempt.attempt_id]
+        self.changes.departed_attempts[attempt.attempt_id] = attempt
+
     def rebuild_indices(self) -> None:
         """After loading: every index from the facts."""
         self.queue = sorted(

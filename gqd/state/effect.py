@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gq.model.ids import RequestId
-from gq.wire.client import ReplyBody
+from gq.wire.client import QueryHistory, ReplyBody
 from gq.wire.node import Order
 from gqd.state.input import Route
 
@@ -23,8 +23,7 @@ class ReplyHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     route: Route
     request_id: RequestId
-    query: object
-    """A `gq.wire.client.QueryHistory`."""
+    query: QueryHistory
 
 
 class ReplyScript(msgspec.Struct, frozen=True, kw_only=True):

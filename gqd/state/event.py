@@ -112,7 +112,7 @@ class LaunchFailed(_Event, frozen=True, kw_only=True):
     node: str
     why: str
     is_job_fault: bool
-    """The back-off is then for this job only, and counts towards holding it."""
+    """The back-off is then this job's alone, and counts towards holding it; else the node is left out for all."""
     until: float
 
 

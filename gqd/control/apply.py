@@ -1,0 +1,51 @@
+"""{event type: apply function}: the only road to a change of the cluster.  Pure.
+
+An apply function does what the event says and decides nothing; it notes each row that it touches in
+``cluster.changes``.  The functions live with their nouns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gqd.control import attempt_facts, job_facts, node_facts, request_facts, step_facts
+from gqd.state import event
+from gqd.state.cluster import Cluster
+
+APPLY: dict[type, Callable[[Cluster, Any], None]] = {
+    event.JobSubmitted: job_facts.apply_submitted,
+    event.JobHeld: job_facts.apply_held,
+    event.JobReleased: job_facts.apply_released,
+    event.JobUpdated: job_facts.apply_updated,
+    event.JobRequeued: job_facts.apply_requeued,
+    event.JobEnded: job_facts.apply_ended,
+    event.JobsForgotten: job_facts.apply_forgotten,
+    event.JobAllocated: attempt_facts.apply_allocated,
+    event.PartPrepared: attempt_facts.apply_part_prepared,
+    event.PartsReleased: attempt_facts.apply_parts_released,
+    event.PartWentLive: attempt_facts.apply_part_went_live,
+    event.JobStarted: attempt_facts.apply_started,
+    event.JobEnding: attempt_facts.apply_ending,
+    event.LaunchFailed: attempt_facts.apply_launch_failed,
+    event.PartEmptied: attempt_facts.apply_part_emptied,
+    event.PartStranded: attempt_facts.apply_part_stranded,
+    event.StepStarted: step_facts.apply_started,
+    event.StepPartReceived: step_facts.apply_part_received,
+    event.StepPartEnded: step_facts.apply_part_ended,
+    event.StepFinished: step_facts.apply_finished,
+    event.NodeRegistered: node_facts.apply_registered,
+    event.NodeLost: node_facts.apply_lost,
+    event.NodeDrained: node_facts.apply_drained,
+    event.NodeSetDown: node_facts.apply_set_down,
+    event.NodeResumed: node_facts.apply_resumed,
+    event.NodeBackedOff: node_facts.apply_backed_off,
+    event.NodeBackoffCleared: node_facts.apply_backoff_cleared,
+    event.RequestAnswered: request_facts.apply_answered,
+    event.RequestsForgotten: request_facts.apply_forgotten,
+}
+
+
+def apply(cluster: Cluster, fact: event.Event) -> None:
+    """Make the cluster what it is after this event."""
+    APPLY[type(fact)](cluster, fact)

@@ -1,0 +1,371 @@
+"""An attempt: adopted, prepared on every node, let go, ended, emptied — or rolled back.  Pure.
+
+The launch is two-phase.  PREPARE goes to every node; when all are ready, GO goes to all but the batch node, and to
+the batch node last, after all others acknowledged theirs: until then no process of the user runs anywhere, and one
+refusal or silence rolls everything back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gq.model.ids import AttemptId
+from gq.model.job import ExitStatus, Usage
+from gq.model.state import JobState, Outcome, Reason
+from gq.wire import node as wire
+from gqd.control import orders, step
+from gqd.sched.placement import is_possible
+from gqd.sched.plan import Start
+from gqd.sched.view import Overlay, Snapshot
+from gqd.state import event
+from gqd.state.after import AfterEnding, Hold, PartPhase
+from gqd.state.cluster import Attempt, Job
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+# ── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_start(draft: Draft, start: Start, now_view: Snapshot, overlay: Overlay) -> bool:
+    """Allocate, if the plan still holds on the live cluster; the overlay then holds it too."""
+    job = draft.cluster.jobs.get(start.job_id)
+    if job is None or job.state is not JobState.PENDING or job.hold or job.attempt != start.attempt:
+        return False
+    places = {node.name: one for one, node in enumerate(now_view.nodes) if not node.unavailable}
+    if not is_possible(overlay, start.grants, places):
+        return False
+    overlay.take_all(places, start.grants)
+    attempt_id = AttemptId(job.job_id, job.attempt + 1)
+    draft.note(event.JobAllocated(at=draft.now, attempt_id=attempt_id, grants=start.grants))
+    attempt = draft.cluster.attempts[attempt_id]
+    for node in attempt.parts:
+        orders.send_owed(draft, attempt, node)
+    return True
+
+
+def on_prepared(draft: Draft, node: str, report: wire.Prepared) -> None:
+    """One more node is ready; when all are, let go."""
+    attempt = _launching(draft, report.attempt_id, node, PartPhase.PREPARING)
+    if attempt is None:
+        return
+    fact = event.PartPrepared(at=draft.now, attempt_id=report.attempt_id, node=node, master_port=report.master_port)
+    draft.note(fact)
+    orders.send_owed(draft, attempt, node)
+    if draft.cluster.nodes[node].backoff_failures:
+        draft.note(event.NodeBackoffCleared(at=draft.now, node=node))
+    if all(part.phase is PartPhase.PREPARED for part in attempt.parts.values()):
+        others = tuple(one for one in attempt.parts if one != attempt.batch_node)
+        _release(draft, attempt, others or (attempt.batch_node,))
+
+
+def on_go_received(draft: Draft, node: str, report: wire.GoReceived) -> None:
+    """A node other than the batch node is going; after the last of them the batch node goes."""
+    attempt = _launching(draft, report.attempt_id, node, PartPhase.GOING)
+    if attempt is None:
+        return
+    if node == attempt.batch_node:
+        _mark_received(draft, attempt, node)  # it is on its way; that it lives is said by `Started`
+        return
+    draft.note(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
+    orders.send_owed(draft, attempt, node)
+    others = [part for one, part in attempt.parts.items() if one != attempt.batch_node]
+    if all(part.phase is PartPhase.LIVE for part in others):
+        _release(draft, attempt, (attempt.batch_node,))
+
+
+def on_started(draft: Draft, node: str, report: wire.Started) -> None:
+    """The batch script's process is alive: the job runs."""
+    attempt = _launching(draft, report.attempt_id, node, PartPhase.GOING)
+    if attempt is None or node != attempt.batch_node:
+        return
+    draft.note(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
+    at = min(max(report.at, attempt.allocated_at), draft.now)
+    draft.note(event.JobStarted(at=at, attempt_id=report.attempt_id, master_port=attempt.master_port))
+    orders.send_owed(draft, attempt, node)
+
+
+def on_prepare_received(draft: Draft, node: str, report: wire.PrepareReceived) -> None:
+    attempt = _launching(draft, report.attempt_id, node, PartPhase.PREPARING)
+    if attempt is not None:
+        _mark_received(draft, attempt, node)
+
+
+def on_prepare_refused(draft: Draft, node: str, report: wire.PrepareRefused) -> None:
+    """Roll back; nothing of the attempt is left on the node that says so."""
+    attempt = draft.cluster.attempts.get(report.attempt_id)
+    if attempt is None or node not in attempt.parts:
+        return
+    if _launching(draft, report.attempt_id, node, PartPhase.PREPARING) is not None:
+        fail_launch(draft, attempt, node, report.why, is_job_fault=report.is_job_fault)
+    empty_part(draft, attempt, node, Usage())
+
+
+def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_fault: bool = False) -> None:
+    """Roll every node back; leave that node out for one back-off; the job waits again."""
+    job = draft.cluster.jobs[attempt.attempt_id.job_id]
+    failures = 1 + (job.launch_failures if is_job_fault else draft.cluster.nodes[node].backoff_failures)
+    until = draft.now + _backoff_s(draft, failures)
+    draft.note(
+        event.LaunchFailed(
+            at=draft.now,
+            attempt_id=attempt.attempt_id,
+            node=node,
+            why=f"node {node}: {why}",
+            is_job_fault=is_job_fault,
+            until=until,
+        )
+    )
+    if not is_job_fault:
+        draft.note(event.NodeBackedOff(at=draft.now, node=node, until=until, failures=failures))
+    for one in list(attempt.parts):
+        orders.send_owed(draft, attempt, one)
+
+
+def _backoff_s(draft: Draft, failures: int) -> float:
+    """30 s, doubling to 10 min."""
+    timers = draft.policy.timers
+    return float(min(timers.backoff_min_s * 2.0 ** min(failures - 1, 20), timers.backoff_max_s))
+
+
+def _release(draft: Draft, attempt: Attempt, nodes: tuple[str, ...]) -> None:
+    draft.note(
+        event.PartsReleased(at=draft.now, attempt_id=attempt.attempt_id, nodes=nodes, master_port=attempt.master_port)
+    )
+    for node in nodes:
+        orders.send_owed(draft, attempt, node)
+
+
+def _launching(draft: Draft, attempt_id: AttemptId, node: str, phase: PartPhase) -> Attempt | None:
+    """The attempt, if it is being launched and this node's part is in this phase; None: the report is stale."""
+    attempt = draft.cluster.attempts.get(attempt_id)
+    job = draft.cluster.jobs.get(attempt_id.job_id)
+    if attempt is None or job is None or job.attempt_id != attempt_id or job.state is not JobState.STARTING:
+        return None
+    part = attempt.parts.get(node)
+    return attempt if part is not None and part.phase is phase else None
+
+
+def _mark_received(draft: Draft, attempt: Attempt, node: str) -> None:
+    clock = draft.volatile.part_orders.get((attempt.attempt_id, node))
+    if clock is not None:
+        clock.is_received = True
+
+
+# ── end ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def on_attempt_ended(draft: Draft, node: str, report: wire.AttemptEnded) -> None:
+    """The batch script is over, or a node ended its part: end the attempt everywhere."""
+    attempt = draft.cluster.attempts.get(report.attempt_id)
+    if attempt is None or node not in attempt.parts:
+        return
+    job = draft.cluster.jobs.get(report.attempt_id.job_id)
+    if job is not None and job.attempt_id == report.attempt_id:
+        _take_end(draft, job, attempt, node, report)
+    if report.cell_emptied:
+        empty_part(draft, attempt, node, report.usage)
+
+
+def _take_end(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
+    is_batch_node = node == attempt.batch_node
+    if job.state is JobState.STARTING and is_batch_node and report.started_at is not None:
+        on_started(draft, node, wire.Started(attempt_id=report.attempt_id, at=report.started_at))
+    if job.state in (JobState.STARTING, JobState.RUNNING):
+        end_by_node(draft, job, attempt, node, report)
+    elif attempt.exit is None and is_batch_node and attempt.outcome is not None and attempt.then is not None:
+        # Ended by an order: the outcome stands; how the script took it is worth keeping.
+        end(draft, job, attempt.outcome, attempt.then, exit=report.exit, reason=attempt.reason, why=attempt.why)
+
+
+def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
+    """What the node saw becomes the job's end."""
+    outcome, failure_class = report.outcome, ""
+    then = AfterEnding.END
+    match report.outcome:
+        case Outcome.BOOT_FAIL:
+            outcome, reason, failure_class = Outcome.FAILED, Reason.LAUNCH_FAILURE, "launch"
+        case Outcome.NODE_FAIL:
+            reason, failure_class = Reason.NODE_DOWN, "node"
+            then = AfterEnding.REQUEUE if job.requeue and not job.spec.is_interactive else AfterEnding.END
+        case Outcome.TIMEOUT:
+            reason = Reason.TIME_LIMIT
+        case Outcome.OUT_OF_MEMORY:
+            reason, failure_class = Reason.OUT_OF_MEMORY, "memory"
+        case Outcome.FAILED:
+            reason = Reason.RAISED_SIGNAL if report.exit.signal else Reason.NON_ZERO_EXIT
+        case _:
+            reason = Reason.NONE
+    is_without_code = outcome is Outcome.NODE_FAIL or failure_class == "launch"
+    why = f"node {node}: {report.why}" if report.why else ""
+    at = min(max(report.ended_at, attempt.start_at or attempt.allocated_at), draft.now)
+    end(
+        draft,
+        job,
+        outcome,
+        then,
+        exit=None if is_without_code else report.exit,
+        reason=reason.value,
+        why=why,
+        failure_class=failure_class,
+        at=at,
+    )
+
+
+def end(
+    draft: Draft,
+    job: Job,
+    outcome: Outcome,
+    then: AfterEnding,
+    *,
+    exit: ExitStatus | None = None,
+    reason: str = "None",
+    why: str = "",
+    failure_class: str = "",
+    grace_s: int = 0,
+    at: float | None = None,
+) -> None:
+    """End the job's attempt on all its nodes; what follows, follows when the last of them is empty."""
+    attempt = draft.cluster.attempts[job.attempt_id]
+    was_stopping = job.state is JobState.COMPLETING
+    draft.note(
+        event.JobEnding(
+            at=draft.now if at is None else at,
+            attempt_id=attempt.attempt_id,
+            outcome=outcome,
+            then=then,
+            exit=exit,
+            reason=reason,
+            why=why,
+            failure_class=failure_class,
+            grace_s=grace_s,
+        )
+    )
+    if not was_stopping:
+        for node in list(attempt.parts):
+            orders.send_owed(draft, attempt, node)
+    close_if_over(draft, attempt)
+
+
+def empty_part(draft: Draft, attempt: Attempt, node: str, usage: Usage) -> None:
+    """Nothing is left of the attempt on the node: what it held is free."""
+    draft.volatile.part_orders.pop((attempt.attempt_id, node), None)
+    draft.note(event.PartEmptied(at=draft.now, attempt_id=attempt.attempt_id, node=node, usage=usage))
+    draft.volatile.wants_plan = True
+    close_if_over(draft, attempt)
+
+
+def on_cell_emptied(draft: Draft, node: str, report: wire.CellEmptied) -> None:
+    attempt = draft.cluster.attempts.get(report.attempt_id)
+    if attempt is None or node not in attempt.parts:
+        draft.volatile.stop_orders.pop((report.attempt_id, node), None)
+        return
+    job = draft.cluster.jobs.get(report.attempt_id.job_id)
+    if job is not None and job.attempt_id == report.attempt_id and job.state in (JobState.STARTING, JobState.RUNNING):
+        lose_part(draft, attempt, node, "nothing is left of the job there")
+        return
+    empty_part(draft, attempt, node, report.usage)
+
+
+def strand_part(draft: Draft, attempt: Attempt, node: str) -> None:
+    """Nobody waits for this node any longer; what the part holds stays withheld."""
+    if not attempt.parts[node].is_stranded:
+        draft.note(event.PartStranded(at=draft.now, attempt_id=attempt.attempt_id, node=node))
+    step.lose_node(draft, attempt, node)
+    close_if_over(draft, attempt)
+
+
+def lose_part(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
+    """The node is there and has nothing of the attempt (it restarted, or its spool is gone)."""
+    fail_on_node(draft, attempt, node, why)
+    step.lose_node(draft, attempt, node)
+    if node in attempt.parts:
+        empty_part(draft, attempt, node, Usage())
+
+
+def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
+    """The attempt cannot go on with this node: roll back, requeue or fail, unless it goes on without."""
+    job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
+    if job is None or job.attempt_id != attempt.attempt_id:
+        return
+    if job.state is JobState.STARTING:
+        fail_launch(draft, attempt, node, why)
+    elif job.state is JobState.RUNNING and not (job.spec.no_kill and node != attempt.batch_node):
+        may_requeue = job.requeue and not job.spec.is_interactive
+        end(
+            draft,
+            job,
+            Outcome.NODE_FAIL,
+            AfterEnding.REQUEUE if may_requeue else AfterEnding.END,
+            reason=Reason.NODE_DOWN.value,
+            why=f"node {node}: {why}",
+            failure_class="node",
+            grace_s=draft.policy.timers.grace_s,
+        )
+
+
+def close_if_over(draft: Draft, attempt: Attempt) -> None:
+    """When no node is waited for any more: the job ends, or is pending again."""
+    job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
+    if job is None or job.attempt_id != attempt.attempt_id or job.state is not JobState.COMPLETING:
+        return
+    if attempt.waits_for():
+        return
+    step.finish_all(draft, attempt)
+    draft.volatile.wants_plan = True
+    draft.volatile.client_seen_at.pop(job.job_id, None)
+    if attempt.then is AfterEnding.END:
+        assert attempt.outcome is not None, f"{attempt.attempt_id} is over without an outcome"
+        draft.note(
+            event.JobEnded(
+                at=draft.now,
+                job_id=job.job_id,
+                outcome=attempt.outcome,
+                exit=attempt.exit,
+                reason=attempt.reason,
+                why=attempt.why,
+                failure_class=attempt.failure_class,
+            )
+        )
+        return
+    is_hopeless = job.launch_failures >= draft.policy.limits.launch_failures
+    hold = Hold.LAUNCH if is_hopeless and attempt.then is AfterEnding.RETRY else None
+    counts = attempt.then is AfterEnding.REQUEUE
+    draft.note(event.JobRequeued(at=draft.now, job_id=job.job_id, counts=counts, hold=hold))
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tick(draft: Draft) -> None:
+    """Repeat orders that nobody acknowledged; call silence what is silence."""
+    for (attempt_id, node), clock in list(draft.volatile.part_orders.items()):
+        attempt = draft.cluster.attempts.get(attempt_id)
+        if attempt is None or node not in attempt.parts:
+            draft.volatile.part_orders.pop((attempt_id, node), None)
+        elif _is_silent(draft, attempt, node, clock.first_sent_at, clock.is_received) or clock.is_received:
+            continue
+        elif draft.now - clock.last_sent_at >= draft.policy.timers.resend_s:
+            orders.repeat_owed(draft, attempt, node)
+
+
+def _is_silent(draft: Draft, attempt: Attempt, node: str, since: float, is_received: bool) -> bool:
+    """True, and the launch has been failed, if the node was silent for too long in a phase of the launch.
+
+    A batch node that is silent after GO may have started the script: that is left to the node's own loss.
+    """
+    timers = draft.policy.timers
+    phase = attempt.parts[node].phase
+    silence_s = draft.now - since
+    if phase is PartPhase.PREPARING and is_received:
+        if silence_s >= timers.prepare_s:
+            fail_launch(draft, attempt, node, f"not ready {timers.prepare_s:g} s after PREPARE")
+            return True
+        return False
+    is_deciding = phase is PartPhase.PREPARING or (phase is PartPhase.GOING and node != attempt.batch_node)
+    if is_deciding and silence_s >= timers.prepare_ack_s:
+        word = "PREPARE" if phase is PartPhase.PREPARING else "GO"
+        fail_launch(draft, attempt, node, f"no answer to {word} within {timers.prepare_ack_s:g} s")
+        strand_part(draft, attempt, node)
+        return True
+    return False

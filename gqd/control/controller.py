@@ -1,0 +1,300 @@
+"""The deciding core: an input comes in, facts and effects come out.  Dispatch only, no policy.  Pure.
+
+The same object runs in the daemon, in tests and in the simulator.  The shell calls `handle` for every input, runs
+the planner while `wants_plan`, gives the plan to `adopt`, and once after a start calls `resume`.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.wire import client
+from gq.wire.step import LogTicket, seal
+from gqd.control import access, attempt, explain, info, job, node, orders, snapshot, step, wait
+from gqd.control.job_select import select_jobs
+from gqd.control.turn import Draft, Turn
+from gqd.sched.plan import Plan
+from gqd.sched.view import Overlay, Snapshot
+from gqd.state import event
+from gqd.state.cluster import Cluster
+from gqd.state.effect import Reply, ReplyHistory
+from gqd.state.input import ClientRequest, Input, NodeHeartbeat, NodeHello, NodeReport, Tick
+from gqd.state.policy import Policy
+from gqd.state.volatile import StepWaiter, Volatile
+
+_ANSWERS: msgspec.msgpack.Decoder[client.ReplyBody] = msgspec.msgpack.Decoder(client.ReplyBody)
+
+Change = (
+    client.Submit | client.CancelJobs | client.SignalStep | client.HoldJobs | client.ReleaseJobs | client.RequeueJobs
+    | client.UpdateJob | client.NotifyJob | client.EndInteractive | client.CreateStep | client.UpdateNodes
+)  # fmt: skip
+"""Requests that change something: done once per request id, and remembered."""
+
+TICKET_S = 3600.0
+
+
+class Controller:
+    """Owns the cluster in memory; nothing else changes it."""
+
+    def __init__(self, cluster: Cluster, policy: Policy) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.volatile = Volatile()
+
+    # ── what the shell calls ──────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, happened: Input, now: float) -> Turn:
+        """Something happened."""
+        draft = self._draft(now)
+        match happened:
+            case ClientRequest():
+                self._on_request(draft, happened)
+            case NodeReport():
+                node.on_report(draft, happened)
+            case NodeHeartbeat():
+                node.on_heartbeat(draft, happened)
+            case NodeHello():
+                node.on_hello(draft, happened)
+            case Tick():
+                self._on_tick(draft)
+            case _ as never:
+                assert_never(never)
+        return self._close(draft)
+
+    def adopt(self, plan: Plan, now: float) -> Turn:
+        """A proposal, re-checked start by start against the live cluster."""
+        draft = self._draft(now)
+        self.volatile.plan = plan
+        self.volatile.planned_at = now
+        if plan.starts:
+            view = snapshot.take(self.cluster, self.policy, self.volatile, now)
+            overlay = Overlay.of(view)
+            for start in plan.starts:
+                if not attempt.decide_start(draft, start, view, overlay):
+                    self.volatile.wants_plan = True
+        return self._close(draft)
+
+    def resume(self, now: float) -> Turn:
+        """After a restart: what is still owed is sent when the nodes say hello; until then they get time to."""
+        self.volatile = Volatile(started_at=now)
+        for one in self.cluster.jobs.values():
+            if one.spec.is_interactive and one.end_at is None:
+                self.volatile.client_seen_at[one.job_id] = now
+        for name in self.cluster.nodes:
+            self.volatile.heard_at[name] = now
+        draft = self._draft(now)
+        for held in list(self.cluster.attempts.values()):
+            for name in held.parts:
+                orders.send_owed(draft, held, name)
+        return self._close(draft)
+
+    def wants_plan(self, now: float) -> bool:
+        """A planning pass is worthwhile now."""
+        volatile = self.volatile
+        if not self.cluster.queue:
+            volatile.wants_plan = False
+        return volatile.wants_plan and now - volatile.planned_at >= self.policy.timers.schedule_min_interval_s
+
+    def snapshot(self, now: float) -> Snapshot:
+        """What the next pass plans on; asking for it takes the wish for a plan as served."""
+        self.volatile.wants_plan = False
+        return snapshot.take(self.cluster, self.policy, self.volatile, now)
+
+    def next_wakeup(self, now: float) -> float | None:
+        """When a `Tick` is wanted at the latest; None: the usual ticks do."""
+        due_at = self.volatile.next_time_event_at
+        return due_at if due_at is not None and due_at > now else None
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_request(self, draft: Draft, request: ClientRequest) -> None:
+        body = request.body
+        try:
+            access.authorise(request.peer, self.policy)
+            if not isinstance(body, Change):
+                answer = self._read(draft, request)
+            elif (known := self.cluster.answers.get(request.request_id)) is not None and known.uid == request.peer.uid:
+                answer = _ANSWERS.decode(known.answer)
+            else:
+                answer = self._change(draft, request, body)
+                if answer is not None:
+                    self._remember(draft, request, answer)
+        except Refusal as refusal:
+            answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
+        if answer is not None:
+            draft.do(Reply(route=request.route, request_id=request.request_id, body=answer))
+
+    def _remember(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+        draft.note(
+            event.RequestAnswered(
+                at=draft.now,
+                request_id=request.request_id,
+                uid=request.peer.uid,
+                answer=msgspec.msgpack.encode(answer),
+            )
+        )
+
+    def _change(self, draft: Draft, request: ClientRequest, body: Change) -> client.ReplyBody | None:
+        """Do it; None: the answer comes later."""
+        match body:
+            case client.Submit():
+                return job.decide_submit(draft, request.peer, body)
+            case client.CancelJobs():
+                return job.decide_cancel(draft, request.peer, body)
+            case client.SignalStep():
+                return job.decide_signal_step(draft, body)
+            case client.HoldJobs():
+                return job.decide_hold(draft, body)
+            case client.ReleaseJobs():
+                return job.decide_release(draft, body)
+            case client.RequeueJobs():
+                return job.decide_requeue(draft, body)
+            case client.UpdateJob():
+                return job.decide_update(draft, body)
+            case client.NotifyJob():
+                return job.decide_notify(draft, body)
+            case client.EndInteractive():
+                return job.decide_end_interactive(draft, body)
+            case client.CreateStep():
+                return wait.on_create_step(draft, request, body)
+            case client.UpdateNodes():
+                return node.decide_update(draft, request.peer, body)
+            case _ as never:
+                assert_never(never)
+
+    def _read(self, draft: Draft, request: ClientRequest) -> client.ReplyBody | None:
+        """Answer a question; None: the answer comes later, or from the store."""
+        body = request.body
+        match body:
+            case client.ListJobs():
+                return self._list_jobs(draft, body)
+            case client.QueryHistory():
+                route, request_id = request.route, request.request_id
+                draft.do(ReplyHistory(route=route, request_id=request_id, query=body))
+                return None
+            case client.Explain():
+                return self._explain(draft, body)
+            case client.WaitJobs():
+                return wait.on_wait_jobs(draft, request, body)
+            case client.KeepAlive():
+                return job.decide_keep_alive(draft, body)
+            case client.AccessLog():
+                return self._log_access(draft, request, body)
+            case client.ListNodes():
+                return self._list_nodes(draft, body)
+            case client.GetCluster():
+                shown = info.cluster_info(self.cluster, self.policy, self.volatile, draft.now)
+                return client.Cluster(info=shown)
+            case client.Ping():
+                return client.Done()
+            case _:
+                raise Refusal("unknown_request", f"{type(body).__name__} is not served here")
+
+    def _list_jobs(self, draft: Draft, body: client.ListJobs) -> client.Jobs:
+        limit = min(max(body.limit, 1), self.policy.limits.page)
+        chosen = list(select_jobs(self.cluster, body.filter, body.after))
+        if body.in_queue_order:
+            wanted = {one.job_id for one in chosen}
+            chosen = [one for one in info.queue_order(self.cluster) if one.job_id in wanted]
+        page = chosen[:limit]
+        return client.Jobs(
+            jobs=tuple(info.job_info(self.cluster, self.volatile, one, body.with_steps) for one in page),
+            more=len(chosen) > len(page),
+        )
+
+    def _explain(self, draft: Draft, body: client.Explain) -> client.Explanation:
+        one = job.known(draft, body.job_id)
+        story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
+        shown = info.job_info(self.cluster, self.volatile, one)
+        return client.Explanation(
+            job_id=one.job_id,
+            state=shown.state,
+            reason=story.reason,
+            why=story.why,
+            hint=story.hint,
+            blockers=story.blockers,
+            expected_start_at=story.expected_start_at,
+        )
+
+    def _list_nodes(self, draft: Draft, body: client.ListNodes) -> client.Nodes:
+        nodes = sorted(self.cluster.nodes.values(), key=snapshot.natural_order)
+        if body.names:
+            nodes = [node.known(draft, name) for name in dict.fromkeys(body.names)]
+        shown = (info.node_info(self.cluster, self.policy, self.volatile, one, draft.now) for one in nodes)
+        return client.Nodes(nodes=tuple(shown))
+
+    def _log_access(self, draft: Draft, request: ClientRequest, body: client.AccessLog) -> client.LogAccess:
+        """Where the output is, and a ticket for the node that has it."""
+        one = job.known(draft, body.job_id)
+        shown = info.job_info(self.cluster, self.volatile, one)
+        held = self.cluster.attempt_of(one)
+        if one.spec.is_interactive:
+            raise Refusal("no_log", f"job {one.job_id} is interactive: its output went to its terminal")
+        if held is None:
+            return client.LogAccess(job_id=one.job_id, attempt=one.attempt, state=shown.state)
+        path = shown.error_path if body.stream == "error" else shown.output_path
+        home = self.cluster.nodes[held.batch_node]
+        ticket = LogTicket(one.job_id, one.attempt, path, request.peer.uid, draft.now + TICKET_S)
+        return client.LogAccess(
+            job_id=one.job_id,
+            attempt=one.attempt,
+            state=shown.state,
+            node=home.name,
+            path=path,
+            endpoint=home.step_endpoint,
+            public_key=home.step_public_key,
+            ticket=seal(ticket, home.ticket_key),
+            exit_code=shown.exit_code,
+            signal=shown.signal,
+        )
+
+    # ── time, and what follows from everything ────────────────────────────────────────────────────────────────
+
+    def _on_tick(self, draft: Draft) -> None:
+        node.tick(draft)
+        attempt.tick(draft)
+        step.tick(draft)
+        job.tick(draft)
+        self._forget_requests(draft)
+        due_at = self.volatile.next_time_event_at
+        if due_at is not None and due_at <= draft.now:
+            self.volatile.wants_plan = True
+        self.volatile.next_time_event_at = self._next_time_event(draft.now)
+
+    def _next_time_event(self, after: float) -> float | None:
+        """The first instant after `after` at which time alone may let a job start."""
+        due = [one.backoff_until for one in self.cluster.nodes.values() if one.backoff_until > after]
+        for entry in self.cluster.queue[: self.policy.limits.plan_depth]:
+            waiting = self.cluster.jobs[entry.job_id]
+            if waiting.spec.begin_at is not None and waiting.spec.begin_at > after:
+                due.append(waiting.spec.begin_at)
+            due.extend(until for until in waiting.avoid.values() if until > after)
+        return min(due, default=None)
+
+    def _forget_requests(self, draft: Draft) -> None:
+        """Answers are remembered for a while, in the order in which they were given."""
+        before = draft.now - self.policy.limits.request_memory_s
+        oldest = next(iter(self.cluster.answers.values()), None)
+        if oldest is not None and oldest.at < before:
+            draft.note(event.RequestsForgotten(at=draft.now, before=before))
+
+    def _draft(self, now: float) -> Draft:
+        return Draft(self.cluster, self.policy, self.volatile, now)
+
+    def _close(self, draft: Draft) -> Turn:
+        """Answers that were held back and are due now belong to the same turn."""
+        if self.volatile.step_waiters:
+            for waiter, answer in wait.take_ready_steps(draft):
+                if not isinstance(answer, client.Refused):
+                    self._remember(draft, _request_of(waiter), answer)
+                draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
+        if self.volatile.job_waiters:
+            wait.answer_job_waiters(draft)
+        return draft.turn()
+
+
+def _request_of(waiter: StepWaiter) -> ClientRequest:
+    return ClientRequest(peer=waiter.peer, route=waiter.route, request_id=waiter.request_id, body=waiter.body)

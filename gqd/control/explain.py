@@ -1,0 +1,199 @@
+"""Why a job waits, runs or ended so, in one plain sentence with numbers; from the planner's own typed reasons.  Pure.
+
+Instants stand in the sentences as ``@{seconds}``; the client writes them in its own time zone
+(`gq.units.spoken_instants`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, assert_never
+
+from gq.model.state import JobState, Outcome, Reason
+from gq.units import format_memory, spoken_duration
+from gqd.control import snapshot
+from gqd.sched import plan as planned
+from gqd.sched.planner import plan_whole
+from gqd.state.after import Hold
+from gqd.state.cluster import Cluster, Job
+from gqd.state.policy import Policy
+from gqd.state.volatile import Volatile
+
+MAX_NAMED = 4
+
+
+class Story(NamedTuple):
+    reason: str
+    """Slurm's word."""
+    why: str
+    hint: str = ""
+    blockers: tuple[int, ...] = ()
+    expected_start_at: float | None = None
+
+
+def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now: float) -> Story:
+    """The story of a job, by a fresh run of the planner if it waits."""
+    if job.state is not JobState.PENDING:
+        return _story_of_state(cluster, job)
+    plan = plan_whole(snapshot.take(cluster, policy, volatile, now))
+    return story_of_wait(cluster, job, plan)
+
+
+def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
+    """Why a pending job waits, as of that plan."""
+    if plan is None:
+        return Story(Reason.NONE.value, "it has not been considered yet; it will be in a moment")
+    if any(start.job_id == job.job_id for start in plan.starts):
+        return Story(Reason.NONE.value, "it is about to start")
+    wait = plan.waits.get(job.job_id)
+    if wait is None:
+        head = plan.heads.get(job.partition)
+        wait = planned.Behind(head) if head is not None and head != job.job_id else None
+    if wait is None:
+        return Story(Reason.PRIORITY.value, "older jobs are considered first; it has not been its turn yet")
+    return _story_of(cluster, job, wait)
+
+
+def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
+    match wait:
+        case planned.Held():
+            return _held(job)
+        case planned.BeginsLater():
+            return Story(
+                Reason.BEGIN_TIME.value,
+                f"it was asked to begin at @{{{wait.at:.0f}}}, not before",
+                expected_start_at=wait.at,
+            )
+        case planned.PartitionIsDown():
+            why = f"partition `{wait.partition}` is down: nothing starts there"
+            return Story(Reason.PARTITION_DOWN.value, why, "move it: gqctl update JOB --partition=NAME")
+        case planned.NoNodes():
+            why = f"partition `{wait.partition}` has no node that has ever registered and that it may use"
+            return Story(Reason.NODES_UNAVAILABLE.value, why, "start gqnode on a node; gqinfo -N lists them")
+        case planned.Behind():
+            return _behind(cluster, wait)
+        case planned.Insufficient():
+            return _insufficient(wait)
+        case planned.Unavailable():
+            return _unavailable(job, wait)
+        case planned.Infeasible():
+            return Story(Reason.BAD_CONSTRAINTS.value, f"it can never start: {wait.why}", wait.hint)
+        case _ as never:
+            assert_never(never)
+
+
+def _held(job: Job) -> Story:
+    match job.hold:
+        case Hold.LAUNCH:
+            why = f"it is held since its launch failed {job.launch_failures} times; last: {job.why}"
+            return Story(Reason.LAUNCH_FAILED_HELD.value, why, f"mend the cause, then gqctl release {job.job_id}")
+        case Hold.ADMIN:
+            return Story(Reason.HELD_ADMIN.value, "an administrator holds it", "ask them")
+        case _:
+            return Story(Reason.HELD_USER.value, "its owner holds it", f"gqctl release {job.job_id}")
+
+
+def _behind(cluster: Cluster, wait: planned.Behind) -> Story:
+    ahead = cluster.jobs.get(wait.job_id)
+    if ahead is None:
+        return Story(Reason.PRIORITY.value, "an older job is served first", blockers=(wait.job_id,))
+    why = (
+        f"job {ahead.job_id} ({ahead.user}: {ahead.spec.name}) came first and waits for the same nodes;"
+        " first come, first served"
+    )
+    return Story(Reason.PRIORITY.value, why, f"gqwhy {ahead.job_id} says what that one waits for", (ahead.job_id,))
+
+
+def _insufficient(wait: planned.Insufficient) -> Story:
+    unit = format_memory if wait.resource == "memory" else str
+    what = wait.resource if wait.resource != "memory" else "of memory"
+    if wait.is_fragmented:
+        start = f"it needs {unit(wait.wanted)} {what} and {unit(wait.free)} are free, but not in the right places"
+    else:
+        start = f"it needs {unit(wait.wanted)} {what}, {unit(wait.free)} {'is' if wait.free == 1 else 'are'} free"
+    holders = "; ".join(_holder(one) for one in wait.holders[:MAX_NAMED])
+    more = f"; and {len(wait.holders) - MAX_NAMED} more jobs" if len(wait.holders) > MAX_NAMED else ""
+    why = f"{start}: {holders}{more}" if holders else start
+    blockers = tuple(int(one.job_id) for one in wait.holders)
+    if wait.starts_at is None:
+        hint = "what holds it has no time limit, so no start can be promised; " + _smaller(wait)
+    else:
+        why += f"; it should start by @{{{wait.starts_at:.0f}}}"
+        hint = _smaller(wait)
+    return Story(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at)
+
+
+def _smaller(wait: planned.Insufficient) -> str:
+    if wait.is_fragmented:
+        return "fewer per node over more nodes would fit sooner"
+    if wait.free:
+        unit = format_memory(wait.free) if wait.resource == "memory" else str(wait.free)
+        return f"asking for at most {unit} {wait.resource} could start it now"
+    return "it starts when one of these ends"
+
+
+def _holder(one: planned.Holder) -> str:
+    held = f"{one.gpus} GPUs" if one.gpus else f"{one.cpus} CPUs"
+    until = f"until @{{{one.ends_at:.0f}}} at the latest" if one.ends_at is not None else "without a time limit"
+    nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
+    return f"job {one.job_id} ({one.user}) holds {held} on {nodes} {until}"
+
+
+def _unavailable(job: Job, wait: planned.Unavailable) -> Story:
+    named = "; ".join(f"{node} is {why}" for node, why in wait.nodes[:MAX_NAMED])
+    more = f"; and {len(wait.nodes) - MAX_NAMED} more" if len(wait.nodes) > MAX_NAMED else ""
+    if job.reason == Reason.LAUNCH_FAILED.value:
+        until = f"; tried again at @{{{wait.until:.0f}}}" if wait.until is not None else ""
+        why = f"its launch failed ({job.why}), and that node is left out for a while{until}"
+        return Story(Reason.LAUNCH_FAILED.value, why, "gqctl node resume NODE ends the back-off", (), wait.until)
+    why = f"it needs nodes that are not available: {named}{more}"
+    hint = "gqctl node resume NODE brings a drained one back"
+    return Story(Reason.NODES_UNAVAILABLE.value, why, hint, (), wait.until)
+
+
+def _story_of_state(cluster: Cluster, job: Job) -> Story:
+    match job.state:
+        case JobState.STARTING:
+            return Story(Reason.NONE.value, f"it is being started on {_places(cluster, job)}")
+        case JobState.RUNNING:
+            return Story(Reason.NONE.value, f"it runs on {_places(cluster, job)} since @{{{job.start_at or 0:.0f}}}")
+        case JobState.COMPLETING:
+            return Story(Reason.NONE.value, f"it is over; {_places(cluster, job)} is being cleaned")
+        case _:
+            return story_of_end(job)
+
+
+def _places(cluster: Cluster, job: Job) -> str:
+    attempt = cluster.attempts[job.attempt_id]
+    nodes = attempt.waits_for() or [grant.node for grant in attempt.grants]
+    return ", ".join(nodes[:MAX_NAMED]) + (f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else "")
+
+
+def story_of_end(job: Job) -> Story:
+    """How it ended."""
+    took = f" after {spoken_duration(job.end_at - job.start_at)}" if job.start_at and job.end_at else ""
+    detail = f": {job.why}" if job.why else ""
+    hint = ""
+    match job.outcome:
+        case Outcome.COMPLETED:
+            why = f"it completed{took}"
+        case Outcome.FAILED if job.failure_class == "launch":
+            why = f"it could not be started{detail}"
+        case Outcome.FAILED if job.exit is not None and job.exit.signal:
+            why = f"it was ended by signal {job.exit.signal}{took}"
+        case Outcome.FAILED:
+            why = f"it failed with exit code {job.exit.code if job.exit else 1}{took}"
+            hint = f"gqlog {job.job_id} shows its output"
+        case Outcome.CANCELLED:
+            why = f"it was cancelled{f' {job.why}' if job.why else ''}{took}"
+        case Outcome.TIMEOUT:
+            why = f"it reached its time limit of {spoken_duration(job.time_limit_s or 0)}"
+            hint = "ask for a longer --time"
+        case Outcome.OUT_OF_MEMORY:
+            why = f"it used more memory than it was given{took}{detail}"
+            hint = "ask for more with --mem"
+        case Outcome.NODE_FAIL:
+            why = f"a node was lost under it{took}{detail}"
+            hint = "with --requeue it would have been queued again"
+        case _:
+            why = f"it ended: {job.outcome.value if job.outcome else 'unknown'}{detail}"
+    return Story(job.reason, why, hint)

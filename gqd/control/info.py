@@ -1,0 +1,162 @@
+"""Jobs, nodes, partitions and the cluster as they are shown.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gq.model.job import JobInfo
+from gq.model.node import (
+    ClusterInfo,
+    GangSize,
+    GpuInfo,
+    GpuSummary,
+    NodeInfo,
+    PartitionInfo,
+)
+from gq.model.state import JobState
+from gq.version import VERSION
+from gqd.control import snapshot
+from gqd.control.explain import story_of_end, story_of_wait
+from gqd.state import describe
+from gqd.state.cluster import Cluster, Job, Node
+from gqd.state.policy import Partition, Policy
+from gqd.state.volatile import Volatile
+
+
+def job_info(cluster: Cluster, volatile: Volatile, job: Job, with_steps: bool = False) -> JobInfo:
+    """A job with what the last plan says of it."""
+    attempt = cluster.attempt_of(job)
+    shown = describe.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else ())
+    if job.state is JobState.PENDING:
+        story = story_of_wait(cluster, job, volatile.plan)
+        shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
+    elif job.state is JobState.ENDED:
+        shown.why = story_of_end(job).why
+    elif job.state is JobState.RUNNING:
+        shown.expected_start_at = job.start_at
+    return shown
+
+
+def queue_order(cluster: Cluster) -> Iterator[Job]:
+    """Jobs as the queue stands: what runs or ends first, then what waits by place, then what has ended."""
+    waiting = [cluster.jobs[entry.job_id] for entry in cluster.queue]
+    others = [job for job in cluster.jobs.values() if job.state is not JobState.PENDING]
+    yield from (job for job in others if job.state is not JobState.ENDED)
+    yield from waiting
+    yield from (job for job in others if job.state is JobState.ENDED)
+
+
+def node_info(cluster: Cluster, policy: Policy, volatile: Volatile, node: Node, now: float) -> NodeInfo:
+    inventory = node.inventory
+    return NodeInfo(
+        node=node.name,
+        state=_node_state(node, volatile),
+        reason=node.reason or ("not heard any more" if node.is_lost else ""),
+        address=node.address,
+        partitions=tuple(one.name for one in policy.partitions if one.has_node(node.name)),
+        cpus=inventory.cpus,
+        cpus_free=node.free_cpu_mask.bit_count(),
+        memory_mib=inventory.memory_mib,
+        memory_free_mib=max(0, inventory.memory_mib - node.used_memory_mib),
+        gpus=tuple(_gpus(node)),
+        isolation=inventory.isolation,
+        job_ids=tuple(sorted({int(one.job_id) for one in node.held})),
+        gq_version=inventory.gq_version,
+        last_heard_at=volatile.heard_at.get(node.name),
+        backed_off_until=node.backoff_until if node.backoff_until > now else None,
+    )
+
+
+def _node_state(node: Node, volatile: Volatile) -> str:
+    if node.is_lost or node.is_down:
+        return "DOWN"
+    if node.is_drained:
+        return "DRAINING" if node.held else "DRAINED"
+    if node.name not in volatile.links:
+        return "UNKNOWN"
+    if not node.held:
+        return "IDLE"
+    has_gpus = bool(node.inventory.gpus)
+    is_full = not node.free_cpu_mask or (has_gpus and not node.free_gpu_mask)
+    return "ALLOCATED" if is_full else "MIXED"
+
+
+def _gpus(node: Node) -> Iterator[GpuInfo]:
+    holders = {index: one.job_id for one, grant in node.held.items() for index in grant.gpus}
+    for gpu in node.inventory.gpus:
+        state = "ALLOCATED" if gpu.index in holders else "DRAINED" if gpu.index in node.drained_gpus else "IDLE"
+        yield GpuInfo(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            type=gpu.type,
+            memory_mib=gpu.memory_mib,
+            state=state,
+            job_id=holders.get(gpu.index),
+        )
+
+
+def cluster_info(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> ClusterInfo:
+    nodes = sorted(cluster.nodes.values(), key=snapshot.natural_order)
+    usable = [node for node in nodes if not snapshot.unavailable_because(node, volatile, now)]
+    states = [job.state for job in cluster.jobs.values()]
+    return ClusterInfo(
+        cluster=policy.cluster,
+        gq_version=VERSION,
+        started_at=volatile.started_at,
+        gpus=_summaries(nodes, usable),
+        largest_gangs=_largest_gangs(usable),
+        partitions=tuple(_partition_info(one, nodes, usable) for one in policy.partitions),
+        jobs_pending=len(cluster.queue),
+        jobs_running=sum(1 for state in states if state not in (JobState.PENDING, JobState.ENDED)),
+    )
+
+
+def _summaries(nodes: list[Node], usable: list[Node]) -> tuple[GpuSummary, ...]:
+    """All GPUs by type; free: on nodes that get jobs, not held, not drained."""
+    total: dict[str, int] = {}
+    free: dict[str, int] = {}
+    for node in nodes:
+        for gpu in node.inventory.gpus:
+            total[gpu.type] = total.get(gpu.type, 0) + 1
+    for node in usable:
+        for shown in _gpus(node):
+            if shown.state == "IDLE":
+                free[shown.type] = free.get(shown.type, 0) + 1
+    return tuple(GpuSummary(type=one, total=count, free=free.get(one, 0)) for one, count in sorted(total.items()))
+
+
+def _largest_gangs(usable: list[Node]) -> tuple[GangSize, ...]:
+    """The largest gang of one type on one node, then the largest of equal shares over several.
+
+    A gang takes the same number of GPUs from each node, as ``-N n --gpus-per-node=g`` asks.
+    """
+    free: dict[str, list[int]] = {}
+    for node in usable:
+        idle = [gpu.type for gpu in _gpus(node) if gpu.state == "IDLE"]
+        for gpu_type in set(idle):
+            free.setdefault(gpu_type, []).append(idle.count(gpu_type))
+    single = max((max(counts) for counts in free.values()), default=0)
+    if not single:
+        return ()
+    widest = GangSize(gpus=single, nodes=1)
+    for counts in free.values():
+        for position, per_node in enumerate(sorted(counts, reverse=True), 1):
+            if per_node * position > widest.gpus:
+                widest = GangSize(gpus=per_node * position, nodes=position)
+    return (GangSize(gpus=single, nodes=1),) if widest.nodes == 1 else (GangSize(gpus=single, nodes=1), widest)
+
+
+def _partition_info(partition: Partition, nodes: list[Node], usable: list[Node]) -> PartitionInfo:
+    own = [node for node in nodes if partition.has_node(node.name)]
+    own_usable = [node for node in usable if partition.has_node(node.name)]
+    return PartitionInfo(
+        partition=partition.name,
+        is_default=partition.is_default,
+        state="UP" if partition.is_up else "DOWN",
+        nodes=tuple(node.name for node in own),
+        default_time_s=partition.max_time_s if partition.default_time_s is None else partition.default_time_s,
+        max_time_s=partition.max_time_s,
+        cpus=sum(node.inventory.cpus for node in own),
+        cpus_free=sum(node.free_cpu_mask.bit_count() for node in own_usable),
+        gpus=_summaries(own, own_usable),
+    )

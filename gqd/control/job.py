@@ -1,0 +1,398 @@
+"""What users ask of jobs: submit, hold, release, update, cancel, signal, requeue, notify, end.  Pure.
+
+Each ``decide_*`` answers with the body of the reply, or raises `Refusal` with nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gq.errors import Refusal, nearest
+from gq.model.ids import JobId
+from gq.model.job import ExitStatus, JobSpec
+from gq.model.state import JobState, Outcome, state_word
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.control import attempt, snapshot
+from gqd.control.job_select import select_jobs
+from gqd.sched.blocked import infeasible
+from gqd.sched.feasible import may_use
+from gqd.sched.placement import place
+from gqd.sched.shape import Shape, shape_of
+from gqd.sched.timeline import earliest_fit
+from gqd.sched.view import Overlay
+from gqd.state import event
+from gqd.state.after import AfterEnding, Hold, PartPhase
+from gqd.state.cluster import Job
+from gqd.state.effect import SendOrder
+from gqd.state.input import Peer
+from gqd.state.policy import Partition, Policy
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_NAME = 1024
+MAX_NICE = 2**30
+
+# ── submit ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_submit(draft: Draft, peer: Peer, body: client.Submit) -> client.Submitted | client.Tested:
+    """Queue the job, if it is one that can ever run."""
+    _refuse_over_limits(draft, peer)
+    spec = body.spec
+    _refuse_bad_text(spec)
+    partition = partition_of(draft.policy, spec.partition)
+    time_limit_s = time_limit_of(partition, spec.time_limit_s)
+    shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
+    _refuse_impossible(draft, shape, partition)
+    if body.test_only:
+        return _tested(draft, shape, partition)
+    job_id = JobId(draft.cluster.next_job_id)
+    draft.note(
+        event.JobSubmitted(
+            at=draft.now,
+            job_id=job_id,
+            user=peer.user,
+            uid=peer.uid,
+            gid=peer.gid,
+            spec=spec,
+            partition=partition.name,
+            time_limit_s=time_limit_s,
+            requeue=draft.policy.job_requeue if spec.requeue is None else spec.requeue,
+        )
+    )
+    draft.volatile.wants_plan = True
+    if spec.is_interactive:
+        draft.volatile.client_seen_at[job_id] = draft.now
+    return client.Submitted(job_id=job_id)
+
+
+def _refuse_over_limits(draft: Draft, peer: Peer) -> None:
+    limits, active = draft.policy.limits, draft.cluster.active_by_user
+    if sum(active.values()) >= limits.jobs:
+        raise Refusal("queue_full", f"the queue holds its {limits.jobs} jobs", "try again when some have ended")
+    if active.get(peer.user, 0) >= limits.jobs_per_user:
+        message = f"user {peer.user} has {limits.jobs_per_user} jobs in the queue, the most that one user may have"
+        hint = "try again when some have ended; limits.jobs_per_user in gq.toml sets it"
+        raise Refusal("too_many_jobs", message, hint)
+
+
+def _refuse_bad_text(spec: JobSpec) -> None:
+    if not spec.name or len(spec.name) > MAX_NAME or not spec.name.isprintable():
+        message = f"the job name {spec.name[:40]!r} is not 1 to {MAX_NAME} printable characters"
+        raise Refusal("bad_name", message, "choose another with --job-name")
+    if abs(spec.nice) > MAX_NICE:
+        raise Refusal("bad_nice", f"--nice={spec.nice} is not between -{MAX_NICE} and {MAX_NICE}")
+    for name, path in (("--chdir", spec.chdir), ("the submit directory", spec.submit_dir)):
+        if not path.startswith("/") or "\0" in path:
+            raise Refusal("bad_path", f"{name} {path!r} is not an absolute path")
+
+
+def partition_of(policy: Policy, name: str | None) -> Partition:
+    """The partition of that name (None: the default), or a `Refusal` with the nearest name."""
+    if name is None:
+        return policy.default_partition
+    partition = policy.partition(name)
+    if partition is not None:
+        return partition
+    names = [one.name for one in policy.partitions]
+    close = nearest(name, names)
+    listed = ", ".join(f"`{one}`" for one in names)
+    hint = f"did you mean `{close}`? you may use {listed}" if close else f"you may use {listed}"
+    raise Refusal("unknown_partition", f"partition `{name}` does not exist", hint)
+
+
+def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
+    """Seconds (None: unlimited); ``0`` asks for unlimited."""
+    most = partition.max_time_s
+    if asked_s is None:
+        return most if partition.default_time_s is None else partition.default_time_s
+    if most is not None and (asked_s > most or asked_s == 0):
+        asked = f"{asked_s} s" if asked_s else "unlimited"
+        message = f"the time limit ({asked}) is over the maximum of partition `{partition.name}`, {most} s"
+        raise Refusal("time_limit", message, f"ask for at most --time={-(-most // 60)} (minutes)")
+    return asked_s or None
+
+
+def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None:
+    """A request that can never be met is refused at once; one for nodes that are only down waits."""
+    nodes = snapshot.node_facts(draft.cluster, draft.policy, draft.volatile, draft.now)
+    unknown = sorted(set(shape.nodelist) - {node.name for node in nodes})
+    if unknown:
+        close = nearest(unknown[0], [node.name for node in nodes])
+        hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
+        raise Refusal("unknown_node", f"node `{unknown[0]}` does not exist", hint)
+    usable = [one for one, node in enumerate(nodes) if may_use(shape, node, partition)]
+    if not nodes:
+        return  # a new cluster, whose nodes have still to register
+    if not usable:
+        raise Refusal("impossible", f"no node of partition `{partition.name}` may be used by this job", "see gqinfo -N")
+    if place(Overlay.empty(nodes), shape, usable) is None:
+        reason = infeasible(nodes, shape, usable)
+        raise Refusal("impossible", f"the job can never run: {reason.why}", reason.hint)
+
+
+def _tested(draft: Draft, shape: Shape, partition: Partition) -> client.Tested:
+    """When and where it would start if it were alone in the queue."""
+    view = snapshot.take(draft.cluster, draft.policy, draft.volatile, draft.now)
+    usable = [one for one, node in enumerate(view.nodes) if may_use(shape, node, partition) and not node.unavailable]
+    fit = earliest_fit(Overlay.of(view), shape, usable, view.running, draft.now)
+    ahead = len(view.pending)
+    behind = f"; {ahead} jobs wait before it" if ahead else ""
+    if fit is None:
+        return client.Tested(why=f"it could be queued; when it would start is not known{behind}")
+    nodes = tuple(grant.node for grant in fit[1])
+    return client.Tested(start_at=fit[0], nodes=nodes, why=f"it could be queued{behind}")
+
+
+# ── hold, release, update ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_hold(draft: Draft, body: client.HoldJobs) -> client.JobsDone:
+    done: list[int] = []
+    refused: list[tuple[int, str]] = []
+    for job in _known(draft, body.job_ids):
+        if job.state is not JobState.PENDING:
+            refused.append((job.job_id, f"it is {_word(job)}; only pending jobs can be held"))
+            continue
+        if job.hold is None:
+            draft.note(event.JobHeld(at=draft.now, job_id=job.job_id, hold=Hold.USER))
+            draft.volatile.wants_plan = True
+        done.append(job.job_id)
+    return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
+
+
+def decide_release(draft: Draft, body: client.ReleaseJobs) -> client.JobsDone:
+    done: list[int] = []
+    refused: list[tuple[int, str]] = []
+    for job in _known(draft, body.job_ids):
+        if job.state is not JobState.PENDING:
+            refused.append((job.job_id, f"it is {_word(job)}; only pending jobs can be released"))
+            continue
+        if job.hold is not None:
+            draft.note(event.JobReleased(at=draft.now, job_id=job.job_id))
+            draft.volatile.wants_plan = True
+        done.append(job.job_id)
+    return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
+
+
+def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
+    """Change a job; what a running job is made of stays."""
+    job = known(draft, body.job_id)
+    if job.state in (JobState.COMPLETING, JobState.ENDED):
+        raise Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
+    fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources}
+    said = [name for name, value in fixed.items() if value is not None]
+    if said and job.state is not JobState.PENDING:
+        raise Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
+    spec = msgspec.structs.replace(
+        job.spec,
+        name=job.spec.name if body.name is None else body.name,
+        nice=job.spec.nice if body.nice is None else body.nice,
+        begin_at=job.spec.begin_at if body.begin_at is None else body.begin_at,
+        comment=job.spec.comment if body.comment is None else body.comment,
+        resources=job.spec.resources if body.resources is None else body.resources,
+    )
+    _refuse_bad_text(spec)
+    partition = partition_of(draft.policy, body.partition or job.partition)
+    shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
+    if said:
+        _refuse_impossible(draft, shape, partition)
+    time_limit_s = job.time_limit_s
+    if body.time_limit_s is not None or body.partition is not None:
+        time_limit_s = time_limit_of(partition, _asked_limit(job, body))
+    draft.note(
+        event.JobUpdated(
+            at=draft.now,
+            job_id=job.job_id,
+            spec=spec,
+            partition=partition.name,
+            time_limit_s=time_limit_s,
+            requeue=job.requeue if body.requeue is None else body.requeue,
+        )
+    )
+    draft.volatile.wants_plan = True
+    _send_to_live_parts(draft, job, lambda: wire.SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=time_limit_s))
+    return client.Done()
+
+
+def _asked_limit(job: Job, body: client.UpdateJob) -> int | None:
+    """A job that is moved keeps the limit that it was given, if it was given one."""
+    return body.time_limit_s if body.time_limit_s is not None else job.spec.time_limit_s
+
+
+# ── cancel, signal, requeue, notify ───────────────────────────────────────────────────────────────────────────
+
+
+def decide_cancel(draft: Draft, peer: Peer, body: client.CancelJobs) -> client.JobsDone:
+    """Cancel or signal every job that the filter names."""
+    done: list[int] = []
+    refused: list[tuple[int, str]] = []
+    named = {JobId(one) for one in body.filter.job_ids}
+    chosen = {job.job_id: job for job in select_jobs(draft.cluster, body.filter) if job.state is not JobState.ENDED}
+    for job in chosen.values():
+        if body.signum is None:
+            cancel(draft, job, peer)
+        elif job.state is not JobState.RUNNING:
+            refused.append((job.job_id, f"it is {_word(job)}; only running jobs can be signalled"))
+            continue
+        else:
+            signum, scope = body.signum, body.scope
+            _send_to_live_parts(draft, job, _signal_order(job, signum, scope))
+        done.append(job.job_id)
+    return client.JobsDone(job_ids=tuple(done), skipped=tuple(sorted(named - chosen.keys())), refused=tuple(refused))
+
+
+def _signal_order(job: Job, signum: int, scope: str) -> Callable[[], wire.Order]:
+    return lambda: wire.SignalAttempt(attempt_id=job.attempt_id, signum=signum, scope=scope)
+
+
+def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> None:
+    """End the job, wherever it stands."""
+    reason = why or (f"by {peer.user}" if peer else "")
+    if job.state is JobState.PENDING:
+        draft.note(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, why=reason))
+        draft.volatile.wants_plan = True
+        draft.volatile.client_seen_at.pop(job.job_id, None)
+        return
+    current = draft.cluster.attempts[job.attempt_id]
+    if job.state is JobState.COMPLETING and current.then is AfterEnding.END:
+        return
+    grace_s = draft.policy.timers.grace_s
+    attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.END, why=reason, grace_s=grace_s)
+
+
+def decide_requeue(draft: Draft, body: client.RequeueJobs) -> client.JobsDone:
+    """End the attempt and queue the job again; it keeps its id and its place."""
+    done: list[int] = []
+    refused: list[tuple[int, str]] = []
+    for job in _known(draft, body.job_ids):
+        if job.spec.is_interactive:
+            refused.append((job.job_id, "it is interactive: nobody would be there when it starts again"))
+        elif job.state in (JobState.STARTING, JobState.RUNNING):
+            grace_s = draft.policy.timers.grace_s
+            attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.REQUEUE, why="requeued", grace_s=grace_s)
+            done.append(job.job_id)
+        elif job.state is JobState.COMPLETING:
+            _requeue_after_end(draft, job)
+            done.append(job.job_id)
+        else:
+            refused.append((job.job_id, f"it is {_word(job)}; only a job that has started can be requeued"))
+    return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
+
+
+def _requeue_after_end(draft: Draft, job: Job) -> None:
+    """A job may ask for its requeue as its last act: the end is under way, what follows changes."""
+    current = draft.cluster.attempts[job.attempt_id]
+    outcome = current.outcome or Outcome.CANCELLED
+    attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why="requeued")
+
+
+def decide_notify(draft: Draft, body: client.NotifyJob) -> client.Done:
+    job = running(draft, body.job_id)
+    text = "".join(one if one.isprintable() else " " for one in body.text)[:4096]
+    node = draft.cluster.attempts[job.attempt_id].batch_node
+    draft.do(SendOrder(node=node, order=wire.Notify(attempt_id=job.attempt_id, text=text)))
+    return client.Done()
+
+
+def decide_signal_step(draft: Draft, body: client.SignalStep) -> client.Done:
+    """Signal or end one step on all its nodes."""
+    job = running(draft, body.job_id)
+    step = draft.cluster.attempts[job.attempt_id].steps.get(body.step)
+    if step is None:
+        raise Refusal("unknown_step", f"job {job.job_id} has no running step {body.step}", "gqacct shows its steps")
+    grace_s = draft.policy.timers.grace_s
+    for part in step.layout.parts:
+        order = wire.StopStep(step_id=step.step_id, signum=body.signum, grace_s=grace_s)
+        draft.do(SendOrder(node=part.node, order=order))
+    return client.Done()
+
+
+# ── interactive ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_keep_alive(draft: Draft, body: client.KeepAlive) -> client.Done:
+    job = known(draft, body.job_id)
+    if job.state is JobState.ENDED:
+        raise Refusal("job_over", f"job {job.job_id} is {_word(job)}")
+    if job.spec.is_interactive:
+        draft.volatile.client_seen_at[job.job_id] = draft.now
+    return client.Done()
+
+
+def decide_end_interactive(draft: Draft, body: client.EndInteractive) -> client.Done:
+    """The client is done: its exit code becomes the job's."""
+    job = known(draft, body.job_id)
+    if not job.spec.is_interactive:
+        raise Refusal("not_interactive", f"job {job.job_id} has a batch script; gqdel ends it")
+    if job.state is JobState.PENDING:
+        cancel(draft, job, why="its client left while it waited")
+    elif job.state in (JobState.STARTING, JobState.RUNNING):
+        outcome = Outcome.FAILED if body.exit_code else Outcome.COMPLETED
+        attempt.end(draft, job, outcome, AfterEnding.END, exit=ExitStatus(code=body.exit_code))
+    return client.Done()
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tick(draft: Draft) -> None:
+    """Interactive jobs whose client is gone end; ended jobs leave memory in their time."""
+    for job_id, seen_at in list(draft.volatile.client_seen_at.items()):
+        if draft.now - seen_at >= draft.policy.timers.interactive_lost_s:
+            draft.volatile.client_seen_at.pop(job_id)
+            cancel(draft, draft.cluster.jobs[job_id], why="its client was not heard any more")
+    before = draft.now - draft.policy.limits.ended_job_keep_s
+    old = tuple(
+        job.job_id
+        for job in draft.cluster.jobs.values()
+        if job.state is JobState.ENDED and (job.end_at or 0.0) <= before and not _has_parts(draft, job)
+    )
+    if old:
+        draft.note(event.JobsForgotten(at=draft.now, job_ids=old))
+
+
+def _has_parts(draft: Draft, job: Job) -> bool:
+    current = draft.cluster.attempts.get(job.attempt_id)
+    return current is not None and bool(current.parts)
+
+
+# ── jobs by id ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def known(draft: Draft, job_id: int) -> Job:
+    """The job, or `Refusal`: never existed, or left memory."""
+    job = draft.cluster.jobs.get(JobId(job_id))
+    if job is not None:
+        return job
+    if 0 < job_id < draft.cluster.next_job_id:
+        raise Refusal("job_over", f"job {job_id} ended long ago", "gqacct shows it")
+    raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue, gqacct what has ended")
+
+
+def running(draft: Draft, job_id: int) -> Job:
+    job = known(draft, job_id)
+    if job.state is not JobState.RUNNING:
+        raise Refusal("not_running", f"job {job_id} is {_word(job)}, not running")
+    return job
+
+
+def _known(draft: Draft, job_ids: tuple[int, ...]) -> list[Job]:
+    """All of them, or a `Refusal` before anything has changed."""
+    return [known(draft, job_id) for job_id in dict.fromkeys(job_ids)]
+
+
+def _word(job: Job) -> str:
+    return state_word(job.state, job.outcome).lower()
+
+
+def _send_to_live_parts(draft: Draft, job: Job, make: Callable[[], wire.Order]) -> None:
+    current = draft.cluster.attempts.get(job.attempt_id)
+    for node, part in current.parts.items() if current else ():
+        if part.phase in (PartPhase.LIVE, PartPhase.GOING) and not part.is_stranded:
+            draft.do(SendOrder(node=node, order=make()))

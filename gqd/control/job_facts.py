@@ -1,0 +1,117 @@
+"""What the events of a job's life do to the cluster.  Pure; decides nothing (see `gqd.control.apply`)."""
+
+from __future__ import annotations
+
+from gq.model.state import JobState
+from gqd.state import event
+from gqd.state.after import Hold
+from gqd.state.cluster import Cluster, Job
+from gqd.state.lifecycle import next_state
+
+
+def move(cluster: Cluster, job: Job, kind: type) -> None:
+    """Give the job the state that the table of its life says, and keep the indices."""
+    before = job.state
+    job.state = next_state(before, kind)
+    cluster.changes.jobs[job.job_id] = None
+    if before is job.state:
+        return
+    if before is JobState.PENDING:
+        cluster.dequeue(job)
+    if job.state is JobState.PENDING:
+        cluster.enqueue(job)
+    if job.state is JobState.ENDED:
+        cluster.count_active(job.user, -1)
+
+
+def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
+    next_state(None, event.JobSubmitted)
+    assert fact.job_id == cluster.next_job_id, f"job id {fact.job_id} is not the next one, {cluster.next_job_id}"
+    job = Job(
+        job_id=fact.job_id,
+        spec=fact.spec,
+        user=fact.user,
+        uid=fact.uid,
+        gid=fact.gid,
+        partition=fact.partition,
+        time_limit_s=fact.time_limit_s,
+        requeue=fact.requeue,
+        submit_at=fact.at,
+        eligible_at=max(fact.at, fact.spec.begin_at or 0.0),
+        hold=Hold.USER if fact.spec.is_held else None,
+    )
+    cluster.jobs[job.job_id] = job
+    cluster.next_job_id += 1
+    cluster.enqueue(job)
+    cluster.count_active(job.user, 1)
+    cluster.changes.jobs[job.job_id] = None
+    cluster.changes.next_job_id = True
+
+
+def apply_held(cluster: Cluster, fact: event.JobHeld) -> None:
+    job = cluster.jobs[fact.job_id]
+    move(cluster, job, event.JobHeld)
+    job.hold = fact.hold
+
+
+def apply_released(cluster: Cluster, fact: event.JobReleased) -> None:
+    job = cluster.jobs[fact.job_id]
+    move(cluster, job, event.JobReleased)
+    job.hold = None
+    job.launch_failures = 0
+    job.eligible_at = max(fact.at, job.spec.begin_at or 0.0)
+
+
+def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
+    job = cluster.jobs[fact.job_id]
+    is_pending = job.state is JobState.PENDING
+    if is_pending:
+        cluster.dequeue(job)
+    job.spec, job.partition = fact.spec, fact.partition
+    job.time_limit_s, job.requeue = fact.time_limit_s, fact.requeue
+    if is_pending:
+        cluster.enqueue(job)
+        job.eligible_at = max(job.submit_at, fact.spec.begin_at or 0.0)
+    move(cluster, job, event.JobUpdated)
+
+
+def apply_requeued(cluster: Cluster, fact: event.JobRequeued) -> None:
+    job = cluster.jobs[fact.job_id]
+    _leave_attempt(cluster, job)
+    move(cluster, job, event.JobRequeued)
+    job.eligible_at = max(fact.at, job.spec.begin_at or 0.0)
+    job.start_at = job.end_at = None
+    if fact.counts:
+        job.restart_count += 1
+        job.exit, job.reason, job.why, job.failure_class = None, "None", "", ""
+    if fact.hold is not None:
+        job.hold = fact.hold
+
+
+def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
+    job = cluster.jobs[fact.job_id]
+    move(cluster, job, event.JobEnded)
+    job.outcome, job.exit = fact.outcome, fact.exit
+    job.reason, job.why, job.failure_class = fact.reason, fact.why, fact.failure_class
+    job.hold = None
+    if job.end_at is None:  # else it is when the attempt was over, before its nodes were cleaned
+        job.end_at = fact.at
+
+
+def apply_forgotten(cluster: Cluster, fact: event.JobsForgotten) -> None:
+    for job_id in fact.job_ids:
+        job = cluster.jobs.pop(job_id)
+        assert job.state is JobState.ENDED, f"job {job_id} is {job.state} and was to be forgotten"
+        attempt = cluster.attempts.get(job.attempt_id)
+        if attempt is not None:
+            assert not attempt.parts, f"job {job_id} still has parts and was to be forgotten"
+            cluster.forget_attempt(attempt)
+        cluster.changes.forgotten_jobs[job_id] = None
+        cluster.changes.departed_jobs[job_id] = job
+
+
+def _leave_attempt(cluster: Cluster, job: Job) -> None:
+    """The job will have another attempt: this one stays only while a node still has a part of it."""
+    attempt = cluster.attempts.get(job.attempt_id)
+    if attempt is not None and not attempt.parts:
+        cluster.forget_attempt(attempt)

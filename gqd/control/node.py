@@ -1,0 +1,240 @@
+"""Nodes: hello, heartbeat, loss, and what administrators say of them.  Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from gq.errors import Refusal, nearest
+from gq.wire import client
+from gq.wire import node as wire
+from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
+from gqd.control import attempt, orders, step
+from gqd.state import event
+from gqd.state.after import PartPhase
+from gqd.state.cluster import Attempt, Node
+from gqd.state.effect import AckReport, AskWhoIsThere, CloseLink, SendHeartbeatSeen, SendWelcome
+from gqd.state.input import NodeHeartbeat, NodeHello, NodeReport, Peer
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+# ── the link ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def on_hello(draft: Draft, fact: NodeHello) -> None:
+    """A node joins, or meets the controller again: register it and settle what each believes of attempts."""
+    hello = fact.hello
+    why = _why_unwelcome(draft, hello)
+    if why:
+        draft.do(CloseLink(route=fact.route, why=why))
+        return
+    known = draft.cluster.nodes.get(hello.node)
+    if not hello.is_relay and (known is None or known.is_lost or _is_news(known, hello)):
+        draft.note(_registered(draft, hello))
+    draft.volatile.links[hello.node] = fact.route
+    draft.volatile.heard_at[hello.node] = draft.now
+    draft.do(SendWelcome(route=fact.route, node=hello.node))
+    if hello.is_relay:
+        return
+    _settle(draft, hello)
+    draft.volatile.wants_plan = True
+
+
+def _why_unwelcome(draft: Draft, hello: wire.Hello) -> str:
+    if not OLDEST_WIRE_VERSION <= hello.version <= WIRE_VERSION:
+        return f"it speaks version {hello.version}; this controller speaks {OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
+    if not hello.node or len(hello.node) > 255 or not hello.node.isprintable() or set(hello.node) & set("[],/ \t"):
+        return f"{hello.node!r} is not a node name"
+    if len(draft.cluster.nodes) >= draft.policy.limits.nodes and hello.node not in draft.cluster.nodes:
+        return f"the cluster has its {draft.policy.limits.nodes} nodes"
+    link = draft.volatile.links.get(hello.node)
+    known = draft.cluster.nodes.get(hello.node)
+    heard_s = draft.now - draft.volatile.heard_at.get(hello.node, float("-inf"))
+    is_alive = link is not None and heard_s < 3 * draft.policy.timers.heartbeat_s
+    if known is not None and is_alive and hello.address != known.address and hello.boot_id != known.boot_id:
+        return f"node {hello.node} is there already, at {known.address}"
+    return ""
+
+
+def _is_news(known: Node, hello: wire.Hello) -> bool:
+    return (known.incarnation, known.inventory, known.address, known.step_endpoint, known.ticket_key) != (
+        hello.incarnation,
+        hello.inventory,
+        hello.address,
+        hello.step_endpoint,
+        hello.ticket_key,
+    )
+
+
+def _registered(draft: Draft, hello: wire.Hello) -> event.NodeRegistered:
+    return event.NodeRegistered(
+        at=draft.now,
+        node=hello.node,
+        address=hello.address,
+        inventory=hello.inventory,
+        incarnation=hello.incarnation,
+        boot_id=hello.boot_id,
+        step_endpoint=hello.step_endpoint,
+        step_public_key=hello.step_public_key,
+        ticket_key=hello.ticket_key,
+    )
+
+
+def _settle(draft: Draft, hello: wire.Hello) -> None:
+    """The node's list of attempts against ours."""
+    theirs = {status.attempt_id for status in hello.attempts}
+    for attempt_id in list(draft.cluster.nodes[hello.node].held):
+        ours = draft.cluster.attempts[attempt_id]
+        if attempt_id in theirs:
+            orders.send_owed(draft, ours, hello.node)
+        else:
+            _settle_missing(draft, ours, hello.node)
+    for attempt_id in sorted(theirs):
+        if attempt_id not in draft.cluster.nodes[hello.node].held:
+            orders.stop_stranger(draft, attempt_id, hello.node)
+    for ours in draft.cluster.attempts.values():
+        for one in ours.steps.values():
+            if any(part.node == hello.node for part in one.layout.parts) and hello.node not in one.received:
+                orders.send_step(draft, one, hello.node)
+
+
+def _settle_missing(draft: Draft, ours: Attempt, node: str) -> None:
+    """We think that the node has a part of this attempt, and it has not."""
+    match ours.parts[node].phase:
+        case PartPhase.PREPARING:
+            orders.send_owed(draft, ours, node)  # the order was lost on the way
+        case PartPhase.STOPPING:
+            attempt.on_cell_emptied(draft, node, wire.CellEmptied(attempt_id=ours.attempt_id))
+        case PartPhase.PREPARED | PartPhase.GOING | PartPhase.LIVE:
+            attempt.lose_part(draft, ours, node, "it restarted and knows nothing of the job")
+        case _ as never:
+            assert_never(never)
+
+
+def on_heartbeat(draft: Draft, fact: NodeHeartbeat) -> None:
+    if not _is_linked(draft, fact.heartbeat.node, fact.heartbeat.incarnation, fact.route):
+        draft.do(AskWhoIsThere(route=fact.route))
+        return
+    draft.volatile.heard_at[fact.heartbeat.node] = draft.now
+    draft.do(SendHeartbeatSeen(route=fact.route, at=draft.now))
+
+
+def _is_linked(draft: Draft, node: str, incarnation: str, route: tuple[str, bytes]) -> bool:
+    """This link is the node's own, since its last hello."""
+    known = draft.cluster.nodes.get(node)
+    if draft.volatile.links.get(node) != route:
+        return False
+    return known is None or (known.incarnation == incarnation and not known.is_lost)
+
+
+def on_report(draft: Draft, fact: NodeReport) -> None:
+    """Act on a report, and acknowledge it, also when it is stale: it need not come again."""
+    if not _is_linked(draft, fact.node, fact.incarnation, fact.route):
+        draft.do(AskWhoIsThere(route=fact.route))
+        return
+    draft.volatile.heard_at[fact.node] = draft.now
+    body, node = fact.body, fact.node
+    match body:
+        case wire.PrepareReceived():
+            attempt.on_prepare_received(draft, node, body)
+        case wire.Prepared():
+            attempt.on_prepared(draft, node, body)
+        case wire.PrepareRefused():
+            attempt.on_prepare_refused(draft, node, body)
+        case wire.GoReceived():
+            attempt.on_go_received(draft, node, body)
+        case wire.Started():
+            attempt.on_started(draft, node, body)
+        case wire.AttemptEnded():
+            attempt.on_attempt_ended(draft, node, body)
+        case wire.CellEmptied():
+            attempt.on_cell_emptied(draft, node, body)
+        case wire.StepReceived():
+            step.on_received(draft, node, body)
+        case wire.StepEnded():
+            step.on_ended(draft, node, body)
+        case _ as never:
+            assert_never(never)
+    draft.do(AckReport(route=fact.route, seq=fact.seq))
+
+
+# ── loss ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tick(draft: Draft) -> None:
+    """Nodes that have been silent for too long are lost; back-offs that are over make planning worthwhile."""
+    for node in list(draft.cluster.nodes.values()):
+        silent_s = draft.now - draft.volatile.heard_at.get(node.name, draft.volatile.started_at)
+        if not node.is_lost and silent_s >= draft.policy.timers.node_lost_s:
+            lose(draft, node)
+
+
+def lose(draft: Draft, node: Node) -> None:
+    draft.note(event.NodeLost(at=draft.now, node=node.name))
+    draft.volatile.links.pop(node.name, None)
+    silence_s = draft.policy.timers.node_lost_s
+    _give_up_parts(draft, node, f"not heard for {silence_s:g} s")
+    draft.volatile.wants_plan = True
+
+
+def _give_up_parts(draft: Draft, node: Node, why: str) -> None:
+    """Every attempt that has a part there goes on without it, or not at all."""
+    for attempt_id in sorted(node.held):
+        ours = draft.cluster.attempts[attempt_id]
+        attempt.fail_on_node(draft, ours, node.name, why)
+        if node.name in ours.parts:
+            attempt.strand_part(draft, ours, node.name)
+
+
+# ── administrators ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_update(draft: Draft, peer: Peer, body: client.UpdateNodes) -> client.Done:
+    """Drain, resume or set down nodes, or drain and resume one GPU of one node."""
+    nodes = [known(draft, name) for name in dict.fromkeys(body.names)]
+    if body.action in ("drain", "down") and not body.reason.strip():
+        raise Refusal("no_reason", f"`{body.action}` needs a reason", "give it with --reason, for those who wonder why")
+    if body.gpu is not None:
+        _check_gpu(nodes, body.gpu, body.action)
+    for node in nodes:
+        _update(draft, peer, node, body)
+    draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _update(draft: Draft, peer: Peer, node: Node, body: client.UpdateNodes) -> None:
+    reason = "".join(one if one.isprintable() else " " for one in body.reason)[:1024]
+    match body.action:
+        case "drain":
+            draft.note(event.NodeDrained(at=draft.now, node=node.name, reason=reason, by=peer.user, gpu=body.gpu))
+        case "down":
+            draft.note(event.NodeSetDown(at=draft.now, node=node.name, reason=reason, by=peer.user))
+            _end_jobs_on(draft, node, f"set down by {peer.user}: {reason}")
+        case "resume":
+            draft.note(event.NodeResumed(at=draft.now, node=node.name, gpu=body.gpu))
+        case _:
+            raise Refusal("bad_action", f"`{body.action}` is not drain, resume or down")
+
+
+def _end_jobs_on(draft: Draft, node: Node, why: str) -> None:
+    """What runs on a node that is set down ends as on a lost node, but the node itself empties its cells."""
+    for attempt_id in sorted(node.held):
+        attempt.fail_on_node(draft, draft.cluster.attempts[attempt_id], node.name, why)
+
+
+def known(draft: Draft, name: str) -> Node:
+    node = draft.cluster.nodes.get(name)
+    if node is not None:
+        return node
+    close = nearest(name, list(draft.cluster.nodes))
+    hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
+    raise Refusal("unknown_node", f"node `{name}` does not exist", hint)
+
+
+def _check_gpu(nodes: list[Node], gpu: int, action: str) -> None:
+    if len(nodes) != 1 or action == "down":
+        raise Refusal("bad_gpu", "one GPU can be drained or resumed, of one node at a time")
+    indices = [one.index for one in nodes[0].inventory.gpus]
+    if gpu not in indices:
+        have = f"it has {', '.join(map(str, indices))}" if indices else "it has none"
+        raise Refusal("unknown_gpu", f"node `{nodes[0].name}` has no GPU {gpu}", have)

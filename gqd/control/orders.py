@@ -1,0 +1,144 @@
+"""Orders that are owed to nodes, made from the durable facts alone: nothing else has to be remembered.  Pure.
+
+What is owed follows from the phase of a part (`PREPARING` → Prepare, `GOING` → Go, `STOPPING` → Stop) and from
+steps that a node has not acknowledged.  `send` also starts the clock that repeats it or calls it silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from gq.model.ids import AttemptId
+from gq.model.state import Outcome
+from gq.patterns import error_pattern, input_pattern, output_pattern
+from gq.wire.node import GangMember, Go, Launch, LaunchStep, Order, Prepare, Stop
+from gqd.state.after import AfterEnding, PartPhase
+from gqd.state.cluster import Attempt, Job, Step
+from gqd.state.effect import SendOrder
+from gqd.state.volatile import OrderClock
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+
+def send_owed(draft: Draft, attempt: Attempt, node: str) -> None:
+    """Send what the part's phase owes to its node, if it owes anything; a new order starts a new clock."""
+    order = owed(draft, attempt, node)
+    key = (attempt.attempt_id, node)
+    if order is None:
+        draft.volatile.part_orders.pop(key, None)
+        return
+    draft.volatile.part_orders[key] = OrderClock(draft.now, draft.now)
+    draft.do(SendOrder(node=node, order=order))
+
+
+def repeat_owed(draft: Draft, attempt: Attempt, node: str) -> None:
+    """Send it again; the clock of its silence goes on."""
+    order = owed(draft, attempt, node)
+    if order is None:
+        return
+    clock = draft.volatile.part_orders.setdefault((attempt.attempt_id, node), OrderClock(draft.now, draft.now))
+    clock.last_sent_at = draft.now
+    draft.do(SendOrder(node=node, order=order))
+
+
+def owed(draft: Draft, attempt: Attempt, node: str) -> Order | None:
+    """The order that the part's phase owes to its node."""
+    part = attempt.parts[node]
+    match part.phase:
+        case PartPhase.PREPARING:
+            job = draft.cluster.jobs[attempt.attempt_id.job_id]
+            return Prepare(launch=launch_of(draft, job, attempt, node))
+        case PartPhase.GOING:
+            return Go(attempt_id=attempt.attempt_id, master_port=attempt.master_port)
+        case PartPhase.STOPPING:
+            return _stop(attempt)
+        case PartPhase.PREPARED | PartPhase.LIVE:
+            return None
+        case _ as never:
+            assert_never(never)
+
+
+def send_step(draft: Draft, step: Step, node: str) -> None:
+    """Tell a node of a step; repeated until it says that it has it."""
+    clock = draft.volatile.step_orders.setdefault((step.step_id, node), OrderClock(draft.now, draft.now))
+    clock.last_sent_at = draft.now
+    draft.do(SendOrder(node=node, order=LaunchStep(step_id=step.step_id, key=step.key, layout=step.layout)))
+
+
+def stop_stranger(draft: Draft, attempt_id: AttemptId, node: str) -> None:
+    """A node has something of an attempt of which it should have nothing: end it at once."""
+    draft.do(SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0)))
+
+
+def _stop(attempt: Attempt) -> Stop:
+    return Stop(
+        attempt_id=attempt.attempt_id,
+        outcome=attempt.outcome or Outcome.CANCELLED,
+        grace_s=attempt.grace_s,
+        text=_farewell(attempt),
+    )
+
+
+def _farewell(attempt: Attempt) -> str:
+    """What Slurm writes into the job's standard error; the node fills in its name and the time."""
+    if attempt.then is AfterEnding.REQUEUE:
+        return "CANCELLED AT {time} DUE TO JOB REQUEUE"
+    match attempt.outcome:
+        case Outcome.CANCELLED:
+            return "CANCELLED AT {time}"
+        case Outcome.NODE_FAIL:
+            return "CANCELLED AT {time} DUE TO NODE FAILURE"
+        case _:
+            return ""
+
+
+def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
+    """Everything that a node needs to run its share."""
+    spec, request = job.spec, job.spec.resources
+    grant = attempt.parts[node].grant
+    is_batch_node = node == attempt.batch_node
+    return Launch(
+        attempt_id=attempt.attempt_id,
+        job_name=spec.name,
+        cluster=draft.policy.cluster,
+        user=job.user,
+        uid=job.uid,
+        gid=job.gid,
+        partition=job.partition,
+        node_rank=[one.node for one in attempt.grants].index(node),
+        members=tuple(
+            GangMember(
+                node=one.node,
+                address=draft.cluster.nodes[one.node].address,
+                tasks=one.tasks,
+                cpus=len(one.cpus),
+                gpus=len(one.gpus),
+            )
+            for one in attempt.grants
+        ),
+        grant=grant,
+        is_interactive=spec.is_interactive,
+        time_limit_s=job.time_limit_s,
+        grace_s=draft.policy.timers.grace_s,
+        signal=spec.signal,
+        script_digest=spec.script_digest if is_batch_node else "",
+        environment_digest=spec.environment_digest,
+        command=spec.command,
+        args=spec.args,
+        chdir=spec.chdir,
+        output_path=output_pattern(spec),
+        error_path=error_pattern(spec),
+        input_path=input_pattern(spec),
+        open_mode="append" if job.restart_count else spec.open_mode,
+        umask=spec.umask,
+        submit_dir=spec.submit_dir,
+        submit_host=spec.submit_host,
+        restart_count=job.restart_count,
+        ntasks=request.ntasks,
+        ntasks_per_node=request.ntasks_per_node,
+        cpus_per_task=request.cpus_per_task,
+        mem_per_node_mib=request.mem_per_node_mib,
+        mem_per_cpu_mib=request.mem_per_cpu_mib,
+        gpus=request.gpus,
+    )

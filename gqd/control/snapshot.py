@@ -1,0 +1,115 @@
+"""The cluster as the planner may see it: an immutable copy.  Pure."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from gq.model.state import JobState
+from gqd.sched.shape import shape_of
+from gqd.sched.view import NodeFacts, PendingJob, RunningJob, Snapshot
+from gqd.state.cluster import Attempt, Cluster, Job, Node
+from gqd.state.policy import Policy
+from gqd.state.volatile import Volatile
+
+
+def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
+    """Nodes in natural order, the head of the queue, and everything that holds resources."""
+    nodes = sorted(cluster.nodes.values(), key=natural_order)
+    return Snapshot(
+        now=now,
+        policy=policy,
+        nodes=node_facts(cluster, policy, volatile, now),
+        free_cpus=tuple(node.free_cpu_mask for node in nodes),
+        free_gpus=tuple(node.free_gpu_mask & ~_drained_mask(node) for node in nodes),
+        free_memory_mib=tuple(node.inventory.memory_mib - node.used_memory_mib for node in nodes),
+        pending=tuple(
+            _pending(cluster.jobs[entry.job_id], policy) for entry in islice(cluster.queue, policy.limits.plan_depth)
+        ),
+        running=tuple(
+            running for attempt in cluster.attempts.values() if (running := _running(cluster, attempt)) is not None
+        ),
+    )
+
+
+def node_facts(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
+    return tuple(_facts(node, volatile, now) for node in sorted(cluster.nodes.values(), key=natural_order))
+
+
+def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:
+    """n2 before n10."""
+    parts: list[tuple[int, int | str]] = []
+    word = ""
+    for one in f"{node.name}\0":
+        if word and one.isdecimal() != word[0].isdecimal():
+            parts.append((0, int(word)) if word.isdecimal() else (1, word))
+            word = ""
+        word += one
+    return tuple(parts)
+
+
+def unavailable_because(node: Node, volatile: Volatile, now: float) -> str:
+    """Why the node gets no jobs; empty if it may."""
+    if node.is_down:
+        return f"down: {node.reason}"
+    if node.is_lost:
+        return "lost: not heard any more"
+    if node.is_drained:
+        return f"drained: {node.reason}"
+    if node.name not in volatile.links:
+        return "not heard since the controller started"
+    return "left out after a failed launch" if node.backoff_until > now else ""
+
+
+def _facts(node: Node, volatile: Volatile, now: float) -> NodeFacts:
+    drained = _drained_mask(node)
+    masks: dict[str, int] = {}
+    for gpu in node.inventory.gpus:
+        masks[gpu.type] = masks.get(gpu.type, 0) | (1 << gpu.index) & ~drained
+    return NodeFacts(
+        name=node.name,
+        cpus=node.inventory.cpus,
+        memory_mib=node.inventory.memory_mib,
+        gpu_types=tuple(masks.items()),
+        unavailable=unavailable_because(node, volatile, now),
+        backoff_until=node.backoff_until,
+    )
+
+
+def _drained_mask(node: Node) -> int:
+    mask = 0
+    for index in node.drained_gpus:
+        mask |= 1 << index
+    return mask
+
+
+def _pending(job: Job, policy: Policy) -> PendingJob:
+    return PendingJob(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        user=job.user,
+        shape=shape_of(job.spec.resources, job.partition, policy.default_mem_per_cpu_mib),
+        time_limit_s=job.time_limit_s,
+        is_held=job.hold is not None,
+        begin_at=job.spec.begin_at,
+        avoid=tuple(job.avoid.items()),
+    )
+
+
+def _running(cluster: Cluster, attempt: Attempt) -> RunningJob | None:
+    """What the attempt still holds, and until when at most."""
+    if not attempt.parts:
+        return None
+    job = cluster.jobs.get(attempt.attempt_id.job_id)
+    is_current = job is not None and job.attempt_id == attempt.attempt_id
+    ends_at = None
+    if is_current and job is not None and job.time_limit_s is not None:
+        ends_at = (attempt.start_at or attempt.allocated_at) + job.time_limit_s
+    if is_current and job is not None and job.state is JobState.COMPLETING:
+        ends_at = (attempt.end_at or attempt.allocated_at) + attempt.grace_s
+    return RunningJob(
+        job_id=attempt.attempt_id.job_id,
+        user=job.user if job is not None else "",
+        grants=tuple(part.grant for part in attempt.parts.values()),
+        ends_at=ends_at,
+        is_stranded=not is_current or any(part.is_stranded for part in attempt.parts.values()),
+    )

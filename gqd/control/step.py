@@ -1,0 +1,265 @@
+"""Steps: a share of a running allocation for one `gqrun`, recorded at creation and at its end.  Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gq.errors import Refusal
+from gq.model.ids import StepId
+from gq.model.job import ExitStatus, Usage
+from gq.model.resource import Grant
+from gq.model.state import JobState, Outcome
+from gq.model.step import StepLayout, StepNode, StepPart, StepRequest
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.control import orders
+from gqd.state import event
+from gqd.state.after import PartPhase
+from gqd.state.cluster import Attempt, Job, Step
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+
+def decide_create(draft: Draft, job: Job, request: StepRequest, key: bytes) -> client.StepCreated | None:
+    """Make the step, or None: it must wait for what other steps hold.  `Refusal` if it can never be."""
+    if job.state is not JobState.RUNNING:
+        message = f"job {job.job_id} is {job.state.value.lower()}, not running"
+        raise Refusal("not_running", message, "steps need a running job")
+    attempt = draft.cluster.attempts[job.attempt_id]
+    limits = draft.policy.limits
+    if attempt.next_step >= limits.steps_per_job:
+        raise Refusal("too_many_steps", f"job {job.job_id} has had its {limits.steps_per_job} steps")
+    if len(attempt.steps) >= limits.running_steps_per_job:
+        return None
+    layout = layout_of(request, job, attempt, _free(attempt, request.overlap))
+    if layout is None:
+        return None
+    step_id = StepId(job.job_id, job.attempt, attempt.next_step)
+    draft.note(event.StepStarted(at=draft.now, step_id=step_id, key=key, layout=layout))
+    step = attempt.steps[step_id.step]
+    for part in layout.parts:
+        orders.send_step(draft, step, part.node)
+    return client.StepCreated(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        step=step_id.step,
+        key=key,
+        layout=layout,
+        nodes=tuple(
+            StepNode(
+                part=part,
+                endpoint=draft.cluster.nodes[part.node].step_endpoint,
+                public_key=draft.cluster.nodes[part.node].step_public_key,
+            )
+            for part in layout.parts
+        ),
+    )
+
+
+def _free(attempt: Attempt, overlap: bool) -> dict[str, tuple[set[int], set[int]]]:
+    """Per live node: CPUs and GPUs that no step has; with overlap all of them."""
+    free = {
+        node: (set(part.grant.cpus), set(part.grant.gpus))
+        for node, part in attempt.parts.items()
+        if part.phase is PartPhase.LIVE and not part.is_stranded
+    }
+    if overlap:
+        return free
+    for step in attempt.steps.values():
+        for part in step.layout.parts:
+            if part.node in free and part.node not in step.part_ends:
+                free[part.node][0].difference_update(part.cpus)
+                free[part.node][1].difference_update(part.gpus)
+    return free
+
+
+def layout_of(
+    request: StepRequest, job: Job, attempt: Attempt, free: dict[str, tuple[set[int], set[int]]]
+) -> StepLayout | None:
+    """Tasks, CPUs and GPUs on each node; None: not free now.  `Refusal`: more than the allocation has."""
+    grants = _grants(request, attempt, free)
+    tasks = _tasks(request, grants)
+    cpus_per_task = request.cpus_per_task or job.spec.resources.cpus_per_task or 1
+    says_size = request.ntasks or request.ntasks_per_node or request.cpus_per_task or request.nodes
+    parts: list[StepPart] = []
+    first_rank = 0
+    for grant in grants:
+        count = tasks[grant.node]
+        if not count:
+            continue
+        cpus = _cpus_on(request, grant, count * cpus_per_task) if says_size else len(grant.cpus)
+        gpus = _gpus_on(request, job, grant, count, sum(1 for one in tasks.values() if one))
+        free_cpus, free_gpus = free[grant.node]
+        if len(free_cpus) < cpus or len(free_gpus) < gpus:
+            return None
+        parts.append(
+            StepPart(
+                node=grant.node,
+                first_rank=first_rank,
+                tasks=count,
+                cpus=tuple(sorted(free_cpus)[:cpus]),
+                gpus=tuple(sorted(free_gpus)[:gpus]),
+            )
+        )
+        first_rank += count
+    return StepLayout(
+        name=request.name,
+        parts=tuple(parts),
+        cpus_per_task=cpus_per_task,
+        gpus_per_task=request.gpus_per_task or (None if _says_gpus(request) else job.spec.resources.gpus_per_task),
+        kill_on_bad_exit=job.spec.kill_on_bad_exit if request.kill_on_bad_exit is None else request.kill_on_bad_exit,
+    )
+
+
+def _cpus_on(request: StepRequest, grant: Grant, cpus: int) -> int:
+    """CPUs of the step on one node; only steps that share may want more than the job has there."""
+    if cpus > len(grant.cpus) and not request.overlap:
+        raise Refusal(
+            "step_too_large",
+            f"the step needs {cpus} CPUs on {grant.node}; the job has {len(grant.cpus)} there",
+            "ask for more with --ntasks or --cpus-per-task when the job is submitted, or give --overlap",
+        )
+    return min(cpus, len(grant.cpus))
+
+
+def _grants(request: StepRequest, attempt: Attempt, free: dict[str, tuple[set[int], set[int]]]) -> list[Grant]:
+    """The nodes that the step runs on, in the job's order."""
+    alive = [grant for grant in attempt.grants if grant.node in free]
+    unknown = sorted(set(request.nodelist) - {grant.node for grant in alive})
+    if unknown:
+        raise Refusal("not_in_allocation", f"node `{unknown[0]}` is not one of the job's live nodes")
+    chosen = [grant for grant in alive if grant.node not in request.exclude]
+    if request.nodelist:
+        chosen = [grant for grant in chosen if grant.node in request.nodelist]
+    wanted = request.nodes or len(chosen)
+    if request.ntasks is not None and request.nodes is None:
+        wanted = min(wanted, request.ntasks)
+    if wanted > len(chosen) or not chosen:
+        raise Refusal("step_too_large", f"the step wants {max(wanted, 1)} nodes; the job has {len(chosen)} for it")
+    return chosen[:wanted]
+
+
+def _tasks(request: StepRequest, grants: list[Grant]) -> dict[str, int]:
+    """Tasks per node: as said, else as the job has them; a number is dealt out in blocks, as evenly as can be."""
+    if request.ntasks_per_node and request.ntasks is None:
+        return {grant.node: request.ntasks_per_node for grant in grants}
+    as_allocated = {grant.node: grant.tasks for grant in grants}
+    if request.ntasks is None or request.ntasks == sum(as_allocated.values()):
+        return as_allocated
+    if request.ntasks < len(grants):
+        raise Refusal("step_too_large", f"{request.ntasks} tasks cannot be spread over {len(grants)} nodes")
+    share, extra = divmod(request.ntasks, len(grants))
+    tasks = {grant.node: share + (position < extra) for position, grant in enumerate(grants)}
+    if request.ntasks_per_node and max(tasks.values()) > request.ntasks_per_node:
+        raise Refusal("step_too_large", f"{request.ntasks} tasks at {request.ntasks_per_node} per node need more nodes")
+    return tasks
+
+
+def _says_gpus(request: StepRequest) -> bool:
+    return not (request.gpus is None and request.gpus_per_node is None and request.gpus_per_task is None)
+
+
+def _gpus_on(request: StepRequest, job: Job, grant: Grant, tasks: int, nodes: int) -> int:
+    """GPUs of the step on one node; unless said, all that the job has there."""
+    if request.gpus_per_task is not None:
+        gpus = request.gpus_per_task * tasks
+    elif request.gpus_per_node is not None:
+        gpus = request.gpus_per_node
+    elif request.gpus is not None:
+        gpus = -(-request.gpus // nodes)
+    else:
+        return len(grant.gpus)
+    if gpus > len(grant.gpus):
+        raise Refusal(
+            "step_too_large",
+            f"the step needs {gpus} GPUs on {grant.node}; job {job.job_id} has {len(grant.gpus)} there",
+            "ask for more GPUs when the job is submitted",
+        )
+    return gpus
+
+
+# ── reports and ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _running(draft: Draft, step_id: StepId) -> Step | None:
+    attempt = draft.cluster.attempts.get(step_id.attempt_id)
+    return None if attempt is None else attempt.steps.get(step_id.step)
+
+
+def on_received(draft: Draft, node: str, report: wire.StepReceived) -> None:
+    step = _running(draft, report.step_id)
+    draft.volatile.step_orders.pop((report.step_id, node), None)
+    if step is not None and node not in step.received and _is_on(step, node):
+        draft.note(event.StepPartReceived(at=draft.now, step_id=report.step_id, node=node))
+
+
+def on_ended(draft: Draft, node: str, report: wire.StepEnded) -> None:
+    step = _running(draft, report.step_id)
+    draft.volatile.step_orders.pop((report.step_id, node), None)
+    if step is None or node in step.part_ends or not _is_on(step, node):
+        return
+    draft.note(
+        event.StepPartEnded(
+            at=draft.now,
+            step_id=report.step_id,
+            node=node,
+            exit=report.exit,
+            outcome=report.outcome if report.was_attached else Outcome.CANCELLED,
+            usage=report.usage,
+        )
+    )
+    _finish_if_over(draft, step)
+
+
+def lose_node(draft: Draft, attempt: Attempt, node: str) -> None:
+    """The node's part of every step is over; nobody saw how."""
+    for step in list(attempt.steps.values()):
+        if _is_on(step, node) and node not in step.part_ends:
+            draft.volatile.step_orders.pop((step.step_id, node), None)
+            draft.note(
+                event.StepPartEnded(
+                    at=draft.now,
+                    step_id=step.step_id,
+                    node=node,
+                    exit=ExitStatus(signal=9),
+                    outcome=Outcome.NODE_FAIL,
+                    usage=Usage(),
+                )
+            )
+            _finish_if_over(draft, step)
+
+
+def finish_all(draft: Draft, attempt: Attempt) -> None:
+    """The attempt is over: steps of which not every node has reported end with it."""
+    for step in list(attempt.steps.values()):
+        for part in step.layout.parts:
+            draft.volatile.step_orders.pop((step.step_id, part.node), None)
+        fact = event.StepFinished(at=draft.now, step_id=step.step_id, exit=_worst(step), outcome=Outcome.CANCELLED)
+        draft.note(fact)
+
+
+def _finish_if_over(draft: Draft, step: Step) -> None:
+    if len(step.part_ends) < len(step.layout.parts):
+        return
+    worst = _worst(step)
+    outcome = Outcome.COMPLETED if worst.is_success else Outcome.FAILED
+    draft.note(event.StepFinished(at=draft.now, step_id=step.step_id, exit=worst, outcome=outcome))
+
+
+def _worst(step: Step) -> ExitStatus:
+    return max(step.part_ends.values(), key=lambda status: status.shell_code, default=ExitStatus())
+
+
+def _is_on(step: Step, node: str) -> bool:
+    return any(part.node == node for part in step.layout.parts)
+
+
+def tick(draft: Draft) -> None:
+    """Repeat step orders that nobody acknowledged."""
+    for (step_id, node), clock in list(draft.volatile.step_orders.items()):
+        step = _running(draft, step_id)
+        if step is None:
+            draft.volatile.step_orders.pop((step_id, node), None)
+        elif draft.now - clock.last_sent_at >= draft.policy.timers.resend_s:
+            orders.send_step(draft, step, node)

@@ -1,0 +1,43 @@
+"""What one call of the controller produced, and the draft of it while the call is under way.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gqd.control.apply import apply
+from gqd.state.cluster import Cluster
+from gqd.state.effect import Effect
+from gqd.state.event import Event
+from gqd.state.policy import Policy
+from gqd.state.volatile import Volatile
+
+
+@dataclass(slots=True, frozen=True)
+class Turn:
+    events: tuple[Event, ...] = ()
+    """Durable facts, past tense."""
+    effects: tuple[Effect, ...] = ()
+    """To be done by the shell, after the commit."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A turn in the making.  An event is applied as soon as it is noted, so that what follows sees it."""
+
+    cluster: Cluster
+    policy: Policy
+    volatile: Volatile
+    now: float
+    events: list[Event] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+
+    def note(self, event: Event) -> None:
+        """It happened: apply it, and write it down."""
+        apply(self.cluster, event)
+        self.events.append(event)
+
+    def do(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def turn(self) -> Turn:
+        return Turn(tuple(self.events), tuple(self.effects))

@@ -1,0 +1,108 @@
+"""Answers that are held back: until jobs have come so far, until a step's resources are free, or time is up.  Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gq.errors import Refusal
+from gq.model.ids import JobId
+from gq.model.state import JobState
+from gq.wire import client
+from gqd.control import info, job, step
+from gqd.state.effect import Reply
+from gqd.state.input import ClientRequest
+from gqd.state.volatile import JobWaiter, StepWaiter
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_WAIT_S = 30.0
+
+
+def on_wait_jobs(draft: Draft, request: ClientRequest, body: client.WaitJobs) -> client.Waited | None:
+    """The answer, or None: it comes later."""
+    ids = tuple(JobId(one) for one in dict.fromkeys(body.job_ids))
+    for job_id in ids:
+        if not 0 < job_id < draft.cluster.next_job_id:
+            raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue")
+    if body.until not in ("started", "ended"):
+        raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
+    timeout_s = min(max(body.timeout_s, 0.0), MAX_WAIT_S)
+    waiter = JobWaiter(request.route, request.request_id, ids, body.until, body.wait_any, draft.now + timeout_s)
+    if _is_over(draft, waiter) or not timeout_s:
+        return _waited(draft, waiter)
+    _refuse_too_many(draft)
+    draft.volatile.job_waiters.append(waiter)
+    return None
+
+
+def on_create_step(draft: Draft, request: ClientRequest, body: client.CreateStep) -> client.StepCreated | None:
+    """The answer, or None: the step waits."""
+    created = step.decide_create(draft, job.known(draft, body.job_id), body.step, request.entropy)
+    if created is not None:
+        return created
+    deadline_at = draft.now + min(max(body.wait_s, 0.0), MAX_WAIT_S)
+    _refuse_too_many(draft)
+    draft.volatile.step_waiters.append(
+        StepWaiter(request.peer, request.route, request.request_id, body, request.entropy, deadline_at)
+    )
+    return None
+
+
+def _refuse_too_many(draft: Draft) -> None:
+    volatile = draft.volatile
+    if len(volatile.job_waiters) + len(volatile.step_waiters) >= draft.policy.limits.waiting_requests:
+        raise Refusal("too_many_waiting", "too many requests wait for an answer already", "try again in a moment")
+
+
+def answer_job_waiters(draft: Draft) -> None:
+    """After anything happened: answer those whose jobs have come so far, or whose time is up."""
+    kept = []
+    for waiter in draft.volatile.job_waiters:
+        if draft.now >= waiter.deadline_at or _is_over(draft, waiter):
+            body = _waited(draft, waiter)
+            draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=body))
+        else:
+            kept.append(waiter)
+    draft.volatile.job_waiters = kept
+
+
+def take_ready_steps(draft: Draft) -> list[tuple[StepWaiter, client.StepCreated | client.Refused]]:
+    """Steps whose resources have become free (first come, first served), that can never be, or whose time is up."""
+    answers: list[tuple[StepWaiter, client.StepCreated | client.Refused]] = []
+    kept = []
+    for waiter in draft.volatile.step_waiters:
+        answer: client.StepCreated | client.Refused | None
+        try:
+            answer = step.decide_create(draft, job.known(draft, waiter.body.job_id), waiter.body.step, waiter.entropy)
+        except Refusal as refusal:
+            answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
+        if answer is None and draft.now >= waiter.deadline_at:
+            message = f"other steps of job {waiter.body.job_id} hold what this one needs"
+            answer = client.Refused(code="step_waits", message=message, hint="it waits; --overlap would share")
+        if answer is None:
+            kept.append(waiter)
+        else:
+            answers.append((waiter, answer))
+    draft.volatile.step_waiters = kept
+    return answers
+
+
+def _is_over(draft: Draft, waiter: JobWaiter) -> bool:
+    come = (_has_come(draft, job_id, waiter.until) for job_id in waiter.job_ids)
+    return any(come) if waiter.wait_any else all(come)
+
+
+def _has_come(draft: Draft, job_id: JobId, until: str) -> bool:
+    known = draft.cluster.jobs.get(job_id)
+    if known is None or known.state is JobState.ENDED:
+        return True
+    return until == "started" and known.state in (JobState.RUNNING, JobState.COMPLETING)
+
+
+def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:
+    jobs = [draft.cluster.jobs[one] for one in waiter.job_ids if one in draft.cluster.jobs]
+    return client.Waited(
+        is_done=_is_over(draft, waiter),
+        jobs=tuple(info.job_info(draft.cluster, draft.volatile, one) for one in jobs),
+    )

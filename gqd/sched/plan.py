@@ -1,0 +1,99 @@
+"""What a planning pass answers: who starts where, and why everybody else waits.  Values; pure.
+
+A plan is a proposal: the controller re-checks every start against the live cluster when it adopts it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.ids import JobId
+from gq.model.resource import Grant
+
+
+class Start(msgspec.Struct, frozen=True):
+    job_id: JobId
+    attempt: int
+    """The latest attempt that the plan knew of."""
+    grants: tuple[Grant, ...]
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job that holds what a pending one needs."""
+
+    job_id: JobId
+    user: str
+    nodes: tuple[str, ...]
+    gpus: int
+    cpus: int
+    ends_at: float | None
+    """None: it has no time limit."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Somebody holds it."""
+
+
+class BeginsLater(msgspec.Struct, frozen=True):
+    at: float
+
+
+class PartitionIsDown(msgspec.Struct, frozen=True):
+    partition: str
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """First come, first served: it may not use nodes that this older job is waiting for."""
+
+    job_id: JobId
+
+
+class Insufficient(msgspec.Struct, frozen=True, kw_only=True):
+    """It would fit if the holders were gone.  ``resource``: what is short (GPUs, CPUs, memory, nodes)."""
+
+    resource: str
+    wanted: int
+    """Over the whole job; memory in MiB."""
+    free: int
+    """Free now on the nodes that it may use, whether or not in the right places."""
+    holders: tuple[Holder, ...]
+    is_fragmented: bool
+    """Enough is free in sum, not in the right places."""
+    starts_at: float | None
+    """When the holders' limits say that it fits; None: some of them have no limit."""
+
+
+class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
+    """It does not fit even on empty available nodes; it would with these nodes, which are down, drained or left out."""
+
+    nodes: tuple[tuple[str, str], ...]
+    """(node, why)"""
+    until: float | None = None
+    """When the earliest of their back-offs is over, if that alone would do."""
+
+
+class Infeasible(msgspec.Struct, frozen=True, kw_only=True):
+    """It does not fit on the whole cluster, everything empty and up."""
+
+    why: str
+    hint: str
+
+
+class NoNodes(msgspec.Struct, frozen=True):
+    """The partition has no node that ever registered."""
+
+    partition: str
+
+
+Wait = (
+    Held | BeginsLater | PartitionIsDown | Behind | Insufficient | Unavailable | Infeasible | NoNodes
+)  # fmt: skip
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    made_at: float
+    """The instant of the snapshot."""
+    starts: tuple[Start, ...]
+    waits: dict[JobId, Wait]
+    heads: dict[str, JobId]
+    """By partition: the oldest job that waits for resources; whoever is not in `waits` is behind it."""

@@ -1,0 +1,136 @@
+"""First come, first served, as a resumable pass.  Pure.
+
+The pass walks the queue once.  A job that fits starts.  One that does not *claims* every node that it could use:
+no younger job may take them, so that nobody overtakes; nodes that no blocked job can use go to whoever is next.
+A job that cannot start even on its available nodes empty (they are down, drained or left out) claims nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gq.model.ids import JobId
+from gqd.sched.blocked import why_it_does_not_fit
+from gqd.sched.feasible import may_use
+from gqd.sched.placement import place
+from gqd.sched.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
+from gqd.sched.view import Overlay, PendingJob, Snapshot
+from gqd.state.policy import Partition
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One pass under way."""
+
+    snapshot: Snapshot
+    overlay: Overlay
+    places: dict[str, int]
+    position: int = 0
+    claimed: dict[int, JobId] = field(default_factory=dict)
+    """Place of a node → the first job that waits for it."""
+    starts: list[Start] = field(default_factory=list)
+    waits: dict[JobId, Wait] = field(default_factory=dict)
+    heads: dict[str, JobId] = field(default_factory=dict)
+
+    def is_over(self) -> bool:
+        return self.position >= len(self.snapshot.pending)
+
+    def plan(self) -> Plan:
+        return Plan(
+            made_at=self.snapshot.now, starts=tuple(self.starts), waits=dict(self.waits), heads=dict(self.heads)
+        )
+
+
+class Planner:
+    """`begin` a pass on a snapshot, then `step` until a plan comes out."""
+
+    def __init__(self) -> None:
+        self._pass: _Pass | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._pass is not None
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Forget a pass that is under way and start on this snapshot."""
+        places = {node.name: one for one, node in enumerate(snapshot.nodes)}
+        self._pass = _Pass(snapshot, Overlay.of(snapshot), places)
+
+    def step(self, budget: int) -> Plan | None:
+        """Go on for `budget` jobs; the plan when the queue is through, else None.
+
+        Deterministic: the same snapshot gives the same plan, however the budget slices it.
+        """
+        assert self._pass is not None, "begin first"
+        under_way = self._pass
+        until = min(under_way.position + budget, len(under_way.snapshot.pending))
+        while under_way.position < until:
+            _consider(under_way, under_way.snapshot.pending[under_way.position])
+            under_way.position += 1
+        if not under_way.is_over():
+            return None
+        self._pass = None
+        return under_way.plan()
+
+
+def plan_whole(snapshot: Snapshot) -> Plan:
+    """A whole pass at once: for explanations, estimates and tests."""
+    planner = Planner()
+    planner.begin(snapshot)
+    plan = planner.step(len(snapshot.pending) + 1)
+    assert plan is not None
+    return plan
+
+
+def _consider(under_way: _Pass, job: PendingJob) -> None:
+    """Start the job, or say why it waits and claim what it waits for."""
+    snapshot = under_way.snapshot
+    partition = snapshot.policy.partition(job.shape.partition)
+    early = _waits_anyway(snapshot, job, partition)
+    if early is not None or partition is None:
+        under_way.waits[job.job_id] = early or NoNodes(job.shape.partition)
+        return
+    usable = [one for one, node in enumerate(snapshot.nodes) if may_use(job.shape, node, partition)]
+    avoided = {name for name, until in job.avoid if until > snapshot.now}
+    available = [one for one in usable if not _is_out(snapshot, one, avoided)]
+    unclaimed = [one for one in available if one not in under_way.claimed]
+    if len(unclaimed) >= job.shape.nodes_min and (grants := place(under_way.overlay, job.shape, unclaimed)):
+        under_way.overlay.take_all(under_way.places, grants)
+        under_way.starts.append(Start(job.job_id, job.attempt, grants))
+        return
+    _block(under_way, job, usable, available)
+
+
+def _block(under_way: _Pass, job: PendingJob, usable: list[int], available: list[int]) -> None:
+    """The job waits: for an older one that claimed its nodes, or for resources."""
+    ahead = next((under_way.claimed[one] for one in available if one in under_way.claimed), None)
+    if ahead is not None:
+        under_way.waits[job.job_id] = Behind(ahead)
+        _claim(under_way, job.job_id, available)
+        return
+    wait, claims = why_it_does_not_fit(under_way.snapshot, under_way.overlay, job, usable, available)
+    under_way.waits[job.job_id] = wait
+    if claims:
+        under_way.heads.setdefault(job.shape.partition, job.job_id)
+        _claim(under_way, job.job_id, available)
+
+
+def _claim(under_way: _Pass, job_id: JobId, places: list[int]) -> None:
+    for one in places:
+        under_way.claimed.setdefault(one, job_id)
+
+
+def _waits_anyway(snapshot: Snapshot, job: PendingJob, partition: Partition | None) -> Wait | None:
+    """Reasons that no resource can lift."""
+    if job.is_held:
+        return Held()
+    if job.begin_at is not None and job.begin_at > snapshot.now:
+        return BeginsLater(job.begin_at)
+    if partition is None or not partition.is_up:
+        return PartitionIsDown(job.shape.partition)
+    return None
+
+
+def _is_out(snapshot: Snapshot, one: int, avoided: set[str]) -> bool:
+    node = snapshot.nodes[one]
+    return bool(node.unavailable) or node.name in avoided

@@ -1,0 +1,145 @@
+"""What a plan is made from: an immutable snapshot of the cluster, and an overlay to try things on.  Pure.
+
+A snapshot holds nodes as parallel tuples (one place per node), so that a pass touches numbers, not objects.
+An `Overlay` changes copies of the free resources and can be rolled back to any checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gq.model.ids import JobId
+from gq.model.resource import Grant
+from gqd.sched.shape import Shape
+from gqd.state.cluster import mask_of
+from gqd.state.policy import Policy
+
+
+@dataclass(slots=True, frozen=True)
+class NodeFacts:
+    """A node as the planner needs it."""
+
+    name: str
+    cpus: int
+    memory_mib: int
+    gpu_types: tuple[tuple[str, int], ...]
+    """(type, mask of the GPUs of that type), drained GPUs left out."""
+    unavailable: str = ""
+    """Why it gets no jobs now (``down``, ``drained: …``, ``backed off``); empty: it may."""
+    backoff_until: float = 0.0
+
+    @property
+    def gpu_mask(self) -> int:
+        mask = 0
+        for _, one in self.gpu_types:
+            mask |= one
+        return mask
+
+    def type_mask(self, gpu_type: str | None) -> int:
+        """GPUs of a type; None: of any."""
+        return self.gpu_mask if gpu_type is None else dict(self.gpu_types).get(gpu_type, 0)
+
+
+@dataclass(slots=True, frozen=True)
+class PendingJob:
+    job_id: JobId
+    attempt: int
+    """Of the latest attempt: an adopted plan must still find it so."""
+    user: str
+    shape: Shape
+    time_limit_s: int | None
+    is_held: bool
+    begin_at: float | None
+    avoid: tuple[tuple[str, float], ...] = ()
+    """Nodes that this job leaves out, until when."""
+
+
+@dataclass(slots=True, frozen=True)
+class RunningJob:
+    """What holds resources; `ends_at` None: it has no time limit."""
+
+    job_id: JobId
+    user: str
+    grants: tuple[Grant, ...]
+    ends_at: float | None
+    is_stranded: bool = False
+    """Its node is lost or silent: nobody knows when this is free again."""
+
+
+@dataclass(slots=True, frozen=True)
+class Snapshot:
+    now: float
+    policy: Policy
+    nodes: tuple[NodeFacts, ...]
+    free_cpus: tuple[int, ...]
+    """Masks, by place of the node."""
+    free_gpus: tuple[int, ...]
+    free_memory_mib: tuple[int, ...]
+    pending: tuple[PendingJob, ...]
+    """As the queue stands; no more than the policy's planning depth."""
+    running: tuple[RunningJob, ...]
+
+    def place_of(self, name: str) -> int | None:
+        return next((place for place, node in enumerate(self.nodes) if node.name == name), None)
+
+
+@dataclass(slots=True)
+class Overlay:
+    """Free resources to try things on: checkpoint, take and give back, then roll back or leave it so."""
+
+    nodes: tuple[NodeFacts, ...]
+    free_cpus: list[int]
+    free_gpus: list[int]
+    free_memory_mib: list[int]
+    _undo: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Overlay:
+        """As things stand."""
+        return cls(snapshot.nodes, list(snapshot.free_cpus), list(snapshot.free_gpus), list(snapshot.free_memory_mib))
+
+    @classmethod
+    def empty(cls, nodes: tuple[NodeFacts, ...]) -> Overlay:
+        """As if nothing ran."""
+        return cls(
+            nodes,
+            [(1 << node.cpus) - 1 for node in nodes],
+            [node.gpu_mask for node in nodes],
+            [node.memory_mib for node in nodes],
+        )
+
+    def checkpoint(self) -> int:
+        return len(self._undo)
+
+    def rollback(self, checkpoint: int) -> None:
+        while len(self._undo) > checkpoint:
+            place, cpus, gpus, memory_mib = self._undo.pop()
+            self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place] = cpus, gpus, memory_mib
+
+    def take(self, place: int, grant: Grant) -> None:
+        self._remember(place)
+        self.free_cpus[place] &= ~mask_of(grant.cpus)
+        self.free_gpus[place] &= ~mask_of(grant.gpus)
+        self.free_memory_mib[place] -= grant.memory_mib
+
+    def give_back(self, place: int, grant: Grant) -> None:
+        """Drained GPUs do not come back."""
+        self._remember(place)
+        node = self.nodes[place]
+        self.free_cpus[place] |= mask_of(grant.cpus) & ((1 << node.cpus) - 1)
+        self.free_gpus[place] |= mask_of(grant.gpus) & node.gpu_mask
+        self.free_memory_mib[place] += grant.memory_mib
+
+    def take_all(self, places: dict[str, int], grants: Iterable[Grant]) -> None:
+        for grant in grants:
+            self.take(places[grant.node], grant)
+
+    def is_idle(self, place: int) -> bool:
+        """Nobody holds anything here."""
+        node = self.nodes[place]
+        all_free = self.free_cpus[place] == (1 << node.cpus) - 1 and self.free_gpus[place] == node.gpu_mask
+        return all_free and self.free_memory_mib[place] == node.memory_mib
+
+    def _remember(self, place: int) -> None:
+        self._undo.append((place, self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place]))

@@ -1,0 +1,68 @@
+"""What may be forgotten: who was heard when, links, repeats of orders, held-back answers, the last plan.  Pure.
+
+After a restart all of it is empty, and nothing that must survive depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gq.model.ids import AttemptId, JobId, RequestId, StepId
+from gq.wire.client import CreateStep
+from gqd.sched.plan import Plan
+from gqd.state.input import Peer, Route
+
+
+@dataclass(slots=True)
+class OrderClock:
+    """An order that is owed to a node."""
+
+    first_sent_at: float
+    last_sent_at: float
+    is_received: bool = False
+
+
+@dataclass(slots=True)
+class JobWaiter:
+    """A `WaitJobs` whose answer is held back."""
+
+    route: Route
+    request_id: RequestId
+    job_ids: tuple[JobId, ...]
+    until: str
+    wait_any: bool
+    deadline_at: float
+
+
+@dataclass(slots=True)
+class StepWaiter:
+    """A `CreateStep` that waits for resources of its allocation."""
+
+    peer: Peer
+    route: Route
+    request_id: RequestId
+    body: CreateStep
+    entropy: bytes
+    deadline_at: float
+
+
+@dataclass(slots=True)
+class Volatile:
+    links: dict[str, Route] = field(default_factory=dict)
+    """Node → where it was last heard from; nodes that are not here get no jobs."""
+    heard_at: dict[str, float] = field(default_factory=dict)
+    part_orders: dict[tuple[AttemptId, str], OrderClock] = field(default_factory=dict)
+    step_orders: dict[tuple[StepId, str], OrderClock] = field(default_factory=dict)
+    stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
+    """Stops for attempts of which no part is known here: when they were last sent."""
+    client_seen_at: dict[JobId, float] = field(default_factory=dict)
+    """Interactive jobs: when their client was last heard."""
+    job_waiters: list[JobWaiter] = field(default_factory=list)
+    step_waiters: list[StepWaiter] = field(default_factory=list)
+    plan: Plan | None = None
+    """The last one adopted: why pending jobs wait."""
+    wants_plan: bool = True
+    planned_at: float = 0.0
+    next_time_event_at: float | None = None
+    """The next instant at which time alone may let a job start."""
+    started_at: float = 0.0
