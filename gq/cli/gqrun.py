@@ -254,6 +254,17 @@ def _is_open(fd: int) -> bool:
     return True
 
 
+def _output_or_end(
+    client: Client, options: Arguments, created: StepCreated, environment: Mapping[str, str], directory: str
+) -> TaskOutput:
+    """A step whose output has no place is ended before a task runs."""
+    try:
+        return _output(options, created, environment, directory)
+    except Refusal:
+        ask(client, SignalStep(job_id=created.job_id, step=created.step), Done)
+        raise
+
+
 def _output(options: Arguments, created: StepCreated, environment: Mapping[str, str], directory: str) -> TaskOutput:
     """The step's output: to this terminal or to files."""
     nodes = [part.node for part in created.layout.parts for _ in range(part.tasks)]

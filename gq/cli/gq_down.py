@@ -1,0 +1,137 @@
+"""gq down: end the jobs of a private cluster and stop its daemons.
+
+Owns when that is refused (jobs run and nobody said yes) and what is left behind: the directory, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+from gq import daemons
+from gq.cli._command import Command, warn
+from gq.cli._connection import ask, job_pages
+from gq.cli._output import plural, write_line
+from gq.cli.gq_up import DIR, bring_up, directory_of
+from gq.client import Client
+from gq.config import load_config
+from gq.daemons import Daemon
+from gq.errors import Refusal, UsageError
+from gq.getopt import Arguments, Option
+from gq.locate import RUN_LINK, Location, private_location
+from gq.model.job import JobInfo
+from gq.model.state import ACTIVE_WORDS
+from gq.private import Wish
+from gq.wire.client import CancelJobs, JobFilter, JobsDone, ListJobs, Waited, WaitJobs
+
+_END_WITHIN_S = 120.0
+_WAIT_S = 5.0
+
+
+def run(arguments: Arguments) -> int:
+    if arguments.operands:
+        raise UsageError("operands", f"`gq down` takes no operand, not `{arguments.operands[0]}`")
+    location = private_location(directory_of(arguments), os.environ)
+    if not Path(location.config_path).exists():
+        raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "say which one with --dir")
+    take_down(location, is_sure=arguments.has("yes"), keep_jobs=arguments.has("keep-jobs"))
+    write_line(f"the cluster in {location.state_dir} is down")
+    return 0
+
+
+def take_down(location: Location, is_sure: bool, keep_jobs: bool) -> None:
+    """End the jobs (unless they are kept) and stop every daemon."""
+    config = load_config(location)
+    everyone = daemons.daemons_of(location, [node.name for node in config.nodes])
+    if not keep_jobs:
+        _end_jobs(location, everyone, is_sure)
+    with daemons.only_one(location):
+        # Nodes first: a node that loses its controller would only write that into its log.
+        stubborn = daemons.stop([*everyone[1:]]) + daemons.stop(everyone[:1])
+        for name in stubborn:
+            warn(f"{name} did not stop when told to and was killed")
+        _remove_sockets(location)
+
+
+def _remove_sockets(location: Location) -> None:
+    """What daemons that were killed left behind."""
+    directory = Path(location.run_dir)
+    for path in directory.glob("*.sock"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or somebody keeps something else in it
+        directory.rmdir()
+    Path(location.state_dir, RUN_LINK).unlink(missing_ok=True)
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _end_jobs(location: Location, everyone: list[Daemon], is_sure: bool) -> None:
+    """Cancel what is in the queue and wait until it is gone; daemons that died are needed for that once more."""
+    alive = [daemon for daemon in everyone if daemon.pid() is not None]
+    if not alive and not daemons.job_processes(location):
+        return
+    if len(alive) < len(everyone):
+        bring_up(location.state_dir, Wish(), os.environ)
+    with Client(location) as client:
+        jobs = [job for page in job_pages(client, _active()) for job in page]
+        running = [job for job in jobs if job.state != "PENDING"]
+        if not jobs or not _is_agreed(running, len(jobs) - len(running), is_sure):
+            return
+        ask(client, CancelJobs(filter=JobFilter(job_ids=tuple(job.job_id for job in jobs))), JobsDone)
+        _await_ends(client, running)
+
+
+def _active() -> ListJobs:
+    return ListJobs(filter=JobFilter(states=tuple(sorted(ACTIVE_WORDS))))
+
+
+def _is_agreed(running: list[JobInfo], pending: int, is_sure: bool) -> bool:
+    """Whether the jobs may be cancelled.  `Refusal` if some run and nobody can be asked; pending ones can stay."""
+    if is_sure:
+        return True
+    what = f"{plural(len(running), 'running job')} and {plural(pending, 'pending one')}"
+    if not sys.stdin.isatty():
+        if not running:
+            warn(f"{plural(pending, 'pending job')} stay in the queue until the next `gq up`")
+            return False
+        ids = ", ".join(str(job.job_id) for job in running[:5])
+        raise Refusal("jobs_run", f"jobs are running ({ids})", "--yes cancels them, --keep-jobs stops only the daemons")
+    sys.stderr.write(f"cancel {what} and stop? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Refusal("not_agreed", "nothing was stopped", "--keep-jobs stops only the daemons")
+    return True
+
+
+def _await_ends(client: Client, jobs: list[JobInfo]) -> None:
+    """Until every job's processes are gone; the nodes give them their grace time."""
+    deadline = time.monotonic() + _END_WITHIN_S
+    job_ids = tuple(job.job_id for job in jobs)
+    while job_ids and time.monotonic() < deadline:
+        waited = ask(client, WaitJobs(job_ids=job_ids, timeout_s=_WAIT_S), Waited)
+        if waited.is_done:
+            return
+        left = [job.job_id for job in waited.jobs if job.state in ACTIVE_WORDS]
+        warn(f"waiting for {plural(len(left), 'job')} to end: {', '.join(map(str, left[:5]))}")
+    if job_ids:
+        raise Refusal("jobs_stay", "some jobs do not end", "`gqstat` shows which, `gq down --keep-jobs` leaves them")
+
+
+COMMAND = Command(
+    name="gq down",
+    summary="End the jobs of a private cluster and stop its daemons.",
+    options=(
+        DIR,
+        Option(name="yes", letter="y", help="Do not ask; needed where jobs run and there is no terminal."),
+        Option(name="keep-jobs", help="Leave jobs alone: running ones go on without daemons, `gq up` finds them."),
+    ),
+    run=run,
+    details=(
+        "Jobs are cancelled, running and pending ones, and their processes waited for. The directory with the "
+        "history of the jobs stays."
+    ),
+)
