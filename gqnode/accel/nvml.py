@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from gq.model.node import Gpu
 from gqnode.accel.gpu_type import gpu_type
@@ -23,7 +24,8 @@ _MAX_XIDS = 256
 """Per sample: a broken GPU can report without end."""
 
 
-class _Device(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Device:
     index: int
     handle: Any
     """NVML's opaque pointer."""
@@ -156,7 +158,8 @@ class NvmlAccelerators:
 
     def _are_joined(self, nvml: ModuleType, device: _Device, peer: _Device) -> bool:
         kind = nvml.NVML_P2P_CAPS_INDEX_NVLINK
-        return self._ask(nvml.nvmlDeviceGetP2PStatus, device.handle, peer.handle, kind) == nvml.NVML_P2P_STATUS_OK
+        status: int | None = self._ask(nvml.nvmlDeviceGetP2PStatus, device.handle, peer.handle, kind)
+        return status is not None and status == int(nvml.NVML_P2P_STATUS_OK)
 
     def _bus_id(self, call: Callable[..., Any], *arguments: object) -> str:
         """NVML gives the PCI domain eight digits, the kernel four."""
