@@ -52,14 +52,13 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     page: int = 2000
     ended_job_keep_s: int = 300
     request_memory_s: int = 600
+    plan_depth: int = 2000
     launch_failures: int = 10
     inbox: int = 10_000
     """Messages that wait to be handled; beyond, the doors are not read."""
     message_bytes: int = MAX_MESSAGE_BYTES
     script_bytes: int = MAX_SCRIPT_BYTES
     environment_bytes: int = 1024 * 1024
-    history_queries: int = 4
-    """Database queries that run at once."""
 
 
 class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):

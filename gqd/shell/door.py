@@ -1,0 +1,115 @@
+"""A front door: one ROUTER socket driven by the event loop.
+
+Owns the socket's limits and the reading discipline.  The socket's file descriptor is *edge-triggered*: it tells that
+something may have changed, once; so a door reads until the socket says that there is no more, looks again after
+every burst of sending, and comes back by itself when it stopped early.  It knows nothing of what is in a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+MAX_BURST = 512
+"""Messages read before the loop gets a chance to do something else."""
+RECEIVE_HWM = 256
+"""Messages per peer that libzmq takes from it before they are read; then the peer waits."""
+SEND_HWM = 4096
+"""Messages per peer that it may leave unread; what comes then is dropped: requests and orders are repeated."""
+
+Receive = Callable[[bytes, zmq.Frame], None]
+"""Takes a peer's routing id and the message's only frame."""
+
+
+class Door:
+    """Reads while `has_room()`; hands each message to `receive`, and what is no single frame to `on_malformed`."""
+
+    def __init__(
+        self,
+        name: str,
+        socket: zmq.Socket[bytes],
+        receive: Receive,
+        has_room: Callable[[], bool],
+        on_malformed: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self._socket = socket
+        self._receive = receive
+        self._has_room = has_room
+        self._on_malformed = on_malformed
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+        self._is_open = True
+        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read)
+        self.look()
+
+    def look(self) -> None:
+        """Read soon, if there may be something: after sending, or when there is room again."""
+        if not self._is_due and self._is_open:
+            self._is_due = True
+            self._loop.call_soon(self._read)
+
+    def send(self, peer: bytes, data: bytes) -> bool:
+        """Hand a message to libzmq; False if the peer has gone or does not read.  Call `look` after the last."""
+        try:
+            self._socket.send(peer, zmq.NOBLOCK | zmq.SNDMORE)
+            self._socket.send(data, zmq.NOBLOCK, copy=len(data) < 65536)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
+
+    def close(self, linger_s: float) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(int(self._socket.getsockopt(zmq.FD)))
+            self._socket.close(linger=int(linger_s * 1000))
+
+    def _read(self) -> None:
+        self._is_due = False
+        for _ in range(MAX_BURST):
+            if not self._is_open or not self._has_room():
+                return
+            try:
+                peer = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            frame = self._socket.recv(copy=False)
+            if frame.more:
+                self._skip_rest()
+                self._on_malformed()
+            else:
+                self._receive(peer, frame)
+        self.look()
+
+    def _skip_rest(self) -> None:
+        while self._socket.recv(copy=False).more:
+            pass
+
+
+def router(context: zmq.Context[zmq.Socket[bytes]], max_message_bytes: int) -> zmq.Socket[bytes]:
+    """A ROUTER with limits on everything that a peer could make grow."""
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a message to nobody is an error, so that it can be counted
+    socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
+    socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
+    socket.setsockopt(zmq.SNDHWM, SEND_HWM)
+    return socket
+
+
+def bind_ipc(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Bind so that only this user may connect, from the first moment on.  At start-up only: umask is the process's."""
+    before = os.umask(0o177)
+    try:
+        socket.bind(endpoint)
+    finally:
+        os.umask(before)
+    Path(endpoint.removeprefix("ipc://")).chmod(0o600)

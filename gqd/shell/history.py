@@ -1,0 +1,75 @@
+"""Answers from the database, in a thread of their own, so that a long query stops nothing else.
+
+Owns how many wait.  A query was authorised by the deciding code, and is made only after the commit
+of everything that was decided before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from gq.wire.client import Jobs, QueryHistory, Refused, ReplyBody
+from gqd.shell.log import LOG
+from gqd.state.effect import Reply, ReplyHistory
+from gqd.store.protocol import HistoryQuery, Store
+
+MAX_WAITING = 256
+
+
+class HistoryDesk:
+    """`answer` sends a reply; it is called on the loop.  `page`: jobs in one answer, at most."""
+
+    def __init__(self, store: Store, page: int, answer: Callable[[Reply], None]) -> None:
+        self._store = store
+        self._answer = answer
+        self._page = page
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
+        self._running: set[asyncio.Task[None]] = set()
+
+    def ask(self, effect: ReplyHistory) -> None:
+        if len(self._running) >= MAX_WAITING:
+            self._reply(effect, _busy())
+            return
+        task = asyncio.get_running_loop().create_task(self._run(effect))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def close(self) -> None:
+        """Forget what waits: clients ask again."""
+        for task in self._running:
+            task.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def _run(self, effect: ReplyHistory) -> None:
+        assert isinstance(effect.query, QueryHistory)
+        loop = asyncio.get_running_loop()
+        try:
+            self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect.query))
+        except Exception as error:  # reading history must not end the daemon that writes it
+            LOG.exception("history cannot be read")
+            self._reply(effect, Refused(code="history_failed", message=f"the history cannot be read: {error}"))
+
+    def _read(self, asked: QueryHistory) -> Jobs:
+        """One page; one job more than it holds tells whether there is more."""
+        limit = min(max(asked.limit, 1), self._page)
+        query = HistoryQuery(
+            filter=asked.filter,
+            started_before=asked.started_before,
+            ended_after=asked.ended_after,
+            with_steps=asked.with_steps,
+            after=asked.after,
+            limit=limit + 1,
+        )
+        jobs = tuple(self._store.history(query))
+        return Jobs(jobs=jobs[:limit], more=len(jobs) > limit)
+
+    def _reply(self, effect: ReplyHistory, body: ReplyBody) -> None:
+        self._answer(Reply(route=effect.route, request_id=effect.request_id, body=body))
+
+
+def _busy() -> Refused:
+    return Refused(
+        code="busy", message=f"{MAX_WAITING} history queries are waiting already", hint="try again in a moment"
+    )

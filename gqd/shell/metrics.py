@@ -1,0 +1,39 @@
+"""What the shell counts.  Plain ints, shown in `ClusterInfo.counters`; nothing decides by them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    requests: int = 0
+    """Client requests taken in, relayed ones included."""
+    reports: int = 0
+    heartbeats: int = 0
+    hellos: int = 0
+    refused_at_door: int = 0
+    """Answered with a refusal before they were an input: too large, unknown, another version."""
+    not_served: int = 0
+    """Came from a user whom this controller does not serve."""
+    malformed: int = 0
+    """Dropped: not a message of this protocol."""
+    impostors: int = 0
+    """Dropped: a node that spoke for another, or without a pinned key."""
+    handshakes_refused: int = 0
+    """CURVE keys that are not pinned."""
+    replies: int = 0
+    replies_dropped: int = 0
+    """The client had gone, or did not read; it asks again."""
+    orders: int = 0
+    orders_dropped: int = 0
+    """No link to the node; orders repeat."""
+    turns: int = 0
+    inputs: int = 0
+    batches: int = 0
+    plans: int = 0
+    inbox_full: int = 0
+    """How often the doors had to wait."""
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)

@@ -1,0 +1,173 @@
+"""Effects → messages.  Called only when the facts behind the effects are on disk.
+
+Owns the links (which route leads to which node) and the grouping of orders and acknowledgements.  A message that
+cannot be delivered is counted and dropped: clients ask again, orders and reports repeat themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+import msgspec
+
+from gq.wire import client, node
+from gq.wire.codec import WIRE_VERSION
+from gqd.shell.door import Door
+from gqd.shell.metrics import Counters
+from gqd.shell.nodes import relay_target
+from gqd.state import effect
+from gqd.state.input import Route
+from gqd.state.policy import Policy
+
+MAX_BLOB_BYTES = 16 * 1024 * 1024
+"""Scripts and environments in one `Orders`; more goes into the next."""
+
+NodeOrders = list[node.Order]
+
+
+def blob_names(order: node.Order) -> tuple[str, ...]:
+    """The blobs that an order needs beside it."""
+    if not isinstance(order, node.Prepare):
+        return ()
+    return tuple(name for name in (order.launch.script_digest, order.launch.environment_digest) if name)
+
+
+def wanted_blobs(effects: tuple[effect.Effect, ...]) -> tuple[str, ...]:
+    """The blobs that must be at hand when these effects are done."""
+    names: dict[str, None] = {}
+    for one in effects:
+        if isinstance(one, effect.SendOrder):
+            names.update(dict.fromkeys(blob_names(one.order)))
+        elif isinstance(one, effect.ReplyScript) and one.digest:
+            names[one.digest] = None
+    return tuple(names)
+
+
+class Releaser:
+    """Sends what has been decided, through `doors` (by name)."""
+
+    def __init__(
+        self,
+        doors: Mapping[str, Door],
+        policy: Policy,
+        counters: Counters,
+        ask_history: Callable[[effect.ReplyHistory], None],
+    ) -> None:
+        self._doors = doors
+        self._policy = policy
+        self._counters = counters
+        self._ask_history = ask_history
+        self._links: dict[str, Route] = {}
+
+    def release(self, effects: tuple[effect.Effect, ...], blobs: Mapping[str, bytes]) -> None:
+        """Do all of it now, nodes before clients: a start is worth more than an answer."""
+        acks: dict[Route, list[int]] = {}
+        orders: dict[str, NodeOrders] = {}
+        replies: list[effect.Reply] = []
+        for one in effects:
+            match one:
+                case effect.Reply():
+                    replies.append(one)
+                case effect.ReplyScript():
+                    script = client.Script(data=blobs.get(one.digest, b""))
+                    replies.append(effect.Reply(route=one.route, request_id=one.request_id, body=script))
+                case effect.AckReport():
+                    acks.setdefault(one.route, []).append(one.seq)
+                case effect.SendOrder():
+                    orders.setdefault(one.node, []).append(one.order)
+                case _:
+                    self._do(one)
+        for name, owed in orders.items():
+            self._send_orders(name, owed, blobs)
+        for route, seqs in acks.items():
+            self._tell(route, node.Ack(seqs=tuple(seqs)))
+        for reply in replies:
+            self.reply(reply)
+        for door in self._doors.values():
+            door.look()
+
+    def reply(self, reply: effect.Reply) -> None:
+        """Answer a client, directly or through the node that relays."""
+        data = client.reply(reply.request_id, self._with_counters(reply.body))
+        relayed = relay_target(reply.route)
+        if relayed is None:
+            is_sent = self._send(reply.route, data)
+        else:
+            link, relay_id = relayed
+            is_sent = self._tell(link, node.RelayReply(relay_id=relay_id, payload=data))
+        self._counters.replies += is_sent
+        self._counters.replies_dropped += not is_sent
+
+    def _do(
+        self,
+        one: effect.ReplyHistory
+        | effect.SendWelcome
+        | effect.SendHeartbeatSeen
+        | effect.AskWhoIsThere
+        | effect.CloseLink,
+    ) -> None:
+        match one:
+            case effect.ReplyHistory():
+                self._ask_history(one)
+            case effect.SendWelcome():
+                self._links[one.node] = one.route
+                self._tell(one.route, self._welcome())
+            case effect.SendHeartbeatSeen():
+                self._tell(one.route, node.HeartbeatSeen(at=one.at))
+            case effect.AskWhoIsThere():
+                self._tell(one.route, node.WhoIsThere())
+            case effect.CloseLink():
+                self._links = {name: route for name, route in self._links.items() if route != one.route}
+                self._tell(one.route, node.Unwelcome(why=one.why))
+            case _:
+                assert_never(one)
+
+    def _welcome(self) -> node.Welcome:
+        return node.Welcome(
+            cluster=self._policy.cluster,
+            version=WIRE_VERSION,
+            heartbeat_s=self._policy.timers.heartbeat_s,
+            owner_uid=self._policy.owner_uid,
+        )
+
+    def _with_counters(self, body: client.ReplyBody) -> client.ReplyBody:
+        """The shell's own figures are added where the controller's state is shown."""
+        if not isinstance(body, client.Cluster):
+            return body
+        counters = {**body.info.counters, **self._counters.as_dict()}
+        return client.Cluster(info=msgspec.structs.replace(body.info, counters=counters))
+
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send_orders(self, name: str, owed: NodeOrders, blobs: Mapping[str, bytes]) -> None:
+        link = self._links.get(name)
+        for orders in _bunches(owed, blobs):
+            named = {digest for order in orders for digest in blob_names(order)}
+            beside = {digest: blobs[digest] for digest in sorted(named) if digest in blobs}
+            is_sent = link is not None and self._tell(link, node.Orders(orders=tuple(orders), blobs=beside))
+            if is_sent:
+                self._counters.orders += len(orders)
+            else:
+                self._counters.orders_dropped += len(orders)
+
+    def _tell(self, route: Route, message: node.ControllerMessage) -> bool:
+        return self._send(route, node.CONTROLLER_MESSAGES.encode(message))
+
+    def _send(self, route: Route, data: bytes) -> bool:
+        door = self._doors.get(route[0])
+        return door is not None and door.send(route[1], data)
+
+
+def _bunches(orders: NodeOrders, blobs: Mapping[str, bytes]) -> list[NodeOrders]:
+    """In sequence, each bunch with at most `MAX_BLOB_BYTES` of blobs (or one order that has more)."""
+    bunches: list[NodeOrders] = []
+    room = 0
+    for order in orders:
+        size = sum(len(blobs.get(name, b"")) for name in blob_names(order))
+        if not bunches or size > room:
+            bunches.append([])
+            room = MAX_BLOB_BYTES
+        bunches[-1].append(order)
+        room -= size
+    return bunches

@@ -1,0 +1,39 @@
+"""A job's story for the log, when an invariant of ours is broken: what came, and what was known of the job."""
+
+from __future__ import annotations
+
+from gq.model.ids import JobId
+from gqd.shell.log import LOG
+from gqd.state.cluster import Cluster
+from gqd.state.input import ClientRequest, Input, NodeReport
+
+
+def log_story(input: Input, cluster: Cluster) -> None:
+    """Everything that may help to understand it later; the events are in the database."""
+    LOG.critical("the controller could not handle this, and ends: %s", _outline(input))
+    for job_id in _job_ids(input):
+        job = cluster.jobs.get(job_id)
+        LOG.critical("job %d: %r", job_id, job, extra={"fields": {"job": job_id}})
+        if job is not None:
+            LOG.critical("its attempt: %r", cluster.attempt_of(job), extra={"fields": {"job": job_id}})
+
+
+def _job_ids(input: Input) -> list[JobId]:
+    """The jobs that an input speaks of."""
+    if not isinstance(input, ClientRequest | NodeReport):
+        return []
+    body = input.body
+    found = [getattr(body, "job_id", None), *getattr(body, "job_ids", ())]
+    found += [getattr(getattr(body, name, None), "job_id", None) for name in ("attempt_id", "step_id")]
+    return [JobId(job_id) for job_id in found if isinstance(job_id, int)]
+
+
+def _outline(input: Input) -> str:
+    """Without what is long or secret."""
+    match input:
+        case ClientRequest():
+            return f"{type(input.body).__name__} of {input.peer.user} (uid {input.peer.uid}): {input.body!r}"
+        case NodeReport():
+            return f"report {input.seq} of node {input.node}: {input.body!r}"
+        case _:
+            return type(input).__name__

@@ -1,0 +1,42 @@
+"""What a submission brings that is not for the cluster state: its script and its environment.
+
+Owns their encoding, their names (SHA-256) and their limits.  The deciding code sees only the names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.wire.client import Submit
+
+_ENVIRONMENTS = msgspec.msgpack.Encoder(order="deterministic")
+"""Equal environments have equal bytes, so that they are stored once."""
+
+
+def take_blobs(submit: Submit, script_limit: int, environment_limit: int) -> tuple[Submit, dict[str, bytes]]:
+    """The submission with names in place of bytes, and the bytes by name (none for a mere test).
+
+    Raises `Refusal` if one of them is over its limit.
+    """
+    environment = _ENVIRONMENTS.encode(submit.environment) if submit.environment else b""
+    _check_size("script", len(submit.script), script_limit, "keep data in files that the script reads")
+    _check_size("environment", len(environment), environment_limit, "pass less of it with --export")
+    named = {digest(data): data for data in (submit.script, environment) if data}
+    spec = msgspec.structs.replace(
+        submit.spec, script_digest=digest(submit.script), environment_digest=digest(environment)
+    )
+    bare = msgspec.structs.replace(submit, spec=spec, script=b"", environment={})
+    return bare, {} if submit.test_only else named
+
+
+def digest(data: bytes) -> str:
+    """The name of a blob; empty for none."""
+    return hashlib.sha256(data).hexdigest() if data else ""
+
+
+def _check_size(what: str, size: int, limit: int, hint: str) -> None:
+    if size > limit:
+        raise Refusal(f"{what}_too_large", f"the {what} is {size} bytes long, the limit is {limit}", hint)
