@@ -27,9 +27,9 @@ from gq.model.job import ExitStatus, Usage
 from gq.wire.step import Output, StdinTaken, StreamPosition, TaskExited, TaskStarted
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted, StepTaskFailed, StepTasksEnded
 from gqnode.shell.frames import Head, pack
-from gqnode.shell.link import Link
 from gqnode.shell.processes import kill_all, strays
 from gqnode.shell.shepherd import CONTROL_SOCKET, EMPTY_FILE, EXIT_FILE
+from gqnode.shell.shepherd_link import ShepherdLink
 from gqnode.shell.spawn import Spawner
 from gqnode.shell.specs import ShepherdSpec, TaskSpec
 
@@ -60,7 +60,7 @@ class _Ward:
     """What the herd knows of one attempt's shepherd."""
 
     attempt_id: AttemptId
-    link: Link | None = None
+    link: ShepherdLink | None = None
     is_here: bool = False
     """It has spoken."""
     is_started: bool = False
@@ -191,8 +191,8 @@ class Herd:
     def _directory(self, attempt_id: AttemptId) -> str:
         return f"{self._root}/{attempt_id}"
 
-    def _connect(self, ward: _Ward, near: socket.socket) -> Link:
-        ward.link = Link(near, partial(self._on_frame, ward), partial(self._on_gone, ward))
+    def _connect(self, ward: _Ward, near: socket.socket) -> ShepherdLink:
+        ward.link = ShepherdLink(near, partial(self._on_frame, ward), partial(self._on_gone, ward))
         return ward.link
 
     def _meet(self, attempt_id: AttemptId) -> _Ward:
