@@ -230,19 +230,20 @@ class Arguments:
 
     def words(self, name: str) -> tuple[str, ...]:
         """All values of an option that may be repeated and holds lists: ``-j 1,2 -j 3`` → ``1 2 3``."""
-        return tuple(
-            word.strip() for given in self.every(name) for word in given.value.split(",") if word.strip()
-        )  # fmt: skip
+        return self.items(name, str)
 
     def items(self, name: str, reader: Callable[[str], T]) -> tuple[T, ...]:
         """Like `words`, each read by `reader`."""
+        return self.gather(name, lambda text: [reader(word.strip()) for word in text.split(",") if word.strip()])
+
+    def gather(self, name: str, reader: Callable[[str], Iterable[T]]) -> tuple[T, ...]:
+        """What `reader` finds in each value of an option that may be repeated."""
         found: list[T] = []
         for given in self.every(name):
-            for word in filter(None, map(str.strip, given.value.split(","))):
-                try:
-                    found.append(reader(word))
-                except ValueError as error:
-                    raise bad_value(given, str(error)) from error
+            try:
+                found.extend(reader(given.value))
+            except ValueError as error:
+                raise bad_value(given, str(error)) from error
         return tuple(found)
 
 

@@ -1,0 +1,229 @@
+"""The columns of the queue: Slurm's %-codes, field names, headers and values, in one table.
+
+Owns how a job's facts read in a column and the two format languages of `gqstat`: ``-o`` (``%.18i %t``) and ``-O``
+(``jobid,state:20``).  Values hold no line ends; reasons are one word, since programs split lines at blanks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gq.cli._output import Column, local_time, printable
+from gq.errors import nearest
+from gq.model.job import JobInfo
+from gq.model.nodelist import compress
+from gq.model.state import state_letters
+from gq.units import format_duration, format_memory
+
+DEFAULT_FIELD_WIDTH = 20
+NULL = "(null)"
+
+
+class JobColumn(NamedTuple):
+    """One column of the queue."""
+
+    code: str
+    """Slurm's letter for ``-o``; empty where Slurm has none."""
+    names: tuple[str, ...]
+    """For ``-O``, lower case, the first one shown."""
+    header: str
+    value: Callable[[JobInfo, float], str]
+    """From a job and the present instant."""
+    is_number: bool = False
+    is_wide: bool = False
+
+    @property
+    def column(self) -> Column:
+        return Column(self.header, self.is_number, self.is_wide)
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def job_label(job: JobInfo) -> str:
+    """``123``, or ``100_4`` for a task of an array."""
+    return str(job.job_id) if job.array_task_id is None else f"{job.array_job_id}_{job.array_task_id}"
+
+
+def elapsed_s(job: JobInfo, now: float) -> float:
+    """Run time of the latest attempt so far; 0 while it waits."""
+    if job.start_at is None or job.state == "PENDING":
+        return 0.0
+    return max(0.0, (now if job.end_at is None else job.end_at) - job.start_at)
+
+
+def node_count(job: JobInfo) -> int:
+    return len(job.grants) or job.nodes_wanted
+
+
+def held_nodes(job: JobInfo) -> str:
+    """The nodes it holds, or held last; empty while it waits."""
+    return "" if job.state == "PENDING" else compress(job.nodes)
+
+
+def _nodes_or_reason(job: JobInfo, now: float) -> str:
+    return held_nodes(job) or f"({job.reason})"
+
+
+def _time_left(job: JobInfo, now: float) -> str:
+    return format_duration(None if job.time_limit_s is None else job.time_limit_s - elapsed_s(job, now))
+
+
+def _start(job: JobInfo, now: float) -> str:
+    return local_time(job.expected_start_at if job.state == "PENDING" else job.start_at)
+
+
+def asked_memory(job: JobInfo) -> str:
+    """Per node or per CPU, as it was asked; 0 where it was not."""
+    asked = job.resources
+    return format_memory(asked.mem_per_node_mib or asked.mem_per_cpu_mib or asked.mem_per_gpu_mib or 0)
+
+
+def _gpus_per_node(job: JobInfo, now: float) -> str:
+    count = job.resources.gpus_per_node
+    kind = f"{job.resources.gpu_type}:" if job.resources.gpu_type else ""
+    return f"gpu:{kind}{count}" if count else "N/A"
+
+
+def _first_node(job: JobInfo, now: float) -> str:
+    return job.nodes[0] if job.nodes and job.state != "PENDING" else "n/a"
+
+
+def _array_task(job: JobInfo, now: float) -> str:
+    return "N/A" if job.array_task_id is None else str(job.array_task_id)
+
+
+JOB_COLUMNS: tuple[JobColumn, ...] = (
+    JobColumn("i", ("jobarrayid",), "JOBID", lambda job, now: job_label(job), is_number=True),
+    JobColumn("A", ("jobid",), "JOBID", lambda job, now: str(job.job_id), is_number=True),
+    JobColumn("F", ("arrayjobid",), "ARRAY_JOB_ID", lambda job, now: str(job.array_job_id or job.job_id), True),
+    JobColumn("K", ("arraytaskid",), "ARRAY_TASK_ID", _array_task, is_number=True),
+    JobColumn("P", ("partition",), "PARTITION", lambda job, now: job.partition),
+    JobColumn("j", ("name",), "NAME", lambda job, now: job.name, is_wide=True),
+    JobColumn("u", ("username", "user"), "USER", lambda job, now: job.user),
+    JobColumn("U", ("userid",), "UID", lambda job, now: str(job.uid), is_number=True),
+    JobColumn("a", ("account",), "ACCOUNT", lambda job, now: job.account or NULL),
+    JobColumn("q", ("qos",), "QOS", lambda job, now: job.qos),
+    JobColumn("t", ("statecompact",), "ST", lambda job, now: state_letters(job.state)),
+    JobColumn("T", ("state",), "STATE", lambda job, now: job.state),
+    JobColumn("r", ("reason",), "REASON", lambda job, now: job.reason),
+    JobColumn("M", ("timeused",), "TIME", lambda job, now: format_duration(elapsed_s(job, now)), is_number=True),
+    JobColumn("l", ("timelimit",), "TIME_LIMIT", lambda job, now: format_duration(job.time_limit_s), is_number=True),
+    JobColumn("L", ("timeleft",), "TIME_LEFT", _time_left, is_number=True),
+    JobColumn("S", ("starttime",), "START_TIME", _start),
+    JobColumn("e", ("endtime",), "END_TIME", lambda job, now: local_time(job.end_at)),
+    JobColumn("V", ("submittime",), "SUBMIT_TIME", lambda job, now: local_time(job.submit_at)),
+    JobColumn("D", ("numnodes",), "NODES", lambda job, now: str(node_count(job)), is_number=True),
+    JobColumn("C", ("numcpus",), "CPUS", lambda job, now: str(job.cpus), is_number=True),
+    JobColumn("", ("gpus", "numgpus"), "GPUS", lambda job, now: str(job.gpus), is_number=True),
+    JobColumn("", ("gputype",), "GPU_TYPE", lambda job, now: job.gpu_type or NULL),
+    JobColumn("", ("numtasks",), "TASKS", lambda job, now: str(job.tasks), is_number=True),
+    JobColumn("m", ("minmemory",), "MIN_MEMORY", lambda job, now: asked_memory(job), is_number=True),
+    JobColumn("b", ("tres-per-node", "gres"), "TRES_PER_NODE", _gpus_per_node),
+    JobColumn("N", ("nodelist",), "NODELIST", lambda job, now: held_nodes(job), is_wide=True),
+    JobColumn("R", ("reasonlist",), "NODELIST(REASON)", _nodes_or_reason, is_wide=True),
+    JobColumn("B", ("batchhost",), "EXEC_HOST", _first_node),
+    JobColumn("n", ("reqnodes",), "REQ_NODES", lambda job, now: compress(job.resources.nodelist)),
+    JobColumn("x", ("excnodes",), "EXC_NODES", lambda job, now: compress(job.resources.exclude)),
+    JobColumn("Q", ("priority",), "PRIORITY", lambda job, now: str(job.priority), is_number=True),
+    JobColumn("y", ("nice",), "NICE", lambda job, now: str(job.nice), is_number=True),
+    JobColumn("o", ("command",), "COMMAND", lambda job, now: job.command or NULL, is_wide=True),
+    JobColumn("Z", ("workdir",), "WORK_DIR", lambda job, now: job.chdir, is_wide=True),
+    JobColumn("k", ("comment",), "COMMENT", lambda job, now: job.comment or NULL, is_wide=True),
+    JobColumn("", ("stdout",), "STDOUT", lambda job, now: job.output_path, is_wide=True),
+    JobColumn("", ("stderr",), "STDERR", lambda job, now: job.error_path, is_wide=True),
+    JobColumn("", ("restartcnt",), "RESTARTS", lambda job, now: str(job.restart_count), is_number=True),
+)
+
+_BY_CODE = {column.code: column for column in JOB_COLUMNS if column.code}
+_BY_NAME = {name: column for column in JOB_COLUMNS for name in column.names}
+
+DEFAULT_COLUMNS = tuple(
+    _BY_NAME[name]
+    for name in ("jobarrayid", "partition", "name", "username", "statecompact", "timeused", "numnodes", "gpus",
+                 "reasonlist")
+)  # fmt: skip
+START_COLUMNS = tuple(
+    _BY_NAME[name]
+    for name in ("jobarrayid", "partition", "name", "username", "statecompact", "starttime", "numnodes", "gpus",
+                 "reasonlist")
+)  # fmt: skip
+
+
+# ── formats ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Piece(NamedTuple):
+    """A literal (`column` None), or a column with its width."""
+
+    column: JobColumn | None
+    text: str = ""
+    width: int = 0
+    """0: as long as the value."""
+    is_right: bool = False
+
+    def render(self, value: str) -> str:
+        if not self.width:
+            return value
+        cut = value[: self.width]
+        return cut.rjust(self.width) if self.is_right else cut.ljust(self.width)
+
+
+class Format(NamedTuple):
+    """A line made of pieces."""
+
+    pieces: tuple[Piece, ...]
+
+    def header(self) -> str:
+        return "".join(
+            piece.text if piece.column is None else piece.render(piece.column.header) for piece in self.pieces
+        )
+
+    def line(self, job: JobInfo, now: float) -> str:
+        return "".join(
+            piece.text if piece.column is None else piece.render(printable(piece.column.value(job, now)))
+            for piece in self.pieces
+        )
+
+
+_CODE = re.compile(r"%+(?P<right>\.)?(?P<width>\d+)?(?P<code>[A-Za-z!-~])")
+
+
+def parse_codes(text: str) -> Format:
+    """Slurm's ``-o``: ``%[[.]width]code`` and literal text; a dot sets to the right.  ``ValueError`` if not."""
+    pieces: list[Piece] = []
+    position = 0
+    for match in _CODE.finditer(text):
+        column = _BY_CODE.get(match["code"])
+        if column is None:
+            raise ValueError(
+                f"`%{match['code']}` is not a column; use one of {' '.join(f'%{code}' for code in _BY_CODE)}"
+            )
+        pieces.append(Piece(None, text[position : match.start()]))
+        pieces.append(Piece(column, "", int(match["width"] or 0), match["right"] is not None))
+        position = match.end()
+    return Format((*pieces, Piece(None, text[position:])))
+
+
+_FIELD = re.compile(r"(?P<name>[A-Za-z-]+)(?::(?P<right>\.)?(?P<width>\d+))?")
+
+
+def parse_fields(text: str) -> Format:
+    """Slurm's ``-O``: ``name[:[.]width],…``, 20 wide where not said.  ``ValueError`` with a sentence."""
+    return Format(tuple(_field(word.strip()) for word in text.split(",") if word.strip()))
+
+
+def _field(word: str) -> Piece:
+    match = _FIELD.fullmatch(word)
+    column = _BY_NAME.get(match["name"].lower()) if match else None
+    if match is None or column is None:
+        close = nearest(word.partition(":")[0].lower(), list(_BY_NAME))
+        raise ValueError(f"`{word}` is not a field; " + (f"did you mean `{close}`?" if close else f"use {_known()}"))
+    width = DEFAULT_FIELD_WIDTH if match["width"] is None else int(match["width"])
+    return Piece(column, "", width, match["right"] is not None)
+
+
+def _known() -> str:
+    return " ".join(column.names[0] for column in JOB_COLUMNS)

@@ -1,0 +1,130 @@
+"""`gqdel`: cancel or signal jobs and steps.
+
+As scancel it is silent when all went well, and an unknown or ended job named by its id is no error unless a
+filter or a signal was given with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gq.cli._command import Command, warn
+from gq.cli._connection import ask, controller
+from gq.cli._filter import ME, NAME, NODELIST, PARTITION, STATES, USER, job_filter, job_id
+from gq.cli._operands import read
+from gq.client import Client
+from gq.errors import Refusal, UsageError
+from gq.getopt import Arguments, Option, whole_number
+from gq.signals import parse_signal, signal_name
+from gq.wire.client import CancelJobs, Done, JobFilter, JobsDone, SignalStep
+
+_FILTERS = ("me", "user", "partition", "name", "states", "nodelist")
+_NO_FILTER = JobFilter()
+
+
+class _Step(NamedTuple):
+    job_id: int
+    step: int
+
+
+def run(arguments: Arguments) -> int:
+    targets = [read(_target, word) for operand in arguments.operands for word in operand.split(",") if word]
+    job_ids = tuple(target for target in targets if isinstance(target, int))
+    steps = [target for target in targets if isinstance(target, _Step)]
+    chosen = job_filter(arguments, job_ids)
+    _refuse_nothing(arguments, chosen, steps)
+    _refuse_batch_alone(arguments)
+    signum = arguments.read("signal", parse_signal)
+    failures = 0
+    with controller() as client:
+        for step in steps:
+            failures += _end_step(client, step, signum, arguments)
+        if chosen != _NO_FILTER:
+            failures += _end_jobs(client, chosen, signum, arguments)
+    return 1 if failures else 0
+
+
+def _target(word: str) -> int | _Step:
+    """``123`` or ``123.0``"""
+    job, dot, step = word.partition(".")
+    return _Step(job_id(job), whole_number(step, 0)) if dot else job_id(word)
+
+
+def _refuse_nothing(arguments: Arguments, chosen: JobFilter, steps: list[_Step]) -> None:
+    if chosen == _NO_FILTER and not steps:
+        raise UsageError("missing_operand", "nothing says which jobs", "name job ids, or use --me, --user, --name, ...")
+    if steps and any(arguments.has(name) for name in _FILTERS):
+        raise UsageError("contradiction", "steps are named by id, not by a filter", "leave the filter out")
+
+
+def _refuse_batch_alone(arguments: Arguments) -> None:
+    if arguments.has("batch") and not arguments.has("signal"):
+        raise UsageError("contradiction", "`--batch` says whom a signal reaches, and there is none", "add --signal=SIG")
+
+
+def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: Arguments) -> int:
+    """Cancel or signal; the number of failures."""
+    done = ask(client, CancelJobs(filter=chosen, signum=signum, scope=_scope(arguments)), JobsDone)
+    verb = "cancelled" if signum is None else f"sent {signal_name(signum)} to"
+    for one in done.job_ids:
+        _tell(arguments, f"{verb} job {one}")
+    for one, why in done.refused:
+        warn(f"error: job {one}: {why}")
+    is_picky = signum is not None or any(arguments.has(name) for name in _FILTERS)
+    for one in done.skipped:
+        text = f"job {one} is unknown or has ended"
+        if is_picky and not arguments.has("quiet"):
+            warn(f"error: {text}")
+        elif not is_picky:
+            _tell(arguments, text)
+    return len(done.refused) + (len(done.skipped) if is_picky else 0)
+
+
+def _end_step(client: Client, step: _Step, signum: int | None, arguments: Arguments) -> int:
+    try:
+        ask(client, SignalStep(job_id=step.job_id, step=step.step, signum=signum), Done)
+    except Refusal as error:
+        if signum is None and error.code in ("unknown_job", "unknown_step", "job_ended", "step_ended"):
+            _tell(arguments, error.message)
+            return 0
+        warn(f"error: step {step.job_id}.{step.step}: {error.message}")
+        return 1
+    _tell(arguments, f"{'ended' if signum is None else 'signalled'} step {step.job_id}.{step.step}")
+    return 0
+
+
+def _scope(arguments: Arguments) -> str:
+    """Whom a signal reaches: the steps; with --batch the script; with --full both."""
+    if arguments.has("full"):
+        return "all"
+    return "batch" if arguments.has("batch") else "steps"
+
+
+def _tell(arguments: Arguments, text: str) -> None:
+    if arguments.has("verbose"):
+        warn(text)
+
+
+COMMAND = Command(
+    name="gqdel",
+    summary="Cancel jobs or steps, or send them a signal.",
+    operands="[JOB|JOB.STEP]...",
+    details=(
+        "Several filters must all hold. Without --signal a job is cancelled: TERM, and KILL after the grace time. With"
+        " --signal its steps get that signal and it goes on. Unknown and ended jobs are passed over."
+    ),
+    options=(
+        ME,
+        USER,
+        PARTITION,
+        NAME,
+        STATES,
+        NODELIST,
+        Option(name="signal", letter="s", metavar="SIG", help="Send this signal to the job's steps instead."),
+        Option(name="batch", letter="b", help="The signal goes to the batch script only."),
+        Option(name="full", letter="f", help="The signal goes to the batch script and the steps."),
+        Option(name="quiet", letter="Q", help="Say nothing about unknown and ended jobs."),
+        Option(name="verbose", letter="v", help="Say what is done to which job."),
+    ),
+    run=run,
+)

@@ -1,0 +1,153 @@
+"""`gqinfo`: what the cluster has and what is free.
+
+First line: the GPUs free by type and the largest gang that could start now.  Then partitions, or with ``-N`` nodes
+with what each enforces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._operands import refuse_operands
+from gq.cli._output import Column, node_json, plural, write_json_list, write_line, write_table
+from gq.client import Client
+from gq.getopt import Arguments, Option
+from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, NodeInfo, PartitionInfo
+from gq.model.nodelist import compress, expand
+from gq.units import format_duration, format_memory
+from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
+
+PARTITION_COLUMNS = (
+    Column("PARTITION"),
+    Column("AVAIL"),
+    Column("TIMELIMIT", is_number=True),
+    Column("NODES", is_number=True),
+    Column("CPUS", is_number=True),
+    Column("GPUS", is_number=True),
+    Column("NODELIST", is_wide=True),
+)
+NODE_COLUMNS = (
+    Column("NODE"),
+    Column("STATE"),
+    Column("PARTITIONS", is_wide=True),
+    Column("CPUS", is_number=True),
+    Column("MEMORY", is_number=True),
+    Column("GPUS", is_wide=True),
+    Column("ISOLATION", is_wide=True),
+    Column("REASON", is_wide=True),
+)
+
+
+def run(arguments: Arguments) -> int:
+    refuse_operands(arguments, "use -n for nodes and -p for partitions")
+    with controller() as client:
+        if arguments.has("json"):
+            write_json_list(node_json(node) for node in _nodes(client, arguments))
+            return 0
+        info = ask(client, GetCluster(), Cluster).info
+        write_line(headline(info))
+        with_header = not arguments.has("noheader")
+        if arguments.has("Node") or arguments.has("nodes"):
+            write_table(NODE_COLUMNS, [map(_node_row, _nodes(client, arguments))], with_header)
+        else:
+            write_table(PARTITION_COLUMNS, [map(_partition_row, _partitions(info, arguments))], with_header)
+    return 0
+
+
+def _nodes(client: Client, arguments: Arguments) -> list[NodeInfo]:
+    names = arguments.gather("nodes", expand)
+    partitions = set(arguments.words("partition"))
+    nodes = ask(client, ListNodes(names=names), Nodes).nodes
+    return [node for node in nodes if not partitions or partitions & set(node.partitions)]
+
+
+def _partitions(info: ClusterInfo, arguments: Arguments) -> Iterable[PartitionInfo]:
+    wanted = arguments.words("partition")
+    return (partition for partition in info.partitions if not wanted or partition.partition in wanted)
+
+
+# ── the first line ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def headline(info: ClusterInfo) -> str:
+    """``GPUs 41/64 free: 12×h100 29×a100; largest gang startable now: 8 on 1 node, 24 on 3``"""
+    total, free = sum(kind.total for kind in info.gpus), sum(kind.free for kind in info.gpus)
+    if not total:
+        return "no GPUs"
+    kinds = " ".join(f"{kind.free}×{kind.type}" for kind in info.gpus if kind.free)
+    gangs = _gangs(info.largest_gangs) or "none"
+    return f"GPUs {free}/{total} free{': ' if kinds else ''}{kinds}; largest gang startable now: {gangs}"
+
+
+def _gangs(gangs: Sequence[GangSize]) -> str:
+    """Only the first says what it counts: ``8 on 1 node, 24 on 3``."""
+    words = [f"{gang.gpus} on {plural(gang.nodes, 'node')}" for gang in gangs[:1]]
+    words += [f"{gang.gpus} on {gang.nodes}" for gang in gangs[1:]]
+    return ", ".join(words)
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _partition_row(partition: PartitionInfo) -> tuple[str, ...]:
+    return (
+        f"{partition.partition}*" if partition.is_default else partition.partition,
+        partition.state.lower(),
+        format_duration(partition.max_time_s, "infinite"),
+        str(len(partition.nodes)),
+        f"{partition.cpus_free}/{partition.cpus}",
+        _gpu_counts(partition.gpus),
+        compress(partition.nodes),
+    )
+
+
+def _gpu_counts(kinds: Sequence[GpuSummary]) -> str:
+    return " ".join(f"{kind.free}/{kind.total}×{kind.type}" for kind in kinds) or "0"
+
+
+def _node_row(node: NodeInfo) -> tuple[str, ...]:
+    return (
+        node.node,
+        node.state.lower(),
+        ",".join(node.partitions),
+        f"{node.cpus_free}/{node.cpus}",
+        f"{format_memory(node.memory_free_mib)}/{format_memory(node.memory_mib)}",
+        _gpu_states(node.gpus),
+        node.isolation.summary(),
+        node.reason or "none",
+    )
+
+
+def _gpu_states(gpus: Sequence[GpuInfo]) -> str:
+    """``3/4×a100`` free by type, then what is drained: ``drained:2``."""
+    kinds = dict.fromkeys(gpu.type for gpu in gpus)
+    words = [_gpu_counts([_summary(kind, gpus)]) for kind in kinds]
+    drained = [str(gpu.index) for gpu in gpus if gpu.state == "DRAINED"]
+    if drained:
+        words.append(f"drained:{','.join(drained)}")
+    return " ".join(words) or "0"
+
+
+def _summary(kind: str, gpus: Sequence[GpuInfo]) -> GpuSummary:
+    alike = [gpu for gpu in gpus if gpu.type == kind]
+    return GpuSummary(type=kind, total=len(alike), free=sum(gpu.state == "IDLE" for gpu in alike))
+
+
+COMMAND = Command(
+    name="gqinfo",
+    summary="Show what the cluster has and what is free.",
+    details=(
+        "The first line counts the free GPUs by type and names the largest gang that could start now. CPUS and GPUS"
+        " are free/all. With --Node each node is shown with what it enforces."
+    ),
+    options=(
+        Option(name="Node", letter="N", help="One line per node, with what it enforces."),
+        Option(name="nodes", letter="n", metavar="NODES", help="Only these nodes (implies --Node)."),
+        Option(name="partition", letter="p", metavar="NAMES", help="Only these partitions."),
+        Option(name="noheader", letter="h", help="No header line."),
+        JSON,
+    ),
+    run=run,
+)

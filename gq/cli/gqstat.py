@@ -1,0 +1,150 @@
+"""`gqstat`: the queue.
+
+Asks for jobs page by page and prints each page as it comes.  Without ``-t`` it shows what has not ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from gq.cli._columns import DEFAULT_COLUMNS, START_COLUMNS, Format, JobColumn, parse_codes, parse_fields
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller, job_pages
+from gq.cli._filter import ME, NAME, NODELIST, PARTITION, STATES, USER, job_filter, job_id
+from gq.cli._operands import refuse_operands
+from gq.cli._output import job_json, write_json_list, write_line, write_table
+from gq.client import Client
+from gq.errors import Refusal, UsageError
+from gq.getopt import Arguments, Option
+from gq.model.job import JobInfo
+from gq.model.state import ACTIVE_WORDS
+from gq.wire.client import JobFilter, Jobs, ListJobs
+
+_ACTIVE = tuple(sorted(ACTIVE_WORDS))
+_END_OF_TIME = float("inf")
+
+
+def run(arguments: Arguments) -> int:
+    refuse_operands(arguments, "use -j for job ids")
+    form = _form(arguments)
+    query = _query(arguments)
+    limit = arguments.integer("limit", at_least=1)
+    every_s = arguments.integer("iterate", at_least=1)
+    with controller() as client:
+        while True:
+            _show(arguments, form, _jobs(client, query, limit, arguments.has("start")))
+            if every_s is None:
+                return 0
+            sys.stdout.flush()
+            time.sleep(every_s)
+
+
+def _show(arguments: Arguments, form: Format | None, pages: Iterable[Sequence[JobInfo]]) -> None:
+    now = time.time()
+    if arguments.has("iterate") and not arguments.has("json"):
+        write_line(time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(now)))
+    with_header = not arguments.has("noheader")
+    if arguments.has("json"):
+        write_json_list(job_json(job) for page in pages for job in page)
+    elif form is not None:
+        _write_lines(form, pages, now, with_header)
+    else:
+        _write_table(START_COLUMNS if arguments.has("start") else DEFAULT_COLUMNS, pages, now, with_header)
+
+
+def _write_lines(form: Format, pages: Iterable[Sequence[JobInfo]], now: float, with_header: bool) -> None:
+    if with_header:
+        write_line(form.header())
+    for page in pages:
+        for job in page:
+            write_line(form.line(job, now))
+
+
+def _write_table(
+    columns: Sequence[JobColumn], pages: Iterable[Sequence[JobInfo]], now: float, with_header: bool
+) -> None:
+    rows = ([[column.value(job, now) for column in columns] for job in page] for page in pages)
+    write_table([column.column for column in columns], rows, with_header)
+
+
+# ── what to show ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _form(arguments: Arguments) -> Format | None:
+    if arguments.has("format") and arguments.has("Format"):
+        raise UsageError("contradiction", "`--format` and `--Format` exclude each other", "give one of them")
+    return arguments.read("format", parse_codes) or arguments.read("Format", parse_fields)
+
+
+def _query(arguments: Arguments) -> ListJobs:
+    chosen = job_filter(arguments, arguments.items("jobs", job_id))
+    states = chosen.states
+    if arguments.has("start"):
+        states = ("PENDING",)
+    elif not arguments.has("states"):
+        states = _ACTIVE
+    return ListJobs(filter=msgspec.structs.replace(chosen, states=states))
+
+
+def _jobs(client: Client, query: ListJobs, limit: int | None, by_start: bool) -> Iterator[Sequence[JobInfo]]:
+    """Pages of what the query means, at most `limit` jobs."""
+    if by_start:
+        jobs = [job for page in job_pages(client, query) for job in page]
+        jobs.sort(key=_expected_start)
+        yield jobs[:limit]
+        return
+    if limit is not None:
+        query = msgspec.structs.replace(query, limit=min(limit, query.limit))
+    shown = 0
+    for page in job_pages(client, query):
+        yield page if limit is None else page[: limit - shown]
+        shown += len(page)
+        if limit is not None and shown >= limit:
+            return
+    if not shown:
+        _refuse_unknown(client, query.filter.job_ids)
+
+
+def _expected_start(job: JobInfo) -> tuple[float, int]:
+    return (_END_OF_TIME if job.expected_start_at is None else job.expected_start_at, job.job_id)
+
+
+def _refuse_unknown(client: Client, job_ids: tuple[int, ...]) -> None:
+    """As squeue: a single id that the queue does not know is an error; among several it is passed over."""
+    if len(job_ids) != 1:
+        return
+    if not ask(client, ListJobs(filter=JobFilter(job_ids=job_ids)), Jobs).jobs:
+        hint = f"`gqacct -j {job_ids[0]}` shows jobs that ended a while ago"
+        raise Refusal("unknown_job", f"job {job_ids[0]} is not in the queue", hint)
+
+
+COMMAND = Command(
+    name="gqstat",
+    summary="Show the queue.",
+    details=(
+        "Without --states only jobs that have not ended are shown. In --format, %i is the job id, %t and %T the state,"
+        " %j the name, %u the user, %P the partition, %M the run time, %l the time limit, %D the nodes, %R nodes or"
+        " reason; a width stands before the letter, with a dot to set to the right: %.18i."
+    ),
+    options=(
+        ME,
+        Option(name="jobs", letter="j", aliases=("job",), metavar="IDS", help="Only these jobs."),
+        USER,
+        PARTITION,
+        STATES,
+        NODELIST,
+        NAME,
+        Option(name="start", help="Pending jobs by when they are expected to start."),
+        Option(name="limit", metavar="COUNT", help="At most so many jobs."),
+        Option(name="format", letter="o", metavar="FORMAT", help="Line format with Slurm's %-codes."),
+        Option(name="Format", letter="O", metavar="FIELDS", help="Columns by name: jobid,state:20,gpus."),
+        Option(name="noheader", letter="h", help="No header line."),
+        Option(name="iterate", letter="i", metavar="SECONDS", help="Show again every so many seconds."),
+        JSON,
+    ),
+    run=run,
+)

@@ -1,0 +1,48 @@
+"""`gqwhy`: one sentence on why a job waits, or how it ended, and one change that would help."""
+
+from __future__ import annotations
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._filter import job_id
+from gq.cli._operands import operands
+from gq.cli._output import printable, write_json_list, write_line
+from gq.getopt import Arguments
+from gq.units import iso_instant
+from gq.wire.client import Explain, Explanation
+
+
+def run(arguments: Arguments) -> int:
+    job_ids = operands(arguments, job_id, "JOB")
+    with controller() as client:
+        found = [ask(client, Explain(job_id=job_id), Explanation) for job_id in job_ids]
+    if arguments.has("json"):
+        write_json_list(_json(explanation) for explanation in found)
+        return 0
+    for explanation in found:
+        prefix = f"{explanation.job_id}: " if len(found) > 1 else ""
+        write_line(prefix + printable(explanation.why))
+        if explanation.hint:
+            write_line(f"hint: {printable(explanation.hint)}")
+    return 0
+
+
+def _json(explanation: Explanation) -> dict[str, object]:
+    return {
+        "job_id": explanation.job_id,
+        "state": explanation.state,
+        "reason": explanation.reason,
+        "why": explanation.why,
+        "hint": explanation.hint,
+        "blockers": explanation.blockers,
+        "expected_start_at": iso_instant(explanation.expected_start_at),
+    }
+
+
+COMMAND = Command(
+    name="gqwhy",
+    summary="Say why a job waits, or how it ended, and what would help.",
+    operands="JOB...",
+    options=(JSON,),
+    run=run,
+)
