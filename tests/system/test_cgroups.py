@@ -14,11 +14,14 @@ from typing import Protocol
 
 import pytest
 
+from gqnode.isolation import cgroup_v2, killer
 from gqnode.isolation.cell import Cell
 from gqnode.isolation.cells import Cells
 from gqnode.isolation.choose import choose_isolation
+from gqnode.isolation.device_filter import attach_filter
 from gqnode.isolation.mounts import own_mounts
 from gqnode.isolation.protocol import CellLimits, IsolationError
+from gqnode.isolation.tree import process_ids, remove_directories
 from tests.requires import needs_cgroup1, needs_cgroup2
 from tests.system.cell_processes import ended, eventually, left_behind, process_is_alive, python, run, start
 
@@ -482,3 +485,96 @@ def test_a_cluster_inside_a_job_ends_with_the_job(choose: Choose, tmp_path: Path
 def test_mounts_of_this_machine_are_found() -> None:
     v2 = own_mounts().v2
     assert v2 is not None and Path(v2, "cgroup.procs").exists()
+
+
+# ── v2: controllers, and kernels without cgroup.kill ──────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def spare_controller(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A controller that no v1 hierarchy has taken, to be passed down in place of the usual ones."""
+    offered = Path(str(own_mounts().v2), "cgroup.controllers").read_text().split()
+    if not offered:
+        pytest.skip("v2 has no controller here")
+    monkeypatch.setattr(cgroup_v2, "CONTROLLERS", (offered[0], "nonesuch"))
+    return offered[0]
+
+
+@needs_cgroup2
+def test_controllers_are_passed_down_to_the_cells(choose: Choose, spare_controller: str) -> None:
+    cell = choose(asked={"kill": "cgroup2"}).make("1.1", ONE_CPU)
+
+    assert Path(cell.procs_files[0]).with_name("cgroup.controllers").read_text().split() == [spare_controller]
+    assert run(cell, "true") == (0, "")
+
+
+@pytest.fixture
+def delegated() -> Iterator[Cell]:
+    """A group of its own, as a user's session or a service with Delegate=yes has."""
+    directory = Path(str(own_mounts().v2), f"gq-test-{os.getpid()}")
+    directory.mkdir()
+    try:
+        yield Cell("delegated", (f"{directory}/cgroup.procs",))
+    finally:
+        eventually(lambda: not process_ids(str(directory)), "the delegated group is empty")
+        remove_directories(str(directory))
+
+
+DELEGATED = """
+import sys
+from pathlib import Path
+from gqnode.isolation import cgroup_v2
+from gqnode.isolation.mounts import find_mounts
+from gqnode.isolation.tree import Tree
+cgroup_v2.CONTROLLERS = (sys.argv[1],)
+own = Path("/proc/self/cgroup").read_text()
+tree = Tree(find_mounts(False, Path("/proc/self/mountinfo").read_text(), own).v2, "c", "n1")
+cgroup_v2.open_tree(tree)
+print(Path("/proc/self/cgroup").read_text().splitlines()[-1].rsplit("/")[-1])
+print(Path(tree.directory, "cgroup.subtree_control").read_text().strip())
+"""
+
+
+@needs_cgroup2
+def test_in_a_delegated_group_the_daemon_moves_aside_so_that_controllers_can_be_passed_down(
+    delegated: Cell, spare_controller: str
+) -> None:
+    assert run(delegated, sys.executable, "-c", DELEGATED, spare_controller) == (0, f"gq-daemon\n{spare_controller}\n")
+
+
+@needs_cgroup2
+def test_in_a_group_with_others_processes_the_daemon_stays_and_does_without_controllers(
+    delegated: Cell, spare_controller: str
+) -> None:
+    other = start(delegated, *SLEEP)
+    try:
+        code, output = run(delegated, sys.executable, "-c", DELEGATED, spare_controller)
+    finally:
+        other.kill()
+        other.wait(20)
+
+    group = Path(delegated.procs_files[0]).parent.name
+    assert (code, output) == (0, f"{group}\n\n")
+
+
+@needs_cgroup2
+def test_a_kernel_without_cgroup_kill_freezes_and_kills(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killer, "exists", lambda path: not path.endswith("cgroup.kill") and Path(path).exists())
+    isolation = choose(asked={"kill": "cgroup2"})
+    cell = isolation.make("1.1", ONE_CPU)
+    step = isolation.make_step(cell, 0)
+    processes = [start(cell, *SLEEP), start(step, *SLEEP)]
+
+    isolation.kill(cell)
+
+    assert [process.wait(20) for process in processes] == [-signal.SIGKILL] * 2
+    eventually(lambda: isolation.is_empty(cell), "the cell is empty")
+    assert run(cell, "true") == (0, ""), "the cell is not left frozen"
+
+
+@needs_cgroup2
+def test_a_filter_that_the_kernel_refuses_is_an_error_with_its_number(tmp_path: Path) -> None:
+    with pytest.raises(IsolationError) as refusal:
+        attach_filter(str(tmp_path), ())
+
+    assert refusal.value.errno == errno.EBADF and refusal.value.path == str(tmp_path)
