@@ -33,6 +33,7 @@ from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import NodeDoor
 from gqd.shell.outgoing import Outgoing
+from gqd.shell.planning import Planning
 from gqd.shell.release import Releaser
 from gqd.shell.settings import policy_of
 from gqd.state.effect import Reply
@@ -127,7 +128,8 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     counters = Counters()
     owner_uid = os.geteuid()
     policy = policy_of(config, owner_uid)
-    loop = Loop(Controller(store.load(), policy), Planner(), clock, policy.timers.tick_s, counters)
+    core = Controller(store.load(), policy)
+    loop = Loop(core, Planning(core, Planner()), clock, policy.timers.tick_s, counters)
     with ExitStack() as stack:
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
         doors = Doors(location, config, inbox, counters, LocalPeers(owner_uid))

@@ -11,16 +11,14 @@ has been acknowledged, and the daemon starts again from the store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Protocol
 
 from gq.clock import Clock
 from gqd.control.turn import Turn
-from gqd.sched.plan import Plan
-from gqd.sched.view import Snapshot
 from gqd.shell.inbox import Inbox, Item
 from gqd.shell.metrics import Counters
 from gqd.shell.outgoing import Outgoing
+from gqd.shell.planning import Planning
 from gqd.shell.story import log_story
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect
@@ -30,8 +28,6 @@ from gqd.store.protocol import BlobStore
 from gqd.store.rows import materialise
 
 TURN_INPUTS = 512
-PLAN_BUDGET = 64
-"""Jobs per slice of planning; between slices, requests are handled."""
 MIN_TICK_S = 0.005
 """However soon time is said to matter, the loop does not spin."""
 
@@ -42,35 +38,23 @@ class Core(Protocol):
     @property
     def cluster(self) -> Cluster: ...
     def handle(self, happened: Input, now: float) -> Turn: ...
-    def adopt(self, plan: Plan, now: float) -> Turn: ...
     def resume(self, now: float) -> Turn: ...
-    def wants_plan(self, now: float) -> bool: ...
-    def snapshot(self, now: float) -> Snapshot: ...
     def next_wakeup(self, now: float) -> float | None: ...
-
-
-class Planning(Protocol):
-    """`gqd.sched.planner.Planner`"""
-
-    @property
-    def is_busy(self) -> bool: ...
-    def begin(self, snapshot: Snapshot) -> None: ...
-    def step(self, budget: int) -> Plan | None: ...
 
 
 class Loop:
     """`outgoing` and `inbox` call `wake` when something has changed."""
 
-    def __init__(self, core: Core, planner: Planning, clock: Clock, tick_s: float, counters: Counters) -> None:
+    def __init__(self, core: Core, planning: Planning, clock: Clock, tick_s: float, counters: Counters) -> None:
         self._core = core
-        self._planner = planner
+        self._planning = planning
         self._clock = clock
         self._tick_s = tick_s
         self._counters = counters
         self._changed = asyncio.Event()
         self._is_stopping = False
         self._ticked_at = clock.now()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarms: list[asyncio.TimerHandle] = []
         self._alarm_rang = False
 
     def wake(self) -> None:
@@ -93,23 +77,23 @@ class Loop:
             await outgoing.drain()
             self._raise_failure(outgoing)
         finally:
-            self._cancel_alarm()
+            self._cancel_alarms()
 
     async def _work(self, inbox: Inbox, outgoing: Outgoing) -> None:
         """Until there is something to do and room for what comes of it."""
-        if self._planner.is_busy:
+        if self._planning.is_under_way:
             await asyncio.sleep(0)
         while not self._is_stopping:
             self._raise_failure(outgoing)
             if outgoing.has_room and (inbox or self._has_work_of_its_own()):
                 return
             self._changed.clear()
-            self._set_alarm()
+            self._set_alarms()
             await self._changed.wait()
 
     def _has_work_of_its_own(self) -> bool:
         now = self._clock.now()
-        return self._planner.is_busy or self._is_tick_due(now) or self._core.wants_plan(now)
+        return self._is_tick_due(now) or self._planning.is_due(now)
 
     def _raise_failure(self, outgoing: Outgoing) -> None:
         if outgoing.failure is not None:
@@ -130,7 +114,9 @@ class Loop:
             self._alarm_rang = False
             inputs.append(Tick())
         turns = [self._handle(input, now) for input in inputs]
-        turns.extend(self._plan(now))
+        if self._planning.is_due(now):
+            turns.append(self._planning.slice(now))
+            self._counters.plans = self._planning.passes
         self._counters.turns += 1
         self._counters.inputs += len(inputs)
         self._send(outgoing, turns)
@@ -141,17 +127,6 @@ class Loop:
         except Exception:
             log_story(input, self._core.cluster)
             raise
-
-    def _plan(self, now: float) -> Iterable[Turn]:
-        """A slice of planning, if any is wanted; a finished plan is adopted in the same turn."""
-        if not self._planner.is_busy:
-            if not self._core.wants_plan(now):
-                return
-            self._planner.begin(self._core.snapshot(now))
-        plan = self._planner.step(PLAN_BUDGET)
-        if plan is not None:
-            self._counters.plans += 1
-            yield self._core.adopt(plan, now)
 
     def _send(self, outgoing: Outgoing, turns: list[Turn]) -> None:
         events: list[Event] = [event for turn in turns for event in turn.events]
@@ -167,20 +142,24 @@ class Loop:
     def _is_tick_due(self, now: float) -> bool:
         return self._alarm_rang or now - self._ticked_at >= self._tick_s
 
-    def _set_alarm(self) -> None:
+    def _set_alarms(self) -> None:
         """Before going to sleep: when time will matter next is worth asking only then."""
         now = self._clock.now()
         due_at = self._ticked_at + self._tick_s
         wanted_at = self._core.next_wakeup(now)
         if wanted_at is not None:
             due_at = min(due_at, wanted_at)
-        self._cancel_alarm()
-        self._alarm = asyncio.get_running_loop().call_later(max(MIN_TICK_S, due_at - now), self._ring)
+        self._cancel_alarms()
+        loop = asyncio.get_running_loop()
+        self._alarms = [loop.call_later(max(MIN_TICK_S, due_at - now), self._ring)]
+        rest_s = self._planning.rest_s(now)
+        if rest_s is not None:
+            self._alarms.append(loop.call_later(rest_s, self.wake))
 
     def _ring(self) -> None:
         self._alarm_rang = True
         self.wake()
 
-    def _cancel_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+    def _cancel_alarms(self) -> None:
+        for alarm in self._alarms:
+            alarm.cancel()

@@ -1,0 +1,76 @@
+"""Runs the planner in slices, between which requests are handled, and keeps it to its share of the loop's time.
+
+Owns the pace only.  A long queue makes a pass long; while clients submit and jobs end, a pass is wanted all the time.
+So after each pass the planner rests as long as the pass took (`REST`): a short pass is followed by the next at once,
+and a long one leaves half of the time to everything else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from gqd.control.turn import Turn
+from gqd.sched.plan import Plan
+from gqd.sched.view import Snapshot
+
+SLICE = 64
+"""Jobs that a slice looks at."""
+REST = 1.0
+
+
+class Planner(Protocol):
+    """`gqd.sched.planner.Planner`"""
+
+    @property
+    def is_busy(self) -> bool: ...
+    def begin(self, snapshot: Snapshot) -> None: ...
+    def step(self, budget: int) -> Plan | None: ...
+
+
+class Planned(Protocol):
+    """The controller, as far as planning goes."""
+
+    def wants_plan(self, now: float) -> bool: ...
+    def snapshot(self, now: float) -> Snapshot: ...
+    def adopt(self, plan: Plan, now: float) -> Turn: ...
+
+
+class Planning:
+    """`timer` counts seconds of this process."""
+
+    def __init__(self, core: Planned, planner: Planner, timer: Callable[[], float] = time.monotonic) -> None:
+        self._core = core
+        self._planner = planner
+        self._timer = timer
+        self._spent_s = 0.0
+        self._rests_until = 0.0
+        self.passes = 0
+
+    def is_due(self, now: float) -> bool:
+        """A slice should run in this turn."""
+        return self._planner.is_busy or (self._core.wants_plan(now) and self._timer() >= self._rests_until)
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._planner.is_busy
+
+    def rest_s(self, now: float) -> float | None:
+        """How long a wanted pass has to wait yet; None: none is wanted."""
+        return max(0.0, self._rests_until - self._timer()) if self._core.wants_plan(now) else None
+
+    def slice(self, now: float) -> Turn:
+        """Look at some jobs; when that ends the pass, what came of it."""
+        began = self._timer()
+        if not self._planner.is_busy:
+            self._spent_s = 0.0
+            self._planner.begin(self._core.snapshot(now))
+        plan = self._planner.step(SLICE)
+        turn = Turn() if plan is None else self._core.adopt(plan, now)
+        ended = self._timer()
+        self._spent_s += ended - began
+        if plan is not None:
+            self.passes += 1
+            self._rests_until = ended + REST * self._spent_s
+        return turn
