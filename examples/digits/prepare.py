@@ -1,6 +1,6 @@
 """Turn digits.csv.gz into training and test arrays: the preparation step of the demo.  Needs only a CPU.
 
-    prepare.py DIGITS_CSV_GZ OUTPUT_NPZ
+Usage: ``prepare.py DIGITS_CSV_GZ OUTPUT_NPZ``.
 """
 
 from __future__ import annotations

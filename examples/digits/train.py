@@ -1,10 +1,9 @@
 """Train a small neural network on the digits, data-parallel over all tasks of a `gqrun`, with nothing but TCP.
 
-    gqrun train.py DIGITS_NPZ
-
-Every task takes its share of the training images (`GQ_PROCID` of `GQ_NTASKS`).  After each batch the gradients of
-all are averaged: the tasks meet at `MASTER_ADDR`:`MASTER_PORT`, where rank 0 listens.  All start from the same
-weights and apply the same averages, so they stay the same without ever being sent.  Rank 0 prints the accuracy.
+Usage: ``gqrun train.py DIGITS_NPZ``.  Every task takes its share of the training images (`GQ_PROCID` of `GQ_NTASKS`).
+After each batch the gradients of all are averaged: the tasks meet at `MASTER_ADDR`:`MASTER_PORT`, where rank 0
+listens.  All start from the same weights and apply the same averages, so they stay the same without ever being
+sent.  Rank 0 prints the accuracy.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Gang:
         self._links = self._gather(address, port) if rank == 0 else [self._join(address, port)]
 
     def _gather(self, address: str, port: int) -> list[socket.socket]:
-        links = []
+        links: list[socket.socket] = []
         with socket.create_server((address, port), backlog=self.size) as server:
             server.settimeout(60)
             while len(links) < self.size - 1:
