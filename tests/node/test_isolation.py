@@ -180,7 +180,7 @@ def test_a_mount_point_with_a_space_is_read_right(tmp_path: Path) -> None:
 
 
 TREE = Tree("/nowhere", "c", "n1")
-ENFORCERS = {
+ENFORCERS: dict[str, tuple[Enforcer, dict[str, str]]] = {
     "cpu weight 1": (cgroup_v1.CpuWeight1(TREE), {"cpu.shares": "384"}),
     "cpu weight 2": (cgroup_v2.CpuWeight2(TREE), {"cpu.weight": "30"}),
     "cpu quota 1": (cgroup_v1.CpuQuota1(TREE), {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "300000"}),

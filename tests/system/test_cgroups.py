@@ -469,7 +469,8 @@ def test_a_cluster_inside_a_job_ends_with_the_job(choose: Choose, tmp_path: Path
     cell = outer.make("1.1", ONE_CPU)
     inner = (
         "import sys; from gqnode.isolation.choose import choose_isolation\n"
-        "isolation = choose_isolation(cluster='inner', node='n1', state_dir=sys.argv[1])\n"
+        "only_kill = dict(cpu='none', memory='none', devices='environment', pids='none', kill='cgroup2')\n"
+        "isolation = choose_isolation(cluster='inner', node='n1', state_dir=sys.argv[1], asked=only_kill)\n"
         "print(isolation.trees()[0].directory)"
     )
 
