@@ -27,7 +27,9 @@ from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
 from gqd.store.schema import migrate
 from gqd.store.writer import GroupWriter
 
-PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864", "busy_timeout = 10000")
+PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864")
+BUSY_S = 10.0
+"""How long a person's own writing (an administrator with `sqlite-utils`) may keep the controller waiting."""
 
 _LOADED = {
     "jobs": "WHERE is_forgotten = 0 ORDER BY job_id",
@@ -41,7 +43,8 @@ _LOADED = {
 """Which rows `cluster_of` wants.  An upsert keeps the rowid, so rowids give the order in which things first came."""
 
 
-def _upsert(table: str) -> str:
+def upsert(table: str) -> str:
+    """SQL that inserts a row in the order of `COLUMNS`, or gives the row of the same key these values."""
     columns, keys = COLUMNS[table], KEYS[table]
     changed = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in keys)
     return f"{_insert(table)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
@@ -53,7 +56,7 @@ def _insert(table: str) -> str:
 
 
 _INSERT_EVENT = _insert("events")
-_UPSERTS = {table: _upsert(table) for table in COLUMNS if table != "events"}
+_UPSERTS = {table: upsert(table) for table in COLUMNS if table != "events"}
 _DELETES = {
     "jobs": "UPDATE jobs SET is_forgotten = 1 WHERE job_id = ?",
     "attempts": "UPDATE attempts SET is_forgotten = 1 WHERE job_id = ? AND attempt = ?",
@@ -147,7 +150,7 @@ def open_database(path: str) -> Database:
 
 
 def connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, check_same_thread=False, timeout=10)
+    return sqlite3.connect(path, check_same_thread=False, timeout=BUSY_S)
 
 
 def _make_private(path: str) -> None:

@@ -79,12 +79,18 @@ class GroupWriter(Generic[T]):
 
     def _run(self) -> None:
         while group := self._next_group():
+            self._tell(group, self._write_group(group))
+
+    def _write_group(self, group: list[_Entry[T]]) -> StoreFailed | None:
+        """Why it is not durable, if it is not."""
+        if self._failure is None:
             try:
-                if self._failure is None:
-                    self._write([entry.item for entry in group])
+                self._write([entry.item for entry in group])
             except Exception as error:  # whatever it was: it is not on disk
                 self._fail(_as_failure(error))
-            self._tell(group)
+            else:
+                return None
+        return self._failure
 
     def _next_group(self) -> list[_Entry[T]]:
         """Empty: closed, and nothing is left to write."""
@@ -97,9 +103,8 @@ class GroupWriter(Generic[T]):
         with self._changed:
             self._failure = self._failure or failure
 
-    def _tell(self, group: list[_Entry[T]]) -> None:
+    def _tell(self, group: list[_Entry[T]], failure: StoreFailed | None) -> None:
         """One wake-up of the loop for the whole group (there is one loop, but for tests)."""
-        failure = self._failure
         for loop in dict.fromkeys(entry.loop for entry in group):
             mine = [entry.done for entry in group if entry.loop is loop]
             try:

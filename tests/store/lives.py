@@ -1,0 +1,271 @@
+"""Random but lawful lives: events that fit a cluster as it stands, one turn after the other, from a seed.
+
+Not the controller: nothing here decides well, but every event may happen, in every order that the table allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from gq.model.ids import AttemptId, JobId, RequestId, StepId
+from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.node import Gpu, Inventory
+from gq.model.resource import Grant, ResourceRequest
+from gq.model.state import JobState, Outcome
+from gq.model.step import StepLayout, StepPart
+from gqd.control.apply import apply
+from gqd.state import event
+from gqd.state.after import AfterEnding, Hold
+from gqd.state.cluster import Attempt, Cluster, Job, Node, Step
+from gqd.state.event import Event
+
+CPUS, GPUS = 6, 4
+
+
+class Lives:
+    """``turn()`` makes something happen to the cluster, and tells what."""
+
+    def __init__(self, random: Random, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster()
+        self.now = 1000.0
+        self._random = random
+        self._events: list[Event] = []
+        self._actions: list[Callable[[], None]] = [
+            self._register, self._submit, self._submit, self._hold_or_update, self._allocate, self._allocate,
+            self._go_on, self._go_on, self._go_on, self._step, self._end, self._empty, self._empty, self._finish,
+            self._finish, self._node, self._answer, self._forget,
+        ]  # fmt: skip
+
+    def turn(self, size: int = 4) -> list[Event]:
+        """The events, at least one, of about `size` happenings; the cluster has them, and their changes."""
+        self._events = []
+        wanted = self._random.randint(1, size)
+        while len(self._events) < wanted:
+            self.now += self._random.random() * 10
+            self._random.choice(self._actions)()
+        return self._events
+
+    def _note(self, fact: Event) -> None:
+        apply(self.cluster, fact)
+        self._events.append(fact)
+
+    def _job(self, *states: JobState) -> Job | None:
+        jobs = [job for job in self.cluster.jobs.values() if job.state in states]
+        return self._random.choice(jobs) if jobs else None
+
+    def _usage(self) -> Usage:
+        return Usage(self._random.random(), self._random.random(), self._random.randrange(999))
+
+    def _exit(self) -> ExitStatus:
+        return ExitStatus(self._random.choice([0, 0, 1, 3]), self._random.choice([0, 0, 9]))
+
+    # ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _submit(self) -> None:
+        number = self.cluster.next_job_id
+        self._note(
+            event.JobSubmitted(
+                at=self.now, job_id=JobId(number), user=self._random.choice(["ann", "bob"]), uid=1000, gid=100,
+                spec=_spec(self._random, number), partition=self._random.choice(["main", "gpu"]),
+                time_limit_s=self._random.choice([None, 60]), requeue=self._random.random() < 0.5,
+            )
+        )  # fmt: skip
+
+    def _hold_or_update(self) -> None:
+        job = self._job(JobState.PENDING)
+        if job is None:
+            return
+        match self._random.randrange(3):
+            case 0:
+                self._note(event.JobHeld(at=self.now, job_id=job.job_id, hold=self._random.choice(list(Hold))))
+            case 1:
+                self._note(event.JobReleased(at=self.now, job_id=job.job_id))
+            case _:
+                spec = _spec(self._random, job.job_id)
+                self._note(
+                    event.JobUpdated(
+                        at=self.now, job_id=job.job_id, spec=spec, partition="main", time_limit_s=30, requeue=True
+                    )
+                )
+
+    def _allocate(self) -> None:
+        job = self._job(JobState.PENDING)
+        grants = [grant for node in self.cluster.nodes.values() if (grant := _free(node, self._random))]
+        if job is None or not grants:
+            return
+        attempt_id = AttemptId(job.job_id, job.attempt + 1)
+        chosen = tuple(self._random.sample(grants, self._random.randint(1, len(grants))))
+        self._note(event.JobAllocated(at=self.now, attempt_id=attempt_id, grants=chosen))
+
+    def _go_on(self) -> None:
+        job = self._job(JobState.STARTING)
+        if job is None:
+            return
+        attempt = self.cluster.attempts[job.attempt_id]
+        node = self._random.choice(list(attempt.parts))
+        one = attempt.attempt_id
+        match self._random.randrange(5):
+            case 0:
+                self._note(event.PartPrepared(at=self.now, attempt_id=one, node=node, master_port=20001))
+            case 1:
+                self._note(event.PartsReleased(at=self.now, attempt_id=one, nodes=(node,), master_port=20001))
+            case 2:
+                self._note(event.PartWentLive(at=self.now, attempt_id=one, node=node))
+            case 3:
+                self._note(event.JobStarted(at=self.now, attempt_id=one, master_port=20001))
+            case _:
+                self._note(
+                    event.LaunchFailed(
+                        at=self.now, attempt_id=one, node=node, why="silent", is_job_fault=True, until=self.now + 30
+                    )
+                )
+
+    def _end(self) -> None:
+        job = self._job(JobState.STARTING, JobState.RUNNING, JobState.COMPLETING)
+        if job is None or (job.state is JobState.RUNNING and self._random.random() < 0.5):
+            return
+        self._note(
+            event.JobEnding(
+                at=self.now, attempt_id=job.attempt_id, outcome=self._random.choice(list(Outcome)),
+                then=self._random.choice(list(AfterEnding)), exit=self._exit(), why="it was time", grace_s=5,
+            )
+        )  # fmt: skip
+
+    def _empty(self) -> None:
+        ending = [
+            (attempt, node)
+            for attempt in self.cluster.attempts.values()
+            for node, part in attempt.parts.items()
+            if part.is_stranded or self.cluster.jobs[attempt.attempt_id.job_id].state is JobState.COMPLETING
+        ]
+        if not ending:
+            return
+        attempt, node = self._random.choice(ending)
+        if self._random.random() < 0.3 and not attempt.parts[node].is_stranded:
+            self._note(event.PartStranded(at=self.now, attempt_id=attempt.attempt_id, node=node))
+        else:
+            self._note(event.PartEmptied(at=self.now, attempt_id=attempt.attempt_id, node=node, usage=self._usage()))
+
+    def _finish(self) -> None:
+        """What follows the end of an attempt; a job without one may end just so."""
+        job = self._job(JobState.COMPLETING, JobState.PENDING)
+        if job is None or (job.state is JobState.PENDING and self._random.random() < 0.8):
+            return
+        attempt = self.cluster.attempt_of(job)
+        if job.state is JobState.COMPLETING:
+            assert attempt is not None
+            if attempt.waits_for():
+                return
+            if attempt.then is not AfterEnding.END:
+                counts = attempt.then is AfterEnding.REQUEUE
+                self._note(event.JobRequeued(at=self.now, job_id=job.job_id, counts=counts))
+                return
+        outcome = self._random.choice(list(Outcome))
+        self._note(event.JobEnded(at=self.now, job_id=job.job_id, outcome=outcome, exit=self._exit(), reason="None"))
+
+    def _forget(self) -> None:
+        gone = [
+            job.job_id
+            for job in self.cluster.jobs.values()
+            if job.state is JobState.ENDED and not getattr(self.cluster.attempt_of(job), "parts", {})
+        ]
+        if gone:
+            self._note(event.JobsForgotten(at=self.now, job_ids=tuple(gone)))
+        self._note(event.RequestsForgotten(at=self.now, before=self.now - 30))
+
+    # ── steps, nodes, requests ────────────────────────────────────────────────────────────────────────────────
+
+    def _step(self) -> None:
+        job = self._job(JobState.RUNNING)
+        if job is None:
+            return
+        attempt = self.cluster.attempts[job.attempt_id]
+        if not attempt.steps or self._random.random() < 0.3:
+            self._start_step(attempt)
+        else:
+            self._move_step(self._random.choice(list(attempt.steps.values())))
+
+    def _start_step(self, attempt: Attempt) -> None:
+        parts = tuple(
+            StepPart(node=grant.node, first_rank=rank, tasks=1, cpus=grant.cpus[:1], gpus=grant.gpus)
+            for rank, grant in enumerate(attempt.grants)
+        )
+        step_id = StepId(attempt.attempt_id.job_id, attempt.attempt_id.attempt, attempt.next_step)
+        layout = StepLayout(name="hostname", parts=parts)
+        self._note(event.StepStarted(at=self.now, step_id=step_id, key=self._random.randbytes(8), layout=layout))
+
+    def _move_step(self, step: Step) -> None:
+        node = self._random.choice(step.layout.parts).node
+        match self._random.randrange(3):
+            case 0:
+                self._note(event.StepPartReceived(at=self.now, step_id=step.step_id, node=node))
+            case 1:
+                self._note(
+                    event.StepPartEnded(
+                        at=self.now, step_id=step.step_id, node=node, exit=self._exit(),
+                        outcome=Outcome.COMPLETED, usage=self._usage(),
+                    )
+                )  # fmt: skip
+            case _:
+                self._note(
+                    event.StepFinished(at=self.now, step_id=step.step_id, exit=self._exit(), outcome=Outcome.COMPLETED)
+                )
+
+    def _register(self) -> None:
+        name = self._random.choice(["n1", "n2", "n3"])
+        gpus = tuple(Gpu(index=index, uuid=f"GPU-{name}-{index}", type="fake", memory_mib=8) for index in range(GPUS))
+        self._note(
+            event.NodeRegistered(
+                at=self.now, node=name, address="127.0.0.1",
+                inventory=Inventory(cpus=CPUS, memory_mib=1024, gpus=gpus), incarnation=self._random.randbytes(4).hex(),
+                boot_id="b", step_endpoint=f"ipc://{name}", ticket_key=self._random.randbytes(8),
+            )
+        )  # fmt: skip
+
+    def _node(self) -> None:
+        if not self.cluster.nodes:
+            return
+        node = self._random.choice(list(self.cluster.nodes))
+        gpu = self._random.choice([None, 0, 1])
+        at = self.now
+        self._note(
+            self._random.choice(
+                [
+                    event.NodeLost(at=at, node=node),
+                    event.NodeDrained(at=at, node=node, reason="fan", by="root", gpu=gpu),
+                    event.NodeSetDown(at=at, node=node, reason="smoke", by="root"),
+                    event.NodeResumed(at=at, node=node, gpu=gpu),
+                    event.NodeBackedOff(at=at, node=node, until=at + 30, failures=2),
+                    event.NodeBackoffCleared(at=at, node=node),
+                ]
+            )
+        )
+
+    def _answer(self) -> None:
+        request_id = RequestId(self._random.randbytes(16))
+        self._note(event.RequestAnswered(at=self.now, request_id=request_id, uid=1000, answer=b"\x81\xa2ok\xc3"))
+
+
+def _spec(random: Random, number: int) -> JobSpec:
+    return JobSpec(
+        name=f"job-{number % 3}",
+        resources=ResourceRequest(nodes_min=random.choice([None, 2]), gpus=random.choice([None, 3])),
+        nice=random.choice([0, 0, 5]),
+        is_held=random.random() < 0.1,
+        comment="ä\x00\n",
+    )
+
+
+def _free(node: Node, random: Random) -> Grant | None:
+    """Some of what the node has free, or None."""
+    cpus = [cpu for cpu in range(CPUS) if node.free_cpu_mask >> cpu & 1]
+    gpus = [gpu for gpu in range(GPUS) if node.free_gpu_mask >> gpu & 1]
+    if not cpus:
+        return None
+    return Grant(
+        node=node.name,
+        cpus=tuple(cpus[: random.randint(1, 3)]),
+        gpus=tuple(gpus[: random.randint(0, 2)]),
+        memory_mib=random.choice([0, 64]),
+    )
