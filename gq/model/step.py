@@ -53,6 +53,8 @@ class StepLayout(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_task: int | None = None
     """None: every task of a node sees all GPUs that the step has there."""
     kill_on_bad_exit: bool = True
+    overlap: bool = False
+    """It shares its CPUs and GPUs: nobody waits for them."""
 
     @property
     def ntasks(self) -> int:

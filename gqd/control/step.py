@@ -67,7 +67,7 @@ def _free(attempt: Attempt, overlap: bool) -> dict[str, tuple[set[int], set[int]
     if overlap:
         return free
     for step in attempt.steps.values():
-        for part in step.layout.parts:
+        for part in () if step.layout.overlap else step.layout.parts:
             if part.node in free and part.node not in step.part_ends:
                 free[part.node][0].difference_update(part.cpus)
                 free[part.node][1].difference_update(part.gpus)
@@ -109,6 +109,7 @@ def layout_of(
         cpus_per_task=cpus_per_task,
         gpus_per_task=request.gpus_per_task or (None if _says_gpus(request) else job.spec.resources.gpus_per_task),
         kill_on_bad_exit=job.spec.kill_on_bad_exit if request.kill_on_bad_exit is None else request.kill_on_bad_exit,
+        overlap=request.overlap,
     )
 
 

@@ -14,16 +14,24 @@ MAX_HOLDERS = 50
 
 
 def why_it_does_not_fit(
-    snapshot: Snapshot, overlay: Overlay, job: PendingJob, usable: list[int], available: list[int]
+    snapshot: Snapshot,
+    overlay: Overlay,
+    job: PendingJob,
+    usable: list[int],
+    capable: list[int],
+    available: list[int],
 ) -> tuple[Wait, bool]:
-    """The reason, and whether the job claims its nodes (it would fit on the available ones if they were empty)."""
+    """The reason, and whether the job claims its nodes (it would fit on the available ones if they were empty).
+
+    `usable` nodes it may use; `capable` ones could give it something; `available` ones are up as well.
+    """
     if not usable:
         return NoNodes(job.shape.partition), False
     empty = Overlay.empty(snapshot.nodes)
     if place(empty, job.shape, available) is not None:
         return _insufficient(snapshot, overlay, job, available), True
-    if place(empty, job.shape, usable) is not None:
-        return _unavailable(snapshot, job, usable, available), False
+    if place(empty, job.shape, capable) is not None:
+        return _unavailable(snapshot, job, capable, available), False
     return infeasible(snapshot.nodes, job.shape, usable), False
 
 
@@ -98,9 +106,9 @@ def _holders(snapshot: Snapshot, places: list[int], resource: str) -> tuple[Hold
     return tuple(holders[:MAX_HOLDERS])
 
 
-def _unavailable(snapshot: Snapshot, job: PendingJob, usable: list[int], available: list[int]) -> Unavailable:
+def _unavailable(snapshot: Snapshot, job: PendingJob, capable: list[int], available: list[int]) -> Unavailable:
     own = dict(job.avoid)
-    out = [snapshot.nodes[one] for one in usable if one not in available]
+    out = [snapshot.nodes[one] for one in capable if one not in available]
     nodes = tuple((node.name, node.unavailable or "its last launch there failed") for node in out)
     backoffs = [max(node.backoff_until, own.get(node.name, 0.0)) for node in out]
     later = [until for until in backoffs if until > snapshot.now]

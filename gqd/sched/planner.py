@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from gq.model.ids import JobId
 from gqd.sched.blocked import why_it_does_not_fit
-from gqd.sched.feasible import may_use
+from gqd.sched.feasible import capacity, may_use
 from gqd.sched.placement import place
 from gqd.sched.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
+from gqd.sched.shape import Shape
 from gqd.sched.view import Overlay, PendingJob, Snapshot
 from gqd.state.policy import Partition
 
@@ -31,6 +32,8 @@ class _Pass:
     starts: list[Start] = field(default_factory=list)
     waits: dict[JobId, Wait] = field(default_factory=dict)
     heads: dict[str, JobId] = field(default_factory=dict)
+    usable: dict[Shape, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """By shape: nodes that it may use, and those of them that could give it something if they were empty."""
 
     def is_over(self) -> bool:
         return self.position >= len(self.snapshot.pending)
@@ -90,25 +93,36 @@ def _consider(under_way: _Pass, job: PendingJob) -> None:
     if early is not None or partition is None:
         under_way.waits[job.job_id] = early or NoNodes(job.shape.partition)
         return
-    usable = [one for one, node in enumerate(snapshot.nodes) if may_use(job.shape, node, partition)]
+    usable, capable = _usable(under_way, job.shape, partition)
     avoided = {name for name, until in job.avoid if until > snapshot.now}
-    available = [one for one in usable if not _is_out(snapshot, one, avoided)]
+    available = [one for one in capable if not _is_out(snapshot, one, avoided)]
     unclaimed = [one for one in available if one not in under_way.claimed]
     if len(unclaimed) >= job.shape.nodes_min and (grants := place(under_way.overlay, job.shape, unclaimed)):
         under_way.overlay.take_all(under_way.places, grants)
         under_way.starts.append(Start(job.job_id, job.attempt, grants))
         return
-    _block(under_way, job, usable, available)
+    _block(under_way, job, usable, capable, available)
 
 
-def _block(under_way: _Pass, job: PendingJob, usable: list[int], available: list[int]) -> None:
+def _usable(under_way: _Pass, shape: Shape, partition: Partition) -> tuple[list[int], list[int]]:
+    """(nodes that the shape may use, those that could give it something); the same for all jobs of a shape."""
+    known = under_way.usable.get(shape)
+    if known is None:
+        nodes = under_way.snapshot.nodes
+        empty = Overlay.empty(nodes)
+        usable = [one for one, node in enumerate(nodes) if may_use(shape, node, partition)]
+        known = under_way.usable[shape] = (usable, [one for one in usable if capacity(empty, one, shape)])
+    return known
+
+
+def _block(under_way: _Pass, job: PendingJob, usable: list[int], capable: list[int], available: list[int]) -> None:
     """The job waits: for an older one that claimed its nodes, or for resources."""
     ahead = next((under_way.claimed[one] for one in available if one in under_way.claimed), None)
     if ahead is not None:
         under_way.waits[job.job_id] = Behind(ahead)
         _claim(under_way, job.job_id, available)
         return
-    wait, claims = why_it_does_not_fit(under_way.snapshot, under_way.overlay, job, usable, available)
+    wait, claims = why_it_does_not_fit(under_way.snapshot, under_way.overlay, job, usable, capable, available)
     under_way.waits[job.job_id] = wait
     if claims:
         under_way.heads.setdefault(job.shape.partition, job.job_id)

@@ -1,0 +1,76 @@
+"""Small values for tests: nodes, jobs, requests.  Every builder has defaults that make one line enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gq.model.ids import AttemptId, JobId, RequestId
+from gq.model.job import JobSpec
+from gq.model.node import Gpu, Inventory
+from gq.model.resource import ResourceRequest
+from gq.wire.client import RequestBody, Submit
+from gq.wire.node import AttemptStatus, Hello
+from gqd.state.input import ClientRequest, NodeHello, NodeReport, Peer
+
+OWNER = Peer(uid=1000, gid=1000, user="ada")
+STRANGER = Peer(uid=1001, gid=1001, user="mallory")
+
+
+def gpus(count: int, gpu_type: str = "fake") -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(index=index, uuid=f"GPU-{gpu_type}-{index}", type=gpu_type, memory_mib=16384, is_fake=True)
+        for index in range(count)
+    )
+
+
+def inventory(cpus: int = 8, gpu_count: int = 4, memory_mib: int = 65536, gpu_type: str = "fake") -> Inventory:
+    return Inventory(cpus=cpus, memory_mib=memory_mib, gpus=gpus(gpu_count, gpu_type), gq_version="0")
+
+
+def hello(
+    node: str, has: Inventory | None = None, *, incarnation: str = "1", attempts: tuple[AttemptStatus, ...] = ()
+) -> NodeHello:
+    message = Hello(
+        node=node,
+        version=1,
+        incarnation=incarnation,
+        boot_id="boot",
+        address="127.0.0.1",
+        inventory=has or inventory(),
+        step_endpoint=f"ipc:///run/step-{node}.sock",
+        ticket_key=b"k" * 32,
+        attempts=attempts,
+    )
+    return NodeHello(route=route_of(node, incarnation), hello=message)
+
+
+def route_of(node: str, incarnation: str = "1") -> tuple[str, bytes]:
+    return ("nodes", f"{node}/{incarnation}".encode())
+
+
+def report(node: str, body: Any, *, incarnation: str = "1", seq: int = 1) -> NodeReport:
+    return NodeReport(route=route_of(node, incarnation), node=node, incarnation=incarnation, seq=seq, body=body)
+
+
+def spec(name: str = "job", **fields: Any) -> JobSpec:
+    """A job spec; what is not a field of it is one of its resources."""
+    own = {key: fields.pop(key) for key in list(fields) if key in JobSpec.__struct_fields__}
+    return JobSpec(name=name, resources=ResourceRequest(**fields), **own)
+
+
+def submit(name: str = "job", **fields: Any) -> Submit:
+    return Submit(spec=spec(name, **fields))
+
+
+def client_request(body: RequestBody, number: int, peer: Peer = OWNER) -> ClientRequest:
+    return ClientRequest(
+        peer=peer,
+        route=("clients", b"c"),
+        request_id=RequestId(number.to_bytes(16, "big")),
+        body=body,
+        entropy=number.to_bytes(32, "little"),
+    )
+
+
+def attempt_id(job_id: int, attempt: int = 1) -> AttemptId:
+    return AttemptId(JobId(job_id), attempt)

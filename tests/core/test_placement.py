@@ -1,0 +1,77 @@
+"""Tables of small clusters: what a request gets, node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gqd.sched.placement import place
+from gqd.sched.shape import shape_of
+from gqd.sched.view import NodeFacts, Overlay
+from tests.builders import spec
+
+Grants = dict[str, tuple[int, int, int]]
+"""Node → (tasks, CPUs, GPUs)."""
+
+
+def overlay(*nodes: tuple[int, int]) -> Overlay:
+    """Nodes n1, n2 … with (free of 8 CPUs, free of 8 GPUs)."""
+    facts = tuple(NodeFacts(f"n{i}", 8, 1000, (("fake", 0xFF),)) for i in range(1, len(nodes) + 1))
+    cpus = [(1 << free) - 1 for free, _ in nodes]
+    gpus = [(1 << free) - 1 for _, free in nodes]
+    return Overlay(facts, cpus, gpus, [1000] * len(nodes))
+
+
+FULL = (8, 8)
+# fmt: off
+CASES: list[tuple[str, dict[str, Any], tuple[tuple[int, int], ...], Grants | None]] = [
+    ("one CPU by default, on the fullest node", {}, (FULL, (2, 0)), {"n2": (1, 1, 0)}),
+    ("best fit keeps whole nodes free", {"gpus": 2}, (FULL, (8, 3), (8, 2)), {"n3": (1, 1, 2)}),
+    ("per node: the same everywhere", {"nodes_min": 2, "gpus_per_node": 8}, (FULL, (8, 7), FULL), {"n1": (1, 1, 8), "n3": (1, 1, 8)}),
+    ("per node: nothing if one is missing", {"nodes_min": 2, "gpus_per_node": 8}, (FULL, (8, 7)), None),
+    ("a range of nodes takes as many as there are", {"nodes_min": 2, "nodes_max": 4, "gpus_per_node": 1}, (FULL, FULL, FULL), {"n1": (1, 1, 1), "n2": (1, 1, 1), "n3": (1, 1, 1)}),
+    ("tasks with a GPU each fill few nodes", {"ntasks": 10, "gpus_per_task": 1}, (FULL, (8, 2), FULL), {"n1": (8, 8, 8), "n2": (2, 2, 2)}),
+    ("30 tasks over four nodes", {"ntasks": 30, "gpus_per_task": 1}, (FULL,) * 4, {"n1": (8, 8, 8), "n2": (8, 8, 8), "n3": (8, 8, 8), "n4": (6, 6, 6)}),
+    ("tasks over a fixed number of nodes go evenly", {"nodes_min": 2, "nodes_max": 2, "ntasks": 5}, (FULL, FULL, FULL), {"n1": (3, 3, 0), "n2": (2, 2, 0)}),
+    ("tasks per node", {"nodes_min": 2, "ntasks_per_node": 4}, (FULL, (3, 8), FULL), {"n1": (4, 4, 0), "n3": (4, 4, 0)}),
+    ("GPUs in all on one node if one has them", {"gpus": 8}, ((8, 7), FULL), {"n2": (1, 1, 8)}),
+    ("GPUs in all over the fewest nodes", {"gpus": 12}, (FULL, (8, 4), (8, 5)), {"n1": (1, 1, 8), "n2": (1, 1, 4)}),
+    ("GPUs in all evenly over N nodes", {"nodes_min": 2, "nodes_max": 2, "gpus": 6}, (FULL, FULL), {"n1": (1, 1, 3), "n2": (1, 1, 3)}),
+    ("CPUs per GPU", {"gpus": 2, "cpus_per_gpu": 3}, (FULL,), {"n1": (1, 6, 2)}),
+    ("CPUs per task", {"ntasks": 2, "cpus_per_task": 4}, ((7, 8), FULL), {"n2": (2, 8, 0)}),
+    ("an exclusive job wants an idle node and gets all of it", {"is_exclusive": True}, ((7, 8), FULL), {"n2": (1, 8, 8)}),
+    ("the listed node", {"nodelist": ("n2",), "gpus": 1}, ((8, 1), FULL), {"n2": (1, 1, 1)}),
+    ("the listed nodes and one more", {"nodelist": ("n2",), "nodes_min": 2, "gpus_per_node": 8}, (FULL, FULL, FULL), {"n1": (1, 1, 8), "n2": (1, 1, 8)}),
+    ("not the excluded node", {"exclude": ("n1",)}, (FULL, FULL), {"n2": (1, 1, 0)}),
+    ("memory that is not there", {"mem_per_node_mib": 1001}, (FULL,), None),
+    ("no type of that name", {"gpus": 1, "gpu_type": "h100"}, (FULL,), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "request_", "free", "expected"), CASES, ids=[case[0] for case in CASES])
+def test_place(what: str, request_: dict[str, Any], free: tuple[tuple[int, int], ...], expected: Grants | None) -> None:
+    view = overlay(*free)
+    shape = shape_of(spec(**request_).resources, "main")
+    candidates = [one for one, node in enumerate(view.nodes) if node.name not in shape.exclude]
+    if shape.nodelist and len(shape.nodelist) >= shape.nodes_min:
+        candidates = [one for one in candidates if view.nodes[one].name in shape.nodelist]
+    before = (list(view.free_cpus), list(view.free_gpus))
+
+    grants = place(view, shape, candidates)
+
+    got = None if grants is None else {one.node: (one.tasks, len(one.cpus), len(one.gpus)) for one in grants}
+    assert got == expected, what
+    assert (view.free_cpus, view.free_gpus) == before, "placing changes nothing"
+
+
+def test_an_overlay_rolls_back_to_where_it_was() -> None:
+    view = overlay(FULL, FULL)
+    checkpoint = view.checkpoint()
+    grants = place(view, shape_of(spec(nodes_min=2, gpus_per_node=8).resources, "main"), [0, 1])
+    assert grants is not None
+    view.take_all({"n1": 0, "n2": 1}, grants)
+    assert view.free_gpus == [0, 0]
+    view.rollback(checkpoint)
+    assert view.free_gpus == [0xFF, 0xFF]
+    assert view.free_memory_mib == [1000, 1000]

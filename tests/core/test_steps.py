@@ -1,0 +1,116 @@
+"""Steps on the core: disjoint shares of an allocation, waiting, ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gq.errors import Refusal
+from gq.model.ids import JobId, StepId
+from gq.model.job import ExitStatus
+from gq.model.step import StepRequest
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.state.input import Tick
+from tests.builders import inventory, submit
+from tests.hosts import CoreHost
+
+
+def gang() -> CoreHost:
+    host = CoreHost(nodes={"n1": inventory(), "n2": inventory()})
+    host.start(submit("gang", nodes_min=2, gpus_per_node=4, cpus_per_task=4))
+    return host
+
+
+def create(host: CoreHost, **fields: Any) -> client.StepCreated | None:
+    answer = host.ask(client.CreateStep(job_id=1, step=StepRequest(name="step", **fields)))
+    host.obey()
+    assert answer is None or isinstance(answer, client.StepCreated)
+    return answer
+
+
+def end_step(host: CoreHost, number: int, *nodes: str, code: int = 0) -> None:
+    for node in nodes:
+        host.report(node, wire.StepEnded(step_id=StepId(JobId(1), 1, number), exit=ExitStatus(code=code)))
+
+
+def test_a_step_gets_all_that_the_job_has_unless_it_says_less() -> None:
+    host = gang()
+    step = create(host)
+    assert step is not None
+    assert [(part.node, part.first_rank, part.tasks, len(part.cpus), part.gpus) for part in step.layout.parts] == [
+        ("n1", 0, 1, 4, (0, 1, 2, 3)),
+        ("n2", 1, 1, 4, (0, 1, 2, 3)),
+    ]
+    assert len(step.key) == 32
+
+
+def test_concurrent_steps_get_disjoint_gpus_and_wait_for_them() -> None:
+    host = gang()
+    one = create(host, ntasks=2, cpus_per_task=1, gpus_per_task=2)
+    two = create(host, ntasks=2, cpus_per_task=1, gpus_per_task=2)
+    assert one is not None and two is not None
+    assert set(one.layout.parts[0].gpus) & set(two.layout.parts[0].gpus) == set()
+    assert create(host, ntasks=2, cpus_per_task=1, gpus_per_task=2) is None, "it waits"
+    assert create(host, ntasks=2, cpus_per_task=1, gpus_per_task=2, overlap=True) is not None
+    host.replies.clear()
+    end_step(host, 0, "n1", "n2")
+    (reply,) = host.replies
+    assert isinstance(reply.body, client.StepCreated)
+    assert reply.body.layout.parts[0].gpus == one.layout.parts[0].gpus
+
+
+def test_a_step_that_waits_too_long_is_told_so() -> None:
+    host = gang()
+    create(host)
+    host.replies.clear()
+    assert create(host) is None
+    host.handle(Tick(), now=26)
+    (reply,) = host.replies
+    assert isinstance(reply.body, client.Refused)
+    assert reply.body.code == "step_waits"
+
+
+def test_a_step_larger_than_the_job_is_refused() -> None:
+    host = gang()
+    for fields in ({"gpus_per_node": 5}, {"ntasks": 9}, {"nodes": 3}, {"nodelist": ("n7",)}):
+        with pytest.raises(Refusal):
+            create(host, **fields)
+
+
+def test_tasks_are_dealt_out_in_blocks() -> None:
+    host = gang()
+    step = create(host, ntasks=7, cpus_per_task=1)
+    assert step is not None
+    assert [(part.first_rank, part.tasks) for part in step.layout.parts] == [(0, 4), (4, 3)]
+
+
+def test_a_step_ends_when_its_last_node_says_so_with_the_worst_exit() -> None:
+    host = gang()
+    create(host)
+    end_step(host, 0, "n1", code=3)
+    assert 0 in host.attempt(1).steps
+    end_step(host, 0, "n2")
+    assert 0 not in host.attempt(1).steps
+    finished = [one for one in host.log if type(one).__name__ == "StepFinished"]
+    assert [one.exit.code for one in finished] == [3]  # type: ignore[union-attr]
+
+
+def test_steps_end_with_their_job() -> None:
+    host = gang()
+    create(host)
+    host.finish(1)
+    finished = [one for one in host.log if type(one).__name__ == "StepFinished"]
+    assert len(finished) == 1
+
+
+def test_a_step_order_is_repeated_until_the_node_has_it() -> None:
+    host = gang()
+    host.ask(client.CreateStep(job_id=1, step=StepRequest(name="step")))
+    host.orders.clear()
+    host.handle(Tick(), now=host.now + 6)
+    assert [(one.node, type(one.order).__name__) for one in host.orders] == [("n1", "LaunchStep"), ("n2", "LaunchStep")]
+    host.obey()
+    host.handle(Tick(), now=host.now + 6)
+    assert host.orders == []

@@ -1,0 +1,185 @@
+"""The core hosted without daemons: a controller, a store in memory, and nodes that obey at once when asked to.
+
+Every turn is checked: the cluster's invariants, `fold(apply, events) == cluster`, and `store.load() == cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gq.errors import Refusal
+from gq.model.ids import JobId
+from gq.model.job import ExitStatus
+from gq.model.node import Inventory
+from gq.model.state import Outcome
+from gq.wire import client
+from gq.wire import node as wire
+from gq.wire.client import ReplyBody, RequestBody
+from gqd.control.apply import apply
+from gqd.control.controller import Controller
+from gqd.control.turn import Turn
+from gqd.sched.planner import plan_whole
+from gqd.state.cluster import Attempt, Cluster, Job
+from gqd.state.effect import Reply, SendOrder
+from gqd.state.event import Event
+from gqd.state.input import Input, NodeHeartbeat, Peer
+from gqd.state.policy import Policy
+from gqd.store.memory import MemoryStore
+from gqd.store.rows import materialise
+from tests.builders import OWNER, client_request, hello, report
+
+POLICY = Policy(owner_uid=OWNER.uid)
+
+
+class CoreHost:
+    """A controller with its store; time is what the caller says, and only goes on."""
+
+    def __init__(
+        self, policy: Policy = POLICY, nodes: dict[str, Inventory] | None = None, checked: bool = True
+    ) -> None:
+        self.policy = policy
+        self.store = MemoryStore()
+        self.controller = Controller(self.store.load(), policy)
+        self.is_checked = checked
+        self.folded = Cluster()
+        self.log: list[Event] = []
+        self.orders: list[SendOrder] = []
+        """Orders that no node has been given yet."""
+        self.replies: list[Reply] = []
+        self.now = 0.0
+        self._requests = 0
+        self._close(self.controller.resume(0.0))
+        for name, has in (nodes or {}).items():
+            self.handle(hello(name, has))
+
+    # ── driving ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, happened: Input, now: float | None = None) -> Turn:
+        self._set_time(now)
+        return self._close(self.controller.handle(happened, self.now))
+
+    def schedule(self, now: float | None = None) -> Turn:
+        """A whole planning pass, and its adoption."""
+        self._set_time(now)
+        self.controller.volatile.wants_plan = False
+        return self._close(self.controller.adopt(plan_whole(self.controller.snapshot(self.now)), self.now))
+
+    def ask(self, body: RequestBody, now: float | None = None, peer: Peer = OWNER) -> ReplyBody | None:
+        """The answer to a request of its own id; `Refusal` where it is one; None where it is held back."""
+        self._requests += 1
+        turn = self.handle(client_request(body, self._requests, peer), now)
+        answers = [effect.body for effect in turn.effects if isinstance(effect, Reply)]
+        if answers and isinstance(answers[-1], client.Refused):
+            raise Refusal(answers[-1].code, answers[-1].message, answers[-1].hint)
+        return answers[-1] if answers else None
+
+    def submit(self, body: client.Submit, now: float | None = None) -> int:
+        answer = self.ask(body, now)
+        assert isinstance(answer, client.Submitted)
+        return answer.job_id
+
+    def report(self, node: str, body: Any, now: float | None = None) -> Turn:
+        return self.handle(report(node, body), now)
+
+    def beat(self, now: float | None = None) -> None:
+        """Every node that has a link is heard."""
+        for name, route in list(self.controller.volatile.links.items()):
+            alive = wire.Heartbeat(node=name, incarnation=self.cluster.nodes[name].incarnation, at=self.now)
+            self.handle(NodeHeartbeat(route=route, heartbeat=alive), now)
+
+    def obey(self, rounds: int = 20) -> None:
+        """Nodes carry out what they are ordered, at once and well, until nothing is left to do."""
+        for _ in range(rounds):
+            orders, self.orders = self.orders, []
+            if not orders:
+                return
+            for sent in orders:
+                for body in obedient_reports(sent.order, self.now):
+                    self.report(sent.node, body)
+
+    def start(self, body: client.Submit, now: float | None = None) -> int:
+        """Submit, plan, and let the nodes start it."""
+        job_id = self.submit(body, now)
+        self.schedule()
+        self.obey()
+        return job_id
+
+    def finish(self, job_id: int, code: int = 0, now: float | None = None) -> None:
+        """The batch script ends by itself; the nodes clean up."""
+        attempt = self.attempt(job_id)
+        outcome = Outcome.FAILED if code else Outcome.COMPLETED
+        self._set_time(now)
+        ended = wire.AttemptEnded(
+            attempt_id=attempt.attempt_id,
+            outcome=outcome,
+            exit=ExitStatus(code=code),
+            ended_at=self.now,
+            cell_emptied=True,
+        )
+        self.report(attempt.batch_node, ended)
+        self.obey()
+
+    def restart(self, now: float | None = None) -> None:
+        """The controller dies and comes back from its store; links are gone until nodes say hello."""
+        self._set_time(now)
+        self.controller = Controller(self.store.load(), self.policy)
+        self.orders = []
+        self._close(self.controller.resume(self.now))
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.controller.cluster
+
+    def job(self, job_id: int) -> Job:
+        return self.cluster.jobs[JobId(job_id)]
+
+    def attempt(self, job_id: int) -> Attempt:
+        return self.cluster.attempts[self.job(job_id).attempt_id]
+
+    def explain(self, job_id: int) -> client.Explanation:
+        answer = self.ask(client.Explain(job_id=job_id))
+        assert isinstance(answer, client.Explanation)
+        return answer
+
+    # ── checking ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _set_time(self, now: float | None) -> None:
+        if now is not None:
+            assert now >= self.now, "time runs backwards in this test"
+            self.now = now
+
+    def _close(self, turn: Turn) -> Turn:
+        self.log.extend(turn.events)
+        self.orders.extend(effect for effect in turn.effects if isinstance(effect, SendOrder))
+        self.replies.extend(effect for effect in turn.effects if isinstance(effect, Reply))
+        asyncio.run(self.store.commit(materialise(self.cluster, turn.events)))
+        if self.is_checked:
+            self.cluster.check()
+            for fact in turn.events:
+                apply(self.folded, fact)
+            assert self.folded == self.cluster, "fold(apply, events) differs from the cluster"
+            assert self.store.load() == self.cluster, "store.load() differs from the cluster"
+        return turn
+
+
+def obedient_reports(order: wire.Order, now: float) -> list[Any]:
+    """What a node that does everything at once and well reports on an order."""
+    match order:
+        case wire.Prepare():
+            attempt_id = order.launch.attempt_id
+            return [
+                wire.PrepareReceived(attempt_id=attempt_id),
+                wire.Prepared(attempt_id=attempt_id, master_port=20000),
+            ]
+        case wire.Go():
+            received = wire.GoReceived(attempt_id=order.attempt_id)
+            return [received, wire.Started(attempt_id=order.attempt_id, at=now)]
+        case wire.Stop():
+            return [wire.CellEmptied(attempt_id=order.attempt_id)]
+        case wire.LaunchStep():
+            return [wire.StepReceived(step_id=order.step_id)]
+        case _:
+            return []

@@ -1,0 +1,191 @@
+"""Whatever happens, in whatever order: the invariants hold, the store and the event log rebuild the same cluster.
+
+Nodes here are chaotic: they report what may be true in any order, late, twice, or never; they vanish and come back;
+the controller crashes between any two turns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from gq.errors import Refusal
+from gq.model.ids import AttemptId, JobId
+from gq.model.job import ExitStatus
+from gq.model.state import JobState, Outcome
+from gq.model.step import StepRequest
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.state.input import Tick
+from tests.builders import hello, inventory, submit
+from tests.hosts import CoreHost, obedient_reports
+
+NODES = ("n1", "n2", "n3")
+REQUESTS: list[dict[str, Any]] = [
+    {},
+    {"gpus": 1},
+    {"gpus": 4, "mem_per_node_mib": 1000},
+    {"nodes_min": 2, "gpus_per_node": 3},
+    {"nodes_min": 1, "nodes_max": 3, "gpus_per_node": 1},
+    {"ntasks": 5, "gpus_per_task": 1},
+    {"nodes_min": 3, "is_exclusive": True},
+    {"gpus": 2, "is_held": True},
+    {"gpus": 2, "is_interactive": True},
+    {"gpus": 1, "nice": 5, "requeue": False},
+    {"nodes_min": 2, "no_kill": True},
+]
+
+
+class CoreMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = CoreHost(nodes={name: inventory() for name in NODES})
+        self.incarnation = dict.fromkeys(NODES, 1)
+        self.sent: list[tuple[str, wire.Order]] = []
+        """Every order that was ever sent: any of them may be answered at any time, again."""
+        self.started: dict[AttemptId, float] = {}
+
+    @initialize(fields=st.sampled_from(REQUESTS))
+    def begin(self, fields: dict[str, Any]) -> None:
+        self.host.submit(submit(**fields))
+
+    def _collect(self) -> None:
+        self.sent.extend((one.node, one.order) for one in self.host.orders)
+        self.host.orders.clear()
+
+    def _ask(self, body: client.RequestBody) -> None:
+        try:
+            self.host.ask(body)
+        except Refusal:
+            return
+
+    # ── users ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(fields=st.sampled_from(REQUESTS))
+    def submit_job(self, fields: dict[str, Any]) -> None:
+        self._ask(submit(**fields))
+
+    @rule(job_id=st.integers(1, 12), verb=st.sampled_from(["cancel", "hold", "release", "requeue", "update", "end"]))
+    def change_job(self, job_id: int, verb: str) -> None:
+        bodies: dict[str, client.RequestBody] = {
+            "cancel": client.CancelJobs(filter=client.JobFilter(job_ids=(job_id,))),
+            "hold": client.HoldJobs(job_ids=(job_id,)),
+            "release": client.ReleaseJobs(job_ids=(job_id,)),
+            "requeue": client.RequeueJobs(job_ids=(job_id,)),
+            "update": client.UpdateJob(job_id=job_id, nice=job_id % 3, time_limit_s=60),
+            "end": client.EndInteractive(job_id=job_id, exit_code=job_id % 2),
+        }
+        self._ask(bodies[verb])
+
+    @rule(job_id=st.integers(1, 12), gpus=st.integers(0, 2), overlap=st.booleans())
+    def create_step(self, job_id: int, gpus: int, overlap: bool) -> None:
+        step = StepRequest(name="step", ntasks=2, gpus_per_task=gpus, cpus_per_task=1, overlap=overlap)
+        self._ask(client.CreateStep(job_id=job_id, step=step))
+
+    @rule(node=st.sampled_from(NODES), action=st.sampled_from(["drain", "resume", "down"]), gpu=st.none() | st.just(1))
+    def administrate(self, node: str, action: str, gpu: int | None) -> None:
+        self._ask(client.UpdateNodes(names=(node,), action=action, reason="test", gpu=gpu))
+
+    # ── the scheduler and time ────────────────────────────────────────────────────────────────────────────────
+
+    @rule()
+    def schedule(self) -> None:
+        self.host.schedule()
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 3.0, 10.0, 70.0, 400.0]), beats=st.booleans())
+    def pass_time(self, seconds: float, beats: bool) -> None:
+        if beats:
+            self.host.beat(self.host.now + seconds * 0.9)
+        self.host.handle(Tick(), self.host.now + seconds * (0.1 if beats else 1))
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _report(self, node: str, body: Any) -> None:
+        if isinstance(body, wire.Started):
+            self.started.setdefault(body.attempt_id, self.host.now)
+        self.host.report(node, body)
+
+    @rule(data=st.data(), refuses=st.booleans())
+    def answer_an_order(self, data: st.DataObject, refuses: bool) -> None:
+        self._collect()
+        if not self.sent:
+            return
+        node, order = data.draw(st.sampled_from(self.sent[-20:]))
+        bodies = obedient_reports(order, self.host.now)
+        if refuses and isinstance(order, wire.Prepare):
+            bodies = [
+                wire.PrepareRefused(
+                    attempt_id=order.launch.attempt_id, why="test", is_job_fault=data.draw(st.booleans())
+                )
+            ]
+        for body in bodies:
+            self._report(node, body)
+
+    @rule()
+    def obey_everything(self) -> None:
+        self.host.obey()
+
+    @rule(
+        node=st.sampled_from(NODES),
+        job_id=st.integers(1, 12),
+        attempt=st.integers(1, 3),
+        outcome=st.sampled_from(list(Outcome)),
+        empty=st.booleans(),
+    )
+    def end_an_attempt(self, node: str, job_id: int, attempt: int, outcome: Outcome, empty: bool) -> None:
+        ended = wire.AttemptEnded(
+            attempt_id=AttemptId(JobId(job_id), attempt),
+            outcome=outcome,
+            exit=ExitStatus(code=1),
+            ended_at=self.host.now,
+            cell_emptied=empty,
+        )
+        self.host.report(node, ended)
+
+    @rule(node=st.sampled_from(NODES), remembers=st.booleans())
+    def restart_node(self, node: str, remembers: bool) -> None:
+        """The node daemon comes back, with what it held or with nothing."""
+        self.incarnation[node] += 1
+        known = self.host.cluster.nodes[node].held if remembers else {}
+        attempts = tuple(wire.AttemptStatus(attempt_id=one, phase="running") for one in known)
+        self.host.handle(hello(node, inventory(), attempts=attempts))
+
+    @rule()
+    def crash_the_controller(self) -> None:
+        self._collect()
+        self.host.restart()
+
+    # ── what must always hold (invariants, fold and load are checked by the host at every turn) ────────────────
+
+    @invariant()
+    def a_running_job_was_started_by_its_batch_node(self) -> None:
+        for job in self.host.cluster.jobs.values():
+            if job.state is JobState.RUNNING:
+                assert job.start_at is not None
+                assert self.host.attempt(job.job_id).batch_node in self.host.attempt(job.job_id).parts
+
+    @invariant()
+    def explanations_never_fail(self) -> None:
+        for job in self.host.cluster.jobs.values():
+            if job.state is JobState.PENDING:
+                assert self.host.explain(job.job_id).why
+
+
+TestCoreMachine = CoreMachine.TestCase
+TestCoreMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_the_same_inputs_give_the_same_log() -> None:
+    logs = []
+    for _ in range(2):
+        host = CoreHost(nodes={name: inventory() for name in NODES})
+        for fields in REQUESTS * 3:
+            host.start(submit(**fields), now=host.now + 1)
+        host.handle(Tick(), now=host.now + 100)
+        host.obey()
+        logs.append(host.log)
+    assert logs[0] == logs[1]
+    assert len(logs[0]) > 100
