@@ -1,0 +1,299 @@
+"""The Python API: queue jobs, wait for them, look at them.  Its public names are those of the package `gq`.
+
+    import gq
+
+    job = gq.submit("train.sh", gpus=4, time="2h")
+    job.wait().exit_code
+
+    with gq.connect() as cluster:                       # one connection, many submissions
+        request = cluster.prepare(["./simulate", "--seed", "7"], cpus_per_task=4)
+        jobs = list(cluster.submit_many([request] * 1000))
+
+Owns no rule of its own: keywords are the options of `gqsub` (``--gpus-per-node`` is ``gpus_per_node``) and mean
+what they mean there; options in a script hold where no keyword says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypedDict, TypeVar, Unpack
+
+from gq.client import Client as Connection
+from gq.directives import read_header
+from gq.errors import ProtocolError, Refusal, UsageError, nearest
+from gq.getopt import Given
+from gq.jobspec import Submission, exported_environment, job_spec
+from gq.locate import find_cluster
+from gq.model.job import JobInfo
+from gq.options import SUB, job_arguments, options_of
+from gq.wire import client as wire
+
+Script = str | os.PathLike[str] | Sequence[str]
+"""The path of a batch script, its text (it begins with ``#!``), a command line for ``/bin/sh``, or a command's words."""
+
+PATIENCE_S = 10.0
+"""How long to wait for a controller that restarts."""
+_HOLD_S = 25.0
+A = TypeVar("A", bound=wire.ReplyBody)
+
+
+class JobOptions(TypedDict, total=False):
+    """Keywords of `submit`; `name` is ``--job-name``.  Flags are True or False."""
+
+    name: str
+    partition: str
+    time: str | int
+    comment: str
+    nodes: int | str
+    ntasks: int
+    ntasks_per_node: int
+    cpus_per_task: int
+    mem: str | int
+    mem_per_cpu: str | int
+    mem_per_gpu: str | int
+    gpus: int | str
+    gpus_per_node: int | str
+    gpus_per_task: int | str
+    cpus_per_gpu: int
+    gres: str
+    nodelist: str
+    exclude: str
+    exclusive: bool
+    begin: str
+    hold: bool
+    nice: int
+    requeue: bool
+    signal: str
+    kill_on_bad_exit: bool
+    no_kill: bool
+    output: str
+    error: str
+    input: str
+    open_mode: str
+    chdir: str
+
+
+def submit(script: Script, *, environment: Mapping[str, str] | None = None, **options: Unpack[JobOptions]) -> Job:
+    """Queue one job on the cluster that the environment means; see `Client.submit`."""
+    return connect().submit(script, environment=environment, **options)
+
+
+def connect(timeout_s: float = 30.0) -> Client:
+    """A connection to the cluster that the environment means (``GQ_DIR``, ``GQ_CONFIG``, …)."""
+    return Client(Connection(find_cluster(os.environ), timeout_s=timeout_s, patience_s=PATIENCE_S))
+
+
+class Client:
+    """One connection to a cluster.  Not for use by several threads at once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def prepare(
+        self, script: Script, *, environment: Mapping[str, str] | None = None, **options: Unpack[JobOptions]
+    ) -> wire.Submit:
+        """A job that is described and not queued yet; it may be queued many times.
+
+        `environment` None: that of this process.  Raises `UsageError` for an option that cannot be read.
+        """
+        batch = _batch(script)
+        header = read_header(batch.text, batch.file).given if batch.file else ()
+        spec = job_spec(job_arguments(SUB, _given(dict(options)), {}, header), batch.submission)
+        exported = exported_environment(
+            None, os.environ if environment is None else environment, {}, self._connection.location.environment()
+        )
+        return wire.Submit(spec=spec, script=batch.data, environment=_sendable(exported))
+
+    def submit(
+        self, script: Script, *, environment: Mapping[str, str] | None = None, **options: Unpack[JobOptions]
+    ) -> Job:
+        """Queue a job; when this returns it will not be forgotten.  Raises `Refusal` with the reason and a hint."""
+        request = self.prepare(script, environment=environment, **options)
+        return Job(self, self._ask(request, wire.Submitted).job_id)
+
+    def submit_many(self, requests: Iterable[wire.Submit]) -> Iterator[Job | Refusal]:
+        """Queue prepared jobs, many on the way at once; each answer in order, a refusal as an item like the others."""
+        for answer in self._connection.ask_many(requests):
+            yield answer if isinstance(answer, Refusal) else Job(self, _expect(answer, wire.Submitted).job_id)
+
+    def job(self, job_id: int) -> Job:
+        """A job by its id, which is not looked up yet."""
+        return Job(self, job_id)
+
+    def _ask(self, body: wire.RequestBody, kind: type[A]) -> A:
+        return _expect(self._connection.ask(body), kind)
+
+    def _wait(self, job_id: int, timeout_s: float | None) -> JobInfo:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = _HOLD_S if deadline is None else max(0.0, deadline - time.monotonic())
+            body = wire.WaitJobs(job_ids=(job_id,), timeout_s=min(_HOLD_S, left_s))
+            if self._ask(body, wire.Waited).is_done:
+                return self._info(job_id)
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s")
+
+    def _info(self, job_id: int) -> JobInfo:
+        """From the controller's memory; what it has forgotten, from history."""
+        wanted = wire.JobFilter(job_ids=(job_id,))
+        for query in (wire.ListJobs(filter=wanted), wire.QueryHistory(filter=wanted, with_steps=False)):
+            for info in self._ask(query, wire.Jobs).jobs:
+                return info
+        raise Refusal("unknown_job", f"job {job_id} does not exist")
+
+
+class Job:
+    """A job that was queued."""
+
+    def __init__(self, client: Client, job_id: int) -> None:
+        self._client = client
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"Job({self.id})"
+
+    def info(self) -> JobInfo:
+        """How it stands now."""
+        return self._client._info(self.id)
+
+    def wait(self, timeout_s: float | None = None) -> JobInfo:
+        """Until it has ended; raises `TimeoutError` if that takes longer."""
+        return self._client._wait(self.id, timeout_s)
+
+    def cancel(self) -> None:
+        """End it, whether it waits or runs; nothing happens to a job that has ended."""
+        body = wire.CancelJobs(filter=wire.JobFilter(job_ids=(self.id,)))
+        done = self._client._ask(body, wire.JobsDone)
+        for _, why in done.refused:
+            raise Refusal("not_cancelled", why)
+
+    @property
+    def output_path(self) -> Path:
+        """Where its standard output goes, as far as that is known."""
+        return Path(self.info().output_path)
+
+
+def _expect(answer: wire.ReplyBody, kind: type[A]) -> A:
+    if not isinstance(answer, kind):
+        raise ProtocolError("unexpected_answer", f"{type(answer).__name__} came in place of {kind.__name__}")
+    return answer
+
+
+# ── what is to run ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Batch:
+    """A batch script, and how its job is called."""
+
+    def __init__(self, data: bytes, name: str, command: str, file: str = "") -> None:
+        self.data = data
+        self.file = file
+        """How complaints about its head call it; empty: it has no head of options."""
+        self.submission = _submission(name, command)
+
+    @property
+    def text(self) -> str:
+        return self.data.decode(errors="replace")
+
+
+def _batch(script: Script) -> _Batch:
+    if isinstance(script, os.PathLike):
+        return _from_file(Path(script))
+    if not isinstance(script, str):
+        return _wrapped(shlex.join(script), script[0] if script else "")
+    if script.startswith("#!"):
+        return _Batch(script.encode(), "script", "", "script")
+    if Path(script).is_file():
+        return _from_file(Path(script))
+    word = script.split(None, 1)[0] if script.strip() else ""
+    if word == script and shutil.which(word) is None:
+        raise Refusal("no_script", f"`{script}` is neither a file nor a command", "give the path of a batch script")
+    return _wrapped(script, word)
+
+
+def _from_file(path: Path) -> _Batch:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Refusal("no_script", f"cannot read `{path}`: {error.strerror}") from error
+    if not data.startswith(b"#!"):
+        hint = "the first line names the interpreter, for instance #!/bin/sh"
+        raise Refusal("not_a_script", f"`{path}` does not begin with #!, so it is no batch script", hint)
+    return _Batch(data, path.name, str(path.absolute()), str(path))
+
+
+def _wrapped(command: str, first: str) -> _Batch:
+    if not command.strip():
+        raise UsageError("bad_value", "the command is empty")
+    return _Batch(f"#!/bin/sh\n{command}\n".encode(), Path(first).name or "wrap", command)
+
+
+def _submission(name: str, command: str) -> Submission:
+    mask = os.umask(0o077)  # there is no way to ask without setting
+    os.umask(mask)
+    return Submission(
+        name=name,
+        submit_dir=str(Path.cwd()),
+        submit_host=os.uname().nodename,
+        umask=mask,
+        now=time.time(),
+        command=command,
+    )
+
+
+_OFF = {
+    "requeue": Given("no-requeue", "", "requeue="),
+    "kill_on_bad_exit": Given("kill-on-bad-exit", "0", "kill_on_bad_exit="),
+    "exclusive": Given("exclusive", "false", "exclusive="),
+    "no_kill": Given("no-kill", "off", "no_kill="),
+}
+"""What False means where leaving the option out would mean something else."""
+
+
+def _given(keywords: dict[str, object]) -> list[Given]:
+    """Keywords as the options that they stand for; None is as good as not given."""
+    options = (_option(keyword, value) for keyword, value in keywords.items() if value is not None)
+    return [option for option in options if option is not None]
+
+
+def _option(keyword: str, value: object) -> Given | None:
+    known = JobOptions.__annotations__
+    if keyword not in known:
+        close = nearest(keyword, list(known))
+        raise UsageError("unknown_option", f"`{keyword}` is not an option", f"did you mean `{close}`?" if close else "")
+    if value is False:
+        return _OFF.get(keyword)
+    name = "job-name" if keyword == "name" else keyword.replace("_", "-")
+    if value is True:
+        value = next(option.if_bare or "" for option in options_of(SUB) if option.name == name)
+    return Given(name, str(value), f"{keyword}=")
+
+
+def _sendable(environment: dict[str, str]) -> dict[str, str]:
+    """Only text travels: a variable that is not UTF-8 is left out."""
+    return {name: value for name, value in environment.items() if _is_text(name) and _is_text(value)}
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
