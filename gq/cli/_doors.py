@@ -183,6 +183,9 @@ class Door:
                 return message
 
     def _greet(self) -> None:
+        """The tasks can be reached; a door that only looks whether we are still there says the same again."""
+        if self.is_attached:
+            return
         self.is_attached = True
         self._down_since = None
         self.stdin_sent = self.stdin_taken

@@ -60,9 +60,10 @@ class LogSource:
         if self._door is None:
             self._door = _LogDoor(self.access)
         answer = self._door.ask(self.access.ticket, self.offset)
+        if isinstance(answer, wire.StepRefused) and answer.code == "busy":
+            return b""
         if isinstance(answer, wire.StepRefused):
-            self._renew(answer)
-            assert self._door is not None
+            self._door = self._renewed(answer)
             answer = self._door.ask(self.access.ticket, self.offset)
         match answer:
             case wire.LogData():
@@ -72,14 +73,14 @@ class LogSource:
             case _:
                 return b""
 
-    def _renew(self, refusal: wire.StepRefused) -> None:
-        """A new ticket: the old one ran out, or the node's daemon has been restarted."""
+    def _renewed(self, refusal: wire.StepRefused) -> _LogDoor:
+        """With a new ticket: the old one ran out, or the node's daemon has been restarted."""
         fresh = ask(self._client, AccessLog(job_id=self.access.job_id, stream=self._stream), LogAccess)
         if fresh.attempt != self.access.attempt or not fresh.ticket:
             raise Refusal(refusal.code, f"node {self.access.node}: {refusal.message}")
-        self.access = fresh
         self.close()
-        self._door = _LogDoor(fresh)
+        self.access = fresh
+        return _LogDoor(fresh)
 
     def close(self) -> None:
         if self._door is not None:

@@ -1,0 +1,114 @@
+"""gq status: which daemons of a private cluster run, and what the cluster does.
+
+Only looks: starts nothing, changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gq import daemons
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask
+from gq.cli._output import Column, local_time, plural, write_json_list, write_line, write_table
+from gq.cli.gq_up import DIR, directory_of
+from gq.client import Client
+from gq.config import load_config
+from gq.daemons import Daemon
+from gq.errors import Refusal, Unreachable, UsageError
+from gq.getopt import Arguments
+from gq.locate import Location, private_location
+from gq.model.node import ClusterInfo, NodeInfo
+from gq.units import iso_instant
+from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
+
+_COLUMNS = (Column("DAEMON"), Column("PID", is_number=True), Column("STATE"), Column("LOG", is_wide=True))
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What gqd says of itself."""
+
+    info: ClusterInfo
+    nodes: dict[str, NodeInfo]
+
+
+def run(arguments: Arguments) -> int:
+    if arguments.operands:
+        raise UsageError("operands", f"`gq status` takes no operand, not `{arguments.operands[0]}`")
+    location = private_location(directory_of(arguments), os.environ)
+    if not Path(location.config_path).exists():
+        raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "`gq up` makes one")
+    config = load_config(location)
+    everyone = daemons.daemons_of(location, [node.name for node in config.nodes])
+    answer = asked(location)
+    states = {daemon.name: _state(daemon, answer) for daemon in everyone}
+    if arguments.has("json"):
+        write_json_list([_json(location, everyone, states, answer)])
+    else:
+        _write(location, everyone, states, answer)
+    return 0 if all(state.startswith("up") for state in states.values()) else 1
+
+
+def asked(location: Location) -> Answer | None:
+    """None: nobody answers."""
+    try:
+        with Client(location, timeout_s=5.0) as client:
+            info = ask(client, GetCluster(), Cluster).info
+            return Answer(info, {node.node: node for node in ask(client, ListNodes(), Nodes).nodes})
+    except Unreachable:
+        return None
+
+
+def _state(daemon: Daemon, answer: Answer | None) -> str:
+    """``up``, or what is wrong."""
+    if daemon.pid() is None:
+        return "down"
+    if answer is None:
+        return "silent" if daemon.name == "gqd" else "up, without its controller"
+    if daemon.name == "gqd":
+        return "up"
+    node = answer.nodes.get(daemon.name.removeprefix("gqnode-"))
+    return "not registered" if node is None else f"up, {node.state.lower()}"
+
+
+def _write(location: Location, everyone: list[Daemon], states: dict[str, str], answer: Answer | None) -> None:
+    rows = [(one.name, str(one.pid() or "-"), states[one.name], str(one.log_path)) for one in everyone]
+    write_table(_COLUMNS, [rows])
+    if answer is None:
+        write_line(f"the cluster in {location.state_dir} does not answer; `gq up` starts what is missing")
+        return
+    info = answer.info
+    jobs = f"{plural(info.jobs_running, 'job')} running, {info.jobs_pending} pending"
+    write_line(f"cluster {info.cluster} in {location.state_dir}: {jobs}, up since {local_time(info.started_at)}")
+
+
+def _json(
+    location: Location, everyone: list[Daemon], states: dict[str, str], answer: Answer | None
+) -> dict[str, object]:
+    info = answer.info if answer is not None else None
+    return {
+        "directory": location.state_dir,
+        "is_answering": info is not None,
+        "cluster": info.cluster if info else None,
+        "version": info.gq_version if info else None,
+        "started_at": iso_instant(info.started_at) if info else None,
+        "jobs_running": info.jobs_running if info else None,
+        "jobs_pending": info.jobs_pending if info else None,
+        "counters": info.counters if info else {},
+        "daemons": [
+            {"name": one.name, "pid": one.pid(), "state": states[one.name], "log": str(one.log_path)}
+            for one in everyone
+        ],
+    }
+
+
+COMMAND = Command(
+    name="gq status",
+    summary="Show which daemons of a private cluster run, and what the cluster does.",
+    options=(DIR, JSON),
+    run=run,
+    details="Returns 0 if all of them run, else 1.",
+)
