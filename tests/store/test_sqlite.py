@@ -70,14 +70,13 @@ def test_no_file_of_the_database_can_be_read_by_others(tmp_path: Path) -> None:
 
 def test_a_commit_is_synced_to_the_disk_and_readers_do_not_block_it(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "gq.db"))
-    pragma = {name: store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")}
-    assert pragma == {"synchronous": 2, "journal_mode": "wal"}
-
     reader = sqlite3.connect(tmp_path / "gq.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM jobs").fetchall()
     commit(store, next_job_id(2))
 
+    pragma = {name: store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")}
+    assert pragma == {"synchronous": 2, "journal_mode": "wal"}
     reader.close()
     store.close()
 
@@ -311,6 +310,21 @@ def test_a_failed_commit_writes_nothing_and_is_final(tmp_path: Path) -> None:
     store.close()
     store = SqliteStore(str(tmp_path / "gq.db"))
     assert store.load().next_job_id == 2
+    store.close()
+
+
+def test_nothing_is_written_on_top_of_a_hole(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "gq.db"))
+    bad = Batch(events=(), upserts={"jobs": ((1, "too short"),)})
+
+    async def crowd() -> list[BaseException | None]:
+        batches = [next_job_id(2), bad, *(next_job_id(number) for number in range(3, 203))]
+        return await asyncio.gather(*map(store.commit, batches), return_exceptions=True)
+
+    results = asyncio.run(crowd())
+
+    assert all(isinstance(result, StoreFailed) for result in results[1:])
+    assert store.load().next_job_id == (2 if results[0] is None else 1)
     store.close()
 
 
