@@ -35,7 +35,7 @@ from gq.options import SUB, job_arguments, options_of
 from gq.wire import client as wire
 
 Script = str | os.PathLike[str] | Sequence[str]
-"""The path of a batch script, its text (it begins with ``#!``), a command line for ``/bin/sh``, or a command's words."""
+"""The path of a batch script, its text (it begins with ``#!``), a command line for ``sh``, or a command's words."""
 
 PATIENCE_S = 10.0
 """How long to wait for a controller that restarts."""
