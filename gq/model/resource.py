@@ -85,9 +85,7 @@ def least_demand(request: ResourceRequest) -> Demand:
 
     What a plan gives may be more: whole nodes, a larger number of nodes, CPUs rounded up on each node.
     """
-    nodes = max(request.nodes_min or 1, len(request.nodelist))
-    if request.nodes_min is None and request.ntasks and request.ntasks_per_node:
-        nodes = max(nodes, -(-request.ntasks // request.ntasks_per_node))
+    nodes = request.nodes_min or _least_nodes(request)
     tasks = request.ntasks or _least_tasks(request, nodes)
     gpus = request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * tasks
     cpus = max(tasks * (request.cpus_per_task or 1), gpus * (request.cpus_per_gpu or 0), nodes)
@@ -97,6 +95,13 @@ def least_demand(request: ResourceRequest) -> Demand:
         or (request.mem_per_gpu_mib or 0) * gpus
     )
     return Demand(nodes, tasks, cpus, gpus, memory_mib)
+
+
+def _least_nodes(request: ResourceRequest) -> int:
+    """Nodes where their number was not said: those named, or as many as the limits per node imply."""
+    by_tasks = -(-request.ntasks // request.ntasks_per_node) if request.ntasks and request.ntasks_per_node else 1
+    by_gpus = -(-request.gpus // request.gpus_per_node) if request.gpus and request.gpus_per_node else 1
+    return max(1, len(request.nodelist), by_tasks, by_gpus)
 
 
 def _least_tasks(request: ResourceRequest, nodes: int) -> int:
