@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gqnode.shell.durable import write_all
 from gqnode.shell.launch import CannotLaunch, Failure, Program, doing, launch, open_files, read_status
 
 if TYPE_CHECKING:
@@ -106,11 +107,13 @@ class Batch:
 def _write_script(script: bytes, identity: Identity | None) -> None:
     """Closed before the fork: the kernel executes no file that is open for writing."""
     fd = os.open(SCRIPT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, SCRIPT_MODE)
-    with open(fd, "wb") as file:
-        file.write(script)
+    try:
+        write_all(fd, script)
         if identity is not None:
             os.fchown(fd, identity.uid, identity.gid)
             os.chmod(".", 0o711)
+    finally:
+        os.close(fd)
 
 
 @contextmanager

@@ -33,11 +33,19 @@ def sync_directory(path: str) -> None:
 
 def _write(path: str, content: bytes, is_durable: bool) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(content)
+    try:
+        write_all(fd, content)
         if is_durable:
-            file.flush()
             os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """To a file; a disk that fills up half-way is an `OSError`, not a short count."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def _remove(path: str) -> None:

@@ -34,6 +34,7 @@ def serve(door_fd: int) -> None:
 
 def _fork_shepherd(door: socket.socket, directory: str, link_fd: int) -> None:
     link = socket.socket(fileno=link_fd)
+    link.set_inheritable(False)  # as everything that Python opens, but not what it receives
     try:
         pid = os.fork()
     except OSError as error:

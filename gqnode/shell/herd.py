@@ -28,7 +28,7 @@ from gq.wire.step import Output, StdinTaken, StreamPosition, TaskExited, TaskSta
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted, StepTaskFailed, StepTasksEnded
 from gqnode.shell.frames import Head, pack
 from gqnode.shell.processes import kill_all, strays
-from gqnode.shell.shepherd import CONTROL_SOCKET, EMPTY_FILE, EXIT_FILE
+from gqnode.shell.shepherd import CONTROL_SOCKET, END_FILE
 from gqnode.shell.shepherd_link import ShepherdLink
 from gqnode.shell.spawn import Spawner
 from gqnode.shell.specs import ShepherdSpec, TaskSpec
@@ -255,7 +255,7 @@ class Herd:
         """There is no shepherd (any more): what it recorded is the end, and without a record the end is not known."""
         if ward.link or ward.is_ended:
             return
-        end = self._read(ward, EXIT_FILE)
+        end = self._recorded(ward, "ended")
         if end is not None:
             self._tell_started(ward, float(end["started_at"]))
             self._tell_ended(ward, end)
@@ -317,7 +317,7 @@ class Herd:
         cell = self._directory(ward.attempt_id)
         while await asyncio.to_thread(kill_all, partial(strays, cell), freeze=True):
             await asyncio.sleep(SWEEP_S)
-        ward.emptied = _usage(self._read(ward, EXIT_FILE) or {})
+        ward.emptied = _usage(self._recorded(ward, "ended") or {})
         self._tell_empty(ward)
 
     async def _check_strays(self, attempt_id: AttemptId) -> None:
@@ -330,15 +330,17 @@ class Herd:
         task.add_done_callback(self._sweeps.discard)
 
     def _recorded_usage(self, ward: _Ward) -> Usage | None:
-        recorded = self._read(ward, EMPTY_FILE)
+        recorded = self._recorded(ward, "emptied")
         return _usage(recorded) if recorded is not None else None
 
-    def _read(self, ward: _Ward, name: str) -> Head | None:
+    def _recorded(self, ward: _Ward, part: str) -> Head | None:
+        """``ended`` or ``emptied`` of what its shepherd wrote last."""
         try:
-            content = json.loads(Path(self._directory(ward.attempt_id), name).read_bytes())
+            content = json.loads(Path(self._directory(ward.attempt_id), END_FILE).read_bytes())
         except (OSError, ValueError):
             return None
-        return content if isinstance(content, dict) else None
+        found = content.get(part) if isinstance(content, dict) else None
+        return found if isinstance(found, dict) else None
 
 
 def connect_in(directory: str, name: str) -> socket.socket | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
+MAX_FAILURE_BYTES = 32 * 1024  # of one write, so there at once; a path in it has 4 KiB at most
 STREAM_MODE = 0o666  # less the umask
 
 
@@ -88,8 +89,8 @@ def launch(program: Program, open_streams: OpenStreams) -> Launched:
 
 def read_status(status_fd: int) -> Failure | None:
     """What became of a launch, once the pipe is readable; None: the program runs.  Closes the pipe."""
-    with open(status_fd, "rb") as pipe:
-        text = pipe.read()
+    text = os.read(status_fd, MAX_FAILURE_BYTES)
+    os.close(status_fd)
     return Failure(*json.loads(text)) if text else None
 
 
@@ -186,8 +187,9 @@ def _write_once(path: str, data: bytes) -> None:
 
 def _reset_signals() -> None:
     """As a program expects them: what an ancestor ignored or blocked would be inherited through exec."""
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)
+    for number in signal.valid_signals():
+        if signal.getsignal(number) not in (signal.SIG_DFL, None):
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

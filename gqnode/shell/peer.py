@@ -12,7 +12,7 @@ from gqnode.shell.reactor import READ, WRITE, Reactor
 
 FULL_BYTES = 256 * 1024
 """From here on bulk data waits; control frames still go into the buffer."""
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
 

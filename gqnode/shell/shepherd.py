@@ -10,9 +10,9 @@ In the attempt's directory it makes:
 * ``ctl``: the socket that a restarted daemon connects to.  It is made once and never removed while the attempt is in
   the spool: binding it fails the second time, so no attempt is ever started twice.
 * ``script``: the batch script.
-* ``exit.json``: how the script ended; ``empty.json``: no process is left, and what all used together.  Both are renamed
-  into place, which a crash of any process survives.  Against loss of power ``exit.json`` is made durable (fsync) only
-  while no daemon listens: a daemon that does writes its own record before it reports, and one of them is enough.
+* ``end.json``: how the script ended, and, once no process is left, what all used together.  It is renamed into place,
+  which a crash of any process survives.  Against loss of power it is made durable (fsync) only while no daemon listens:
+  a daemon that does writes its own record before it reports, and one of them is enough.
 
 Without a daemon it ends as soon as nothing is left to hold; what it recorded tells the rest.
 """
@@ -24,7 +24,6 @@ import json
 import os
 import signal
 import socket
-import traceback
 from typing import TYPE_CHECKING
 
 from gqnode.shell.batch import Batch
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
     from gqnode.shell.frames import Head
 
 CONTROL_SOCKET = "ctl"
-EXIT_FILE = "exit.json"
-EMPTY_FILE = "empty.json"
+END_FILE = "end.json"
 CRASH_FILE = "shepherd.log"
 
 MEMORY_SAMPLE_S = 0.5
@@ -71,6 +69,8 @@ def run(directory: str, link: socket.socket) -> None:
             shepherd.turn()
         shepherd.close()
     except BaseException:
+        import traceback  # half as much as all the rest: only when something is wrong already
+
         with open(CRASH_FILE, "a") as file:
             file.write(traceback.format_exc())
 
@@ -92,7 +92,8 @@ class Shepherd:
         self._is_emptied = False
         self._is_late = False
         self._sweeps = 0
-        self._unrecorded: set[str] = set()
+        self._news: list[Head] = []
+        self._is_unrecorded = False
         self._door = self._open_door()
         self._wake_on_death()
         self._peer = self._meet(link)
@@ -101,13 +102,14 @@ class Shepherd:
     def is_done(self) -> bool:
         """Nothing is left to hold, to record, to tell or to be fetched."""
         if not self._peer.is_open:
-            return not self._unrecorded if self._is_emptied else not self._is_begun
+            return not self._is_unrecorded if self._is_emptied else not self._is_begun
         is_fetched = all(step.is_fetched for step in self._steps.values())
         return self._is_emptied and self._peer.is_flushed and (is_fetched or self._is_late)
 
     def turn(self) -> None:
         self._reactor.turn()
         self._reap()
+        self._publish()
 
     def close(self) -> None:
         self._peer.close()
@@ -146,7 +148,7 @@ class Shepherd:
         """The daemon is away: what it may not have written is written to last."""
         self._unfollow()
         if self._batch and self._batch.end:
-            self._record(EXIT_FILE, self._batch.end, is_durable=True)
+            self._record()
 
     def _unfollow(self) -> None:
         for step in self._steps.values():
@@ -161,7 +163,7 @@ class Shepherd:
         for step in self._steps.values():
             step.tell_state()
         if self._is_emptied:
-            self._tell_emptied()
+            self.tell({"is": "emptied", **self._usage()})
 
     @property
     def is_ready(self) -> bool:
@@ -327,8 +329,7 @@ class Shepherd:
         """The job is over on this node, so nothing of it may stay, steps included."""
         assert self._batch is not None
         end = self._batch.bury(death, self._peak_mib())
-        self._record(EXIT_FILE, end, is_durable=not self._peer.is_open)
-        self.tell({"is": "ended", **end})
+        self._news.append({"is": "ended", **end})
         self._start_emptying()
 
     def _peak_mib(self) -> int:
@@ -357,12 +358,8 @@ class Shepherd:
         self._reactor.cancel("memory")
         for step in list(self._steps.values()):
             self._end_step(step)
-        self._record(EMPTY_FILE, self._usage(), is_durable=False)
-        self._tell_emptied()
+        self._news.append({"is": "emptied", **self._usage()})
         self._reactor.after("late", FETCH_S, self._be_late)
-
-    def _tell_emptied(self) -> None:
-        self.tell({"is": "emptied", **self._usage()})
 
     def _usage(self) -> Head:
         return {**self._total.usage(), "max_rss_mib": self._peak_mib()}
@@ -370,16 +367,28 @@ class Shepherd:
     def _be_late(self) -> None:
         self._is_late = True
 
-    def _record(self, name: str, content: Head, is_durable: bool) -> None:
+    def _publish(self) -> None:
+        """Record what happened in this turn, then tell it: mostly both ends at once, in one file."""
+        if self._news:
+            self._record()
+            for news in self._news:
+                self.tell(news)
+            self._news.clear()
+
+    def _record(self) -> None:
         """In place whole or not at all.  On a full disk try on; without a daemon the record is the only witness."""
-        self._unrecorded.discard(name)
+        content = {
+            "ended": self._batch.end if self._batch else None,
+            "emptied": self._usage() if self._is_emptied else None,
+        }
+        self._is_unrecorded = False
         try:
-            replace_file(name, json.dumps(content).encode(), is_durable)
+            replace_file(END_FILE, json.dumps(content).encode(), is_durable=not self._peer.is_open)
         except FileNotFoundError:
             return  # the attempt was removed from the spool: nobody wants to know
         except OSError:
-            self._unrecorded.add(name)
-            self._reactor.after(f"record {name}", RETRY_S, lambda: self._record(name, content, is_durable))
+            self._is_unrecorded = True
+            self._reactor.after("record", RETRY_S, self._record)
 
     # ── memory ────────────────────────────────────────────────────────────────────────────────────────────────
 

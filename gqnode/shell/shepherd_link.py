@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gqnode.shell.frames import BadFrame, FrameReader, Head, pack
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 64 * 1024
 
 
 class ShepherdLink:

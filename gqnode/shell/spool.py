@@ -13,6 +13,7 @@ All others describe processes that loss of power ends, and blobs that only a sta
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -73,7 +74,7 @@ class Spool:
         return _blob_path(Path(self.directory(attempt_id)), digest).read_bytes()
 
     def load(self) -> list[AttemptRecord]:
-        """All records, by attempt.  One that cannot be read is logged and set aside under ``corrupt/``: see `orphans`."""
+        """All records, by attempt.  One that cannot be read is logged and set aside: see `orphans`."""
         self._finish_drops()
         records = (self._load(attempt_id) for attempt_id in self._attempt_ids())
         return [record for record in records if record is not None]
@@ -133,5 +134,5 @@ def _make_directory(directory: Path) -> bool:
 def _blob_path(directory: Path, digest: str) -> Path:
     """A digest comes over the wire: nothing else may become a file name."""
     if not _DIGEST.fullmatch(digest):
-        raise ValueError(f"`{digest}` is not a digest")
+        raise OSError(errno.EINVAL, "not a digest", digest)
     return directory / f"blob-{digest}"

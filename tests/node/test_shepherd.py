@@ -1,0 +1,293 @@
+"""Batch scripts under a real shepherd: how they start, run, end, and leave nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gq.model.job import ExitStatus
+from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
+from gqnode.shell.herd import TreeEmpty
+from tests.node.herd_host import HerdHost, herd_host
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[HerdHost]:
+    with herd_host(tmp_path) as host:
+        yield host
+
+
+def test_a_script_runs_with_exactly_its_environment_arguments_directory_and_umask(host: HerdHost) -> None:
+    output = host.root / "out"
+    script = '#!/bin/sh\necho "$1 $2"; pwd; umask; /usr/bin/env | grep -v ^_= | sort\n'
+    attempt_id = host.start(
+        script=script, args=("a b", "c"), environment={"X": "1", "PWD": "/usr"}, chdir="/usr", umask=0o077,
+        output_path=str(output),
+    )  # fmt: skip
+    host.await_event(ProcessEnded, exit=ExitStatus(0))
+    marker = f"GQ_CELL={host.root / str(attempt_id)}"
+    assert output.read_text().splitlines() == ["a b c", "/usr", "0077", marker, "PWD=/usr", "X=1"]
+    assert output.stat().st_mode & 0o777 == 0o600
+
+
+def test_started_comes_before_ended_and_their_instants_are_in_order(host: HerdHost) -> None:
+    before = time.time()
+    host.start(script="#!/bin/sh\ntrue\n")
+    ended = host.await_event(ProcessEnded)
+    started = host.await_event(ProcessStarted)
+    assert host.events.index(started) < host.events.index(ended)
+    assert before <= started.at <= ended.ended_at <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("body", "exit"),
+    [
+        ("exit 3", ExitStatus(code=3)),
+        ("kill -9 $$", ExitStatus(signal=9)),
+        ("kill -TERM $$", ExitStatus(signal=15)),
+    ],
+)
+def test_how_a_script_ended_is_told(host: HerdHost, body: str, exit: ExitStatus) -> None:
+    host.start(script=f"#!/bin/sh\n{body}\n")
+    ended = host.await_event(ProcessEnded)
+    assert (ended.exit, ended.why, ended.oom, ended.is_lost) == (exit, "", False, False)
+
+
+def test_cpu_time_and_memory_of_what_the_script_waited_for_are_counted(host: HerdHost) -> None:
+    program = "b=bytearray(60<<20); import time; t=time.process_time()\nwhile time.process_time()-t<0.3: pass"
+    host.start(script=f"#!/bin/sh\npython3 -c '{program}'\n")
+    usage = host.await_event(ProcessEnded).usage
+    assert 0.25 < usage.user_cpu_s + usage.system_cpu_s < 5
+    assert 60 <= usage.max_rss_mib < 200
+
+
+def test_standard_error_goes_with_the_output_unless_it_has_a_file(host: HerdHost) -> None:
+    both, out, err = (host.root / name for name in ("both", "out", "err"))
+    host.start(1, "#!/bin/sh\necho a; echo b >&2; cat\n", output_path=str(both), input_path="/dev/null")
+    (host.root / "in").write_text("given\n")
+    host.start(
+        2, "#!/bin/sh\necho a; echo b >&2; cat\n",
+        output_path=str(out), error_path=str(err), input_path=str(host.root / "in"),
+    )  # fmt: skip
+    host.until(lambda: sum(isinstance(event, ProcessEnded) for event in host.events) == 2)
+    assert (both.read_text(), out.read_text(), err.read_text()) == ("a\nb\n", "a\ngiven\n", "b\n")
+
+
+def test_output_is_truncated_or_appended_as_asked(host: HerdHost) -> None:
+    fresh, kept = host.root / "fresh", host.root / "kept"
+    fresh.write_text("old\n")
+    kept.write_text("old\n")
+    host.start(1, "#!/bin/sh\necho new\n", output_path=str(fresh))
+    host.start(2, "#!/bin/sh\necho new\n", output_path=str(kept), append=True)
+    host.until(lambda: sum(isinstance(event, ProcessEnded) for event in host.events) == 2)
+    assert (fresh.read_text(), kept.read_text()) == ("new\n", "old\nnew\n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"chdir": "/no/such"}, "cannot change to the directory `/no/such`: No such file or directory"),
+        ({"output_path": "/no/out"}, "cannot open the output file `/no/out`: No such file or directory"),
+        ({"error_path": "/proc/err"}, "cannot open the error file `/proc/err`: No such file or directory"),
+        ({"input_path": "/no/in"}, "cannot open the input file `/no/in`: No such file or directory"),
+        ({"cgroup_procs": ("/no/procs",)}, "cannot join the cell by `/no/procs`: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_set_up_is_named_and_no_start_is_told(host: HerdHost, fields: dict[str, str], why: str) -> None:
+    host.start(script="#!/bin/sh\ntouch ran\n", **fields)
+    assert host.await_event(ProcessEnded).why == why
+    assert not [event for event in host.events if isinstance(event, ProcessStarted)]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "message"),
+    [
+        ("#!/no/such/shell\n", 127, "its interpreter `/no/such/shell` does not exist"),
+        ("echo no first line\n", 126, "Exec format error"),
+        ("#!/etc/passwd\n", 126, "Permission denied"),
+    ],
+)
+def test_a_script_that_cannot_be_executed_fails_as_in_a_shell_and_says_why(
+    host: HerdHost, script: str, code: int, message: str
+) -> None:
+    error = host.root / "err"
+    host.start(script=script, error_path=str(error))
+    ended = host.await_event(ProcessEnded)
+    assert (ended.exit, ended.why) == (ExitStatus(code=code), "")
+    assert error.read_text().startswith("gq: error: cannot execute `") and message in error.read_text()
+
+
+def test_setsid_and_double_forks_leave_no_process(host: HerdHost) -> None:
+    daemonize = "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: time.sleep(1000)\n os._exit(0)"
+    script = f"#!/bin/sh\nsetsid sleep 1000 &\n(setsid sleep 1001 &)\npython3 -c '{daemonize}'\nsleep 0.2\nexit 5\n"
+    attempt_id = host.start(script=script)
+    host.until(lambda: len(host.processes(attempt_id)) >= 4)
+    assert host.await_event(ProcessEnded).exit == ExitStatus(code=5)
+    host.do(host.herd.empty, attempt_id)
+    host.await_event(TreeEmpty)
+    assert host.processes(attempt_id) == []
+
+
+def test_processes_that_wipe_their_environment_and_ignore_signals_are_killed_too(host: HerdHost) -> None:
+    pids = host.root / "pids"
+    stubborn = f"trap '' TERM HUP INT; echo $$ >> {pids}; while :; do sleep 100; done"
+    attempt_id = host.start(script=f'#!/bin/sh\nenv -i setsid sh -c "{stubborn}" &\nsleep 1000\n')
+    host.until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    host.do(host.herd.empty, attempt_id)
+    host.await_event(TreeEmpty)
+    assert host.await_event(ProcessEnded).exit == ExitStatus(signal=9)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
+
+
+def test_a_fork_bomb_is_emptied(host: HerdHost) -> None:
+    bomb = "#!/bin/sh\nf() { sleep 0.01; f & f & wait; }\nulimit -u 400\nf &\nsleep 1000\n"
+    attempt_id = host.start(script=bomb)
+    host.until(lambda: len(host.processes(attempt_id)) > 20)
+    host.do(host.herd.empty, attempt_id)
+    host.await_event(TreeEmpty)
+    assert host.processes(attempt_id) == []
+
+
+def test_a_cell_without_a_script_lives_until_it_is_emptied(host: HerdHost) -> None:
+    attempt_id = host.start()
+    host.await_event(ProcessStarted)
+    host.do(host.herd.check, attempt_id)
+    host.await_event(CellQuiet)
+    host.do(host.herd.empty, attempt_id)
+    host.await_event(TreeEmpty)
+    assert not [event for event in host.events if isinstance(event, ProcessEnded)]
+
+
+def test_a_running_script_is_not_quiet(host: HerdHost) -> None:
+    attempt_id = host.start(script="#!/bin/sh\nread line < fifo\n", chdir=str(host.root))
+    os.mkfifo(host.root / "fifo")
+    host.await_event(ProcessStarted)
+    host.do(host.herd.check, attempt_id)
+    host.do(host.herd.write_line, attempt_id, "the answer to this shows that the question was heard")
+    host.do(host.herd.empty, attempt_id)
+    host.await_event(TreeEmpty)
+    assert not [event for event in host.events if isinstance(event, CellQuiet)]
+
+
+def test_a_batch_signal_reaches_only_the_script(host: HerdHost) -> None:
+    output = host.root / "out"
+    child = "trap 'echo child >> out' USR1; touch ready; while :; do sleep 0.05; done"
+    script = f"#!/bin/sh\ntrap 'echo script >> out; exit 4' USR1\nsh -c \"{child}\" &\nwait\n"
+    attempt_id = host.start(script=script, chdir=str(host.root))
+    host.until(lambda: (host.root / "ready").exists())
+    host.do(host.herd.signal, attempt_id, signal.SIGUSR1, "batch")
+    assert host.await_event(ProcessEnded).exit == ExitStatus(code=4)
+    assert output.read_text() == "script\n"
+
+
+def test_a_signal_to_all_reaches_every_process_and_wakes_stopped_ones_to_end_them(host: HerdHost) -> None:
+    script = "#!/bin/sh\nsetsid sleep 1000 &\nsleep 1001 &\nkill -STOP $$\n"
+    attempt_id = host.start(script=script)
+    host.until(lambda: len(host.processes(attempt_id)) == 3)
+    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "all")
+    assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
+
+
+def test_a_line_is_appended_to_the_standard_error_and_not_overwritten(host: HerdHost) -> None:
+    error = host.root / "err"
+    script = "#!/bin/sh\necho one >&2\ntouch ready\nread line < fifo\necho two >&2\n"
+    os.mkfifo(host.root / "fifo")
+    attempt_id = host.start(script=script, chdir=str(host.root), error_path=str(error))
+    host.until(lambda: (host.root / "ready").exists())
+    host.do(host.herd.write_line, attempt_id, "*** JOB 1 CANCELLED ***")
+    host.until(lambda: "***" in error.read_text())
+    (host.root / "fifo").write_text("go\n")
+    host.await_event(ProcessEnded)
+    assert error.read_text() == "one\n*** JOB 1 CANCELLED ***\ntwo\n"
+
+
+def test_watched_memory_ends_the_attempt_as_out_of_memory_and_its_neighbour_lives(host: HerdHost) -> None:
+    greedy = "#!/bin/sh\npython3 -c 'import time; b=bytearray(200<<20); time.sleep(1000)' & wait\n"
+    error = host.root / "err"
+    neighbour = host.start(1, "#!/bin/sh\nsleep 1000\n", watch_memory_mib=100)
+    host.start(2, greedy, watch_memory_mib=100, error_path=str(error))
+    ended = host.await_event(ProcessEnded)
+    assert (ended.attempt_id.job_id, ended.oom, ended.exit) == (2, True, ExitStatus(signal=9))
+    assert ended.usage.max_rss_mib >= 200
+    assert "its limit is 100 MiB" in error.read_text()
+    assert host.processes(neighbour)
+
+
+def test_memory_that_processes_share_is_counted_once(host: HerdHost) -> None:
+    program = host.root / "share.py"
+    program.write_text(
+        "import mmap, os, time\n"
+        "shared = mmap.mmap(-1, 60 << 20)\n"
+        "shared.write(bytes(60 << 20))\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0:\n"
+        "        sum(shared[i] for i in range(0, 60 << 20, 4096)); time.sleep(1.6); os._exit(0)\n"
+        "for _ in range(3):\n"
+        "    os.wait()\n"
+    )
+    host.start(script=f"#!/bin/sh\nexec python3 {program}\n", watch_memory_mib=160)
+    ended = host.await_event(ProcessEnded)
+    assert (ended.exit, ended.oom) == (ExitStatus(0), False)
+
+
+def test_a_full_disk_under_the_output_is_the_jobs_own_trouble(host: HerdHost) -> None:
+    host.start(script="#!/bin/sh\necho x || exit 9\n", output_path="/dev/full")
+    assert host.await_event(ProcessEnded).exit == ExitStatus(code=9)
+
+
+def test_an_output_that_hangs_hangs_only_its_own_job_and_can_be_ended(host: HerdHost) -> None:
+    os.mkfifo(host.root / "fifo")
+    stuck = host.start(1, "#!/bin/sh\ntrue\n", output_path=str(host.root / "fifo"))
+    host.do(host.herd.write_line, stuck, "nobody reads this")
+    host.start(2, "#!/bin/sh\ntrue\n")
+    assert host.await_event(ProcessEnded).attempt_id.job_id == 2
+    host.do(host.herd.empty, stuck)
+    host.await_event(TreeEmpty)
+    assert host.await_event(ProcessEnded, attempt_id=stuck).exit == ExitStatus(signal=9)
+
+
+def test_ignored_signals_of_the_daemon_are_default_in_the_job(host: HerdHost) -> None:
+    output = host.root / "out"
+    host.start(script="#!/bin/sh\ngrep -E 'SigIgn|SigBlk' /proc/self/status\n", output_path=str(output))
+    host.await_event(ProcessEnded)
+    assert [int(line.split()[1], 16) for line in output.read_text().splitlines()] == [0, 0]
+
+
+def test_nothing_of_the_daemon_is_open_in_the_job(host: HerdHost) -> None:
+    output = host.root / "out"
+    host.start(script="#!/bin/sh\nexec ls /proc/self/fd\n", output_path=str(output))
+    host.await_event(ProcessEnded)
+    assert output.read_text().split() == ["0", "1", "2", "3"]  # 3 is the directory that ls reads
+
+
+def test_a_spool_path_longer_than_a_socket_path_may_be_works(tmp_path: Path) -> None:
+    root = tmp_path / ("x" * 120) / ("y" * 120)
+    root.mkdir(parents=True)
+    with herd_host(root) as host:
+        attempt_id = host.start(script="#!/bin/sh\nsleep 1000\n")
+        host.await_event(ProcessStarted)
+        host.end()
+        with herd_host(root) as next_host:
+            next_host.do(next_host.herd.adopt, attempt_id)
+            next_host.await_event(ProcessStarted)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run jobs as others")
+def test_a_job_of_another_user_runs_with_that_users_rights_only(host: HerdHost) -> None:
+    for directory in (host.root, *host.root.parents[:-2]):
+        directory.chmod(0o755)
+    home = host.root / "home"
+    home.mkdir()
+    os.chown(home, 4321, 4322)
+    script = "#!/bin/sh\nid -u; id -g; id -G\n"
+    attempt_id = host.start(script=script, identity=(4321, 4322, (4323,)), output_path=str(home / "out"))
+    assert host.await_event(ProcessEnded).exit == ExitStatus(0)
+    host.do(host.herd.empty, attempt_id)
+    host.await_event(TreeEmpty)
+    assert (home / "out").read_text().split() == ["4321", "4322", "4322", "4323"]
+    assert (home / "out").stat().st_uid == 4321
