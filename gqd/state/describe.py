@@ -77,6 +77,11 @@ def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:
     """What a job holds or held last; while it waits, or if it never held anything, what it wants."""
     if not grants or job.state is JobState.PENDING:
         return least_demand(job.spec.resources)
+    return held(grants)
+
+
+def held(grants: tuple[Grant, ...]) -> Demand:
+    """What grants come to."""
     return Demand(
         nodes=len(grants),
         tasks=sum([grant.tasks for grant in grants]),

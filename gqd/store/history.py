@@ -1,18 +1,17 @@
-"""What the rows say of past and present jobs: a `HistoryQuery` as SQL or as a test of one job, and `JobInfo`."""
+"""What the rows say of past and present jobs: a `HistoryQuery` as SQL or as a test of one job."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
-from gq.model.job import JobInfo, StepInfo, Usage
-from gq.model.state import JobState, Reason, state_word
-from gq.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
-from gqd.state.after import Hold
+from gq.model.job import JobInfo
+from gq.model.state import JobState, state_word
 from gqd.state.cluster import Attempt, Job, Step
+from gqd.state.describe import job_info
 from gqd.store.protocol import HistoryQuery, Row
-from gqd.store.rows import COLUMNS, attempt_of, job_demand, job_of, step_of
+from gqd.store.rows import COLUMNS, attempt_of, job_of, step_of
 
 Condition = tuple[str, tuple[str | float, ...]]
 """An SQL condition and the values of its ``?``."""
@@ -33,11 +32,6 @@ _ENDED_AFTER = (
     " UNION ALL SELECT job_id FROM jobs WHERE state = 'ENDED' AND end_at >= ?)"
 )
 """By the index over (state, end_at): a scan by job id would read years of rows for the jobs of the last hour."""
-_HOLD_REASONS = {
-    Hold.USER: Reason.HELD_USER,
-    Hold.ADMIN: Reason.HELD_ADMIN,
-    Hold.LAUNCH: Reason.LAUNCH_FAILED_HELD,
-}
 
 
 # ── from the database ─────────────────────────────────────────────────────────────────────────────────────────
@@ -129,96 +123,4 @@ def _is_in_time(query: HistoryQuery, job: Job) -> bool:
     is_over = job.state is JobState.ENDED and job.end_at is not None
     return (query.started_before is None or began_at < query.started_before) and (
         query.ended_after is None or not is_over or (job.end_at or 0.0) >= query.ended_after
-    )
-
-
-# ── as shown ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = ()) -> JobInfo:
-    """A job as it is shown; `attempt` is its latest.  Why it waits now only the planner knows, so it is not here."""
-    spec = job.spec
-    grants = attempt.grants if attempt is not None else ()
-    demand = job_demand(job, grants)
-    output, error, source = _paths(job, attempt)
-    return JobInfo(
-        job_id=job.job_id,
-        name=spec.name,
-        user=job.user,
-        uid=job.uid,
-        partition=job.partition,
-        state=state_word(job.state, job.outcome),
-        reason=_reason(job),
-        why=job.why,
-        attempt=job.attempt,
-        restart_count=job.restart_count,
-        grants=grants,
-        nodes_wanted=demand.nodes,
-        tasks=demand.tasks,
-        cpus=demand.cpus,
-        gpus=demand.gpus,
-        memory_mib=demand.memory_mib,
-        gpu_type=spec.resources.gpu_type,
-        time_limit_s=job.time_limit_s,
-        submit_at=job.submit_at,
-        eligible_at=job.eligible_at,
-        start_at=job.start_at,
-        end_at=job.end_at,
-        exit_code=None if job.exit is None else job.exit.code,
-        signal=None if job.exit is None else job.exit.signal,
-        failure_class=job.failure_class,
-        nice=spec.nice,
-        is_held=job.hold is not None,
-        requeue=job.requeue,
-        begin_at=spec.begin_at,
-        chdir=spec.chdir,
-        output_path=output,
-        error_path=error,
-        input_path=source,
-        command=spec.command,
-        args=spec.args,
-        comment=spec.comment,
-        submit_dir=spec.submit_dir,
-        submit_host=spec.submit_host,
-        is_interactive=spec.is_interactive,
-        usage=Usage() if attempt is None else attempt.usage,
-        resources=spec.resources,
-        steps=tuple([step_info(step) for step in steps]),
-    )
-
-
-def _reason(job: Job) -> str:
-    if job.state is JobState.PENDING and job.hold is not None:
-        return _HOLD_REASONS[job.hold].value
-    return job.reason
-
-
-def _paths(job: Job, attempt: Attempt | None) -> tuple[str, str, str]:
-    """(output, error, input) of the batch script, as far as known; where error goes with output they are equal."""
-    spec, node = job.spec, None if attempt is None else attempt.batch_node
-    patterns = (output_pattern(spec), error_pattern(spec) or output_pattern(spec), input_pattern(spec))
-    output, error, source = (
-        expand_pattern(pattern, job_id=job.job_id, name=spec.name, user=job.user, node=node, rank=0, node_rank=0)
-        for pattern in patterns
-    )
-    return output, error, source
-
-
-def step_info(step: Step) -> StepInfo:
-    parts = step.layout.parts
-    return StepInfo(
-        job_id=step.step_id.job_id,
-        attempt=step.step_id.attempt,
-        step=step.step_id.step,
-        name=step.layout.name,
-        state="RUNNING" if step.outcome is None else step.outcome.value,
-        nodes=tuple([part.node for part in parts]),
-        tasks=step.layout.ntasks,
-        cpus=sum([len(part.cpus) for part in parts]),
-        gpus=sum([len(part.gpus) for part in parts]),
-        start_at=step.start_at,
-        end_at=step.end_at,
-        exit_code=None if step.exit is None else step.exit.code,
-        signal=None if step.exit is None else step.exit.signal,
-        usage=step.usage,
     )

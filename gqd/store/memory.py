@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from gq.model.job import JobInfo
 from gqd.state.cluster import Cluster, Job, Step
+from gqd.state.describe import job_info
 from gqd.state.event import Event
-from gqd.store.history import job_info, matches
+from gqd.store.history import matches
 from gqd.store.protocol import Batch, HistoryQuery, Row, StoreFailed
 from gqd.store.rows import COLUMNS, KEYS, attempt_of, cluster_of, event_of, event_row, job_of, step_of
 

@@ -18,11 +18,12 @@ import msgspec
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.node import Inventory
-from gq.model.resource import Demand, Grant, format_ids, least_demand, parse_ids
+from gq.model.resource import Grant, format_ids, parse_ids
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Node, Part, Step
+from gqd.state.describe import held, job_demand
 from gqd.state.event import Event
 from gqd.store.protocol import Batch, Row
 
@@ -105,22 +106,6 @@ def _exit_of(code: int | None, signal: int | None) -> ExitStatus | None:
     return None if code is None else ExitStatus(code, signal or 0)
 
 
-def _held(grants: tuple[Grant, ...]) -> Demand:
-    """What grants come to."""
-    return Demand(
-        nodes=len(grants),
-        tasks=sum([grant.tasks for grant in grants]),
-        cpus=sum([len(grant.cpus) for grant in grants]),
-        gpus=sum([len(grant.gpus) for grant in grants]),
-        memory_mib=sum([grant.memory_mib for grant in grants]),
-    )
-
-
-def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:
-    """What a job holds or held last; while it waits, or if it held nothing, what it wants."""
-    return _held(grants) if grants and job.state is not JobState.PENDING else least_demand(job.spec.resources)
-
-
 # ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -178,7 +163,7 @@ def attempt_row(attempt: Attempt) -> Row:
     grants, usage = attempt.grants, attempt.usage
     return (
         attempt.attempt_id.job_id, attempt.attempt_id.attempt, ",".join([grant.node for grant in grants]),
-        *_held(grants), attempt.allocated_at, attempt.start_at, attempt.end_at,
+        *held(grants), attempt.allocated_at, attempt.start_at, attempt.end_at,
         None if attempt.outcome is None else attempt.outcome.value, *_exit_columns(attempt.exit), attempt.reason,
         attempt.why, attempt.failure_class, None if attempt.then is None else attempt.then.value, attempt.grace_s,
         attempt.master_port, attempt.next_step, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib,
