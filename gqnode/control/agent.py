@@ -295,6 +295,7 @@ def _process_started(ledger: Ledger, started: ProcessStarted) -> None:
     record = ledger.records.get(started.attempt_id)
     if record is None:
         return
+    ledger.sought.discard(started.attempt_id)
     if record.phase is Phase.STARTING:
         record = ledger.save(replace(record, phase=Phase.RUNNING, started_at=started.at))
         if (report := saying.started(record)) is not None:
@@ -314,7 +315,9 @@ def _process_ended(ledger: Ledger, ended: ProcessEnded) -> None:
     facts = replace(record, exit=ended.exit, usage=ended.usage, ended_at=ended.ended_at, why=ended.why)
     if record.phase is not Phase.STOPPING:
         # Not saved: after a crash the shepherd tells the same end again.
-        outcome = saying.end_outcome(record, ended)
+        # A start that an earlier life of the daemon may or may not have made is the node's failure, not the job's.
+        is_lost = ended.is_lost or (bool(ended.why) and ended.attempt_id in ledger.sought)
+        outcome = Outcome.NODE_FAIL if is_lost else saying.end_outcome(record, ended)
         ledger.keep(replace(facts, phase=Phase.STOPPING, outcome=outcome))
         ledger.empty(ended.attempt_id)
     elif ended.is_lost or ended.why:
@@ -349,6 +352,7 @@ def _cell_quiet(ledger: Ledger, attempt_id: AttemptId) -> None:
 
 def _cell_empty(ledger: Ledger, empty: CellEmpty) -> None:
     ledger.emptying.discard(empty.attempt_id)
+    ledger.sought.discard(empty.attempt_id)
     ledger.check_at.pop(empty.attempt_id, None)
     record = ledger.records.get(empty.attempt_id)
     if record is None or record.phase is not Phase.STOPPING:
@@ -449,6 +453,7 @@ def _resume(ledger: Ledger, record: AttemptRecord) -> None:
             ledger.report(PrepareReceived(attempt_id=attempt_id))
             ledger.do(MakeCell(launch=record.launch, master_port=saying.own_port(record)))
         case Phase.STARTING:
+            ledger.sought.add(attempt_id)
             ledger.do(FindProcess(attempt_id=attempt_id))
         case Phase.RUNNING:
             expires_at = ledger.now + ledger.settings.step_wait_s

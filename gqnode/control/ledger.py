@@ -45,6 +45,8 @@ class Ledger:
         self.records = {record.launch.attempt_id: record for record in records}
         self.outbox = Outbox(settings.resend_s)
         self.emptying: set[AttemptId] = set()
+        self.sought: set[AttemptId] = set()
+        """Were about to start when the daemon ended, and are looked for."""
         self.check_at: dict[AttemptId, float] = {}
         """When to look again whether an attempt that is being ended is quiet."""
         self.now = 0.0

@@ -112,9 +112,7 @@ def larger(one: Usage, other: Usage) -> Usage:
 
 
 def end_outcome(record: AttemptRecord, ended: ProcessEnded) -> Outcome:
-    """What the end of the attempt's process means, if nobody had begun to end it."""
-    if ended.is_lost:
-        return Outcome.NODE_FAIL
+    """What the end of the attempt's process means, if it was seen and nobody had begun to end it."""
     if ended.why:
         return Outcome.BOOT_FAIL
     if ended.oom:

@@ -1,73 +1,200 @@
-"""The daemon's end of the link to one shepherd: frames over a socket, on the asyncio loop."""
+"""The node's link to gqd: says who is here, keeps the link alive, carries reports up and orders down.
+
+Owns the socket and its renewal.  It never gives up: a controller that is away is waited for.  What cannot be sent
+now is dropped, because reports repeat themselves; nothing here knows what a message means to an attempt.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable
+import logging
+from typing import NamedTuple, Protocol, assert_never
 
-from gqnode.shell.frames import BadFrame, FrameReader, Head, pack
+import zmq
+from zmq.utils.monitor import recv_monitor_message
 
-READ_BYTES = 256 * 1024
+from gq.curve import KeyPair
+from gq.errors import ProtocolError
+from gq.wire import node as wire
+from gqnode.shell.sockets import Context, LoopSocket, Socket
+
+log = logging.getLogger(__name__)
+
+HELLO_AGAIN_S = 1.0
+"""Between hellos while the controller has not said welcome."""
+MISSED_HEARTBEATS = 3
+"""Without any word for so many heartbeats, the link is made anew."""
+_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+
+class ControllerAddress(NamedTuple):
+    """``keys`` and ``server_key`` (both Z85) on tcp; None on ipc, where the kernel says who we are."""
+
+    endpoint: str
+    keys: KeyPair | None = None
+    server_key: bytes | None = None
+
+
+class Home(Protocol):
+    """What the daemon says and does; the link calls it on the loop."""
+
+    def hello(self) -> wire.Hello: ...
+
+    def heartbeat(self) -> wire.Heartbeat: ...
+
+    def on_welcome(self, welcome: wire.Welcome) -> None: ...
+
+    def on_unwelcome(self, why: str) -> None: ...
+
+    def on_ack(self, seqs: tuple[int, ...]) -> None: ...
+
+    def on_orders(self, orders: wire.Orders) -> None: ...
+
+    def on_relay_reply(self, reply: wire.RelayReply) -> None: ...
 
 
 class Link:
-    """``on_frame`` for each frame, in order; ``on_gone`` once, when the other end is; neither from within a call."""
-
-    def __init__(
-        self, near: socket.socket, on_frame: Callable[[Head, bytes], None], on_gone: Callable[[], None]
-    ) -> None:
-        near.setblocking(False)
-        self._socket = near
-        self._on_frame, self._on_gone = on_frame, on_gone
-        self._reader = FrameReader()
-        self._pending = bytearray()
-        self._is_open = True
+    def __init__(self, context: Context, address: ControllerAddress, home: Home) -> None:
+        self._context = context
+        self._address = address
+        self._home = home
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(near.fileno(), self._read)
+        self._socket: LoopSocket | None = None
+        self._monitor: Socket | None = None
+        self._is_welcome = False
+        self._heartbeat_s = HELLO_AGAIN_S
+        self._heard_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_open = True
+        self.malformed = 0
+        self._open()
 
-    def send(self, head: Head, data: bytes = b"") -> None:
-        """Never waits; what the shepherd does not take yet is kept.  A link that broke says so by ``on_gone``."""
-        if not self._is_open:
-            return
-        was_waiting = bool(self._pending)
-        self._pending += pack(head, data)
-        if not was_waiting:
-            self._flush()
+    @property
+    def is_up(self) -> bool:
+        return self._is_welcome
+
+    def send(self, message: wire.Report | wire.Relay) -> bool:
+        """False: the controller is away, or does not know us yet; nothing was sent."""
+        return self._is_welcome and self._send(message)
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._loop.remove_reader(self._socket.fileno())
-            self._loop.remove_writer(self._socket.fileno())
-            self._socket.close()
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._hang_up(linger_s=0.5)
 
-    def _read(self) -> None:
-        try:
-            data = self._socket.recv(READ_BYTES)
-        except BlockingIOError:
+    # ── the socket ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open(self) -> None:
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is kept for a controller that is away: it would be stale
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
+        socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_NODE_MESSAGE_BYTES)
+        socket.setsockopt(zmq.SNDHWM, 100_000)
+        if self._address.keys is not None and self._address.server_key is not None:
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, self._address.keys.public)
+            socket.setsockopt(zmq.CURVE_SECRETKEY, self._address.keys.secret)
+            socket.setsockopt(zmq.CURVE_SERVERKEY, self._address.server_key)
+            socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+        self._monitor = socket.get_monitor_socket(_WATCHED)
+        self._loop.add_reader(int(self._monitor.getsockopt(zmq.FD)), self._on_monitor)
+        self._socket = LoopSocket(socket, self._on_frame)
+        self._raw = socket
+        socket.connect(self._address.endpoint)
+        self._heard_at = self._loop.time()
+        self._beat_in(HELLO_AGAIN_S)
+        self._loop.call_soon(self._on_monitor)
+
+    def _hang_up(self, linger_s: float = 0.0) -> None:
+        self._is_welcome = False
+        if self._monitor is not None:
+            self._loop.remove_reader(int(self._monitor.getsockopt(zmq.FD)))
+            self._raw.disable_monitor()
+            self._monitor = None
+        if self._socket is not None:
+            self._socket.close(linger_s)
+            self._socket = None
+
+    def _on_monitor(self) -> None:
+        """The link came up, or broke: the next controller there may be another one."""
+        while self._monitor is not None:
+            try:
+                happening = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            match happening["event"]:
+                case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._is_welcome = False
+                    self._say_hello()
+                case zmq.EVENT_DISCONNECTED:
+                    if self._is_welcome:
+                        log.warning("the link to the controller broke")
+                    self._is_welcome = False
+                case _:
+                    log.error("the controller at %s does not accept this node's key", self._address.endpoint)
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _beat_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._beat)
+
+    def _beat(self) -> None:
+        if not self._is_open:
             return
-        except OSError:
-            data = b""
-        try:
-            for head, body in self._reader.feed(data):
-                if self._is_open:
-                    self._on_frame(head, body)
-        except BadFrame:
-            data = b""
-        if not data and self._is_open:
-            self.close()
-            self._on_gone()
-
-    def _flush(self) -> None:
-        try:
-            sent = self._socket.send(self._pending)
-        except BlockingIOError:
-            sent = 0
-        except OSError:  # the reader will hear the end, after what was said before it
-            sent = len(self._pending)
-        del self._pending[:sent]
-        if self._pending:
-            self._loop.add_writer(self._socket.fileno(), self._flush)
+        silence_s = self._loop.time() - self._heard_at
+        if self._is_welcome and silence_s > MISSED_HEARTBEATS * self._heartbeat_s:
+            log.warning("no word from the controller for %.0f s: making the link anew", silence_s)
+            self._hang_up()
+            self._open()
+        elif self._is_welcome:
+            self._send(self._home.heartbeat())
+            self._beat_in(self._heartbeat_s)
         else:
-            self._loop.remove_writer(self._socket.fileno())
+            self._say_hello()
+
+    def _say_hello(self) -> None:
+        self._send(self._home.hello())
+        self._beat_in(HELLO_AGAIN_S)
+
+    def _send(self, message: wire.NodeMessage) -> bool:
+        return self._socket is not None and self._socket.send(wire.NODE_MESSAGES.encode(message))
+
+    # ── what comes ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_frame(self, _: bytes, frame: zmq.Frame) -> None:
+        try:
+            message = wire.CONTROLLER_MESSAGES.decode(frame.buffer)
+        except ProtocolError as error:
+            self.malformed += 1
+            log.error("the controller sent what is no message: %s", error.message)
+            return
+        self._heard_at = self._loop.time()
+        self._take(message)
+
+    def _take(self, message: wire.ControllerMessage) -> None:
+        match message:
+            case wire.Welcome():
+                self._is_welcome = True
+                self._heartbeat_s = max(0.05, message.heartbeat_s)
+                self._beat_in(self._heartbeat_s)
+                self._home.on_welcome(message)
+            case wire.Unwelcome():
+                self._home.on_unwelcome(message.why)
+            case wire.WhoIsThere():
+                self._is_welcome = False
+                self._say_hello()
+            case wire.HeartbeatSeen():
+                pass
+            case wire.Ack():
+                self._home.on_ack(message.seqs)
+            case wire.Orders():
+                self._home.on_orders(message)
+            case wire.RelayReply():
+                self._home.on_relay_reply(message)
+            case _:
+                assert_never(message)

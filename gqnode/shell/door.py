@@ -1,0 +1,236 @@
+"""The step door: where `gqrun` brings tasks to this node and gets their output, and where `gqlog` reads files.
+
+Owns the clients and which step each of them leads.  A step is opened by its key, a file by a ticket that the
+controller sealed for this life of the daemon; a message that comes from somebody else is dropped.  Bytes pass
+through: what is not acknowledged is kept by the shepherd, so nothing is buffered here and a lost client loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+import zmq
+
+from gq.curve import KeyPair
+from gq.errors import ProtocolError
+from gq.model.ids import AttemptId, StepId
+from gq.wire import step as wire
+from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, peer_uid, router, serve_curve
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+"""An `Attach` carries an environment."""
+MAX_LOG_BYTES = 1024 * 1024
+MAX_LOG_READS = 64
+"""Files being read at once, for all clients; more are asked again by theirs."""
+PROBE_S = 10.0
+"""Between looks whether the clients are still there."""
+CLIENT_LOST_S = 60.0
+"""A step whose client is gone for so long is ended."""
+
+ToTasks = wire.Stdin | wire.Resize | wire.SignalTasks | wire.Received | wire.Detach
+FromTasks = wire.TaskStarted | wire.Output | wire.StdinTaken | wire.TaskExited
+
+
+class StepDesk(Protocol):
+    """What the daemon knows of steps and does for their clients."""
+
+    def step_key(self, step_id: StepId) -> bytes | None:
+        """None: there is no such step here, or not yet."""
+        ...
+
+    def attach(self, attach: wire.Attach, is_first: bool) -> None:
+        """Start the tasks the first time; tell what the client has not got.  → `Door.welcome`, or `Door.turn_away`"""
+        ...
+
+    def to_tasks(self, message: ToTasks) -> None: ...
+
+    def client_lost(self, step_id: StepId) -> None: ...
+
+    async def read_file(self, path: str, offset: int, max_bytes: int) -> wire.LogData: ...
+
+
+@dataclass(slots=True)
+class _Step:
+    client: bytes | None = None
+    is_begun: bool = False
+    """A client was there."""
+    lost_at: float | None = None
+
+
+class Door:
+    """`keys` serve a tcp endpoint; `ticket_key` is what the controller seals log tickets with."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        keys: KeyPair | None,
+        ticket_key: bytes,
+        desk: StepDesk,
+        wall: Callable[[], float],
+        owner_uids: tuple[int, ...],
+    ) -> None:
+        self._ticket_key = ticket_key
+        self._desk = desk
+        self._wall = wall
+        self._owner_uids = owner_uids
+        self._is_local = endpoint.startswith("ipc://")
+        self._loop = asyncio.get_running_loop()
+        self._steps: dict[StepId, _Step] = {}
+        self._reads: set[asyncio.Task[None]] = set()
+        self.dropped = 0
+        """Messages of strangers and messages that are none."""
+        socket = router(context, MAX_MESSAGE_BYTES)
+        if self._is_local:
+            bind_ipc(socket, endpoint)
+        else:
+            assert keys is not None, "a door on tcp has a key"
+            serve_curve(socket, keys)
+            socket.bind(endpoint)
+        self._socket = LoopSocket(socket, self._on_frame)
+        self._probe_timer = self._loop.call_later(PROBE_S, self._probe)
+
+    def close(self) -> None:
+        self._probe_timer.cancel()
+        for task in self._reads:
+            task.cancel()
+        self._socket.close(linger_s=0.2)
+
+    # ── what the daemon tells ─────────────────────────────────────────────────────────────────────────────────
+
+    def expect(self, step_id: StepId, is_begun: bool) -> None:
+        """Its client may come; `is_begun`: its tasks have been started in an earlier life of the daemon."""
+        self._steps.setdefault(step_id, _Step(is_begun=is_begun))
+
+    def forget(self, step_id: StepId) -> None:
+        self._steps.pop(step_id, None)
+
+    def forget_attempt(self, attempt_id: AttemptId) -> None:
+        for step_id in [step_id for step_id in self._steps if step_id.attempt_id == attempt_id]:
+            del self._steps[step_id]
+
+    def welcome(self, step_id: StepId) -> None:
+        """The tasks of the client that attached are there."""
+        self._tell(step_id, wire.Attached(step_id=step_id))
+
+    def turn_away(self, step_id: StepId, code: str, why: str) -> None:
+        self._tell(step_id, wire.StepRefused(code=code, message=why))
+
+    def from_tasks(self, message: FromTasks) -> None:
+        """To the client, if there is one; else it is told again when one comes."""
+        self._tell(message.step_id, message)
+
+    def _tell(self, step_id: StepId, message: wire.FromDoor) -> None:
+        step = self._steps.get(step_id)
+        if step is not None and step.client is not None and not self._send(step.client, message):
+            self._lose_client(step)
+
+    def _lose_client(self, step: _Step) -> None:
+        step.client = None
+        step.lost_at = self._loop.time()
+
+    def _send(self, peer: bytes, message: wire.FromDoor) -> bool:
+        return self._socket.send(wire.FROM_DOOR.encode(message), peer)
+
+    def _probe(self) -> None:
+        """A client that is gone shows only when it is spoken to; one that does not come back has left its step."""
+        self._probe_timer = self._loop.call_later(PROBE_S, self._probe)
+        now = self._loop.time()
+        for step_id, step in tuple(self._steps.items()):
+            if step.client is not None:
+                self._tell(step_id, wire.Attached(step_id=step_id))
+            elif step.lost_at is not None and now - step.lost_at > CLIENT_LOST_S:
+                step.lost_at = None
+                self._desk.client_lost(step_id)
+
+    # ── what clients say ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_frame(self, peer: bytes, frame: zmq.Frame) -> None:
+        if self._is_local and peer_uid(frame) not in self._owner_uids:
+            self.dropped += 1
+            return
+        try:
+            message = wire.TO_DOOR.decode(frame.buffer)
+        except ProtocolError:
+            self.dropped += 1
+            return
+        match message:
+            case wire.Attach():
+                self._attach(peer, message)
+            case wire.OpenLog():
+                self._open_log(peer, message)
+            case wire.Stdin() | wire.Resize() | wire.SignalTasks() | wire.Received() | wire.Detach():
+                self._pass_on(peer, message)
+            case _:
+                assert_never(message)
+
+    def _attach(self, peer: bytes, attach: wire.Attach) -> None:
+        key = self._desk.step_key(attach.step_id)
+        step = self._steps.get(attach.step_id)
+        if key is not None and not hmac.compare_digest(key, attach.key):
+            self.dropped += 1
+            self._refuse(peer, "wrong_key", f"this key does not open step {attach.step_id}")
+        elif step is None or (key is None and not step.is_begun):
+            self._refuse(peer, "not_yet", f"step {attach.step_id} is not known here yet")
+        elif key is None:
+            self._refuse(peer, "over", f"step {attach.step_id} is over")
+        else:
+            is_first = not step.is_begun
+            step.client, step.is_begun, step.lost_at = peer, True, None
+            self._desk.attach(attach, is_first)
+
+    def _refuse(self, peer: bytes, code: str, why: str) -> None:
+        self._send(peer, wire.StepRefused(code=code, message=why))
+
+    def _pass_on(self, peer: bytes, message: ToTasks) -> None:
+        step = self._steps.get(message.step_id)
+        if step is None or step.client != peer:
+            self.dropped += 1
+            return
+        if isinstance(message, wire.Detach):
+            step.client = None
+        self._desk.to_tasks(message)
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_log(self, peer: bytes, asked: wire.OpenLog) -> None:
+        try:
+            ticket = wire.unseal(asked.ticket, self._ticket_key)
+        except ProtocolError as error:
+            self.dropped += 1
+            self._refuse(peer, error.code, error.message)
+            return
+        if ticket.expires_at < self._wall():
+            self._refuse(peer, "ticket_expired", "the ticket has expired; ask the controller for another")
+        elif len(self._reads) >= MAX_LOG_READS:
+            self._refuse(peer, "busy", "too many files are being read here")
+        elif asked.offset < 0 or asked.max_bytes < 1:
+            self._refuse(peer, "bad_range", "an offset is at least 0, a size at least 1")
+        else:
+            self._start_reading(peer, ticket.path, asked)
+
+    def _start_reading(self, peer: bytes, path: str, asked: wire.OpenLog) -> None:
+        async def read() -> None:
+            self._send(peer, await self._desk.read_file(path, asked.offset, min(asked.max_bytes, MAX_LOG_BYTES)))
+
+        task = self._loop.create_task(read())
+        self._reads.add(task)
+        task.add_done_callback(self._reads.discard)
+
+
+def read_part(path: str, offset: int, max_bytes: int) -> wire.LogData:
+    """`max_bytes` of a file from `offset` on; blocks.  ``eof``: there is no more now."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - opened as it is named
+            file.seek(offset)
+            data = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        return wire.LogData(offset=offset, eof=True, is_missing=True)
+    return wire.LogData(offset=offset, data=data[:max_bytes], eof=len(data) <= max_bytes)

@@ -1,0 +1,322 @@
+"""Doing what the agent wants, in order for each attempt, and telling it what came of it.
+
+Owns the cells and ports that are in use, and the order of things: a record is on disk before anything that stands
+behind it in the same lane is done.  It decides nothing; what cannot be done is told or tried again, never skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from gq.errors import GqError
+from gq.model.ids import AttemptId, StepId
+from gq.model.job import ExitStatus, Usage
+from gq.wire.node import ReportBody, StepEnded, StepReceived
+from gq.wire.step import Attach
+from gqnode.control import effect
+from gqnode.control.attempt import AttemptRecord, Phase
+from gqnode.control.input import (
+    CellEmpty,
+    CellFailed,
+    CellMade,
+    Input,
+    ProcessEnded,
+    StepAttached,
+    StepTasksEnded,
+)
+from gqnode.control.saying import has_script, larger
+from gqnode.isolation.cell import Cell
+from gqnode.isolation.protocol import Isolation, IsolationError
+from gqnode.shell import briefing
+from gqnode.shell.door import Door
+from gqnode.shell.herd import Herd, TreeEmpty
+from gqnode.shell.lanes import Lanes
+from gqnode.shell.log import about
+from gqnode.shell.ports import PortLeases
+from gqnode.shell.spool import Spool
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+"""Before what the disk or the kernel refused is tried again."""
+KILLED_CODE = 128 + 9
+_ENVIRONMENTS = msgspec.msgpack.Decoder(dict[str, str])
+
+
+class Effects:
+    """`tell` gives the agent an input; `report` sends one up; `find` is the agent's record of an attempt."""
+
+    def __init__(
+        self,
+        *,
+        lanes: Lanes,
+        spool: Spool,
+        isolation: Isolation,
+        ports: PortLeases,
+        herd: Herd,
+        around: briefing.Surroundings,
+        tell: Callable[[Input], None],
+        report: Callable[[int, ReportBody], None],
+        find: Callable[[AttemptId], AttemptRecord | None],
+        now: Callable[[], float],
+    ) -> None:
+        self._lanes = lanes
+        self._spool = spool
+        self._isolation = isolation
+        self._ports = ports
+        self._herd = herd
+        self._around = around
+        self._tell = tell
+        self._report = report
+        self._find = find
+        self._now = now
+        self._cells: dict[AttemptId, Cell] = {}
+        self.door: Door | None = None
+        """Set once it is open."""
+
+    def do(self, wanted: effect.Effect) -> None:
+        self._lanes.put(attempt_of(wanted), lambda: self._do(wanted))
+
+    def _do(self, wanted: effect.Effect) -> Awaitable[None] | None:
+        match wanted:
+            case effect.SaveRecord():
+                return self._save(wanted)
+            case effect.DropRecord():
+                return self._drop(wanted.attempt_id)
+            case effect.SendReport():
+                self._report(wanted.seq, wanted.body)
+            case effect.MakeCell():
+                return self._make_cell(wanted)
+            case effect.StartProcess():
+                return self._start(wanted.launch.attempt_id)
+            case effect.FindProcess():
+                return self._find_process(wanted.attempt_id)
+            case effect.SignalProcess():
+                self._herd.signal(wanted.attempt_id, wanted.signum, wanted.scope)
+            case effect.CheckCell():
+                self._herd.check(wanted.attempt_id)
+            case effect.EmptyCell():
+                self._herd.empty(wanted.attempt_id)
+            case effect.WriteLine():
+                self._herd.write_line(wanted.attempt_id, with_time(wanted.text, wanted.at))
+            case effect.ExpectStep():
+                self._expect(wanted.step_id)
+            case effect.ForgetStep():
+                self._opened.forget(wanted.step_id)
+            case effect.SignalStepTasks():
+                self._herd.signal_step(wanted.step_id, wanted.signum)
+            case _:
+                assert_never(wanted)
+        return None
+
+    @property
+    def _opened(self) -> Door:
+        assert self.door is not None, "the door is open before the agent wants anything"
+        return self.door
+
+    # ── the spool ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _save(self, wanted: effect.SaveRecord) -> None:
+        """Until it is on disk nothing else happens to the attempt; only a new one can still be refused."""
+        attempt_id = wanted.record.launch.attempt_id
+        while True:
+            try:
+                await self._lanes.in_thread(self._spool.save, wanted.record, wanted.blobs)
+                return
+            except OSError as error:
+                why = f"the spool cannot be written: {error.strerror or error}"
+                log.error("%s", why, extra=about(attempt_id))
+                if wanted.record.phase is Phase.PREPARING:
+                    self._tell(CellFailed(attempt_id=attempt_id, why=why))
+                    return
+            await asyncio.sleep(AGAIN_S)
+
+    def drop(self, attempt_id: AttemptId) -> None:
+        """Of an attempt that had no record: nothing of it is left."""
+        self._lanes.put(attempt_id, lambda: self._drop(attempt_id))
+
+    async def _drop(self, attempt_id: AttemptId) -> None:
+        self._cells.pop(attempt_id, None)
+        self._ports.release(attempt_id)
+        await self._lanes.in_thread(self._spool.drop, attempt_id)
+
+    # ── cells and processes ───────────────────────────────────────────────────────────────────────────────────
+
+    async def _make_cell(self, wanted: effect.MakeCell) -> None:
+        launch = wanted.launch
+        attempt_id = launch.attempt_id
+        record = self._find(attempt_id)
+        if record is None or record.phase is not Phase.PREPARING:
+            return
+        try:
+            port = self._ports.lease(attempt_id, wanted.master_port) if launch.node_rank == 0 else 0
+            limits = briefing.limits_of(launch.grant, self._around.gpus)
+            self._cells[attempt_id] = await self._lanes.in_thread(self._isolation.make, str(attempt_id), limits)
+        except GqError as error:
+            self._ports.release(attempt_id)
+            log.error("no cell: %s", error.message, extra=about(attempt_id))
+            self._tell(CellFailed(attempt_id=attempt_id, why=error.message))
+        else:
+            self._tell(CellMade(attempt_id=attempt_id, master_port=port))
+
+    async def _start(self, attempt_id: AttemptId) -> None:
+        record = self._find(attempt_id)
+        assert record is not None, f"attempt {attempt_id} is started and not known"
+        try:
+            script, submitted = await self._lanes.in_thread(self._read_blobs, record)
+        except (OSError, msgspec.MsgspecError) as error:
+            self._tell(
+                ProcessEnded(
+                    attempt_id=attempt_id,
+                    exit=ExitStatus(),
+                    usage=Usage(),
+                    ended_at=self._now(),
+                    why=f"the script or its environment cannot be read: {error}",
+                )
+            )
+            return
+        cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
+        self._herd.start(attempt_id, briefing.shepherd_spec(record, cell, self._around, submitted, self._now()), script)
+
+    def _read_blobs(self, record: AttemptRecord) -> tuple[bytes, dict[str, str]]:
+        launch = record.launch
+        if not has_script(record):
+            return b"", {}
+        script = self._spool.blob(launch.attempt_id, launch.script_digest) if launch.script_digest else b""
+        if not launch.environment_digest:
+            return script, {}
+        return script, _ENVIRONMENTS.decode(self._spool.blob(launch.attempt_id, launch.environment_digest))
+
+    async def _find_process(self, attempt_id: AttemptId) -> None:
+        """After a restart: the port is leased still, the cell stands still."""
+        record = self._find(attempt_id)
+        if record is not None and record.launch.node_rank == 0 and record.master_port:
+            self._ports.keep(attempt_id, record.master_port)
+        cell = await self._lanes.in_thread(self._isolation.find, str(attempt_id))
+        if cell is not None:
+            self._cells[attempt_id] = cell
+        self._herd.adopt(attempt_id)
+
+    def process_ended(self, ended: ProcessEnded) -> None:
+        """The herd saw it; whether the kernel's memory limit did it is for the cell to say."""
+        self._lanes.put(ended.attempt_id, lambda: self._tell_end(ended))
+
+    async def _tell_end(self, ended: ProcessEnded) -> None:
+        is_oom = ended.oom or (not ended.exit.is_success and await self._was_oom_killed(ended.attempt_id))
+        self._tell(msgspec.structs.replace(ended, oom=is_oom))
+
+    async def _was_oom_killed(self, attempt_id: AttemptId) -> bool:
+        record, cell = self._find(attempt_id), self._cells.get(attempt_id)
+        if record is None or cell is None or not record.launch.grant.memory_mib:
+            return False
+        return await self._lanes.in_thread(self._isolation.oom_killed, cell)
+
+    def tree_empty(self, empty: TreeEmpty) -> None:
+        """No process is left: the cell goes, then the agent hears."""
+        self._lanes.put(empty.attempt_id, lambda: self._remove_cell(empty))
+
+    async def _remove_cell(self, empty: TreeEmpty) -> None:
+        attempt_id = empty.attempt_id
+        cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
+        counted = None
+        while True:
+            try:
+                counted = await self._lanes.in_thread(self._count_and_remove, cell) or counted
+                break
+            except IsolationError as error:
+                log.error("the cell cannot be removed: %s", error.message, extra=about(attempt_id))
+                await self._lanes.in_thread(self._isolation.kill, cell)
+            await asyncio.sleep(AGAIN_S)
+        self._cells.pop(attempt_id, None)
+        self._ports.release(attempt_id)
+        self._opened.forget_attempt(attempt_id)
+        self._tell(CellEmpty(attempt_id=attempt_id, usage=larger(empty.usage, counted or Usage())))
+
+    def _count_and_remove(self, cell: Cell) -> Usage | None:
+        usage = self._isolation.usage(cell)
+        self._isolation.remove(cell)
+        return usage
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _expect(self, step_id: StepId) -> None:
+        record = self._find(step_id.attempt_id)
+        step = record.steps.get(step_id.step) if record is not None else None
+        if step is not None:
+            self._opened.expect(step_id, is_begun=step.is_attached)
+
+    def attach(self, attach: Attach, is_first: bool) -> None:
+        """A client with the right key is at the door."""
+        self._lanes.put(attach.step_id.attempt_id, lambda: self._attach(attach, is_first))
+
+    async def _attach(self, attach: Attach, is_first: bool) -> None:
+        step_id = attach.step_id
+        record = self._find(step_id.attempt_id)
+        if record is None or step_id.step not in record.steps:
+            self._opened.turn_away(step_id, "over", f"step {step_id} is over")
+            return
+        if is_first:
+            try:
+                cell = await self._step_cell(step_id)
+            except IsolationError as error:
+                log.error("no cell for step %s: %s", step_id, error.message, extra=about(step_id.attempt_id))
+                self._opened.turn_away(step_id, "no_cell", error.message)
+                self._tell(StepTasksEnded(step_id=step_id, exit=ExitStatus(code=1)))
+                return
+            self._herd.start_tasks(step_id, briefing.task_specs(record, attach, cell, self._around, self._now()))
+            self._tell(StepAttached(step_id=step_id))
+        self._opened.welcome(step_id)
+        self._herd.replay(step_id, attach.received)
+
+    async def _step_cell(self, step_id: StepId) -> Cell:
+        cell = self._cells.get(step_id.attempt_id) or Cell(str(step_id.attempt_id))
+        return await self._lanes.in_thread(self._isolation.make_step, cell, step_id.step)
+
+    def step_tasks_ended(self, ended: StepTasksEnded) -> None:
+        self._lanes.put(ended.step_id.attempt_id, lambda: self._tell_step_end(ended))
+
+    async def _tell_step_end(self, ended: StepTasksEnded) -> None:
+        attempt_id = ended.step_id.attempt_id
+        # The cell counts for the whole attempt: only a task that was killed can have been killed for memory.
+        is_oom = ended.oom or (ended.exit.shell_code == KILLED_CODE and await self._was_oom_killed(attempt_id))
+        try:
+            await self._lanes.in_thread(self._isolation.remove, Cell(f"{attempt_id}.{ended.step_id.step}"))
+        except IsolationError as error:  # it goes with the attempt's cell
+            log.warning("the cell of a step stays: %s", error.message, extra=about(attempt_id))
+        self._tell(msgspec.structs.replace(ended, oom=is_oom))
+
+
+def attempt_of(wanted: effect.Effect) -> AttemptId:
+    """Whose lane it goes into."""
+    match wanted:
+        case effect.SaveRecord():
+            return wanted.record.launch.attempt_id
+        case effect.MakeCell() | effect.StartProcess():
+            return wanted.launch.attempt_id
+        case effect.SendReport():
+            return attempt_of_report(wanted.body)
+        case effect.ExpectStep() | effect.ForgetStep() | effect.SignalStepTasks():
+            return wanted.step_id.attempt_id
+        case _:
+            return wanted.attempt_id
+
+
+def attempt_of_report(body: ReportBody) -> AttemptId:
+    match body:
+        case StepReceived() | StepEnded():
+            return body.step_id.attempt_id
+        case _:
+            return body.attempt_id
+
+
+def with_time(text: str, at: float | None) -> str:
+    """``{time}`` becomes local time, as Slurm writes it."""
+    if at is None:
+        return text
+    return text.replace("{time}", datetime.fromtimestamp(at).strftime("%Y-%m-%dT%H:%M:%S"))

@@ -1,0 +1,357 @@
+"""The node daemon: one asyncio loop that feeds the agent and does what it wants.
+
+Owns the daemon's parts and the way between them: orders, processes, clients and time go to the agent as inputs; its
+effects go into the lanes.  It reads the clock once per input.  It never decides anything about a job; what it cannot
+go on after (a broken invariant) ends the daemon, and the jobs go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from typing import assert_never
+
+import msgspec
+import zmq
+
+from gq.clock import Clock
+from gq.config import Config, NodeSettings
+from gq.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
+from gq.errors import GqError, Refusal
+from gq.locate import Location, make_run_dir
+from gq.model.ids import StepId
+from gq.model.node import Gpu, Inventory
+from gq.wire import node as wire
+from gq.wire import step as step_wire
+from gq.wire.codec import WIRE_VERSION
+from gqnode.control import input as happening
+from gqnode.control.agent import Agent
+from gqnode.control.effect import Effect
+from gqnode.control.ledger import Settings
+from gqnode.isolation.protocol import Isolation
+from gqnode.shell import machine
+from gqnode.shell.briefing import Surroundings
+from gqnode.shell.door import Door, ToTasks, read_part
+from gqnode.shell.effects import Effects, attempt_of
+from gqnode.shell.herd import Herd, HerdEvent, TreeEmpty
+from gqnode.shell.lanes import Lanes
+from gqnode.shell.link import ControllerAddress, Link
+from gqnode.shell.log import about
+from gqnode.shell.ports import PortLeases
+from gqnode.shell.relay import Asked, Relay
+from gqnode.shell.spawn import Spawner
+from gqnode.shell.spool import Spool
+
+log = logging.getLogger(__name__)
+
+LONGEST_SLEEP_S = 60.0
+CLOSE_S = 5.0
+
+
+class Equipment(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found on the machine before the loop began."""
+
+    location: Location
+    config: Config
+    node: NodeSettings
+    spool_root: str
+    gpus: tuple[Gpu, ...]
+    isolation: Isolation
+    spawner: Spawner
+
+
+class NodeDaemon:
+    """`run` returns the exit status."""
+
+    def __init__(self, equipment: Equipment) -> None:
+        self._equipment = equipment
+        self._node = equipment.node
+        self._clock = Clock()
+        self._incarnation = secrets.token_hex(8)
+        self._ticket_key = secrets.token_bytes(32)
+        self._boot_id = machine.boot_id()
+        self._inventory: Inventory = machine.find_inventory(equipment.node, equipment.gpus, equipment.isolation.levels)
+        self._keys = self._read_keys()
+        self._timer: asyncio.TimerHandle | None = None
+        self._over: asyncio.Future[int] | None = None
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> int:
+        self._over = asyncio.get_running_loop().create_future()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._open(context)
+        try:
+            return await self._over
+        finally:
+            await self._close(context)
+
+    def end(self, status: int = 0) -> None:
+        """The daemon ends; the jobs do not."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(status)
+
+    def _open(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        """Doors first, threads after (`bind_ipc`); the agent last, since it wants things at once."""
+        found = self._equipment
+        self._spool = Spool(found.spool_root)
+        self._agent = Agent(self._node.name, self._spool.load(), Settings(resend_s=found.config.timers.resend_s))
+        make_run_dir(found.location)
+        self._door = self._open_door(context)
+        self._relay = self._open_relay(context)
+        self._lanes = Lanes(self._fail)
+        self._herd = Herd(found.spawner, found.spool_root, self._on_herd, self._clock.now)
+        self._effects = self._make_effects()
+        self._effects.door = self._door
+        self._clear_leftovers()
+        self._do(self._agent.resume(self._clock.now()))
+        self._link = Link(context, self._controller(), self)
+
+    def _make_effects(self) -> Effects:
+        found = self._equipment
+        return Effects(
+            lanes=self._lanes,
+            spool=self._spool,
+            isolation=found.isolation,
+            ports=PortLeases(*self._node.port_range),
+            herd=self._herd,
+            around=Surroundings(
+                location_env=found.location.environment(),
+                login_env=machine.login_environment(os.geteuid()),
+                gpus=found.gpus,
+            ),
+            tell=self._tell,
+            report=self._report,
+            find=self._agent.record,
+            now=self._clock.now,
+        )
+
+    def _clear_leftovers(self) -> None:
+        """Processes and cells of attempts that no record speaks of: nobody would ever end them."""
+        for attempt_id in self._spool.orphans():
+            log.warning("an attempt without a record is ended", extra=about(attempt_id))
+            self._herd.empty(attempt_id)
+        known = {str(record.launch.attempt_id) for record in self._agent.records()}
+        for name in self._equipment.isolation.clear(known):
+            log.warning("the cell %s of no known attempt is removed", name)
+
+    async def _close(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._lanes.close(CLOSE_S)
+        await self._herd.close()
+        self._link.close()
+        self._door.close()
+        if self._relay is not None:
+            self._relay.close()
+        await asyncio.get_running_loop().run_in_executor(None, context.term)
+
+    def _fail(self, error: BaseException) -> None:
+        log.critical("the daemon ends: its jobs go on", exc_info=error)
+        self.end(1)
+
+    # ── doors and keys ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_keys(self) -> KeyPair | None:
+        """Whatever speaks tcp needs the node's own key."""
+        if self._node.controller is None and self._node.step_listen is None:
+            return None
+        return read_keys(node_key_path(self._equipment.location.keys_dir, self._node.name))
+
+    def _controller(self) -> ControllerAddress:
+        if self._node.controller is None:
+            return ControllerAddress(self._equipment.location.node_endpoint)
+        server = read_public(server_public_path(self._equipment.location.keys_dir))
+        return ControllerAddress(self._node.controller, self._keys, server)
+
+    @property
+    def _step_endpoint(self) -> str:
+        return self._node.step_listen or self._equipment.location.step_endpoint(self._node.name)
+
+    def _open_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> Door:
+        try:
+            return Door(
+                context=context,
+                endpoint=self._step_endpoint,
+                keys=self._keys,
+                ticket_key=self._ticket_key,
+                desk=self,
+                wall=self._clock.now,
+                owner_uids=(os.geteuid(), 0),
+            )
+        except zmq.ZMQError as error:
+            raise _not_bound(self._step_endpoint, error) from error
+
+    def _open_relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> Relay | None:
+        """Where gqd runs elsewhere, the clients of this host come here."""
+        if self._node.controller is None:
+            return None
+        endpoint = self._equipment.location.client_endpoint
+        try:
+            return Relay(context, endpoint, os.geteuid(), self._pass_on)
+        except zmq.ZMQError as error:
+            raise _not_bound(endpoint, error) from error
+
+    # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, input: happening.Input) -> None:
+        self._do(self._agent.handle(input, self._clock.now()))
+
+    def _do(self, effects: tuple[Effect, ...]) -> None:
+        for wanted in effects:
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s", type(wanted).__name__, extra=about(attempt_of(wanted)))
+            self._effects.do(wanted)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wakeup = self._agent.next_wakeup()
+        if wakeup is not None:
+            delay_s = min(max(0.0, wakeup - self._clock.now()), LONGEST_SLEEP_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        try:
+            self._tell(happening.Tick())
+        except Exception as error:
+            self._fail(error)
+
+    def _report(self, seq: int, body: wire.ReportBody) -> None:
+        """Lost if the controller is away: the agent repeats it."""
+        self._link.send(wire.Report(node=self._node.name, incarnation=self._incarnation, seq=seq, body=body))
+
+    # ── what the link tells (`link.Home`) ─────────────────────────────────────────────────────────────────────
+
+    def hello(self) -> wire.Hello:
+        return wire.Hello(
+            node=self._node.name,
+            version=WIRE_VERSION,
+            incarnation=self._incarnation,
+            boot_id=self._boot_id,
+            address=machine.address_of(self._equipment.config, self._node),
+            inventory=self._inventory,
+            step_endpoint=self._step_endpoint,
+            step_public_key=self._keys.public.decode() if self._keys and self._node.step_listen else "",
+            ticket_key=self._ticket_key,
+            attempts=self._agent.statuses(),
+            is_relay=self._node.login,
+        )
+
+    def heartbeat(self) -> wire.Heartbeat:
+        return wire.Heartbeat(
+            node=self._node.name,
+            incarnation=self._incarnation,
+            at=self._clock.now(),
+            load=machine.load(),
+            memory_available_mib=machine.memory_available_mib(),
+        )
+
+    def on_welcome(self, welcome: wire.Welcome) -> None:
+        log.info("node %s is part of cluster %s", self._node.name, welcome.cluster)
+        if self._relay is not None:
+            self._relay.owner_uid = welcome.owner_uid
+        self._guarded(happening.LinkUp())
+
+    def on_unwelcome(self, why: str) -> None:
+        log.error("the controller does not let this node in: %s", why)
+        self.end(1)
+
+    def on_ack(self, seqs: tuple[int, ...]) -> None:
+        self._guarded(happening.Acknowledged(seqs=seqs))
+
+    def on_orders(self, orders: wire.Orders) -> None:
+        for order in orders.orders:
+            self._guarded(happening.OrderReceived(order=order, blobs=orders.blobs))
+
+    def on_relay_reply(self, reply: wire.RelayReply) -> None:
+        if self._relay is not None:
+            self._relay.answer(reply)
+
+    def _pass_on(self, asked: Asked) -> bool:
+        return self._link.send(
+            wire.Relay(
+                node=self._node.name,
+                incarnation=self._incarnation,
+                relay_id=asked.relay_id,
+                uid=asked.uid,
+                gid=asked.gid,
+                user=asked.user,
+                payload=asked.payload,
+            )
+        )
+
+    def _guarded(self, input: happening.Input) -> None:
+        """From a callback of the loop, which would only log what is raised."""
+        try:
+            self._tell(input)
+        except Exception as error:
+            self._fail(error)
+
+    # ── what the shepherds tell ───────────────────────────────────────────────────────────────────────────────
+
+    def _on_herd(self, event: HerdEvent) -> None:
+        match event:
+            case happening.ProcessEnded():
+                self._effects.process_ended(event)
+            case happening.StepTasksEnded():
+                self._effects.step_tasks_ended(event)
+            case TreeEmpty():
+                self._on_tree_empty(event)
+            case step_wire.TaskStarted() | step_wire.Output() | step_wire.StdinTaken() | step_wire.TaskExited():
+                self._door.from_tasks(event)
+            case happening.ProcessStarted() | happening.CellQuiet():
+                self._lanes.put(event.attempt_id, lambda: self._tell(event))
+            case happening.StepTaskFailed():
+                self._lanes.put(event.step_id.attempt_id, lambda: self._tell(event))
+            case _:
+                assert_never(event)
+
+    def _on_tree_empty(self, event: TreeEmpty) -> None:
+        self._effects.tree_empty(event)
+        if self._agent.record(event.attempt_id) is None:
+            self._effects.drop(event.attempt_id)
+
+    # ── what the step door asks (`door.StepDesk`) ─────────────────────────────────────────────────────────────
+
+    def step_key(self, step_id: StepId) -> bytes | None:
+        record = self._agent.record(step_id.attempt_id)
+        step = record.steps.get(step_id.step) if record is not None else None
+        return None if step is None else step.order.key
+
+    def attach(self, attach: step_wire.Attach, is_first: bool) -> None:
+        self._effects.attach(attach, is_first)
+
+    def to_tasks(self, message: ToTasks) -> None:
+        step_id = message.step_id
+        match message:
+            case step_wire.Stdin():
+                self._herd.stdin(step_id, message.offset, message.data, message.eof)
+            case step_wire.Resize():
+                self._herd.resize(step_id, message.size.rows, message.size.columns)
+            case step_wire.SignalTasks():
+                self._herd.signal_step(step_id, message.signum)
+            case step_wire.Received():
+                self._herd.received(step_id, message.positions)
+            case step_wire.Detach():
+                self._herd.detach(step_id)
+            case _:
+                assert_never(message)
+
+    def client_lost(self, step_id: StepId) -> None:
+        """Nobody leads the step any more: it is ended as if its client had said so."""
+        log.warning("the client of step %s is gone: the step is ended", step_id, extra=about(step_id.attempt_id))
+        self._herd.detach(step_id)
+        grace_s = self._equipment.config.timers.grace_s
+        self._guarded(happening.OrderReceived(order=wire.StopStep(step_id=step_id, grace_s=grace_s)))
+
+    async def read_file(self, path: str, offset: int, max_bytes: int) -> step_wire.LogData:
+        return await self._lanes.in_thread(read_part, path, offset, max_bytes)
+
+
+def _not_bound(endpoint: str, error: zmq.ZMQError) -> GqError:
+    return Refusal("not_bound", f"{endpoint} cannot be bound: {error.strerror}", "is another daemon there?")

@@ -1,0 +1,88 @@
+"""What this machine is and does, as psutil and the kernel tell it: CPUs, memory, load, boot, users."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+
+from gq import __version__
+from gq.config import Config, NodeSettings
+from gq.model.node import Gpu, Inventory, IsolationLevels
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MIB = 1024 * 1024
+
+
+def find_inventory(node: NodeSettings, gpus: tuple[Gpu, ...], isolation: IsolationLevels) -> Inventory:
+    """What the configuration says, else what is found."""
+    return Inventory(
+        cpus=node.cpus or len(usable_cpus()),
+        memory_mib=node.memory_mib or psutil.virtual_memory().total // MIB,
+        gpus=gpus,
+        isolation=isolation,
+        gq_version=__version__,
+    )
+
+
+def usable_cpus() -> tuple[int, ...]:
+    """The machine's CPUs that this daemon may run on, ascending."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def cpus_to_pin(config: Config, node: NodeSettings) -> tuple[int, ...] | None:
+    """The machine's CPUs behind the node's, if they are its alone; None where it shares or pretends them."""
+    usable = usable_cpus()
+    wanted = node.cpus or len(usable)
+    is_alone = len(config.nodes) <= 1 or node.controller is not None
+    return usable[:wanted] if is_alone and wanted <= len(usable) else None
+
+
+def boot_id() -> str:
+    """The kernel's; a new one means that no process survived."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def load() -> float:
+    """Runnable processes over the last minute."""
+    return os.getloadavg()[0]
+
+
+def memory_available_mib() -> int:
+    return int(psutil.virtual_memory().available // MIB)
+
+
+def address_of(config: Config, node: NodeSettings) -> str:
+    """How other nodes reach this one: as configured, else by the host's name, or within the host if all are on it."""
+    if node.address is not None:
+        return node.address
+    is_local = node.controller is None and config.controller.listen is None
+    return "127.0.0.1" if is_local else socket.gethostname()
+
+
+def user_name(uid: int) -> str:
+    """The account's name, or the number where there is none (containers)."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def login_environment(uid: int) -> dict[str, str]:
+    """What a login would have set; gq's own commands are on the path, wherever they are installed."""
+    path = f"{Path(sys.executable).parent}:{DEFAULT_PATH}"
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return {"PATH": path, "HOME": "/"}
+    return {
+        "PATH": path,
+        "HOME": entry.pw_dir,
+        "USER": entry.pw_name,
+        "LOGNAME": entry.pw_name,
+        "SHELL": entry.pw_shell or "/bin/sh",
+    }

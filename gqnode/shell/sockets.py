@@ -1,0 +1,141 @@
+"""ZeroMQ sockets driven by the event loop.
+
+A socket's file descriptor is *edge-triggered*: it tells once that something may have changed.  So a `LoopSocket`
+reads until there is no more, looks again after every sending, and comes back by itself when it stopped early.
+Messages have one frame each (behind the peer's routing id on a ROUTER); others are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+from gq.curve import KeyPair
+
+MAX_BURST = 256
+"""Messages read before the loop gets a chance to do something else."""
+_LARGE_BYTES = 65_536
+
+Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
+Receive = Callable[[bytes, zmq.Frame], None]
+"""Takes the peer's routing id (empty on a DEALER) and the frame."""
+
+
+class LoopSocket:
+    def __init__(self, socket: Socket, receive: Receive) -> None:
+        self._socket = socket
+        self._receive = receive
+        self._is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+        self._is_open = True
+        self.malformed = 0
+        """Messages that were dropped for their number of frames."""
+        self._fd = int(socket.getsockopt(zmq.FD))
+        self._loop.add_reader(self._fd, self._read)
+        self.look()
+
+    def look(self) -> None:
+        """Read soon, if there may be something."""
+        if not self._is_due and self._is_open:
+            self._is_due = True
+            self._loop.call_soon(self._read)
+
+    def send(self, data: bytes, peer: bytes | None = None) -> bool:
+        """Hand over; False if the peer is not there or does not read."""
+        if not self._is_open:
+            return False
+        try:
+            if peer is not None:
+                self._socket.send(peer, zmq.NOBLOCK | zmq.SNDMORE)
+            self._socket.send(data, zmq.NOBLOCK, copy=len(data) < _LARGE_BYTES)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        finally:
+            self.look()
+        return True
+
+    def close(self, linger_s: float = 0.0) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(self._fd)
+            self._socket.close(linger=int(linger_s * 1000))
+
+    def _read(self) -> None:
+        self._is_due = False
+        for _ in range(MAX_BURST):
+            if not self._is_open:
+                return
+            try:
+                first = self._socket.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            self._take(first)
+        self.look()
+
+    def _take(self, first: zmq.Frame) -> None:
+        frames = [first]
+        while frames[-1].more:
+            frame = self._socket.recv(copy=False)
+            frames = [*frames[:2], frame]  # no more than is needed to see that there are too many
+        if len(frames) != 1 + self._is_router:
+            self.malformed += 1
+        elif self._is_router:
+            self._receive(first.bytes, frames[1])
+        else:
+            self._receive(b"", first)
+
+
+def router(context: Context, max_message_bytes: int) -> Socket:
+    """A ROUTER with limits on what a peer could make grow, and which tells when a peer is gone."""
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
+    socket.setsockopt(zmq.RCVHWM, 256)
+    socket.setsockopt(zmq.SNDHWM, 4096)
+    return socket
+
+
+def bind_ipc(socket: Socket, endpoint: str) -> None:
+    """Bind so that only this user may connect, from the first moment on.  Before any thread starts: umask is global."""
+    path = Path(endpoint.removeprefix("ipc://"))
+    before = os.umask(0o177)
+    try:
+        socket.bind(endpoint)
+    finally:
+        os.umask(before)
+    path.chmod(0o600)
+
+
+def serve_curve(socket: Socket, keys: KeyPair) -> None:
+    """Prove by this key who listens.  That somebody connects proves nothing: the messages must."""
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+
+
+def peer_uid(frame: zmq.Frame) -> int | None:
+    """Of the process at the other end of an ipc link, by the kernel's word; None where it gave none."""
+    found = peer_ids(frame)
+    return None if found is None else found[0]
+
+
+def peer_ids(frame: zmq.Frame) -> tuple[int, int] | None:
+    """(uid, gid) likewise."""
+    try:
+        _, uid, gid, _ = str(frame.get("Peer-Address")).split(":")
+        return int(uid), int(gid)
+    except (zmq.ZMQError, ValueError):
+        return None
