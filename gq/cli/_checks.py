@@ -6,6 +6,7 @@ Every check only looks.  They go from the ground up: what the first ones find of
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
@@ -29,6 +30,8 @@ _NO_DISK_MIB = 100
 _SKEW_S = 5.0
 _LOG_BYTES = 256 * 1024
 _SHOWN_ERRORS = 3
+_IS_ERROR = re.compile(r'^\S+ (error|critical) |"level": ?"(error|critical)"|^Traceback')
+"""Plain and JSON lines of the daemons' logs."""
 LEAST_PYTHON = (3, 11)
 
 
@@ -229,7 +232,7 @@ def _errors(path: Path) -> list[str]:
             lines = log.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return [line for line in lines if " ERROR " in line or " CRITICAL " in line or line.startswith("Traceback")]
+    return [line for line in lines if _IS_ERROR.search(line)]
 
 
 CHECKS: tuple[Check, ...] = (
