@@ -68,6 +68,10 @@ class _Ward:
     is_asked_to_empty: bool = False
     emptied: Usage | None = None
     """Nothing is left; what all used."""
+    is_over: bool = False
+    """`TreeEmpty` was told; only output may still be fetched."""
+    request: tuple[Head, bytes] | None = None
+    """What is to be begun, until a shepherd speaks."""
 
 
 class Herd:
@@ -100,13 +104,8 @@ class Herd:
             self.adopt(attempt_id)
             return
         ward = self._wards[attempt_id] = _Ward(attempt_id)
-        near, far = socket.socketpair()
-        self._connect(ward, near).send({"do": "begin", "spec": spec._asdict()}, script)
-        with far:
-            try:
-                self._spawner.spawn(self._directory(attempt_id), far)
-            except OSError as error:
-                far.send(pack({"is": "unable", "why": f"cannot reach the forkserver: {error.strerror}"}))
+        ward.request = {"do": "begin", "spec": spec._asdict()}, script
+        self._spawn(ward, *ward.request)
 
     def adopt(self, attempt_id: AttemptId) -> None:
         """Meet the shepherd of an earlier daemon.
@@ -195,6 +194,15 @@ class Herd:
         ward.link = ShepherdLink(near, partial(self._on_frame, ward), partial(self._on_gone, ward))
         return ward.link
 
+    def _spawn(self, ward: _Ward, head: Head, script: bytes) -> None:
+        near, far = socket.socketpair()
+        self._connect(ward, near).send(head, script)
+        with far:
+            try:
+                self._spawner.spawn(self._directory(ward.attempt_id), far)
+            except OSError as error:
+                far.send(pack({"is": "unable", "why": f"cannot reach the forkserver: {error.strerror}"}))
+
     def _meet(self, attempt_id: AttemptId) -> _Ward:
         """Connect to its shepherd if there is one; without, `link` stays None."""
         ward = self._wards[attempt_id] = _Ward(attempt_id)
@@ -214,7 +222,15 @@ class Herd:
         self._command(step_id.attempt_id, {**head, "step": step_id.step}, data)
 
     def _on_gone(self, ward: _Ward) -> None:
+        """Its shepherd has ended, or (no word came) the forkserver died with the request: nobody can begin it then."""
         ward.link = None
+        if ward.is_over:
+            del self._wards[ward.attempt_id]
+            return
+        if ward.request and not (ward.is_ended or ward.is_asked_to_empty or self._was_started(ward)):
+            request, ward.request = ward.request, None
+            self._spawn(ward, *request)
+            return
         if ward.emptied is None:
             ward.emptied = self._recorded_usage(ward)
         self._hear_last_words(ward)
@@ -232,6 +248,7 @@ class Herd:
         match head:
             case {"is": "here"}:
                 ward.is_here = True
+                ward.request = None
             case {"is": "unable", "why": str(why)}:
                 self._tell_failed(ward, why)
             case {"is": "started", "at": at}:
@@ -306,6 +323,7 @@ class Herd:
 
     def _tell_empty(self, ward: _Ward) -> None:
         ward.is_asked_to_empty = False
+        ward.is_over = True
         if ward.link is None:
             self._wards.pop(ward.attempt_id, None)
         self._tell(TreeEmpty(attempt_id=ward.attempt_id, usage=ward.emptied or Usage()))

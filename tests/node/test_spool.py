@@ -1,0 +1,127 @@
+"""The spool of a node: whole records or none, whatever was interrupted."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gq.model.ids import AttemptId, JobId
+from gq.model.resource import Grant
+from gq.wire.node import GangMember, Launch
+from gqnode.control.attempt import AttemptRecord, Phase
+from gqnode.shell import durable
+from gqnode.shell.spool import Spool
+
+
+def record(job: int, attempt: int = 1, phase: Phase = Phase.PREPARING) -> AttemptRecord:
+    launch = Launch(
+        attempt_id=AttemptId(JobId(job), attempt), job_name="j", cluster="gq", user="u", uid=0, gid=0, partition="main",
+        node_rank=0, members=(GangMember(node="n1", address="n1", tasks=1, cpus=1, gpus=0),), grant=Grant(node="n1"),
+    )  # fmt: skip
+    return AttemptRecord(launch=launch, phase=phase)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(str(tmp_path / "spool"))
+
+
+def test_what_was_saved_last_is_loaded_in_the_order_of_attempts(spool: Spool) -> None:
+    spool.save(record(10))
+    spool.save(record(9, attempt=2))
+    spool.save(record(10, phase=Phase.RUNNING))
+    assert spool.load() == [record(9, attempt=2), record(10, phase=Phase.RUNNING)]
+
+
+def test_blobs_are_kept_beside_the_record_and_go_with_it(spool: Spool) -> None:
+    spool.save(record(1), {"ab12": b"#!/bin/sh\n"})
+    spool.save(record(1, phase=Phase.STARTING))
+    assert spool.blob(AttemptId(JobId(1), 1), "ab12") == b"#!/bin/sh\n"
+    spool.drop(AttemptId(JobId(1), 1))
+    spool.drop(AttemptId(JobId(1), 1))
+    assert (spool.load(), spool.orphans()) == ([], [])
+    assert not Path(spool.directory(AttemptId(JobId(1), 1))).exists()
+
+
+@pytest.mark.parametrize("digest", ["../../evil", "", "AB", "a/b"])
+def test_only_a_digest_becomes_a_file_name(spool: Spool, digest: str) -> None:
+    with pytest.raises(OSError, match="not a digest"):
+        spool.save(record(1), {digest: b"x"})
+    assert spool.load() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"launch": 1}'])
+def test_a_record_that_cannot_be_read_is_set_aside_and_the_rest_is_loaded(
+    spool: Spool, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool.save(record(1))
+    spool.save(record(2))
+    path = Path(spool.directory(AttemptId(JobId(1), 1)), "record.json")
+    path.write_bytes(content)
+    assert spool.load() == [record(2)]
+    assert spool.orphans() == [AttemptId(JobId(1), 1)]
+    aside = path.parents[1] / "corrupt" / "1.1.json"
+    assert aside.read_bytes() == content and str(aside) in caplog.text
+
+
+def test_the_record_of_another_attempt_is_not_believed(spool: Spool) -> None:
+    spool.save(record(1))
+    spool.save(record(2))
+    first, second = (Path(spool.directory(AttemptId(JobId(job), 1)), "record.json") for job in (1, 2))
+    first.replace(second)
+    assert (spool.load(), spool.orphans()) == ([], [AttemptId(JobId(1), 1), AttemptId(JobId(2), 1)])
+
+
+def test_a_drop_that_was_interrupted_is_finished_by_the_next_load(spool: Spool, tmp_path: Path) -> None:
+    spool.save(record(1))
+    (tmp_path / "spool" / "1.1").rename(tmp_path / "spool" / ".dropped-1.1")
+    assert (spool.load(), spool.orphans()) == ([], [])
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_record_and_no_new_directory(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.save(record(1))
+
+    def write_half(fd: int, data: memoryview) -> int:
+        if len(data) < 10:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_write(fd, data[: len(data) // 2])
+
+    real_write = os.write
+    monkeypatch.setattr(durable.os, "write", write_half)
+    for job in (1, 2):
+        with pytest.raises(OSError, match="No space left"):
+            spool.save(record(job, phase=Phase.RUNNING), {"ab": b"blob" * 100})
+    monkeypatch.undo()
+    assert spool.load() == [record(1)]
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == ["1.1"]
+    assert not [path for path in (tmp_path / "spool" / "1.1").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_only_the_two_records_that_must_survive_loss_of_power_wait_for_the_disk(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Phase] = []
+    phase = Phase.PREPARING
+    monkeypatch.setattr(durable.os, "fdatasync", lambda fd: synced.append(phase))
+    for phase in Phase:
+        spool.save(record(1, phase=phase))
+    assert synced == [Phase.STARTING, Phase.ENDED]
+
+
+def test_the_spool_is_its_owners_alone(spool: Spool, tmp_path: Path) -> None:
+    spool.save(record(1), {"ab": b"x"})
+    paths = [tmp_path / "spool", *(tmp_path / "spool").rglob("*")]
+    assert {path.stat().st_mode & 0o077 for path in paths} == {0}
+
+
+def test_a_record_survives_its_json(spool: Spool) -> None:
+    full = msgspec.structs.replace(record(1), master_port=7, started_at=1.5, why="ü\ud7ff")
+    spool.save(full)
+    assert spool.load() == [full]
