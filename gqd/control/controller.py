@@ -13,7 +13,7 @@ import msgspec
 from gq.errors import Refusal
 from gq.wire import client
 from gq.wire.step import LogTicket, seal
-from gqd.control import access, attempt, explain, info, job, node, orders, snapshot, step, wait
+from gqd.control import access, attempt, environment, explain, info, job, node, orders, snapshot, step, wait
 from gqd.control.job_select import select_jobs
 from gqd.control.turn import Draft, Turn
 from gqd.sched.plan import Plan
@@ -183,6 +183,8 @@ class Controller:
                 return job.decide_keep_alive(draft, body)
             case client.AccessLog():
                 return self._log_access(draft, request, body)
+            case client.GetJobEnvironment():
+                return environment.environment_of(draft, body.job_id)
             case client.ListNodes():
                 return self._list_nodes(draft, body)
             case client.GetCluster():
