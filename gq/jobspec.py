@@ -165,6 +165,8 @@ def _counts(arguments: Arguments) -> _Fields:
     said: _Fields = {
         field: arguments.integer(name, at_least=1) for field, name in options.items() if arguments.has(name)
     }
+    if "cpus_per_task" in said or "cpus_per_gpu" in said:
+        said = {"cpus_per_task": None, "cpus_per_gpu": None} | said
     if span := arguments.read("nodes", _span):
         said |= {"nodes_min": span[0], "nodes_max": span[1]}
     return said

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
 
 from gq.client import Client
-from gq.errors import ProtocolError
+from gq.errors import ProtocolError, UsageError
 from gq.locate import find_cluster
 from gq.model.job import JobInfo
-from gq.wire.client import Jobs, ListJobs, QueryHistory, ReplyBody, RequestBody, Waited, WaitJobs
+from gq.wire.client import JobFilter, Jobs, ListJobs, QueryHistory, ReplyBody, RequestBody, Waited, WaitJobs
 
 A = TypeVar("A", bound=ReplyBody)
 
+_MAX_HOLD_S = 25.0
+"""How long the controller is asked to hold one answer."""
 EXIT_NO_CODE = 1
 """For a job that ended without an exit code: cancelled while pending, node lost."""
 
@@ -27,7 +30,11 @@ def controller() -> Client:
 
 def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
     """The answer, which must be of this kind."""
-    answer = client.ask(body)
+    try:
+        answer = client.ask(body)
+    except UnicodeEncodeError as error:
+        odd = ascii(error.object)[:80]
+        raise UsageError("not_text", f"{odd} is not UTF-8 text", "rename it; gq sends text only") from error
     if not isinstance(answer, kind):
         got, wanted = type(answer).__name__, kind.__name__
         raise ProtocolError("unexpected_answer", f"the controller answered with {got} instead of {wanted}")
@@ -44,12 +51,28 @@ def job_pages(client: Client, query: ListJobs | QueryHistory) -> Iterator[tuple[
         query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
 
 
-def await_end(client: Client, job_ids: tuple[int, ...], wait_any: bool = False) -> Waited:
-    """Block until all (or any) of the jobs have ended."""
+def await_jobs(
+    client: Client, job_ids: tuple[int, ...], wait_any: bool = False, deadline: float | None = None
+) -> tuple[bool, list[JobInfo]]:
+    """Block until all (or any) of the jobs have ended, or until `deadline` (monotonic).
+
+    Returns whether they have, and how each stands; the controller holds one answer only so long, so ask again.
+    """
     while True:
-        answer = ask(client, WaitJobs(job_ids=job_ids, wait_any=wait_any), Waited)
-        if answer.is_done:
-            return answer
+        left_s = _MAX_HOLD_S if deadline is None else max(0.0, deadline - time.monotonic())
+        request = WaitJobs(job_ids=job_ids, wait_any=wait_any, timeout_s=min(left_s, _MAX_HOLD_S))
+        answer = ask(client, request, Waited)
+        if answer.is_done or (deadline is not None and time.monotonic() >= deadline):
+            return answer.is_done, [*answer.jobs, *_forgotten(client, job_ids, answer)]
+
+
+def _forgotten(client: Client, job_ids: tuple[int, ...], answer: Waited) -> list[JobInfo]:
+    """Jobs that ended so long ago that only the history has them."""
+    missing = tuple(set(job_ids) - {job.job_id for job in answer.jobs})
+    if not missing:
+        return []
+    query = QueryHistory(filter=JobFilter(job_ids=missing), with_steps=False)
+    return [job for page in job_pages(client, query) for job in page]
 
 
 def job_exit_code(job: JobInfo) -> int:

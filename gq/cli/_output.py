@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -104,6 +104,36 @@ def printable(text: str) -> str:
 
 def write_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+
+
+def write_records(records: Iterable[Mapping[str, JsonValue]]) -> None:
+    """Each record as lines of name and value, with an empty line between two."""
+    is_first = True
+    for record in records:
+        if not is_first:
+            write_line("")
+        is_first = False
+        width = max(map(len, record), default=0)
+        for name, value in record.items():
+            for position, text in enumerate(_texts(value)):
+                write_line(f"{'' if position else name:{width}}  {printable(text)}".rstrip())
+
+
+def _texts(value: JsonValue) -> list[str]:
+    """How a value reads: a list of names on one line, other lists on a line for each element."""
+    match value:
+        case None:
+            return ["-"]
+        case bool():
+            return ["yes" if value else "no"]
+        case list() if value:
+            return [text for one in value for text in _texts(one)]
+        case dict():
+            return [" ".join(f"{name}={one}" for name, one in value.items())]
+        case list() | tuple():
+            return [" ".join(map(str, value)) or "-"]
+        case _:
+            return [str(value) or "-"]
 
 
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -77,8 +77,8 @@ def _write_parsable(fields: Sequence[Field], pages: Iterable[Iterable[Line]], wi
 
 def _query(arguments: Arguments, now: float) -> QueryHistory:
     chosen = job_filter(arguments, arguments.items("jobs", job_id))
-    starttime = arguments.read("starttime", lambda text: parse_instant(text, now))
-    endtime = arguments.read("endtime", lambda text: parse_instant(text, now))
+    starttime = arguments.read("starttime", lambda text: _past_instant(text, now))
+    endtime = arguments.read("endtime", lambda text: _past_instant(text, now))
     if starttime is None and not chosen.job_ids:
         starttime = parse_instant("today", now)
     if starttime is not None and endtime is not None and endtime < starttime:
@@ -89,6 +89,16 @@ def _query(arguments: Arguments, now: float) -> QueryHistory:
         ended_after=starttime,
         with_steps=not arguments.has("allocations"),
     )
+
+
+def _past_instant(text: str, now: float) -> float:
+    """As `parse_instant`, but a clock time is today's, and ``now-2h`` looks back."""
+    word = text.strip().lower()
+    if word.startswith("now-"):
+        return 2 * now - parse_instant(f"now+{word[4:]}", now)
+    at = parse_instant(text, now)
+    is_clock_time = ":" in word and "-" not in word
+    return at - 86400 if is_clock_time and at > now else at
 
 
 def _of_users(chosen: JobFilter, arguments: Arguments) -> JobFilter:

@@ -1,7 +1,6 @@
 """`gqdel`: cancel or signal jobs and steps.
 
-As scancel it is silent when all went well, and an unknown or ended job named by its id is no error unless a
-filter or a signal was given with it.
+As scancel it is silent when all went well, and an unknown or ended job is passed over, unless it was to get a signal.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from gq.wire.client import CancelJobs, Done, JobFilter, JobsDone, SignalStep
 
 _FILTERS = ("me", "user", "partition", "name", "states", "nodelist")
 _NO_FILTER = JobFilter()
+_GONE = ("unknown_job", "unknown_step", "job_over", "not_running")
+"""Refusals that mean: there is nothing left to end."""
 
 
 class _Step(NamedTuple):
@@ -70,7 +71,7 @@ def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: 
         _tell(arguments, f"{verb} job {one}")
     for one, why in done.refused:
         warn(f"error: job {one}: {why}")
-    is_picky = signum is not None or any(arguments.has(name) for name in _FILTERS)
+    is_picky = signum is not None and not any(arguments.has(name) for name in _FILTERS)
     for one in done.skipped:
         text = f"job {one} is unknown or has ended"
         if is_picky and not arguments.has("quiet"):
@@ -84,7 +85,7 @@ def _end_step(client: Client, step: _Step, signum: int | None, arguments: Argume
     try:
         ask(client, SignalStep(job_id=step.job_id, step=step.step, signum=signum), Done)
     except Refusal as error:
-        if signum is None and error.code in ("unknown_job", "unknown_step", "job_ended", "step_ended"):
+        if signum is None and error.code in _GONE:
             _tell(arguments, error.message)
             return 0
         warn(f"error: step {step.job_id}.{step.step}: {error.message}")

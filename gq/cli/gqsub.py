@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
-from gq.cli._connection import ask, await_end, controller, job_exit_code
+from gq.cli._connection import ask, await_jobs, controller, job_exit_code
 from gq.cli._output import local_time, write_json, write_line
 from gq.cli._submission import job_environment, submission
 from gq.client import Client
@@ -71,7 +71,7 @@ def _submit(client: Client, request: Submit, options: Arguments, as_json: bool) 
     if not options.has("wait"):
         return 0
     sys.stdout.flush()
-    [job] = await_end(client, (job_id,)).jobs
+    _, [job] = await_jobs(client, (job_id,))
     return job_exit_code(job)
 
 

@@ -5,40 +5,27 @@ from __future__ import annotations
 import time
 
 from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller, job_exit_code
+from gq.cli._connection import await_jobs, controller, job_exit_code
 from gq.cli._filter import job_id
 from gq.cli._operands import operands
 from gq.cli._output import job_json, write_json_list
-from gq.client import Client
 from gq.getopt import Arguments, Option, bad_value
 from gq.model.state import ACTIVE_WORDS
-from gq.wire.client import Waited, WaitJobs
 
 EXIT_TIMEOUT = 124
-_MAX_HOLD_S = 25.0
-"""How long the controller is asked to hold one answer."""
 
 
 def run(arguments: Arguments) -> int:
     job_ids = tuple(dict.fromkeys(operands(arguments, job_id, "JOB")))
     timeout_s = _timeout_s(arguments)
-    with controller() as client:
-        answer = _wait(client, job_ids, arguments.has("any"), timeout_s)
-    ended = [job for job in answer.jobs if job.state not in ACTIVE_WORDS]
-    if arguments.has("json"):
-        write_json_list(job_json(job) for job in answer.jobs)
-    return max(map(job_exit_code, ended), default=0) if answer.is_done else EXIT_TIMEOUT
-
-
-def _wait(client: Client, job_ids: tuple[int, ...], wait_any: bool, timeout_s: float | None) -> Waited:
-    """Ask again and again, since the controller holds an answer only so long."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while True:
-        left_s = _MAX_HOLD_S if deadline is None else max(0.0, deadline - time.monotonic())
-        request = WaitJobs(job_ids=job_ids, wait_any=wait_any, timeout_s=min(left_s, _MAX_HOLD_S))
-        answer = ask(client, request, Waited)
-        if answer.is_done or (deadline is not None and time.monotonic() >= deadline):
-            return answer
+    with controller() as client:
+        is_done, jobs = await_jobs(client, job_ids, arguments.has("any"), deadline)
+    if arguments.has("json"):
+        write_json_list(job_json(job) for job in jobs)
+    if not is_done:
+        return EXIT_TIMEOUT
+    return max((job_exit_code(job) for job in jobs if job.state not in ACTIVE_WORDS), default=0)
 
 
 def _timeout_s(arguments: Arguments) -> float | None:
