@@ -1,0 +1,176 @@
+"""gqd as a process: how it starts, how it ends, what a kill leaves, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gq
+from gq.client import Client
+from gq.curve import (
+    node_key_path,
+    node_public_path,
+    pinned_nodes,
+    read_keys,
+    read_public,
+    server_key_path,
+    server_public_path,
+)
+from gq.locate import Location, private_location
+from gq.wire import client as wire
+from tests.shell.rig import job, short_directory
+
+GQD = (sys.executable, "-m", "gqd")
+
+
+class Gqd:
+    """One directory, and the controllers that live in it one after the other."""
+
+    def __init__(self, directory: str) -> None:
+        self.environ = {**os.environ, "XDG_RUNTIME_DIR": "", "GQ_DIR": directory}
+        self.directory = Path(directory)
+        self.log = self.directory / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        (self.directory / "gq.toml").touch()
+
+    @property
+    def location(self) -> Location:
+        return private_location(str(self.directory), self.environ)
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*GQD, "--dir", str(self.directory)], stderr=log, env=self.environ)
+        with self.client() as client:
+            assert client.ask(wire.Ping()) == wire.Done()
+
+    def client(self) -> Client:
+        return Client(self.location, patience_s=30)
+
+    def end(self, number: int) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        status = self.process.wait(20)
+        self.process = None
+        return status
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*GQD, *words], env=self.environ, capture_output=True, text=True, timeout=30)
+
+
+@pytest.fixture
+def gqd() -> Iterator[Gqd]:
+    with short_directory() as directory:
+        one = Gqd(directory)
+        yield one
+        if one.process is not None:
+            one.end(signal.SIGKILL)
+        run_dir = Path(one.location.run_dir)
+        for path in run_dir.glob("*.sock"):
+            path.unlink()
+        if run_dir.exists():
+            run_dir.rmdir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(gqd: Gqd, number: int) -> None:
+    gqd.start()
+    pid_file = gqd.directory / "gqd.pid"
+    assert gqd.process is not None
+    assert int(pid_file.read_text()) == gqd.process.pid
+    assert gqd.end(number) == 0
+    assert not pid_file.exists()
+    assert "gqd ends" in gqd.log.read_text()
+
+
+def test_no_acknowledged_job_is_lost_by_kill_9(gqd: Gqd) -> None:
+    gqd.start()
+    acknowledged: list[int] = []
+    with gqd.client() as client:
+        for answer in client.ask_many([job(str(number)) for number in range(200)]):
+            assert isinstance(answer, wire.Submitted)
+            acknowledged.append(answer.job_id)
+    assert gqd.end(signal.SIGKILL) == -signal.SIGKILL
+    gqd.start()
+    with gqd.client() as client:
+        jobs = client.ask(wire.ListJobs())
+        assert isinstance(jobs, wire.Jobs)
+        assert [one.job_id for one in jobs.jobs] == acknowledged
+        answer = client.ask(job())
+        assert answer == wire.Submitted(job_id=max(acknowledged) + 1)
+
+
+def test_a_second_controller_of_the_same_directory_is_refused_and_the_first_serves_on(gqd: Gqd) -> None:
+    gqd.start()
+    second = gqd.call("--dir", str(gqd.directory))
+    assert second.returncode == 1
+    assert "in use by another controller" in second.stderr
+    with gqd.client() as client:
+        assert client.ask(wire.Ping()) == wire.Done()
+
+
+def test_the_log_has_one_line_per_fact_and_json_by_option(gqd: Gqd) -> None:
+    (gqd.directory / "gq.toml").write_text('[controller]\nlog_json = true\nlog_level = "debug"\n')
+    gqd.start()
+    with gqd.client() as client:
+        client.ask(job("secretive", comment="hush"))
+    assert gqd.end(signal.SIGTERM) == 0
+    lines = [json.loads(line) for line in gqd.log.read_text().splitlines()]
+    [submitted] = [line for line in lines if line["message"] == "JobSubmitted"]
+    assert submitted["job"] == 1
+    assert submitted["level"] == "debug"
+    assert "hush" not in gqd.log.read_text(), "what a user wrote is not for the log"
+
+
+@pytest.mark.parametrize(
+    ("toml", "complaint"),
+    [
+        ("[limits]\njbos = 3\n", "did you mean `jobs`?"),
+        ('[controller]\nlisten = "tcp://127.0.0.1:7321"\n', "gqd keygen"),
+        ("[[[\n", "is not TOML"),
+    ],
+)
+def test_a_configuration_that_cannot_be_served_is_said_in_one_message(gqd: Gqd, toml: str, complaint: str) -> None:
+    (gqd.directory / "gq.toml").write_text(toml)
+    ended = gqd.call("--dir", str(gqd.directory))
+    assert ended.returncode in (1, 2)
+    assert complaint in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_keygen_makes_keys_that_only_their_owner_reads_and_never_overwrites(gqd: Gqd) -> None:
+    assert gqd.call("keygen").returncode == 0
+    assert gqd.call("--dir", str(gqd.directory), "keygen", "--node", "n1").returncode == 0
+    keys = gqd.location.keys_dir
+    assert read_keys(server_key_path(keys)).public == read_public(server_public_path(keys))
+    assert pinned_nodes(keys) == {read_keys(node_key_path(keys, "n1")).public: "n1"}
+    assert read_public(node_public_path(keys, "n1")) == read_keys(node_key_path(keys, "n1")).public
+    for secret in (server_key_path(keys), node_key_path(keys, "n1")):
+        assert secret.stat().st_mode & 0o777 == 0o600
+    again = gqd.call("keygen", "--node", "n1")
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+
+
+def test_version_and_help_work_without_a_cluster(gqd: Gqd) -> None:
+    assert gqd.call("--version").stdout == f"gqd {gq.__version__}\n"
+    assert "keygen" in gqd.call("--help").stdout
+
+
+def test_a_submit_during_a_restart_waits_and_succeeds(gqd: Gqd) -> None:
+    gqd.start()
+    with gqd.client() as client:
+        assert client.ask(job()) == wire.Submitted(job_id=1)
+        gqd.end(signal.SIGKILL)
+        with gqd.log.open("ab") as log:
+            gqd.process = subprocess.Popen([*GQD, "--dir", str(gqd.directory)], stderr=log, env=gqd.environ)
+        began = time.monotonic()
+        assert client.ask(job()) == wire.Submitted(job_id=2)
+        assert time.monotonic() - began < 20
