@@ -1,0 +1,212 @@
+"""gq.toml: what it may say, how it complains, and where each value comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gq.config import Config, LimitSettings, TimerSettings, load_config, parse_config
+from gq.errors import Refusal, UsageError
+from gq.locate import private_location
+from gqd.shell.settings import policy_of
+from gqd.state.policy import ALL_NODES, Limits, Partition, Policy, Timers
+
+PATH = "/etc/gq/gq.toml"
+
+FULL = """
+cluster = "lab"
+
+[controller]
+listen = "tcp://10.0.0.1:7321"
+log_level = "debug"
+log_json = true
+job_requeue = false
+default_mem_per_cpu = "2G"
+
+[limits]
+jobs = 5000
+
+[timers]
+heartbeat_s = 2
+
+[[partition]]
+name = "main"
+default = true
+nodes = ["n1", "n2"]
+default_time = "1h"
+max_time = "7d"
+
+[[partition]]
+name = "idle"
+up = false
+max_time = "unlimited"
+
+[[node]]
+name = "n1"
+address = "10.0.0.2"
+cpus = 64
+memory = "64G"
+gpus = [0, 1]
+controller = "tcp://10.0.0.1:7321"
+step_listen = "tcp://10.0.0.2:7322"
+port_range = [20000, 20999]
+isolation = { cpu = "none", devices = "cgroup1", memory = "auto" }
+
+[[node]]
+name = "n2"
+gpus = "auto"
+isolation = "auto"
+login = true
+
+[[node]]
+name = "n3"
+[[node.fake_gpu]]
+type = "a100"
+memory = "80G"
+[[node.fake_gpu]]
+memory_mib = 4096
+device = "/dev/null"
+numa = 1
+"""
+
+
+def test_an_empty_file_gives_every_default() -> None:
+    config = parse_config("", PATH)
+    assert config == Config(path=PATH)
+    assert policy_of(config, owner_uid=7) == Policy(owner_uid=7)
+
+
+def test_every_key_of_the_file_reaches_its_setting() -> None:
+    config = parse_config(FULL, PATH)
+    assert config.cluster == "lab"
+    assert config.controller.listen == "tcp://10.0.0.1:7321"
+    assert (config.controller.log_level, config.controller.log_json) == ("debug", True)
+    assert config.controller.default_mem_per_cpu_mib == 2048
+    assert (config.limits.jobs, config.timers.heartbeat_s) == (5000, 2.0)
+    n1, n2, n3 = config.nodes
+    assert (n1.address, n1.cpus, n1.memory_mib, n1.gpus) == ("10.0.0.2", 64, 65536, (0, 1))
+    assert (n1.controller, n1.step_listen) == ("tcp://10.0.0.1:7321", "tcp://10.0.0.2:7322")
+    assert n1.isolation == {"cpu": "none", "devices": "cgroup1"}
+    assert (n2.gpus, n2.login, n2.isolation) == (None, True, {})
+    assert [(gpu.type, gpu.memory_mib, gpu.device, gpu.numa) for gpu in n3.fake_gpus] == [
+        ("a100", 81920, "", None),
+        ("fake", 4096, "/dev/null", 1),
+    ]
+
+
+def test_the_policy_is_what_the_file_says() -> None:
+    policy = policy_of(parse_config(FULL, PATH), owner_uid=7)
+    assert policy.partitions == (
+        Partition(name="main", nodes=("n1", "n2"), is_default=True, default_time_s=3600, max_time_s=7 * 86400),
+        Partition(name="idle", nodes=ALL_NODES, is_up=False),
+    )
+    assert policy.limits == Limits(jobs=5000)
+    assert policy.timers == Timers(heartbeat_s=2.0)
+    assert (policy.cluster, policy.job_requeue, policy.default_mem_per_cpu_mib) == ("lab", False, 2048)
+
+
+def test_the_first_partition_is_the_default_where_none_is_named() -> None:
+    policy = policy_of(parse_config('[[partition]]\nname = "a"\n[[partition]]\nname = "b"\n', PATH), 0)
+    assert policy.default_partition.name == "a"
+    assert [partition.is_default for partition in policy.partitions] == [True, False]
+
+
+@pytest.mark.parametrize(("settings", "policy"), [(LimitSettings(), Limits()), (TimerSettings(), Timers())])
+def test_names_and_defaults_are_those_of_the_deciding_code(settings: msgspec.Struct, policy: msgspec.Struct) -> None:
+    shared = {name: getattr(settings, name) for name in policy.__struct_fields__}
+    assert shared == msgspec.structs.asdict(policy)
+
+
+def test_each_value_knows_where_it_comes_from() -> None:
+    config = parse_config(FULL, PATH)
+    origins = {key: origin for key, _, origin in config.settings()}
+    assert origins["limits.jobs"] == PATH
+    assert origins["limits.page"] == "default"
+    assert origins["node.n1.memory"] == PATH
+    assert origins["partition.idle.default_time"] == "default"
+    assert origins["cluster"] == PATH
+    values = {key: value for key, value, _ in config.settings()}
+    assert values["timers.heartbeat_s"] == 2.0
+    assert values["partition.main.max_time"] == 7 * 86400
+
+
+@pytest.mark.parametrize(
+    ("toml", "key", "words"),
+    [
+        ("clutser = 'x'", "clutser", "did you mean `cluster`?"),
+        ("[limits]\njbos = 3", "limits.jbos", "did you mean `jobs`?"),
+        ("[controller]\nlisten_on = 'x'", "controller.listen_on", "`listen`"),
+        ("[[partition]]\nname = 'a'\nmaxtime = '1h'", "partition.a.maxtime", "did you mean `max_time`?"),
+        ("[[node]]\nname = 'n1'\n[[node.fake_gpu]]\nmemroy = '1G'", "node.n1.fake_gpu.0.memroy", "`memory`"),
+        ("[[node]]\nname = 'n1'\nisolation = {gpu = 'none'}", "node.n1.isolation.gpu", "`devices`"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_one(toml: str, key: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_config(toml, PATH)
+    assert caught.value.message.startswith(f"{PATH}: `{key}`")
+    assert words in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("toml", "key"),
+    [
+        ("[limits]\njobs = 'many'", "limits.jobs"),
+        ("[limits]\njobs = 1.5", "limits.jobs"),
+        ("[limits]\njobs = 0", "limits.jobs"),
+        ("[limits]\nmessage_bytes = 999999999", "limits.message_bytes"),
+        ("[timers]\nheartbeat_s = -1", "timers.heartbeat_s"),
+        ("[timers]\nnode_lost_s = 1", "timers.node_lost_s"),
+        ("[controller]\nlog_json = 'yes'", "controller.log_json"),
+        ("[controller]\nlog_level = 'loud'", "controller.log_level"),
+        ("[controller]\nlisten = '10.0.0.1:7321'", "controller.listen"),
+        ("[controller]\nlisten = 'tcp://10.0.0.1:99999'", "controller.listen"),
+        ("[controller]\ndefault_mem_per_cpu = 'much'", "controller.default_mem_per_cpu"),
+        ("cluster = 'a b'", "cluster"),
+        ("limits = 3", "limits"),
+        ("[partition]\nname = 'a'", "partition"),
+        ("[[partition]]\ndefault = true", "partition"),
+        ("[[partition]]\nname = 'a'\n[[partition]]\nname = 'a'", "partition"),
+        ("[[partition]]\nname='a'\ndefault=true\n[[partition]]\nname='b'\ndefault=true", "partition"),
+        ("[[partition]]\nname = 'a'\nmax_time = 60", "partition.a.max_time"),
+        ("[[partition]]\nname = 'a'\nmax_time = 'soon'", "partition.a.max_time"),
+        ("[[partition]]\nname = 'a'\nmax_time = '1h'\ndefault_time = '2h'", "partition.a.default_time"),
+        ("[[node]]\nname = '../n1'", "node.../n1.name"),
+        ("[[node]]\nname = 'n1'\ncpus = 0", "node.n1.cpus"),
+        ("[[node]]\nname = 'n1'\nmemory = true", "node.n1.memory"),
+        ("[[node]]\nname = 'n1'\ngpus = [0, 0]", "node.n1.gpus"),
+        ("[[node]]\nname = 'n1'\ngpus = 'all'", "node.n1.gpus"),
+        ("[[node]]\nname = 'n1'\nport_range = [20999, 20000]", "node.n1.port_range"),
+        ("[[node]]\nname = 'n1'\nport_range = [80]", "node.n1.port_range"),
+        ("[[node]]\nname = 'n1'\nfake_gpu = 4", "node.n1.fake_gpu"),
+        ("[[node]]\nname = 'n1'\ngpus = [0]\n[[node.fake_gpu]]\ntype = 'a'", "node.n1.fake_gpu"),
+        ("[[node]]\nname = 'n1'\nisolation = 'best'", "node.n1.isolation"),
+        ("[[node]]\nname = 'n1'\nlogin = 1", "node.n1.login"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_file_and_key(toml: str, key: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_config(toml, PATH)
+    assert caught.value.message.startswith(f"{PATH}: `{key}` ")
+
+
+def test_what_is_not_toml_is_said_with_the_line() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_config("cluster = 'x'\n[limits\n", PATH)
+    assert PATH in caught.value.message
+    assert "line 2" in caught.value.message
+
+
+def test_a_missing_file_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(Refusal) as caught:
+        load_config(private_location(str(tmp_path), {}))
+    assert caught.value.code == "no_config"
+    assert "gq up" in caught.value.hint
+
+
+def test_a_node_that_the_file_does_not_know_is_refused_with_the_nearest() -> None:
+    with pytest.raises(Refusal) as caught:
+        parse_config(FULL, PATH).node("n11")
+    assert "did you mean `n1`?" in caught.value.hint

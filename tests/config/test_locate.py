@@ -1,0 +1,117 @@
+"""Which cluster a command means, and where its sockets are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gq import locate
+from gq.errors import Refusal, Unreachable
+from gq.locate import MAX_SOCKET_PATH, Location, find_cluster, make_run_dir, private_location
+from tests.shell.rig import short_directory
+
+
+@pytest.fixture
+def no_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without a system cluster, until the file is written."""
+    config = tmp_path / "etc.toml"
+    monkeypatch.setattr(locate, "SYSTEM_CONFIG", str(config))
+    return config
+
+
+def test_the_order_is_gq_dir_then_gq_config_then_the_users_own_then_the_systems(
+    no_system: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "state" / "gq"
+    own.mkdir(parents=True)
+    environ = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    no_system.touch()
+    assert find_cluster(environ).config_path == str(no_system)
+    (own / "gq.toml").touch()
+    assert find_cluster(environ).state_dir == str(own)
+    assert find_cluster({**environ, "GQ_CONFIG": "/x/y.toml"}).config_path == "/x/y.toml"
+    both = {**environ, "GQ_CONFIG": "/x/y.toml", "GQ_DIR": str(tmp_path / "d")}
+    assert find_cluster(both).state_dir == str(tmp_path / "d")
+
+
+def test_where_there_is_no_cluster_the_way_out_is_said(no_system: Path, tmp_path: Path) -> None:
+    with pytest.raises(Unreachable) as caught:
+        find_cluster({"HOME": str(tmp_path)})
+    assert caught.value.exit_status == 3
+    assert "gq up" in caught.value.hint
+    assert str(tmp_path / ".local/state/gq") in caught.value.message
+
+
+def test_a_job_finds_the_cluster_that_started_it(tmp_path: Path, no_system: Path) -> None:
+    for location in (private_location(str(tmp_path / "d"), {}), locate.system_location("/x/y.toml")):
+        assert find_cluster(location.environment()) == location
+
+
+def test_a_private_cluster_is_found_under_any_environment_once_its_sockets_are_made() -> None:
+    with short_directory() as directory, short_directory() as runtime:
+        made = private_location(directory, {"XDG_RUNTIME_DIR": runtime})
+        assert made.run_dir.startswith(f"{runtime}/gq/")
+        make_run_dir(made)
+        assert private_location(directory, {}) == made
+        assert private_location(directory, {"XDG_RUNTIME_DIR": "/nowhere"}) == made
+        assert Path(made.run_dir).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_long_runtime_directory_is_not_used_for_sockets(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    location = private_location(str(tmp_path / "d"), {"XDG_RUNTIME_DIR": str(long)})
+    assert location.run_dir.startswith("/tmp/")
+    endpoint = location.step_endpoint("n1")
+    assert len(endpoint.removeprefix("ipc://")) <= MAX_SOCKET_PATH
+
+
+def test_two_directories_never_share_sockets(tmp_path: Path) -> None:
+    one, other = (private_location(str(tmp_path / name), {}).run_dir for name in ("a", "b"))
+    assert one != other
+
+
+def test_after_a_reboot_the_directory_of_the_sockets_is_made_anew() -> None:
+    with short_directory() as directory, short_directory() as gone, short_directory() as now:
+        first = private_location(directory, {"XDG_RUNTIME_DIR": gone})
+        make_run_dir(first)
+        Path(first.run_dir).rmdir()
+        second = private_location(directory, {"XDG_RUNTIME_DIR": now})
+        make_run_dir(second)
+        assert second.run_dir.startswith(now)
+        assert private_location(directory, {}) == second
+
+
+def test_a_directory_that_others_can_reach_into_is_shut_and_a_link_is_refused() -> None:
+    with short_directory() as directory, short_directory() as runtime:
+        location = private_location(directory, {"XDG_RUNTIME_DIR": runtime})
+        Path(location.run_dir).mkdir(parents=True, mode=0o755)
+        make_run_dir(location)
+        assert Path(location.run_dir).stat().st_mode & 0o077 == 0
+    with short_directory() as directory, short_directory() as runtime, short_directory() as elsewhere:
+        location = private_location(directory, {"XDG_RUNTIME_DIR": runtime})
+        Path(location.run_dir).parent.mkdir()
+        Path(location.run_dir).symlink_to(elsewhere)
+        with pytest.raises(Refusal) as caught:
+            make_run_dir(location)
+        assert caught.value.code == "unsafe_directory"
+
+
+def test_a_node_name_that_makes_a_socket_too_long_is_refused(tmp_path: Path) -> None:
+    location = Location("/c", "/s", f"/{'r' * 60}", is_private=True)
+    assert location.step_endpoint("n1").endswith("/step-n1.sock")
+    with pytest.raises(Refusal) as caught:
+        location.step_endpoint("n" * 60)
+    assert caught.value.code == "path_too_long"
+
+
+def test_finding_a_cluster_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    heavy = "{'zmq', 'msgspec', 'tomllib', 'asyncio', 'hashlib', 'typer', 'gq.wire', 'gq.config'}"
+    code = f"import sys, gq.locate; print(sorted({heavy} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    assert ended.stdout.strip() == "[]"

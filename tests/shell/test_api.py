@@ -1,0 +1,112 @@
+"""The Python API against a real controller."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gq
+from gq.api import JobOptions
+from gq.options import SUB, shown_options
+from tests.shell.rig import short_directory
+from tests.shell.test_daemon import Gqd, gqd
+
+__all__ = ["gqd"]
+
+NOT_KEYWORDS = {"wrap", "export", "parsable", "wait", "test-only", "no-requeue"}
+"""What the API says otherwise, or does not need."""
+
+
+@pytest.fixture
+def cluster(gqd: Gqd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[gq.Client]:
+    gqd.start()
+    monkeypatch.setenv("GQ_DIR", str(gqd.directory))
+    monkeypatch.chdir(tmp_path)
+    with gq.connect() as client:
+        yield client
+
+
+def test_importing_gq_loads_nothing_else() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, gq; print([name for name in sys.modules if name.startswith(('gq.', 'zmq', 'msgspec'))])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_keywords_are_the_options_of_gqsub() -> None:
+    keywords = {"job-name" if name == "name" else name.replace("_", "-") for name in JobOptions.__annotations__}
+    assert keywords == {option.name for option in shown_options(SUB)} - NOT_KEYWORDS
+
+
+def test_a_job_is_submitted_looked_at_and_cancelled(cluster: gq.Client, tmp_path: Path) -> None:
+    job = gq.submit(["sleep", "100"], name="nap", time="2h", output="out-%j.txt", requeue=False)
+    shown = job.info()
+    assert (shown.name, shown.state, shown.time_limit_s, shown.requeue) == ("nap", "PENDING", 7200, False)
+    assert shown.command == "sleep 100"
+    assert job.output_path == tmp_path / f"out-{job.id}.txt"
+    with pytest.raises(TimeoutError):
+        job.wait(0.1)
+    job.cancel()
+    assert job.wait(10).state == "CANCELLED"
+    job.cancel()
+
+
+def test_options_in_a_script_hold_where_no_keyword_says_otherwise(cluster: gq.Client, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --time=10 --comment=mine -N2\ntrue\n")
+    shown = cluster.submit(script, comment="yours").info()
+    assert (shown.name, shown.time_limit_s, shown.comment, shown.nodes_wanted) == ("train.sh", 600, "yours", 2)
+
+
+def test_a_command_line_and_a_scripts_text_are_both_taken(cluster: gq.Client) -> None:
+    assert cluster.prepare("echo hi; echo ho").script == b"#!/bin/sh\necho hi; echo ho\n"
+    assert cluster.prepare("#!/bin/bash\necho hi\n").script == b"#!/bin/bash\necho hi\n"
+    assert cluster.prepare(["echo", "a b"]).script == b"#!/bin/sh\necho 'a b'\n"
+
+
+def test_the_environment_is_this_processs_or_the_one_that_is_given(
+    cluster: gq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAVOUR", "plum")
+    found = {"GQ_DIR": os.environ["GQ_DIR"]}
+    assert cluster.prepare("true x").environment["FLAVOUR"] == "plum"
+    assert cluster.prepare("true x", environment={"A": "1"}).environment == {"A": "1", **found}
+
+
+def test_many_prepared_jobs_go_over_one_connection_and_a_refusal_is_an_item(cluster: gq.Client) -> None:
+    good, bad = cluster.prepare("true x"), cluster.prepare("true x", partition="nowhere")
+    answers = list(cluster.submit_many([good, bad, good]))
+    assert [type(one) for one in answers] == [gq.Job, gq.Refusal, gq.Job]
+    assert isinstance(answers[0], gq.Job)
+    assert isinstance(answers[2], gq.Job)
+    assert answers[2].id == answers[0].id + 1
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "words"),
+    [
+        ("train.sh", {}, "neither a file nor a command"),
+        ("true x", {"gpu": 1}, "did you mean `gpus`?"),
+        ("true x", {"time": "soon"}, "`time=`"),
+        ([], {}, "empty"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_it_is_sent(
+    cluster: gq.Client, script: str, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(gq.Refusal) as caught:
+        cluster.prepare(script, **options)  # type: ignore[arg-type]
+    assert words in str(caught.value)
+
+
+def test_a_cluster_that_is_not_up_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with short_directory() as directory:
+        monkeypatch.setenv("GQ_DIR", directory)
+        client = gq.Client(gq.connect()._connection)
+        client._connection._patience_s = 0.0
+        with pytest.raises(gq.Unreachable):
+            client.submit("true x")
