@@ -254,7 +254,7 @@ class NodeDaemon:
     def on_welcome(self, welcome: wire.Welcome) -> None:
         log.info("node %s is part of cluster %s", self._node.name, welcome.cluster)
         if self._relay is not None:
-            self._relay.owner_uid = welcome.owner_uid
+            self._relay.link_is_up(welcome.owner_uid)
         self._guarded(happening.LinkUp())
 
     def on_unwelcome(self, why: str) -> None:

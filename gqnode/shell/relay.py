@@ -1,14 +1,15 @@
 """The door for clients of a host that has no gqd: their requests go up over the node's link, the answers come back.
 
 Who asks is the kernel's word about the ipc link, and is passed on with the request.  Only the cluster's owner and
-root are served.  Requests are passed on as they are; a lost one is asked again by its client.
+root are served.  Requests are passed on as they are, and kept for a while when the controller is away; a lost one is
+asked again by its client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
 """Requests on their way; the oldest are forgotten, and asked again by their clients."""
+MAX_HELD = 256
+"""Requests that wait for the controller to come back."""
 FORGET_S = 120.0
 
 
@@ -44,7 +47,7 @@ class _Waiting(NamedTuple):
 
 
 class Relay:
-    """`pass_on` is False while the controller is away; the client's request is then dropped."""
+    """`pass_on` is False while the controller is away."""
 
     def __init__(self, context: Context, endpoint: str, owner_uid: int, pass_on: Callable[[Asked], bool]) -> None:
         self.owner_uid = owner_uid
@@ -53,6 +56,7 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._next_id = 1
         self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
+        self._held: deque[Asked] = deque(maxlen=MAX_HELD)
         socket = router(context, MAX_MESSAGE_BYTES)
         bind_ipc(socket, endpoint)
         self._socket = LoopSocket(socket, self._on_request)
@@ -61,6 +65,14 @@ class Relay:
         waiting = self._waiting.pop(reply.relay_id, None)
         if waiting is not None:
             self._socket.send(reply.payload, waiting.peer)
+
+    def link_is_up(self, owner_uid: int) -> None:
+        """The controller is there, and has said whose the cluster is."""
+        self.owner_uid = owner_uid
+        held, self._held = self._held, deque(maxlen=MAX_HELD)
+        for asked in held:
+            if asked.relay_id in self._waiting and asked.uid in (owner_uid, 0):
+                self._pass_on(asked)
 
     def close(self) -> None:
         self._socket.close(linger_s=0.2)
@@ -73,9 +85,10 @@ class Relay:
         relay_id = self._next_id
         self._next_id += 1
         asked = Asked(relay_id, who[0], who[1], user_name(who[0]), frame.bytes)
-        if self._pass_on(asked):
-            self._forget_old()
-            self._waiting[relay_id] = _Waiting(peer, self._loop.time())
+        self._forget_old()
+        self._waiting[relay_id] = _Waiting(peer, self._loop.time())
+        if not self._pass_on(asked):
+            self._held.append(asked)
 
     def _refuse(self, peer: bytes, frame: zmq.Frame) -> None:
         try:
