@@ -134,6 +134,7 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
         return
     draft.volatile.heard_at[fact.node] = draft.now
     body, node = fact.body, fact.node
+    _stop_if_stranger(draft, node, body)
     match body:
         case wire.PrepareReceived():
             attempt.on_prepare_received(draft, node, body)
@@ -156,6 +157,14 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
         case _ as never:
             assert_never(never)
     draft.do(AckReport(route=fact.route, seq=fact.seq))
+
+
+def _stop_if_stranger(draft: Draft, node: str, body: wire.ReportBody) -> None:
+    """The node got hold of an attempt that is over for us: an order that overtook its own roll-back."""
+    if isinstance(body, wire.PrepareReceived | wire.Prepared | wire.GoReceived | wire.Started):
+        ours = draft.cluster.attempts.get(body.attempt_id)
+        if ours is None or node not in ours.parts:
+            orders.stop_stranger(draft, body.attempt_id, node)
 
 
 # ── loss ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -199,3 +199,10 @@ def test_a_node_that_holds_what_nobody_knows_is_told_to_stop_it() -> None:
     host = two_nodes()
     host.handle(hello("n1", attempts=(wire.AttemptStatus(attempt_id=attempt_id(77), phase="running"),)), now=1)
     assert orders_to(host) == [("n1", "Stop")]
+
+
+def test_a_part_that_reports_after_it_was_given_up_is_stopped() -> None:
+    host = two_nodes()
+    turn = host.report("n1", wire.Prepared(attempt_id=attempt_id(9)))
+    assert turn.events == ()
+    assert orders_to(host) == [("n1", "Stop")]
