@@ -133,7 +133,7 @@ def _largest_gangs(usable: list[Node]) -> tuple[GangSize, ...]:
     free: dict[str, list[int]] = {}
     for node in usable:
         idle = [gpu.type for gpu in _gpus(node) if gpu.state == "IDLE"]
-        for gpu_type in set(idle):
+        for gpu_type in dict.fromkeys(idle):
             free.setdefault(gpu_type, []).append(idle.count(gpu_type))
     single = max((max(counts) for counts in free.values()), default=0)
     if not single:

@@ -50,7 +50,9 @@ CASES: list[tuple[str, dict[str, Any], tuple[tuple[int, int], ...], Grants | Non
 
 
 @pytest.mark.parametrize(("what", "request_", "free", "expected"), CASES, ids=[case[0] for case in CASES])
-def test_place(what: str, request_: dict[str, Any], free: tuple[tuple[int, int], ...], expected: Grants | None) -> None:
+def test_a_request_is_placed_as_the_table_says(
+    what: str, request_: dict[str, Any], free: tuple[tuple[int, int], ...], expected: Grants | None
+) -> None:
     view = overlay(*free)
     shape = shape_of(spec(**request_).resources, "main")
     candidates = [one for one, node in enumerate(view.nodes) if node.name not in shape.exclude]

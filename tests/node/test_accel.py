@@ -166,9 +166,11 @@ def test_every_discovered_gpu_has_a_sample(accelerators: Accelerators) -> None:
 
 
 def test_closing_twice_is_fine(accelerators: Accelerators) -> None:
-    accelerators.discover()
+    gpus = accelerators.discover()
     accelerators.close()
     accelerators.close()
+
+    assert accelerators.discover() == gpus, "as before: closing forgets nothing but the connection"
 
 
 # ── NVML ──────────────────────────────────────────────────────────────────────────────────────────────────────
