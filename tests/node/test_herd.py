@@ -151,6 +151,7 @@ def test_every_question_for_emptiness_is_answered(host: HerdHost) -> None:
     for count in (1, 2, 3):
         host.do(host.herd.empty, attempt_id)
         host.until(lambda count=count: sum(isinstance(event, TreeEmpty) for event in host.events) == count)
+    assert not host.processes(attempt_id)
 
 
 def test_the_forkserver_is_replaced_when_it_dies(host: HerdHost) -> None:

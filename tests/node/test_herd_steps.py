@@ -127,7 +127,9 @@ def test_input_reaches_every_task_and_ends(host: HerdHost, attempt_id: AttemptId
     host.do(host.herd.stdin, step_id, 3, b"lo world", True)
     host.await_event(StepTasksEnded)
     host.await_event(StdinTaken, offset=11)
-    host.until(lambda: [host.output(step_id, rank) for rank in (0, 1)] == [b"hello world"] * 2)
+    for rank in (0, 1):
+        host.await_event(TaskExited, rank=rank)
+        assert host.output(step_id, rank) == b"hello world"
 
 
 def test_input_is_taken_only_as_fast_as_the_slowest_task_reads(host: HerdHost, attempt_id: AttemptId) -> None:
@@ -159,7 +161,7 @@ def test_a_task_that_closed_its_input_does_not_hold_up_the_client(host: HerdHost
     step_id = host.start_tasks(attempt_id, ["sh", "-c", "exec <&-; echo closed; sleep 1000"])
     host.until(lambda: host.output(step_id) == b"closed\n")
     host.do(host.herd.stdin, step_id, 0, b"x" * 200_000, False)
-    host.await_event(StdinTaken, offset=200_000)
+    assert host.await_event(StdinTaken, offset=200_000).step_id == step_id
 
 
 def test_without_standard_input_a_task_reads_nothing(host: HerdHost, attempt_id: AttemptId) -> None:
