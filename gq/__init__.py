@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gq.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from gq.api import Client, Job, connect, submit
     from gq.errors import GqError, Refusal, Unreachable, UsageError
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Client",

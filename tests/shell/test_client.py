@@ -172,7 +172,8 @@ def test_silence_ends_at_the_deadline(fake: FakeController) -> None:
 
 def test_an_answer_that_may_be_held_has_that_much_longer(fake: FakeController) -> None:
     def late(count: int, request: wire.Request) -> wire.ReplyBody:
-        time.sleep(0.6)
+        answer_at = time.monotonic() + 0.6
+        wait_for(lambda: time.monotonic() > answer_at)
         return wire.Waited(is_done=True, jobs=())
 
     with fake.life(late), Client(fake.location, timeout_s=0.3) as client:

