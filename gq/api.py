@@ -116,9 +116,7 @@ class Client:
         batch = _batch(script)
         header = read_header(batch.text, batch.file).given if batch.file else ()
         spec = job_spec(job_arguments(SUB, _given(dict(options)), {}, header), batch.submission)
-        exported = exported_environment(
-            None, os.environ if environment is None else environment, {}, self._connection.location.environment()
-        )
+        exported = exported_environment(None, os.environ if environment is None else environment)
         return wire.Submit(spec=spec, script=batch.data, environment=_sendable(exported))
 
     def submit(

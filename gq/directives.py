@@ -19,9 +19,10 @@ GQ = "#GQ"
 SBATCH = "#SBATCH"
 PBS = "#PBS"
 
-_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
-_PART = re.compile(r"""\\(?P<escaped>.)|"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<plain>[^"'\\]+)""")
-_ESCAPED_IN_QUOTES = re.compile(r'\\(["\\$`])')
+# Patterns are compiled when a script has a head: most submissions have none.
+_WORD = r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+"""
+_PART = r"""\\(?P<escaped>.)|"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<plain>[^"'\\]+)"""
+_ESCAPED_IN_QUOTES = r'\\(["\\$`])'
 
 
 class Header(NamedTuple):
@@ -91,6 +92,7 @@ def _read_line(line: _Line, source: str, table: Sequence[Option]) -> list[Given]
 
 def _words(text: str, source: str) -> list[str]:
     """The words of a line as a POSIX shell would split it, without expanding anything."""
+    word = re.compile(_WORD)
     words: list[str] = []
     position = 0
     while True:
@@ -98,7 +100,7 @@ def _words(text: str, source: str) -> list[str]:
             position += 1
         if position == len(text) or text[position] == "#":
             return words
-        match = _WORD.match(text, position)
+        match = word.match(text, position)
         position = match.end() if match else position
         if match is None or (position < len(text) and not text[position].isspace()):
             raise UsageError(
@@ -112,6 +114,6 @@ def _unquote(word: str) -> str:
         part["escaped"]
         or part["single"]
         or part["plain"]
-        or (_ESCAPED_IN_QUOTES.sub(r"\1", part["double"]) if part["double"] else "")
-        for part in _PART.finditer(word)
+        or (re.sub(_ESCAPED_IN_QUOTES, r"\1", part["double"]) if part["double"] else "")
+        for part in re.finditer(_PART, word)
     )

@@ -31,9 +31,10 @@ NOTHING = ResourceRequest()
 UNLIMITED_S = 0
 """In a `JobSpec`: no time limit (None is the partition's default)."""
 
-_GPU_TYPE = re.compile(r"[a-z0-9][a-z0-9_.+-]*", re.IGNORECASE)
-_SIGNAL = re.compile(r"(?:(?P<scope>[A-Za-z]):)?(?P<signal>\w+)(?:@(?P<before>\d{1,5}))?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Patterns are compiled when they are first needed: all of them together would cost more than the rest of a command.
+_GPU_TYPE = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
+_SIGNAL = r"(?:(?P<scope>[A-Za-z]):)?(?P<signal>\w+)(?:@(?P<before>\d{1,5}))?"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +125,7 @@ def _signal(given: Given | None) -> SignalSpec | None:
     """``[B:]SIG[@SECONDS]``"""
     if given is None:
         return None
-    match = _SIGNAL.fullmatch(given.value)
+    match = re.fullmatch(_SIGNAL, given.value)
     if match is None or match["scope"] not in (None, "B"):
         raise bad_value(given, f"`{given.value}` is not [B:]SIGNAL[@SECONDS]", "for example --signal=B:USR1@120")
     try:
@@ -233,7 +234,7 @@ def _gpus(arguments: Arguments) -> _Fields:
 def _gpu_count(text: str) -> _Gpus:
     """``4``, ``a100:4``"""
     kind, colon, count = text.rpartition(":")
-    if colon and not _GPU_TYPE.fullmatch(kind):
+    if colon and not re.fullmatch(_GPU_TYPE, kind):
         raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
     if re.fullmatch(r"\d+-\d+", count):
         raise not_available(f"a range of GPUs such as `{count}`")
@@ -247,7 +248,7 @@ def _gres(text: str) -> _Gpus:
         raise not_available(f"the generic resource `{text if name == 'gpu' else name}`")
     if not rest:
         return _Gpus(1, None)
-    if _GPU_TYPE.fullmatch(rest) and not rest.isdecimal():
+    if re.fullmatch(_GPU_TYPE, rest) and not rest.isdecimal():
         return _Gpus(1, rest.lower())
     return _gpu_count(rest)
 
@@ -284,35 +285,18 @@ def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> No
 
 # ── environment ───────────────────────────────────────────────────────────────────────────────────────────────
 
-_JOB_VARIABLES = re.compile(r"(?:GQ|SLURM|SLURMD)_\w+")
-_LOCATION_VARIABLES = ("GQ_DIR", "GQ_CONFIG")
 
-
-def exported_environment(
-    given: Given | None, environ: Mapping[str, str], login: Mapping[str, str], location: Mapping[str, str]
-) -> dict[str, str]:
-    """The environment that ``--export`` asks for.
-
-    `login` is what the user has right after logging in: the ground for everything but ALL.  `location` finds the
-    cluster and is always there.  What gq set in a job that submits another is left out: it would be about the
-    wrong job.
-    """
+def exported_environment(given: Given | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """What ``--export`` takes from `environ`; the node adds what a login sets and what is true of the job."""
     words = _export_words(given)
-    own = {name: value for name, value in environ.items() if not _is_of_other_job(name, environ)}
-    exported = dict(own) if "ALL" in words else dict(login)
+    exported = dict(environ) if "ALL" in words else {}
     for word in words:
         name, equals, value = word.partition("=")
         if equals:
             exported[name] = value
-        elif name in own and name not in ("ALL", "NONE"):
-            exported[name] = own[name]
-    for name in _LOCATION_VARIABLES:
-        exported.pop(name, None)
-    return exported | dict(location)
-
-
-def _is_of_other_job(name: str, environ: Mapping[str, str]) -> bool:
-    return "GQ_JOB_ID" in environ and _JOB_VARIABLES.fullmatch(name) is not None
+        elif name in environ and name not in ("ALL", "NONE"):
+            exported[name] = environ[name]
+    return exported
 
 
 def _export_words(given: Given | None) -> list[str]:
@@ -323,6 +307,6 @@ def _export_words(given: Given | None) -> list[str]:
         return ["NONE"]
     words = [word for word in given.value.split(",") if word]
     for word in words:
-        if not _VARIABLE.fullmatch(word.partition("=")[0]):
+        if not re.fullmatch(_VARIABLE, word.partition("=")[0]):
             raise bad_value(given, f"`{word}` is not the name of a variable", "use ALL, NONE, or NAME[=VALUE],...")
     return words

@@ -160,3 +160,29 @@ def iso_instant(at: float | None, zone: tzinfo | None = None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(int(at), zone).astimezone(zone).isoformat()
+
+
+_INSTANT_MARK = r"@\{(-?\d+)\}"
+"""How deciding code, which has no time zone, writes an instant into a sentence."""
+
+
+def tell_instants(sentence: str, now: float | None = None, zone: tzinfo | None = None) -> str:
+    """The sentence with each ``@{seconds}`` as a moment in `zone` (None: local time).
+
+    With `now` as people say it (``14:05:10``, with the date on other days), without it in ISO 8601.
+    """
+    if "@{" not in sentence:
+        return sentence
+
+    def tell(match: re.Match[str]) -> str:
+        at = float(match[1])
+        return (iso_instant(at, zone) or "") if now is None else spoken_instant(at, now, zone)
+
+    return re.sub(_INSTANT_MARK, tell, sentence)
+
+
+def spoken_instant(at: float, now: float, zone: tzinfo | None = None) -> str:
+    """For sentences: the clock time, and the date unless it is today's."""
+    moment = datetime.fromtimestamp(at, zone)
+    is_today = moment.date() == datetime.fromtimestamp(now, zone).date()
+    return moment.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")

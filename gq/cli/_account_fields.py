@@ -192,7 +192,7 @@ def _minutes(seconds: int | None) -> str:
 
 # ── formats ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-_FIELD = re.compile(r"(?P<name>[A-Za-z]+)(?:%(?P<width>-?\d{1,4}))?")
+_FIELD = r"(?P<name>[A-Za-z]+)(?:%(?P<width>-?\d{1,4}))?"
 
 
 def parse_format(text: str) -> list[Field]:
@@ -201,7 +201,7 @@ def parse_format(text: str) -> list[Field]:
 
 
 def _field(word: str) -> Field:
-    match = _FIELD.fullmatch(word)
+    match = re.fullmatch(_FIELD, word)
     field = _BY_NAME.get(match["name"].lower()) if match else None
     if match is None or field is None:
         close = nearest(word.partition("%")[0].lower(), list(_BY_NAME))

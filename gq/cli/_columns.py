@@ -78,7 +78,8 @@ def _start(job: JobInfo, now: float) -> str:
 def asked_memory(job: JobInfo) -> str:
     """Per node or per CPU, as it was asked; 0 where it was not."""
     asked = job.resources
-    return format_memory(asked.mem_per_node_mib or asked.mem_per_cpu_mib or asked.mem_per_gpu_mib or 0)
+    mib = asked.mem_per_node_mib or asked.mem_per_cpu_mib or asked.mem_per_gpu_mib
+    return format_memory(mib) if mib else "0"
 
 
 def _gpus_per_node(job: JobInfo, now: float) -> str:
@@ -188,14 +189,15 @@ class Format(NamedTuple):
         )
 
 
-_CODE = re.compile(r"%+(?P<right>\.)?(?P<width>\d+)?(?P<code>[A-Za-z!-~])")
+_CODE = r"%+(?P<right>\.)?(?P<width>\d+)?(?P<code>[A-Za-z!-~])"
+"""Not compiled until it is needed: that takes longer than all of this module."""
 
 
 def parse_codes(text: str) -> Format:
     """Slurm's ``-o``: ``%[[.]width]code`` and literal text; a dot sets to the right.  ``ValueError`` if not."""
     pieces: list[Piece] = []
     position = 0
-    for match in _CODE.finditer(text):
+    for match in re.finditer(_CODE, text):
         column = _BY_CODE.get(match["code"])
         if column is None:
             raise ValueError(
@@ -207,7 +209,7 @@ def parse_codes(text: str) -> Format:
     return Format((*pieces, Piece(None, text[position:])))
 
 
-_FIELD = re.compile(r"(?P<name>[A-Za-z-]+)(?::(?P<right>\.)?(?P<width>\d+))?")
+_FIELD = r"(?P<name>[A-Za-z-]+)(?::(?P<right>\.)?(?P<width>\d+))?"
 
 
 def parse_fields(text: str) -> Format:
@@ -216,7 +218,7 @@ def parse_fields(text: str) -> Format:
 
 
 def _field(word: str) -> Piece:
-    match = _FIELD.fullmatch(word)
+    match = re.fullmatch(_FIELD, word)
     column = _BY_NAME.get(match["name"].lower()) if match else None
     if match is None or column is None:
         close = nearest(word.partition(":")[0].lower(), list(_BY_NAME))

@@ -7,12 +7,14 @@ Owns the way from words to a call and from an exception to a message and an exit
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from gq.errors import GqError, ProtocolError, Unreachable, UsageError, nearest
 from gq.getopt import Arguments, Option, not_available, parse
+from gq.units import tell_instants
 
 EXIT_NO_ANSWER = 125
 """Of commands that return a job's exit code: gq itself failed, the controller lost among it."""
@@ -75,8 +77,10 @@ def invoke(command: Command, words: Sequence[str]) -> int:
 def report(error: GqError) -> None:
     """The one form of a complaint: ``error: …`` and ``hint: …`` on stderr."""
     sys.stdout.flush()
-    hint = f"hint: {error.hint}\n" if error.hint else ""
-    sys.stderr.write(f"error: {error.message}\n{hint}")
+    now = time.time()
+    sys.stderr.write(f"error: {tell_instants(error.message, now)}\n")
+    if error.hint:
+        sys.stderr.write(f"hint: {tell_instants(error.hint, now)}\n")
 
 
 def warn(text: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from gq.model.job import JobInfo, StepInfo
 from gq.model.node import NodeInfo
-from gq.units import iso_instant
+from gq.units import iso_instant, tell_instants
 
 JsonValue = object
 """What msgspec can write: dict, list, tuple, str, numbers, bool, None, Struct."""
@@ -166,7 +166,7 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "qos": job.qos,
         "state": job.state,
         "reason": job.reason,
-        "why": job.why,
+        "why": tell_instants(job.why),
         "nodes": job.nodes,
         "gpus": job.gpus,
         "cpus": job.cpus,
@@ -225,6 +225,11 @@ def node_json(node: NodeInfo) -> dict[str, JsonValue]:
 def local_time(at: float | None, unknown: str = "N/A") -> str:
     """``2026-11-21T01:25:32`` in the reader's time zone."""
     return unknown if at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+
+
+def sentence(text: str) -> str:
+    """A sentence of the controller as this reader says it: its instants in local time."""
+    return printable(tell_instants(text, time.time()))
 
 
 def plural(count: int, noun: str) -> str:

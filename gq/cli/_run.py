@@ -6,9 +6,10 @@ nothing heavy, so that a faster road may be taken before a command is loaded.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from gq.cli._command import Command
@@ -25,65 +26,69 @@ UNBUILT_VERBS = ("eff", "prio", "share", "resv", "cron", "top", "sim", "ssh", "j
 """Named in the documents, brought by later versions."""
 
 
-def gq() -> int:
-    return _main("gq")
+def gq() -> NoReturn:
+    _main("gq")
 
 
-def gqsub() -> int:
-    return _main("gqsub")
+def gqsub() -> NoReturn:
+    _main("gqsub")
 
 
-def gqrun() -> int:
-    return _main("gqrun")
+def gqrun() -> NoReturn:
+    _main("gqrun")
 
 
-def gqalloc() -> int:
-    return _main("gqalloc")
+def gqalloc() -> NoReturn:
+    _main("gqalloc")
 
 
-def gqstat() -> int:
-    return _main("gqstat")
+def gqstat() -> NoReturn:
+    _main("gqstat")
 
 
-def gqwhy() -> int:
-    return _main("gqwhy")
+def gqwhy() -> NoReturn:
+    _main("gqwhy")
 
 
-def gqdel() -> int:
-    return _main("gqdel")
+def gqdel() -> NoReturn:
+    _main("gqdel")
 
 
-def gqlog() -> int:
-    return _main("gqlog")
+def gqlog() -> NoReturn:
+    _main("gqlog")
 
 
-def gqwait() -> int:
-    return _main("gqwait")
+def gqwait() -> NoReturn:
+    _main("gqwait")
 
 
-def gqinfo() -> int:
-    return _main("gqinfo")
+def gqinfo() -> NoReturn:
+    _main("gqinfo")
 
 
-def gqacct() -> int:
-    return _main("gqacct")
+def gqacct() -> NoReturn:
+    _main("gqacct")
 
 
-def gqctl() -> int:
-    return _main("gqctl")
+def gqctl() -> NoReturn:
+    _main("gqctl")
 
 
-def _main(name: str) -> int:
+def _main(name: str) -> NoReturn:
+    """Run the command and leave at once: to take the interpreter apart costs more than many a command itself."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name from elsewhere never ends us
     try:
         status = _call(name, sys.argv[1:])
         sys.stdout.flush()
-        return status
     except KeyboardInterrupt:
-        _silence_stdout()
-        return EXIT_INTERRUPTED
+        status = EXIT_INTERRUPTED
     except BrokenPipeError:
-        _silence_stdout()
-        return EXIT_BROKEN_PIPE
+        status = EXIT_BROKEN_PIPE
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _call(name: str, words: list[str]) -> int:
@@ -111,7 +116,9 @@ def load(module: str) -> Command:
         return _family()
     from importlib import import_module
 
+    gc.disable()  # loading makes no garbage; looking for it takes a tenth of the time
     command: Command = import_module(f"gq.cli.{module}").COMMAND
+    gc.enable()
     return command
 
 
@@ -125,11 +132,3 @@ def _family() -> Command:
         verbs=lambda: {verb: load(module_of(verb)) for verb in (*JOB_VERBS, *CLUSTER_VERBS)},
         unbuilt=UNBUILT_VERBS,
     )
-
-
-def _silence_stdout() -> None:
-    """What is still buffered has no reader: let the interpreter's last flush go nowhere."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

@@ -10,10 +10,6 @@ from gq.cli._command import warn
 from gq.errors import Refusal
 from gq.getopt import Arguments
 from gq.jobspec import Submission, exported_environment
-from gq.locate import Location
-
-LOGIN_PATH = "/usr/local/bin:/usr/bin:/bin"
-_KEPT_AT_LOGIN = ("LANG", "LANGUAGE", "TZ")
 
 
 def submission(name: str, command: str = "", args: tuple[str, ...] = (), is_interactive: bool = False) -> Submission:
@@ -40,36 +36,9 @@ def _umask() -> int:
     return mask
 
 
-def job_environment(arguments: Arguments, location: Location) -> dict[str, str]:
-    """The environment that the job gets by ``--export``, without what cannot be sent."""
-    given = arguments.last("export")
-    needs_login = given is not None and "ALL" not in given.value.split(",")
-    login = _login_environment() if needs_login else {}
-    exported = exported_environment(given, os.environ, login, location.environment())
-    return _sendable(exported)
-
-
-def _login_environment() -> dict[str, str]:
-    """What every login shell has, and this user's commands of gq at the end of its path."""
-    import pwd
-
-    user = pwd.getpwuid(os.getuid())
-    kept = {name: os.environ[name] for name in _KEPT_AT_LOGIN if name in os.environ}
-    return {
-        "HOME": user.pw_dir,
-        "USER": user.pw_name,
-        "LOGNAME": user.pw_name,
-        "SHELL": user.pw_shell or "/bin/sh",
-        "PATH": f"{LOGIN_PATH}:{_command_dir()}",
-        **kept,
-    }
-
-
-def _command_dir() -> str:
-    """Where the commands of this installation are: beside the interpreter that runs them."""
-    import sys
-
-    return os.path.dirname(sys.executable)  # noqa: PTH120 - a Path would not save anything here
+def job_environment(arguments: Arguments) -> dict[str, str]:
+    """What the job gets of this process's environment by ``--export``, less what cannot be sent."""
+    return _sendable(exported_environment(arguments.last("export"), os.environ))
 
 
 def _sendable(environ: dict[str, str]) -> dict[str, str]:

@@ -43,7 +43,7 @@ def run(arguments: Arguments) -> int:
     note = say("gqalloc")
     with controller() as client:
         spec = job_spec(options, submission(JOB_NAME, " ".join(arguments.operands), is_interactive=True))
-        with held_job(client, spec, job_environment(options, client.location), note) as held:
+        with held_job(client, spec, job_environment(options), note) as held:
             note(f"Granted job allocation {held.job.job_id}")
             environment = {**os.environ, **allocation_environment(client, held.job.job_id)}
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -97,7 +97,7 @@ def _run_job(client: Client, options: Arguments, command: tuple[str, ...], note:
     """Queue a job, run one step on all of it, and give it back with the step's code."""
     program = command[0].rpartition("/")[2]
     spec = job_spec(options, submission(program, shlex.join(command), is_interactive=True))
-    exported = job_environment(options, client.location)
+    exported = job_environment(options)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with held_job(client, spec, exported, note) as held:
         job_id = held.job.job_id
@@ -216,7 +216,7 @@ def _create_step(client: Client, job_id: int, request: StepRequest, note: Note) 
 
 def _step_environment(client: Client, job_id: int, options: Arguments) -> dict[str, str]:
     """As exported, with the job's own variables: ours if we are in that job, else asked for."""
-    exported = job_environment(options, client.location)
+    exported = job_environment(options)
     if os.environ.get("GQ_JOB_ID") == str(job_id):
         return exported | {name: value for name, value in os.environ.items() if name not in exported and _is_ours(name)}
     return exported | allocation_environment(client, job_id)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
 from gq.cli._connection import ask, await_jobs, controller, job_exit_code
-from gq.cli._output import local_time, write_json, write_line
+from gq.cli._output import local_time, sentence, write_json, write_line
 from gq.cli._submission import job_environment, submission
 from gq.client import Client
 from gq.directives import read_header
@@ -22,7 +22,7 @@ from gq.getopt import Arguments
 from gq.jobspec import job_spec
 from gq.model.job import JobSpec
 from gq.options import SUB, job_arguments, options_of
-from gq.units import iso_instant
+from gq.units import iso_instant, tell_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, Submit, Submitted, Tested
 
 
@@ -56,7 +56,7 @@ def run(arguments: Arguments) -> int:
 
 def _send(spec: JobSpec, script: Script, options: Arguments, as_json: bool) -> int:
     with controller() as client:
-        environment = job_environment(options, client.location)
+        environment = job_environment(options)
         is_test = options.has("test-only")
         request = Submit(spec=spec, script=script.data, environment=environment, test_only=is_test)
         return _test(client, request, as_json) if is_test else _submit(client, request, options, as_json)
@@ -78,11 +78,11 @@ def _submit(client: Client, request: Submit, options: Arguments, as_json: bool) 
 def _test(client: Client, request: Submit, as_json: bool) -> int:
     tested = ask(client, request, Tested)
     if as_json:
-        write_json({"start_at": iso_instant(tested.start_at), "nodes": tested.nodes, "why": tested.why})
+        write_json({"start_at": iso_instant(tested.start_at), "nodes": tested.nodes, "why": tell_instants(tested.why)})
         return 0
     where = f" on {','.join(tested.nodes)}" if tested.nodes else ""
     start = f"would start at {local_time(tested.start_at)}{where}" if tested.start_at is not None else "could be queued"
-    write_line(f"{start}{': ' if tested.why else ''}{tested.why}")
+    write_line(f"{start}{': ' if tested.why else ''}{sentence(tested.why)}")
     return 0
 
 

@@ -6,9 +6,9 @@ from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._filter import job_id
 from gq.cli._operands import operands
-from gq.cli._output import printable, write_json_list, write_line
+from gq.cli._output import sentence, write_json_list, write_line
 from gq.getopt import Arguments
-from gq.units import iso_instant
+from gq.units import iso_instant, tell_instants
 from gq.wire.client import Explain, Explanation
 
 
@@ -21,9 +21,9 @@ def run(arguments: Arguments) -> int:
         return 0
     for explanation in found:
         prefix = f"{explanation.job_id}: " if len(found) > 1 else ""
-        write_line(prefix + printable(explanation.why))
+        write_line(prefix + sentence(explanation.why))
         if explanation.hint:
-            write_line(f"hint: {printable(explanation.hint)}")
+            write_line(f"hint: {sentence(explanation.hint)}")
     return 0
 
 
@@ -32,8 +32,8 @@ def _json(explanation: Explanation) -> dict[str, object]:
         "job_id": explanation.job_id,
         "state": explanation.state,
         "reason": explanation.reason,
-        "why": explanation.why,
-        "hint": explanation.hint,
+        "why": tell_instants(explanation.why),
+        "hint": tell_instants(explanation.hint),
         "blockers": explanation.blockers,
         "expected_start_at": iso_instant(explanation.expected_start_at),
     }
