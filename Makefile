@@ -3,7 +3,7 @@
 #   make demo               a throw-away cluster on this machine, used as a user would use it
 #   make test               every test that this machine can run
 #   make check              style, types, docs that agree with the code
-#   make sim SEED=7         the controller and the nodes under faults, from a seed (ROUNDS=… for longer)
+#   make sim                the controller and the nodes under faults: SEED=7 plays one seed again, ROUNDS=… more
 #   make bench              the table of measurements
 
 VENV   := .venv
@@ -29,7 +29,8 @@ check: $(READY)
 	$(BIN)/pytest -q tests/test_tidy.py tests/test_documents.py
 
 sim: $(READY)
-	@GQ_SIM_SEED='$(SEED)' GQ_SIM_ROUNDS='$(ROUNDS)' $(BIN)/pytest -n $(JOBS) --dist loadgroup tests/simulation $(ARGS)
+	@$(if $(SEED),GQ_SIM_SEED='$(SEED)') $(if $(ROUNDS),GQ_SIM_ROUNDS='$(ROUNDS)') \
+	  $(BIN)/pytest -n $(JOBS) --dist loadgroup tests/simulation $(ARGS)
 
 bench: $(READY)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -1,9 +1,8 @@
-"""What every test shares: the seed, hypothesis's settings, real clusters, and the check that nothing is left behind."""
+"""What every test shares: hypothesis's settings, real clusters, and the check that nothing is left behind."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -30,22 +29,7 @@ LINGER_S = 5.0
 """How long a process that a test ended may take to be gone."""
 
 
-# ── seeds ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("gq")
-    group.addoption("--seed", type=int, default=None, help="seed of everything random (GQ_SIM_SEED)")
-    group.addoption("--rounds", type=int, default=None, help="rounds of each simulation (GQ_SIM_ROUNDS)")
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed once: the workers of xdist are given the options of the process that starts them."""
-    option = config.option
-    if option.seed is None:
-        option.seed = int(os.environ.get("GQ_SIM_SEED") or random.randrange(2**31))
-    if option.rounds is None:
-        option.rounds = int(os.environ.get("GQ_SIM_ROUNDS") or 5)
     config.stash[MARK] = os.environ[MARK_VARIABLE] = new_mark()
     # In CI the same examples each time, so that a change is judged by what it did; elsewhere new ones each time.
     hypothesis.settings.register_profile("gq", deadline=None, print_blob=True)
@@ -53,29 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("gq-ci" if os.environ.get("GQ_TEST_REQUIRE") else "gq")
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"gq: --seed={config.option.seed} --rounds={config.option.rounds}"
-
-
-@pytest.fixture(scope="session")
-def seed(pytestconfig: pytest.Config) -> int:
-    """The seed of this run; the header of the run and of a failure shows it."""
-    return int(pytestconfig.option.seed)
-
-
-@pytest.fixture(scope="session")
-def rounds(pytestconfig: pytest.Config) -> int:
-    """How many random rounds each simulation plays."""
-    return int(pytestconfig.option.rounds)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
         item.stash[FAILED] = True
-        if "seed" in getattr(item, "fixturenames", ()):
-            report.sections.append(("seed", f"again: --seed={item.config.option.seed}"))
     return report
 
 

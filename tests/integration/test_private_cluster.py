@@ -1,0 +1,43 @@
+"""One round on real daemons: submitted, run, crashed, found again; and nothing is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.clusters import PrivateCluster, wait_until
+
+MakeCluster = Callable[..., PrivateCluster]
+
+
+def test_a_job_runs_on_a_shared_cluster_with_exactly_its_gpus(shared_cluster: PrivateCluster) -> None:
+    command = 'echo "node $GQ_NODEID has $CUDA_VISIBLE_DEVICES"'
+    job = shared_cluster.ok("gqsub", "--parsable", "--gpus=2", "--wrap", command).strip()
+
+    assert shared_cluster.run("gqwait", job).returncode == 0
+    assert shared_cluster.ok("gqlog", job) == "node 0 has 0,1\n"
+
+
+def test_a_gang_starts_on_both_nodes_with_its_own_ranks(shared_cluster: PrivateCluster) -> None:
+    command = "gqrun -l sh -c 'echo $GQ_NODEID of $GQ_NNODES: $CUDA_VISIBLE_DEVICES'"
+    job = shared_cluster.ok("gqsub", "--parsable", "-N2", "--gpus-per-node=4", "--wrap", command).strip()
+
+    assert shared_cluster.run("gqwait", job).returncode == 0
+    assert sorted(shared_cluster.ok("gqlog", job).splitlines()) == ["0: 0 of 2: 0,1,2,3", "1: 1 of 2: 0,1,2,3"]
+
+
+def test_daemons_that_are_killed_lose_nothing_and_the_job_goes_on(private_cluster: MakeCluster) -> None:
+    cluster = private_cluster(nodes=1, fake_gpus=1, cpus=2)
+    script = "#!/bin/sh\necho began\nwhile [ ! -e go ]; do sleep 0.1; done\nexit 7\n"
+    job = cluster.ok("gqsub", "--parsable", "--gpus=1", stdin=script).strip()
+    wait_until(lambda: "began" in cluster.run("gqlog", job).stdout, what="the job runs")
+
+    cluster.kill("gqd")
+    cluster.kill("gqnode-n1")
+    (cluster.workdir / "go").touch()
+    cluster.up()
+
+    assert cluster.run("gqwait", job).returncode == 7
+    assert cluster.ok("gqlog", job) == "began\n", "it ran once"
+    [story] = json.loads(cluster.ok("gqacct", "-X", "-j", job, "--json"))
+    assert (story["state"], story["exit_code"], story["restart_count"]) == ("FAILED", 7, 0)
