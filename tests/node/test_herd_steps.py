@@ -192,6 +192,7 @@ def test_a_client_that_comes_again_hears_all_that_it_has_not_acknowledged(
 ) -> None:
     step_id = host.start_tasks(attempt_id, ["sh", "-c", "echo one; echo two"])
     host.await_event(TaskExited)
+    host.await_event(StepTasksEnded)
     host.events.clear()
     host.do(host.herd.replay, step_id, [])
     host.await_event(TaskExited)
