@@ -2,8 +2,8 @@
 
 It is forked by the forkserver and never execs.  It is a child subreaper outside the cell, so that everything the job
 starts stays below it and killing the cell does not kill it.  It runs the batch script and the tasks of steps, records
-how the script ended, and kills what is left: when the script is over, when the daemon says `empty`, and (where
-the kernel does not limit memory) when the attempt is over its memory.
+how the script ended, and kills what is left: when the script is over by itself, when the daemon says `empty`, and
+(where the kernel does not limit memory) when the attempt is over its memory.
 
 In the attempt's directory it makes:
 
@@ -91,6 +91,7 @@ class Shepherd:
         self._is_emptying = False
         self._is_emptied = False
         self._is_late = False
+        self._is_in_grace = False
         self._sweeps = 0
         self._news: list[Head] = []
         self._is_unrecorded = False
@@ -251,6 +252,7 @@ class Shepherd:
                 pids = [pid for step in self._steps.values() for pid in self._processes_of(step)]
             case _:
                 pids = descendants(os.getpid())
+                self._is_in_grace |= signum == signal.SIGTERM
         send_signal(pids, signum)
 
     def _check(self) -> None:
@@ -326,11 +328,16 @@ class Shepherd:
                 return
 
     def _batch_over(self, death: Death) -> None:
-        """The job is over on this node, so nothing of it may stay, steps included."""
+        """The job is over on this node, so nothing of it may stay, steps included.
+
+        One that was told to end has a grace, which is all its processes': a shell dies of its TERM at once while the
+        program that it ran still writes its checkpoint.  The daemon ends the grace.
+        """
         assert self._batch is not None
         end = self._batch.bury(death, self._peak_mib())
         self._news.append({"is": "ended", **end})
-        self._start_emptying()
+        if not self._is_in_grace:
+            self._start_emptying()
 
     def _peak_mib(self) -> int:
         return max(self._total.max_rss_mib, self._watch.peak_mib if self._watch else 0)

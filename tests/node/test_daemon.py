@@ -183,6 +183,27 @@ def test_a_stop_ends_the_job_and_all_that_it_left_behind(
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_what_a_script_runs_may_finish_its_work_within_the_grace_though_the_shell_has_died(
+    controller: ScriptedController, node: NodeProcess, tmp_path: Path
+) -> None:
+    node.start()
+    controller.hear(lambda: controller.hellos)
+    worker = tmp_path / "worker"
+    worker.write_text("#!/bin/sh\ntrap 'sleep 1; echo saved; exit 0' TERM\necho up\nwhile :; do sleep 0.1; done\n")
+    worker.chmod(0o755)
+    script = f"#!/bin/sh\n{worker}\necho never\n".encode()
+    launch, blobs = launch_of(script, {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
+    controller.order(wire.Prepare(launch=launch, go=True), blobs)
+    _until(tmp_path / "out.txt", "up")
+
+    controller.order(wire.Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, grace_s=600))
+
+    ended = controller.report(wire.AttemptEnded)
+    assert (ended.outcome, ended.exit, ended.cell_emptied) == (Outcome.CANCELLED, ExitStatus(signal=15), True)
+    lines = (tmp_path / "out.txt").read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("up", "saved")
+
+
 def test_a_stop_for_an_attempt_that_is_not_here_is_answered_at_once(
     controller: ScriptedController, node: NodeProcess
 ) -> None:
