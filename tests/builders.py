@@ -40,6 +40,7 @@ def hello(
         step_endpoint=f"ipc:///run/step-{node}.sock",
         ticket_key=b"k" * 32,
         attempts=attempts,
+        last_seq=1 << 30,
     )
     return NodeHello(route=route_of(node, incarnation), hello=message)
 

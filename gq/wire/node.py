@@ -269,6 +269,8 @@ class Hello(_Message, frozen=True, kw_only=True):
     ticket_key: bytes = b""
     """Secret of this incarnation; the controller signs log tickets with it (see ``gq.wire.step``)."""
     attempts: tuple[AttemptStatus, ...] = ()
+    last_seq: int = 0
+    """Number of the newest report of this incarnation: an older hello, late on its way, says nothing new."""
     is_relay: bool = False
     """Runs no jobs; relays the clients of its host."""
 

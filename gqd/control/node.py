@@ -28,6 +28,8 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
     if why:
         draft.do(CloseLink(route=fact.route, why=why))
         return
+    if hello.last_seq < _heard_seq(draft, hello.node, hello.incarnation):
+        return  # overtaken by a report: what it says of attempts is old; the node says it again if it must
     known = draft.cluster.nodes.get(hello.node)
     if not hello.is_relay and (known is None or known.is_lost or _is_news(known, hello)):
         draft.note(_registered(draft, hello))
@@ -38,6 +40,12 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
         return
     _settle(draft, hello)
     draft.volatile.wants_plan = True
+
+
+def _heard_seq(draft: Draft, node: str, incarnation: str) -> int:
+    """The highest number of a report that this life of the node has been heard to make."""
+    life, seq = draft.volatile.report_seqs.get(node, ("", 0))
+    return seq if life == incarnation else 0
 
 
 def _why_unwelcome(draft: Draft, hello: wire.Hello) -> str:
@@ -133,6 +141,8 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
         draft.do(AskWhoIsThere(route=fact.route))
         return
     draft.volatile.heard_at[fact.node] = draft.now
+    seq = max(fact.seq, _heard_seq(draft, fact.node, fact.incarnation))
+    draft.volatile.report_seqs[fact.node] = (fact.incarnation, seq)
     body, node = fact.body, fact.node
     _stop_if_stranger(draft, node, body)
     match body:

@@ -51,6 +51,8 @@ class Volatile:
     links: dict[str, Route] = field(default_factory=dict)
     """Node → where it was last heard from; nodes that are not here get no jobs."""
     heard_at: dict[str, float] = field(default_factory=dict)
+    report_seqs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Node → (incarnation, the highest number of its reports that was heard)."""
     part_orders: dict[tuple[AttemptId, str], OrderClock] = field(default_factory=dict)
     step_orders: dict[tuple[StepId, str], OrderClock] = field(default_factory=dict)
     stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)

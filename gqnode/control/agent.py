@@ -76,6 +76,11 @@ class Agent:
         """What is here, for `Hello`."""
         return tuple(saying.status(record) for _, record in sorted(self._ledger.records.items()))
 
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest report, for `Hello`."""
+        return self._ledger.outbox.last_seq
+
     def next_wakeup(self) -> float | None:
         """When a `Tick` is wanted, at the latest."""
         ledger = self._ledger

@@ -28,6 +28,11 @@ class Outbox:
         """By number, ascending."""
         self._seqs: dict[ReportBody, int] = {}
 
+    @property
+    def last_seq(self) -> int:
+        """Of the newest report; 0: there was none."""
+        return self._next_seq - 1
+
     def put(self, body: ReportBody, now: float) -> SendReport:
         """The report, new or again."""
         seq = self._seqs.get(body)

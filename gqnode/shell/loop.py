@@ -239,6 +239,7 @@ class NodeDaemon:
             step_public_key=self._keys.public.decode() if self._keys and self._node.step_listen else "",
             ticket_key=self._ticket_key,
             attempts=self._agent.statuses(),
+            last_seq=self._agent.last_seq,
             is_relay=self._node.login,
         )
 

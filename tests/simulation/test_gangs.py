@@ -16,7 +16,7 @@ from tests.builders import inventory, submit
 from tests.simulation.conftest import seeds_of
 from tests.simulation.world import Faults, World
 
-ROUNDS = 1000
+ROUNDS = 240
 FAULTS = Faults(
     drop=0.08, repeat=0.08, slow=0.08, refuse=0.05, node_crashes=6.0, power_losses=2.0, controller_crashes=15.0
 )
@@ -50,7 +50,7 @@ def test_gangs_start_whole_or_not_at_all(shard: int) -> None:
 
 
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GO before all have acknowledged: the judge must see it within a few rounds."""
+    """GO before all have acknowledged: the judge, or the table of a job's life, must see it within a few rounds."""
 
     def on_prepared_too_early(draft: Draft, node: str, report: wire.Prepared) -> None:
         attempt = draft.cluster.attempts.get(report.attempt_id)
@@ -61,7 +61,7 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         orders.send_owed(draft, attempt, node)
 
     monkeypatch.setattr(attempt_control, "on_prepared", on_prepared_too_early)
-    with pytest.raises(AssertionError, match="before n"):
+    with pytest.raises(AssertionError, match="before n|does not happen"):
         for seed in range(50):
             play(seed)
 

@@ -8,7 +8,6 @@ daemons believe, and judged: see `World.judge`.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import random
 from collections.abc import Callable
@@ -148,8 +147,6 @@ class World:
                     used[gpu] = attempt_id
         for attempt_id, count in self.runs.items():
             assert count == 1, f"the script of {attempt_id} was started {count} times"
-        if self.controller is not None:
-            self.controller.cluster.check()
 
     def is_quiet(self) -> bool:
         """All jobs have ended, and nothing is left of them anywhere."""
@@ -247,7 +244,8 @@ class World:
         assert self.controller is not None
         if self._crashes(0.25):
             return
-        asyncio.run(self.store.commit(materialise(self.controller.cluster, turn.events)))
+        self.controller.cluster.check()
+        self.store.write(materialise(self.controller.cluster, turn.events))
         if self._crashes(0.25):
             return
         for one in turn.effects:
@@ -341,6 +339,7 @@ class World:
             step_endpoint=f"ipc:///{name}",
             ticket_key=b"k" * 32,
             attempts=daemon.agent.statuses(),
+            last_seq=daemon.agent.last_seq,
         )
         self._to_controller(name, daemon.incarnation, message)
 
