@@ -98,7 +98,9 @@ def only_one(location: Location) -> Iterator[None]:
 
 
 def start(daemon: Daemon, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own, deaf to this terminal, its log appended to its file."""
+    """Start it in a session of its own, deaf to this terminal.  Its former log stays beside the new one."""
+    if daemon.log_path.exists():
+        daemon.log_path.replace(daemon.log_path.with_suffix(".log.1"))
     command = [sys.executable, "-P", "-m", daemon.module, *daemon.arguments]
     with daemon.log_path.open("ab") as log:
         process = subprocess.Popen(

@@ -63,17 +63,16 @@ def run(arguments: Arguments) -> int:
 
 
 def _latest(client: Client) -> int:
-    """The caller's job with the highest number."""
+    """The caller's job with the highest number, of those that write a file."""
     import pwd
 
     user = pwd.getpwuid(os.getuid()).pw_name
     mine = JobFilter(users=(user,))
-    ids = [job.job_id for page in job_pages(client, ListJobs(filter=mine)) for job in page]
-    if not ids:
-        ids = [job.job_id for page in job_pages(client, QueryHistory(filter=mine, with_steps=False)) for job in page]
-    if not ids:
-        raise Refusal("no_jobs", f"{user} has not submitted any job yet", "gqsub submits one")
-    return max(ids)
+    for query in (ListJobs(filter=mine), QueryHistory(filter=mine, with_steps=False)):
+        jobs = [job for page in job_pages(client, query) for job in page if not job.is_interactive]
+        if jobs:
+            return max(job.job_id for job in jobs)
+    raise Refusal("no_jobs", f"{user} has not submitted any batch job yet", "gqsub submits one")
 
 
 def _access(client: Client, job_id: int, stream: str) -> LogAccess:
@@ -81,7 +80,7 @@ def _access(client: Client, job_id: int, stream: str) -> LogAccess:
     try:
         return ask(client, AccessLog(job_id=job_id, stream=stream), LogAccess)
     except Refusal as refusal:
-        if refusal.code != "unknown_job":
+        if refusal.code != "job_over":
             raise
         found = ask(client, QueryHistory(filter=JobFilter(job_ids=(job_id,)), with_steps=False), Jobs).jobs
         if not found:
