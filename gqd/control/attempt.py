@@ -15,7 +15,7 @@ from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import orders, step
 from gqd.sched.placement import is_possible
-from gqd.sched.plan import Start
+from gqd.state.plan import Start
 from gqd.sched.view import Overlay, Snapshot
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase

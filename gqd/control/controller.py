@@ -16,11 +16,11 @@ from gq.wire.step import LogTicket, seal
 from gqd.control import access, attempt, environment, explain, info, job, node, orders, snapshot, step, wait
 from gqd.control.job_select import select_jobs
 from gqd.control.turn import Draft, Turn
-from gqd.sched.plan import Plan
+from gqd.state.plan import Plan
 from gqd.sched.view import Overlay, Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
-from gqd.state.effect import Reply, ReplyHistory
+from gqd.state.effect import Reply, ReplyHistory, ReplyScript
 from gqd.state.input import ClientRequest, Input, NodeHeartbeat, NodeHello, NodeReport, Tick
 from gqd.state.policy import Policy
 from gqd.state.volatile import StepWaiter, Volatile
@@ -177,6 +177,10 @@ class Controller:
                 return None
             case client.Explain():
                 return self._explain(draft, body)
+            case client.GetScript():
+                digest = job.known(draft, body.job_id).spec.script_digest
+                draft.do(ReplyScript(route=request.route, request_id=request.request_id, digest=digest))
+                return None
             case client.WaitJobs():
                 return wait.on_wait_jobs(draft, request, body)
             case client.KeepAlive():
@@ -193,7 +197,7 @@ class Controller:
             case client.Ping():
                 return client.Done()
             case _:
-                raise Refusal("unknown_request", f"{type(body).__name__} is not served here")
+                raise AssertionError(f"{type(body).__name__} is a change, or has no case here")
 
     def _list_jobs(self, draft: Draft, body: client.ListJobs) -> client.Jobs:
         limit = min(max(body.limit, 1), self.policy.limits.page)

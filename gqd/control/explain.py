@@ -11,7 +11,7 @@ from typing import NamedTuple, assert_never
 from gq.model.state import JobState, Outcome, Reason
 from gq.units import format_memory, spoken_duration
 from gqd.control import snapshot
-from gqd.sched import plan as planned
+from gqd.state import plan as planned
 from gqd.sched.planner import plan_whole
 from gqd.state.after import Hold
 from gqd.state.cluster import Cluster, Job

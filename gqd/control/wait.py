@@ -27,11 +27,11 @@ def on_wait_jobs(draft: Draft, request: ClientRequest, body: client.WaitJobs) ->
             raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue")
     if body.until not in ("started", "ended"):
         raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
-    timeout_s = min(max(body.timeout_s, 0.0), MAX_WAIT_S)
+    timeout_s = _bounded(body.timeout_s)
     waiter = JobWaiter(request.route, request.request_id, ids, body.until, body.wait_any, draft.now + timeout_s)
     if _is_over(draft, waiter) or not timeout_s:
         return _waited(draft, waiter)
-    _refuse_too_many(draft)
+    _forget_earlier(draft, request)
     draft.volatile.job_waiters.append(waiter)
     return None
 
@@ -41,16 +41,24 @@ def on_create_step(draft: Draft, request: ClientRequest, body: client.CreateStep
     created = step.decide_create(draft, job.known(draft, body.job_id), body.step, request.entropy)
     if created is not None:
         return created
-    deadline_at = draft.now + min(max(body.wait_s, 0.0), MAX_WAIT_S)
-    _refuse_too_many(draft)
+    deadline_at = draft.now + _bounded(body.wait_s)
+    _forget_earlier(draft, request)
     draft.volatile.step_waiters.append(
         StepWaiter(request.peer, request.route, request.request_id, body, request.entropy, deadline_at)
     )
     return None
 
 
-def _refuse_too_many(draft: Draft) -> None:
+def _bounded(seconds: float) -> float:
+    """What a client may ask for; not a number is nothing."""
+    return min(seconds, MAX_WAIT_S) if seconds > 0 else 0.0
+
+
+def _forget_earlier(draft: Draft, request: ClientRequest) -> None:
+    """A client that asks again, by a new link, waits once.  `Refusal` when too many wait."""
     volatile = draft.volatile
+    volatile.job_waiters = [one for one in volatile.job_waiters if one.request_id != request.request_id]
+    volatile.step_waiters = [one for one in volatile.step_waiters if one.request_id != request.request_id]
     if len(volatile.job_waiters) + len(volatile.step_waiters) >= draft.policy.limits.waiting_requests:
         raise Refusal("too_many_waiting", "too many requests wait for an answer already", "try again in a moment")
 

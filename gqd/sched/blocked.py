@@ -5,7 +5,7 @@ from __future__ import annotations
 from gq.units import format_memory
 from gqd.sched.feasible import capacity
 from gqd.sched.placement import place
-from gqd.sched.plan import Holder, Infeasible, Insufficient, NoNodes, Unavailable, Wait
+from gqd.state.plan import Holder, Infeasible, Insufficient, NoNodes, Unavailable, Wait
 from gqd.sched.shape import ANY_NUMBER, Shape, demand_for_units
 from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, Snapshot

@@ -13,7 +13,7 @@ from gq.model.ids import JobId
 from gqd.sched.blocked import why_it_does_not_fit
 from gqd.sched.feasible import capacity, may_use
 from gqd.sched.placement import place
-from gqd.sched.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
+from gqd.state.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
 from gqd.sched.shape import Shape
 from gqd.sched.view import Overlay, PendingJob, Snapshot
 from gqd.state.policy import Partition

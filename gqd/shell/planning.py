@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gqd.control.turn import Turn
-from gqd.sched.plan import Plan
+from gqd.state.plan import Plan
 from gqd.sched.view import Snapshot
 
 SLICE = 64

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.wire.client import CreateStep
-from gqd.sched.plan import Plan
+from gqd.state.plan import Plan
 from gqd.state.input import Peer, Route
 
 

@@ -114,3 +114,14 @@ def test_a_step_order_is_repeated_until_the_node_has_it() -> None:
     host.obey()
     host.handle(Tick(), now=host.now + 6)
     assert host.orders == []
+
+
+def test_a_client_that_asks_again_while_it_waits_gets_one_step() -> None:
+    host = gang()
+    create(host)
+    assert create(host) is None
+    host._requests -= 1
+    assert create(host) is None, "the same request, by a new link"
+    host.replies.clear()
+    end_step(host, 0, "n1", "n2")
+    assert [type(one.body).__name__ for one in host.replies] == ["StepCreated"]

@@ -61,7 +61,7 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         orders.send_owed(draft, attempt, node)
 
     monkeypatch.setattr(attempt_control, "on_prepared", on_prepared_too_early)
-    with pytest.raises(AssertionError, match="before n|does not happen"):
+    with pytest.raises(AssertionError, match=r"before n|does not happen"):
         for seed in range(50):
             play(seed)
 
