@@ -23,6 +23,7 @@ from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION
 
 WAIT_S = 20.0
+SOURCE = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
 CONFIG = """
@@ -136,7 +137,7 @@ class NodeProcess:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+                env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
             )
 
     def kill(self, signum: int = signal.SIGKILL) -> int:
