@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.wire.step import Output, StreamPosition
-from gqnode.shell.herd import Herd, HerdEvent
-from gqnode.shell.processes import strays
+from gqnode.shell.herd import Herd, HerdEvent, TreeEmpty
+from gqnode.shell.processes import all_pids, strays
 from gqnode.shell.spawn import Spawner
 from gqnode.shell.specs import ShepherdSpec, TaskSpec
 
@@ -113,11 +113,31 @@ def herd_host(root: Path) -> Iterator[HerdHost]:
 
 
 def sweep(root: Path) -> None:
-    with_processes = HerdHost(root)
-    for directory in root.iterdir():
-        job, _, attempt = directory.name.partition(".")
-        if job.isdigit() and attempt.isdigit():
-            with_processes.do(with_processes.herd.empty, AttemptId(JobId(int(job)), int(attempt)))
-    wanted = sum(1 for directory in root.iterdir() if directory.name[:1].isdigit())
-    with_processes.until(lambda: len(with_processes.events) >= wanted, "all attempts to be empty")
-    with_processes.end()
+    """End all processes of all attempts, and then their shepherds, which nobody needs any more."""
+    host = HerdHost(root)
+    attempts = [directory.name.split(".") for directory in root.glob("[0-9]*.[0-9]*")]
+    for job, attempt in attempts:
+        host.do(host.herd.empty, AttemptId(JobId(int(job)), int(attempt)))
+    host.until(lambda: sum(isinstance(event, TreeEmpty) for event in host.events) == len(attempts), "emptiness")
+    host.loop.run_until_complete(host.herd.close())
+    host.until(lambda: not shepherds(root), "the shepherds to end")
+    host.end()
+
+
+def shepherds(root: Path) -> list[int]:
+    """By their working directories: they have no marker."""
+    return [pid for pid in all_pids() if _working_directory(pid).startswith(f"{root}/") and _name(pid) == "gq-shepherd"]
+
+
+def _working_directory(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    except OSError:
+        return ""
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

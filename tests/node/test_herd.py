@@ -15,9 +15,9 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
 from gqnode.shell.herd import TreeEmpty, connect_in
-from gqnode.shell.processes import all_pids, read_process
+from gqnode.shell.processes import read_process
 from gqnode.shell.specs import ShepherdSpec
-from tests.node.herd_host import HerdHost, herd_host
+from tests.node.herd_host import HerdHost, herd_host, shepherds
 
 
 @pytest.fixture
@@ -31,19 +31,10 @@ def wait_for_file(host: HerdHost, name: str) -> Path:
     return host.root / name
 
 
-def shepherd_of(attempt_id: AttemptId, host: HerdHost) -> int:
-    """By its working directory: it has no marker."""
-    directory = str(host.root / str(attempt_id))
-    for pid in all_pids():
-        try:
-            if (
-                str(Path(f"/proc/{pid}/cwd").readlink()) == directory
-                and b"gq-shepherd" in Path(f"/proc/{pid}/comm").read_bytes()
-            ):
-                return pid
-        except OSError:
-            continue
-    raise AssertionError("it has no shepherd")
+def shepherd_of(host: HerdHost) -> int:
+    """Of the only attempt."""
+    (pid,) = shepherds(host.root)
+    return pid
 
 
 def test_a_job_outlives_the_daemon_and_its_forkserver_and_its_end_is_heard_by_the_next(tmp_path: Path) -> None:
@@ -66,7 +57,7 @@ def test_an_end_that_no_daemon_saw_is_read_from_the_spool(tmp_path: Path) -> Non
         script = "#!/bin/sh\nuntil test -e go; do sleep 0.02; done\nsetsid sleep 1000 &\nexit 7\n"
         attempt_id = first.start(script=script, chdir=str(tmp_path))
         started = first.await_event(ProcessStarted)
-        shepherd = shepherd_of(attempt_id, first)
+        shepherd = shepherd_of(first)
         first.end()
         (tmp_path / "go").touch()
         with herd_host(tmp_path) as second:
@@ -100,7 +91,7 @@ def test_an_attempt_is_never_started_twice(tmp_path: Path) -> None:
 def test_when_the_shepherd_is_killed_the_attempt_is_lost_and_its_strays_are_found(host: HerdHost) -> None:
     attempt_id = host.start(script="#!/bin/sh\nsetsid sleep 1000 &\nsleep 1000\n")
     host.until(lambda: len(host.processes(attempt_id)) == 3)
-    os.kill(shepherd_of(attempt_id, host), signal.SIGKILL)
+    os.kill(shepherd_of(host), signal.SIGKILL)
     assert host.await_event(ProcessEnded).is_lost
     assert len(host.processes(attempt_id)) == 3
     host.do(host.herd.check, attempt_id)
@@ -115,7 +106,7 @@ def test_strays_of_a_shepherd_that_died_with_the_daemon_are_found(tmp_path: Path
         attempt_id = first.start(script="#!/bin/sh\nsleep 1000\n")
         first.until(lambda: len(first.processes(attempt_id)) == 2)
         first.end()
-        os.kill(shepherd_of(attempt_id, first), signal.SIGKILL)
+        os.kill(shepherd_of(first), signal.SIGKILL)
         with herd_host(tmp_path) as second:
             second.do(second.herd.adopt, attempt_id)
             assert second.await_event(ProcessEnded).is_lost
