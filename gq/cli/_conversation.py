@@ -113,7 +113,7 @@ class JobWatch:
             case wire.Waited(jobs=(job, *_)):
                 self.job = job
                 self.is_over = job.state not in ACTIVE_WORDS
-            case wire.Refused(code="unknown_job"):
+            case wire.Refused(code="unknown_job" | "job_over"):
                 self.is_over = True
             case _:
                 pass
