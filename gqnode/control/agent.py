@@ -84,12 +84,7 @@ class Agent:
     def next_wakeup(self) -> float | None:
         """When a `Tick` is wanted, at the latest."""
         ledger = self._ledger
-        instants = [
-            at
-            for attempt_id, record in ledger.records.items()
-            if attempt_id not in ledger.emptying and (at := deadline.next_deadline(record)) is not None
-        ]
-        instants.extend(ledger.check_at.values())
+        instants = [*ledger.deadlines.values(), *ledger.check_at.values()]
         if (resend_at := ledger.outbox.next_due()) is not None:
             instants.append(resend_at)
         return min(instants, default=None)
@@ -378,8 +373,8 @@ def _step_tasks_ended(ledger: Ledger, ended: StepTasksEnded) -> None:
 
 
 def _tick(ledger: Ledger) -> None:
-    for record in tuple(ledger.records.values()):
-        _meet_deadlines(ledger, record)
+    for attempt_id in [attempt_id for attempt_id, at in ledger.deadlines.items() if at <= ledger.now]:
+        _meet_deadlines(ledger, ledger.records[attempt_id])
     for attempt_id, check_at in tuple(ledger.check_at.items()):
         if check_at <= ledger.now:
             _look_for_quiet(ledger, ledger.records[attempt_id])

@@ -2,8 +2,9 @@
 
 Each move notes the effects that follow from it, in order, in the turn.  Nothing here decides anything.
 
-Invariants: an attempt has at most one `EmptyCell` on its way; what is over is remembered, so that an order that was
-long on its way starts nothing.
+Invariants: `deadlines` holds what `deadline.next_deadline` says of each record that is not being emptied; an attempt
+has at most one `EmptyCell` on its way; what is over is remembered, so that an order that was long on its way starts
+nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.wire.node import CellEmptied, ReportBody
-from gqnode.control import saying
+from gqnode.control import deadline, saying
 from gqnode.control.attempt import AttemptRecord, StepRecord
 from gqnode.control.effect import DropRecord, Effect, EmptyCell, SaveRecord, SignalProcess, SignalStepTasks
 from gqnode.control.outbox import Outbox
@@ -42,7 +43,9 @@ class Ledger:
     def __init__(self, node: str, records: Iterable[AttemptRecord], settings: Settings) -> None:
         self.node = node
         self.settings = settings
-        self.records = {record.launch.attempt_id: record for record in records}
+        self.records: dict[AttemptId, AttemptRecord] = {}
+        self.deadlines: dict[AttemptId, float] = {}
+        """Index: when something of an attempt will be due, for those of which something will be."""
         self.outbox = Outbox(settings.resend_s)
         self.emptying: set[AttemptId] = set()
         self.sought: set[AttemptId] = set()
@@ -54,6 +57,8 @@ class Ledger:
         self._over: dict[JobId, int] = {}
         """Highest attempt of each job that is over here; the oldest entries are forgotten."""
         self._steps_over: dict[AttemptId, set[int]] = {}
+        for record in records:
+            self.keep(record)
 
     def begin(self, now: float) -> None:
         self.now, self.turn = now, []
@@ -70,7 +75,13 @@ class Ledger:
 
     def keep(self, record: AttemptRecord) -> AttemptRecord:
         """Changed in memory only: after a crash the same change would come about again."""
-        self.records[record.launch.attempt_id] = record
+        attempt_id = record.launch.attempt_id
+        self.records[attempt_id] = record
+        at = None if attempt_id in self.emptying else deadline.next_deadline(record)
+        if at is None:
+            self.deadlines.pop(attempt_id, None)
+        else:
+            self.deadlines[attempt_id] = at
         return record
 
     def save_step(self, record: AttemptRecord, step: StepRecord) -> AttemptRecord:
@@ -83,6 +94,7 @@ class Ledger:
 
     def drop(self, attempt_id: AttemptId) -> None:
         del self.records[attempt_id]
+        self.deadlines.pop(attempt_id, None)
         self._steps_over.pop(attempt_id, None)
         self.do(DropRecord(attempt_id=attempt_id))
 
@@ -138,4 +150,5 @@ class Ledger:
         self.check_at.pop(attempt_id, None)
         if attempt_id not in self.emptying:
             self.emptying.add(attempt_id)
+            self.deadlines.pop(attempt_id, None)
             self.do(EmptyCell(attempt_id=attempt_id))

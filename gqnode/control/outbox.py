@@ -6,14 +6,14 @@ A report that says what one on its way says already is not a new one: it goes ag
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from itertools import takewhile
+from typing import NamedTuple
 
 from gq.wire.node import ReportBody
 from gqnode.control.effect import SendReport
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     body: ReportBody
     sent_at: float
 
@@ -25,7 +25,7 @@ class Outbox:
         self._resend_s = resend_s
         self._next_seq = 1
         self._waiting: dict[int, _Waiting] = {}
-        """By number, ascending."""
+        """By number, in the order of `sent_at`: the first one was said longest ago."""
         self._seqs: dict[ReportBody, int] = {}
 
     @property
@@ -40,7 +40,7 @@ class Outbox:
             seq = self._next_seq
             self._next_seq += 1
             self._seqs[body] = seq
-        self._waiting[seq] = _Waiting(body, now)
+        self._note_sent(seq, body, now)
         return SendReport(seq=seq, body=body)
 
     def take(self, seqs: Iterable[int]) -> list[ReportBody]:
@@ -56,15 +56,18 @@ class Outbox:
 
     def due(self, now: float) -> list[SendReport]:
         """What was said so long ago that it should be said again."""
-        seqs = sorted(seq for seq, waiting in self._waiting.items() if waiting.sent_at + self._resend_s <= now)
-        return [self._again(seq, now) for seq in seqs]
+        seqs = takewhile(lambda seq: self._waiting[seq].sent_at + self._resend_s <= now, self._waiting)
+        return [self._again(seq, now) for seq in sorted(seqs)]
 
     def next_due(self) -> float | None:
-        if not self._waiting:
-            return None
-        return min(waiting.sent_at for waiting in self._waiting.values()) + self._resend_s
+        oldest = next(iter(self._waiting.values()), None)
+        return None if oldest is None else oldest.sent_at + self._resend_s
 
     def _again(self, seq: int, now: float) -> SendReport:
-        waiting = self._waiting[seq]
-        waiting.sent_at = now
-        return SendReport(seq=seq, body=waiting.body)
+        body = self._waiting[seq].body
+        self._note_sent(seq, body, now)
+        return SendReport(seq=seq, body=body)
+
+    def _note_sent(self, seq: int, body: ReportBody, now: float) -> None:
+        self._waiting.pop(seq, None)
+        self._waiting[seq] = _Waiting(body, now)

@@ -76,11 +76,15 @@ class Door:
         desk: StepDesk,
         wall: Callable[[], float],
         owner_uids: tuple[int, ...],
+        probe_s: float = PROBE_S,
+        client_lost_s: float = CLIENT_LOST_S,
     ) -> None:
         self._ticket_key = ticket_key
         self._desk = desk
         self._wall = wall
         self._owner_uids = owner_uids
+        self._probe_s = probe_s
+        self._client_lost_s = client_lost_s
         self._is_local = endpoint.startswith("ipc://")
         self._loop = asyncio.get_running_loop()
         self._steps: dict[StepId, _Step] = {}
@@ -95,7 +99,7 @@ class Door:
             serve_curve(socket, keys)
             socket.bind(endpoint)
         self._socket = LoopSocket(socket, self._on_frame)
-        self._probe_timer = self._loop.call_later(PROBE_S, self._probe)
+        self._probe_timer = self._loop.call_later(self._probe_s, self._probe)
 
     def close(self) -> None:
         self._probe_timer.cancel()
@@ -141,12 +145,12 @@ class Door:
 
     def _probe(self) -> None:
         """A client that is gone shows only when it is spoken to; one that does not come back has left its step."""
-        self._probe_timer = self._loop.call_later(PROBE_S, self._probe)
+        self._probe_timer = self._loop.call_later(self._probe_s, self._probe)
         now = self._loop.time()
         for step_id, step in tuple(self._steps.items()):
             if step.client is not None:
                 self._tell(step_id, wire.Attached(step_id=step_id))
-            elif step.lost_at is not None and now - step.lost_at > CLIENT_LOST_S:
+            elif step.lost_at is not None and now - step.lost_at > self._client_lost_s:
                 step.lost_at = None
                 self._desk.client_lost(step_id)
 
