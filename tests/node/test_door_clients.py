@@ -17,6 +17,7 @@ from gqnode.shell.door import Door, ToTasks, read_part
 STEP = StepId(JobId(7), 1, 0)
 KEY = b"k" * 32
 WAIT_S = 10.0
+PROBE_S = 0.05
 
 
 class Desk:
@@ -73,6 +74,12 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def several_looks() -> None:
+    """Long enough for the door to look after its clients a few times."""
+    enough_at = asyncio.get_running_loop().time() + 6 * PROBE_S
+    await until(lambda: asyncio.get_running_loop().time() > enough_at)
+
+
 async def hear(socket: zmq.Socket[bytes]) -> wire.FromDoor:
     await until(lambda: socket.poll(0))
     return wire.FROM_DOOR.decode(socket.recv())
@@ -91,7 +98,7 @@ async def house(directory: Path, client_lost_s: float) -> AsyncIterator[House]:
         desk,
         lambda: 0.0,
         (os.geteuid(),),
-        probe_s=0.05,
+        probe_s=PROBE_S,
         client_lost_s=client_lost_s,
     )
     desk.door = door
@@ -110,7 +117,7 @@ def test_a_step_whose_client_vanished_is_given_up_after_a_while_and_once(tmp_pat
             client.close()
 
             await until(lambda: one.desk.lost)
-            await asyncio.sleep(0.5)  # several more looks
+            await several_looks()
 
             assert one.desk.lost == [STEP]
 
@@ -139,7 +146,7 @@ def test_a_client_that_says_goodbye_is_not_missed(tmp_path: Path) -> None:
             client.send(wire.TO_DOOR.encode(wire.Detach(step_id=STEP)))
             await until(lambda: one.desk.passed)
             client.close()
-            await asyncio.sleep(0.3)  # several looks
+            await several_looks()
 
             assert one.desk.passed == [wire.Detach(step_id=STEP)]
             assert one.desk.lost == []
