@@ -15,11 +15,11 @@ from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import orders, step
 from gqd.sched.placement import is_possible
-from gqd.state.plan import Start
 from gqd.sched.view import Overlay, Snapshot
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
+from gqd.state.plan import Start
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

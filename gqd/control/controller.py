@@ -6,6 +6,7 @@ the planner while `wants_plan`, gives the plan to `adopt`, and once after a star
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import assert_never
 
 import msgspec
@@ -16,12 +17,12 @@ from gq.wire.step import LogTicket, seal
 from gqd.control import access, attempt, environment, explain, info, job, node, orders, snapshot, step, wait
 from gqd.control.job_select import select_jobs
 from gqd.control.turn import Draft, Turn
-from gqd.state.plan import Plan
 from gqd.sched.view import Overlay, Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, ReplyHistory, ReplyScript
 from gqd.state.input import ClientRequest, Input, NodeHeartbeat, NodeHello, NodeReport, Tick
+from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.state.volatile import StepWaiter, Volatile
 
@@ -201,14 +202,14 @@ class Controller:
 
     def _list_jobs(self, draft: Draft, body: client.ListJobs) -> client.Jobs:
         limit = min(max(body.limit, 1), self.policy.limits.page)
-        chosen = list(select_jobs(self.cluster, body.filter, body.after))
+        chosen = select_jobs(self.cluster, body.filter, body.after)
         if body.in_queue_order:
             wanted = {one.job_id for one in chosen}
-            chosen = [one for one in info.queue_order(self.cluster) if one.job_id in wanted]
-        page = chosen[:limit]
+            chosen = (one for one in info.queue_order(self.cluster) if one.job_id in wanted)
+        page = list(islice(chosen, limit + 1))
         return client.Jobs(
-            jobs=tuple(info.job_info(self.cluster, self.volatile, one, body.with_steps) for one in page),
-            more=len(chosen) > len(page),
+            jobs=tuple(info.job_info(self.cluster, self.volatile, one, body.with_steps) for one in page[:limit]),
+            more=len(page) > limit,
         )
 
     def _explain(self, draft: Draft, body: client.Explain) -> client.Explanation:

@@ -11,8 +11,8 @@ from typing import NamedTuple, assert_never
 from gq.model.state import JobState, Outcome, Reason
 from gq.units import format_memory, spoken_duration
 from gqd.control import snapshot
-from gqd.state import plan as planned
 from gqd.sched.planner import plan_whole
+from gqd.state import plan as planned
 from gqd.state.after import Hold
 from gqd.state.cluster import Cluster, Job
 from gqd.state.policy import Policy
@@ -40,11 +40,15 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
 
 def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
     """Why a pending job waits, as of that plan."""
+    if job.hold is not None:
+        return _held(job)
     if plan is None:
         return Story(Reason.NONE.value, "it has not been considered yet; it will be in a moment")
     if any(start.job_id == job.job_id for start in plan.starts):
         return Story(Reason.NONE.value, "it is about to start")
     wait = plan.waits.get(job.job_id)
+    if wait is None and job.spec.begin_at is not None and job.spec.begin_at > plan.made_at:
+        wait = planned.BeginsLater(job.spec.begin_at)
     if wait is None:
         head = plan.heads.get(job.partition)
         wait = planned.Behind(head) if head is not None and head != job.job_id else None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 MAX_NAME = 1024
+MAX_SHAPES = 10_000
 MAX_NICE = 2**30
 
 # ── submit ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,7 +121,9 @@ def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
 
 def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None:
     """A request that can never be met is refused at once; one for nodes that are only down waits."""
-    nodes = snapshot.node_facts(draft.cluster, draft.policy, draft.volatile, draft.now)
+    if shape in draft.volatile.possible_shapes:
+        return
+    nodes = tuple(one.whole() for one in snapshot.node_facts(draft.cluster, draft.policy, draft.volatile, draft.now))
     unknown = sorted(set(shape.nodelist) - {node.name for node in nodes})
     if unknown:
         close = nearest(unknown[0], [node.name for node in nodes])
@@ -134,6 +137,8 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
     if place(Overlay.empty(nodes), shape, usable) is None:
         reason = infeasible(nodes, shape, usable)
         raise Refusal("impossible", f"the job can never run: {reason.why}", reason.hint)
+    if len(draft.volatile.possible_shapes) < MAX_SHAPES:
+        draft.volatile.possible_shapes.add(shape)
 
 
 def _tested(draft: Draft, shape: Shape, partition: Partition) -> client.Tested:

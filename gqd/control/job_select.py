@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 
 from gq.model.ids import JobId
 from gq.model.state import state_word
@@ -16,7 +18,8 @@ def select_jobs(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator
         ids = sorted({JobId(one) for one in chosen.job_ids if one > after})
         jobs: Iterator[Job] = (cluster.jobs[one] for one in ids if one in cluster.jobs)
     else:
-        jobs = (job for job_id, job in cluster.jobs.items() if job_id > after)
+        ids = list(cluster.jobs)  # ascending: they are made and loaded in this order
+        jobs = (cluster.jobs[one] for one in islice(ids, bisect_right(ids, after), None))
     return (job for job in jobs if matches(cluster, job, chosen))
 
 

@@ -33,6 +33,7 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
     known = draft.cluster.nodes.get(hello.node)
     if not hello.is_relay and (known is None or known.is_lost or _is_news(known, hello)):
         draft.note(_registered(draft, hello))
+        draft.volatile.possible_shapes.clear()
     draft.volatile.links[hello.node] = fact.route
     draft.volatile.heard_at[hello.node] = draft.now
     draft.do(SendWelcome(route=fact.route, node=hello.node))

@@ -61,15 +61,17 @@ def unavailable_because(node: Node, volatile: Volatile, now: float) -> str:
 
 
 def _facts(node: Node, volatile: Volatile, now: float) -> NodeFacts:
-    drained = _drained_mask(node)
     masks: dict[str, int] = {}
+    drained: dict[str, int] = {}
     for gpu in node.inventory.gpus:
-        masks[gpu.type] = masks.get(gpu.type, 0) | (1 << gpu.index) & ~drained
+        of = drained if gpu.index in node.drained_gpus else masks
+        of[gpu.type] = of.get(gpu.type, 0) | (1 << gpu.index)
     return NodeFacts(
         name=node.name,
         cpus=node.inventory.cpus,
         memory_mib=node.inventory.memory_mib,
         gpu_types=tuple(masks.items()),
+        drained=tuple(drained.items()),
         unavailable=unavailable_because(node, volatile, now),
         backoff_until=node.backoff_until,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gq.units import format_memory
 from gqd.sched.feasible import capacity
 from gqd.sched.placement import place
-from gqd.state.plan import Holder, Infeasible, Insufficient, NoNodes, Unavailable, Wait
 from gqd.sched.shape import ANY_NUMBER, Shape, demand_for_units
 from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, Snapshot
+from gqd.state.plan import Holder, Infeasible, Insufficient, NoNodes, Unavailable, Wait
 
 MAX_HOLDERS = 50
 
@@ -32,7 +32,10 @@ def why_it_does_not_fit(
         return _insufficient(snapshot, overlay, job, available), True
     if place(empty, job.shape, capable) is not None:
         return _unavailable(snapshot, job, capable, available), False
-    return infeasible(snapshot.nodes, job.shape, usable), False
+    whole = tuple(node.whole() for node in snapshot.nodes)
+    if place(Overlay.empty(whole), job.shape, usable) is not None:
+        return _drained(snapshot, usable), False
+    return infeasible(whole, job.shape, usable), False
 
 
 def _insufficient(snapshot: Snapshot, overlay: Overlay, job: PendingJob, available: list[int]) -> Insufficient:
@@ -113,6 +116,13 @@ def _unavailable(snapshot: Snapshot, job: PendingJob, capable: list[int], availa
     backoffs = [max(node.backoff_until, own.get(node.name, 0.0)) for node in out]
     later = [until for until in backoffs if until > snapshot.now]
     return Unavailable(nodes=nodes, until=max(later) if len(later) == len(out) else None)
+
+
+def _drained(snapshot: Snapshot, usable: list[int]) -> Unavailable:
+    """Single GPUs are drained, and it would fit with them."""
+    nodes = [snapshot.nodes[one] for one in usable if snapshot.nodes[one].drained]
+    counts = [(node.name, sum(mask.bit_count() for _, mask in node.drained)) for node in nodes]
+    return Unavailable(nodes=tuple((name, f"short of {count} drained GPUs") for name, count in counts))
 
 
 def infeasible(nodes: tuple[NodeFacts, ...], shape: Shape, usable: list[int]) -> Infeasible:

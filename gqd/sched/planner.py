@@ -13,9 +13,9 @@ from gq.model.ids import JobId
 from gqd.sched.blocked import why_it_does_not_fit
 from gqd.sched.feasible import capacity, may_use
 from gqd.sched.placement import place
-from gqd.state.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
 from gqd.sched.shape import Shape
 from gqd.sched.view import Overlay, PendingJob, Snapshot
+from gqd.state.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
 from gqd.state.policy import Partition
 
 
@@ -26,6 +26,9 @@ class _Pass:
     snapshot: Snapshot
     overlay: Overlay
     places: dict[str, int]
+    available: int
+    """Nodes that may get jobs at all."""
+    stops_early: bool
     position: int = 0
     claimed: dict[int, JobId] = field(default_factory=dict)
     """Place of a node → the first job that waits for it."""
@@ -36,7 +39,11 @@ class _Pass:
     """By shape: nodes that it may use, and those of them that could give it something if they were empty."""
 
     def is_over(self) -> bool:
-        return self.position >= len(self.snapshot.pending)
+        return self.position >= len(self.snapshot.pending) or (self.stops_early and self.is_all_claimed())
+
+    def is_all_claimed(self) -> bool:
+        """No younger job may start anywhere: whoever has not been looked at is behind the heads."""
+        return 0 < self.available <= len(self.claimed)
 
     def plan(self) -> Plan:
         return Plan(
@@ -54,10 +61,14 @@ class Planner:
     def is_busy(self) -> bool:
         return self._pass is not None
 
-    def begin(self, snapshot: Snapshot) -> None:
-        """Forget a pass that is under way and start on this snapshot."""
+    def begin(self, snapshot: Snapshot, stops_early: bool = True) -> None:
+        """Forget a pass that is under way and start on this snapshot.
+
+        A pass that stops early ends when blocked jobs have claimed every node; else it gives every job its reason.
+        """
         places = {node.name: one for one, node in enumerate(snapshot.nodes)}
-        self._pass = _Pass(snapshot, Overlay.of(snapshot), places)
+        available = sum(1 for node in snapshot.nodes if not node.unavailable)
+        self._pass = _Pass(snapshot, Overlay.of(snapshot), places, available, stops_early)
 
     def step(self, budget: int) -> Plan | None:
         """Go on for `budget` jobs; the plan when the queue is through, else None.
@@ -67,7 +78,7 @@ class Planner:
         assert self._pass is not None, "begin first"
         under_way = self._pass
         until = min(under_way.position + budget, len(under_way.snapshot.pending))
-        while under_way.position < until:
+        while under_way.position < until and not under_way.is_over():
             _consider(under_way, under_way.snapshot.pending[under_way.position])
             under_way.position += 1
         if not under_way.is_over():
@@ -77,9 +88,9 @@ class Planner:
 
 
 def plan_whole(snapshot: Snapshot) -> Plan:
-    """A whole pass at once: for explanations, estimates and tests."""
+    """A whole pass at once, over every job: for explanations, estimates and tests."""
     planner = Planner()
-    planner.begin(snapshot)
+    planner.begin(snapshot, stops_early=False)
     plan = planner.step(len(snapshot.pending) + 1)
     assert plan is not None
     return plan

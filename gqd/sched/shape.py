@@ -9,6 +9,7 @@ Three kinds of request exist, by what is counted out over the nodes:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from gq.errors import Refusal
@@ -56,6 +57,7 @@ class Demand(NamedTuple):
     """-1: all of the node; 0: not counted."""
 
 
+@lru_cache(maxsize=4096)
 def shape_of(request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None = None) -> Shape:
     """The shape of a request; `Refusal` where it contradicts itself."""
     _refuse_nonsense(request)

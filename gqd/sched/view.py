@@ -7,7 +7,7 @@ An `Overlay` changes copies of the free resources and can be rolled back to any 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gq.model.ids import JobId
 from gq.model.resource import Grant
@@ -25,6 +25,8 @@ class NodeFacts:
     memory_mib: int
     gpu_types: tuple[tuple[str, int], ...]
     """(type, mask of the GPUs of that type), drained GPUs left out."""
+    drained: tuple[tuple[str, int], ...] = ()
+    """Likewise, the drained ones."""
     unavailable: str = ""
     """Why it gets no jobs now (``down``, ``drained: …``, ``backed off``); empty: it may."""
     backoff_until: float = 0.0
@@ -35,6 +37,13 @@ class NodeFacts:
         for _, one in self.gpu_types:
             mask |= one
         return mask
+
+    def whole(self) -> NodeFacts:
+        """The node as it will be when nothing of it is drained any more."""
+        masks = dict(self.gpu_types)
+        for gpu_type, mask in self.drained:
+            masks[gpu_type] = masks.get(gpu_type, 0) | mask
+        return replace(self, gpu_types=tuple(masks.items()), drained=())
 
     def type_mask(self, gpu_type: str | None) -> int:
         """GPUs of a type; None: of any."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gqd.control.turn import Turn
-from gqd.state.plan import Plan
 from gqd.sched.view import Snapshot
+from gqd.state.plan import Plan
 
 SLICE = 64
 """Jobs that a slice looks at."""

@@ -5,12 +5,13 @@ After a restart all of it is empty, and nothing that must survive depends on it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.wire.client import CreateStep
-from gqd.state.plan import Plan
 from gqd.state.input import Peer, Route
+from gqd.state.plan import Plan
 
 
 @dataclass(slots=True)
@@ -68,3 +69,5 @@ class Volatile:
     next_time_event_at: float | None = None
     """The next instant at which time alone may let a job start."""
     started_at: float = 0.0
+    possible_shapes: set[Hashable] = field(default_factory=set)
+    """Shapes of requests that the nodes, as they are registered, can meet; only ever looked up."""

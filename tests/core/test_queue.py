@@ -7,6 +7,7 @@ import pytest
 from gq.errors import Refusal
 from gq.model.state import JobState, Outcome
 from gq.wire import client
+from gqd.sched.planner import Planner, plan_whole
 from gqd.state.input import Tick
 from gqd.state.policy import Limits, Partition, Policy
 from tests.builders import OWNER, STRANGER, hello, inventory, submit
@@ -302,3 +303,30 @@ def test_test_only_says_when_it_would_start_and_queues_nothing() -> None:
     assert answer.start_at == 110
     assert answer.nodes == ("n1",)
     assert len(host.cluster.jobs) == 1
+
+
+def test_a_request_that_needs_a_drained_gpu_waits_for_it_and_says_so() -> None:
+    host = cluster(n1=2)
+    host.ask(client.UpdateNodes(names=("n1",), action="drain", reason="ECC", gpu=0))
+    host.submit(submit(gpus=2))
+    host.schedule()
+    told = host.explain(1)
+    assert told.reason == "ReqNodeNotAvail"
+    assert "n1 is short of 1 drained GPUs" in told.why
+    host.ask(client.UpdateNodes(names=("n1",), action="resume", gpu=0))
+    host.schedule()
+    assert started(host) == [1]
+
+
+def test_a_pass_that_stops_early_starts_the_same_jobs() -> None:
+    host = CoreHost(nodes={f"n{number}": inventory() for number in range(1, 4)})
+    for number in range(40):
+        host.submit(submit(gpus=1 + number % 4))
+    whole = plan_whole(host.controller.snapshot(0.0))
+    planner = Planner()
+    planner.begin(host.controller.snapshot(0.0))
+    early = None
+    while early is None:
+        early = planner.step(1)
+    assert early.starts == whole.starts
+    assert len(early.waits) < len(whole.waits)

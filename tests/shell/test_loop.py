@@ -13,7 +13,7 @@ from gq.model.ids import RequestId
 from gq.wire import client
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
-from gqd.sched.plan import Plan
+from gqd.state.plan import Plan
 from gqd.sched.planner import Planner
 from gqd.sched.view import Snapshot
 from gqd.shell.inbox import Inbox
