@@ -1,0 +1,177 @@
+"""Options in the head of a script: all written forms of #SBATCH and #GQ, and complaints with file and line."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gq.directives import read_header
+from gq.errors import GqError, Refusal, UsageError
+
+COMMON = r"""#!/bin/bash
+#SBATCH --job-name="my train"
+#SBATCH -p main
+#SBATCH --time=1-02:03:04
+#SBATCH --nodes 2
+#SBATCH -n4
+#SBATCH --ntasks-per-node=2     # two on each
+#SBATCH --cpus-per-task            8
+#SBATCH --mem=16G
+#SBATCH --gres=gpu:a100:4
+#SBATCH --nodelist='n[1-4]'
+#SBATCH -x n3
+#SBATCH --exclusive 
+#SBATCH --hold
+#SBATCH --nice=10
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@90
+#SBATCH --kill-on-bad-exit=0
+#SBATCH --no-kill
+#SBATCH --output=out/%j.log --error "err %j.log"
+#SBATCH --input=/dev/null
+#SBATCH --open-mode=append
+#SBATCH -D /tmp
+#SBATCH --export=ALL,A=1
+#SBATCH --comment 'it'\''s #1'
+#SBATCH --begin=now+2h
+#SBATCH --parsable
+#SBATCH --wckey=x
+#SBATCH --hint=nomultithread
+#SBATCH --get-user-env
+#SBATCH --mail-type=END --mail-user=a@b.c
+#SBATCH --contiguous
+#SBATCH --threads-per-core=1
+
+# a comment
+echo start
+#SBATCH --job-name=too-late
+"""  # noqa: W291 - the blank after --exclusive is what is tested
+
+
+def options(script: str) -> dict[str, str]:
+    return {one.name: one.value for one in read_header(script, "job.sh").given}
+
+
+def test_thirty_common_slurm_options_are_read_as_slurm_reads_them() -> None:
+    header = read_header(COMMON, "job.sh")
+
+    assert {one.name: one.value for one in header.given} == {
+        "job-name": "my train",
+        "partition": "main",
+        "time": "1-02:03:04",
+        "nodes": "2",
+        "ntasks": "4",
+        "ntasks-per-node": "2",
+        "cpus-per-task": "8",
+        "mem": "16G",
+        "gres": "gpu:a100:4",
+        "nodelist": "n[1-4]",
+        "exclude": "n3",
+        "exclusive": "true",
+        "hold": "",
+        "nice": "10",
+        "requeue": "",
+        "signal": "B:USR1@90",
+        "kill-on-bad-exit": "0",
+        "no-kill": "on",
+        "output": "out/%j.log",
+        "error": "err %j.log",
+        "input": "/dev/null",
+        "open-mode": "append",
+        "chdir": "/tmp",
+        "export": "ALL,A=1",
+        "comment": "it's #1",
+        "begin": "now+2h",
+        "parsable": "",
+    }
+    assert [note.split()[1] for note in header.notes] == [
+        "--wckey", "--hint", "--get-user-env", "--mail-type", "--mail-user", "--contiguous", "--threads-per-core",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--job-name=x y", "--job-name x", "-J x", "-Jx", '--job-name="x"', "--job-name='x'", "--job-name            x ",
+     "\t-J\tx\t# comment", r"-J \x", "--job x", 'J', "-J x\r"],
+)  # fmt: skip
+def test_a_value_may_be_written_in_many_ways(line: str) -> None:
+    if line in ("--job-name=x y", "J"):
+        with pytest.raises(UsageError, match="is not an option"):
+            options(f"#!/bin/sh\n#SBATCH {line}\n")
+    else:
+        assert options(f"#!/bin/sh\n#SBATCH {line}\n") == {"job-name": "x"}
+
+
+def test_a_hash_inside_a_word_begins_no_comment() -> None:
+    assert options("#!/bin/sh\n#SBATCH --comment=a#b # c\n") == {"comment": "a#b"}
+
+
+def test_a_script_with_gq_lines_uses_only_those() -> None:
+    assert options("#!/bin/sh\n#SBATCH -N 4\n#GQ -N 2\n#SBATCH --bogus\n") == {"nodes": "2"}
+
+
+def test_the_head_ends_at_the_first_command() -> None:
+    assert options("#!/bin/sh\n\n# hello\n#GQ -N 2\n\n  true\n#GQ -n 4\n") == {"nodes": "2"}
+
+
+@pytest.mark.parametrize("line", ["##SBATCH -N 2", "# SBATCH -N 2", " #SBATCH -N 2", "#SBATCHX -N 2", "#sbatch -N 2"])
+def test_what_only_looks_like_a_directive_is_a_comment(line: str) -> None:
+    assert options(f"#!/bin/sh\n{line}\n") == {}
+
+
+def test_an_unknown_option_names_file_line_and_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        read_header("#!/bin/sh\n# x\n#SBATCH --gpus-per-nod3=4\n", "dir/job.sh")
+
+    assert caught.value.message == "dir/job.sh:3: unknown option `--gpus-per-nod3`"
+    assert caught.value.hint == "did you mean `--gpus-per-node`?"
+
+
+def test_gq_lines_want_whole_names() -> None:
+    with pytest.raises(UsageError, match=r"job\.sh:2: unknown option `--job`"):
+        options("#!/bin/sh\n#GQ --job=x\n")
+
+
+def test_what_has_no_effect_is_only_accepted_from_slurm_scripts() -> None:
+    with pytest.raises(UsageError, match="unknown option `--wckey`"):
+        options("#!/bin/sh\n#GQ --wckey=x\n")
+
+
+@pytest.mark.parametrize("quote", ["'", '"', "\\"])
+def test_an_open_quote_is_named_with_its_line(quote: str) -> None:
+    with pytest.raises(UsageError, match=r"^job\.sh:2: "):
+        options(f"#!/bin/sh\n#SBATCH -J x{quote}")
+
+
+def test_a_het_job_is_refused_as_not_available() -> None:
+    with pytest.raises(Refusal, match="`hetjob` is not available in this version"):
+        options("#!/bin/sh\n#SBATCH hetjob\n")
+
+
+def test_the_command_to_wrap_cannot_stand_in_a_header() -> None:
+    with pytest.raises(UsageError, match="unknown option `--wrap`"):
+        options("#!/bin/sh\n#SBATCH --wrap=true\n")
+
+
+def test_pbs_lines_are_said_not_to_be_read() -> None:
+    header = read_header("#!/bin/sh\n#PBS -l walltime=1\n", "job.sh")
+
+    assert (header.given, header.notes) == ((), ("job.sh: #PBS lines are not read in this version",))
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0\n\r", exclude_categories=("Cs",)), min_size=1))
+def test_a_value_quoted_for_a_shell_comes_back_as_it_was(value: str) -> None:
+    assert options(f"#!/bin/sh\n#GQ --comment={shlex.quote(value)}\n") == {"comment": value}
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        header = read_header(f"#!/bin/sh\n#SBATCH {text}", "job.sh")
+    except GqError as error:
+        assert error.message.startswith("job.sh:")
+    else:
+        assert isinstance(header.given, tuple)

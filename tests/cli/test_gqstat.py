@@ -1,0 +1,254 @@
+"""`gqstat`: columns, formats, filters, pages, and what is said of jobs that are not there."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from gq.cli._columns import JOB_COLUMNS, JobColumn, parse_codes, parse_fields
+from gq.model.resource import Grant, ResourceRequest
+from gq.wire import client as wire
+from tests.cli.conftest import Run
+from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
+
+KEYS = (
+    "job_id array_job_id array_task_id name user account partition qos state reason why nodes gpus cpus memory_mib"
+    " time_limit_s submit_at eligible_at start_at end_at expected_start_at exit_code signal failure_class restart_count"
+    " priority"
+).split()
+RUNNING = a_job(
+    5, state="RUNNING", reason="None", name="a-name-that-is-much-longer-than-eight-letters", gpus=8, time_limit_s=7200,
+    grants=(Grant(node="n1"), Grant(node="n2")), start_at=SUBMITTED_AT, nodes_wanted=2, restart_count=1,
+)  # fmt: skip
+ENDED = a_job(
+    6, state="FAILED", start_at=SUBMITTED_AT, end_at=SUBMITTED_AT + 3661, exit_code=3, grants=(Grant(node="n1"),)
+)
+ACTIVE = ("COMPLETING", "CONFIGURING", "PENDING", "RUNNING", "SUSPENDED")
+
+
+def asked(controller: ScriptedController) -> wire.JobFilter:
+    return controller.all(wire.ListJobs)[0].filter
+
+
+# ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_piped_table_is_plain_text_and_cuts_nothing(
+    run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: SUBMITTED_AT + 100)
+    controller.on(wire.ListJobs, jobs(RUNNING, a_job(7, gpus=2)))
+
+    assert run("gqstat").lines == [
+        "JOBID PARTITION NAME                                          USER ST TIME NODES GPUS NODELIST(REASON)",
+        "    5 main      a-name-that-is-much-longer-than-eight-letters ada  R  1:40     2    8 n[1-2]",
+        "    7 main      train                                         ada  PD 0:00     1    2 (Resources)",
+    ]  # fmt: skip
+
+
+def test_an_empty_queue_still_has_a_header(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs())
+
+    assert run("gqstat") == (0, "JOBID PARTITION NAME USER ST TIME NODES GPUS NODELIST(REASON)\n", "")
+    assert run("gqstat", "-h") == (0, "", "")
+
+
+def test_a_name_cannot_move_the_cursor(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs(a_job(name="a\x1b[2Jb")))
+
+    assert "a?[2Jb" in run("gqstat").out
+
+
+def test_pages_are_read_to_the_end(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, lambda body: jobs(a_job(body.after + 1), more=body.after < 3))
+
+    result = run("gqstat", "-h", "-o", "%i")
+
+    assert result.lines == ["1", "2", "3", "4"]
+    assert [body.after for body in controller.all(wire.ListJobs)] == [0, 1, 2, 3]
+
+
+def test_a_limit_ends_the_reading(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, lambda body: jobs(*(a_job(body.after + n) for n in (1, 2)), more=True))
+
+    assert run("gqstat", "-h", "-o", "%i", "--limit", "3").lines == ["1", "2", "3"]
+    assert [body.limit for body in controller.all(wire.ListJobs)] == [3, 3]
+
+
+def test_start_sorts_pending_jobs_by_their_expected_start(run: Run, controller: ScriptedController) -> None:
+    controller.on(
+        wire.ListJobs,
+        jobs(a_job(1), a_job(2, expected_start_at=SUBMITTED_AT + 60), a_job(3, expected_start_at=SUBMITTED_AT)),
+    )
+
+    result = run("gqstat", "--start", "-h")
+
+    assert [line.split()[0] for line in result.lines] == ["3", "2", "1"]
+    assert [line.split()[5] for line in result.lines] == ["2027-01-15T08:00:00", "2027-01-15T08:01:00", "N/A"]
+    assert asked(controller).states == ("PENDING",)
+
+
+# ── filters ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], wire.JobFilter(states=ACTIVE)),
+        (["-t", "all"], wire.JobFilter()),
+        (["-t", "R,pending", "-t", "CD"], wire.JobFilter(states=("RUNNING", "PENDING", "COMPLETED"))),
+        (["-j", "1,2", "--jobs=3", "-t", "all"], wire.JobFilter(job_ids=(1, 2, 3))),
+        (["-u", "ada,bob", "-p", "a", "-n", "x", "-t", "all"],
+         wire.JobFilter(users=("ada", "bob"), partitions=("a",), names=("x",))),
+        (["-w", "n[1-3]", "-t", "all"], wire.JobFilter(nodes=("n1", "n2", "n3"))),
+    ],
+)  # fmt: skip
+def test_filters_are_the_controllers_to_apply(
+    run: Run, controller: ScriptedController, words: list[str], expected: wire.JobFilter
+) -> None:
+    controller.on(wire.ListJobs, jobs(a_job()))
+
+    assert run("gqstat", *words).status == 0
+    assert asked(controller) == expected
+
+
+def test_me_is_the_user_of_this_process(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs())
+    run("gqstat", "--me")
+
+    assert asked(controller).users == (getpass.getuser(),)
+
+
+def test_a_single_unknown_job_is_an_error_and_one_of_several_is_not(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs())
+
+    alone = run("gqstat", "-h", "-j", "999")
+    two = run("gqstat", "-h", "-j", "999,998")
+
+    assert (alone.status, alone.err.splitlines()[0]) == (1, "error: job 999 is not in the queue")
+    assert two == (0, "", "")
+
+
+def test_a_single_job_that_has_ended_is_no_error(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, lambda body: jobs() if body.filter.states else jobs(ENDED))
+
+    assert run("gqstat", "-h", "-j", "6") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-t", "BOGUS"], "`-t`: `BOGUS` is not a job state"),
+        (["-j", "abc"], "`-j`: `abc` is not a job id"),
+        (["-j", "0"], "`-j`: `0` is not a job id"),
+        (["--limit", "0"], "`--limit`: 0 is too small"),
+        (["-i", "x"], "`-i`: `x` is not a whole number"),
+        (["-o", "%!"], "`-o`: `%!` is not a column"),
+        (["-O", "bogusfield"], "`-O`: `bogusfield` is not a field"),
+        (["-o", "%i", "-O", "jobid"], "`--format` and `--Format` exclude each other"),
+        (["-w", "n[1"], "`-w`: `n[1` is not a node list"),
+        (["12"], "`12` is not expected here"),
+    ],
+)
+def test_a_bad_command_line_is_refused_before_anything_is_asked(
+    run: Run, controller: ScriptedController, words: list[str], message: str
+) -> None:
+    result = run("gqstat", *words)
+
+    assert (result.status, result.out, controller.heard) == (2, "", [])
+    assert result.err.startswith(f"error: {message}")
+
+
+def test_an_array_task_is_refused_as_not_available(run: Run, controller: ScriptedController) -> None:
+    assert run("gqstat", "-j", "12_3").err == "error: an array task such as `12_3` is not available in this version\n"
+
+
+# ── formats ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("%i %t", "5 R"),
+        ("%.6i|%6i|%.2j|%2j", "     5|5     |a-|a-"),
+        ("%%i|%%T", "5|RUNNING"),
+        ('"%i","%P"', '"5","main"'),
+        ("%T %B %N %R", "RUNNING n1 n[1-2] n[1-2]"),
+        ("%M %l %L", "1:40 2:00:00 1:58:20"),
+        ("%D %C %u %r", "2 4 ada None"),
+        ("%S %V %e", "2027-01-15T08:00:00 2027-01-15T08:00:00 N/A"),
+        ("%A %F %K %b %m", "5 5 N/A N/A 0"),
+        ("plain", "plain"),
+    ],
+)
+def test_percent_codes_give_what_squeue_gives(text: str, line: str) -> None:
+    assert parse_codes(text).line(RUNNING, SUBMITTED_AT + 100) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("%T %B|%N|%R", "PENDING n/a||(Resources)"),
+        ("%M %L %S", "0:00 UNLIMITED N/A"),
+        ("%m %b", "16G gpu:a100:2"),
+        ("%i %F %K", "100_4 100 4"),
+    ],
+)
+def test_a_pending_job_reads_as_in_squeue(text: str, line: str) -> None:
+    asked = ResourceRequest(mem_per_node_mib=16384, gpus_per_node=2, gpu_type="a100")
+    job = a_job(7, array_job_id=100, array_task_id=4, resources=asked)
+
+    assert parse_codes(text).line(job, SUBMITTED_AT) == line
+
+
+def test_the_run_time_of_an_ended_job_stands_still() -> None:
+    assert parse_codes("%M %e").line(ENDED, SUBMITTED_AT + 99999) == "1:01:01 2027-01-15T09:01:01"
+
+
+def test_headers_are_those_of_squeue() -> None:
+    text = '"%i","%j","%t","%M","%L","%D","%C","%m","%b","%R"'
+
+    assert parse_codes(text).header() == (
+        '"JOBID","NAME","ST","TIME","TIME_LEFT","NODES","CPUS","MIN_MEMORY","TRES_PER_NODE","NODELIST(REASON)"'
+    )
+
+
+def test_fields_are_twenty_wide_and_cut() -> None:
+    form = parse_fields("JobArrayID,StateCompact,name:10,reason:.12,gpus:0")
+
+    assert form.header() == "JOBID               ST                  NAME            REASONGPUS"
+    assert form.line(RUNNING, SUBMITTED_AT) == "5                   R                   a-name-tha        None8"
+
+
+@pytest.mark.parametrize("column", JOB_COLUMNS, ids=lambda column: column.names[0])
+def test_every_column_has_a_value_for_every_kind_of_job(column: JobColumn) -> None:
+    for job in (RUNNING, ENDED, a_job(), a_job(state="CANCELLED")):
+        assert isinstance(column.value(job, SUBMITTED_AT), str)
+
+
+# ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_json_has_the_documented_keys_and_instants_with_their_offset(
+    run: Run, controller: ScriptedController, set_zone: Callable[[str], None]
+) -> None:
+    set_zone("Asia/Kolkata")
+    controller.on(
+        wire.ListJobs, lambda body: jobs(RUNNING, more=True) if not body.after else jobs(a_job(why="@{1800000000}"))
+    )
+
+    [running, pending] = json.loads(run("gqstat", "--json").out)
+
+    assert list(running) == KEYS
+    assert (running["nodes"], running["start_at"]) == (["n1", "n2"], "2027-01-15T13:30:00+05:30")
+    assert (pending["nodes"], pending["start_at"], pending["why"]) == ([], None, "2027-01-15T13:30:00+05:30")
+
+
+def test_json_of_an_empty_queue_is_an_empty_list(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs())
+
+    assert json.loads(run("gqstat", "--json").out) == []

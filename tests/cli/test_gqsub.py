@@ -1,0 +1,250 @@
+"""`gqsub`: what is sent, what is printed, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gq.wire import client as wire
+from tests.cli.conftest import Run
+from tests.cli.scripted import ScriptedController, a_job
+
+SCRIPT = "#!/bin/sh\n#SBATCH -J headed\n#SBATCH -N 2\necho hello\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The present directory, with a batch script in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    return tmp_path
+
+
+@pytest.fixture
+def queue(controller: ScriptedController) -> ScriptedController:
+    controller.on(wire.Submit, wire.Submitted(job_id=123))
+    return controller
+
+
+# ── what is sent ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_script_is_queued_with_its_header_its_arguments_and_its_surroundings(
+    run: Run, queue: ScriptedController, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLOUR", "red")
+
+    result = run("gqsub", "-n4", "job.sh", "--flag", "x y")
+
+    assert result == (0, "Submitted batch job 123\n", "")
+    sent = queue.the(wire.Submit)
+    assert sent.script == SCRIPT.encode()
+    assert sent.environment["COLOUR"] == "red"
+    assert (sent.spec.name, sent.spec.args, sent.spec.command) == ("headed", ("--flag", "x y"), str(here / "job.sh"))
+    assert (sent.spec.resources.nodes_min, sent.spec.resources.ntasks) == (2, 4)
+    assert (sent.spec.submit_dir, sent.spec.chdir, sent.spec.submit_host) == (str(here), str(here), os.uname().nodename)
+
+
+def test_a_job_without_a_name_is_called_after_its_script(run: Run, queue: ScriptedController, here: Path) -> None:
+    (here / "plain.sh").write_text("#!/bin/sh\n")
+
+    run("gqsub", "plain.sh")
+
+    assert queue.the(wire.Submit).spec.name == "plain.sh"
+
+
+def test_a_wrapped_command_runs_under_sh(run: Run, queue: ScriptedController, here: Path) -> None:
+    result = run("gqsub", "--wrap", "echo $HOME")
+
+    assert result.out == "Submitted batch job 123\n"
+    sent = queue.the(wire.Submit)
+    assert sent.script == b"#!/bin/sh\necho $HOME\n"
+    assert (sent.spec.name, sent.spec.command) == ("wrap", "echo $HOME")
+
+
+def test_a_script_on_standard_input_is_queued(
+    run: Run, queue: ScriptedController, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SCRIPT.encode())))
+
+    result = run("gqsub", "--parsable")
+
+    assert result.out == "123\n"
+    assert queue.the(wire.Submit).script == SCRIPT.encode()
+    assert queue.the(wire.Submit).spec.resources.nodes_min == 2
+
+
+def test_the_umask_is_that_of_the_submitter(run: Run, queue: ScriptedController, here: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        run("gqsub", "job.sh")
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+
+    assert queue.the(wire.Submit).spec.umask == 0o027
+
+
+def test_an_environment_variable_that_is_no_text_is_left_out_and_said_so(
+    run: Run, queue: ScriptedController, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODD", "\udcff")
+
+    result = run("gqsub", "job.sh")
+
+    assert (result.status, result.err) == (
+        0,
+        "the variable 'ODD' is not UTF-8 and is left out of the job's environment\n",
+    )
+    assert "ODD" not in queue.the(wire.Submit).environment
+
+
+def test_an_argument_that_is_no_text_is_refused(run: Run, queue: ScriptedController, here: Path) -> None:
+    result = run("gqsub", "job.sh", "\udcff")
+
+    assert result.status == 2
+    assert "is not UTF-8 text" in result.err
+
+
+# ── what is printed ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_json_is_one_object_with_the_id(run: Run, queue: ScriptedController, here: Path) -> None:
+    assert json.loads(run("gqsub", "--json", "job.sh").out) == {"job_id": 123}
+
+
+def test_parsable_in_the_script_prints_only_the_id(run: Run, queue: ScriptedController, here: Path) -> None:
+    (here / "job.sh").write_text("#!/bin/sh\n#SBATCH --parsable\n#SBATCH --wckey=x\n")
+
+    assert run("gqsub", "job.sh") == (0, "123\n", "job.sh:3: --wckey has no effect\n")
+
+
+def test_test_only_says_when_it_would_start_and_queues_nothing(
+    run: Run, controller: ScriptedController, here: Path
+) -> None:
+    controller.on(wire.Submit, wire.Tested(start_at=1_800_000_000.0, nodes=("n1", "n2"), why="3 jobs are ahead"))
+
+    result = run("gqsub", "--test-only", "job.sh")
+
+    assert result == (0, "would start at 2027-01-15T08:00:00 on n1,n2: 3 jobs are ahead\n", "")
+    assert controller.the(wire.Submit).test_only
+
+
+@pytest.mark.parametrize(
+    ("job", "status"),
+    [
+        (a_job(123, state="COMPLETED", exit_code=0), 0),
+        (a_job(123, state="FAILED", exit_code=7), 7),
+        (a_job(123, state="FAILED", signal=9), 137),
+        (a_job(123, state="TIMEOUT", exit_code=0), 1),
+        (a_job(123, state="CANCELLED"), 1),
+    ],
+    ids=lambda value: getattr(value, "state", ""),
+)
+def test_wait_returns_what_the_job_returned(
+    run: Run, queue: ScriptedController, here: Path, job: wire.JobInfo, status: int
+) -> None:
+    answers = [wire.Waited(is_done=False, jobs=()), wire.Waited(is_done=True, jobs=(job,))]
+    queue.on(wire.WaitJobs, lambda _: answers.pop(0))
+
+    result = run("gqsub", "--wait", "job.sh")
+
+    assert (result.status, result.out) == (status, "Submitted batch job 123\n")
+
+
+# ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (b"", "`bad.sh` is empty", "#!/bin/sh"),
+        (b" \n", "`bad.sh` is empty", "#!/bin/sh"),
+        (b"echo hi\n", "`bad.sh` does not begin with #!, so it is no batch script", "--wrap"),
+        (b"\0\x7fELF", "`bad.sh` does not begin with #!", "--wrap"),
+        (b"#!/bin/sh\r\necho\r\n", "`bad.sh` has DOS line ends", "dos2unix"),
+        (b"#!/bin/sh\n#" + b"x" * wire.MAX_SCRIPT_BYTES, "`bad.sh` is larger than 4 MiB", "file of its own"),
+    ],
+    ids=["empty", "blank", "no interpreter", "binary", "dos", "large"],
+)
+def test_what_is_no_batch_script_is_refused(
+    run: Run, controller: ScriptedController, here: Path, data: bytes, message: str, hint: str
+) -> None:
+    (here / "bad.sh").write_bytes(data)
+
+    result = run("gqsub", "bad.sh")
+
+    assert (result.status, result.out, controller.heard) == (1, "", [])
+    assert result.err.startswith(f"error: {message}")
+    assert hint in result.err
+
+
+def test_a_missing_script_is_named(run: Run, controller: ScriptedController, here: Path) -> None:
+    result = run("gqsub", "nosuch.sh")
+
+    assert result.status == 1
+    assert result.err == (
+        "error: cannot read `nosuch.sh`: No such file or directory\nhint: to run a command, use --wrap 'COMMAND'\n"
+    )
+
+
+def test_a_directory_is_no_script(run: Run, controller: ScriptedController, here: Path) -> None:
+    assert run("gqsub", ".").err == "error: cannot read `.`: Is a directory\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedController, here: Path) -> None:
+    (here / "job.sh").chmod(stat.S_IWUSR)
+
+    assert run("gqsub", "job.sh").err == "error: cannot read `job.sh`: Permission denied\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--wrap=true", "job.sh"], 2, "`--wrap` and a script exclude each other"),
+        (["--wrap= "], 2, "`--wrap`: the command is empty"),
+        (["--bogus", "job.sh"], 2, "unknown option `--bogus`"),
+        (["--array=1-3", "job.sh"], 1, "`--array` is not available in this version"),
+        (["-d", "afterok:1", "job.sh"], 1, "`-d` is not available in this version"),
+        (["-t", "soon", "job.sh"], 2, "`-t`: `soon` is not a duration"),
+        (["--mem=1", "--mem-per-cpu=1", "job.sh"], 2, "`--mem-per-cpu` and `--mem` exclude each other"),
+    ],
+)
+def test_a_bad_command_line_is_refused_before_anything_is_sent(
+    run: Run, controller: ScriptedController, here: Path, words: list[str], status: int, message: str
+) -> None:
+    result = run("gqsub", *words)
+
+    assert (result.status, result.out, controller.heard) == (status, "", [])
+    assert result.err.startswith(f"error: {message}")
+
+
+def test_a_bad_header_names_file_and_line(run: Run, controller: ScriptedController, here: Path) -> None:
+    (here / "job.sh").write_text("#!/bin/sh\n#SBATCH --nodse=2\n")
+
+    result = run("gqsub", "job.sh")
+
+    assert result == (2, "", "error: job.sh:2: unknown option `--nodse`\nhint: did you mean `--nodes`?\n")
+
+
+def test_a_refusal_of_the_controller_is_passed_on(run: Run, controller: ScriptedController, here: Path) -> None:
+    refusal = wire.Refused(code="unknown_partition", message="partition `gpu` does not exist", hint="use `main`")
+    controller.on(wire.Submit, refusal)
+
+    assert run("gqsub", "job.sh") == (1, "", "error: partition `gpu` does not exist\nhint: use `main`\n")
+
+
+@pytest.mark.parametrize(("words", "status"), [(["job.sh"], 3), (["--wait", "job.sh"], 125)])
+@pytest.mark.usefixtures("location")
+def test_a_controller_that_is_down_is_said_so(run: Run, here: Path, words: list[str], status: int) -> None:
+    result = run("gqsub", *words)
+
+    assert result.status == status
+    assert result.err.startswith("error: no controller listens at ")
+    assert "gq up" in result.err
