@@ -45,8 +45,10 @@ def _await_client(ledger: Ledger, record: AttemptRecord, order: LaunchStep) -> N
 
 
 def expect_all(ledger: Ledger, record: AttemptRecord) -> None:
-    """The attempt's shepherd is there: clients may come."""
-    ledger.do(*(ExpectStep(step_id=step.order.step_id) for step in record.steps.values() if not step.is_ended))
+    """The shepherd is there: clients may come, also one that has not fetched all of a step that is over."""
+    for step in record.steps.values():
+        if step.is_attached or not step.is_ended:
+            ledger.do(ExpectStep(step_id=step.order.step_id))
 
 
 def stop_step(ledger: Ledger, order: StopStep) -> None:

@@ -41,10 +41,6 @@ FromTasks = wire.TaskStarted | wire.Output | wire.StdinTaken | wire.TaskExited
 class StepDesk(Protocol):
     """What the daemon knows of steps and does for their clients."""
 
-    def step_key(self, step_id: StepId) -> bytes | None:
-        """None: there is no such step here, or not yet."""
-        ...
-
     def attach(self, attach: wire.Attach, is_first: bool) -> None:
         """Start the tasks the first time; tell what the client has not got.  → `Door.welcome`, or `Door.turn_away`"""
         ...
@@ -58,6 +54,7 @@ class StepDesk(Protocol):
 
 @dataclass(slots=True)
 class _Step:
+    key: bytes
     client: bytes | None = None
     is_begun: bool = False
     """A client was there."""
@@ -109,9 +106,12 @@ class Door:
 
     # ── what the daemon tells ─────────────────────────────────────────────────────────────────────────────────
 
-    def expect(self, step_id: StepId, is_begun: bool) -> None:
-        """Its client may come; `is_begun`: its tasks have been started in an earlier life of the daemon."""
-        self._steps.setdefault(step_id, _Step(is_begun=is_begun))
+    def expect(self, step_id: StepId, key: bytes, is_begun: bool) -> None:
+        """Its client may come; `is_begun`: its tasks have been started in an earlier life of the daemon.
+
+        It may come again until it says goodbye, also when the step is over: there may be output that it has not got.
+        """
+        self._steps.setdefault(step_id, _Step(key, is_begun=is_begun))
 
     def forget(self, step_id: StepId) -> None:
         self._steps.pop(step_id, None)
@@ -151,7 +151,7 @@ class Door:
             if step.client is not None:
                 self._tell(step_id, wire.Attached(step_id=step_id))
             elif step.lost_at is not None and now - step.lost_at > self._client_lost_s:
-                step.lost_at = None
+                del self._steps[step_id]
                 self._desk.client_lost(step_id)
 
     # ── what clients say ──────────────────────────────────────────────────────────────────────────────────────
@@ -176,15 +176,12 @@ class Door:
                 assert_never(message)
 
     def _attach(self, peer: bytes, attach: wire.Attach) -> None:
-        key = self._desk.step_key(attach.step_id)
         step = self._steps.get(attach.step_id)
-        if key is not None and not hmac.compare_digest(key, attach.key):
+        if step is None:
+            self._refuse(peer, "not_yet", f"step {attach.step_id} is not known here yet")
+        elif not hmac.compare_digest(step.key, attach.key):
             self.dropped += 1
             self._refuse(peer, "wrong_key", f"this key does not open step {attach.step_id}")
-        elif step is None or (key is None and not step.is_begun):
-            self._refuse(peer, "not_yet", f"step {attach.step_id} is not known here yet")
-        elif key is None:
-            self._refuse(peer, "over", f"step {attach.step_id} is over")
         else:
             is_first = not step.is_begun
             step.client, step.is_begun, step.lost_at = peer, True, None
@@ -199,7 +196,7 @@ class Door:
             self.dropped += 1
             return
         if isinstance(message, wire.Detach):
-            step.client = None
+            del self._steps[message.step_id]
         self._desk.to_tasks(message)
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -249,30 +249,37 @@ class Effects:
         record = self._find(step_id.attempt_id)
         step = record.steps.get(step_id.step) if record is not None else None
         if step is not None:
-            self._opened.expect(step_id, is_begun=step.is_attached)
+            self._opened.expect(step_id, step.order.key, is_begun=step.is_attached)
 
     def attach(self, attach: Attach, is_first: bool) -> None:
         """A client with the right key is at the door."""
         self._lanes.put(attach.step_id.attempt_id, lambda: self._attach(attach, is_first))
 
     async def _attach(self, attach: Attach, is_first: bool) -> None:
+        """A client that comes again only wants to hear what it has not got, though the step may be over."""
+        step_id = attach.step_id
+        if is_first and not await self._start_tasks(attach):
+            self._opened.forget(step_id)
+            return
+        self._opened.welcome(step_id)
+        self._herd.replay(step_id, attach.received)
+
+    async def _start_tasks(self, attach: Attach) -> bool:
         step_id = attach.step_id
         record = self._find(step_id.attempt_id)
         if record is None or step_id.step not in record.steps:
             self._opened.turn_away(step_id, "over", f"step {step_id} is over")
-            return
-        if is_first:
-            try:
-                cell = await self._step_cell(step_id)
-            except IsolationError as error:
-                log.error("no cell for step %s: %s", step_id, error.message, extra=about(step_id.attempt_id))
-                self._opened.turn_away(step_id, "no_cell", error.message)
-                self._tell(StepTasksEnded(step_id=step_id, exit=ExitStatus(code=1)))
-                return
-            self._herd.start_tasks(step_id, briefing.task_specs(record, attach, cell, self._around, self._now()))
-            self._tell(StepAttached(step_id=step_id))
-        self._opened.welcome(step_id)
-        self._herd.replay(step_id, attach.received)
+            return False
+        try:
+            cell = await self._step_cell(step_id)
+        except IsolationError as error:
+            log.error("no cell for step %s: %s", step_id, error.message, extra=about(step_id.attempt_id))
+            self._opened.turn_away(step_id, "no_cell", error.message)
+            self._tell(StepTasksEnded(step_id=step_id, exit=ExitStatus(code=1)))
+            return False
+        self._herd.start_tasks(step_id, briefing.task_specs(record, attach, cell, self._around, self._now()))
+        self._tell(StepAttached(step_id=step_id))
+        return True
 
     async def _step_cell(self, step_id: StepId) -> Cell:
         cell = self._cells.get(step_id.attempt_id) or Cell(str(step_id.attempt_id))

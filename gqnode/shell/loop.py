@@ -319,11 +319,6 @@ class NodeDaemon:
 
     # ── what the step door asks (`door.StepDesk`) ─────────────────────────────────────────────────────────────
 
-    def step_key(self, step_id: StepId) -> bytes | None:
-        record = self._agent.record(step_id.attempt_id)
-        step = record.steps.get(step_id.step) if record is not None else None
-        return None if step is None else step.order.key
-
     def attach(self, attach: step_wire.Attach, is_first: bool) -> None:
         self._effects.attach(attach, is_first)
 
@@ -344,9 +339,13 @@ class NodeDaemon:
                 assert_never(message)
 
     def client_lost(self, step_id: StepId) -> None:
-        """Nobody leads the step any more: it is ended as if its client had said so."""
-        log.warning("the client of step %s is gone: the step is ended", step_id, extra=about(step_id.attempt_id))
+        """Nobody leads the step any more: its output is thrown away, and it is ended if it goes on."""
         self._herd.detach(step_id)
+        record = self._agent.record(step_id.attempt_id)
+        step = record.steps.get(step_id.step) if record is not None else None
+        if step is None or step.is_ended:
+            return
+        log.warning("the client of step %s is gone: the step is ended", step_id, extra=about(step_id.attempt_id))
         grace_s = self._equipment.config.timers.grace_s
         self._guarded(happening.OrderReceived(order=wire.StopStep(step_id=step_id, grace_s=grace_s)))
 

@@ -247,6 +247,6 @@ def test_after_a_restart_steps_are_expected_again_and_given_their_time_anew() ->
     ended = StepEnded(step_id=replace(STEP, step=1))
     assert turn[0] == FindProcess(attempt_id=ATTEMPT)
     assert ExpectStep(step_id=STEP) in turn
-    assert ExpectStep(step_id=replace(STEP, step=1)) not in turn
+    assert ExpectStep(step_id=replace(STEP, step=1)) in turn  # its client may not have fetched all
     assert ended in reports(turn)
     assert host.record().steps[0].expires_at == 530

@@ -30,9 +30,6 @@ class Desk:
         """Of each client: whether it was the first."""
         self.passed: list[ToTasks] = []
 
-    def step_key(self, step_id: StepId) -> bytes | None:
-        return KEY if step_id == STEP else None
-
     def attach(self, attach: wire.Attach, is_first: bool) -> None:
         assert self.door is not None
         self.attached.append(is_first)
@@ -102,7 +99,7 @@ async def house(directory: Path, client_lost_s: float) -> AsyncIterator[House]:
         client_lost_s=client_lost_s,
     )
     desk.door = door
-    door.expect(STEP, is_begun=False)
+    door.expect(STEP, KEY, is_begun=False)
     try:
         yield House(context, endpoint, desk, door)
     finally:

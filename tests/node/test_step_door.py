@@ -17,6 +17,7 @@ from gq.model.state import Outcome
 from gq.model.step import StepLayout, StepPart
 from gq.wire import node as node_wire
 from gq.wire import step as wire
+from tests.clusters import wait_until
 from tests.node.controller import NodeProcess, ScriptedController, launch_of, private_cluster
 
 ATTEMPT = AttemptId(JobId(7), 1)
@@ -184,6 +185,30 @@ def test_tasks_and_their_client_outlive_a_killed_daemon(
     assert second.output(0) == b"first\nsecond\n"
     assert second.exits() == {0: ExitStatus(code=4)}
     assert controller.report(node_wire.StepEnded).exit == ExitStatus(code=4)
+    second.close()
+
+
+def test_output_of_tasks_that_ended_while_no_daemon_ran_can_still_be_fetched(
+    location: Location, controller: ScriptedController, node: NodeProcess, client: Client, tmp_path: Path
+) -> None:
+    _launch_step(controller, tasks=1)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    client.attach(("sh", "-c", f"echo first; read line < {gate}; echo $line; echo > {tmp_path}/over; exit 4"))
+    client.hear(lambda: client.output(0) == b"first\n")
+    node.kill()
+    gate.write_text("second\n")
+    wait_until(lambda: (tmp_path / "over").exists())
+
+    node.start()
+    assert controller.report(node_wire.StepEnded).exit == ExitStatus(code=4)
+    controller.serve(for_s=0.5)  # it is acknowledged, and over for everybody but the client
+    second = Client(location.step_endpoint("n1"))
+    second.attach(("ignored",))
+    second.hear(lambda: len(second.exits()) == 1)
+
+    assert second.output(0) == b"first\nsecond\n"
+    assert second.exits() == {0: ExitStatus(code=4)}
     second.close()
 
 
