@@ -154,10 +154,14 @@ class _Gpus(NamedTuple):
 
 def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> ResourceRequest:
     """The resources that these options ask for; what they do not say is as in `base`."""
-    said = _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
-    request = msgspec.structs.replace(base, **said)
+    request = msgspec.structs.replace(base, **resource_fields(arguments))
     _refuse_contradictions(arguments, request)
     return request
+
+
+def resource_fields(arguments: Arguments) -> _Fields:
+    """The fields of a request that these options say, and None for those that they take the place of."""
+    return _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
 
 
 def _counts(arguments: Arguments) -> _Fields:

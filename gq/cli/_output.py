@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,11 +23,14 @@ JsonValue = object
 
 
 class Column(NamedTuple):
-    """A column of a table.  `is_wide`: gives way first where the terminal is narrow."""
+    """A column of a table."""
 
     header: str
     is_number: bool = False
     is_wide: bool = False
+    """Gives way first where the terminal is narrow."""
+    is_wrapped: bool = False
+    """Goes on in the next line where it would be cut."""
 
 
 Row = Sequence[str]
@@ -76,23 +79,37 @@ def _write_plain(columns: Sequence[Column], widths: Sequence[int], rows: Iterabl
         sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _write_rich(columns: Sequence[Column], rows: Iterable[Row], with_header: bool) -> None:
+def _write_rich(columns: Sequence[Column], rows: Sequence[Row], with_header: bool) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, show_header=with_header, header_style="bold", padding=(0, 1, 0, 0))
-    for column in columns:
+    console = Console(highlight=False)
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [len(column.header) if with_header else 0 for column in columns]
+    _widen(widths, cells)
+    _narrow(widths, columns, console.width - len(columns) + 1)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=with_header, header_style="bold")
+    for column, width in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
         table.add_column(
-            column.header,
-            justify="right" if column.is_number else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if column.is_wide else len(column.header),
+            column.header, justify=justify, width=width, no_wrap=not column.is_wrapped, overflow="ellipsis"
         )
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    Console(highlight=False).print(table)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _narrow(widths: list[int], columns: Sequence[Column], room: int) -> None:
+    """Take from the widest column, again and again, until the line fits; from numbers only when all else is small."""
+    wide = [position for position, column in enumerate(columns) if column.is_wide]
+    texts = [position for position, column in enumerate(columns) if not column.is_number]
+    for giving, least in ((wide, 8), (texts, 4), (range(len(columns)), 2)):
+        while giving and sum(widths) > room:
+            widest = max(giving, key=widths.__getitem__)
+            if widths[widest] <= least:
+                break
+            widths[widest] -= 1
 
 
 def printable(text: str) -> str:

@@ -6,6 +6,7 @@ nothing heavy, so that a faster road may be taken before a command is loaded.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 """As if SIGPIPE had ended it."""
+
+_WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "ctl")
 """``gq VERB`` is the command ``gqVERB``."""
@@ -85,8 +88,11 @@ def _main(name: str) -> NoReturn:
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
         status = EXIT_BROKEN_PIPE
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
+    except OSError as error:
+        if error.errno not in _WRITE_FAILURES:
+            raise
+        sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
+        status = 1
     sys.stderr.flush()
     os._exit(status)
 

@@ -35,7 +35,7 @@ NODE_COLUMNS = (
     Column("CPUS", is_number=True),
     Column("MEMORY", is_number=True),
     Column("GPUS", is_wide=True),
-    Column("ISOLATION", is_wide=True),
+    Column("ISOLATION", is_wide=True, is_wrapped=True),
     Column("REASON", is_wide=True),
 )
 

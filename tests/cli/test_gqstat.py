@@ -15,11 +15,11 @@ from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
 
-KEYS = (
-    "job_id array_job_id array_task_id name user account partition qos state reason why nodes gpus cpus memory_mib"
-    " time_limit_s submit_at eligible_at start_at end_at expected_start_at exit_code signal failure_class restart_count"
-    " priority"
-).split()
+KEYS = [
+    "job_id", "array_job_id", "array_task_id", "name", "user", "account", "partition", "qos", "state", "reason",
+    "why", "nodes", "gpus", "cpus", "memory_mib", "time_limit_s", "submit_at", "eligible_at", "start_at", "end_at",
+    "expected_start_at", "exit_code", "signal", "failure_class", "restart_count", "priority",
+]  # fmt: skip
 RUNNING = a_job(
     5, state="RUNNING", reason="None", name="a-name-that-is-much-longer-than-eight-letters", gpus=8, time_limit_s=7200,
     grants=(Grant(node="n1"), Grant(node="n2")), start_at=SUBMITTED_AT, nodes_wanted=2, restart_count=1,

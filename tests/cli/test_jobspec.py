@@ -51,8 +51,8 @@ def test_every_option_reaches_its_field() -> None:
     assert spec(
         "-J", "train", "-p", "big", "-t", "1:00:00", "-N", "2-4", "-n", "8", "--ntasks-per-node", "4", "-c", "3",
         "--mem=4G", "--gpus-per-node=a100:2", "-w", "n[1-2]", "-x", "n9", "--exclusive", "-H", "--nice=5", "--requeue",
-        "--signal=B:USR2@90", "--kill-on-bad-exit=0", "--no-kill", "-o", "a", "-e", "b", "-i", "c", "--open-mode=append",
-        "-D", "runs/1", "--comment", "hello", "-b", "now+2h",
+        "--signal=B:USR2@90", "--kill-on-bad-exit=0", "--no-kill", "-o", "a", "-e", "b", "-i", "c",
+        "--open-mode=append", "-D", "runs/1", "--comment", "hello", "-b", "now+2h",
     ) == JobSpec(
         name="train",
         partition="big",
@@ -123,7 +123,8 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
         (["-Ga100"], "`-G`: `a100` is not a whole number", ""),
         (["-G-1"], "`-G`: -1 is too small", "the least is 0"),
         (["-G", "a 100:1"], "`-G`: `a 100:1` is not [TYPE:]COUNT", "for example"),
-        (["-G", "a100:1", "--gpus-per-node=h100:1"], "`-G` (a100) and `--gpus-per-node` (h100) ask for different", "one type"),
+        (["-G", "a100:1", "--gpus-per-node=h100:1"],
+         "`-G` (a100) and `--gpus-per-node` (h100) ask for different", "one type"),
         (["--cpus-per-gpu=2"], "`--cpus-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["--mem-per-gpu=2G", "-G0"], "`--mem-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["-N2", "--ntasks-per-node=2", "-n5"], "5 tasks do not fit on 2 nodes with 2 tasks each", "more nodes"),

@@ -20,17 +20,21 @@ from gq.options import (
     options_of,
 )
 
-SPINE = (
-    "job-name partition time nodes ntasks ntasks-per-node cpus-per-task mem mem-per-cpu gpus gpus-per-node gpus-per-task"
-    " cpus-per-gpu mem-per-gpu gres nodelist exclude exclusive hold nice requeue no-requeue signal kill-on-bad-exit"
-    " no-kill output error input open-mode chdir export comment wrap parsable wait test-only begin"
-).split()
-LATER = (
-    "array dependency account qos deadline chain if priority constraint prefer switches min-gpu-mem tmp licenses role"
-    " data what-if start reservation notify notify-on mail-type mail-user grace time-min requeue-on max-requeue sweep"
-).split()
-LETTERS = dict(zip("JptNncGwxHoeiDb", SPINE[:1] + ["partition", "time", "nodes", "ntasks", "cpus-per-task", "gpus",
-               "nodelist", "exclude", "hold", "output", "error", "input", "chdir", "begin"], strict=True))  # fmt: skip
+SPINE = [
+    "job-name", "partition", "time", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu",
+    "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-gpu", "mem-per-gpu", "gres", "nodelist", "exclude",
+    "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
+    "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",
+]  # fmt: skip
+LATER = [
+    "array", "dependency", "account", "qos", "deadline", "chain", "if", "priority", "constraint", "prefer",
+    "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "what-if", "start", "reservation", "notify",
+    "notify-on", "mail-type", "mail-user", "grace", "time-min", "requeue-on", "max-requeue", "sweep",
+]  # fmt: skip
+LETTERS = {
+    "J": "job-name", "p": "partition", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus",
+    "w": "nodelist", "x": "exclude", "H": "hold", "o": "output", "e": "error", "i": "input", "D": "chdir", "b": "begin",
+}  # fmt: skip
 
 
 def line(*words: str, command: str = SUB) -> list[Given]:

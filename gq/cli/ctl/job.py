@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller, job_pages
 from gq.cli._filter import job_id
@@ -13,7 +15,7 @@ from gq.cli._output import job_json, write_json_list, write_records
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments
-from gq.jobspec import resource_request, time_limit_s
+from gq.jobspec import resource_fields, resource_request, time_limit_s
 from gq.model.job import JobInfo
 from gq.model.resource import ResourceRequest, format_ids
 from gq.options import JOB_OPTIONS, merge
@@ -69,35 +71,38 @@ def _update(arguments: Arguments) -> int:
     changes = Arguments(merge(arguments))
     if not any(changes.has(name) for name in _CHANGEABLE):
         raise UsageError("missing_option", "nothing says what to change", "for example --time=2h or --partition=NAME")
+    change = _change(changes, time.time())
+    is_about_resources = bool(resource_fields(changes))
     with controller() as client:
         for one in job_ids:
-            ask(client, _change(client, one, changes), Done)
+            resources = resource_request(changes, _asked_now(client, one)) if is_about_resources else None
+            ask(client, msgspec.structs.replace(change, job_id=one, resources=resources), Done)
     return 0
 
 
-def _change(client: Client, job_id: int, changes: Arguments) -> UpdateJob:
-    now = time.time()
+def _change(changes: Arguments, now: float) -> UpdateJob:
+    """What is to change, but for the resources, which depend on what a job asks for now."""
     return UpdateJob(
-        job_id=job_id,
-        name=changes.text("job-name") or None,
-        partition=changes.text("partition") or None,
+        job_id=0,
+        name=_text(changes, "job-name"),
+        partition=_text(changes, "partition"),
         time_limit_s=changes.read("time", time_limit_s),
         begin_at=changes.read("begin", lambda text: parse_instant(text, now)),
         nice=changes.integer("nice", -(2**30), 2**30),
-        comment=changes.text("comment") if changes.has("comment") else None,
+        comment=_text(changes, "comment"),
         requeue=changes.has("requeue") if changes.has("requeue") or changes.has("no-requeue") else None,
-        resources=_resources(client, job_id, changes),
     )
 
 
-def _resources(client: Client, job_id: int, changes: Arguments) -> ResourceRequest | None:
-    """The whole new request: what the job asks for now, with the changes; None where none is about resources."""
-    if not any(changes.has(name) for name in _RESOURCES):
-        return None
+def _text(changes: Arguments, name: str) -> str | None:
+    return changes.text(name) if changes.has(name) else None
+
+
+def _asked_now(client: Client, job_id: int) -> ResourceRequest:
     jobs = ask(client, ListJobs(filter=JobFilter(job_ids=(job_id,))), Jobs).jobs
     if not jobs:
         raise _unknown(job_id)
-    return resource_request(changes, jobs[0].resources)
+    return jobs[0].resources
 
 
 def _unknown(job_id: int) -> Refusal:

@@ -1,0 +1,179 @@
+"""`gqacct`: which jobs and steps, which fields, and the forms that programs parse."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import time
+
+import msgspec
+import pytest
+
+from gq.cli._account_fields import FIELDS, Field, Line
+from gq.model.job import StepInfo, Usage
+from gq.model.resource import Grant
+from gq.wire import client as wire
+from tests.cli.conftest import Run
+from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
+
+STEP = StepInfo(
+    job_id=25, attempt=1, step=0, name="hostname", state="FAILED", nodes=("n1",), tasks=2, cpus=2, gpus=1,
+    start_at=SUBMITTED_AT + 5, end_at=SUBMITTED_AT + 15, signal=9,
+    usage=Usage(user_cpu_s=3, system_cpu_s=1, max_rss_mib=512),
+)  # fmt: skip
+JOB = a_job(
+    25, state="FAILED", reason="NonZeroExitCode", exit_code=3, start_at=SUBMITTED_AT, end_at=SUBMITTED_AT + 3661,
+    grants=(Grant(node="n1"), Grant(node="n2")), gpus=8, time_limit_s=7200, steps=(STEP,),
+)  # fmt: skip
+PENDING = a_job(26)
+NOW = SUBMITTED_AT + 7200
+MIDNIGHT = SUBMITTED_AT - 8 * 3600
+
+
+@pytest.fixture
+def history(controller: ScriptedController, monkeypatch: pytest.MonkeyPatch) -> ScriptedController:
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    bare = msgspec.structs.replace(JOB, steps=())
+    controller.on(wire.QueryHistory, lambda body: jobs(JOB if body.with_steps else bare, PENDING))
+    return controller
+
+
+def asked(controller: ScriptedController) -> wire.QueryHistory:
+    return controller.the(wire.QueryHistory)
+
+
+# ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_comes_first_and_its_steps_after_it(run: Run, history: ScriptedController) -> None:
+    assert run("gqacct").lines == [
+        "JobID JobName  Partition User AllocCPUS AllocGPUS  Elapsed State   ExitCode",
+        "25    train    main      ada          4         8 01:01:01 FAILED  3:0",
+        "25.0  hostname                        2         1 00:00:10 FAILED  0:9",
+        "26    train    main      ada          0         0 00:00:00 PENDING 0:0",
+    ]
+
+
+@pytest.mark.parametrize(("option", "end"), [("-P", ""), ("--parsable2", ""), ("-p", "|")])
+def test_parsable_output_has_bars_and_slurms_spelling(
+    run: Run, history: ScriptedController, option: str, end: str
+) -> None:
+    result = run("gqacct", option, "-o", "jobid,STATE,exitcode,nodelist,start,end")
+
+    assert result.lines == [
+        f"JobID|State|ExitCode|NodeList|Start|End{end}",
+        f"25|FAILED|3:0|n[1-2]|2027-01-15T08:00:00|2027-01-15T09:01:01{end}",
+        f"25.0|FAILED|0:9|n1|2027-01-15T08:00:05|2027-01-15T08:00:15{end}",
+        f"26|PENDING|0:0|None assigned|Unknown|Unknown{end}",
+    ]
+
+
+def test_widths_cut_with_a_plus(run: Run, history: ScriptedController) -> None:
+    assert run("gqacct", "-n", "-X", "-o", "jobid%5,state%-4,user%6").lines == [
+        "   25 FAI+    ada",
+        "   26 PEN+    ada",
+    ]
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_every_field_has_a_value_on_every_line(field: Field) -> None:
+    for line in (Line(JOB, None, NOW), Line(JOB, STEP, NOW), Line(PENDING, None, NOW)):
+        assert isinstance(field.value(line), str)
+
+
+def test_the_fields_are_listed_on_request(run: Run, controller: ScriptedController) -> None:
+    assert run("gqacct", "--helpformat").out.split() == [field.name for field in FIELDS]
+    assert controller.heard == []
+
+
+def test_the_json_of_a_job_holds_its_steps(run: Run, history: ScriptedController) -> None:
+    [first, second] = json.loads(run("gqacct", "--json").out)
+
+    assert (first["job_id"], first["steps"][0]["step"], first["steps"][0]["signal"]) == (25, 0, 9)
+    assert second["steps"] == []
+
+
+def test_usage_is_shown_per_step(run: Run, history: ScriptedController) -> None:
+    line = run("gqacct", "-nP", "-o", "jobid,totalcpu,maxrss,ntasks,cputimeraw").lines[1]
+
+    assert line == "25.0|00:00:04|512M|2|20"
+
+
+# ── which jobs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "after", "before"),
+    [
+        ([], MIDNIGHT, None),
+        (["-j", "25"], None, None),
+        (["-S", "2027-01-14", "-E", "2027-01-15T09:30"], MIDNIGHT - 86400, SUBMITTED_AT + 5400),
+        (["-S", "09:00", "-E", "now"], SUBMITTED_AT + 3600, NOW),
+        (["-S", "23:00"], MIDNIGHT - 3600, None),
+        (["-S", "now-1hour"], NOW - 3600, None),
+        (["-S", "now-2d", "-E", "now-30m"], NOW - 2 * 86400, NOW - 1800),
+    ],
+)
+def test_times_say_from_when_to_when(
+    run: Run, history: ScriptedController, words: list[str], after: float | None, before: float | None
+) -> None:
+    assert run("gqacct", *words).status == 0
+    assert (asked(history).ended_after, asked(history).started_before) == (after, before)
+
+
+def test_the_filter_is_the_controllers_to_apply(run: Run, history: ScriptedController) -> None:
+    run("gqacct", "-j", "25,26", "-u", "ada", "-s", "F,TO", "-r", "main", "--name", "x", "-N", "n1", "-X")
+
+    assert asked(history).filter == wire.JobFilter(
+        job_ids=(25, 26), users=("ada",), names=("x",), partitions=("main",), states=("FAILED", "TIMEOUT"),
+        nodes=("n1",),
+    )  # fmt: skip
+    assert not asked(history).with_steps
+
+
+@pytest.mark.parametrize(
+    ("uid", "words", "users"), [(1000, [], None), (0, [], ()), (1000, ["-a"], ()), (1000, ["-j1"], ())]
+)
+def test_ordinary_users_see_their_own_jobs_unless_they_ask_for_others(
+    run: Run,
+    history: ScriptedController,
+    monkeypatch: pytest.MonkeyPatch,
+    uid: int,
+    words: list[str],
+    users: tuple[str, ...] | None,
+) -> None:
+    me = getpass.getuser()
+    monkeypatch.setattr("gq.cli.gqacct.own_name", lambda: me)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+
+    run("gqacct", *words)
+
+    assert asked(history).filter.users == ((me,) if users is None else users)
+
+
+def test_an_unknown_job_leaves_only_the_header(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryHistory, jobs())
+
+    assert run("gqacct", "-P", "-j", "999", "-o", "jobid,state") == (0, "JobID|State\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "bogus"], "`-o`: `bogus` is not a field"),
+        (["-o", "stat"], "`-o`: `stat` is not a field"),
+        (["-j", "abc"], "`-j`: `abc` is not a job id"),
+        (["-S", "whenever"], "`-S`: `whenever` is not a time"),
+        (["-S", "now", "-E", "now-1h"], "`--endtime` is before `--starttime`"),
+        (["tail"], "`tail` is not expected here"),
+        (["-s", "XX"], "`-s`: `XX` is not a job state"),
+    ],
+)
+def test_a_bad_command_line_is_refused_before_anything_is_asked(
+    run: Run, controller: ScriptedController, words: list[str], message: str
+) -> None:
+    result = run("gqacct", *words)
+
+    assert (result.status, result.out, controller.heard) == (2, "", [])
+    assert result.err.startswith(f"error: {message}")

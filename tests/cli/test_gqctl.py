@@ -1,0 +1,208 @@
+"""`gqctl`: verbs for jobs and nodes, with and without the noun, and what a later version brings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gq.cli.gqctl import COMMAND
+from gq.model.node import GpuInfo, NodeInfo
+from gq.model.resource import Grant, ResourceRequest
+from gq.wire import client as wire
+from tests.cli.conftest import Run
+from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
+
+NODE = NodeInfo(
+    node="n1", state="DRAINED", reason="fan", partitions=("main",), cpus=8, cpus_free=8, memory_mib=100,
+    memory_free_mib=100,
+    gpus=(GpuInfo(index=0, uuid="GPU-0", type="a100", memory_mib=81920, state="ALLOCATED", job_id=7),),
+    last_heard_at=SUBMITTED_AT,
+)  # fmt: skip
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"), [("hold", wire.HoldJobs), ("release", wire.ReleaseJobs), ("requeue", wire.RequeueJobs)]
+)
+@pytest.mark.parametrize("noun", [[], ["job"]])
+def test_a_verb_reaches_all_its_jobs_in_silence(
+    run: Run,
+    controller: ScriptedController,
+    noun: list[str],
+    verb: str,
+    kind: type[wire.HoldJobs | wire.ReleaseJobs | wire.RequeueJobs],
+) -> None:
+    controller.on(kind, wire.JobsDone(job_ids=(7, 8)))
+
+    assert run("gqctl", *noun, verb, "7,8", "9") == (0, "", "")
+    assert controller.the(kind).job_ids == (7, 8, 9)
+
+
+def test_jobs_that_cannot_be_changed_are_named(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.HoldJobs, wire.JobsDone(job_ids=(7,), refused=((8, "it is running"),), skipped=(9,)))
+
+    assert run("gqctl", "hold", "7", "8", "9") == (
+        1,
+        "",
+        "error: job 8: it is running\nerror: job 9 is unknown or has ended\n",
+    )
+
+
+def test_an_update_says_only_what_is_to_change(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.UpdateJob, wire.Done())
+
+    assert run("gqctl", "update", "7", "--time=2h", "-J", "new", "--no-requeue", "--comment=", "--nice=5") == (
+        0,
+        "",
+        "",
+    )
+    assert controller.heard == [
+        wire.UpdateJob(job_id=7, time_limit_s=7200, name="new", requeue=False, comment="", nice=5)
+    ]
+
+
+def test_an_update_of_resources_keeps_those_it_does_not_name(run: Run, controller: ScriptedController) -> None:
+    base = ResourceRequest(nodes_min=4, gpus_per_node=8, mem_per_cpu_mib=100)
+    controller.on(wire.ListJobs, jobs(a_job(7, resources=base)))
+    controller.on(wire.UpdateJob, wire.Done())
+
+    run("gqctl", "update", "7", "-N2", "--mem=1G")
+
+    expected = ResourceRequest(nodes_min=2, gpus_per_node=8, mem_per_node_mib=1024)
+    assert controller.the(wire.UpdateJob) == wire.UpdateJob(job_id=7, resources=expected)
+
+
+def test_the_limit_can_be_taken_away(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.UpdateJob, wire.Done())
+    run("gqctl", "update", "7", "-t", "unlimited")
+
+    assert controller.the(wire.UpdateJob).time_limit_s == 0
+
+
+def test_a_job_is_shown_with_everything_that_is_known(run: Run, controller: ScriptedController) -> None:
+    held = (Grant(node="n1", cpus=(0, 1), gpus=(2, 3)),)
+    controller.on(wire.ListJobs, jobs(a_job(7, state="RUNNING", grants=held, args=("a", "b"), is_held=False)))
+
+    lines = {line.split()[0]: line.split()[1:] for line in run("gqctl", "show", "7").lines}
+
+    assert (lines["job_id"], lines["state"], lines["args"], lines["is_held"]) == (
+        ["7"],
+        ["RUNNING"],
+        ["a", "b"],
+        ["no"],
+    )
+    assert lines["grants"] == ["node=n1", "cpus=0-1", "gpus=2-3", "memory_mib=0"]
+    [shown] = json.loads(run("gqctl", "show", "--json", "7").out)
+    assert (shown["submit_at"], shown["args"]) == ("2027-01-15T08:00:00+00:00", ["a", "b"])
+
+
+def test_a_job_that_left_memory_is_shown_from_the_history(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs())
+    controller.on(wire.QueryHistory, jobs(a_job(7, state="COMPLETED")))
+
+    assert "COMPLETED" in run("gqctl", "show", "7").out
+
+
+def test_a_job_that_never_was_is_an_error(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs())
+    controller.on(wire.QueryHistory, jobs())
+
+    assert run("gqctl", "show", "7").err.startswith("error: job 7 does not exist\n")
+
+
+def test_a_note_reaches_its_job_as_one_line(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.NotifyJob, wire.Done())
+
+    assert run("gqctl", "notify", "7", "please", "--save", "now") == (0, "", "")
+    assert controller.the(wire.NotifyJob) == wire.NotifyJob(job_id=7, text="please --save now")
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["drain", "n[1-2]", "n4", "-r", "fan"],
+         [wire.UpdateNodes(names=("n1", "n2", "n4"), action="drain", reason="fan")]),
+        (["drain", "n1:2", "--reason=ecc"], [wire.UpdateNodes(names=("n1",), action="drain", reason="ecc", gpu=2)]),
+        (["resume", "n1", "n2:0"],
+         [wire.UpdateNodes(names=("n1",), action="resume"), wire.UpdateNodes(names=("n2",), action="resume", gpu=0)]),
+        (["down", "n1", "-r", "gone"], [wire.UpdateNodes(names=("n1",), action="down", reason="gone")]),
+    ],
+)  # fmt: skip
+def test_nodes_and_single_gpus_are_taken_out_and_given_back(
+    run: Run, controller: ScriptedController, words: list[str], expected: list[wire.UpdateNodes]
+) -> None:
+    controller.on(wire.UpdateNodes, wire.Done())
+
+    assert run("gqctl", "node", *words) == (0, "", "")
+    assert controller.heard == expected
+
+
+def test_a_node_is_shown_with_everything_that_is_known(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListNodes, wire.Nodes(nodes=(NODE,)))
+
+    lines = run("gqctl", "node", "show", "n1").lines
+
+    assert "gpus              0 a100 81920 MiB ALLOCATED job 7 GPU-0" in lines
+    assert "last_heard_at     2027-01-15T08:00:00" in lines
+    assert json.loads(run("gqctl", "node", "show", "--json").out)[0]["reason"] == "fan"
+
+
+def test_a_node_that_does_not_exist_is_named(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListNodes, wire.Nodes(nodes=(NODE,)))
+
+    assert run("gqctl", "node", "show", "n1,n9").err.startswith("error: node `n9` does not exist\n")
+
+
+# ── bad input ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ([], 2, "`gqctl` needs to be told what to do"),
+        (["node"], 2, "`gqctl node` needs to be told what to do"),
+        (["hodl", "7"], 2, "`gqctl` does not know `hodl`"),
+        (["hold"], 2, "JOB is missing"),
+        (["hold", "x"], 2, "`x` is not a job id"),
+        (["update", "7"], 2, "nothing says what to change"),
+        (["update", "7", "--mem=lots"], 2, "`--mem`: `lots` is not a memory size"),
+        (["update", "7", "--output=x"], 2, "unknown option `--output`"),
+        (["notify", "7"], 2, "JOB and TEXT are needed"),
+        (["node", "drain", "n1"], 2, "`gqctl node drain` needs a reason"),
+        (["node", "drain", "-r", "x"], 2, "NODE is missing"),
+        (["node", "drain", "n[1-2]:0", "-r", "x"], 2, "`n[1-2]:0` is a GPU of several nodes"),
+        (["node", "drain", "n1:x", "-r", "x"], 2, "`x` is not a whole number"),
+        (["node", "down", "n1:0", "-r", "x"], 2, "a single GPU cannot be set down"),
+        (["suspend", "7"], 1, "`gqctl suspend` is not available in this version"),
+        (["job", "giveback", "7"], 1, "`gqctl job giveback` is not available in this version"),
+        (["node", "reboot", "n1"], 1, "`gqctl node reboot` is not available in this version"),
+        (["partition", "show"], 1, "`gqctl partition` is not available in this version"),
+    ],
+)
+def test_a_bad_command_line_is_refused_before_anything_is_done(
+    run: Run, controller: ScriptedController, words: list[str], status: int, message: str
+) -> None:
+    result = run("gqctl", *words)
+
+    assert (result.status, result.out, controller.heard) == (status, "", [])
+    assert result.err.startswith(f"error: {message}")
+
+
+def test_every_verb_of_the_contract_is_there_or_refused_as_not_available() -> None:
+    assert COMMAND.verbs is not None
+    verbs = COMMAND.verbs()
+    nodes = verbs["node"].verbs
+    assert nodes is not None
+
+    assert set(verbs) == {"hold", "release", "requeue", "update", "show", "notify", "job", "node"}
+    assert COMMAND.unbuilt == (
+        "suspend", "resume", "extend", "giveback", "ask",
+        "partition", "account", "user", "qos", "limit", "token", "key", "config", "gpu", "audit", "events",
+    )  # fmt: skip
+    assert (set(nodes()), verbs["node"].unbuilt) == ({"show", "drain", "resume", "down"}, ("reboot",))

@@ -1,0 +1,166 @@
+"""`gqwait` returns what jobs returned; `gqwhy` says why they stand where they stand."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from gq.model.job import JobInfo
+from gq.wire import client as wire
+from tests.cli.conftest import Run
+from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
+
+GOOD = a_job(1, state="COMPLETED", exit_code=0)
+BAD = a_job(2, state="FAILED", exit_code=3)
+KILLED = a_job(3, state="FAILED", signal=15)
+LOST = a_job(4, state="NODE_FAIL")
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [((GOOD,), 0), ((BAD,), 3), ((KILLED,), 143), ((LOST,), 1), ((GOOD, BAD, LOST), 3), ((GOOD, KILLED), 143)],
+    ids=["good", "bad", "killed", "lost", "the highest", "a signal is high"],
+)
+def test_waiting_returns_the_highest_code_of_the_jobs(
+    run: Run, controller: ScriptedController, ended: tuple[JobInfo, ...], status: int
+) -> None:
+    controller.on(wire.WaitJobs, wire.Waited(is_done=True, jobs=ended))
+
+    assert run("gqwait", *(str(job.job_id) for job in ended)) == (status, "", "")
+    assert controller.the(wire.WaitJobs).job_ids == tuple(job.job_id for job in ended)
+
+
+def test_any_counts_only_those_that_have_ended(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.WaitJobs, wire.Waited(is_done=True, jobs=(a_job(9), BAD)))
+
+    assert run("gqwait", "--any", "9", "2").status == 3
+    assert controller.the(wire.WaitJobs).wait_any
+
+
+def test_the_question_is_asked_again_until_it_is_answered(run: Run, controller: ScriptedController) -> None:
+    answers = [
+        wire.Waited(is_done=False, jobs=()),
+        wire.Waited(is_done=False, jobs=()),
+        wire.Waited(is_done=True, jobs=(GOOD,)),
+    ]
+    controller.on(wire.WaitJobs, lambda _: answers.pop(0))
+
+    assert run("gqwait", "1").status == 0
+    assert len(controller.all(wire.WaitJobs)) == 3
+
+
+@pytest.mark.parametrize("words", [["--timeout", "0"], ["--timeout=0.05"]])
+def test_a_timeout_is_124(run: Run, controller: ScriptedController, words: list[str]) -> None:
+    controller.on(wire.WaitJobs, wire.Waited(is_done=False, jobs=(a_job(1),)))
+    started = time.monotonic()
+
+    assert run("gqwait", *words, "1").status == 124
+    assert time.monotonic() - started < 10
+
+
+def test_a_job_that_left_memory_is_looked_up_in_the_history(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.WaitJobs, wire.Waited(is_done=True, jobs=(GOOD,)))
+    controller.on(wire.QueryHistory, jobs(BAD))
+
+    assert run("gqwait", "1", "2").status == 3
+    assert controller.the(wire.QueryHistory).filter.job_ids == (2,)
+
+
+def test_json_tells_how_the_jobs_ended(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.WaitJobs, wire.Waited(is_done=True, jobs=(BAD,)))
+
+    [shown] = json.loads(run("gqwait", "--json", "2").out)
+
+    assert (shown["job_id"], shown["state"], shown["exit_code"]) == (2, "FAILED", 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [([], "JOB is missing"), (["x"], "`x` is not a job id"),
+     (["--timeout=-1", "1"], "`--timeout`: `-1` is not a number"),
+     (["--timeout=nan", "1"], "`--timeout`: `nan` is not a number")],
+)  # fmt: skip
+def test_waiting_for_nothing_is_refused(
+    run: Run, controller: ScriptedController, words: list[str], message: str
+) -> None:
+    result = run("gqwait", *words)
+
+    assert (result.status, controller.heard) == (2, [])
+    assert result.err.startswith(f"error: {message}")
+
+
+def test_an_unknown_job_cannot_be_waited_for(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.WaitJobs, wire.Refused(code="unknown_job", message="job 9 does not exist"))
+
+    assert run("gqwait", "9") == (1, "", "error: job 9 does not exist\n")
+
+
+@pytest.mark.usefixtures("location")
+def test_a_lost_controller_is_125_for_those_who_wait(run: Run) -> None:
+    assert run("gqwait", "1").status == 125
+
+
+# ── gqwhy ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WHY = wire.Explanation(
+    job_id=7,
+    state="PENDING",
+    reason="Resources",
+    why="it needs 8 GPUs, 3 are free: job 5 (ada) holds 4 GPUs until @{1800003600}",
+    hint="ask for 3 GPUs",
+    blockers=(5,),
+    expected_start_at=SUBMITTED_AT + 3600,
+)
+
+
+def test_the_sentence_is_told_in_the_readers_time(
+    run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: SUBMITTED_AT)
+    controller.on(wire.Explain, WHY)
+
+    assert run("gqwhy", "7").lines == [
+        "it needs 8 GPUs, 3 are free: job 5 (ada) holds 4 GPUs until 09:00:00",
+        "hint: ask for 3 GPUs",
+    ]
+
+
+def test_on_another_day_the_date_is_told(
+    run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: SUBMITTED_AT - 86400)
+    controller.on(wire.Explain, WHY)
+
+    assert run("gqwhy", "7").lines[0].endswith("until 2027-01-15 09:00:00")
+
+
+def test_several_jobs_are_told_apart(run: Run, controller: ScriptedController) -> None:
+    controller.on(
+        wire.Explain, lambda body: wire.Explanation(job_id=body.job_id, state="RUNNING", reason="None", why="it runs")
+    )
+
+    assert run("gqwhy", "7", "8").lines == ["7: it runs", "8: it runs"]
+
+
+def test_the_json_of_a_reason_has_stable_keys(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.Explain, WHY)
+
+    assert json.loads(run("gqwhy", "--json", "7").out) == [
+        {
+            "job_id": 7,
+            "state": "PENDING",
+            "reason": "Resources",
+            "why": "it needs 8 GPUs, 3 are free: job 5 (ada) holds 4 GPUs until 2027-01-15T09:00:00+00:00",
+            "hint": "ask for 3 GPUs",
+            "blockers": [5],
+            "expected_start_at": "2027-01-15T09:00:00+00:00",
+        }
+    ]
+
+
+def test_an_unknown_job_has_no_reason(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.Explain, wire.Refused(code="unknown_job", message="job 9 does not exist", hint="gqacct"))
+
+    assert run("gqwhy", "9") == (1, "", "error: job 9 does not exist\nhint: gqacct\n")
