@@ -88,7 +88,7 @@ def _write_rich(columns: Sequence[Column], rows: Sequence[Row], with_header: boo
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [len(column.header) if with_header else 0 for column in columns]
     _widen(widths, cells)
-    _narrow(widths, columns, console.width - len(columns) + 1)
+    _narrow(widths, columns, cells, console.width - len(columns) + 1)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=with_header, header_style="bold")
     for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
@@ -100,16 +100,22 @@ def _write_rich(columns: Sequence[Column], rows: Sequence[Row], with_header: boo
     console.print(table)
 
 
-def _narrow(widths: list[int], columns: Sequence[Column], room: int) -> None:
+def _narrow(widths: list[int], columns: Sequence[Column], rows: Sequence[Row], room: int) -> None:
     """Take from the widest column, again and again, until the line fits; from numbers only when all else is small."""
     wide = [position for position, column in enumerate(columns) if column.is_wide]
     texts = [position for position, column in enumerate(columns) if not column.is_number]
+    words = [_longest_word(position, rows) if column.is_wrapped else 0 for position, column in enumerate(columns)]
     for giving, least in ((wide, 8), (texts, 4), (range(len(columns)), 2)):
-        while giving and sum(widths) > room:
-            widest = max(giving, key=widths.__getitem__)
-            if widths[widest] <= least:
-                break
+        able = [position for position in giving if widths[position] > max(least, words[position])]
+        while able and sum(widths) > room:
+            widest = max(able, key=widths.__getitem__)
             widths[widest] -= 1
+            if widths[widest] <= max(least, words[widest]):
+                able.remove(widest)
+
+
+def _longest_word(position: int, rows: Sequence[Row]) -> int:
+    return max((len(word) for row in rows for word in row[position].split()), default=0)
 
 
 def printable(text: str) -> str:
