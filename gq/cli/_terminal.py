@@ -31,7 +31,8 @@ class RawTerminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._saved is not None:
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._saved)
+            # Now, not when all output is read: a terminal that nobody reads any more must not keep us.
+            termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
             self._saved = None
 
 

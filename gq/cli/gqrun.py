@@ -32,6 +32,10 @@ from gq.wire.client import CreateStep, Done, SignalStep, StepCreated
 
 _PATIENCE_S = 60.0
 """How long a controller that restarts may keep a step waiting."""
+_AT_ONCE_S = 0.5
+"""A step that starts within this time is not said to wait."""
+_HELD_S = 25.0
+"""How long the controller may hold the answer afterwards."""
 _FOR_NEW_JOBS = frozenset({
     "partition", "time", "comment", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "exclusive", "begin", "hold",
     "nice", "signal", "no-kill",
@@ -199,16 +203,16 @@ def _is_on(options: Arguments) -> bool:
 
 def _create_step(client: Client, job_id: int, request: StepRequest, note: Note) -> StepCreated:
     """Ask until the resources are free; other steps of the job may hold them."""
-    has_told = False
+    wait_s = _AT_ONCE_S
     while True:
         try:
-            return ask(client, CreateStep(job_id=job_id, step=request), StepCreated)
+            return ask(client, CreateStep(job_id=job_id, step=request, wait_s=wait_s), StepCreated)
         except Refusal as refusal:
             if refusal.code != "step_waits":
                 raise
-        if not has_told:
+        if wait_s == _AT_ONCE_S:
             note(f"the step waits for resources that other steps of job {job_id} hold")
-            has_told = True
+        wait_s = _HELD_S
 
 
 # ── what the tasks get ────────────────────────────────────────────────────────────────────────────────────────
