@@ -126,7 +126,10 @@ class SignalAttempt(_Message, frozen=True, kw_only=True):
 
 
 class SetTimeLimit(_Message, frozen=True, kw_only=True):
-    """The attempt's limit is now this, counted from its start; None: unlimited."""
+    """The attempt's limit is now this, counted from its start; None: unlimited.  → `TimeLimitSet`
+
+    An attempt that is not here (yet), or is being ended, is passed over in silence.
+    """
 
     attempt_id: AttemptId
     time_limit_s: int | None = None
@@ -151,7 +154,7 @@ class LaunchStep(_Message, frozen=True, kw_only=True):
 
 
 class StopStep(_Message, frozen=True, kw_only=True):
-    """Signal the step's tasks; ``signum`` None ends it (TERM, grace, KILL).  Not repeated unless it ends."""
+    """Signal the step's tasks; ``signum`` None ends it (TERM, grace, KILL) and is repeated until `StepEnded`."""
 
     step_id: StepId
     signum: int | None = None
@@ -222,6 +225,13 @@ class CellEmptied(_Message, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
+class TimeLimitSet(_Message, frozen=True, kw_only=True):
+    """The limit that this node enforces now."""
+
+    attempt_id: AttemptId
+    time_limit_s: int | None = None
+
+
 class StepReceived(_Message, frozen=True, kw_only=True):
     step_id: StepId
 
@@ -237,7 +247,7 @@ class StepEnded(_Message, frozen=True, kw_only=True):
 
 
 ReportBody = (
-    PrepareReceived | Prepared | PrepareRefused | GoReceived | Started | AttemptEnded | CellEmptied
+    PrepareReceived | Prepared | PrepareRefused | GoReceived | Started | AttemptEnded | CellEmptied | TimeLimitSet
     | StepReceived | StepEnded
 )  # fmt: skip
 
@@ -251,6 +261,8 @@ class AttemptStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attempt_id: AttemptId
     phase: str
     """``preparing``, ``prepared``, ``running``, ``stopping`` or ``ended`` (its report is not acknowledged yet)."""
+    time_limit_s: int | None = None
+    """As this node enforces it; the controller sends it anew where it should be another."""
 
 
 class Hello(_Message, frozen=True, kw_only=True):

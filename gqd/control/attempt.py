@@ -20,6 +20,7 @@ from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
 from gqd.state.plan import Start
+from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -96,16 +97,19 @@ def on_prepare_refused(draft: Draft, node: str, report: wire.PrepareRefused) -> 
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
         return
-    if _launching(draft, report.attempt_id, node, PartPhase.PREPARING) is not None:
+    job = draft.cluster.jobs.get(report.attempt_id.job_id)
+    if job is not None and job.attempt_id == report.attempt_id and job.state is JobState.STARTING:
+        # Also after it was ready: a daemon that starts again makes its cells again, and may fail to.
         fail_launch(draft, attempt, node, report.why, is_job_fault=report.is_job_fault)
-    empty_part(draft, attempt, node, Usage())
+        empty_part(draft, attempt, node, Usage())
+    else:
+        lose_part(draft, attempt, node, report.why)
 
 
 def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_fault: bool = False) -> None:
     """Roll every node back; leave that node out for one back-off; the job waits again."""
     job = draft.cluster.jobs[attempt.attempt_id.job_id]
-    failures = 1 + (job.launch_failures if is_job_fault else draft.cluster.nodes[node].backoff_failures)
-    until = draft.now + _backoff_s(draft, failures)
+    until = draft.now + _backoff_s(draft, 1 + job.launch_failures) if is_job_fault else _back_off(draft, node)
     draft.note(
         event.LaunchFailed(
             at=draft.now,
@@ -116,10 +120,16 @@ def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_f
             until=until,
         )
     )
-    if not is_job_fault:
-        draft.note(event.NodeBackedOff(at=draft.now, node=node, until=until, failures=failures))
     for one in list(attempt.parts):
         orders.send_owed(draft, attempt, one)
+
+
+def _back_off(draft: Draft, node: str) -> float:
+    """Leave the node out of planning for a while, for all jobs; until when."""
+    failures = 1 + draft.cluster.nodes[node].backoff_failures
+    until = draft.now + _backoff_s(draft, failures)
+    draft.note(event.NodeBackedOff(at=draft.now, node=node, until=until, failures=failures))
+    return until
 
 
 def _backoff_s(draft: Draft, failures: int) -> float:
@@ -159,6 +169,8 @@ def on_attempt_ended(draft: Draft, node: str, report: wire.AttemptEnded) -> None
     """The batch script is over, or a node ended its part: end the attempt everywhere."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
+        if report.cell_emptied:
+            draft.volatile.stop_orders.pop((report.attempt_id, node), None)
         return
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id:
@@ -171,11 +183,28 @@ def _take_end(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.
     is_batch_node = node == attempt.batch_node
     if job.state is JobState.STARTING and is_batch_node and report.started_at is not None:
         on_started(draft, node, wire.Started(attempt_id=report.attempt_id, at=report.started_at))
-    if job.state in (JobState.STARTING, JobState.RUNNING):
+    if _goes_on_without(job, attempt, node) and report.outcome is Outcome.NODE_FAIL:
+        step.lose_node(draft, attempt, node)
+    elif job.state in (JobState.STARTING, JobState.RUNNING):
         end_by_node(draft, job, attempt, node, report)
-    elif attempt.exit is None and is_batch_node and attempt.outcome is not None and attempt.then is not None:
-        # Ended by an order: the outcome stands; how the script took it is worth keeping.
-        end(draft, job, attempt.outcome, attempt.then, exit=report.exit, reason=attempt.reason, why=attempt.why)
+    elif job.state is JobState.COMPLETING and is_batch_node and attempt.exit is None:
+        _keep_exit(draft, job, attempt, report.exit)
+
+
+def _keep_exit(draft: Draft, job: Job, attempt: Attempt, exit: ExitStatus) -> None:
+    """Ended by an order: the outcome stands; how the script took it is worth keeping."""
+    if attempt.outcome is not None and attempt.then is not None:
+        end(
+            draft,
+            job,
+            attempt.outcome,
+            attempt.then,
+            exit=exit,
+            reason=attempt.reason,
+            why=attempt.why,
+            failure_class=attempt.failure_class,
+            grace_s=attempt.grace_s,
+        )
 
 
 def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
@@ -250,6 +279,7 @@ def end(
 def empty_part(draft: Draft, attempt: Attempt, node: str, usage: Usage) -> None:
     """Nothing is left of the attempt on the node: what it held is free."""
     draft.volatile.part_orders.pop((attempt.attempt_id, node), None)
+    draft.volatile.limit_orders.pop((attempt.attempt_id, node), None)
     draft.note(event.PartEmptied(at=draft.now, attempt_id=attempt.attempt_id, node=node, usage=usage))
     draft.volatile.wants_plan = True
     close_if_over(draft, attempt)
@@ -290,7 +320,7 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
         return
     if job.state is JobState.STARTING:
         fail_launch(draft, attempt, node, why)
-    elif job.state is JobState.RUNNING and not (job.spec.no_kill and node != attempt.batch_node):
+    elif job.state is JobState.RUNNING and not _goes_on_without(job, attempt, node):
         may_requeue = job.requeue and not job.spec.is_interactive
         end(
             draft,
@@ -304,6 +334,11 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
         )
 
 
+def _goes_on_without(job: Job, attempt: Attempt, node: str) -> bool:
+    """``--no-kill``: a running job may lose any of its nodes but the one with its script."""
+    return job.state is JobState.RUNNING and job.spec.no_kill and node != attempt.batch_node
+
+
 def close_if_over(draft: Draft, attempt: Attempt) -> None:
     """When no node is waited for any more: the job ends, or is pending again."""
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
@@ -313,8 +348,8 @@ def close_if_over(draft: Draft, attempt: Attempt) -> None:
         return
     step.finish_all(draft, attempt)
     draft.volatile.wants_plan = True
-    draft.volatile.client_seen_at.pop(job.job_id, None)
     if attempt.then is AfterEnding.END:
+        draft.volatile.client_seen_at.pop(job.job_id, None)
         assert attempt.outcome is not None, f"{attempt.attempt_id} is over without an outcome"
         draft.note(
             event.JobEnded(
@@ -334,38 +369,96 @@ def close_if_over(draft: Draft, attempt: Attempt) -> None:
     draft.note(event.JobRequeued(at=draft.now, job_id=job.job_id, counts=counts, hold=hold))
 
 
+# ── the time limit, which the nodes enforce ───────────────────────────────────────────────────────────────────
+
+
+def on_time_limit_set(draft: Draft, node: str, report: wire.TimeLimitSet) -> None:
+    """The node says which limit it enforces: an older one may have come to it late."""
+    draft.volatile.limit_orders.pop((report.attempt_id, node), None)
+    meet_time_limit(draft, report.attempt_id, node, report.time_limit_s)
+
+
+def meet_time_limit(draft: Draft, attempt_id: AttemptId, node: str, enforced_s: int | None) -> None:
+    """Tell the node, if it enforces another limit than the job has."""
+    job = draft.cluster.jobs.get(attempt_id.job_id)
+    if job is not None and _owes_time_limit(draft, job, attempt_id, node) and enforced_s != job.time_limit_s:
+        orders.send_time_limit(draft, job, node)
+
+
+def _owes_time_limit(draft: Draft, job: Job, attempt_id: AttemptId, node: str) -> bool:
+    """The attempt is the job's, and is not being ended on this node."""
+    attempt = draft.cluster.attempts.get(attempt_id)
+    part = attempt.parts.get(node) if attempt is not None and job.attempt_id == attempt_id else None
+    return part is not None and part.phase is not PartPhase.STOPPING
+
+
+def _repeat_time_limits(draft: Draft) -> None:
+    for (attempt_id, node), sent_at in list(draft.volatile.limit_orders.items()):
+        job = draft.cluster.jobs.get(attempt_id.job_id)
+        if job is None or not _owes_time_limit(draft, job, attempt_id, node):
+            del draft.volatile.limit_orders[attempt_id, node]
+        elif node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
+            orders.send_time_limit(draft, job, node)
+
+
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def tick(draft: Draft) -> None:
-    """Repeat orders that nobody acknowledged; call silence what is silence."""
+    """Repeat orders that nobody acknowledged; call silence what is silence.
+
+    An order for a node that has no link (it is lost, or has not said hello since the controller started) is not on
+    its way: it waits for the hello, and its silence is the node's own loss.
+    """
+    _repeat_time_limits(draft)
+    _repeat_stops_of_strangers(draft)
     for (attempt_id, node), clock in list(draft.volatile.part_orders.items()):
         attempt = draft.cluster.attempts.get(attempt_id)
         if attempt is None or node not in attempt.parts:
             draft.volatile.part_orders.pop((attempt_id, node), None)
-        elif _is_silent(draft, attempt, node, clock.first_sent_at, clock.is_received) or clock.is_received:
+        elif node not in draft.volatile.links:
             continue
-        elif draft.now - clock.last_sent_at >= draft.policy.timers.resend_s:
+        elif _is_silent(draft, attempt, node):
+            _fail_silent_launch(draft, attempt, node)
+        elif _is_slow(draft, attempt, node, clock):
+            fail_launch(draft, attempt, node, f"not ready {draft.policy.timers.prepare_s:g} s after PREPARE")
+        elif not clock.is_received and draft.now - clock.last_sent_at >= draft.policy.timers.resend_s:
             orders.repeat_owed(draft, attempt, node)
 
 
-def _is_silent(draft: Draft, attempt: Attempt, node: str, since: float, is_received: bool) -> bool:
-    """True, and the launch has been failed, if the node was silent for too long in a phase of the launch.
+def _repeat_stops_of_strangers(draft: Draft) -> None:
+    for (attempt_id, node), sent_at in list(draft.volatile.stop_orders.items()):
+        if node not in draft.volatile.links:
+            del draft.volatile.stop_orders[attempt_id, node]  # its hello will say what it has
+        elif draft.now - sent_at >= draft.policy.timers.resend_s:
+            orders.stop_stranger(draft, attempt_id, node)
+
+
+def _is_slow(draft: Draft, attempt: Attempt, node: str, clock: OrderClock) -> bool:
+    """It has the order and says nothing more."""
+    is_preparing = attempt.parts[node].phase is PartPhase.PREPARING
+    return is_preparing and clock.is_received and draft.now - clock.first_sent_at >= draft.policy.timers.prepare_s
+
+
+def _is_silent(draft: Draft, attempt: Attempt, node: str) -> bool:
+    """It never said that it has the order.
 
     A batch node that is silent after GO may have started the script: that is left to the node's own loss.
     """
-    timers = draft.policy.timers
-    phase = attempt.parts[node].phase
-    silence_s = draft.now - since
-    if phase is PartPhase.PREPARING and is_received:
-        if silence_s >= timers.prepare_s:
-            fail_launch(draft, attempt, node, f"not ready {timers.prepare_s:g} s after PREPARE")
-            return True
+    clock = draft.volatile.part_orders.get((attempt.attempt_id, node))
+    if clock is None or clock.is_received or node not in draft.volatile.links:
         return False
+    phase = attempt.parts[node].phase
     is_deciding = phase is PartPhase.PREPARING or (phase is PartPhase.GOING and node != attempt.batch_node)
-    if is_deciding and silence_s >= timers.prepare_ack_s:
-        word = "PREPARE" if phase is PartPhase.PREPARING else "GO"
-        fail_launch(draft, attempt, node, f"no answer to {word} within {timers.prepare_ack_s:g} s")
-        strand_part(draft, attempt, node)
-        return True
-    return False
+    return is_deciding and draft.now - clock.first_sent_at >= draft.policy.timers.prepare_ack_s
+
+
+def _fail_silent_launch(draft: Draft, attempt: Attempt, node: str) -> None:
+    """Roll back; nobody waits for this node, nor for others that are as silent."""
+    word = "PREPARE" if attempt.parts[node].phase is PartPhase.PREPARING else "GO"
+    silent = [one for one in attempt.parts if _is_silent(draft, attempt, one)]
+    fail_launch(draft, attempt, node, f"no answer to {word} within {draft.policy.timers.prepare_ack_s:g} s")
+    for one in silent:
+        if one != node:
+            _back_off(draft, one)
+        strand_part(draft, attempt, one)

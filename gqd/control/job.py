@@ -16,7 +16,8 @@ from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import JobState, Outcome, state_word
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import attempt, snapshot
+from gqd.control import attempt, orders, snapshot
+from gqd.control import step as step_control
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import may_use
@@ -207,7 +208,7 @@ def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
     shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
     if said:
         _refuse_impossible(draft, shape, partition)
-    time_limit_s = job.time_limit_s
+    time_limit_s = before_s = job.time_limit_s
     if body.time_limit_s is not None or body.partition is not None:
         time_limit_s = time_limit_of(partition, _asked_limit(job, body))
     draft.note(
@@ -221,7 +222,10 @@ def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
         )
     )
     draft.volatile.wants_plan = True
-    _send_to_live_parts(draft, job, lambda: wire.SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=time_limit_s))
+    current = draft.cluster.attempts.get(job.attempt_id)
+    if time_limit_s != before_s and current is not None and job.state is not JobState.PENDING:
+        for node in current.parts:
+            orders.send_time_limit(draft, job, node)
     return client.Done()
 
 
@@ -265,9 +269,11 @@ def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> N
         draft.volatile.client_seen_at.pop(job.job_id, None)
         return
     current = draft.cluster.attempts[job.attempt_id]
-    if job.state is JobState.COMPLETING and current.then is AfterEnding.END:
-        return
     grace_s = draft.policy.timers.grace_s
+    if job.state is JobState.COMPLETING:
+        if current.then is AfterEnding.END:
+            return
+        grace_s = current.grace_s  # its parts are being stopped already
     attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.END, why=reason, grace_s=grace_s)
 
 
@@ -294,7 +300,7 @@ def _requeue_after_end(draft: Draft, job: Job) -> None:
     """A job may ask for its requeue as its last act: the end is under way, what follows changes."""
     current = draft.cluster.attempts[job.attempt_id]
     outcome = current.outcome or Outcome.CANCELLED
-    attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why="requeued")
+    attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why="requeued", grace_s=current.grace_s)
 
 
 def decide_notify(draft: Draft, body: client.NotifyJob) -> client.Done:
@@ -311,10 +317,13 @@ def decide_signal_step(draft: Draft, body: client.SignalStep) -> client.Done:
     step = draft.cluster.attempts[job.attempt_id].steps.get(body.step)
     if step is None:
         raise Refusal("unknown_step", f"job {job.job_id} has no running step {body.step}", "gqacct shows its steps")
-    grace_s = draft.policy.timers.grace_s
+    if body.signum is None:
+        step_control.decide_end(draft, step)
+        return client.Done()
     for part in step.layout.parts:
-        order = wire.StopStep(step_id=step.step_id, signum=body.signum, grace_s=grace_s)
-        draft.do(SendOrder(node=part.node, order=order))
+        if part.node not in step.part_ends:
+            order = wire.StopStep(step_id=step.step_id, signum=body.signum)
+            draft.do(SendOrder(node=part.node, order=order))
     return client.Done()
 
 
@@ -335,7 +344,7 @@ def decide_end_interactive(draft: Draft, body: client.EndInteractive) -> client.
     job = known(draft, body.job_id)
     if not job.spec.is_interactive:
         raise Refusal("not_interactive", f"job {job.job_id} has a batch script; gqdel ends it")
-    if job.state is JobState.PENDING:
+    if job.state in (JobState.PENDING, JobState.COMPLETING):
         cancel(draft, job, why="its client left while it waited")
     elif job.state in (JobState.STARTING, JobState.RUNNING):
         outcome = Outcome.FAILED if body.exit_code else Outcome.COMPLETED

@@ -91,20 +91,21 @@ def _registered(draft: Draft, hello: wire.Hello) -> event.NodeRegistered:
 
 def _settle(draft: Draft, hello: wire.Hello) -> None:
     """The node's list of attempts against ours."""
-    theirs = {status.attempt_id for status in hello.attempts}
-    for attempt_id in list(draft.cluster.nodes[hello.node].held):
+    theirs = {status.attempt_id: status for status in hello.attempts}
+    held = draft.cluster.nodes[hello.node].held
+    for attempt_id in list(held):
         ours = draft.cluster.attempts[attempt_id]
-        if attempt_id in theirs:
-            orders.send_owed(draft, ours, hello.node)
-        else:
+        if attempt_id not in theirs:
             _settle_missing(draft, ours, hello.node)
-    for attempt_id in sorted(theirs):
-        if attempt_id not in draft.cluster.nodes[hello.node].held:
-            orders.stop_stranger(draft, attempt_id, hello.node)
-    for ours in draft.cluster.attempts.values():
+            continue
+        orders.send_owed(draft, ours, hello.node)
+        attempt.meet_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
         for one in ours.steps.values():
-            if any(part.node == hello.node for part in one.layout.parts) and hello.node not in one.received:
+            if any(part.node == hello.node for part in one.layout.parts):
                 orders.send_step(draft, one, hello.node)
+    for attempt_id in sorted(theirs):
+        if attempt_id not in held:
+            orders.stop_stranger(draft, attempt_id, hello.node)
 
 
 def _settle_missing(draft: Draft, ours: Attempt, node: str) -> None:
@@ -161,6 +162,8 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
             attempt.on_attempt_ended(draft, node, body)
         case wire.CellEmptied():
             attempt.on_cell_emptied(draft, node, body)
+        case wire.TimeLimitSet():
+            attempt.on_time_limit_set(draft, node, body)
         case wire.StepReceived():
             step.on_received(draft, node, body)
         case wire.StepEnded():
@@ -172,7 +175,7 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
 
 def _stop_if_stranger(draft: Draft, node: str, body: wire.ReportBody) -> None:
     """The node got hold of an attempt that is over for us: an order that overtook its own roll-back."""
-    if isinstance(body, wire.PrepareReceived | wire.Prepared | wire.GoReceived | wire.Started):
+    if isinstance(body, wire.PrepareReceived | wire.Prepared | wire.GoReceived | wire.Started | wire.TimeLimitSet):
         ours = draft.cluster.attempts.get(body.attempt_id)
         if ours is None or node not in ours.parts:
             orders.stop_stranger(draft, body.attempt_id, node)

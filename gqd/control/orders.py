@@ -1,7 +1,9 @@
 """Orders that are owed to nodes, made from the durable facts alone: nothing else has to be remembered.  Pure.
 
-What is owed follows from the phase of a part (`PREPARING` → Prepare, `GOING` → Go, `STOPPING` → Stop) and from
-steps that a node has not acknowledged.  `send` also starts the clock that repeats it or calls it silence.
+What is owed follows from the phase of a part (`PREPARING` → Prepare, `GOING` → Go, `STOPPING` → Stop), from steps
+that a node has not acknowledged or that shall end, and from a time limit that differs from what the node says it
+enforces.  `send_owed` also starts the clock that repeats it or calls it silence.  All of it is sent again when a
+node says hello, so that nothing is lost with the controller's memory.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from gq.model.ids import AttemptId
 from gq.model.state import Outcome
 from gq.patterns import error_pattern, input_pattern, output_pattern
-from gq.wire.node import GangMember, Go, Launch, LaunchStep, Order, Prepare, Stop
+from gq.wire.node import GangMember, Go, Launch, LaunchStep, Order, Prepare, SetTimeLimit, Stop, StopStep
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Job, Step
 from gqd.state.effect import SendOrder
@@ -60,14 +62,38 @@ def owed(draft: Draft, attempt: Attempt, node: str) -> Order | None:
 
 
 def send_step(draft: Draft, step: Step, node: str) -> None:
-    """Tell a node of a step; repeated until it says that it has it."""
-    clock = draft.volatile.step_orders.setdefault((step.step_id, node), OrderClock(draft.now, draft.now))
-    clock.last_sent_at = draft.now
-    draft.do(SendOrder(node=node, order=LaunchStep(step_id=step.step_id, key=step.key, layout=step.layout)))
+    """Send what a step owes to its node, if it owes anything: that it is there, or that it shall end."""
+    order = owed_of_step(draft, step, node)
+    if order is None:
+        draft.volatile.step_orders.pop((step.step_id, node), None)
+        return
+    draft.volatile.step_orders[step.step_id, node] = draft.now
+    draft.do(SendOrder(node=node, order=order))
+
+
+def owed_of_step(draft: Draft, step: Step, node: str) -> Order | None:
+    """None once the node has the step, or its part of it is over."""
+    if node in step.part_ends:
+        return None
+    if step.step_id in draft.volatile.ending_steps:
+        return StopStep(step_id=step.step_id, grace_s=draft.policy.timers.grace_s)
+    if node in step.received:
+        return None
+    return LaunchStep(step_id=step.step_id, key=step.key, layout=step.layout)
+
+
+def send_time_limit(draft: Draft, job: Job, node: str) -> None:
+    """Repeated until the node says that it enforces it."""
+    draft.volatile.limit_orders[job.attempt_id, node] = draft.now
+    draft.do(SendOrder(node=node, order=SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=job.time_limit_s)))
 
 
 def stop_stranger(draft: Draft, attempt_id: AttemptId, node: str) -> None:
-    """A node has something of an attempt of which it should have nothing: end it at once."""
+    """A node has something of an attempt of which it should have nothing: end it at once.
+
+    Repeated until the node says that nothing is left; a node whose order was lost would keep it for ever.
+    """
+    draft.volatile.stop_orders[attempt_id, node] = draft.now
     draft.do(SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0)))
 
 

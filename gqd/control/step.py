@@ -180,6 +180,13 @@ def _gpus_on(request: StepRequest, job: Job, grant: Grant, tasks: int, nodes: in
     return gpus
 
 
+def decide_end(draft: Draft, step: Step) -> None:
+    """End it on all its nodes: TERM, grace, KILL."""
+    draft.volatile.ending_steps.add(step.step_id)
+    for part in step.layout.parts:
+        orders.send_step(draft, step, part.node)
+
+
 # ── reports and ends ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -190,7 +197,6 @@ def _running(draft: Draft, step_id: StepId) -> Step | None:
 
 def on_received(draft: Draft, node: str, report: wire.StepReceived) -> None:
     step = _running(draft, report.step_id)
-    draft.volatile.step_orders.pop((report.step_id, node), None)
     if step is not None and node not in step.received and _is_on(step, node):
         draft.note(event.StepPartReceived(at=draft.now, step_id=report.step_id, node=node))
 
@@ -236,6 +242,7 @@ def finish_all(draft: Draft, attempt: Attempt) -> None:
     for step in list(attempt.steps.values()):
         for part in step.layout.parts:
             draft.volatile.step_orders.pop((step.step_id, part.node), None)
+        draft.volatile.ending_steps.discard(step.step_id)
         fact = event.StepFinished(at=draft.now, step_id=step.step_id, exit=_worst(step), outcome=Outcome.CANCELLED)
         draft.note(fact)
 
@@ -245,6 +252,7 @@ def _finish_if_over(draft: Draft, step: Step) -> None:
         return
     worst = _worst(step)
     outcome = Outcome.COMPLETED if worst.is_success else Outcome.FAILED
+    draft.volatile.ending_steps.discard(step.step_id)
     draft.note(event.StepFinished(at=draft.now, step_id=step.step_id, exit=worst, outcome=outcome))
 
 
@@ -257,10 +265,10 @@ def _is_on(step: Step, node: str) -> bool:
 
 
 def tick(draft: Draft) -> None:
-    """Repeat step orders that nobody acknowledged."""
-    for (step_id, node), clock in list(draft.volatile.step_orders.items()):
+    """Repeat step orders that nobody acknowledged, to nodes that are there."""
+    for (step_id, node), sent_at in list(draft.volatile.step_orders.items()):
         step = _running(draft, step_id)
-        if step is None:
-            draft.volatile.step_orders.pop((step_id, node), None)
-        elif draft.now - clock.last_sent_at >= draft.policy.timers.resend_s:
+        if step is None or orders.owed_of_step(draft, step, node) is None:
+            del draft.volatile.step_orders[step_id, node]
+        elif node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
             orders.send_step(draft, step, node)

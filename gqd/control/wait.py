@@ -105,7 +105,7 @@ def _has_come(draft: Draft, job_id: JobId, until: str) -> bool:
     known = draft.cluster.jobs.get(job_id)
     if known is None or known.state is JobState.ENDED:
         return True
-    return until == "started" and known.state in (JobState.RUNNING, JobState.COMPLETING)
+    return until == "started" and known.start_at is not None
 
 
 def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:

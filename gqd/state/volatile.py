@@ -55,7 +55,12 @@ class Volatile:
     report_seqs: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Node → (incarnation, the highest number of its reports that was heard)."""
     part_orders: dict[tuple[AttemptId, str], OrderClock] = field(default_factory=dict)
-    step_orders: dict[tuple[StepId, str], OrderClock] = field(default_factory=dict)
+    step_orders: dict[tuple[StepId, str], float] = field(default_factory=dict)
+    """Orders about steps that a node owes an answer to: when they were last sent."""
+    ending_steps: set[StepId] = field(default_factory=set)
+    """Steps that were asked to end: their nodes are owed the order until they say that it is so."""
+    limit_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
+    """Time limits that a node has not said it enforces: when they were last sent."""
     stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Stops for attempts of which no part is known here: when they were last sent."""
     client_seen_at: dict[JobId, float] = field(default_factory=dict)

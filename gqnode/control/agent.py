@@ -34,6 +34,7 @@ from gq.wire.node import (
     StepEnded,
     Stop,
     StopStep,
+    TimeLimitSet,
 )
 from gqnode.control import deadline, saying, steps
 from gqnode.control.attempt import AttemptRecord, Phase
@@ -253,13 +254,16 @@ def _signal_attempt(ledger: Ledger, order: SignalAttempt) -> None:
 
 def _set_time_limit(ledger: Ledger, order: SetTimeLimit) -> None:
     record = ledger.records.get(order.attempt_id)
-    if record is None or record.phase in (Phase.STOPPING, Phase.ENDED) or record.time_limit_s == order.time_limit_s:
+    if record is None or record.phase in (Phase.STOPPING, Phase.ENDED):
         return
-    record = replace(record, time_limit_s=order.time_limit_s)
-    warn_at = deadline.warn_at(record)
-    if warn_at is None or warn_at > ledger.now:
-        record = replace(record, signal_sent=False)
-    _meet_deadlines(ledger, ledger.save(record))
+    if record.time_limit_s != order.time_limit_s:
+        record = replace(record, time_limit_s=order.time_limit_s)
+        warn_at = deadline.warn_at(record)
+        if warn_at is None or warn_at > ledger.now:
+            record = replace(record, signal_sent=False)
+        ledger.save(record)
+    ledger.report(TimeLimitSet(attempt_id=order.attempt_id, time_limit_s=order.time_limit_s))
+    _meet_deadlines(ledger, record)
 
 
 def _write_line(ledger: Ledger, attempt_id: AttemptId, text: str, at: float | None = None) -> None:

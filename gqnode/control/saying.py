@@ -47,7 +47,11 @@ def farewell(record: AttemptRecord, node: str, text: str) -> str:
 
 def status(record: AttemptRecord) -> AttemptStatus:
     """For `Hello`."""
-    return AttemptStatus(attempt_id=record.launch.attempt_id, phase=_STATUS_WORDS[record.phase])
+    return AttemptStatus(
+        attempt_id=record.launch.attempt_id,
+        phase=_STATUS_WORDS[record.phase],
+        time_limit_s=record.time_limit_s,
+    )
 
 
 def standing(record: AttemptRecord) -> ReportBody | None:

@@ -62,7 +62,7 @@ def test_a_refusal_rolls_every_node_back_and_leaves_that_node_out() -> None:
 
     turn = host.report("n2", wire.PrepareRefused(attempt_id=attempt_id(1), why="no space left"), now=4)
 
-    assert [type(one) for one in turn.events] == [event.LaunchFailed, event.NodeBackedOff, event.PartEmptied]
+    assert [type(one) for one in turn.events] == [event.NodeBackedOff, event.LaunchFailed, event.PartEmptied]
     assert ("n1", "Stop") in orders_to(host)
     assert host.job(1).state is JobState.COMPLETING
     host.report("n1", wire.CellEmptied(attempt_id=attempt_id(1)), now=5)

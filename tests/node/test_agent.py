@@ -27,6 +27,7 @@ from gq.wire.node import (
     SignalAttempt,
     Started,
     Stop,
+    TimeLimitSet,
 )
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import (
@@ -534,7 +535,10 @@ def test_a_longer_limit_is_kept_and_brings_its_own_warning() -> None:
     turn = host.order(SetTimeLimit(attempt_id=ATTEMPT, time_limit_s=100), now=150)
     warned = host.handle(Tick(), now=180)
 
-    assert turn == (SaveRecord(record=replace(before, time_limit_s=100, signal_sent=False)),)
+    assert turn[0] == SaveRecord(record=replace(before, time_limit_s=100, signal_sent=False))
+    assert reports(turn) == [TimeLimitSet(attempt_id=ATTEMPT, time_limit_s=100)], "until then the order comes again"
+    assert reports(host.order(SetTimeLimit(attempt_id=ATTEMPT, time_limit_s=100))) == reports(turn)
+    assert host.agent.statuses()[0].time_limit_s == 100
     assert SignalProcess(attempt_id=ATTEMPT, signum=10, scope="steps") in warned
 
 
@@ -545,7 +549,8 @@ def test_a_limit_that_has_passed_already_ends_the_job_now_and_no_limit_ends_it_n
     turn = shorter.order(SetTimeLimit(attempt_id=ATTEMPT, time_limit_s=10), now=200)
     unlimited.order(SetTimeLimit(attempt_id=ATTEMPT, time_limit_s=None), now=200)
 
-    assert without_saves(turn)[1:] == [TERM, CONT]
+    assert without_saves(turn)[2:] == [TERM, CONT]
+    unlimited.handle(Acknowledged(seqs=(5,)))
     assert unlimited.handle(Tick(), now=10_000) == ()
     assert unlimited.agent.next_wakeup() is None
 
