@@ -4,13 +4,14 @@
 #   make test               every test that this machine can run
 #   make check              style, types, docs that agree with the code
 #   make sim                the controller and the nodes under faults: SEED=7 plays one seed again, ROUNDS=… more
-#   make bench              the table of measurements
+#   make bench              the table of measurements: QUICK=1 measures less, ARGS='--only latency' one family
 
 VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 SEED   ?=
+QUICK  ?=
 ROUNDS ?=
 
 .PHONY: demo test check sim bench clean
@@ -33,7 +34,7 @@ sim: $(READY)
 	  $(BIN)/pytest -n $(JOBS) --dist loadgroup tests/simulation $(ARGS)
 
 bench: $(READY)
-	@$(BIN)/python -m tests.benchmarks $(ARGS)
+	@$(BIN)/python -m tests.benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

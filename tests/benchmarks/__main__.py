@@ -1,0 +1,111 @@
+"""`make bench`: measure gq, and Slurm or a baseline beside it, and print one table.
+
+    python -m tests.benchmarks [--quick] [--only FAMILY]... [--json FILE]
+
+Exit status 0: every bar holds; 1: one does not, or a measure failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from gq.version import VERSION
+from tests.benchmarks import commands, crash, latency, pending, submission, throughput
+from tests.benchmarks.baseline import take_baseline
+from tests.benchmarks.bench import Bench, Family
+from tests.benchmarks.gq_side import fresh_cluster
+from tests.benchmarks.row import Row
+from tests.benchmarks.scale import FULL, QUICK, Scale
+from tests.benchmarks.side import Side
+from tests.benchmarks.slurm_side import NoSlurm, running_slurm
+from tests.benchmarks.table import as_json, render, verdict
+from tests.clusters import ClusterYard, cluster_yard, new_mark
+
+FAMILIES: dict[str, tuple[str, Family]] = {
+    "latency": ("one job, idle cluster", latency.one_job),
+    "gang": ("gang of 4 nodes × 8 GPUs", latency.gang),
+    "step": ("a step in an allocation of 4 nodes", latency.step),
+    "crash": ("kill -9 of the controller", crash.crash),
+    "throughput": ("short jobs, 4 nodes × 64 slots", throughput.throughput),
+    "processes": ("submissions, a process each", submission.processes),
+    "client": ("durable submissions, Python client", submission.client),
+    "commands": ("one command, a whole process", commands.commands),
+    "pending": ("many pending jobs", pending.pending),
+}
+"""What `--only` takes → how the table calls it, and how it is measured."""
+
+
+def main() -> int:
+    asked = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    began = time.monotonic()
+    load = os.getloadavg()[0]
+    with ExitStack() as stack:
+        yard = stack.enter_context(_yard())
+        slurm = _slurm(stack, yard.base)
+        rows = list(_measured(asked.only or list(FAMILIES), QUICK if asked.quick else FULL, yard, slurm))
+    print(_machine(load, time.monotonic() - began))
+    print(render(rows))
+    print(verdict(rows))
+    if asked.json:
+        Path(asked.json).write_text(json.dumps([as_json(row) for row in rows], indent=1) + "\n")
+    return 0 if all(row.holds is not False for row in rows) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description="Measure gq and hold it to its bars.")
+    parser.add_argument("--quick", action="store_true", help="less of everything, under two minutes")
+    parser.add_argument("--only", action="append", choices=list(FAMILIES), help="this family; may be repeated")
+    parser.add_argument("--json", metavar="FILE", help="write the table as JSON, too")
+    return parser.parse_args()
+
+
+@contextmanager
+def _yard() -> Iterator[ClusterYard]:
+    """Below a short path, since sockets lie there."""
+    mark = new_mark()
+    base = Path(tempfile.mkdtemp(prefix="gqb", dir="/tmp"))
+    try:
+        with cluster_yard(base, mark) as yard:
+            yield yard
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _slurm(stack: ExitStack, base: Path) -> Side | None:
+    try:
+        return stack.enter_context(running_slurm(base))
+    except NoSlurm as why:
+        print(f"Slurm is not measured: {why}", file=sys.stderr)
+        return None
+
+
+def _measured(names: Sequence[str], scale: Scale, yard: ClusterYard, slurm: Side | None) -> Iterator[Row]:
+    for name in names:
+        title, family = FAMILIES[name]
+        print(f"{name} …", file=sys.stderr, flush=True)
+        baseline = take_baseline(yard.base)
+        yield from family(Bench(title, scale, baseline, partial(fresh_cluster, yard), slurm))
+
+
+def _machine(load: float, took_s: float) -> str:
+    """What the figures depend on."""
+    cpus = len(os.sched_getaffinity(0))
+    python = platform.python_version()
+    return f"gq {VERSION}, Python {python}, {cpus} CPUs, load {load:.1f} before; took {took_s:.0f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
