@@ -75,6 +75,13 @@ def _start(job: JobInfo, now: float) -> str:
     return local_time(job.expected_start_at if job.state == "PENDING" else job.start_at)
 
 
+def _end(job: JobInfo, now: float) -> str:
+    """When it ended; of a running job, when its limit ends it (as squeue)."""
+    if job.end_at is None and job.start_at is not None and job.time_limit_s is not None:
+        return local_time(job.start_at + job.time_limit_s)
+    return local_time(job.end_at)
+
+
 def asked_memory(job: JobInfo) -> str:
     """Per node or per CPU, as it was asked; 0 where it was not."""
     asked = job.resources
@@ -114,7 +121,7 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("l", ("timelimit",), "TIME_LIMIT", lambda job, now: format_duration(job.time_limit_s), is_number=True),
     JobColumn("L", ("timeleft",), "TIME_LEFT", _time_left, is_number=True),
     JobColumn("S", ("starttime",), "START_TIME", _start),
-    JobColumn("e", ("endtime",), "END_TIME", lambda job, now: local_time(job.end_at)),
+    JobColumn("e", ("endtime",), "END_TIME", _end),
     JobColumn("V", ("submittime",), "SUBMIT_TIME", lambda job, now: local_time(job.submit_at)),
     JobColumn("D", ("numnodes",), "NODES", lambda job, now: str(node_count(job)), is_number=True),
     JobColumn("C", ("numcpus",), "CPUS", lambda job, now: str(job.cpus), is_number=True),

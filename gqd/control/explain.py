@@ -1,7 +1,7 @@
 """Why a job waits, runs or ended so, in one plain sentence with numbers; from the planner's own typed reasons.  Pure.
 
 Instants stand in the sentences as ``@{seconds}``; the client writes them in its own time zone
-(`gq.units.spoken_instants`).
+(`gq.units.tell_instants`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ class Story(NamedTuple):
     hint: str = ""
     blockers: tuple[int, ...] = ()
     expected_start_at: float | None = None
+
+
+def _mark(at: float) -> str:
+    """The whole second, cut off as everywhere: one instant is never told as two."""
+    return f"@{{{int(at)}}}"
 
 
 def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now: float) -> Story:
@@ -64,7 +69,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
         case planned.BeginsLater():
             return Story(
                 Reason.BEGIN_TIME.value,
-                f"it was asked to begin at @{{{wait.at:.0f}}}, not before",
+                f"it was asked to begin at {_mark(wait.at)}, not before",
                 expected_start_at=wait.at,
             )
         case planned.PartitionIsDown():
@@ -121,7 +126,7 @@ def _insufficient(wait: planned.Insufficient) -> Story:
     if wait.starts_at is None:
         hint = "what holds it has no time limit, so no start can be promised; " + _smaller(wait)
     else:
-        why += f"; it should start by @{{{wait.starts_at:.0f}}}"
+        why += f"; it should start by {_mark(wait.starts_at)}"
         hint = _smaller(wait)
     return Story(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at)
 
@@ -137,7 +142,7 @@ def _smaller(wait: planned.Insufficient) -> str:
 
 def _holder(one: planned.Holder) -> str:
     held = f"{one.gpus} GPUs" if one.gpus else f"{one.cpus} CPUs"
-    until = f"until @{{{one.ends_at:.0f}}} at the latest" if one.ends_at is not None else "without a time limit"
+    until = f"until {_mark(one.ends_at)} at the latest" if one.ends_at is not None else "without a time limit"
     nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
     return f"job {one.job_id} ({one.user}) holds {held} on {nodes} {until}"
 
@@ -146,7 +151,7 @@ def _unavailable(job: Job, wait: planned.Unavailable) -> Story:
     named = "; ".join(f"{node} is {why}" for node, why in wait.nodes[:MAX_NAMED])
     more = f"; and {len(wait.nodes) - MAX_NAMED} more" if len(wait.nodes) > MAX_NAMED else ""
     if job.reason == Reason.LAUNCH_FAILED.value:
-        until = f"; tried again at @{{{wait.until:.0f}}}" if wait.until is not None else ""
+        until = f"; tried again at {_mark(wait.until)}" if wait.until is not None else ""
         why = f"its launch failed ({job.why}), and that node is left out for a while{until}"
         return Story(Reason.LAUNCH_FAILED.value, why, "gqctl node resume NODE ends the back-off", (), wait.until)
     why = f"it needs nodes that are not available: {named}{more}"
@@ -159,7 +164,7 @@ def _story_of_state(cluster: Cluster, job: Job) -> Story:
         case JobState.STARTING:
             return Story(Reason.NONE.value, f"it is being started on {_places(cluster, job)}")
         case JobState.RUNNING:
-            return Story(Reason.NONE.value, f"it runs on {_places(cluster, job)} since @{{{job.start_at or 0:.0f}}}")
+            return Story(Reason.NONE.value, f"it runs on {_places(cluster, job)} since {_mark(job.start_at or 0)}")
         case JobState.COMPLETING:
             return Story(Reason.NONE.value, f"it is over; {_places(cluster, job)} is being cleaned")
         case _:

@@ -180,7 +180,7 @@ def test_an_array_task_is_refused_as_not_available(run: Run, controller: Scripte
         ("%T %B %N %R", "RUNNING n1 n[1-2] n[1-2]"),
         ("%M %l %L", "1:40 2:00:00 1:58:20"),
         ("%D %C %u %r", "2 4 ada None"),
-        ("%S %V %e", "2027-01-15T08:00:00 2027-01-15T08:00:00 N/A"),
+        ("%S %V %e", "2027-01-15T08:00:00 2027-01-15T08:00:00 2027-01-15T10:00:00"),
         ("%A %F %K %b %m", "5 5 N/A N/A 0"),
         ("plain", "plain"),
     ],
