@@ -84,6 +84,24 @@ def bound_sockets(below: Path) -> list[str]:
 # ── clusters ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class RunAs:
+    """Who runs a cluster, and where: `prefix` is put before every command and leads there."""
+
+    uid: int
+    prefix: tuple[str, ...] = ()
+
+    def command(self, argv: tuple[str, ...], directory: Path) -> tuple[str, ...]:
+        """`argv` as run in `directory`."""
+        return (*self.prefix, "env", "-C", str(directory), *argv) if self.prefix else argv
+
+    def own(self, directory: Path) -> Path:
+        """A directory of this user, made if there is none."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chown(directory, self.uid, -1)
+        return directory
+
+
 @dataclass
 class PrivateCluster:
     """One cluster directory and the commands that find it."""
@@ -91,6 +109,7 @@ class PrivateCluster:
     directory: Path
     environ: dict[str, str]
     up_options: tuple[str, ...]
+    run_as: RunAs = RunAs(os.geteuid())
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def run(
@@ -98,7 +117,7 @@ class PrivateCluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end; `environ` adds variables."""
         return subprocess.run(
-            argv,
+            self.run_as.command(argv, self.workdir),
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
@@ -117,7 +136,7 @@ class PrivateCluster:
     def start(self, *argv: str, **environ: str) -> subprocess.Popen[str]:
         """Start a command in a session of its own; it is killed with the cluster if it still runs then."""
         process = subprocess.Popen(
-            argv,
+            self.run_as.command(argv, self.workdir),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -136,7 +155,7 @@ class PrivateCluster:
 
     def up(self) -> None:
         """Start what is not running; the first time, make the cluster."""
-        self.workdir.mkdir(exist_ok=True)
+        self.run_as.own(self.workdir)
         self.ok("gq", "up", *self.up_options, timeout_s=UP_TIMEOUT_S)
 
     def pid(self, daemon: str) -> int:
@@ -191,11 +210,14 @@ class ClusterYard:
 
     base: Path
     mark: str
+    run_as: RunAs = RunAs(os.geteuid())
     clusters: list[PrivateCluster] = field(default_factory=list)
 
-    def make(self, *, nodes: int = 1, fake_gpus: int = 0, cpus: int | None = None, mem: str = "") -> PrivateCluster:
-        """A running cluster; all figures are per node, as for `gq up`."""
-        options = ["--nodes", str(nodes)]
+    def make(
+        self, *, nodes: int = 1, fake_gpus: int = 0, cpus: int | None = None, mem: str = "", config: str = ""
+    ) -> PrivateCluster:
+        """A running cluster; all figures are per node, as for `gq up`.  With `config` that is its gq.toml instead."""
+        options = [] if config else ["--nodes", str(nodes)]
         options += ["--fake-gpus", str(fake_gpus)] if fake_gpus else []
         options += ["--cpus-per-node", str(cpus)] if cpus is not None else []
         options += ["--mem-per-node", mem] if mem else []
@@ -205,16 +227,16 @@ class ClusterYard:
             "XDG_RUNTIME_DIR": str(self.runtime),
             MARK_VARIABLE: self.mark,
         }
-        cluster = PrivateCluster(directory, environ, tuple(options))
+        cluster = PrivateCluster(directory, environ, tuple(options), self.run_as)
         self.clusters.append(cluster)
+        if config:
+            self.run_as.own(directory).joinpath("gq.toml").write_text(config)
         cluster.up()
         return cluster
 
     @property
     def runtime(self) -> Path:
-        path = self.base / "run"
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return path
+        return self.run_as.own(self.base / "run")
 
     def end(self) -> None:
         failures = []
@@ -227,8 +249,8 @@ class ClusterYard:
 
 
 @contextlib.contextmanager
-def cluster_yard(base: Path, mark: str) -> Iterator[ClusterYard]:
-    yard = ClusterYard(base, mark)
+def cluster_yard(base: Path, mark: str, run_as: RunAs | None = None) -> Iterator[ClusterYard]:
+    yard = ClusterYard(run_as.own(base) if run_as else base, mark, run_as or RunAs(os.geteuid()))
     try:
         yield yard
     finally:

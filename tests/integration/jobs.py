@@ -1,0 +1,73 @@
+"""Jobs of a real cluster: queued, looked at, waited for; always by the commands that users type."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.clusters import PrivateCluster, wait_until
+
+MakeCluster = Callable[..., PrivateCluster]
+Facts = dict[str, Any]
+LONG_S = 60.0
+"""For what takes a moment on an idle machine: a loaded one has two cores for all."""
+
+
+def submit(cluster: PrivateCluster, *options: str, wrap: str = "", script: str = "", **environ: str) -> str:
+    """Queue a job and return its id."""
+    command = ("--wrap", wrap) if wrap else ()
+    return cluster.ok("gqsub", "--parsable", *options, *command, stdin=script or None, **environ).strip()
+
+
+def facts(cluster: PrivateCluster, job: str) -> Facts:
+    """Everything that the job's record says, ended or not."""
+    [found] = json.loads(cluster.ok("gqacct", "-X", "--json", "-j", job))
+    return dict(found)
+
+
+def state(cluster: PrivateCluster, job: str) -> str:
+    return str(facts(cluster, job)["state"])
+
+
+def await_state(cluster: PrivateCluster, job: str, *states: str, within_s: float = LONG_S) -> Facts:
+    """Until the job is in one of these states; its facts then."""
+    seen: Facts = {}
+
+    def is_there() -> bool:
+        seen.update(facts(cluster, job))
+        return seen["state"] in states
+
+    wait_until(is_there, within_s, f"job {job} is {' or '.join(states)}")
+    return seen
+
+
+def await_file(path: Path, within_s: float = LONG_S) -> str:
+    """Until a job has written the file; what is in it."""
+    wait_until(lambda: path.exists() and path.read_text(), within_s, f"{path} is written")
+    return path.read_text()
+
+
+def why(cluster: PrivateCluster, job: str) -> Facts:
+    [story] = json.loads(cluster.ok("gqwhy", job, "--json"))
+    return dict(story)
+
+
+def counters(cluster: PrivateCluster) -> dict[str, int]:
+    [status] = json.loads(cluster.run("gq", "status", "--json").stdout)
+    return dict(status["counters"])
+
+
+def record_counts(cluster: PrivateCluster) -> tuple[int, int]:
+    """How many jobs and how many events the database holds."""
+    with sqlite3.connect(f"file:{cluster.directory}/gq.db?mode=ro", uri=True) as database:
+        [jobs] = database.execute("SELECT count(*) FROM jobs").fetchone()
+        [events] = database.execute("SELECT count(*) FROM events").fetchone()
+    database.close()
+    return int(jobs), int(events)
+
+
+def node_facts(cluster: PrivateCluster) -> dict[str, Facts]:
+    return {one["node"]: one for one in json.loads(cluster.ok("gqinfo", "-N", "--json"))}
