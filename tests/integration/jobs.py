@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable
@@ -60,14 +61,24 @@ def counters(cluster: PrivateCluster) -> dict[str, int]:
     return dict(status["counters"])
 
 
+def _rows(cluster: PrivateCluster, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """What the database says that other programs may read."""
+    with contextlib.closing(sqlite3.connect(f"file:{cluster.directory}/gq.db?mode=ro", uri=True)) as database:
+        return database.execute(query, values).fetchall()
+
+
 def record_counts(cluster: PrivateCluster) -> tuple[int, int]:
-    """How many jobs and how many events the database holds."""
-    with sqlite3.connect(f"file:{cluster.directory}/gq.db?mode=ro", uri=True) as database:
-        [jobs] = database.execute("SELECT count(*) FROM jobs").fetchone()
-        [events] = database.execute("SELECT count(*) FROM events").fetchone()
-    database.close()
+    """How many jobs and how many events there are."""
+    [[jobs, events]] = _rows(cluster, "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM events)")
     return int(jobs), int(events)
 
 
-def node_facts(cluster: PrivateCluster) -> dict[str, Facts]:
-    return {one["node"]: one for one in json.loads(cluster.ok("gqinfo", "-N", "--json"))}
+def instants(cluster: PrivateCluster, kind: str, job: str) -> list[float]:
+    """When events of this kind happened to a job."""
+    found = _rows(cluster, "SELECT at FROM events WHERE kind = ? AND job_id = ? ORDER BY seq", kind, int(job))
+    return [float(at) for [at] in found]
+
+
+def node_facts(cluster: PrivateCluster, node: str) -> Facts:
+    [found] = json.loads(cluster.ok("gqinfo", "-N", "-n", node, "--json"))
+    return dict(found)
