@@ -33,6 +33,8 @@ class JobWaiter:
     until: str
     wait_any: bool
     deadline_at: float
+    place: int = 0
+    """Of the job that is looked at first: it had not come so far when it was last looked at."""
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from gq.errors import Refusal
@@ -21,6 +23,11 @@ def cluster(**nodes: int) -> CoreHost:
 
 def started(host: CoreHost) -> list[int]:
     return [one.job_id for one in host.cluster.jobs.values() if one.state is not JobState.PENDING]
+
+
+def waited(host: CoreHost) -> list[client.Waited]:
+    """Answers to `WaitJobs` so far."""
+    return [reply.body for reply in host.replies if isinstance(reply.body, client.Waited)]
 
 
 def test_nobody_overtakes_a_job_that_waits_for_the_same_nodes() -> None:
@@ -293,6 +300,32 @@ def test_waiting_is_answered_when_it_is_over_or_when_its_time_is_up() -> None:
     assert isinstance(reply.body, client.Waited)
     assert reply.body.is_done
     assert reply.body.jobs[0].state == "COMPLETED"
+
+
+@pytest.mark.parametrize("order", list(permutations((1, 2, 3))))
+def test_waiting_for_several_jobs_is_over_with_the_last_end_in_whatever_order_they_come(order: tuple[int, ...]) -> None:
+    host = cluster(n1=4)
+    for _ in order:
+        host.start(submit())
+    assert host.ask(client.WaitJobs(job_ids=(3, 1, 2), timeout_s=30)) is None
+    for job_id in order:
+        assert waited(host) == []
+        host.finish(job_id)
+    assert [answer.is_done for answer in waited(host)] == [True]
+
+
+def test_a_job_that_is_queued_again_has_not_started_for_who_waits_for_several() -> None:
+    host = cluster(n1=4)
+    host.start(submit(gpus=1))
+    host.submit(submit(gpus=4))
+    assert host.ask(client.WaitJobs(job_ids=(1, 2), until="started", timeout_s=30)) is None
+    host.ask(client.RequeueJobs(job_ids=(1,)))
+    host.obey()
+    host.ask(client.HoldJobs(job_ids=(1,)))
+    host.schedule()
+    host.obey()
+    assert started(host) == [2]
+    assert waited(host) == []
 
 
 def test_test_only_says_when_it_would_start_and_queues_nothing() -> None:
