@@ -82,7 +82,7 @@ def wanted_in_all(shape: Shape) -> tuple[int, int]:
             gpus = shape.gpus_per_node * shape.nodes_min or shape.units * shape.gpus_per_task
             return gpus, max(shape.units * shape.cpus_per_task, gpus * shape.cpus_per_gpu)
         case _:
-            tasks = shape.ntasks or shape.nodes_min
+            tasks = shape.ntasks or shape.nodes_min * shape.tasks_per_node
             return shape.units, max(tasks * shape.cpus_per_task, shape.units * shape.cpus_per_gpu)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gqd.sched.shape import ANY_NUMBER, Demand, Shape, demand_for_units
+from collections.abc import Callable
+
+from gqd.sched.shape import ANY_NUMBER, Demand, Shape, demand_for_units, demand_of
 from gqd.sched.view import NodeFacts, Overlay
 from gqd.state.policy import Partition
 
@@ -34,11 +36,22 @@ def capacity(overlay: Overlay, place: int, shape: Shape) -> int:
     if shape.unit == "node":
         return int(fits(overlay, place, demand_for_units(shape, 1), shape))
     most = min(shape.units, _upper_bound(overlay, place, shape))
-    # Demand grows with the number of units: the largest that fits is found by halving.
+    return _largest(most, lambda units: fits(overlay, place, demand_for_units(shape, units), shape))
+
+
+def task_capacity(overlay: Overlay, place: int, shape: Shape) -> int:
+    """The most tasks that the node can take now beside one GPU, where GPUs and tasks are both dealt out."""
+    assert shape.ntasks is not None
+    most = min(shape.ntasks, shape.tasks_per_node, overlay.free_cpus[place].bit_count() // shape.cpus_per_task)
+    return _largest(most, lambda tasks: fits(overlay, place, demand_of(shape, tasks, 1), shape))
+
+
+def _largest(most: int, is_enough_for: Callable[[int], bool]) -> int:
+    """The largest number that fits, 0 if not even 1 does: demand grows with it, so it is found by halving."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if fits(overlay, place, demand_for_units(shape, middle), shape):
+        if is_enough_for(middle):
             low = middle
         else:
             high = middle - 1

@@ -6,10 +6,17 @@ for gangs.  A gang takes as few nodes as its request allows.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heapreplace
+
 from gq.model.resource import Grant
-from gqd.sched.feasible import capacity
+from gqd.sched.feasible import capacity, task_capacity
 from gqd.sched.shape import Demand, Shape, demand_for_units, demand_of
 from gqd.sched.view import Overlay
+
+Demands = list[tuple[int, Demand]]
+"""Place → what its node must give."""
+_WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""How much GPUs count against tasks where nodes are chosen by both."""
 
 
 def place(overlay: Overlay, shape: Shape, candidates: list[int]) -> tuple[Grant, ...] | None:
@@ -18,12 +25,15 @@ def place(overlay: Overlay, shape: Shape, candidates: list[int]) -> tuple[Grant,
     The overlay is not changed.  The first grant is the batch node's; grants come in the nodes' own order.
     """
     wanted = [one for one in candidates if overlay.nodes[one].name in shape.nodelist]
-    if len(wanted) < min(len(shape.nodelist), shape.nodes_max):
+    if len(wanted) < len(set(shape.nodelist)):
         return None
+    if shape.unit == "gpu" and shape.ntasks is not None:
+        demands = _place_gpus_and_tasks(overlay, shape, candidates, wanted)
+        return None if demands is None else tuple(pick(overlay, one, demand, shape) for one, demand in demands)
     units = {one: capacity(overlay, one, shape) for one in candidates}
     if any(not units[one] for one in wanted):
         return None
-    able = sorted((one for one in candidates if units[one]), key=lambda one: _tightness(overlay, one, shape, wanted))
+    able = sorted((one for one in candidates if units[one]), key=lambda one: _tightness(overlay, one, wanted))
     if len(able) < shape.nodes_min:
         return None
     chosen = _deal(shape, able, units, wanted)
@@ -33,7 +43,7 @@ def place(overlay: Overlay, shape: Shape, candidates: list[int]) -> tuple[Grant,
     return tuple(pick(overlay, one, demand, shape) for one, demand in _demands(shape, in_order))
 
 
-def _tightness(overlay: Overlay, one: int, shape: Shape, wanted: list[int]) -> tuple[bool, int, int, int]:
+def _tightness(overlay: Overlay, one: int, wanted: list[int]) -> tuple[bool, int, int, int]:
     """Sorts the listed nodes first, then best fit, then the nodes' own order."""
     free_gpus = overlay.free_gpus[one].bit_count()
     return (one not in wanted, free_gpus, overlay.free_cpus[one].bit_count(), one)
@@ -56,14 +66,26 @@ def _deal_evenly(shape: Shape, able: list[int], units: dict[int, int], listed: l
     count = shape.nodes_min
     share = -(-shape.units // count)
     nodes = [one for one in able if one in listed or units[one] >= share][:count]
-    if len(nodes) < count:
+    if len(nodes) < count or sum(units[one] for one in nodes) < shape.units:
         nodes = sorted(able, key=lambda one: (one not in listed, -units[one]))[:count]
-    if sum(units[one] for one in nodes) < shape.units:
+    return spread(shape.units, {one: units[one] for one in nodes})
+
+
+def spread(total: int, room: dict[int, int], weights: dict[int, int] | None = None) -> dict[int, int] | None:
+    """One for each place, then one by one to where there is least for its weight; None if there is not the room."""
+    if not len(room) <= total <= sum(room.values()):
         return None
-    dealt = dict.fromkeys(nodes, 1)
-    for _ in range(shape.units - count):
-        neediest = min((one for one in nodes if dealt[one] < units[one]), key=lambda one: (dealt[one], one))
-        dealt[neediest] += 1
+    dealt = dict.fromkeys(room, 1)
+    weight = weights or dealt.copy()
+    neediest = [(1 / weight[one], one) for one in room if room[one] > 1]
+    heapify(neediest)
+    for _ in range(total - len(room)):
+        one = neediest[0][1]
+        dealt[one] += 1
+        if dealt[one] < room[one]:
+            heapreplace(neediest, (dealt[one] / weight[one], one))
+        else:
+            heappop(neediest)
     return dealt
 
 
@@ -89,17 +111,56 @@ def _deal_over_fewest(shape: Shape, able: list[int], units: dict[int, int], list
 
 
 def _demands(shape: Shape, dealt: dict[int, int]) -> list[tuple[int, Demand]]:
-    """What each chosen node must give; where GPUs were dealt out, the tasks go along with them."""
-    if shape.unit != "gpu" or shape.ntasks is None:
-        return [(one, demand_for_units(shape, units)) for one, units in dealt.items()]
-    demands = []
-    tasks_left, units_left = shape.ntasks, shape.units
-    for position, (one, units) in enumerate(dealt.items()):
-        nodes_left = len(dealt) - position - 1
-        tasks = tasks_left if not nodes_left else max(1, min(tasks_left - nodes_left, tasks_left * units // units_left))
-        demands.append((one, demand_of(shape, tasks, units)))
-        tasks_left, units_left = tasks_left - tasks, units_left - units
-    return demands
+    """What each chosen node must give."""
+    return [(one, demand_for_units(shape, units)) for one, units in dealt.items()]
+
+
+# ── GPUs and tasks, each a number over the whole job ──────────────────────────────────────────────────────────
+
+
+def _place_gpus_and_tasks(overlay: Overlay, shape: Shape, candidates: list[int], listed: list[int]) -> Demands | None:
+    """What one node can take of either does not depend on the other: its room is a box.
+
+    Where the number of nodes is bound, the nodes are chosen by what they have of both, with several weights.
+    """
+    assert shape.ntasks is not None
+    gpus = {one: capacity(overlay, one, shape) for one in candidates}
+    tasks = {one: task_capacity(overlay, one, shape) if gpus[one] else 0 for one in candidates}
+    able = [one for one in candidates if gpus[one] and tasks[one]]
+    if not set(listed) <= set(able):
+        return None
+    best: list[int] | None = None
+    for weight in _WEIGHTS:
+        order = sorted(
+            able,
+            key=lambda one: (
+                one not in listed,
+                -(weight * gpus[one] / shape.units + (1 - weight) * tasks[one] / (shape.ntasks or 1)),
+                _tightness(overlay, one, listed),
+            ),
+        )
+        enough = _shortest(shape, order, gpus, tasks)
+        if enough is not None and (best is None or len(enough) < len(best)):
+            best = enough
+    if best is None:
+        return None
+    best.sort()
+    even_gpus = spread(shape.units, {one: gpus[one] for one in best})
+    assert even_gpus is not None
+    even_tasks = spread(shape.ntasks, {one: tasks[one] for one in best}, even_gpus)
+    assert even_tasks is not None
+    return [(one, demand_of(shape, even_tasks[one], even_gpus[one])) for one in best]
+
+
+def _shortest(shape: Shape, order: list[int], gpus: dict[int, int], tasks: dict[int, int]) -> list[int] | None:
+    """The first nodes in this order that have room for all GPUs and all tasks."""
+    gpus_left, tasks_left = shape.units, shape.ntasks or 0
+    for count, one in enumerate(order[: shape.nodes_max], 1):
+        gpus_left -= gpus[one]
+        tasks_left -= tasks[one]
+        if count >= shape.nodes_min and gpus_left <= 0 and tasks_left <= 0:
+            return order[:count]
+    return None
 
 
 def pick(overlay: Overlay, one: int, demand: Demand, shape: Shape) -> Grant:

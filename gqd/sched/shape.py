@@ -16,6 +16,31 @@ from gq.errors import Refusal
 from gq.model.resource import ResourceRequest
 
 ANY_NUMBER = 1_000_000
+"""Of nodes, tasks, CPUs or GPUs: more than there will be."""
+_MOST_MEMORY_MIB = 1 << 40
+_LEAST = {
+    "nodes_min": 1,
+    "nodes_max": 1,
+    "ntasks": 1,
+    "ntasks_per_node": 1,
+    "cpus_per_task": 1,
+    "cpus_per_gpu": 1,
+    "mem_per_node_mib": 0,
+    "mem_per_cpu_mib": 1,
+    "mem_per_gpu_mib": 1,
+    "gpus": 0,
+    "gpus_per_node": 0,
+    "gpus_per_task": 0,
+}
+_MOST = {field: _MOST_MEMORY_MIB for field in _LEAST if field.startswith("mem")}
+_OPTIONS = {
+    "nodes_min": "--nodes",
+    "nodes_max": "--nodes",
+    "mem_per_node_mib": "--mem",
+    "mem_per_cpu_mib": "--mem-per-cpu",
+    "mem_per_gpu_mib": "--mem-per-gpu",
+}
+"""Fields that are not called like their options."""
 
 
 class Shape(NamedTuple):
@@ -31,9 +56,9 @@ class Shape(NamedTuple):
     is_even: bool
     """Deal the units out evenly over exactly ``nodes_min`` nodes if they fit so."""
     tasks_per_node: int
-    """Fixed for ``node``; the most that one node may get for ``task``; for ``gpu`` the least, 1 if not said."""
+    """Fixed where tasks are not dealt out (1 if not said); else the most that one node may get."""
     ntasks: int | None
-    """Total, where it was said and GPUs are what is dealt out."""
+    """Total, where it was said and GPUs are dealt out: then both are."""
     cpus_per_task: int
     gpus_per_node: int
     gpus_per_task: int
@@ -61,17 +86,18 @@ class Demand(NamedTuple):
 def shape_of(request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None = None) -> Shape:
     """The shape of a request; `Refusal` where it contradicts itself."""
     _refuse_nonsense(request)
-    unit, units, nodes_min, nodes_max = _counts(request)
+    per_node = _tasks_per_node(request)
+    unit, units, nodes_min, nodes_max = _counts(request, per_node)
+    are_tasks_dealt = unit == "task" or (unit == "gpu" and request.ntasks is not None)
     says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
-    nodes_min = max(nodes_min, len(request.nodelist) if unit != "node" or request.nodes_min is None else nodes_min)
     return Shape(
         partition=partition,
         unit=unit,
         units=units,
         nodes_min=nodes_min,
-        nodes_max=max(nodes_max, nodes_min),
+        nodes_max=nodes_max,
         is_even=nodes_min == nodes_max and unit != "node",
-        tasks_per_node=request.ntasks_per_node or (ANY_NUMBER if unit == "task" else 1),
+        tasks_per_node=per_node or (ANY_NUMBER if are_tasks_dealt else 1),
         ntasks=request.ntasks if unit == "gpu" else None,
         cpus_per_task=request.cpus_per_task or 1,
         gpus_per_node=request.gpus_per_node or 0,
@@ -87,33 +113,71 @@ def shape_of(request: ResourceRequest, partition: str, default_mem_per_cpu_mib: 
     )
 
 
-def _counts(request: ResourceRequest) -> tuple[str, int, int, int]:
+def _tasks_per_node(request: ResourceRequest) -> int | None:
+    """As said, or as GPUs per node and per task imply."""
+    said = request.ntasks_per_node
+    if not request.gpus_per_node or not request.gpus_per_task:
+        return said
+    implied = _exactly(request.gpus_per_node, request.gpus_per_task, "--gpus-per-node", "--gpus-per-task")
+    if said is not None and said != implied:
+        message = f"--ntasks-per-node={said} contradicts the {implied} tasks that the GPUs of a node imply"
+        raise Refusal("contradiction", message)
+    return implied
+
+
+def _counts(request: ResourceRequest, per_node: int | None) -> tuple[str, int, int, int]:
     """(unit, units, fewest nodes, most nodes)."""
-    nodes_min = request.nodes_min or 1
-    nodes_max = request.nodes_max or request.nodes_min or ANY_NUMBER
+    nodes_min, nodes_max = _nodes(request)
     ntasks, gpus = request.ntasks, request.gpus
     if gpus and request.gpus_per_task:
-        ntasks, gpus = _exactly(gpus, request.gpus_per_task, "--gpus", "--gpus-per-task"), None
-        _refuse_other_ntasks(request.ntasks, ntasks)
+        implied = _exactly(gpus, request.gpus_per_task, "--gpus", "--gpus-per-task")
+        _refuse_other_ntasks(ntasks, implied)
+        ntasks = implied
     if gpus and request.gpus_per_node:
         nodes = _exactly(gpus, request.gpus_per_node, "--gpus", "--gpus-per-node")
-        if request.nodes_min and not nodes_min <= nodes <= nodes_max:
-            raise Refusal("contradiction", f"--gpus={gpus} at {request.gpus_per_node} per node needs {nodes} nodes")
+        if not nodes_min <= nodes <= nodes_max:
+            words = f"{nodes} node{'s' if nodes > 1 else ''}"
+            raise Refusal("contradiction", f"--gpus={gpus} at {request.gpus_per_node} per node means {words}")
         nodes_min = nodes_max = nodes
-        gpus = None
-    if gpus:
-        return "gpu", gpus, nodes_min, min(nodes_max, gpus)
-    if ntasks is None:
-        nodes_max = request.nodes_max or nodes_min
-        return "node", 0, nodes_min, nodes_max
-    if request.ntasks_per_node and ntasks == nodes_min * request.ntasks_per_node and request.nodes_min:
-        return "node", 0, nodes_min, nodes_min
-    if request.ntasks_per_node:
-        nodes_min = max(nodes_min, -(-ntasks // request.ntasks_per_node))
-    if nodes_min > ntasks:
-        why = f"{ntasks} tasks cannot be spread over {nodes_min} nodes"
-        raise Refusal("contradiction", why, "give every node a task")
+    if gpus and not request.gpus_per_node and not request.gpus_per_task:
+        parts = gpus if ntasks is None else min(gpus, ntasks)
+        nodes_min = _enough_nodes(request, ntasks, per_node, nodes_min, nodes_max)
+        _refuse_too_thin("GPUs" if parts == gpus else "tasks", parts, nodes_min)
+        return "gpu", gpus, nodes_min, min(nodes_max, parts)
+    if ntasks is None or (per_node and ntasks == nodes_min * per_node and (request.nodes_min or gpus)):
+        return "node", 0, nodes_min, (nodes_min if ntasks else min(nodes_max, request.nodes_max or nodes_min))
+    nodes_min = _enough_nodes(request, ntasks, per_node, nodes_min, nodes_max)
+    _refuse_too_thin("tasks", ntasks, nodes_min)
     return "task", ntasks, nodes_min, min(nodes_max, ntasks)
+
+
+def _nodes(request: ResourceRequest) -> tuple[int, int]:
+    """(fewest, most) nodes, as said or as named."""
+    most = request.nodes_max or request.nodes_min or ANY_NUMBER
+    named = len(set(request.nodelist))
+    if named > most:
+        message = f"--nodelist names {named} nodes, --nodes allows {most}"
+        raise Refusal("contradiction", message, "all nodes of the list are given to the job")
+    return max(request.nodes_min or 1, named), most
+
+
+def _enough_nodes(
+    request: ResourceRequest, ntasks: int | None, per_node: int | None, nodes_min: int, nodes_max: int
+) -> int:
+    """The fewest nodes on which the tasks have room, where there is a most for each node."""
+    if ntasks is None or not per_node:
+        return nodes_min
+    needed = -(-ntasks // per_node)
+    if needed > nodes_max:
+        message = f"{ntasks} tasks at {per_node} per node need {needed} nodes, --nodes allows {nodes_max}"
+        raise Refusal("contradiction", message)
+    return max(nodes_min, needed)
+
+
+def _refuse_too_thin(what: str, count: int, nodes: int) -> None:
+    if nodes > count:
+        message = f"{count} {what if count > 1 else what[:-1]} cannot be spread over {nodes} nodes"
+        raise Refusal("contradiction", message, "every node gets one at least")
 
 
 def _exactly(total: int, each: int, total_name: str, each_name: str) -> int:
@@ -129,18 +193,11 @@ def _refuse_other_ntasks(said: int | None, implied: int) -> None:
 
 
 def _refuse_nonsense(request: ResourceRequest) -> None:
-    counts = {
-        "--nodes": request.nodes_min,
-        "--ntasks": request.ntasks,
-        "--ntasks-per-node": request.ntasks_per_node,
-        "--cpus-per-task": request.cpus_per_task,
-    }
-    for name, value in counts.items():
-        if value is not None and value < 1:
-            raise Refusal("bad_count", f"{name}={value} is less than 1")
-    for name, value in {"--gpus": request.gpus, "--gpus-per-node": request.gpus_per_node}.items():
-        if value is not None and value < 0:
-            raise Refusal("bad_count", f"{name}={value} is negative")
+    for field, least in _LEAST.items():
+        value = getattr(request, field)
+        if value is not None and not least <= value <= _MOST.get(field, ANY_NUMBER):
+            wrong = f"less than {least}" if value < least else f"more than {_MOST.get(field, ANY_NUMBER)}"
+            raise Refusal("bad_count", f"{_OPTIONS.get(field, '--' + field.replace('_', '-'))}={value} is {wrong}")
     if request.nodes_max is not None and request.nodes_max < (request.nodes_min or 1):
         raise Refusal("bad_count", f"--nodes={request.nodes_min}-{request.nodes_max} has its ends the wrong way round")
     memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib)
@@ -172,4 +229,4 @@ def demand_for_units(shape: Shape, units: int) -> Demand:
         case "task":
             return demand_of(shape, units, shape.gpus_per_node or units * shape.gpus_per_task)
         case _:
-            return demand_of(shape, shape.tasks_per_node, units)
+            return demand_of(shape, shape.tasks_per_node if shape.ntasks is None else 1, units)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gq.errors import Refusal
 from gqd.sched.placement import place
 from gqd.sched.shape import shape_of
 from gqd.sched.view import NodeFacts, Overlay
@@ -38,6 +39,12 @@ CASES: list[tuple[str, dict[str, Any], tuple[tuple[int, int], ...], Grants | Non
     ("GPUs in all on one node if one has them", {"gpus": 8}, ((8, 7), FULL), {"n2": (1, 1, 8)}),
     ("GPUs in all over the fewest nodes", {"gpus": 12}, (FULL, (8, 4), (8, 5)), {"n1": (1, 1, 8), "n2": (1, 1, 4)}),
     ("GPUs in all evenly over N nodes", {"nodes_min": 2, "nodes_max": 2, "gpus": 6}, (FULL, FULL), {"n1": (1, 1, 3), "n2": (1, 1, 3)}),
+    ("GPUs and tasks in all", {"gpus": 4, "ntasks": 8}, ((2, 8), FULL), {"n2": (8, 8, 4)}),
+    ("GPUs and tasks in all over two nodes", {"nodes_min": 2, "nodes_max": 2, "gpus": 6, "ntasks": 4}, (FULL, FULL), {"n1": (2, 2, 3), "n2": (2, 2, 3)}),
+    ("GPUs per node and per task imply the tasks", {"nodes_min": 2, "gpus_per_node": 4, "gpus_per_task": 2}, (FULL, FULL), {"n1": (2, 2, 4), "n2": (2, 2, 4)}),
+    ("GPUs in all at so many per node and per task", {"gpus": 8, "gpus_per_node": 4, "gpus_per_task": 2}, (FULL, FULL), {"n1": (2, 2, 4), "n2": (2, 2, 4)}),
+    ("a range of nodes is bound by GPUs in all", {"nodes_min": 1, "nodes_max": 4, "gpus": 8, "gpus_per_node": 4}, (FULL, FULL, FULL), {"n1": (1, 1, 4), "n2": (1, 1, 4)}),
+    ("a listed node with little room leaves the rest to the others", {"nodelist": ("n1",), "nodes_min": 2, "nodes_max": 2, "ntasks": 7}, ((1, 0), (3, 0), (6, 0)), {"n1": (1, 1, 0), "n3": (6, 6, 0)}),
     ("CPUs per GPU", {"gpus": 2, "cpus_per_gpu": 3}, (FULL,), {"n1": (1, 6, 2)}),
     ("CPUs per task", {"ntasks": 2, "cpus_per_task": 4}, ((7, 8), FULL), {"n2": (2, 8, 0)}),
     ("an exclusive job wants an idle node and gets all of it", {"is_exclusive": True}, ((7, 8), FULL), {"n2": (1, 8, 8)}),
@@ -65,6 +72,31 @@ def test_a_request_is_placed_as_the_table_says(
     got = None if grants is None else {one.node: (one.tasks, len(one.cpus), len(one.gpus)) for one in grants}
     assert got == expected, what
     assert (view.free_cpus, view.free_gpus) == before, "placing changes nothing"
+
+
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"nodes_min": 2, "nodes_max": 2, "ntasks": 1}, "1 task cannot be spread over 2 nodes"),
+    ({"nodes_min": 4, "nodes_max": 4, "gpus": 2}, "2 GPUs cannot be spread over 4 nodes"),
+    ({"nodes_min": 3, "gpus": 4, "ntasks": 2}, "2 tasks cannot be spread over 3 nodes"),
+    ({"nodes_min": 1, "nodes_max": 1, "nodelist": ("n1", "n2")}, "--nodelist names 2 nodes, --nodes allows 1"),
+    ({"nodelist": ("n1", "n2"), "ntasks": 1}, "1 task cannot be spread over 2 nodes"),
+    ({"nodes_min": 2, "nodes_max": 2, "ntasks": 8, "ntasks_per_node": 2}, "8 tasks at 2 per node need 4 nodes"),
+    ({"gpus_per_node": 4, "gpus_per_task": 2, "ntasks_per_node": 3}, "contradicts the 2 tasks"),
+    ({"gpus_per_node": 3, "gpus_per_task": 2}, "not a multiple"),
+    ({"nodes_min": 1, "nodes_max": 1, "gpus": 8, "gpus_per_node": 4}, "means 2 nodes"),
+    ({"gpus_per_task": -1}, "--gpus-per-task=-1 is less than 0"),
+    ({"mem_per_cpu_mib": -5}, "--mem-per-cpu=-5 is less than 1"),
+    ({"cpus_per_gpu": -1}, "less than 1"),
+    ({"ntasks": 1 << 62}, "more than 1000000"),
+    ({"mem_per_node_mib": 1 << 62}, "--mem=4611686018427387904 is more than"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("request_", "message"), CONTRADICTIONS, ids=[case[1] for case in CONTRADICTIONS])
+def test_what_contradicts_itself_or_makes_no_sense_is_refused(request_: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        shape_of(spec(**request_).resources, "main")
+    assert message in refused.value.message
 
 
 def test_an_overlay_rolls_back_to_where_it_was() -> None:
