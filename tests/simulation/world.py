@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ from gqnode.control import effect, input
 from gqnode.control.agent import Agent
 from gqnode.control.attempt import AttemptRecord
 from tests.builders import OWNER, client_request
+from tests.simulation.gqrun import Gqrun
 
 HEARTBEAT_S = 5.0
 
@@ -49,6 +51,8 @@ class Faults:
     node_crashes: float = 0.0
     power_losses: float = 0.0
     controller_crashes: float = 0.0
+    partitions: float = 0.0
+    """A node is cut off for up to three minutes: longer than it takes to count as lost."""
 
 
 NO_FAULTS = Faults()
@@ -92,6 +96,9 @@ class World:
         self.daemons: dict[str, Daemon | None] = dict.fromkeys(nodes)
         self.store = MemoryStore()
         self.controller: Controller | None = None
+        self.gqrun = Gqrun(self)
+        self.cut_off: set[str] = set()
+        """Nodes that the network does not reach."""
         self.routes: dict[tuple[str, bytes], str] = {}
         self.runs: dict[AttemptId, int] = {}
         """How often the batch script of each attempt was started."""
@@ -122,11 +129,10 @@ class World:
     def calm(self) -> None:
         """No faults from here on; who is down comes back."""
         self.faults = NO_FAULTS
-        if self.controller is None:
-            self._start_controller()
-        for name, daemon in self.daemons.items():
-            if daemon is None:
-                self._start_daemon(name)
+        self.cut_off.clear()
+        self._start_controller()
+        for name in self.daemons:
+            self._start_daemon(name)
 
     def _every(self, period_s: float, action: Callable[[], None]) -> None:
         def again() -> None:
@@ -141,10 +147,14 @@ class World:
         """What must hold at every instant, whatever the daemons believe."""
         for name, machine in self.machines.items():
             used: dict[int, AttemptId] = {}
-            for attempt_id in machine.processes:
+            with_tasks = {
+                one.attempt_id for (node, one), tasks in self.gqrun.tasks.items() if node == name and tasks.runs
+            }
+            for attempt_id in machine.processes.keys() | with_tasks:
                 for gpu in machine.cells[attempt_id]:
                     assert gpu not in used, f"GPU {gpu} of {name} is used by {used.get(gpu)} and {attempt_id}"
                     used[gpu] = attempt_id
+        self.gqrun.judge()
         for attempt_id, count in self.runs.items():
             assert count == 1, f"the script of {attempt_id} was started {count} times"
 
@@ -165,8 +175,10 @@ class World:
 
     # ── the network ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _deliver(self, arrive: Callable[[], None]) -> None:
-        """Late, twice, or never."""
+    def _deliver(self, name: str, arrive: Callable[[], None]) -> None:
+        """To or from a node: late, twice, or never."""
+        if name in self.cut_off:
+            return
         copies = 0 if self.random.random() < self.faults.drop else 1 + (self.random.random() < self.faults.repeat)
         for _ in range(copies):
             is_slow = self.random.random() < self.faults.slow
@@ -190,7 +202,7 @@ class World:
                     )
                     self._handle(report)
 
-        self._deliver(arrive)
+        self._deliver(name, arrive)
 
     def _to_node(self, route: tuple[str, bytes], message: wire.ControllerMessage) -> None:
         name, _, life = route[1].decode().partition("/")
@@ -202,25 +214,28 @@ class World:
             match message:
                 case wire.Welcome():
                     daemon.is_welcome = True
-                    self._tell_agent(name, input.LinkUp())
+                    self.tell_agent(name, input.LinkUp())
                 case wire.WhoIsThere():
                     self._hello(name)
                 case wire.Ack(seqs=seqs):
-                    self._tell_agent(name, input.Acknowledged(seqs=seqs))
+                    self.tell_agent(name, input.Acknowledged(seqs=seqs))
                 case wire.Orders(orders=orders, blobs=blobs):
                     for order in orders:
-                        self._tell_agent(name, input.OrderReceived(order=order, blobs=blobs))
+                        self.tell_agent(name, input.OrderReceived(order=order, blobs=blobs))
 
-        self._deliver(arrive)
+        self._deliver(name, arrive)
 
     # ── the controller ────────────────────────────────────────────────────────────────────────────────────────
 
     def ask(self, body: client.RequestBody) -> None:
-        """A client's request that arrives for certain (the controller must be there)."""
+        """A client's request; it arrives for certain if the controller is there."""
         self._requests += 1
-        self._handle(client_request(body, self._requests))
+        if self.controller is not None:
+            self._handle(client_request(body, self._requests))
 
     def _start_controller(self) -> None:
+        if self.controller is not None:
+            return
         self.controller = Controller(self.store.load(), self.policy)
         self._finish(self.controller.resume(self.now))
 
@@ -256,7 +271,7 @@ class World:
         if self.random.random() >= self.faults.controller_crashes / 1000 * share:
             return False
         self.controller = None
-        self.after(self.random.uniform(0.1, 8.0), lambda: self._start_controller() if self.controller is None else None)
+        self.after(self.random.uniform(0.1, 8.0), self._start_controller)
         return True
 
     def _do(self, one: controller_effect.Effect) -> None:
@@ -270,6 +285,8 @@ class World:
             case controller_effect.SendWelcome(route=route):
                 welcome = wire.Welcome(cluster="sim", version=1, heartbeat_s=HEARTBEAT_S, owner_uid=OWNER.uid)
                 self._to_node(route, welcome)
+            case controller_effect.Reply(body=client.StepCreated() as created):
+                self.gqrun.created(created)
             case controller_effect.AskWhoIsThere(route=route):
                 self._to_node(route, wire.WhoIsThere())
             case _:
@@ -282,6 +299,9 @@ class World:
             total = self.faults.node_crashes + self.faults.power_losses
             if total and self.daemons[name] is not None and self.random.random() < total / 1000:
                 self._kill_daemon(name, with_power=self.random.random() * total < self.faults.power_losses)
+            if self.faults.partitions and self.random.random() < self.faults.partitions / 1000:
+                self.cut_off.add(name)
+                self.after(self.random.uniform(1.0, 180.0), lambda: self.cut_off.discard(name))
 
         self._every(1.0, strike)
 
@@ -293,6 +313,7 @@ class World:
             machine.processes.clear()
             machine.shepherds.clear()
             machine.cells.clear()
+            self.gqrun.cell_is_gone(name)
         self.after(self.random.uniform(0.2, 20.0), lambda: self._start_daemon(name))
 
     def _start_daemon(self, name: str) -> None:
@@ -320,7 +341,7 @@ class World:
 
         def tick() -> None:
             if self.daemons[name] is daemon:
-                self._tell_agent(name, input.Tick())
+                self.tell_agent(name, input.Tick())
                 self.after(0.25, tick)
 
         self.after(HEARTBEAT_S, beat)
@@ -343,7 +364,7 @@ class World:
         )
         self._to_controller(name, daemon.incarnation, message)
 
-    def _tell_agent(self, name: str, happened: input.Input) -> None:
+    def tell_agent(self, name: str, happened: input.Input) -> None:
         daemon = self.daemons[name]
         if daemon is None:
             return
@@ -369,16 +390,21 @@ class World:
                 self._start_process(name, daemon, launch)
             case effect.FindProcess(attempt_id=attempt_id):
                 self._soon(name, daemon, attempt_id, lambda: self._find_process(name, attempt_id))
-            case effect.SignalProcess(attempt_id=attempt_id):
-                if self.random.random() < 0.7:
-                    self._soon(
-                        name, daemon, attempt_id, lambda: self._end_process(name, attempt_id, ExitStatus(signal=15))
-                    )
+            case effect.SignalProcess(attempt_id=attempt_id, signum=signum):
+                self._soon(name, daemon, attempt_id, lambda: self._signal(name, attempt_id, signum))
             case effect.CheckCell(attempt_id=attempt_id):
-                if attempt_id not in machine.processes:
+                if attempt_id not in machine.processes and attempt_id not in self.gqrun.attempts_with_tasks(name):
                     self._soon(
-                        name, daemon, attempt_id, lambda: self._tell_agent(name, input.CellQuiet(attempt_id=attempt_id))
+                        name, daemon, attempt_id, lambda: self.tell_agent(name, input.CellQuiet(attempt_id=attempt_id))
                     )
+            case effect.ExpectStep(step_id=step_id):
+                self._soon(
+                    name, daemon, step_id.attempt_id, lambda: self.gqrun.expect(name, daemon.incarnation, step_id)
+                )
+            case effect.ForgetStep(step_id=step_id):
+                self.gqrun.forget(name, daemon.incarnation, step_id)
+            case effect.SignalStepTasks(step_id=step_id, signum=signum):
+                self._soon(name, daemon, step_id.attempt_id, lambda: self.gqrun.signal(name, step_id, signum))
             case effect.EmptyCell(attempt_id=attempt_id):
                 self._soon(name, daemon, attempt_id, lambda: self._empty_cell(name, attempt_id))
             case _:
@@ -400,11 +426,11 @@ class World:
         attempt_id = launch.attempt_id
         if self.random.random() < self.faults.refuse:
             self.machines[name].cells.pop(attempt_id, None)
-            self._tell_agent(name, input.CellFailed(attempt_id=attempt_id, why="no luck"))
+            self.tell_agent(name, input.CellFailed(attempt_id=attempt_id, why="no luck"))
             return
         self.machines[name].cells[attempt_id] = launch.grant.gpus
         self.machines[name].was_ready.add(attempt_id)
-        self._tell_agent(name, input.CellMade(attempt_id=attempt_id, master_port=20000))
+        self.tell_agent(name, input.CellMade(attempt_id=attempt_id, master_port=20000))
 
     def _start_process(self, name: str, daemon: Daemon, launch: wire.Launch) -> None:
         """The fork happens whether or not the daemon lives to hear of it."""
@@ -415,20 +441,27 @@ class World:
         if launch.node_rank == 0:
             self._judge_start(name, launch)
             self.runs[attempt_id] = self.runs.get(attempt_id, 0) + 1
+        if launch.node_rank == 0 and not launch.is_interactive:
             lasts_s = self.random.uniform(0.0, 30.0)
             machine.processes[attempt_id] = self.now + lasts_s
             self.after(lasts_s, lambda: self._end_process(name, attempt_id, ExitStatus()))
         at = self.now
         self._soon(
-            name, daemon, attempt_id, lambda: self._tell_agent(name, input.ProcessStarted(attempt_id=attempt_id, at=at))
+            name, daemon, attempt_id, lambda: self.tell_agent(name, input.ProcessStarted(attempt_id=attempt_id, at=at))
         )
+
+    def _signal(self, name: str, attempt_id: AttemptId, signum: int) -> None:
+        """Most processes end of a TERM."""
+        self.gqrun.signal_all(name, attempt_id, signum)
+        if signum == signal.SIGTERM and self.random.random() < 0.7:
+            self._end_process(name, attempt_id, ExitStatus(signal=15))
 
     def _end_process(self, name: str, attempt_id: AttemptId, status: ExitStatus) -> None:
         machine = self.machines[name]
         if machine.processes.pop(attempt_id, None) is None:
             return
         machine.exits[attempt_id] = status
-        self._tell_agent(name, self._ended(attempt_id, status))
+        self.tell_agent(name, self._ended(attempt_id, status))
 
     def _ended(self, attempt_id: AttemptId, status: ExitStatus, **fields: Any) -> input.ProcessEnded:
         return input.ProcessEnded(attempt_id=attempt_id, exit=status, usage=Usage(), ended_at=self.now, **fields)
@@ -436,18 +469,19 @@ class World:
     def _find_process(self, name: str, attempt_id: AttemptId) -> None:
         machine = self.machines[name]
         if attempt_id in machine.exits:
-            self._tell_agent(name, self._ended(attempt_id, machine.exits[attempt_id]))
+            self.tell_agent(name, self._ended(attempt_id, machine.exits[attempt_id]))
         elif attempt_id in machine.shepherds:
-            self._tell_agent(name, input.ProcessStarted(attempt_id=attempt_id, at=self.now))
+            self.tell_agent(name, input.ProcessStarted(attempt_id=attempt_id, at=self.now))
         else:
-            self._tell_agent(name, self._ended(attempt_id, ExitStatus(signal=9), is_lost=True))
+            self.tell_agent(name, self._ended(attempt_id, ExitStatus(signal=9), is_lost=True))
 
     def _empty_cell(self, name: str, attempt_id: AttemptId) -> None:
         machine = self.machines[name]
         machine.processes.pop(attempt_id, None)
         machine.shepherds.discard(attempt_id)
         machine.cells.pop(attempt_id, None)
-        self._tell_agent(name, input.CellEmpty(attempt_id=attempt_id))
+        self.gqrun.cell_is_gone(name, attempt_id)
+        self.tell_agent(name, input.CellEmpty(attempt_id=attempt_id))
 
 
 def blobs_of(order: wire.Order) -> dict[str, bytes]:

@@ -1,0 +1,113 @@
+"""People in the simulated world: they submit, steer and end jobs and nodes at random, and hold interactive jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gq.model.state import JobState
+from gq.model.step import StepRequest
+from gq.wire import client
+from tests.builders import submit
+from tests.simulation.world import World
+
+KEEP_ALIVE_S = 10.0
+SHAPES: tuple[dict[str, Any], ...] = (
+    {},
+    {"gpus": 1},
+    {"gpus": 4},
+    {"nodes_min": 2, "gpus_per_node": 2},
+    {"nodes_min": 3, "gpus_per_node": 4, "no_kill": True},
+    {"nodes_min": 1, "nodes_max": 3, "gpus_per_node": 1, "cpus_per_task": 4, "no_kill": True},
+    {"ntasks": 6, "gpus_per_task": 1},
+    {"gpus": 1, "is_interactive": True},
+    {"nodes_min": 2, "gpus_per_node": 1, "is_interactive": True},
+    {"gpus": 2, "is_held": True},
+    {"gpus": 2, "requeue": False},
+    {"gpus": 3, "ntasks": 5, "nice": 3},
+)
+
+
+class Operator:
+    def __init__(self, world: World, jobs: int) -> None:
+        self._world = world
+        self._random = world.random
+        self._jobs_left = jobs
+
+    def act(self) -> None:
+        """One thing that somebody does."""
+        world, random = self._world, self._random
+        if world.controller is None:
+            return
+        if self._jobs_left and random.random() < 0.4:
+            self._submit()
+        elif random.random() < 0.3:
+            self._administrate()
+        elif jobs := [one.job_id for one in world.controller.cluster.jobs.values() if one.state is not JobState.ENDED]:
+            self._steer(random.choice(jobs))
+
+    def _submit(self) -> None:
+        world = self._world
+        assert world.controller is not None
+        self._jobs_left -= 1
+        job_id = world.store.load().next_job_id
+        fields = self._random.choice(SHAPES)
+        world.ask(submit(f"job{job_id}", **fields, time_limit_s=self._random.choice((20, 40))))
+        if fields.get("is_interactive") and world.store.load().next_job_id > job_id:
+            self._hold(job_id)
+
+    def _hold(self, job_id: int) -> None:
+        """The client of an interactive job: it ends the job, or is heard no more."""
+        world = self._world
+        leaves_at = world.now + self._random.uniform(5.0, 120.0)
+        vanishes = self._random.random() < 0.3
+
+        def again() -> None:
+            if world.now < leaves_at:
+                world.ask(client.KeepAlive(job_id=job_id))
+            elif vanishes:
+                return
+            elif world.controller is not None:
+                world.ask(client.EndInteractive(job_id=job_id))
+                return
+            world.after(KEEP_ALIVE_S, again)
+
+        world.after(KEEP_ALIVE_S, again)
+
+    def _steer(self, job_id: int) -> None:
+        random = self._random
+        step = StepRequest(
+            name="step",
+            ntasks=random.choice((None, 2)),
+            gpus_per_task=random.choice((None, 0, 1)),
+            cpus_per_task=1,
+            overlap=random.random() < 0.2,
+        )
+        bodies: tuple[client.RequestBody, ...] = (
+            client.CancelJobs(filter=client.JobFilter(job_ids=(job_id,))),
+            client.RequeueJobs(job_ids=(job_id,)),
+            client.HoldJobs(job_ids=(job_id,)),
+            client.ReleaseJobs(job_ids=(job_id,)),
+            client.UpdateJob(job_id=job_id, time_limit_s=random.choice((10, 30, 60))),
+            client.UpdateJob(job_id=job_id, nice=random.choice((0, 5))),
+            client.UpdateJob(job_id=job_id, begin_at=self._world.now + random.uniform(0.0, 30.0)),
+            client.SignalStep(job_id=job_id, step=random.choice((0, 1))),
+        )
+        steps = (client.CreateStep(job_id=job_id, step=step),) * 6
+        self._world.ask(random.choice((*bodies, *steps)))
+
+    def _administrate(self) -> None:
+        random = self._random
+        name = random.choice(sorted(self._world.machines))
+        action = random.choice(("drain", "down", "resume", "resume", "resume"))
+        gpu = random.choice((None, None, 0)) if action != "down" else None
+        self._world.ask(client.UpdateNodes(names=(name,), action=action, reason="test", gpu=gpu))
+
+    def make_good(self) -> None:
+        """Whatever was held or taken out of service may run again."""
+        world = self._world
+        assert world.controller is not None
+        pending = [one.job_id for one in world.controller.cluster.jobs.values() if one.state is JobState.PENDING]
+        world.ask(client.ReleaseJobs(job_ids=tuple(pending)))
+        for name in world.machines:
+            world.ask(client.UpdateNodes(names=(name,), action="resume"))
+            world.ask(client.UpdateNodes(names=(name,), action="resume", gpu=0))
