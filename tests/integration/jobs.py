@@ -82,3 +82,13 @@ def instants(cluster: PrivateCluster, kind: str, job: str) -> list[float]:
 def node_facts(cluster: PrivateCluster, node: str) -> Facts:
     [found] = json.loads(cluster.ok("gqinfo", "-N", "-n", node, "--json"))
     return dict(found)
+
+
+def config(*, nodes: int = 1, cpus: int = 4, gpus: int = 0, memory: str = "1G", head: str = "", **timers: float) -> str:
+    """gq.toml of a private cluster with its own timers; `head` comes first."""
+    parts = [head, "[timers]", *(f"{name} = {value}" for name, value in timers.items())]
+    for number in range(1, nodes + 1):
+        parts += ["[[node]]", f'name = "n{number}"', 'address = "127.0.0.1"', f"cpus = {cpus}", f'memory = "{memory}"']
+        parts += ["gpus = []", f"port_range = [{20000 + 100 * number}, {20099 + 100 * number}]"]
+        parts += ["fake_gpu = [" + ", ".join(["{type = 'fake'}"] * gpus) + "]"]
+    return "\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""A gang whose launch fails on one node: nothing of the user's ran anywhere, and it is tried again elsewhere or later."""
+"""A gang whose launch fails on one node: nothing of the user's ran anywhere, and it is soon back in the queue."""
 
 from __future__ import annotations
 
