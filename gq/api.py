@@ -80,20 +80,29 @@ class JobOptions(TypedDict, total=False):
 
 
 def submit(script: Script, *, environment: Mapping[str, str] | None = None, **options: Unpack[JobOptions]) -> Job:
-    """Queue one job on the cluster that the environment means; see `Client.submit`."""
-    return connect().submit(script, environment=environment, **options)
+    """Queue one job on the cluster that the environment means; see `Client.submit`.
+
+    The job connects anew for each question, so that any number of them hold nothing open; `connect` is for many jobs.
+    """
+    return Client(_connection(), is_lasting=False).submit(script, environment=environment, **options)
 
 
 def connect(timeout_s: float = 30.0) -> Client:
     """A connection to the cluster that the environment means (``GQ_DIR``, ``GQ_CONFIG``, …)."""
-    return Client(Connection(find_cluster(os.environ), timeout_s=timeout_s, patience_s=PATIENCE_S))
+    return Client(_connection(timeout_s))
+
+
+def _connection(timeout_s: float = 30.0) -> Connection:
+    return Connection(find_cluster(os.environ), timeout_s=timeout_s, patience_s=PATIENCE_S)
 
 
 class Client:
     """One connection to a cluster.  Not for use by several threads at once."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, is_lasting: bool = True) -> None:
         self._connection = connection
+        self._is_lasting = is_lasting
+        """Else it hangs up after each answer; nobody would close it."""
 
     def __enter__(self) -> Client:
         return self
@@ -136,7 +145,11 @@ class Client:
         return Job(self, job_id)
 
     def _ask(self, body: wire.RequestBody, kind: type[A]) -> A:
-        return _expect(self._connection.ask(body), kind)
+        try:
+            return _expect(self._connection.ask(body), kind)
+        finally:
+            if not self._is_lasting:
+                self._connection.close()
 
     def _wait(self, job_id: int, timeout_s: float | None) -> JobInfo:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

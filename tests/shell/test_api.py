@@ -57,6 +57,14 @@ def test_a_job_is_submitted_looked_at_and_cancelled(cluster: gq.Client, tmp_path
     job.cancel()
 
 
+def test_jobs_queued_one_by_one_hold_nothing_open(cluster: gq.Client) -> None:
+    jobs = [gq.submit("true x")]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    jobs += [gq.submit("true x") for _ in range(5)]
+    assert [job.info().job_id for job in jobs] == [job.id for job in jobs]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_options_in_a_script_hold_where_no_keyword_says_otherwise(cluster: gq.Client, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text("#!/bin/sh\n#SBATCH --time=10 --comment=mine -N2\ntrue\n")
