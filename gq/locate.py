@@ -100,7 +100,13 @@ def private_location(directory: str, environ: Mapping[str, str]) -> Location:
     """The private cluster in `directory`, which need not exist yet."""
     state_dir = str(Path(directory).expanduser().resolve())
     link = Path(state_dir, RUN_LINK)
-    run_dir = str(link.resolve()) if link.is_dir() else _socket_dir(state_dir, environ)
+    try:
+        has_sockets = link.is_dir()
+    except OSError as error:  # a path too long, a directory of somebody else's
+        raise Refusal(
+            "no_directory", f"cannot look into {state_dir}: {error.strerror}", "GQ_DIR or --dir names another"
+        ) from error
+    run_dir = str(link.resolve()) if has_sockets else _socket_dir(state_dir, environ)
     return Location(f"{state_dir}/{CONFIG_NAME}", state_dir, run_dir, is_private=True)
 
 

@@ -49,6 +49,13 @@ def test_a_job_finds_the_cluster_that_started_it(tmp_path: Path, no_system: Path
         assert find_cluster(location.environment()) == location
 
 
+def test_a_directory_that_cannot_be_looked_into_is_refused(tmp_path: Path) -> None:
+    too_long = f"{tmp_path}/{'x' * 300}"
+    with pytest.raises(Refusal, match=f"cannot look into {too_long}: File name too long") as caught:
+        private_location(too_long, {})
+    assert "GQ_DIR" in caught.value.hint
+
+
 def test_a_private_cluster_is_found_under_any_environment_once_its_sockets_are_made() -> None:
     with short_directory() as directory, short_directory() as runtime:
         made = private_location(directory, {"XDG_RUNTIME_DIR": runtime})
