@@ -24,6 +24,7 @@ from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.event import Event
 from gqd.state.input import Input, NodeHeartbeat, Peer
+from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.store.memory import MemoryStore
 from gqd.store.rows import materialise
@@ -62,8 +63,10 @@ class CoreHost:
     def schedule(self, now: float | None = None) -> Turn:
         """A whole planning pass, and its adoption."""
         self._set_time(now)
-        self.controller.volatile.wants_plan = False
-        return self._close(self.controller.adopt(plan_whole(self.controller.snapshot(self.now)), self.now))
+        return self.adopt(plan_whole(self.controller.snapshot(self.now)))
+
+    def adopt(self, plan: Plan) -> Turn:
+        return self._close(self.controller.adopt(plan, self.now))
 
     def ask(self, body: RequestBody, now: float | None = None, peer: Peer = OWNER) -> ReplyBody | None:
         """The answer to a request of its own id; `Refusal` where it is one; None where it is held back."""
@@ -80,7 +83,8 @@ class CoreHost:
         return answer.job_id
 
     def report(self, node: str, body: Any, now: float | None = None) -> Turn:
-        return self.handle(report(node, body), now)
+        """By the life of the node that was last heard of."""
+        return self.handle(report(node, body, incarnation=self.cluster.nodes[node].incarnation), now)
 
     def beat(self, now: float | None = None) -> None:
         """Every node that has a link is heard."""

@@ -15,7 +15,7 @@ from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import orders, step
 from gqd.sched.placement import is_possible
-from gqd.sched.view import Overlay, Snapshot
+from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 # ── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: Draft, start: Start, now_view: Snapshot, overlay: Overlay) -> bool:
-    """Allocate, if the plan still holds on the live cluster; the overlay then holds it too."""
+def decide_start(draft: Draft, start: Start, overlay: Overlay, places: dict[str, int]) -> bool:
+    """Allocate, if the plan still holds on the live cluster; the overlay then holds it too.
+
+    `places`: where the nodes that may get jobs are on the overlay.
+    """
     job = draft.cluster.jobs.get(start.job_id)
     if job is None or job.state is not JobState.PENDING or job.hold or job.attempt != start.attempt:
         return False
-    places = {node.name: one for one, node in enumerate(now_view.nodes) if not node.unavailable}
+    if job.job_id in draft.volatile.updated_jobs:
+        return False  # it may want something else now
     if not is_possible(overlay, start.grants, places):
         return False
     overlay.take_all(places, start.grants)
@@ -280,6 +284,7 @@ def empty_part(draft: Draft, attempt: Attempt, node: str, usage: Usage) -> None:
     """Nothing is left of the attempt on the node: what it held is free."""
     draft.volatile.part_orders.pop((attempt.attempt_id, node), None)
     draft.volatile.limit_orders.pop((attempt.attempt_id, node), None)
+    draft.volatile.stop_orders.pop((attempt.attempt_id, node), None)
     draft.note(event.PartEmptied(at=draft.now, attempt_id=attempt.attempt_id, node=node, usage=usage))
     draft.volatile.wants_plan = True
     close_if_over(draft, attempt)
@@ -306,11 +311,19 @@ def strand_part(draft: Draft, attempt: Attempt, node: str) -> None:
 
 
 def lose_part(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
-    """The node is there and has nothing of the attempt (it restarted, or its spool is gone)."""
+    """The node says that it has nothing of the attempt."""
     fail_on_node(draft, attempt, node, why)
     step.lose_node(draft, attempt, node)
     if node in attempt.parts:
         empty_part(draft, attempt, node, Usage())
+
+
+def miss_part(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
+    """The node does not name the attempt: it cannot go on there, and the node shall say that nothing is left."""
+    fail_on_node(draft, attempt, node, why)
+    step.lose_node(draft, attempt, node)
+    if attempt.parts[node].phase is not PartPhase.STOPPING:
+        orders.stop_stranger(draft, attempt.attempt_id, node)  # the job goes on without this node
 
 
 def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:

@@ -17,7 +17,7 @@ from gq.wire.step import LogTicket, seal
 from gqd.control import access, attempt, environment, explain, info, job, node, orders, snapshot, step, wait
 from gqd.control.job_select import select_jobs
 from gqd.control.turn import Draft, Turn
-from gqd.sched.view import Overlay, Snapshot
+from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, ReplyHistory, ReplyScript
@@ -35,6 +35,9 @@ Change = (
 """Requests that change something: done once per request id, and remembered."""
 
 TICKET_S = 3600.0
+MAX_ANSWERS = 500_000
+"""Remembered, however young: above, the oldest tenth is forgotten."""
+FORGET_EVERY_S = 10.0
 
 
 class Controller:
@@ -71,10 +74,10 @@ class Controller:
         self.volatile.plan = plan
         self.volatile.planned_at = now
         if plan.starts:
-            view = snapshot.take(self.cluster, self.policy, self.volatile, now)
-            overlay = Overlay.of(view)
+            overlay = snapshot.overlay(self.cluster, self.volatile, now)
+            places = {node.name: one for one, node in enumerate(overlay.nodes) if not node.unavailable}
             for start in plan.starts:
-                if not attempt.decide_start(draft, start, view, overlay):
+                if not attempt.decide_start(draft, start, overlay, places):
                     self.volatile.wants_plan = True
         return self._close(draft)
 
@@ -102,6 +105,7 @@ class Controller:
     def snapshot(self, now: float) -> Snapshot:
         """What the next pass plans on; asking for it takes the wish for a plan as served."""
         self.volatile.wants_plan = False
+        self.volatile.updated_jobs.clear()
         return snapshot.take(self.cluster, self.policy, self.volatile, now)
 
     def next_wakeup(self, now: float) -> float | None:
@@ -274,8 +278,8 @@ class Controller:
     def _next_time_event(self, after: float) -> float | None:
         """The first instant after `after` at which time alone may let a job start."""
         due = [one.backoff_until for one in self.cluster.nodes.values() if one.backoff_until > after]
-        for entry in self.cluster.queue[: self.policy.limits.plan_depth]:
-            waiting = self.cluster.jobs[entry.job_id]
+        for job_id in self.cluster.timed:
+            waiting = self.cluster.jobs[job_id]
             if waiting.spec.begin_at is not None and waiting.spec.begin_at > after:
                 due.append(waiting.spec.begin_at)
             due.extend(until for until in waiting.avoid.values() if until > after)
@@ -283,9 +287,13 @@ class Controller:
 
     def _forget_requests(self, draft: Draft) -> None:
         """Answers are remembered for a while, in the order in which they were given."""
+        answers = self.cluster.answers
         before = draft.now - self.policy.limits.request_memory_s
-        oldest = next(iter(self.cluster.answers.values()), None)
-        if oldest is not None and oldest.at < before:
+        oldest = next(iter(answers.values()), None)
+        if oldest is not None and oldest.at < before - FORGET_EVERY_S:
+            draft.note(event.RequestsForgotten(at=draft.now, before=before))
+        elif len(answers) > MAX_ANSWERS:
+            before = next(islice(answers.values(), len(answers) // 10, None)).at
             draft.note(event.RequestsForgotten(at=draft.now, before=before))
 
     def _draft(self, now: float) -> Draft:
@@ -293,13 +301,14 @@ class Controller:
 
     def _close(self, draft: Draft) -> Turn:
         """Answers that were held back and are due now belong to the same turn."""
+        touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
-            for waiter, answer in wait.take_ready_steps(draft):
+            for waiter, answer in wait.take_ready_steps(draft, touched):
                 if not isinstance(answer, client.Refused):
                     self._remember(draft, _request_of(waiter), answer)
                 draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
         if self.volatile.job_waiters:
-            wait.answer_job_waiters(draft)
+            wait.answer_job_waiters(draft, touched)
         return draft.turn()
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, assert_never
 from gq.model.state import JobState, Outcome, Reason
 from gq.units import format_memory, spoken_duration
 from gqd.control import snapshot
+from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
 from gqd.state import plan as planned
 from gqd.state.after import Hold
@@ -35,6 +36,9 @@ def _mark(at: float) -> str:
     return f"@{{{int(at)}}}"
 
 
+_NOT_YET = Story(Reason.NONE.value, "it has not been considered yet; it will be in a moment")
+
+
 def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now: float) -> Story:
     """The story of a job, by a fresh run of the planner if it waits."""
     if job.state is not JobState.PENDING:
@@ -48,12 +52,20 @@ def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Stor
     if job.hold is not None:
         return _held(job)
     if plan is None:
-        return Story(Reason.NONE.value, "it has not been considered yet; it will be in a moment")
+        return _NOT_YET
     if any(start.job_id == job.job_id for start in plan.starts):
         return Story(Reason.NONE.value, "it is about to start")
+    if plan.partitions and job.partition not in plan.partitions:
+        why = f"partition `{job.partition}` does not exist any more"
+        hint = f"move it: gqctl update {job.job_id} --partition=NAME"
+        return Story(Reason.PARTITION_CONFIG.value, why, hint)
     wait = plan.waits.get(job.job_id)
+    if wait is None and not plan.partitions.get(job.partition, True):
+        wait = planned.PartitionIsDown(job.partition)
     if wait is None and job.spec.begin_at is not None and job.spec.begin_at > plan.made_at:
         wait = planned.BeginsLater(job.spec.begin_at)
+    if wait is None and job.eligible_at > plan.made_at:
+        return _NOT_YET
     if wait is None:
         head = plan.heads.get(job.partition)
         wait = planned.Behind(head) if head is not None and head != job.job_id else None
@@ -74,7 +86,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             )
         case planned.PartitionIsDown():
             why = f"partition `{wait.partition}` is down: nothing starts there"
-            return Story(Reason.PARTITION_DOWN.value, why, "move it: gqctl update JOB --partition=NAME")
+            return Story(Reason.PARTITION_DOWN.value, why, f"move it: gqctl update {job.job_id} --partition=NAME")
         case planned.NoNodes():
             why = f"partition `{wait.partition}` has no node that has ever registered and that it may use"
             return Story(Reason.NODES_UNAVAILABLE.value, why, "start gqnode on a node; gqinfo -N lists them")
@@ -93,7 +105,8 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
 def _held(job: Job) -> Story:
     match job.hold:
         case Hold.LAUNCH:
-            why = f"it is held since its launch failed {job.launch_failures} times; last: {job.why}"
+            times = counted(job.launch_failures, "times")
+            why = f"it is held since its launch failed {times}; last: {job.why}"
             return Story(Reason.LAUNCH_FAILED_HELD.value, why, f"mend the cause, then gqctl release {job.job_id}")
         case Hold.ADMIN:
             return Story(Reason.HELD_ADMIN.value, "an administrator holds it", "ask them")
@@ -113,50 +126,81 @@ def _behind(cluster: Cluster, wait: planned.Behind) -> Story:
 
 
 def _insufficient(wait: planned.Insufficient) -> Story:
-    unit = format_memory if wait.resource == "memory" else str
-    what = wait.resource if wait.resource != "memory" else "of memory"
+    wanted, free = _amount(wait.wanted, wait.resource), _number(wait.free, wait.resource)
+    verb = "is" if wait.free == 1 or wait.resource == "memory" else "are"
     if wait.is_fragmented:
-        start = f"it needs {unit(wait.wanted)} {what} and {unit(wait.free)} are free, but not in the right places"
+        start = f"it needs {wanted} and {free} {verb} free, but not in the right places"
     else:
-        start = f"it needs {unit(wait.wanted)} {what}, {unit(wait.free)} {'is' if wait.free == 1 else 'are'} free"
-    holders = "; ".join(_holder(one) for one in wait.holders[:MAX_NAMED])
-    more = f"; and {len(wait.holders) - MAX_NAMED} more jobs" if len(wait.holders) > MAX_NAMED else ""
+        start = f"it needs {wanted}, {free} {verb} free"
+    holders = "; ".join(_holder(one, wait.resource) for one in wait.holders[:MAX_NAMED])
+    others = len(wait.holders) - MAX_NAMED
+    more = f"; and {counted(others, 'more jobs')}" if others > 0 else ""
     why = f"{start}: {holders}{more}" if holders else start
     blockers = tuple(int(one.job_id) for one in wait.holders)
     if wait.starts_at is None:
-        hint = "what holds it has no time limit, so no start can be promised; " + _smaller(wait)
-    else:
-        why += f"; it should start by {_mark(wait.starts_at)}"
-        hint = _smaller(wait)
-    return Story(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at)
+        return Story(Reason.RESOURCES.value, why, _no_promise(wait) + _smaller(wait), blockers)
+    why += f"; it should start by @{{{wait.starts_at:.0f}}}"
+    return Story(Reason.RESOURCES.value, why, _smaller(wait), blockers, wait.starts_at)
+
+
+def _no_promise(wait: planned.Insufficient) -> str:
+    if any(one.ends_at is None for one in wait.holders):
+        return "nobody knows when what holds it ends, so no start can be promised; "
+    return "no start can be promised; "
 
 
 def _smaller(wait: planned.Insufficient) -> str:
     if wait.is_fragmented:
         return "fewer per node over more nodes would fit sooner"
-    if wait.free:
-        unit = format_memory(wait.free) if wait.resource == "memory" else str(wait.free)
-        return f"asking for at most {unit} {wait.resource} could start it now"
-    return "it starts when one of these ends"
+    if wait.free and wait.resource != "idle nodes":
+        return f"asking for at most {_amount(wait.free, wait.resource)} could start it now"
+    return "it starts when enough of these end" if len(wait.holders) > 1 else "it starts when that ends"
 
 
-def _holder(one: planned.Holder) -> str:
-    held = f"{one.gpus} GPUs" if one.gpus else f"{one.cpus} CPUs"
-    until = f"until {_mark(one.ends_at)} at the latest" if one.ends_at is not None else "without a time limit"
+def _amount(number: int, resource: str) -> str:
+    """``8 GPUs``, ``1 idle node``, ``3G of memory``."""
+    return f"{format_memory(number)} of memory" if resource == "memory" else counted(number, resource)
+
+
+def _number(number: int, resource: str) -> str:
+    return format_memory(number) if resource == "memory" else str(number)
+
+
+def _holder(one: planned.Holder, resource: str) -> str:
+    if resource == "memory":
+        held = _amount(one.memory_mib, resource)
+    else:
+        held = counted(one.gpus, "GPUs") if one.gpus and resource != "CPUs" else counted(one.cpus, "CPUs")
+    until = f"until @{{{one.ends_at:.0f}}} at the latest" if one.ends_at is not None else "with no known end"
     nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
-    return f"job {one.job_id} ({one.user}) holds {held} on {nodes} {until}"
+    user = f" ({one.user})" if one.user else ""
+    return f"job {one.job_id}{user} holds {held} on {nodes} {until}"
 
 
 def _unavailable(job: Job, wait: planned.Unavailable) -> Story:
     named = "; ".join(f"{node} is {why}" for node, why in wait.nodes[:MAX_NAMED])
     more = f"; and {len(wait.nodes) - MAX_NAMED} more" if len(wait.nodes) > MAX_NAMED else ""
-    if job.reason == Reason.LAUNCH_FAILED.value:
-        until = f"; tried again at {_mark(wait.until)}" if wait.until is not None else ""
-        why = f"its launch failed ({job.why}), and that node is left out for a while{until}"
-        return Story(Reason.LAUNCH_FAILED.value, why, "gqctl node resume NODE ends the back-off", (), wait.until)
+    if job.reason == Reason.LAUNCH_FAILED.value and wait.left_out:
+        until = f"; tried again at @{{{wait.until:.0f}}}" if wait.until is not None else ""
+        why = f"its launch failed ({job.why}); {named}{more}{until}"
+        return Story(Reason.LAUNCH_FAILED.value, why, _hint_of_backoff(job, wait.left_out), (), wait.until)
     why = f"it needs nodes that are not available: {named}{more}"
-    hint = "gqctl node resume NODE brings a drained one back"
-    return Story(Reason.NODES_UNAVAILABLE.value, why, hint, (), wait.until)
+    return Story(Reason.NODES_UNAVAILABLE.value, why, _hint_of_nodes(wait), (), wait.until)
+
+
+def _hint_of_backoff(job: Job, left_out: tuple[str, ...]) -> str:
+    if job.avoid:
+        return "mend what the message names; it is tried there again by itself"
+    return f"gqctl node resume {left_out[0]} ends the back-off"
+
+
+def _hint_of_nodes(wait: planned.Unavailable) -> str:
+    node, why = wait.nodes[0]
+    if node in wait.left_out:
+        return f"gqctl node resume {node} ends the back-off"
+    if why.startswith(("lost", "not heard")):
+        return f"start gqnode on {node}, or see why it is not heard"
+    return f"gqctl node resume {node} brings it back" + (" (with --gpu for one GPU)" if why.startswith("short") else "")
 
 
 def _story_of_state(cluster: Cluster, job: Job) -> Story:
@@ -166,7 +210,7 @@ def _story_of_state(cluster: Cluster, job: Job) -> Story:
         case JobState.RUNNING:
             return Story(Reason.NONE.value, f"it runs on {_places(cluster, job)} since {_mark(job.start_at or 0)}")
         case JobState.COMPLETING:
-            return Story(Reason.NONE.value, f"it is over; {_places(cluster, job)} is being cleaned")
+            return Story(Reason.NONE.value, f"it is over, and is being cleaned away on {_places(cluster, job)}")
         case _:
             return story_of_end(job)
 
@@ -191,9 +235,10 @@ def story_of_end(job: Job) -> Story:
             why = f"it was ended by signal {job.exit.signal}{took}"
         case Outcome.FAILED:
             why = f"it failed with exit code {job.exit.code if job.exit else 1}{took}"
-            hint = f"gqlog {job.job_id} shows its output"
+            hint = "" if job.spec.is_interactive else f"gqlog {job.job_id} shows its output"
         case Outcome.CANCELLED:
-            why = f"it was cancelled{f' {job.why}' if job.why else ''}{took}"
+            by = f" {job.why}" if job.why.startswith("by ") else f", because {job.why}" if job.why else ""
+            why = f"it was cancelled{by}{took}"
         case Outcome.TIMEOUT:
             why = f"it reached its time limit of {spoken_duration(job.time_limit_s or 0)}"
             hint = "ask for a longer --time"
@@ -202,7 +247,7 @@ def story_of_end(job: Job) -> Story:
             hint = "ask for more with --mem"
         case Outcome.NODE_FAIL:
             why = f"a node was lost under it{took}{detail}"
-            hint = "with --requeue it would have been queued again"
+            hint = "" if job.spec.is_interactive else "with --requeue it would have been queued again"
         case _:
             why = f"it ended: {job.outcome.value if job.outcome else 'unknown'}{detail}"
     return Story(job.reason, why, hint)

@@ -5,7 +5,7 @@ Each ``decide_*`` answers with the body of the reply, or raises `Refusal` with n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 MAX_NAME = 1024
 MAX_SHAPES = 10_000
 MAX_NICE = 2**30
+MAX_SECONDS = 2**40
+"""Of limits and instants: whoever means more means for ever."""
+MAX_SIGNAL = 64
+MAX_ENDED = 100_000
+"""Ended jobs in memory, however young."""
 
 # ── submit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,11 +92,22 @@ def _refuse_bad_text(spec: JobSpec) -> None:
     if not spec.name or len(spec.name) > MAX_NAME or not spec.name.isprintable():
         message = f"the job name {spec.name[:40]!r} is not 1 to {MAX_NAME} printable characters"
         raise Refusal("bad_name", message, "choose another with --job-name")
-    if abs(spec.nice) > MAX_NICE:
-        raise Refusal("bad_nice", f"--nice={spec.nice} is not between -{MAX_NICE} and {MAX_NICE}")
+    _refuse_bad_number("--nice", spec.nice, -MAX_NICE, MAX_NICE)
+    _refuse_bad_number("--begin", spec.begin_at, 0, MAX_SECONDS)
+    _refuse_bad_number("--time", spec.time_limit_s, 0, MAX_SECONDS)
+    _refuse_bad_number("the umask", spec.umask, 0, 0o777)
+    if spec.signal is not None:
+        _refuse_bad_number("--signal", spec.signal.signum, 1, MAX_SIGNAL)
+        _refuse_bad_number("the time of --signal", spec.signal.before_s, 0, MAX_SECONDS)
     for name, path in (("--chdir", spec.chdir), ("the submit directory", spec.submit_dir)):
         if not path.startswith("/") or "\0" in path:
             raise Refusal("bad_path", f"{name} {path!r} is not an absolute path")
+
+
+def _refuse_bad_number(what: str, value: float | None, least: int, most: int) -> None:
+    """What is out of all bounds would break those who count with it; not a number is out of all bounds."""
+    if value is not None and not least <= value <= most:
+        raise Refusal("bad_number", f"{what} is {value}, which is not between {least} and {most}")
 
 
 def partition_of(policy: Policy, name: str | None) -> Partition:
@@ -124,7 +140,7 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
     """A request that can never be met is refused at once; one for nodes that are only down waits."""
     if shape in draft.volatile.possible_shapes:
         return
-    nodes = tuple(one.whole() for one in snapshot.node_facts(draft.cluster, draft.policy, draft.volatile, draft.now))
+    nodes = tuple(one.whole() for one in snapshot.overlay(draft.cluster, draft.volatile, draft.now).nodes)
     unknown = sorted(set(shape.nodelist) - {node.name for node in nodes})
     if unknown:
         close = nearest(unknown[0], [node.name for node in nodes])
@@ -195,6 +211,7 @@ def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
     said = [name for name, value in fixed.items() if value is not None]
     if said and job.state is not JobState.PENDING:
         raise Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
+    _refuse_bad_number("--time", body.time_limit_s, 0, MAX_SECONDS)
     spec = msgspec.structs.replace(
         job.spec,
         name=job.spec.name if body.name is None else body.name,
@@ -204,9 +221,9 @@ def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
         resources=job.spec.resources if body.resources is None else body.resources,
     )
     _refuse_bad_text(spec)
-    partition = partition_of(draft.policy, body.partition or job.partition)
-    shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
-    if said:
+    partition = _partition_after(draft.policy, job, body)
+    if body.partition is not None or body.resources is not None:
+        shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
         _refuse_impossible(draft, shape, partition)
     time_limit_s = before_s = job.time_limit_s
     if body.time_limit_s is not None or body.partition is not None:
@@ -222,11 +239,19 @@ def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
         )
     )
     draft.volatile.wants_plan = True
+    draft.volatile.updated_jobs.add(job.job_id)
     current = draft.cluster.attempts.get(job.attempt_id)
     if time_limit_s != before_s and current is not None and job.state is not JobState.PENDING:
         for node in current.parts:
             orders.send_time_limit(draft, job, node)
     return client.Done()
+
+
+def _partition_after(policy: Policy, job: Job, body: client.UpdateJob) -> Partition:
+    """The job's partition after the update; one that is no longer in gq.toml sets no bounds to what runs there."""
+    if body.partition is not None or body.resources is not None:
+        return partition_of(policy, body.partition or job.partition)
+    return policy.partition(job.partition) or Partition(name=job.partition)
 
 
 def _asked_limit(job: Job, body: client.UpdateJob) -> int | None:
@@ -239,11 +264,12 @@ def _asked_limit(job: Job, body: client.UpdateJob) -> int | None:
 
 def decide_cancel(draft: Draft, peer: Peer, body: client.CancelJobs) -> client.JobsDone:
     """Cancel or signal every job that the filter names."""
+    _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
     done: list[int] = []
     refused: list[tuple[int, str]] = []
     named = {JobId(one) for one in body.filter.job_ids}
     chosen = {job.job_id: job for job in select_jobs(draft.cluster, body.filter) if job.state is not JobState.ENDED}
-    for job in chosen.values():
+    for job in reversed(chosen.values()):  # to leave a queue at its end is cheap
         if body.signum is None:
             cancel(draft, job, peer)
         elif job.state is not JobState.RUNNING:
@@ -253,7 +279,11 @@ def decide_cancel(draft: Draft, peer: Peer, body: client.CancelJobs) -> client.J
             signum, scope = body.signum, body.scope
             _send_to_live_parts(draft, job, _signal_order(job, signum, scope))
         done.append(job.job_id)
-    return client.JobsDone(job_ids=tuple(done), skipped=tuple(sorted(named - chosen.keys())), refused=tuple(refused))
+    return client.JobsDone(
+        job_ids=tuple(reversed(done)),
+        skipped=tuple(sorted(named - chosen.keys())),
+        refused=tuple(reversed(refused)),
+    )
 
 
 def _signal_order(job: Job, signum: int, scope: str) -> Callable[[], wire.Order]:
@@ -313,6 +343,7 @@ def decide_notify(draft: Draft, body: client.NotifyJob) -> client.Done:
 
 def decide_signal_step(draft: Draft, body: client.SignalStep) -> client.Done:
     """Signal or end one step on all its nodes."""
+    _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
     job = running(draft, body.job_id)
     step = draft.cluster.attempts[job.attempt_id].steps.get(body.step)
     if step is None:
@@ -341,6 +372,7 @@ def decide_keep_alive(draft: Draft, body: client.KeepAlive) -> client.Done:
 
 def decide_end_interactive(draft: Draft, body: client.EndInteractive) -> client.Done:
     """The client is done: its exit code becomes the job's."""
+    _refuse_bad_number("the exit code", body.exit_code, 0, 255)
     job = known(draft, body.job_id)
     if not job.spec.is_interactive:
         raise Refusal("not_interactive", f"job {job.job_id} has a batch script; gqdel ends it")
@@ -362,13 +394,19 @@ def tick(draft: Draft) -> None:
             draft.volatile.client_seen_at.pop(job_id)
             cancel(draft, draft.cluster.jobs[job_id], why="its client was not heard any more")
     before = draft.now - draft.policy.limits.ended_job_keep_s
-    old = tuple(
-        job.job_id
-        for job in draft.cluster.jobs.values()
-        if job.state is JobState.ENDED and (job.end_at or 0.0) <= before and not _has_parts(draft, job)
-    )
-    if old:
+    if old := tuple(_old_jobs(draft, before)):
         draft.note(event.JobsForgotten(at=draft.now, job_ids=old))
+
+
+def _old_jobs(draft: Draft, before: float) -> Iterator[JobId]:
+    """Ended jobs that leave memory: those that are old enough, and the oldest of too many."""
+    ended = draft.cluster.ended
+    for position, job_id in enumerate(ended):
+        job = draft.cluster.jobs[job_id]
+        if (job.end_at or 0.0) > before and len(ended) - position <= MAX_ENDED:
+            return
+        if not _has_parts(draft, job):
+            yield job_id
 
 
 def _has_parts(draft: Draft, job: Job) -> bool:

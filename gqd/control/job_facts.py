@@ -22,6 +22,7 @@ def move(cluster: Cluster, job: Job, kind: type) -> None:
         cluster.enqueue(job)
     if job.state is JobState.ENDED:
         cluster.count_active(job.user, -1)
+        cluster.ended[job.job_id] = None
 
 
 def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
@@ -58,7 +59,7 @@ def apply_released(cluster: Cluster, fact: event.JobReleased) -> None:
     job = cluster.jobs[fact.job_id]
     move(cluster, job, event.JobReleased)
     job.hold = None
-    job.launch_failures = 0
+    job.launch_failures, job.avoid = 0, {}
     job.eligible_at = max(fact.at, job.spec.begin_at or 0.0)
 
 
@@ -101,6 +102,7 @@ def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
 def apply_forgotten(cluster: Cluster, fact: event.JobsForgotten) -> None:
     for job_id in fact.job_ids:
         job = cluster.jobs.pop(job_id)
+        cluster.ended.pop(job_id, None)
         assert job.state is JobState.ENDED, f"job {job_id} is {job.state} and was to be forgotten"
         attempt = cluster.attempts.get(job.attempt_id)
         if attempt is not None:

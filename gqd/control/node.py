@@ -31,6 +31,7 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
     if hello.last_seq < _heard_seq(draft, hello.node, hello.incarnation):
         return  # overtaken by a report: what it says of attempts is old; the node says it again if it must
     known = draft.cluster.nodes.get(hello.node)
+    is_new_life = known is None or known.incarnation != hello.incarnation
     if not hello.is_relay and (known is None or known.is_lost or _is_news(known, hello)):
         draft.note(_registered(draft, hello))
         draft.volatile.possible_shapes.clear()
@@ -39,7 +40,7 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
     draft.do(SendWelcome(route=fact.route, node=hello.node))
     if hello.is_relay:
         return
-    _settle(draft, hello)
+    _settle(draft, hello, is_new_life)
     draft.volatile.wants_plan = True
 
 
@@ -89,14 +90,14 @@ def _registered(draft: Draft, hello: wire.Hello) -> event.NodeRegistered:
     )
 
 
-def _settle(draft: Draft, hello: wire.Hello) -> None:
+def _settle(draft: Draft, hello: wire.Hello, is_new_life: bool) -> None:
     """The node's list of attempts against ours."""
     theirs = {status.attempt_id: status for status in hello.attempts}
     held = draft.cluster.nodes[hello.node].held
     for attempt_id in list(held):
         ours = draft.cluster.attempts[attempt_id]
         if attempt_id not in theirs:
-            _settle_missing(draft, ours, hello.node)
+            _settle_missing(draft, ours, hello.node, is_new_life)
             continue
         orders.send_owed(draft, ours, hello.node)
         attempt.meet_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
@@ -108,15 +109,19 @@ def _settle(draft: Draft, hello: wire.Hello) -> None:
             orders.stop_stranger(draft, attempt_id, hello.node)
 
 
-def _settle_missing(draft: Draft, ours: Attempt, node: str) -> None:
-    """We think that the node has a part of this attempt, and it has not."""
+def _settle_missing(draft: Draft, ours: Attempt, node: str, is_new_life: bool) -> None:
+    """We think that the node has a part of this attempt, and its hello does not name it.
+
+    That alone frees nothing: a hello may be older than it looks (the controller that heard what came after it has
+    died).  The node is ordered to stop what it may have, and says itself that nothing is left.
+    """
     match ours.parts[node].phase:
-        case PartPhase.PREPARING:
-            orders.send_owed(draft, ours, node)  # the order was lost on the way
-        case PartPhase.STOPPING:
-            attempt.on_cell_emptied(draft, node, wire.CellEmptied(attempt_id=ours.attempt_id))
+        case PartPhase.PREPARING | PartPhase.STOPPING:
+            orders.send_owed(draft, ours, node)  # the order was lost on the way, or crossed the hello
         case PartPhase.PREPARED | PartPhase.GOING | PartPhase.LIVE:
-            attempt.lose_part(draft, ours, node, "it restarted and knows nothing of the job")
+            # In one life a node forgets no attempt before we know its end: then it is the hello that is old.
+            if is_new_life:
+                attempt.miss_part(draft, ours, node, "it restarted and knows nothing of the job")
         case _ as never:
             assert_never(never)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
+from functools import lru_cache
 
 from gq.model.state import JobState
 from gqd.sched.shape import shape_of
-from gqd.sched.view import NodeFacts, PendingJob, RunningJob, Snapshot
+from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Attempt, Cluster, Job, Node
 from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
@@ -14,32 +15,62 @@ from gqd.state.volatile import Volatile
 
 def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
     """Nodes in natural order, the head of the queue, and everything that holds resources."""
-    nodes = sorted(cluster.nodes.values(), key=natural_order)
+    free = overlay(cluster, volatile, now)
     return Snapshot(
         now=now,
         policy=policy,
-        nodes=node_facts(cluster, policy, volatile, now),
-        free_cpus=tuple(node.free_cpu_mask for node in nodes),
-        free_gpus=tuple(node.free_gpu_mask & ~_drained_mask(node) for node in nodes),
-        free_memory_mib=tuple(node.inventory.memory_mib - node.used_memory_mib for node in nodes),
-        pending=tuple(
-            _pending(cluster.jobs[entry.job_id], policy) for entry in islice(cluster.queue, policy.limits.plan_depth)
-        ),
+        nodes=free.nodes,
+        free_cpus=tuple(free.free_cpus),
+        free_gpus=tuple(free.free_gpus),
+        free_memory_mib=tuple(free.free_memory_mib),
+        pending=tuple(_pending(job, policy) for job in _head_of_queue(cluster, policy, now)),
         running=tuple(
             running for attempt in cluster.attempts.values() if (running := _running(cluster, attempt)) is not None
         ),
     )
 
 
-def node_facts(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
-    return tuple(_facts(node, volatile, now) for node in sorted(cluster.nodes.values(), key=natural_order))
+def overlay(cluster: Cluster, volatile: Volatile, now: float) -> Overlay:
+    """What is free on the nodes, to try things on."""
+    nodes = sorted(cluster.nodes.values(), key=natural_order)
+    return Overlay(
+        tuple(_facts(node, volatile, now) for node in nodes),
+        [node.free_cpu_mask for node in nodes],
+        [node.free_gpu_mask & ~_drained_mask(node) for node in nodes],
+        [node.inventory.memory_mib - node.used_memory_mib for node in nodes],
+    )
+
+
+def _head_of_queue(cluster: Cluster, policy: Policy, now: float) -> Iterator[Job]:
+    """From the head, so many jobs of each partition that could start if there were room.
+
+    Those that could not (held, to begin later, in a partition that is down) do not count: thousands of them at the
+    head must not keep everybody behind them from being looked at.
+    """
+    depth, pending = policy.limits.plan_depth, cluster.pending_by_partition
+    left = {one.name: min(depth, pending[one.name]) for one in policy.partitions if one.is_up and one.name in pending}
+    for entry in cluster.queue:
+        if not left:
+            return
+        job = cluster.jobs[entry.job_id]
+        if job.partition not in left or job.hold is not None or (job.spec.begin_at or 0.0) > now:
+            continue
+        left[job.partition] -= 1
+        if not left[job.partition]:
+            del left[job.partition]
+        yield job
 
 
 def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:
     """n2 before n10."""
+    return _natural_order(node.name)
+
+
+@lru_cache(maxsize=16384)
+def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
     parts: list[tuple[int, int | str]] = []
     word = ""
-    for one in f"{node.name}\0":
+    for one in f"{name}\0":
         if word and one.isdecimal() != word[0].isdecimal():
             parts.append((0, int(word)) if word.isdecimal() else (1, word))
             word = ""

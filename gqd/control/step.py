@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 
+MAX_TASKS = 100_000
+"""Of one step, and of whatever else it counts."""
+
+
 def decide_create(draft: Draft, job: Job, request: StepRequest, key: bytes) -> client.StepCreated | None:
     """Make the step, or None: it must wait for what other steps hold.  `Refusal` if it can never be."""
     if job.state is not JobState.RUNNING:
         message = f"job {job.job_id} is {job.state.value.lower()}, not running"
         raise Refusal("not_running", message, "steps need a running job")
+    _refuse_nonsense(request)
     attempt = draft.cluster.attempts[job.attempt_id]
     limits = draft.policy.limits
     if attempt.next_step >= limits.steps_per_job:
@@ -80,6 +85,7 @@ def layout_of(
     """Tasks, CPUs and GPUs on each node; None: not free now.  `Refusal`: more than the allocation has."""
     grants = _grants(request, attempt, free)
     tasks = _tasks(request, grants)
+    wanted_gpus = _gpus(request, job, [grant for grant in grants if tasks[grant.node]], tasks)
     cpus_per_task = request.cpus_per_task or job.spec.resources.cpus_per_task or 1
     says_size = request.ntasks or request.ntasks_per_node or request.cpus_per_task or request.nodes
     parts: list[StepPart] = []
@@ -89,7 +95,7 @@ def layout_of(
         if not count:
             continue
         cpus = _cpus_on(request, grant, count * cpus_per_task) if says_size else len(grant.cpus)
-        gpus = _gpus_on(request, job, grant, count, sum(1 for one in tasks.values() if one))
+        gpus = wanted_gpus[grant.node]
         free_cpus, free_gpus = free[grant.node]
         if len(free_cpus) < cpus or len(free_gpus) < gpus:
             return None
@@ -161,23 +167,34 @@ def _says_gpus(request: StepRequest) -> bool:
     return not (request.gpus is None and request.gpus_per_node is None and request.gpus_per_task is None)
 
 
-def _gpus_on(request: StepRequest, job: Job, grant: Grant, tasks: int, nodes: int) -> int:
-    """GPUs of the step on one node; unless said, all that the job has there."""
+def _gpus(request: StepRequest, job: Job, grants: list[Grant], tasks: dict[str, int]) -> dict[str, int]:
+    """GPUs of the step on each node; unless said, all that the job has there."""
+    if not _says_gpus(request):
+        return {grant.node: len(grant.gpus) for grant in grants}
     if request.gpus_per_task is not None:
-        gpus = request.gpus_per_task * tasks
+        wanted = {grant.node: request.gpus_per_task * tasks[grant.node] for grant in grants}
     elif request.gpus_per_node is not None:
-        gpus = request.gpus_per_node
-    elif request.gpus is not None:
-        gpus = -(-request.gpus // nodes)
+        wanted = {grant.node: request.gpus_per_node for grant in grants}
     else:
-        return len(grant.gpus)
-    if gpus > len(grant.gpus):
-        raise Refusal(
-            "step_too_large",
-            f"the step needs {gpus} GPUs on {grant.node}; job {job.job_id} has {len(grant.gpus)} there",
-            "ask for more GPUs when the job is submitted",
-        )
-    return gpus
+        wanted = _deal_gpus(request.gpus or 0, grants)
+    for grant in grants:
+        if wanted[grant.node] > len(grant.gpus):
+            message = (
+                f"the step needs {wanted[grant.node]} GPUs on {grant.node}; "
+                f"job {job.job_id} has {len(grant.gpus)} there"
+            )
+            raise Refusal("step_too_large", message, "ask for more GPUs when the job is submitted")
+    return wanted
+
+
+def _deal_gpus(total: int, grants: list[Grant]) -> dict[str, int]:
+    """A number over all nodes, as evenly as the job's GPUs allow; what is too much stays on the first node."""
+    wanted = {grant.node: 0 for grant in grants}
+    room = {grant.node: len(grant.gpus) for grant in grants}
+    for _ in range(min(total, sum(room.values()))):
+        wanted[min((one for one in room if wanted[one] < room[one]), key=lambda one: wanted[one])] += 1
+    wanted[grants[0].node] += max(0, total - sum(room.values()))
+    return wanted
 
 
 def decide_end(draft: Draft, step: Step) -> None:
@@ -185,6 +202,21 @@ def decide_end(draft: Draft, step: Step) -> None:
     draft.volatile.ending_steps.add(step.step_id)
     for part in step.layout.parts:
         orders.send_step(draft, step, part.node)
+
+
+def _refuse_nonsense(request: StepRequest) -> None:
+    counts = {
+        "--nodes": (request.nodes, 1),
+        "--ntasks": (request.ntasks, 1),
+        "--ntasks-per-node": (request.ntasks_per_node, 1),
+        "--cpus-per-task": (request.cpus_per_task, 1),
+        "--gpus": (request.gpus, 0),
+        "--gpus-per-node": (request.gpus_per_node, 0),
+        "--gpus-per-task": (request.gpus_per_task, 0),
+    }
+    for name, (value, least) in counts.items():
+        if value is not None and not least <= value <= MAX_TASKS:
+            raise Refusal("bad_count", f"{name}={value} is not between {least} and {MAX_TASKS}")
 
 
 # ── reports and ends ──────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gq.model.ids import JobId
 from gqd.control.apply import apply
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect
@@ -18,6 +19,11 @@ class Turn:
     """Durable facts, past tense."""
     effects: tuple[Effect, ...] = ()
     """To be done by the shell, after the commit."""
+
+
+def _job_of(event: Event) -> JobId | None:
+    subject = getattr(event, "attempt_id", None) or getattr(event, "step_id", None) or event
+    return getattr(subject, "job_id", None)
 
 
 @dataclass(slots=True)
@@ -35,6 +41,10 @@ class Draft:
         """It happened: apply it, and write it down."""
         apply(self.cluster, event)
         self.events.append(event)
+
+    def touched_jobs(self) -> set[JobId]:
+        """The jobs that something happened to in this turn."""
+        return {job_id for event in self.events if (job_id := _job_of(event)) is not None}
 
     def do(self, effect: Effect) -> None:
         self.effects.append(effect)

@@ -28,7 +28,10 @@ def on_wait_jobs(draft: Draft, request: ClientRequest, body: client.WaitJobs) ->
     if body.until not in ("started", "ended"):
         raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
     timeout_s = _bounded(body.timeout_s)
-    waiter = JobWaiter(request.route, request.request_id, ids, body.until, body.wait_any, draft.now + timeout_s)
+    deadline_at = draft.now + timeout_s
+    waiter = JobWaiter(
+        request.route, request.request_id, ids, body.until, body.wait_any, deadline_at, watched=frozenset(ids)
+    )
     if _is_over(draft, waiter) or not timeout_s:
         return _waited(draft, waiter)
     _forget_earlier(draft, request)
@@ -63,11 +66,12 @@ def _forget_earlier(draft: Draft, request: ClientRequest) -> None:
         raise Refusal("too_many_waiting", "too many requests wait for an answer already", "try again in a moment")
 
 
-def answer_job_waiters(draft: Draft) -> None:
-    """After anything happened: answer those whose jobs have come so far, or whose time is up."""
+def answer_job_waiters(draft: Draft, touched: set[JobId]) -> None:
+    """Answer those whose jobs have come so far, if anything happened to one of them, or whose time is up."""
     kept = []
     for waiter in draft.volatile.job_waiters:
-        if draft.now >= waiter.deadline_at or _is_over(draft, waiter):
+        is_touched = any(one in waiter.watched for one in touched)
+        if draft.now >= waiter.deadline_at or (is_touched and _is_over(draft, waiter)):
             body = _waited(draft, waiter)
             draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=body))
         else:
@@ -75,11 +79,17 @@ def answer_job_waiters(draft: Draft) -> None:
     draft.volatile.job_waiters = kept
 
 
-def take_ready_steps(draft: Draft) -> list[tuple[StepWaiter, client.StepCreated | client.Refused]]:
-    """Steps whose resources have become free (first come, first served), that can never be, or whose time is up."""
+def take_ready_steps(draft: Draft, touched: set[JobId]) -> list[tuple[StepWaiter, client.StepCreated | client.Refused]]:
+    """Steps whose resources have become free (first come, first served), that can never be, or whose time is up.
+
+    Only what happens to their jobs (`touched`) can make them ready.
+    """
     answers: list[tuple[StepWaiter, client.StepCreated | client.Refused]] = []
     kept = []
     for waiter in draft.volatile.step_waiters:
+        if waiter.body.job_id not in touched and draft.now < waiter.deadline_at:
+            kept.append(waiter)
+            continue
         answer: client.StepCreated | client.Refused | None
         try:
             answer = step.decide_create(draft, job.known(draft, waiter.body.job_id), waiter.body.step, waiter.entropy)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gq.model.ids import JobId
-from gqd.sched.blocked import why_it_does_not_fit
+from gqd.sched.blocked import insufficient, why_hopeless
 from gqd.sched.feasible import capacity, may_use
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape
-from gqd.sched.view import Overlay, PendingJob, Snapshot
+from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
 from gqd.state.policy import Partition
 
@@ -37,6 +37,10 @@ class _Pass:
     heads: dict[str, JobId] = field(default_factory=dict)
     usable: dict[Shape, tuple[list[int], list[int]]] = field(default_factory=dict)
     """By shape: nodes that it may use, and those of them that could give it something if they were empty."""
+    hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
+    """By shape and nodes left out: why it could not start even if everything that is available were empty."""
+    running: list[RunningJob] = field(default_factory=list)
+    """What holds resources, with what this pass starts."""
 
     def is_over(self) -> bool:
         return self.position >= len(self.snapshot.pending) or (self.stops_early and self.is_all_claimed())
@@ -47,7 +51,11 @@ class _Pass:
 
     def plan(self) -> Plan:
         return Plan(
-            made_at=self.snapshot.now, starts=tuple(self.starts), waits=dict(self.waits), heads=dict(self.heads)
+            made_at=self.snapshot.now,
+            starts=tuple(self.starts),
+            waits=dict(self.waits),
+            heads=dict(self.heads),
+            partitions={one.name: one.is_up for one in self.snapshot.policy.partitions},
         )
 
 
@@ -68,7 +76,9 @@ class Planner:
         """
         places = {node.name: one for one, node in enumerate(snapshot.nodes)}
         available = sum(1 for node in snapshot.nodes if not node.unavailable)
-        self._pass = _Pass(snapshot, Overlay.of(snapshot), places, available, stops_early)
+        self._pass = _Pass(
+            snapshot, Overlay.of(snapshot), places, available, stops_early, running=list(snapshot.running)
+        )
 
     def step(self, budget: int) -> Plan | None:
         """Go on for `budget` jobs; the plan when the queue is through, else None.
@@ -111,6 +121,8 @@ def _consider(under_way: _Pass, job: PendingJob) -> None:
     if len(unclaimed) >= job.shape.nodes_min and (grants := place(under_way.overlay, job.shape, unclaimed)):
         under_way.overlay.take_all(under_way.places, grants)
         under_way.starts.append(Start(job.job_id, job.attempt, grants))
+        ends_at = None if job.time_limit_s is None else snapshot.now + job.time_limit_s
+        under_way.running.append(RunningJob(job.job_id, job.user, grants, ends_at))
         return
     _block(under_way, job, usable, capable, available)
 
@@ -127,17 +139,29 @@ def _usable(under_way: _Pass, shape: Shape, partition: Partition) -> tuple[list[
 
 
 def _block(under_way: _Pass, job: PendingJob, usable: list[int], capable: list[int], available: list[int]) -> None:
-    """The job waits: for an older one that claimed its nodes, or for resources."""
+    """The job waits: for nodes that are not available, for an older job that claimed its nodes, or for resources."""
+    hopeless = _hopeless(under_way, job, usable, capable, available)
+    if hopeless is not None:
+        under_way.waits[job.job_id] = hopeless
+        return
+    under_way.heads.setdefault(job.shape.partition, job.job_id)
     ahead = next((under_way.claimed[one] for one in available if one in under_way.claimed), None)
     if ahead is not None:
         under_way.waits[job.job_id] = Behind(ahead)
-        _claim(under_way, job.job_id, available)
-        return
-    wait, claims = why_it_does_not_fit(under_way.snapshot, under_way.overlay, job, usable, capable, available)
-    under_way.waits[job.job_id] = wait
-    if claims:
-        under_way.heads.setdefault(job.shape.partition, job.job_id)
-        _claim(under_way, job.job_id, available)
+    else:
+        under_way.waits[job.job_id] = insufficient(
+            under_way.snapshot, under_way.overlay, job, available, under_way.running
+        )
+    _claim(under_way, job.job_id, available)
+
+
+def _hopeless(
+    under_way: _Pass, job: PendingJob, usable: list[int], capable: list[int], available: list[int]
+) -> Wait | None:
+    key = (job.shape, job.avoid)
+    if key not in under_way.hopeless:
+        under_way.hopeless[key] = why_hopeless(under_way.snapshot, job, usable, capable, available)
+    return under_way.hopeless[key]
 
 
 def _claim(under_way: _Pass, job_id: JobId, places: list[int]) -> None:

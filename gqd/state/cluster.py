@@ -8,7 +8,7 @@ Invariants (numbered as `check` names them):
 1. a GPU or CPU of a node is in at most one part that is there (stranded parts included);
 2. a job that is PENDING or ENDED has no part of its current attempt that is not stranded;
 3. a job that is STARTING, RUNNING or COMPLETING has a current attempt;
-4. the queue index holds exactly the PENDING jobs, in order;
+4. the queue index holds exactly the PENDING jobs, in order, and the other indices of jobs agree with it;
 5. free masks equal a recount from the parts;
 6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank.
 """
@@ -238,6 +238,12 @@ class Cluster:
     """Never goes back, whatever is forgotten."""
     queue: list[QueueEntry] = field(default_factory=list, compare=False)
     """Index: pending jobs in order."""
+    pending_by_partition: dict[str, int] = field(default_factory=dict, compare=False)
+    """Index: how many."""
+    timed: dict[JobId, None] = field(default_factory=dict, compare=False)
+    """Index: pending jobs that time alone may let start (they begin later, or leave nodes out for a while)."""
+    ended: dict[JobId, None] = field(default_factory=dict, compare=False)
+    """Index: jobs that have ended, about in the order in which they did."""
     active_by_user: dict[str, int] = field(default_factory=dict, compare=False)
     """Index: jobs that have not ended."""
     changes: Changes = field(default_factory=Changes, compare=False)
@@ -252,12 +258,22 @@ class Cluster:
 
     def enqueue(self, job: Job) -> None:
         insort(self.queue, QueueEntry(job.spec.nice, job.job_id))
+        self._index_pending(job)
+
+    def _index_pending(self, job: Job) -> None:
+        self.pending_by_partition[job.partition] = self.pending_by_partition.get(job.partition, 0) + 1
+        if job.spec.begin_at is not None or job.avoid:
+            self.timed[job.job_id] = None
 
     def dequeue(self, job: Job) -> None:
         entry = QueueEntry(job.spec.nice, job.job_id)
         place = bisect_left(self.queue, entry)
         assert self.queue[place] == entry, f"job {job.job_id} is not in the queue"
         del self.queue[place]
+        self.timed.pop(job.job_id, None)
+        self.pending_by_partition[job.partition] -= 1
+        if not self.pending_by_partition[job.partition]:
+            del self.pending_by_partition[job.partition]
 
     def count_active(self, user: str, by: int) -> None:
         self.active_by_user[user] = self.active_by_user.get(user, 0) + by
@@ -272,9 +288,13 @@ class Cluster:
 
     def rebuild_indices(self) -> None:
         """After loading: every index from the facts."""
-        self.queue = sorted(
-            QueueEntry(job.spec.nice, job.job_id) for job in self.jobs.values() if job.state is JobState.PENDING
-        )
+        pending = [job for job in self.jobs.values() if job.state is JobState.PENDING]
+        self.queue = sorted(QueueEntry(job.spec.nice, job.job_id) for job in pending)
+        self.pending_by_partition, self.timed = {}, {}
+        for job in pending:
+            self._index_pending(job)
+        ended = [job for job in self.jobs.values() if job.state is JobState.ENDED]
+        self.ended = {job.job_id: None for job in sorted(ended, key=lambda job: job.end_at or 0.0)}
         self.active_by_user = {}
         for job in self.jobs.values():
             if job.state is not JobState.ENDED:
@@ -304,6 +324,11 @@ class Cluster:
                 assert attempt is not None, f"3: job {job.job_id} is {job.state} without an attempt"
         pending = sorted((j.spec.nice, j.job_id) for j in self.jobs.values() if j.state is JobState.PENDING)
         assert [tuple(entry) for entry in self.queue] == pending, "4: the queue index differs from the pending jobs"
+        assert sum(self.pending_by_partition.values()) == len(pending), "4: pending jobs are miscounted by partition"
+        timed = {j.job_id for j in self.jobs.values() if j.state is JobState.PENDING and (j.spec.begin_at or j.avoid)}
+        assert timed <= self.timed.keys(), "4: a job that waits for its time is not in the index"
+        ended = {j.job_id for j in self.jobs.values() if j.state is JobState.ENDED}
+        assert ended == self.ended.keys(), "4: the index of ended jobs differs from them"
 
     def _check_node(self, node: Node) -> None:
         here = {

@@ -25,7 +25,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     nodes: tuple[str, ...]
     gpus: int
+    """Of the type that is wanted."""
     cpus: int
+    memory_mib: int = 0
     ends_at: float | None
     """None: it has no time limit."""
 
@@ -49,7 +51,7 @@ class Behind(msgspec.Struct, frozen=True):
 
 
 class Insufficient(msgspec.Struct, frozen=True, kw_only=True):
-    """It would fit if the holders were gone.  ``resource``: what is short (GPUs, CPUs, memory, nodes)."""
+    """It would fit if the holders were gone.  ``resource``: what is short (GPUs, CPUs, memory, nodes, idle nodes)."""
 
     resource: str
     wanted: int
@@ -68,6 +70,8 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[tuple[str, str], ...]
     """(node, why)"""
+    left_out: tuple[str, ...] = ()
+    """Those of them that are left out for a while after a failed launch."""
     until: float | None = None
     """When the earliest of their back-offs is over, if that alone would do."""
 
@@ -97,3 +101,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     waits: dict[JobId, Wait]
     heads: dict[str, JobId]
     """By partition: the oldest job that waits for resources; whoever is not in `waits` is behind it."""
+    partitions: dict[str, bool] = {}
+    """Those that there were, and whether they were up."""

@@ -33,6 +33,8 @@ class JobWaiter:
     until: str
     wait_any: bool
     deadline_at: float
+    watched: frozenset[JobId] = frozenset()
+    """The same ids, to look one up."""
     place: int = 0
     """Of the job that is looked at first: it had not come so far when it was last looked at."""
 
@@ -73,6 +75,8 @@ class Volatile:
     """The last one adopted: why pending jobs wait."""
     wants_plan: bool = True
     planned_at: float = 0.0
+    updated_jobs: set[JobId] = field(default_factory=set)
+    """Changed since the snapshot of the plan that is being made: what it says of them is out of date."""
     next_time_event_at: float | None = None
     """The next instant at which time alone may let a job start."""
     started_at: float = 0.0

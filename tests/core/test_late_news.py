@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gq.errors import Refusal
 from gq.model.ids import JobId, StepId
 from gq.model.job import ExitStatus
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.sched.planner import plan_whole
 from gqd.state.input import Tick
-from tests.builders import attempt_id, hello, inventory, submit
+from gqd.state.policy import Limits, Partition, Policy
+from tests.builders import OWNER, attempt_id, hello, inventory, submit
 from tests.hosts import CoreHost
 
 GANG = submit("gang", nodes_min=2, gpus_per_node=4, time_limit_s=600)
@@ -126,6 +131,23 @@ def test_all_silent_nodes_of_a_gang_are_given_up_at_once() -> None:
         assert host.cluster.nodes[node].free_gpu_mask == 0
 
 
+def test_a_hello_that_is_older_than_it_looks_frees_nothing() -> None:
+    """It was on its way while the node started the job; the controller that knew its number has died."""
+    host = cluster(1)
+    host.start(submit(gpus=4), now=1)
+    host.restart(now=2)
+    host.orders.clear()
+
+    host.handle(hello("n1"), now=3)
+    assert host.job(1).state is JobState.RUNNING
+
+    host.handle(hello("n1", incarnation="0"), now=4)
+    assert host.job(1).state is JobState.COMPLETING, "of another life it may be true"
+    assert host.cluster.nodes["n1"].free_gpu_mask == 0, "but that does not make the GPUs free"
+    host.obey()
+    assert host.cluster.nodes["n1"].free_gpu_mask == 0b1111
+
+
 # ── jobs that go on without a node ────────────────────────────────────────────────────────────────────────────
 
 
@@ -141,6 +163,7 @@ def test_a_job_that_goes_on_without_a_node_does_so_however_the_node_went() -> No
                 host.report("n2", ended(1, Outcome.NODE_FAIL), now=62)
             case _:
                 host.handle(hello("n2", incarnation="2"), now=62)
+                host.obey()
         assert host.job(1).state is JobState.RUNNING, way
         (step,) = host.attempt(1).steps.values()
         assert set(step.part_ends) == {"n2"}
@@ -269,3 +292,107 @@ def test_the_end_of_a_step_is_ordered_until_the_nodes_say_that_it_has() -> None:
     host.orders.clear()
     host.handle(Tick(), now=20)
     assert host.orders == []
+
+
+# ── news of people ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_does_not_start_what_was_changed_while_it_was_made() -> None:
+    host = cluster(1)
+    host.submit(submit(gpus=4), now=1)
+    plan = plan_whole(host.controller.snapshot(1.0))
+    host.ask(client.UpdateJob(job_id=1, resources=submit(gpus=1).spec.resources), now=2)
+    host.adopt(plan)
+    assert host.job(1).state is JobState.PENDING
+    assert host.controller.wants_plan(2.0)
+    host.schedule(now=3)
+    assert len(host.attempt(1).grants[0].gpus) == 1
+
+
+NONSENSE: list[client.RequestBody] = [
+    submit(time_limit_s=-5),
+    submit(time_limit_s=2**63),
+    submit(begin_at=float("nan")),
+    submit(begin_at=float("inf")),
+    submit(umask=-1),
+    client.UpdateJob(job_id=1, time_limit_s=-5),
+    client.UpdateJob(job_id=2, begin_at=float("nan")),
+    client.CancelJobs(filter=client.JobFilter(job_ids=(1,)), signum=2**40),
+    client.EndInteractive(job_id=1, exit_code=2**63),
+    client.CreateStep(job_id=1, step=StepRequest(name="step", ntasks=-1)),
+    client.CreateStep(job_id=1, step=StepRequest(name="step", ntasks=2**40, overlap=True)),
+]
+
+
+@pytest.mark.parametrize("body", NONSENSE, ids=[str(place) for place in range(len(NONSENSE))])
+def test_numbers_out_of_all_bounds_are_refused_and_change_nothing(body: client.RequestBody) -> None:
+    host = cluster(1)
+    host.start(submit(is_interactive=True))
+    host.submit(submit(is_held=True))
+    events = len(host.log)
+    with pytest.raises(Refusal, match="between"):
+        host.ask(body)
+    assert len(host.log) == events
+
+
+def test_a_step_takes_its_gpus_where_the_job_has_them() -> None:
+    host = CoreHost(nodes={"n1": inventory(gpu_count=3), "n2": inventory(gpu_count=1)})
+    host.start(submit(nodes_min=2, nodes_max=2, gpus=4))
+    assert [len(one.gpus) for one in host.attempt(1).grants] == [3, 1]
+    created = host.ask(client.CreateStep(job_id=1, step=StepRequest(name="step", gpus=4)))
+    assert isinstance(created, client.StepCreated)
+    assert [len(part.gpus) for part in created.layout.parts] == [3, 1]
+
+
+def test_a_job_whose_partition_is_gone_says_so_and_can_be_moved() -> None:
+    old = Partition(name="old", is_default=True)
+    host = CoreHost(Policy(owner_uid=OWNER.uid, partitions=(old,)), {"n1": inventory()})
+    host.start(submit(time_limit_s=60))
+    host.submit(submit())
+    host.policy = Policy(owner_uid=OWNER.uid)
+    host.restart(now=1)
+    host.handle(hello("n1", attempts=statuses(host, "n1")))
+    host.schedule()
+
+    told = host.explain(2)
+    assert "partition `old` does not exist any more" in told.why
+    host.ask(client.UpdateJob(job_id=1, time_limit_s=600, name="renamed"))
+    assert host.job(1).time_limit_s == 600
+    host.ask(client.UpdateJob(job_id=2, partition="main"))
+    host.schedule()
+    assert host.job(2).state is JobState.STARTING
+
+
+# ── many jobs ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_jobs_that_cannot_start_anyway_do_not_keep_others_from_being_looked_at() -> None:
+    partitions = (Partition(name="main", is_default=True), Partition(name="side", nodes=("n2",)))
+    policy = Policy(owner_uid=OWNER.uid, partitions=partitions, limits=Limits(plan_depth=3))
+    host = CoreHost(policy, {"n1": inventory(), "n2": inventory()})
+    for _ in range(5):
+        host.submit(submit(is_held=True))
+        host.submit(submit(begin_at=1000.0))
+    for _ in range(5):
+        host.submit(submit(gpus_per_node=4, nodelist=("n1",)))
+    last = host.submit(submit(partition="side"))
+    host.schedule()
+    assert host.job(11).state is JobState.STARTING
+    assert host.job(last).state is JobState.STARTING
+    assert host.explain(1).reason == "JobHeldUser"
+    assert host.explain(2).reason == "BeginTime"
+    host.handle(Tick())
+    assert host.controller.next_wakeup(0.0) == 1000.0
+
+
+def test_a_job_that_cannot_start_even_when_its_nodes_are_empty_claims_none_of_them() -> None:
+    """Also while an older job waits for one of them."""
+    host = cluster(3)
+    host.start(submit(gpus=4))
+    host.ask(client.UpdateNodes(names=("n3",), action="drain", reason="fan"))
+    host.submit(submit("head", gpus_per_node=4, nodelist=("n1",)))
+    host.submit(submit("hopeless", nodes_min=3, gpus_per_node=4))
+    host.submit(submit("small", gpus=1))
+    host.schedule()
+    assert host.explain(3).reason == "ReqNodeNotAvail"
+    assert host.job(4).state is JobState.STARTING

@@ -171,7 +171,10 @@ def test_a_lost_node_ends_its_jobs_which_are_queued_again_while_it_keeps_what_it
     assert host.job(1).restart_count == 1
     assert host.cluster.nodes["n2"].free_gpu_mask == 0
 
+    host.orders.clear()
     host.handle(hello("n2", incarnation="2"), now=100)
+    assert host.cluster.nodes["n2"].free_gpu_mask == 0, "a hello frees nothing: the node is asked to say that it may"
+    host.report("n2", wire.CellEmptied(attempt_id=attempt_id(1)))
     assert host.cluster.nodes["n2"].free_gpu_mask == 0b1111, "it came back with nothing of the job"
     host.schedule(now=101)
     assert host.job(1).state is JobState.STARTING

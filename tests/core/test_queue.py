@@ -345,7 +345,7 @@ def test_a_request_that_needs_a_drained_gpu_waits_for_it_and_says_so() -> None:
     host.schedule()
     told = host.explain(1)
     assert told.reason == "ReqNodeNotAvail"
-    assert "n1 is short of 1 drained GPUs" in told.why
+    assert "n1 is short of 1 drained GPU" in told.why
     host.ask(client.UpdateNodes(names=("n1",), action="resume", gpu=0))
     host.schedule()
     assert started(host) == [1]
