@@ -1,8 +1,9 @@
-"""Files that are there whole or not at all.  Slim."""
+"""Files that are there whole or not at all, and lines that are.  Slim."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 
 def replace_file(path: str, content: bytes, is_durable: bool) -> None:
@@ -20,6 +21,28 @@ def replace_file(path: str, content: bytes, is_durable: bool) -> None:
         raise
     if is_durable:
         sync_directory(directory or ".")
+
+
+def append_line(path: str, line: bytes, is_durable: bool) -> int:
+    """Add a line to a file, which is made if it is not there; the file's size then.
+
+    `OSError` if it cannot be (a full disk): then the file is as it was.  A crash in the middle leaves a part of a line,
+    which is for the reader to know; the next line begins anew.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        try:
+            write_all(fd, b"\n" + line if size else line)
+        except OSError:
+            with suppress(OSError):  # the first error is the one that tells
+                os.ftruncate(fd, size)
+            raise
+        if is_durable:
+            os.fdatasync(fd)
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
 
 
 def sync_directory(path: str) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import assert_never
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from gq.errors import GqError
 from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus, Usage
-from gq.wire.node import ReportBody, StepEnded, StepReceived
+from gq.wire.node import Launch, ReportBody, StepEnded, StepReceived
 from gq.wire.step import Attach
 from gqnode.control import effect
 from gqnode.control.attempt import AttemptRecord, Phase
@@ -77,6 +78,8 @@ class Effects:
         self._find = find
         self._now = now
         self._cells: dict[AttemptId, Cell] = {}
+        self._at_hand: dict[AttemptId, dict[str, bytes]] = {}
+        """Scripts and environments of attempts that start as soon as their cell stands, so as not to read them back."""
         self.door: Door | None = None
         """Set once it is open."""
 
@@ -128,6 +131,8 @@ class Effects:
         while True:
             try:
                 await self._lanes.in_thread(self._spool.save, wanted.record, wanted.blobs)
+                if wanted.blobs and wanted.record.go:
+                    self._at_hand[attempt_id] = wanted.blobs
                 return
             except OSError as error:
                 why = f"the spool cannot be written: {error.strerror or error}"
@@ -143,6 +148,7 @@ class Effects:
 
     async def _drop(self, attempt_id: AttemptId) -> None:
         self._cells.pop(attempt_id, None)
+        self._at_hand.pop(attempt_id, None)
         self._ports.release(attempt_id)
         await self._lanes.in_thread(self._spool.drop, attempt_id)
 
@@ -169,7 +175,7 @@ class Effects:
         record = self._find(attempt_id)
         assert record is not None, f"attempt {attempt_id} is started and not known"
         try:
-            script, submitted = await self._lanes.in_thread(self._read_blobs, record)
+            script, submitted = await self._what_to_run(record)
         except (OSError, msgspec.MsgspecError) as error:
             self._tell(
                 ProcessEnded(
@@ -184,14 +190,17 @@ class Effects:
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
         self._herd.start(attempt_id, briefing.shepherd_spec(record, cell, self._around, submitted, self._now()), script)
 
-    def _read_blobs(self, record: AttemptRecord) -> tuple[bytes, dict[str, str]]:
-        launch = record.launch
+    async def _what_to_run(self, record: AttemptRecord) -> tuple[bytes, dict[str, str]]:
+        """Its script and the environment that was submitted; nothing where no script runs."""
+        attempt_id = record.launch.attempt_id
+        at_hand = self._at_hand.pop(attempt_id, None)
         if not has_script(record):
             return b"", {}
-        script = self._spool.blob(launch.attempt_id, launch.script_digest) if launch.script_digest else b""
-        if not launch.environment_digest:
-            return script, {}
-        return script, _ENVIRONMENTS.decode(self._spool.blob(launch.attempt_id, launch.environment_digest))
+        if at_hand is not None:
+            return _script_and_environment(record.launch, at_hand.__getitem__)
+        return await self._lanes.in_thread(
+            _script_and_environment, record.launch, partial(self._spool.blob, attempt_id)
+        )
 
     async def _find_process(self, attempt_id: AttemptId) -> None:
         """After a restart: the port is leased still, the cell stands still."""
@@ -297,6 +306,11 @@ class Effects:
         except IsolationError as error:  # it goes with the attempt's cell
             log.warning("the cell of a step stays: %s", error.message, extra=about(attempt_id))
         self._tell(msgspec.structs.replace(ended, oom=is_oom))
+
+
+def _script_and_environment(launch: Launch, blob: Callable[[str], bytes]) -> tuple[bytes, dict[str, str]]:
+    script = blob(launch.script_digest) if launch.script_digest else b""
+    return script, _ENVIRONMENTS.decode(blob(launch.environment_digest)) if launch.environment_digest else {}
 
 
 def attempt_of(wanted: effect.Effect) -> AttemptId:

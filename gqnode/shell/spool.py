@@ -3,6 +3,10 @@
 It holds the record, the script and environment that the order named, and what the attempt's shepherd writes
 (see `gqnode.shell.shepherd`).  Everything is there whole or not at all, whichever process is killed when.
 
+A record is a file of lines, each the whole record as JSON; the last one counts.  A part of a line at the end is what a
+crash left.  Files are few and are written on, not anew: file systems are slow to give out again what was just deleted
+(ext4 waits for minutes and searches for something else, which was a fifth of a short job's cost).
+
 Two of an attempt's records are durable against loss of power, too, since each fsync costs what ten spawns cost:
 
 * STARTING, before the script is forked: a node that comes back must not start it a second time;
@@ -24,14 +28,17 @@ import msgspec
 
 from gq.model.ids import AttemptId, JobId
 from gqnode.control.attempt import AttemptRecord, Phase
-from gqnode.shell.durable import replace_file, sync_directory
+from gqnode.shell.durable import append_line, replace_file, sync_directory
 
 RECORD_FILE = "record.json"
+BLOBS_FILE = "blobs"
 CORRUPT_DIRECTORY = "corrupt"
 DURABLE_PHASES = frozenset({Phase.STARTING, Phase.ENDED})
+LINES_BYTES = 256 * 1024
+"""A record's file that is longer, and has four lines or more like the last, is written anew with that alone."""
 _DROPPED_PREFIX = ".dropped-"
 _NAME = re.compile(r"(\d+)\.(\d+)")
-_DIGEST = re.compile(r"[0-9a-f]{1,128}")
+_BLOBS: msgspec.msgpack.Decoder[dict[str, bytes]] = msgspec.msgpack.Decoder(dict[str, bytes])
 
 _log = logging.getLogger(__name__)
 
@@ -45,33 +52,46 @@ class Spool:
         self._root = os.path.realpath(root)
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(AttemptRecord)
+        self._named: set[AttemptId] = set()
+        """Those whose names in the directories are durable."""
 
     def directory(self, attempt_id: AttemptId) -> str:
         """Where the attempt's files are; it exists after the first `save`."""
         return f"{self._root}/{attempt_id}"
 
     def save(self, record: AttemptRecord, blobs: dict[str, bytes] | None = None) -> None:
-        """Keep the record in place of what was there, and blobs beside it, by digest.
+        """Keep the record in place of what was there, and blobs beside a new one, by digest.
 
         `OSError` if that cannot be (a full disk): the record is then as it was.
         """
-        directory = Path(self.directory(record.launch.attempt_id))
+        attempt_id = record.launch.attempt_id
+        directory = self.directory(attempt_id)
         is_new = _make_directory(directory)
         is_durable = record.phase in DURABLE_PHASES
         try:
-            for digest, blob in (blobs or {}).items():
-                replace_file(str(_blob_path(directory, digest)), blob, is_durable=False)
-            replace_file(str(directory / RECORD_FILE), self._encoder.encode(record), is_durable)
+            if blobs:
+                replace_file(f"{directory}/{BLOBS_FILE}", msgspec.msgpack.encode(blobs), is_durable=False)
+            self._write(f"{directory}/{RECORD_FILE}", self._encoder.encode(record), is_durable)
         except OSError:
             if is_new:
                 shutil.rmtree(directory, ignore_errors=True)
             raise
-        if is_durable:
+        if is_durable and attempt_id not in self._named:
+            sync_directory(directory)
             sync_directory(self._root)
+            self._named.add(attempt_id)
+
+    def _write(self, path: str, line: bytes, is_durable: bool) -> None:
+        size = append_line(path, line, is_durable)
+        if size > max(LINES_BYTES, 4 * len(line)):
+            replace_file(path, line, is_durable=True)
 
     def blob(self, attempt_id: AttemptId, digest: str) -> bytes:
         """A script or an environment saved with the attempt; `OSError` if there is none."""
-        return _blob_path(Path(self.directory(attempt_id)), digest).read_bytes()
+        try:
+            return _BLOBS.decode(Path(self.directory(attempt_id), BLOBS_FILE).read_bytes())[digest]
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise OSError(errno.ENOENT, "the spool does not hold it whole", digest) from error
 
     def load(self) -> list[AttemptRecord]:
         """All records, by attempt.  One that cannot be read is logged and set aside: see `orphans`."""
@@ -85,9 +105,10 @@ class Spool:
 
     def drop(self, attempt_id: AttemptId) -> None:
         """Remove all of the attempt; nothing if there is none.  Renamed first: no crash leaves half of it."""
-        dropped = Path(self._root, f"{_DROPPED_PREFIX}{attempt_id}")
+        self._named.discard(attempt_id)
+        dropped = f"{self._root}/{_DROPPED_PREFIX}{attempt_id}"
         try:
-            Path(self.directory(attempt_id)).rename(dropped)
+            os.rename(self.directory(attempt_id), dropped)  # noqa: PTH104
         except FileNotFoundError:
             return
         shutil.rmtree(dropped, ignore_errors=True)
@@ -99,7 +120,7 @@ class Spool:
     def _load(self, attempt_id: AttemptId) -> AttemptRecord | None:
         path = Path(self.directory(attempt_id), RECORD_FILE)
         try:
-            record = self._decoder.decode(path.read_bytes())
+            record = self._last_of(path.read_bytes())
             if record.launch.attempt_id == attempt_id:
                 return record
             why = f"it is the record of {record.launch.attempt_id}"
@@ -109,6 +130,19 @@ class Spool:
             why = str(error)
         self._set_aside(path, attempt_id, why)
         return None
+
+    def _last_of(self, data: bytes) -> AttemptRecord:
+        """The last line that is whole; one that is whole and no record is not passed over."""
+        torn: Exception | None = None
+        for line in reversed(data.split(b"\n")):
+            try:
+                return self._decoder.decode(line)
+            except msgspec.ValidationError:
+                raise
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                torn = torn or error
+        assert torn is not None, "a file has at least one line"
+        raise torn
 
     def _set_aside(self, path: Path, attempt_id: AttemptId, why: str) -> None:
         corrupt = Path(self._root, CORRUPT_DIRECTORY)
@@ -123,16 +157,9 @@ class Spool:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def _make_directory(directory: Path) -> bool:
+def _make_directory(directory: str) -> bool:
     try:
-        directory.mkdir(mode=0o700)
+        os.mkdir(directory, mode=0o700)  # noqa: PTH102
     except FileExistsError:
         return False
     return True
-
-
-def _blob_path(directory: Path, digest: str) -> Path:
-    """A digest comes over the wire: nothing else may become a file name."""
-    if not _DIGEST.fullmatch(digest):
-        raise OSError(errno.EINVAL, "not a digest", digest)
-    return directory / f"blob-{digest}"

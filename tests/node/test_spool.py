@@ -47,11 +47,45 @@ def test_blobs_are_kept_beside_the_record_and_go_with_it(spool: Spool) -> None:
     assert not Path(spool.directory(AttemptId(JobId(1), 1))).exists()
 
 
-@pytest.mark.parametrize("digest", ["../../evil", "", "AB", "a/b"])
-def test_only_a_digest_becomes_a_file_name(spool: Spool, digest: str) -> None:
-    with pytest.raises(OSError, match="not a digest"):
-        spool.save(record(1), {digest: b"x"})
-    assert spool.load() == []
+@pytest.mark.parametrize("digest", ["../../evil", "", "a/b"])
+def test_what_a_digest_says_becomes_no_file_name(spool: Spool, tmp_path: Path, digest: str) -> None:
+    spool.save(record(1), {digest: b"x"})
+    assert spool.blob(AttemptId(JobId(1), 1), digest) == b"x"
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+    assert names == ["spool", "spool/1.1", "spool/1.1/blobs", "spool/1.1/record.json"]
+
+
+def test_a_blob_that_is_not_there_is_said_to_be_missing(spool: Spool) -> None:
+    spool.save(record(1), {"ab": b"x"})
+    with pytest.raises(OSError, match="does not hold it"):
+        spool.blob(AttemptId(JobId(1), 1), "cd")
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100])
+def test_of_a_record_that_was_cut_off_by_a_crash_the_one_before_counts(spool: Spool, cut: int) -> None:
+    spool.save(record(1))
+    spool.save(record(1, phase=Phase.RUNNING))
+    path = Path(spool.directory(AttemptId(JobId(1), 1)), "record.json")
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert spool.load() == [record(1)]
+    spool.save(record(1, phase=Phase.ENDED))
+    assert spool.load() == [record(1, phase=Phase.ENDED)]
+
+
+def test_a_whole_line_that_is_no_record_is_not_passed_over_for_an_older_one(spool: Spool) -> None:
+    spool.save(record(1))
+    path = Path(spool.directory(AttemptId(JobId(1), 1)), "record.json")
+    path.write_bytes(path.read_bytes() + b"\n" + path.read_bytes().replace(b"preparing", b"hovering"))
+    assert (spool.load(), spool.orphans()) == ([], [AttemptId(JobId(1), 1)])
+
+
+def test_a_record_that_changes_often_does_not_fill_the_disk(spool: Spool) -> None:
+    path = Path(spool.directory(AttemptId(JobId(1), 1)), "record.json")
+    for change in range(2000):
+        last = msgspec.structs.replace(record(1), why=f"change {change}")
+        spool.save(last)
+        assert path.stat().st_size < 300_000
+    assert spool.load() == [last]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"launch": 1}'])
@@ -113,6 +147,17 @@ def test_only_the_two_records_that_must_survive_loss_of_power_wait_for_the_disk(
     for phase in Phase:
         spool.save(record(1, phase=phase))
     assert synced == [Phase.STARTING, Phase.ENDED]
+
+
+@pytest.mark.parametrize("phases", [[Phase.STARTING, Phase.ENDED], [Phase.PREPARING, Phase.ENDED]])
+def test_the_names_of_a_durable_record_are_durable_once(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phases: list[Phase]
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("gqnode.shell.spool.sync_directory", synced.append)
+    for phase in phases:
+        spool.save(record(1, phase=phase))
+    assert synced == [str(tmp_path / "spool" / "1.1"), str(tmp_path / "spool")]
 
 
 def test_the_spool_is_its_owners_alone(spool: Spool, tmp_path: Path) -> None:
