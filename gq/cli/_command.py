@@ -76,11 +76,14 @@ def invoke(command: Command, words: Sequence[str]) -> int:
 
 def report(error: GqError) -> None:
     """The one form of a complaint: ``error: …`` and ``hint: …`` on stderr."""
+    from gq.cli._output import folded, printable  # not needed while all goes well
+
     sys.stdout.flush()
     now = time.time()
-    sys.stderr.write(f"error: {tell_instants(error.message, now)}\n")
-    if error.hint:
-        sys.stderr.write(f"hint: {tell_instants(error.hint, now)}\n")
+    text = f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else "")
+    for line in tell_instants(text, now).split("\n"):
+        for part in folded(printable(line), sys.stderr):
+            sys.stderr.write(f"{part}\n")
 
 
 def warn(text: str) -> None:

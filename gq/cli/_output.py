@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TextIO
 
 import msgspec
 
@@ -34,6 +34,8 @@ class Column(NamedTuple):
 
 
 Row = Sequence[str]
+_LEAST_ROOM = 20
+"""Columns for a value, however narrow the terminal is."""
 
 
 def is_terminal() -> bool:
@@ -129,6 +131,23 @@ def write_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def write_sentence(text: str) -> None:
+    """A sentence, which goes on in the next line of a terminal at a whole word."""
+    for line in folded(text, sys.stdout):
+        write_line(line)
+
+
+def folded(text: str, stream: TextIO, indent: int = 0) -> list[str]:
+    """The lines of a text that begins in column `indent`: on a terminal none is wider, unless one word is."""
+    if not stream.isatty():
+        return [text]
+    import shutil
+    import textwrap
+
+    room = max(shutil.get_terminal_size().columns - indent, _LEAST_ROOM)
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [text]
+
+
 def write_records(records: Iterable[Mapping[str, JsonValue]]) -> None:
     """Each record as lines of name and value, with an empty line between two."""
     is_first = True
@@ -138,8 +157,9 @@ def write_records(records: Iterable[Mapping[str, JsonValue]]) -> None:
         is_first = False
         width = max(map(len, record), default=0)
         for name, value in record.items():
-            for position, text in enumerate(_texts(value)):
-                write_line(f"{'' if position else name:{width}}  {printable(text)}".rstrip())
+            texts = [line for text in _texts(value) for line in folded(printable(text), sys.stdout, width + 2)]
+            for position, text in enumerate(texts):
+                write_line(f"{'' if position else name:{width}}  {text}".rstrip())
 
 
 def _texts(value: JsonValue) -> list[str]:

@@ -6,7 +6,7 @@ from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._filter import job_id
 from gq.cli._operands import operands
-from gq.cli._output import sentence, write_json_list, write_line
+from gq.cli._output import sentence, write_json_list, write_sentence
 from gq.getopt import Arguments
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import Explain, Explanation
@@ -21,9 +21,9 @@ def run(arguments: Arguments) -> int:
         return 0
     for explanation in found:
         prefix = f"{explanation.job_id}: " if len(found) > 1 else ""
-        write_line(prefix + sentence(explanation.why))
+        write_sentence(prefix + sentence(explanation.why))
         if explanation.hint:
-            write_line(f"hint: {sentence(explanation.hint)}")
+            write_sentence(f"hint: {sentence(explanation.hint)}")
     return 0
 
 

@@ -248,3 +248,10 @@ def test_a_controller_that_is_down_is_said_so(run: Run, here: Path, words: list[
     assert result.status == status
     assert result.err.startswith("error: no controller listens at ")
     assert "gq up" in result.err
+
+
+def test_a_complaint_moves_no_cursor_whatever_it_quotes(run: Run, controller: ScriptedController) -> None:
+    ended = run("gqsub", "--wrap=true", "-J", "a\x1b[31mb\rc")
+
+    assert (ended.status, ended.err.splitlines()[0]) == (2, "error: `-J`: `a?[31mb?c` cannot be a job's name")
+    assert controller.all(wire.Submit) == []

@@ -105,6 +105,33 @@ def test_what_a_node_enforces_is_never_cut(controller: ScriptedController) -> No
     assert [word for word in everything.summary().split() if word not in " ".join(lines)] == []
 
 
+def test_a_sentence_goes_on_in_the_next_line_at_a_whole_word(controller: ScriptedController) -> None:
+    why = "it needs 8 GPUs, 0 are free: " + ", ".join(f"job {n} holds 1 GPU on gpu-node-{n:02}" for n in range(1, 9))
+    controller.on(wire.Explain, wire.Explanation(job_id=7, state="PENDING", reason="Resources", why=why, hint=why))
+
+    lines = [line for line in seen_on_a_terminal("gqwhy", "7") if line]
+
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines) == f"{why} hint: {why}"
+    assert process("gqwhy", "7").stdout == f"{why}\nhint: {why}\n"
+
+
+def test_a_record_keeps_its_values_in_their_column(controller: ScriptedController) -> None:
+    node = NodeInfo(
+        node="n1", state="DRAINED", partitions=("main",), cpus=4, cpus_free=4, memory_mib=1024, memory_free_mib=1024,
+        reason=" ".join(["a long story about a fan"] * 5),
+    )  # fmt: skip
+    controller.on(wire.ListNodes, wire.Nodes(nodes=(node,)))
+
+    lines = seen_on_a_terminal("gqctl", "node", "show", "n1")
+    at = next(position for position, line in enumerate(lines) if line.startswith("reason "))
+    column = lines[at].index("a long")
+
+    assert max(map(len, lines)) <= 80
+    assert lines[at + 1].startswith(" " * column) and lines[at + 1][column] != " "
+    assert f"{lines[at][column:]} {lines[at + 1][column:]}" == node.reason
+
+
 def test_no_color_means_no_escape_codes(controller: ScriptedController, monkeypatch: pytest.MonkeyPatch) -> None:
     controller.on(wire.ListJobs, jobs(a_job(7)))
     monkeypatch.setenv("NO_COLOR", "1")
