@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -55,6 +56,13 @@ def is_missing(what: str) -> bool:
     if os.environ.get("GQ_TEST_REQUIRE") == "all" and what not in _NEVER_DEMANDED:
         pytest.fail(f"{reason}, and GQ_TEST_REQUIRE=all allows no skip", pytrace=False)
     return True
+
+
+def skip_or_fail(reason: str) -> NoReturn:
+    """For what shows only when it is tried."""
+    if os.environ.get("GQ_TEST_REQUIRE") == "all":
+        pytest.fail(f"{reason}, and GQ_TEST_REQUIRE=all allows no skip", pytrace=False)
+    pytest.skip(reason)
 
 
 def _check(what: str) -> tuple[Callable[[], bool], str]:
