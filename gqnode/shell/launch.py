@@ -6,6 +6,7 @@ What can hang (a file system that is away, a FIFO as output file) hangs only the
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
-MAX_FAILURE_BYTES = 32 * 1024  # of one write, so there at once; a path in it has 4 KiB at most
+MAX_FAILURE_BYTES = 32 * 1024  # of one write, and a pipe takes as much at once
+MAX_WHY = 4096  # characters, of which each is 6 bytes of JSON at most; a name in it may be as long as somebody likes
 STREAM_MODE = 0o666  # less the umask
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Program(NamedTuple):
@@ -72,9 +76,10 @@ OpenStreams = Callable[[], tuple[int, int, int]]
 """Called in the child, as the user: file descriptors for standard input, output and error."""
 
 
-def launch(program: Program, open_streams: OpenStreams) -> Launched:
-    """`OSError` if the machine has no room for one more process."""
+def launch(program: Program, open_streams: OpenStreams, kept: tuple[int, ...] = ()) -> Launched:
+    """`OSError` if the machine has no room for one more process.  `kept`: what `open_streams` has open already."""
     status_fd, child_status_fd = os.pipe()
+    parent = os.getpid()
     try:
         pid = os.fork()
     except OSError:
@@ -82,7 +87,7 @@ def launch(program: Program, open_streams: OpenStreams) -> Launched:
         os.close(child_status_fd)
         raise
     if pid == 0:
-        _be_child(program, open_streams, child_status_fd)
+        _be_child(program, open_streams, child_status_fd, kept, parent)
     os.close(child_status_fd)
     return Launched(pid, status_fd)
 
@@ -119,21 +124,47 @@ def _open_output(name: str, path: str, append: bool) -> int:
         return os.open(path, flags, STREAM_MODE)
 
 
-def _be_child(program: Program, open_streams: OpenStreams, status_fd: int) -> NoReturn:
+def _be_child(
+    program: Program, open_streams: OpenStreams, status_fd: int, kept: tuple[int, ...], parent: int
+) -> NoReturn:
     """Become the program, or say why not; whatever happens, never return into the parent's code."""
     code = EXIT_NOT_EXECUTABLE
     try:
+        _close_all_but({0, 1, 2, status_fd, *kept})
+        _end_with(parent)
         _prepare(program, open_streams)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
         _execute(program)
     except CannotLaunch as error:
         code = error.failure.exit_code
         if error.failure.is_exec:
             os.write(2, f"gq: error: {error.failure.why}\n".encode(errors="surrogateescape"))
-        os.write(status_fd, json.dumps(error.failure).encode())
+        _tell_failure(status_fd, error.failure)
     except BaseException as error:
-        os.write(status_fd, json.dumps(Failure(f"cannot start the process: {error!r}")).encode())
+        _tell_failure(status_fd, Failure(f"cannot start the process: {error!r}"))
     finally:
         os._exit(code)
+
+
+def _end_with(parent: int) -> None:
+    """Until it is the program, no marker tells whose this process is: nobody would find it without its parent."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # too late
+        os._exit(EXIT_NOT_EXECUTABLE)
+
+
+def _close_all_but(kept: set[int]) -> None:
+    """What the parent has open (its link to the daemon) must end with the parent, however long a child hangs here."""
+    for fd in set(map(int, os.listdir("/proc/self/fd"))) - kept:
+        try:
+            os.close(fd)
+        except OSError:  # the descriptor of that very listing
+            continue
+
+
+def _tell_failure(status_fd: int, failure: Failure) -> None:
+    """In one write that never waits: the parent reads once."""
+    os.write(status_fd, json.dumps(failure._replace(why=failure.why[:MAX_WHY])).encode())
 
 
 def _prepare(program: Program, open_streams: OpenStreams) -> None:

@@ -219,7 +219,7 @@ class Step:
             has_terminal=ends.is_terminal,
         )
         try:
-            launched = launch(program, lambda: ends.child)
+            launched = launch(program, lambda: ends.child, kept=ends.child)
         except OSError:
             for fd in {ends.stdin, ends.stdout, ends.stderr} - {None}:
                 os.close(fd)  # type: ignore[arg-type]  # None is taken out

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from gq.daemons import is_zombie
 from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
 from gqnode.shell.herd import TreeEmpty
-from tests.node.herd_host import HerdHost, herd_host
+from gqnode.shell.processes import descendants
+from tests.node.herd_host import HerdHost, herd_host, shepherds
 
 
 @pytest.fixture
@@ -249,6 +251,24 @@ def test_an_output_that_hangs_hangs_only_its_own_job_and_can_be_ended(host: Herd
     host.do(host.herd.empty, stuck)
     host.await_event(TreeEmpty)
     assert host.await_event(ProcessEnded, attempt_id=stuck).exit == ExitStatus(signal=9)
+
+
+def test_a_reason_longer_than_a_pipe_holds_is_told_all_the_same(host: HerdHost) -> None:
+    host.start(script="#!/bin/sh\ntrue\n", output_path="/" + "é" * 100_000)
+    ended = host.await_event(ProcessEnded)
+    assert ended.why.startswith("cannot open the output file `/éé")
+    assert not ended.is_lost
+
+
+def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at_once(host: HerdHost) -> None:
+    pipe = host.root / "pipe"
+    os.mkfifo(pipe)
+    host.start(script="#!/bin/sh\ntrue\n", output_path=str(pipe))
+    host.until(lambda: len(shepherds(host.root)) == 2, "a shepherd, and its child that waits for a reader")
+    shepherd, child = sorted(shepherds(host.root), key=lambda pid: -len(descendants(pid)))
+    os.kill(shepherd, signal.SIGKILL)
+    assert host.await_event(ProcessEnded).is_lost
+    host.until(lambda: is_zombie(child), "the end of what nobody could find")
 
 
 def test_ignored_signals_of_the_daemon_are_default_in_the_job(host: HerdHost) -> None:
