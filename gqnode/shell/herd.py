@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
+import struct
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +29,16 @@ from gq.model.job import ExitStatus, Usage
 from gq.wire.step import Output, StdinTaken, StreamPosition, TaskExited, TaskStarted
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted, StepTaskFailed, StepTasksEnded
 from gqnode.shell.frames import Head, pack
-from gqnode.shell.processes import kill_all, strays
+from gqnode.shell.processes import kill_all, send_signal, strays
 from gqnode.shell.shepherd import CONTROL_SOCKET, END_FILE
 from gqnode.shell.shepherd_link import ShepherdLink
 from gqnode.shell.spawn import Spawner
 from gqnode.shell.specs import ShepherdSpec, TaskSpec
 
+_CREDENTIALS = struct.Struct("3i")
 SWEEP_S = 0.05
+WAKE_S = 1.0
+"""Between wakings of a shepherd that is to empty its cell: what it holds may stop it, being of the same user."""
 
 
 class TreeEmpty(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +68,8 @@ class _Ward:
     link: ShepherdLink | None = None
     is_here: bool = False
     """It has spoken."""
+    pid: int | None = None
+    """Of the shepherd, once it has said so."""
     is_started: bool = False
     is_ended: bool = False
     is_asked_to_empty: bool = False
@@ -139,6 +146,7 @@ class Herd:
             ward.is_asked_to_empty = True
             if ward.link:
                 ward.link.send({"do": "empty"})
+                self._keep_awake(ward)
             else:
                 self._spawn_sweep(self._sweep(ward))
 
@@ -208,6 +216,7 @@ class Herd:
         ward = self._wards[attempt_id] = _Ward(attempt_id)
         near = connect_in(self._directory(attempt_id), CONTROL_SOCKET)
         if near is not None:
+            ward.pid = _listener(near)  # one that is stopped does not say it
             self._connect(ward, near)
         else:
             ward.emptied = self._recorded_usage(ward)
@@ -217,9 +226,16 @@ class Herd:
         ward = self._wards.get(attempt_id)
         if ward and ward.link:
             ward.link.send(head, data)
+            _wake(ward)
 
     def _step_command(self, step_id: StepId, head: Head, data: bytes = b"") -> None:
         self._command(step_id.attempt_id, {**head, "step": step_id.step}, data)
+
+    def _keep_awake(self, ward: _Ward) -> None:
+        """Until the cell is empty."""
+        if ward.link and ward.is_asked_to_empty:
+            _wake(ward)
+            asyncio.get_running_loop().call_later(WAKE_S, self._keep_awake, ward)
 
     def _on_gone(self, ward: _Ward) -> None:
         """Its shepherd has ended, or (no word came) the forkserver died with the request: nobody can begin it then."""
@@ -249,6 +265,7 @@ class Herd:
             case {"is": "here"}:
                 ward.is_here = True
                 ward.request = None
+                ward.pid = head.get("pid")
             case {"is": "unable", "why": str(why)}:
                 self._tell_failed(ward, why)
             case {"is": "started", "at": at}:
@@ -376,6 +393,19 @@ def connect_in(directory: str, name: str) -> socket.socket | None:
     finally:
         os.close(directory_fd)
     return near
+
+
+def _wake(ward: _Ward) -> None:
+    """A shepherd that was stopped would hear of no end."""
+    if ward.pid is not None:
+        send_signal((ward.pid,), signal.SIGCONT)
+
+
+def _listener(near: socket.socket) -> int:
+    """The process that a connected socket leads to, by the kernel's word."""
+    credentials = near.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
 
 
 def _plain(positions: Iterable[StreamPosition]) -> list[tuple[int, str, int]]:

@@ -142,7 +142,7 @@ class Shepherd:
 
     def _meet(self, link: socket.socket) -> Peer:
         peer = Peer(self._reactor, link, self._on_frame, self._pump, self._on_gone)
-        peer.send({"is": "here"})
+        peer.send({"is": "here", "pid": os.getpid()})
         return peer
 
     def _on_gone(self) -> None:

@@ -271,6 +271,34 @@ def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at
     host.until(lambda: is_zombie(child), "the end of what nobody could find")
 
 
+def test_a_job_that_stops_its_shepherd_can_be_ended(host: HerdHost) -> None:
+    attempt_id = host.start(script="#!/bin/sh\nkill -STOP $PPID\nexec sleep 1000\n")
+    host.until(lambda: [_is_stopped(pid) for pid in shepherds(host.root)] == [True], "a stopped shepherd")
+    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "batch")
+    assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
+
+
+def test_a_shepherd_that_is_stopped_while_it_empties_is_woken(host: HerdHost) -> None:
+    attempt_id = host.start(script="#!/bin/sh\nexec sleep 1000\n")
+    host.await_event(ProcessStarted)
+    (shepherd,) = shepherds(host.root)
+    os.kill(shepherd, signal.SIGSTOP)
+    host.do(host.herd.empty, attempt_id)
+    host.await_event(TreeEmpty)
+
+
+def test_a_new_daemon_ends_a_job_whose_shepherd_was_stopped_before(tmp_path: Path) -> None:
+    with herd_host(tmp_path) as first:
+        attempt_id = first.start(script="#!/bin/sh\nexec sleep 1000\n")
+        first.await_event(ProcessStarted)
+        first.end()
+        os.kill(shepherds(tmp_path)[0], signal.SIGSTOP)
+        with herd_host(tmp_path) as second:
+            second.do(second.herd.adopt, attempt_id)
+            second.do(second.herd.empty, attempt_id)
+            second.await_event(TreeEmpty)
+
+
 def test_ignored_signals_of_the_daemon_are_default_in_the_job(host: HerdHost) -> None:
     output = host.root / "out"
     host.start(script="#!/bin/sh\ngrep -E 'SigIgn|SigBlk' /proc/self/status\n", output_path=str(output))
@@ -311,3 +339,7 @@ def test_a_job_of_another_user_runs_with_that_users_rights_only(host: HerdHost) 
     host.await_event(TreeEmpty)
     assert (home / "out").read_text().split() == ["4321", "4322", "4322", "4323"]
     assert (home / "out").stat().st_uid == 4321
+
+
+def _is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
