@@ -318,8 +318,8 @@ def lose_part(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
         empty_part(draft, attempt, node, Usage())
 
 
-def miss_part(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
-    """The node does not name the attempt: it cannot go on there, and the node shall say that nothing is left."""
+def take_node_away(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
+    """The attempt cannot go on with this node, which is there and shall say that nothing of it is left."""
     fail_on_node(draft, attempt, node, why)
     step.lose_node(draft, attempt, node)
     if attempt.parts[node].phase is not PartPhase.STOPPING:

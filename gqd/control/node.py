@@ -100,6 +100,8 @@ def _settle(draft: Draft, hello: wire.Hello, is_new_life: bool) -> None:
             _settle_missing(draft, ours, hello.node, is_new_life)
             continue
         orders.send_owed(draft, ours, hello.node)
+        if ours.parts[hello.node].is_stranded and ours.parts[hello.node].phase is not PartPhase.STOPPING:
+            orders.stop_stranger(draft, attempt_id, hello.node)  # the job has gone on without this node
         attempt.meet_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
         for one in ours.steps.values():
             if any(part.node == hello.node for part in one.layout.parts):
@@ -121,7 +123,7 @@ def _settle_missing(draft: Draft, ours: Attempt, node: str, is_new_life: bool) -
         case PartPhase.PREPARED | PartPhase.GOING | PartPhase.LIVE:
             # In one life a node forgets no attempt before we know its end: then it is the hello that is old.
             if is_new_life:
-                attempt.miss_part(draft, ours, node, "it restarted and knows nothing of the job")
+                attempt.take_node_away(draft, ours, node, "it restarted and knows nothing of the job")
         case _ as never:
             assert_never(never)
 
@@ -247,7 +249,7 @@ def _update(draft: Draft, peer: Peer, node: Node, body: client.UpdateNodes) -> N
 def _end_jobs_on(draft: Draft, node: Node, why: str) -> None:
     """What runs on a node that is set down ends as on a lost node, but the node itself empties its cells."""
     for attempt_id in sorted(node.held):
-        attempt.fail_on_node(draft, draft.cluster.attempts[attempt_id], node.name, why)
+        attempt.take_node_away(draft, draft.cluster.attempts[attempt_id], node.name, why)
 
 
 def known(draft: Draft, name: str) -> Node:

@@ -30,13 +30,14 @@ class NodeFacts:
     unavailable: str = ""
     """Why it gets no jobs now (``down``, ``drained: …``, ``backed off``); empty: it may."""
     backoff_until: float = 0.0
+    gpu_mask: int = field(init=False)
+    """All of `gpu_types`; every placement asks for it."""
 
-    @property
-    def gpu_mask(self) -> int:
+    def __post_init__(self) -> None:
         mask = 0
         for _, one in self.gpu_types:
             mask |= one
-        return mask
+        object.__setattr__(self, "gpu_mask", mask)
 
     def whole(self) -> NodeFacts:
         """The node as it will be when nothing of it is drained any more."""
@@ -47,7 +48,9 @@ class NodeFacts:
 
     def type_mask(self, gpu_type: str | None) -> int:
         """GPUs of a type; None: of any."""
-        return self.gpu_mask if gpu_type is None else dict(self.gpu_types).get(gpu_type, 0)
+        if gpu_type is None:
+            return self.gpu_mask
+        return next((mask for name, mask in self.gpu_types if name == gpu_type), 0)
 
 
 @dataclass(slots=True, frozen=True)

@@ -171,6 +171,20 @@ def test_a_job_that_goes_on_without_a_node_does_so_however_the_node_went() -> No
         assert host.job(1).outcome is Outcome.COMPLETED
 
 
+def test_a_node_that_a_job_went_on_without_is_given_back() -> None:
+    for way in ("lost", "down"):
+        host = cluster()
+        host.start(submit(nodes_min=2, gpus_per_node=4, no_kill=True), now=1)
+        if way == "lost":
+            lose(host, "n2", now=62)
+            host.handle(hello("n2", attempts=statuses(host, "n2")), now=70)
+        else:
+            host.ask(client.UpdateNodes(names=("n2",), action="down", reason="fire"), now=70)
+        host.obey()
+        assert host.job(1).state is JobState.RUNNING
+        assert host.cluster.nodes["n2"].free_gpu_mask == 0b1111, way
+
+
 # ── what ends keeps why and how gently ────────────────────────────────────────────────────────────────────────
 
 
