@@ -76,12 +76,11 @@ def test_processes_that_left_the_session_their_parents_and_their_environment_are
     make: MakeCluster, end: str
 ) -> None:
     cluster = make(config=config(grace_s=1))
-    script = ESCAPES if end == "exit" else f"{ESCAPES}sleep 600\n"
-    job = submit(cluster, *(("-t", "0:05") if end == "limit" else ()), script=script)
-    if end == "cancel":
+    job = submit(cluster, "-t", "10", script=ESCAPES if end == "exit" else f"{ESCAPES}sleep 600\n")
+    if end != "exit":
         wait_until((cluster.workdir / "all-pids").exists, LONG_S, "all have escaped")
         assert [pid for pid in escaped(cluster) if is_alive(pid)], "they live while the job does"
-        cluster.ok("gqdel", job)
+        cluster.ok(*(("gqdel", job) if end == "cancel" else ("gqctl", "update", job, "--time=0:01")))
     await_state(cluster, job, {"exit": "COMPLETED", "cancel": "CANCELLED", "limit": "TIMEOUT"}[end])
     assert len(escaped(cluster)) == ESCAPED
     assert [pid for pid in escaped(cluster) if is_alive(pid)] == []
