@@ -7,6 +7,7 @@ every node has registered, tell how to go on.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping
@@ -143,7 +144,7 @@ def _tell(ready: Ready, wish: Wish) -> None:
         warn(
             "no GPU was found on this machine, so the nodes have none; `--fake-gpus N` pretends some, to try things out"
         )
-    prefix = "" if location.state_dir == _default() else f"GQ_DIR={location.state_dir} "
+    prefix = "" if location.state_dir == _default() else f"GQ_DIR={shlex.quote(location.state_dir)} "
     gpu_option = "--gpus 1 " if gpus else ""
     write_line(f"cluster  {ready.config.cluster} is up: {what}{' (pretended)' if is_pretended else ''}")
     write_line(f"where    {location.state_dir}   (settings gq.toml, logs *.log)")

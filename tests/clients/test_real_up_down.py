@@ -50,6 +50,15 @@ def test_up_with_another_shape_is_refused(private_cluster: MakeCluster) -> None:
     assert "does not say --nodes 2 (but 1)" in done.stderr
 
 
+def test_what_up_prints_can_be_pasted_whatever_the_directory_is_called(private_cluster: MakeCluster) -> None:
+    other = private_cluster(nodes=1)
+    directory = other.workdir / "my c'luster"
+    lines = other.ok("gq", "up", "--dir", str(directory), "--fake-gpus", "3").splitlines()
+    look, stop = (line.split(None, 1)[1] for line in lines if line.startswith(("look", "stop")))
+    assert other.ok("sh", "-c", look.partition("   ")[0]).startswith("GPUs 3/3 free")
+    assert other.ok("sh", "-c", stop) == f"the cluster in {directory} is down\n"
+
+
 def test_up_without_gpus_says_so(private_cluster: MakeCluster) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has GPUs")
