@@ -6,13 +6,14 @@ with what each enforces.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, node_json, plural, write_json_list, write_line, write_table
 from gq.client import Client
+from gq.errors import Refusal
 from gq.getopt import Arguments, Option
 from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, NodeInfo, PartitionInfo
 from gq.model.nodelist import compress, expand
@@ -47,12 +48,14 @@ def run(arguments: Arguments) -> int:
             write_json_list(node_json(node) for node in _nodes(client, arguments))
             return 0
         info = ask(client, GetCluster(), Cluster).info
+        partitions = _partitions(info, arguments)
+        nodes = _nodes(client, arguments) if arguments.has("Node") or arguments.has("nodes") else None
         write_line(headline(info))
         with_header = not arguments.has("noheader")
-        if arguments.has("Node") or arguments.has("nodes"):
-            write_table(NODE_COLUMNS, [map(_node_row, _nodes(client, arguments))], with_header)
+        if nodes is not None:
+            write_table(NODE_COLUMNS, [map(_node_row, nodes)], with_header)
         else:
-            write_table(PARTITION_COLUMNS, [map(_partition_row, _partitions(info, arguments))], with_header)
+            write_table(PARTITION_COLUMNS, [map(_partition_row, partitions)], with_header)
     return 0
 
 
@@ -63,9 +66,14 @@ def _nodes(client: Client, arguments: Arguments) -> list[NodeInfo]:
     return [node for node in nodes if not partitions or partitions & set(node.partitions)]
 
 
-def _partitions(info: ClusterInfo, arguments: Arguments) -> Iterable[PartitionInfo]:
+def _partitions(info: ClusterInfo, arguments: Arguments) -> list[PartitionInfo]:
     wanted = arguments.words("partition")
-    return (partition for partition in info.partitions if not wanted or partition.partition in wanted)
+    known = [partition.partition for partition in info.partitions]
+    for name in wanted:
+        if name not in known:
+            there = ", ".join(f"`{one}`" for one in known)
+            raise Refusal("unknown_partition", f"partition `{name}` does not exist", f"there are {there}")
+    return [partition for partition in info.partitions if not wanted or partition.partition in wanted]
 
 
 # ── the first line ────────────────────────────────────────────────────────────────────────────────────────────

@@ -82,6 +82,13 @@ def test_nodes_are_shown_with_what_they_enforce(run: Run, cluster: ScriptedContr
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("words", [["-p", "mian"], ["-N", "-p", "main,mian"]])
+def test_a_partition_that_does_not_exist_is_said_so_and_nothing_is_shown(
+    run: Run, cluster: ScriptedController, words: list[str]
+) -> None:
+    assert run("gqinfo", *words) == (1, "", "error: partition `mian` does not exist\nhint: there are `main`, `cpu`\n")
+
+
 def test_only_some_partitions_and_nodes(run: Run, cluster: ScriptedController) -> None:
     assert [line.split()[0] for line in run("gqinfo", "-h", "-p", "cpu").lines[1:]] == ["cpu"]
     assert run("gqinfo", "-h", "-N", "-p", "cpu").lines[1:] == []
