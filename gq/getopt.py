@@ -89,7 +89,8 @@ class _Table:
         if option is None and self._abbreviate:
             option = self._by_prefix(name, source)
         if option is None:
-            raise _unknown(f"--{name}", [f"--{known}" for known in self.by_name], source)
+            shown = [f"--{known}" for known, one in self.by_name.items() if not one.is_hidden]
+            raise _unknown(f"--{name}", shown, source)
         return option
 
     def short(self, letter: str, source: str) -> Option:

@@ -90,13 +90,21 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     ),
     # ── input and output ──────────────────────────────────────────────────────────────────────────────────────
     JobOption(
-        name="output", letter="o", metavar="PATTERN", commands=(SUB, RUN),
+        name="output", letter="o", metavar="PATTERN", commands=(SUB,),
         help="File for the output; %j job, %x name, %N node, %n its number, %t task, %u user (gq-%j.out).",
+    ),
+    JobOption(
+        name="output", letter="o", metavar="PATTERN", commands=(RUN,),
+        help="File for the tasks' output; with %t, %N or %n one for each task or node (it comes here).",
     ),
     JobOption(
         name="error", letter="e", metavar="PATTERN", commands=(SUB, RUN), help="File for the errors (the output's).",
     ),
-    JobOption(name="input", letter="i", metavar="PATTERN", commands=(SUB, RUN), help="File for the input (/dev/null)."),
+    JobOption(name="input", letter="i", metavar="PATTERN", commands=(SUB,), help="File for the input (/dev/null)."),
+    JobOption(
+        name="input", letter="i", metavar="PATTERN", commands=(RUN,),
+        help="Input to this task only, to none, or from a file (this command's own, to all tasks).",
+    ),
     JobOption(
         name="open-mode", metavar="append|truncate", commands=(SUB, RUN), help="What to do with files that are there.",
     ),
@@ -177,8 +185,9 @@ def input_variables(command: str, environ: Mapping[str, str]) -> list[Given]:
     for variable in sorted(name for name in environ if name.startswith(prefix)):
         option = known.get(variable)
         if option is None:
-            close = nearest(variable, list(known))
-            hint = f"did you mean `{close}`?" if close else f"`{command} --help` lists the options"
+            shown = [name.removeprefix(prefix) for name, one in known.items() if not one.is_unbuilt]
+            close = nearest(variable.removeprefix(prefix), shown)
+            hint = f"did you mean `{prefix}{close}`?" if close else f"`{command} --help` lists the options"
             raise UsageError("unknown_option", f"`{variable}` in the environment names no option", hint)
         given.extend(_from_variable(option, variable, environ[variable]))
     return given

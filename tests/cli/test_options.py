@@ -161,6 +161,16 @@ def test_a_variable_that_names_no_option_is_refused_with_the_nearest() -> None:
     assert caught.value.hint == "did you mean `GQSUB_TIME`?"
 
 
+def test_what_is_not_built_is_never_what_was_meant() -> None:
+    with pytest.raises(UsageError) as caught:
+        input_variables(SUB, {"GQSUB_FOO": "5"})
+    assert caught.value.hint == "`gqsub --help` lists the options"
+
+    with pytest.raises(UsageError) as caught:
+        parse(["--foo"], options_of(SUB))
+    assert caught.value.hint == ""
+
+
 def test_a_flag_variable_that_is_neither_yes_nor_no_is_refused() -> None:
     with pytest.raises(UsageError, match="`GQSUB_HOLD`: `maybe` is neither yes nor no"):
         input_variables(SUB, {"GQSUB_HOLD": "maybe"})
