@@ -91,6 +91,25 @@ def test_a_node_whose_spool_is_full_is_left_out_until_it_has_room_again(cluster:
     assert (cluster.workdir / "ran").read_text() == f"{gang}\n"
 
 
+def test_a_job_that_ends_while_the_spool_of_its_node_is_full_is_reported_with_its_exit_code(
+    cluster: PrivateCluster, sh: Sh
+) -> None:
+    spool = cluster.directory / "nodes" / "n2"
+    cluster.ok("gq", "down")
+    small_disk(sh, spool)
+    cluster.up()
+    job = submit(cluster, "-w", "n2", wrap="touch began; while [ ! -e go ]; do sleep 0.05; done; touch over; exit 6")
+    wait_until((cluster.workdir / "began").exists, LONG_S, "it runs")
+    sh(f"cat /dev/zero > {spool}/filler || true")
+    (cluster.workdir / "go").touch()
+    wait_until((cluster.workdir / "over").exists, LONG_S, "it ends while nothing can be written")
+
+    sh(f"rm {spool}/filler")
+    cluster.up()
+    ended = await_state(cluster, job, "FAILED")
+    assert (ended["exit_code"], ended["restart_count"]) == (6, 0)
+
+
 def test_a_controller_whose_disk_is_full_acknowledges_nothing_that_it_cannot_keep(yard: ClusterYard, sh: Sh) -> None:
     cluster = yard.make(config=config())
     cluster.ok("gq", "down")
