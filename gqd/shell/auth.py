@@ -66,6 +66,19 @@ def pinned_node(frame: zmq.Frame) -> str | None:
         return None
 
 
+def address(frame: zmq.Frame) -> str:
+    """Of the host at the other end of a tcp link."""
+    try:
+        return _plain(str(frame.get("Peer-Address")))
+    except zmq.ZMQError:
+        return "an unknown address"
+
+
+def _plain(address: str) -> str:
+    """An IPv4 address as people write it, though the door serves IPv6 too."""
+    return address.removeprefix("::ffff:")
+
+
 class KeyCheck:
     """Answers libzmq's question, at each handshake, whether a CURVE key may come in (ZAP, RFC 27).
 
@@ -73,7 +86,10 @@ class KeyCheck:
     Must exist before a CURVE door is bound: without it libzmq would let everybody in.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys_dir: str, on_refused: Callable[[], None]) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], keys_dir: str, on_refused: Callable[[str], None]
+    ) -> None:
+        """`on_refused` is told the address of a host that proved no pinned key."""
         self._keys_dir = keys_dir
         self._on_refused = on_refused
         self._socket = context.socket(zmq.REP)
@@ -96,7 +112,7 @@ class KeyCheck:
         request_id = frames[1] if len(frames) > 1 else b""
         node = self._node_of(frames)
         if node is None:
-            self._on_refused()
+            self._on_refused(_plain(frames[3].decode(errors="replace")) if len(frames) > 3 else "")
             return [ZAP_VERSION, request_id, b"400", b"this key is not pinned", b"", b""]
         return [ZAP_VERSION, request_id, b"200", b"OK", node.encode(), b""]
 

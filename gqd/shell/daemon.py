@@ -36,6 +36,7 @@ from gqd.shell.outgoing import Outgoing
 from gqd.shell.planning import Planning
 from gqd.shell.release import Releaser
 from gqd.shell.settings import policy_of
+from gqd.shell.turned_away import TurnedAway
 from gqd.state.effect import Reply
 from gqd.store.blobs import SqliteBlobStore
 from gqd.store.protocol import BlobStore, Store
@@ -61,6 +62,7 @@ class Doors:
         self._desk = RequestDesk(peers, config.limits, inbox, counters)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._key_check: KeyCheck | None = None
+        self._turned_away = TurnedAway()
 
     def open(self) -> None:
         """Nodes first: clients find a controller that can hear its nodes."""
@@ -94,7 +96,7 @@ class Doors:
 
     def _open_remote_nodes(self, endpoint: str) -> None:
         keys = read_keys(server_key_path(self._location.keys_dir))
-        self._key_check = KeyCheck(self._context, self._location.keys_dir, self._count_refused_key)
+        self._key_check = KeyCheck(self._context, self._location.keys_dir, self._on_refused_key)
         socket = router(self._context, MAX_NODE_MESSAGE_BYTES)
         guard(socket, keys)
         socket.setsockopt(zmq.IPV6, 1)
@@ -107,7 +109,7 @@ class Doors:
         self._serve_nodes(REMOTE_NODES, socket, is_curve=True)
 
     def _serve_nodes(self, name: str, socket: zmq.Socket[bytes], is_curve: bool) -> None:
-        nodes = NodeDoor(is_curve, self._peers, self._desk, self._inbox, self._counters)
+        nodes = NodeDoor(is_curve, self._peers, self._desk, self._inbox, self._counters, self._turned_away)
         nodes.door = self._door(name, socket, nodes)
 
     def _door(self, name: str, socket: zmq.Socket[bytes], taker: ClientDoor | NodeDoor) -> Door:
@@ -118,8 +120,9 @@ class Doors:
     def _count_malformed(self) -> None:
         self._counters.malformed += 1
 
-    def _count_refused_key(self) -> None:
+    def _on_refused_key(self, address: str) -> None:
         self._counters.handshakes_refused += 1
+        self._turned_away.say(f"a host at {address}", "its key is not in keys/nodes")
 
 
 async def serve(location: Location, config: Config, store: Store, blobs: BlobStore) -> None:

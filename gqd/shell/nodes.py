@@ -12,11 +12,12 @@ import zmq
 from gq.errors import ProtocolError
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.shell.auth import LocalPeers, credentials, pinned_node
+from gqd.shell.auth import LocalPeers, address, credentials, pinned_node
 from gqd.shell.clients import RequestDesk
 from gqd.shell.door import Door
 from gqd.shell.inbox import Inbox
 from gqd.shell.metrics import Counters
+from gqd.shell.turned_away import TurnedAway
 from gqd.state.input import NodeHeartbeat, NodeHello, NodeReport, Route
 
 RELAY_ID_BYTES = 8
@@ -39,12 +40,21 @@ def relay_target(route: Route) -> tuple[Route, int] | None:
 class NodeDoor:
     """One door for nodes.  `is_curve`: over tcp, where a key says who it is."""
 
-    def __init__(self, is_curve: bool, peers: LocalPeers, desk: RequestDesk, inbox: Inbox, counters: Counters) -> None:
+    def __init__(
+        self,
+        is_curve: bool,
+        peers: LocalPeers,
+        desk: RequestDesk,
+        inbox: Inbox,
+        counters: Counters,
+        turned_away: TurnedAway,
+    ) -> None:
         self._is_curve = is_curve
         self._peers = peers
         self._desk = desk
         self._inbox = inbox
         self._counters = counters
+        self._turned_away = turned_away
         self.door: Door | None = None
         """Set once the socket is open; messages come only then."""
 
@@ -58,7 +68,9 @@ class NodeDoor:
             return
         if self._is_curve and (node := pinned_node(frame)) != message.node:
             self._counters.impostors += 1
-            self._turn_away(peer_id, message, f"this key belongs to node {node}, not to {message.node}")
+            why = f"this key belongs to node {node}, not to {message.node}"
+            self._turned_away.say(f"a host at {address(frame)}", why)
+            self._turn_away(peer_id, message, why)
             return
         self._take(peer_id, message)
 
@@ -79,7 +91,9 @@ class NodeDoor:
             case wire.Hello():
                 self._counters.hellos += 1
                 if not OLDEST_WIRE_VERSION <= message.version <= WIRE_VERSION:
-                    self._turn_away(peer_id, message, f"the controller speaks version {WIRE_VERSION} of the protocol")
+                    why = f"the controller speaks version {WIRE_VERSION} of the protocol"
+                    self._turned_away.say(f"node {message.node}", why)
+                    self._turn_away(peer_id, message, why)
                     return
                 self._inbox.put(NodeHello(route=route, hello=message))
             case wire.Heartbeat():

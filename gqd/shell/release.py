@@ -14,6 +14,7 @@ import msgspec
 from gq.wire import client, node
 from gq.wire.codec import WIRE_VERSION
 from gqd.shell.door import Door
+from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import relay_target
 from gqd.state import effect
@@ -119,6 +120,7 @@ class Releaser:
                 self._tell(one.route, node.WhoIsThere())
             case effect.CloseLink():
                 self._links = {name: route for name, route in self._links.items() if route != one.route}
+                LOG.warning("a node was turned away: %s", one.why)
                 self._tell(one.route, node.Unwelcome(why=one.why))
             case _:
                 assert_never(one)

@@ -24,7 +24,14 @@ HELLO_AGAIN_S = 1.0
 """Between hellos while the controller has not said welcome."""
 MISSED_HEARTBEATS = 3
 """Without any word for so many heartbeats, the link is made anew."""
-_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+WELCOME_WITHIN_S = 10.0
+"""A link that has not brought a welcome by then is made anew: libzmq gives up on a controller that refused the key."""
+_WATCHED = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
 
 
 class ControllerAddress(NamedTuple):
@@ -66,6 +73,7 @@ class Link:
         self._heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = True
+        self._complaint = ""
         self.malformed = 0
         self._open()
 
@@ -133,8 +141,17 @@ class Link:
                     if self._is_welcome:
                         log.warning("the link to the controller broke")
                     self._is_welcome = False
+                case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                    self._complain("does not accept this node's key: its public key belongs into keys/nodes there")
                 case _:
-                    log.error("the controller at %s does not accept this node's key", self._address.endpoint)
+                    if self._address.server_key is not None:
+                        self._complain("breaks off the handshake: is keys/gqd.pub here its public key?")
+
+    def _complain(self, of_what: str) -> None:
+        """Once, since it is tried again and again."""
+        if of_what != self._complaint:
+            self._complaint = of_what
+            log.error("the controller at %s %s", self._address.endpoint, of_what)
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,8 +164,9 @@ class Link:
         if not self._is_open:
             return
         silence_s = self._loop.time() - self._heard_at
-        if self._is_welcome and silence_s > MISSED_HEARTBEATS * self._heartbeat_s:
-            log.warning("no word from the controller for %.0f s: making the link anew", silence_s)
+        if silence_s > (MISSED_HEARTBEATS * self._heartbeat_s if self._is_welcome else WELCOME_WITHIN_S):
+            if self._is_welcome:
+                log.warning("no word from the controller for %.0f s: making the link anew", silence_s)
             self._hang_up()
             self._open()
         elif self._is_welcome:
@@ -180,6 +198,7 @@ class Link:
         match message:
             case wire.Welcome():
                 self._is_welcome = True
+                self._complaint = ""
                 self._heartbeat_s = max(0.05, message.heartbeat_s)
                 self._beat_in(self._heartbeat_s)
                 self._home.on_welcome(message)

@@ -146,6 +146,7 @@ class NodeDaemon:
         self._door.close()
         if self._relay is not None:
             self._relay.close()
+        self._equipment.isolation.close()
         await asyncio.get_running_loop().run_in_executor(None, context.term)
 
     def _fail(self, error: BaseException) -> None:

@@ -75,7 +75,7 @@ def test_a_node_with_a_pinned_key_is_welcome() -> None:
     asyncio.run(scenario())
 
 
-def test_a_key_that_is_not_pinned_does_not_get_through_the_handshake() -> None:
+def test_a_key_that_is_not_pinned_does_not_get_through_the_handshake(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with tcp_running() as tcp:
             node = tcp.dial(fresh_keys())
@@ -86,6 +86,8 @@ def test_a_key_that_is_not_pinned_does_not_get_through_the_handshake() -> None:
             assert await tcp.counter("hellos") == 0
 
     asyncio.run(scenario())
+    [warning] = [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
+    assert warning == "a host at 127.0.0.1 was turned away: its key is not in keys/nodes", "and is said once"
 
 
 def test_without_a_key_nothing_gets_in() -> None:
@@ -102,7 +104,7 @@ def test_without_a_key_nothing_gets_in() -> None:
     asyncio.run(scenario())
 
 
-def test_a_node_that_speaks_for_another_is_turned_away() -> None:
+def test_a_node_that_speaks_for_another_is_turned_away(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with tcp_running() as tcp:
             node = tcp.dial(tcp.n1)
@@ -117,6 +119,7 @@ def test_a_node_that_speaks_for_another_is_turned_away() -> None:
             assert await tcp.counter("hellos") == await tcp.counter("heartbeats") == 0
 
     asyncio.run(scenario())
+    assert "a host at 127.0.0.1 was turned away: this key belongs to node n1, not to n2" in caplog.messages
 
 
 def test_a_node_can_be_pinned_while_the_controller_runs() -> None:
