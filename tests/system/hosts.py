@@ -1,0 +1,396 @@
+"""Several hosts on one machine, each with a network, mounts, processes, users' files and a name of its own.
+
+A host is a process that holds its namespaces; a switch, in a namespace of its own, joins the hosts by cables that can
+be pulled.  All of it lives in namespaces and nothing has a name outside of them, so test runs cannot meet, and when
+the holder of a host ends, also because the test process was killed, the kernel ends all that ran there.
+
+The root file system is shared and everything that gq, its jobs and its users write to is not: /etc, /run, /tmp and
+/var/lib.  The kernel is one, so cgroups are: what clusters of a run make there is removed by the run's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gqnode.isolation.mounts import own_mounts
+from gqnode.isolation.tree import ROOT_NAME, remove_directories
+from tests.clusters import COMMAND_TIMEOUT_S, MARK_VARIABLE, clean_environment, wait_until
+
+SUBNET = "10.77.0"
+WORKDIR = "/tmp/work"
+"""Where users sit: every host has one, with other files in it."""
+START_S = 20.0
+_HOLD = "echo held; exec cat >/dev/null"
+"""Until the test closes the pipe.  The first process of a host: its ignored SIGCHLD lets no zombie stay."""
+_SET_UP_HOST = f"""
+set -e
+trap '' CHLD
+hostname "$HOST_NAME"
+mount -t tmpfs gq-run /run
+mkdir /run/etc
+mount --rbind /etc /run/etc
+mount -t tmpfs gq-etc /etc
+for path in /run/etc/*; do ln -s "$path" /etc; done
+mount -t tmpfs gq-tmp /tmp
+mount -t tmpfs gq-lib /var/lib
+mkdir /tmp/home {WORKDIR}
+echo "$HOST_BOOT_ID" > /run/boot_id
+mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
+rm -f /etc/hosts
+printf '%s' "$HOST_TABLE" > /etc/hosts
+{_HOLD}
+"""
+_SET_UP_SWITCH = f"""
+set -e
+ip link add name switch type bridge
+ip link set switch up
+{_HOLD}
+"""
+
+
+def _holder(script: str, environ: Mapping[str, str], *namespaces: str) -> subprocess.Popen[str]:
+    """A process in new namespaces of these kinds, as the script left them."""
+    holder = subprocess.Popen(
+        ["unshare", *namespaces, "--fork", "--kill-child", "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(environ),
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n", "a host cannot be set up: the reason is in what the test printed"
+    return holder
+
+
+def _let_go(holder: subprocess.Popen[str]) -> None:
+    """The kernel ends what is in the namespaces with their first process."""
+    for pipe in (holder.stdin, holder.stdout):
+        assert pipe is not None
+        pipe.close()
+    holder.wait(START_S)
+
+
+def child_of(pid: int) -> int:
+    """The only child of a process, once it has one."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    wait_until(lambda: path.read_text().strip(), START_S, f"process {pid} has a child")
+    return int(path.read_text().split()[0])
+
+
+@dataclass
+class Daemon:
+    """A program of a host that runs until it is told to end, and its log."""
+
+    host: Host
+    argv: tuple[str, ...]
+    log_path: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
+        """Signal it and wait until it is gone; its exit status."""
+        if not self.has_ended():
+            os.kill(child_of(self.process.pid), number)
+        return self.process.wait(START_S)
+
+    def start_again(self) -> Daemon:
+        return self.host.daemon(*self.argv)
+
+    def await_log(self, words: str, within_s: float = START_S) -> None:
+        """Until the log has these words."""
+        try:
+            wait_until(lambda: words in self.log, within_s)
+        except AssertionError:
+            raise AssertionError(f"{self.argv[0]} on {self.host.name} does not say {words!r}:\n{self.log}") from None
+
+
+@dataclass
+class Host:
+    """One host; its commands are run as a root user's who logs in there."""
+
+    name: str
+    address: str
+    holder: subprocess.Popen[str]
+    mark: str
+    daemons: list[Daemon] = field(default_factory=list)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def init_pid(self) -> int:
+        """The first process of the host, by its number here."""
+        return child_of(self.holder.pid)
+
+    def path(self, path: str) -> Path:
+        """A file of the host, to be read and written from outside."""
+        assert path.startswith("/")
+        return Path(f"/proc/{self.init_pid}/root{path}")
+
+    def run(
+        self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end; `environ` adds variables."""
+        return subprocess.run(
+            self._inside(argv),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env=self._environment(environ),
+        )
+
+    def ok(self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str) -> str:
+        """Standard output of a command that must succeed."""
+        done = self.run(*argv, stdin=stdin, timeout_s=timeout_s, **environ)
+        assert done.returncode == 0, f"{argv} on {self.name} ended {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, *argv: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a command; it ends with the host if it still runs then."""
+        process = subprocess.Popen(
+            self._inside(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._environment(environ),
+        )
+        self.started.append(process)
+        return process
+
+    def daemon(self, *argv: str) -> Daemon:
+        """Start a daemon as a service manager would; it logs into a file of the host."""
+        log_path = self.path(f"/run/log-{argv[0]}-{len(self.daemons)}")
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                self._inside(argv, directory="/"),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment({}),
+            )
+        daemon = Daemon(self, argv, log_path, process)
+        self.daemons.append(daemon)
+        return daemon
+
+    def listening(self) -> set[int]:
+        """The TCP ports on which anything on this host listens."""
+        lines = [
+            line.split()
+            for kind in ("tcp", "tcp6")
+            for line in self.path(f"/proc/1/net/{kind}").read_text().splitlines()
+        ]
+        return {int(local.rpartition(":")[2], 16) for _, local, _, state, *_ in lines if state == "0A"}
+
+    def logs(self, lines: int = 40) -> str:
+        parts = []
+        for daemon in self.daemons:
+            tail = daemon.log.splitlines()[-lines:]
+            parts.append("\n".join([f"── {daemon.argv[0]} on {self.name} ──", *tail]))
+        return "\n".join(parts)
+
+    def end(self) -> None:
+        """Pull the plug: nothing of it is left."""
+        _let_go(self.holder)
+        for process in self.started:
+            process.communicate()
+        for daemon in self.daemons:
+            daemon.process.wait(START_S)
+
+    def _inside(self, argv: Sequence[str], directory: str = WORKDIR) -> list[str]:
+        namespaces = ("--mount", "--net", "--uts", "--ipc", "--pid")
+        return ["nsenter", f"--target={self.init_pid}", *namespaces, "env", "-C", directory, *argv]
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {**clean_environment(os.environ), "HOME": "/tmp/home", MARK_VARIABLE: self.mark, **more}
+
+
+class Network:
+    """Hosts with these names at SUBNET.1, SUBNET.2, … on one switch.  `run_name`: for clusters of this run alone."""
+
+    def __init__(self, names: Sequence[str], mark: str) -> None:
+        self.run_name = f"gqt-{secrets.token_hex(4)}"
+        self.hosts: dict[str, Host] = {}
+        self._mark = mark
+        self._switch = _holder(_SET_UP_SWITCH, os.environ, "--net")
+        addresses = {name: f"{SUBNET}.{number}" for number, name in enumerate(names, 1)}
+        table = "".join(f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **addresses}.items())
+        for name, address in addresses.items():
+            self.hosts[name] = self._new_host(name, address, table)
+
+    def cut(self, host: Host) -> None:
+        """Pull the cable."""
+        self._on_switch("ip", "link", "set", f"to-{host.name}", "down")
+
+    def heal(self, host: Host) -> None:
+        self._on_switch("ip", "link", "set", f"to-{host.name}", "up")
+
+    @contextlib.contextmanager
+    def without(self, host: Host) -> Iterator[None]:
+        """The cable of a host is pulled for a while."""
+        self.cut(host)
+        try:
+            yield
+        finally:
+            self.heal(host)
+
+    def start_on_switch(self, *argv: str) -> subprocess.Popen[str]:
+        """Start a program that sees all that goes over the switch."""
+        return subprocess.Popen(self._at_switch(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def logs(self) -> str:
+        return "\n".join(host.logs() for host in self.hosts.values() if host.daemons)
+
+    def end(self) -> None:
+        """Everything ends.  AssertionError if cgroups of this run's clusters stayed and cannot be removed."""
+        for host in self.hosts.values():
+            host.end()
+        _let_go(self._switch)
+        for directory in cgroups_of(self.run_name):
+            remove_directories(str(directory))
+        assert not cgroups_of(self.run_name)
+
+    def _new_host(self, name: str, address: str, table: str) -> Host:
+        boot_id = f"{secrets.token_hex(4)}-0000-4000-8000-{secrets.token_hex(6)}"
+        environ = {**os.environ, "HOST_NAME": name, "HOST_BOOT_ID": boot_id, "HOST_TABLE": table}
+        kinds = ("--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc")
+        host = Host(name, address, _holder(_SET_UP_HOST, environ, *kinds), self._mark)
+        cable = f"to-{name}"
+        self._on_switch(*shlex.split(f"ip link add {cable} type veth peer name eth0 netns {host.init_pid}"))
+        self._on_switch(*shlex.split(f"ip link set {cable} master switch up"))
+        for command in ("link set lo up", f"addr add {address}/24 dev eth0", "link set eth0 up"):
+            host.ok("ip", *shlex.split(command))
+        return host
+
+    def _at_switch(self, argv: Sequence[str]) -> list[str]:
+        return ["nsenter", f"--target={child_of(self._switch.pid)}", "--net", *argv]
+
+    def _on_switch(self, *argv: str) -> None:
+        subprocess.run(self._at_switch(argv), check=True, timeout=START_S)
+
+
+def cgroups_of(run_name: str) -> list[Path]:
+    """Directories of the clusters of one run, in every hierarchy of this machine."""
+    mounts = own_mounts()
+    bases = {*mounts.v1.values(), *([mounts.v2] if mounts.v2 else [])}
+    return sorted(path for base in bases for path in Path(base, ROOT_NAME).glob(f"{run_name}*"))
+
+
+# ── a cluster of hosts ────────────────────────────────────────────────────────────────────────────────────────
+
+CONTROLLER_PORT = 7321
+STEP_PORT = 7322
+FAKE_GPUS = 4
+CONFIG_PATH = "/etc/gq/gq.toml"
+KEYS = "/var/lib/gq/keys"
+
+
+class HostCluster:
+    """gqd on the first host and gqnode on others, set up by hand as gqd(8), gqnode(8) and gq.toml(5) say."""
+
+    def __init__(self, net: Network, config: str) -> None:
+        self.net = net
+        self.config = config
+        self.head = next(iter(net.hosts.values()))
+        self.nodes: dict[str, Daemon] = {}
+        self.configure(self.head)
+        self.head.ok("gqd", "keygen")
+        self.gqd = self.start_gqd()
+
+    def start_gqd(self) -> Daemon:
+        """As the unit file of the example does."""
+        gqd = self.head.daemon("gqd", "--config", CONFIG_PATH)
+        gqd.await_log("gqd serves")
+        return gqd
+
+    def configure(self, host: Host) -> None:
+        """The same file lies on every host."""
+        path = host.path(CONFIG_PATH)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(self.config)
+
+    def new_keys(self, node: str) -> None:
+        """The node may join from now on."""
+        self.head.ok("gqd", "keygen", "--node", node)
+
+    def copy_key(self, file: str, host: Host, to: str = "") -> None:
+        """As ``scp -p`` from the head."""
+        keys = host.path(KEYS)
+        keys.mkdir(parents=True, exist_ok=True)
+        source = self.head.path(f"{KEYS}/{file}")
+        shutil.copy2(source, keys / (to or file))
+
+    def add(self, name: str) -> Daemon:
+        """The host becomes the node of its name."""
+        host = self.net.hosts[name]
+        self.new_keys(name)
+        self.configure(host)
+        self.copy_key("gqd.pub", host)
+        self.copy_key(f"node-{name}.key", host)
+        self.nodes[name] = self.start_gqnode(host)
+        self.nodes[name].await_log("is part of cluster")
+        return self.nodes[name]
+
+    def start_gqnode(self, host: Host, name: str = "") -> Daemon:
+        return host.daemon("gqnode", "--config", CONFIG_PATH, "--name", name or host.name)
+
+
+def config_of(net: Network, nodes: Sequence[str], logins: Sequence[str] = (), timers: str = "") -> str:
+    """A gq.toml: the first host runs gqd; `nodes` pretend to have GPUs."""
+    controller = f"tcp://{SUBNET}.1:{CONTROLLER_PORT}"
+    parts = [
+        f"""cluster = "{net.run_name}"
+
+[controller]
+listen = "{controller}"
+
+[timers]
+backoff_min_s = 1
+{timers}"""
+    ]
+    for name in nodes:
+        address = net.hosts[name].address
+        parts.append(f"""
+[[node]]
+name = "{name}"
+address = "{address}"
+controller = "{controller}"
+step_listen = "tcp://{address}:{STEP_PORT}"
+cpus = 16
+gpus = []
+""")
+        parts += ["  [[node.fake_gpu]]\n"] * FAKE_GPUS
+    parts += [
+        f"""
+[[node]]
+name = "{name}"
+controller = "{controller}"
+login = true
+"""
+        for name in logins
+    ]
+    return "".join(parts)
+
+
+@contextlib.contextmanager
+def network(names: Sequence[str], mark: str) -> Iterator[Network]:
+    made = Network(names, mark)
+    try:
+        yield made
+    finally:
+        made.end()
