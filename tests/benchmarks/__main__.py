@@ -16,7 +16,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -52,16 +53,24 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     began = time.monotonic()
     load = os.getloadavg()[0]
+    rows: list[Row] = []
+    failed: list[str] = []
     with ExitStack() as stack:
         yard = stack.enter_context(_yard())
         slurm = _slurm(stack, yard.base)
-        rows = list(_measured(asked.only or list(FAMILIES), QUICK if asked.quick else FULL, yard, slurm))
+        for name in asked.only or FAMILIES:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            try:
+                rows += _measured(name, QUICK if asked.quick else FULL, yard, slurm)
+            except Exception:
+                traceback.print_exc()
+                failed.append(name)
     print(_machine(load, time.monotonic() - began))
     print(render(rows))
-    print(verdict(rows))
+    print(verdict(rows, failed))
     if asked.json:
         Path(asked.json).write_text(json.dumps([as_json(row) for row in rows], indent=1) + "\n")
-    return 0 if all(row.holds is not False for row in rows) else 1
+    return 1 if failed or any(row.holds is False for row in rows) else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -92,12 +101,9 @@ def _slurm(stack: ExitStack, base: Path) -> Side | None:
         return None
 
 
-def _measured(names: Sequence[str], scale: Scale, yard: ClusterYard, slurm: Side | None) -> Iterator[Row]:
-    for name in names:
-        title, family = FAMILIES[name]
-        print(f"{name} …", file=sys.stderr, flush=True)
-        baseline = take_baseline(yard.base)
-        yield from family(Bench(title, scale, baseline, partial(fresh_cluster, yard), slurm))
+def _measured(name: str, scale: Scale, yard: ClusterYard, slurm: Side | None) -> list[Row]:
+    title, family = FAMILIES[name]
+    return list(family(Bench(title, scale, take_baseline(yard.base), partial(fresh_cluster, yard), slurm)))
 
 
 def _machine(load: float, took_s: float) -> str:
