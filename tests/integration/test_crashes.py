@@ -160,6 +160,27 @@ def _states(cluster: PrivateCluster, jobs: list[int]) -> list[str]:
     return [line.partition("|")[2] for line in lines]
 
 
+def test_whatever_daemon_is_killed_whenever_each_job_and_each_gang_runs_exactly_once(cluster: PrivateCluster) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    command = "echo ran >> ran-$GQ_JOB_ID; gqrun sh -c 'echo $GQ_PROCID >> tasks-$GQ_JOB_ID'"
+    jobs = {int(submit(cluster, f"-N{nodes}", wrap=command)): nodes for nodes in dice.choices((1, 2), k=20)}
+    while len(runs(cluster.workdir)) < len(jobs):
+        time.sleep(dice.uniform(0.0, 0.3))
+        for daemon in dice.sample(("gqd", "gqnode-n1", "gqnode-n2"), dice.randint(1, 3)):
+            cluster.kill(daemon)
+        cluster.up()
+
+    for job in jobs:
+        ended = await_state(cluster, str(job), "COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED")
+        assert (ended["state"], ended["restart_count"]) == ("COMPLETED", 0), ended
+    assert runs(cluster.workdir) == dict.fromkeys(jobs, 1)
+    for job, nodes in jobs.items():
+        tasks = (cluster.workdir / f"tasks-{job}").read_text().split()
+        assert sorted(tasks) == [str(rank) for rank in range(nodes)]
+
+
 # ── the controller, away ──────────────────────────────────────────────────────────────────────────────────────
 
 
