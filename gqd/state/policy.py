@@ -39,7 +39,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Ended jobs stay in memory (and in `gqstat -t all`) that long; history has them for ever."""
     request_memory_s: int = 600
     plan_depth: int = 2000
-    """Jobs from the head of the queue that one planning pass looks at."""
+    """Jobs of each partition, from the head of the queue, that one planning pass looks at; what could not start anyway
+    (held, to begin later) does not count."""
     launch_failures: int = 10
     """After so many failed launches in a row that are the job's fault it is held."""
 
