@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Annotated
 
 import msgspec
 
@@ -26,9 +27,14 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 # ── client → door ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_Cells = Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
+"""As wide as the kernel's ``struct winsize``."""
+_Signum = Annotated[int, msgspec.Meta(ge=1, le=64)]
+
+
 class WindowSize(msgspec.Struct, frozen=True, array_like=True):
-    rows: int
-    columns: int
+    rows: _Cells
+    columns: _Cells
 
 
 class StreamPosition(msgspec.Struct, frozen=True, array_like=True):
@@ -75,7 +81,7 @@ class SignalTasks(_Message, frozen=True, kw_only=True):
     """Signal all tasks of the step on this node."""
 
     step_id: StepId
-    signum: int
+    signum: _Signum
 
 
 class Received(_Message, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
@@ -219,7 +221,12 @@ class Door:
 
     def _start_reading(self, peer: bytes, path: str, asked: wire.OpenLog) -> None:
         async def read() -> None:
-            self._send(peer, await self._desk.read_file(path, asked.offset, min(asked.max_bytes, MAX_LOG_BYTES)))
+            try:
+                part = await self._desk.read_file(path, asked.offset, min(asked.max_bytes, MAX_LOG_BYTES))
+            except (OSError, OverflowError) as error:
+                self._refuse(peer, "unreadable", f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+            else:
+                self._send(peer, part)
 
         task = self._loop.create_task(read())
         self._reads.add(task)
@@ -227,9 +234,14 @@ class Door:
 
 
 def read_part(path: str, offset: int, max_bytes: int) -> wire.LogData:
-    """`max_bytes` of a file from `offset` on; blocks.  ``eof``: there is no more now."""
+    """`max_bytes` of a file from `offset` on.  ``eof``: there is no more now.
+
+    A pipe or a device keeps nothing for later, and may wait or take from whom it is for: it is not opened.
+    """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - opened as it is named
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as it is named
+            return wire.LogData(offset=offset, eof=True)
+        with open(path, "rb") as file:  # noqa: PTH123 - likewise
             file.seek(offset)
             data = file.read(max_bytes + 1)
     except FileNotFoundError:

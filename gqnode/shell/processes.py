@@ -112,7 +112,7 @@ def send_signal(pids: Iterable[int], signum: int) -> None:
             os.kill(pid, signum)
             if signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 os.kill(pid, signal.SIGCONT)
-        except (ProcessLookupError, PermissionError):
+        except (OSError, OverflowError):  # gone, no longer ours, or no signal: none of it may end who passes it on
             continue
 
 

@@ -299,6 +299,15 @@ def test_a_new_daemon_ends_a_job_whose_shepherd_was_stopped_before(tmp_path: Pat
             second.await_event(TreeEmpty)
 
 
+@pytest.mark.parametrize("signum", [-1, 65, 2**40])
+def test_a_signal_that_does_not_exist_does_not_end_the_shepherd(host: HerdHost, signum: int) -> None:
+    attempt_id = host.start(script="#!/bin/sh\nexec sleep 1000\n")
+    host.await_event(ProcessStarted)
+    host.do(host.herd.signal, attempt_id, signum, "batch")
+    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "batch")
+    assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
+
+
 def test_ignored_signals_of_the_daemon_are_default_in_the_job(host: HerdHost) -> None:
     output = host.root / "out"
     host.start(script="#!/bin/sh\ngrep -E 'SigIgn|SigBlk' /proc/self/status\n", output_path=str(output))

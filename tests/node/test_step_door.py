@@ -304,3 +304,34 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(
     client.hear(lambda: bool(client.heard))
 
     assert client.heard == [wire.LogData(offset=0, eof=True, is_missing=True)]
+
+
+def test_what_is_no_plain_file_is_not_waited_for_and_what_cannot_be_read_is_refused(
+    controller: ScriptedController, client: Client, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    key = controller.hellos[0].ticket_key
+
+    for name, offset in (("pipe", 0), ("pipe", 1), ("pipe", 2), ("pipe", 3), ("pipe", 4), ("loop", 0)):
+        ticket = wire.LogTicket(7, 1, str(tmp_path / name), os.geteuid(), time.time() + 60)
+        client.say(wire.OpenLog(ticket=wire.seal(ticket, key), offset=offset))
+    client.hear(lambda: len(client.heard) == 6)
+
+    assert client.refusal() == "unreadable"
+    assert {one.offset for one in client.heard if isinstance(one, wire.LogData) and one.eof} == {0, 1, 2, 3, 4}
+
+
+def test_signals_and_sizes_that_do_not_exist_harm_nobody(controller: ScriptedController, client: Client) -> None:
+    _launch_step(controller, tasks=1)
+    client.attach(("cat",))
+    client.hear(lambda: any(isinstance(one, wire.TaskStarted) for one in client.heard))
+
+    for signum in (-1, 0, 65, 2**63):
+        client.say(wire.SignalTasks(step_id=STEP, signum=signum))
+    client.say(wire.Resize(step_id=STEP, size=wire.WindowSize(2**16, -1)))
+    client.say(wire.Stdin(step_id=STEP, offset=0, data=b"still here\n", eof=True))
+    client.hear(lambda: len(client.exits()) == 1)
+
+    assert client.output(0) == b"still here\n"
+    assert client.exits() == {0: ExitStatus()}
