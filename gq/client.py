@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -55,6 +56,7 @@ class Client:
         self._on_wait = on_wait
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
+        self._forgotten: weakref.finalize[..., Client] | None = None
 
     def __enter__(self) -> Client:
         return self
@@ -177,6 +179,9 @@ class Client:
         socket.setsockopt(zmq.SNDHWM, 0)  # the window bounds what is on the way
         socket.setsockopt(zmq.RCVHWM, 0)
         socket.connect(self.location.client_endpoint)
+        # Where nobody closes this, the collector may end the context first, which waits for its sockets for ever.
+        self._forgotten = weakref.finalize(self, _close, socket, self._context)
+        self._forgotten.atexit = False
         return socket
 
     def _is_linked(self) -> bool:
@@ -203,9 +208,17 @@ class Client:
         return self._socket.recv()
 
     def _hang_up(self) -> None:
+        if self._forgotten is not None:
+            self._forgotten.detach()
+            self._forgotten = None
         if self._socket is not None:
             self._socket.close(linger=0)
             self._socket = None
+
+
+def _close(socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    socket.close(linger=0)
+    context.term()
 
 
 class _Pipeline:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,9 +32,6 @@ def cluster(gqd: Gqd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 
 
 def test_importing_gq_loads_nothing_else() -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys, gq; print(sorted(name for name in sys.modules if name.split('.')[0] in ('gq', 'zmq', 'msgspec')))"
     )
@@ -55,6 +55,15 @@ def test_a_job_is_submitted_looked_at_and_cancelled(cluster: gq.Client, tmp_path
     job.cancel()
     assert job.wait(10).state == "CANCELLED"
     job.cancel()
+
+
+def test_a_connection_that_nobody_closed_is_collected_with_what_refers_to_it(gqd: Gqd) -> None:
+    """In a process of its own: the collector hung, which nothing inside can end."""
+    gqd.start()
+    code = "import gc, gq; it = gq.connect(); it.submit('true x'); it.me = it; del it; gc.collect(); print('collected')"
+    environ = {**os.environ, "GQ_DIR": str(gqd.directory)}
+    ended = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "collected\n", "")
 
 
 def test_jobs_queued_one_by_one_hold_nothing_open(cluster: gq.Client) -> None:
