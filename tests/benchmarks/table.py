@@ -24,6 +24,8 @@ def verdict(rows: Iterable[Row], failed: Sequence[str] = ()) -> str:
     """One sentence about the bars, one about what could not be measured."""
     judged = [row for row in rows if row.bar is not None]
     missed = [row.measure for row in judged if not row.holds]
+    if not judged and not failed:
+        return "nothing here has a bar"
     told = f"{len(judged) - len(missed)} of {len(judged)} bars hold" + (f"; not: {', '.join(missed)}" if missed else "")
     return f"{told}\nnot measured, see above: {', '.join(failed)}" if failed else told
 
