@@ -1,0 +1,22 @@
+"""Chance in the tests of the store: ``GQ_TEST_SEED`` plays a seed again, ``GQ_TEST_ROUNDS`` says how often to kill."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+
+@pytest.fixture
+def seed() -> int:
+    """A new one each time, in what a failing test printed; in CI always the same."""
+    usual = 1 if os.environ.get("GQ_TEST_REQUIRE") else random.randrange(2**32)
+    chosen = int(os.environ.get("GQ_TEST_SEED", usual))
+    print(f"GQ_TEST_SEED={chosen}")
+    return chosen
+
+
+@pytest.fixture
+def rounds() -> int:
+    return int(os.environ.get("GQ_TEST_ROUNDS", "5"))
