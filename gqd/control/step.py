@@ -283,13 +283,33 @@ def _finish_if_over(draft: Draft, step: Step) -> None:
     if len(step.part_ends) < len(step.layout.parts):
         return
     worst = _worst(step)
-    outcome = Outcome.COMPLETED if worst.is_success else Outcome.FAILED
     draft.volatile.ending_steps.discard(step.step_id)
-    draft.note(event.StepFinished(at=draft.now, step_id=step.step_id, exit=worst, outcome=outcome))
+    fact = event.StepFinished(at=draft.now, step_id=step.step_id, exit=worst, outcome=_outcome(step, worst))
+    draft.note(fact)
 
 
 def _worst(step: Step) -> ExitStatus:
-    return max(step.part_ends.values(), key=lambda status: status.shell_code, default=ExitStatus())
+    ends = (end.exit for end in step.part_ends.values())
+    return max(ends, key=lambda status: status.shell_code, default=ExitStatus())
+
+
+_GRAVEST_FIRST = (
+    Outcome.OUT_OF_MEMORY,
+    Outcome.NODE_FAIL,
+    Outcome.BOOT_FAIL,
+    Outcome.FAILED,
+    Outcome.TIMEOUT,
+    Outcome.DEADLINE,
+    Outcome.PREEMPTED,
+    Outcome.CANCELLED,
+)
+"""Of how the parts of a step ended, what tells most: where one failed, the others were ended because of it."""
+
+
+def _outcome(step: Step, worst: ExitStatus) -> Outcome:
+    seen = {end.outcome for end in step.part_ends.values()}
+    gravest = next((one for one in _GRAVEST_FIRST if one in seen), Outcome.COMPLETED)
+    return Outcome.FAILED if gravest is Outcome.COMPLETED and not worst.is_success else gravest
 
 
 def _is_on(step: Step, node: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gq.model.job import Usage
 from gqd.control.job_facts import move
 from gqd.state import event
-from gqd.state.cluster import Cluster, Step
+from gqd.state.cluster import Cluster, Step, StepPartEnd
 
 
 def apply_started(cluster: Cluster, fact: event.StepStarted) -> None:
@@ -28,7 +28,7 @@ def apply_part_received(cluster: Cluster, fact: event.StepPartReceived) -> None:
 def apply_part_ended(cluster: Cluster, fact: event.StepPartEnded) -> None:
     step = cluster.attempts[fact.step_id.attempt_id].steps[fact.step_id.step]
     step.received.add(fact.node)
-    step.part_ends[fact.node] = fact.exit
+    step.part_ends[fact.node] = StepPartEnd(fact.exit, fact.outcome)
     step.usage = Usage(
         user_cpu_s=step.usage.user_cpu_s + fact.usage.user_cpu_s,
         system_cpu_s=step.usage.system_cpu_s + fact.usage.system_cpu_s,

@@ -38,6 +38,13 @@ class Part:
     """The node is lost or silent: nobody waits for this part, but what it holds is not given away."""
 
 
+class StepPartEnd(NamedTuple):
+    """How the tasks of a step ended on one node."""
+
+    exit: ExitStatus
+    outcome: Outcome
+
+
 @dataclass(slots=True)
 class Step:
     step_id: StepId
@@ -46,7 +53,7 @@ class Step:
     start_at: float
     received: set[str] = field(default_factory=set)
     """Nodes that have the order."""
-    part_ends: dict[str, ExitStatus] = field(default_factory=dict)
+    part_ends: dict[str, StepPartEnd] = field(default_factory=dict)
     end_at: float | None = None
     outcome: Outcome | None = None
     exit: ExitStatus | None = None

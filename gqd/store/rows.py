@@ -22,7 +22,7 @@ from gq.model.resource import Grant, format_ids, parse_ids
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Node, Part, Step
+from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Node, Part, Step, StepPartEnd
 from gqd.state.describe import held, job_demand
 from gqd.state.event import Event
 from gqd.store.protocol import Batch, Row
@@ -88,7 +88,7 @@ _spec_of = _decoder(JobSpec)
 _avoid_of = _decoder(dict[str, float])
 _grants_of = _decoder(tuple[Grant, ...])
 _received_of = _decoder(set[str])
-_part_ends_of = _decoder(dict[str, ExitStatus])
+_part_ends_of = _decoder(dict[str, StepPartEnd])
 _layout_of = _decoder(StepLayout)
 _inventory_of = _decoder(Inventory)
 _drained_gpus_of = _decoder(dict[int, str])

@@ -9,9 +9,11 @@ import pytest
 from gq.errors import Refusal
 from gq.model.ids import JobId, StepId
 from gq.model.job import ExitStatus
+from gq.model.state import Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.state import event
 from gqd.state.input import Tick
 from tests.builders import inventory, submit
 from tests.hosts import CoreHost
@@ -95,6 +97,25 @@ def test_a_step_ends_when_its_last_node_says_so_with_the_worst_exit() -> None:
     assert 0 not in host.attempt(1).steps
     finished = [one for one in host.log if type(one).__name__ == "StepFinished"]
     assert [one.exit.code for one in finished] == [3]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome"),
+    [
+        (Outcome.COMPLETED, Outcome.CANCELLED, Outcome.CANCELLED),
+        (Outcome.CANCELLED, Outcome.OUT_OF_MEMORY, Outcome.OUT_OF_MEMORY),
+        (Outcome.CANCELLED, Outcome.FAILED, Outcome.FAILED),
+        (Outcome.TIMEOUT, Outcome.COMPLETED, Outcome.TIMEOUT),
+        (Outcome.COMPLETED, Outcome.COMPLETED, Outcome.COMPLETED),
+    ],
+)
+def test_a_step_ends_as_the_gravest_of_its_parts_did(first: Outcome, second: Outcome, outcome: Outcome) -> None:
+    host = gang()
+    create(host)
+    for node, its in (("n1", first), ("n2", second)):
+        host.report(node, wire.StepEnded(step_id=StepId(JobId(1), 1, 0), exit=ExitStatus(), outcome=its))
+    [finished] = [one for one in host.log if isinstance(one, event.StepFinished)]
+    assert finished.outcome is outcome
 
 
 def test_steps_end_with_their_job() -> None:

@@ -11,7 +11,7 @@ from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, Job, Node, Part, Step
+from gqd.state.cluster import Answer, Attempt, Job, Node, Part, Step, StepPartEnd
 
 WORDS = st.text(max_size=12)
 NAMES = st.text("abcxyz-_09", min_size=1, max_size=8)
@@ -117,7 +117,7 @@ STEPS = st.builds(
     layout=LAYOUTS,
     start_at=INSTANTS,
     received=st.sets(NAMES, max_size=3),
-    part_ends=st.dictionaries(NAMES, EXITS, max_size=3),
+    part_ends=st.dictionaries(NAMES, st.builds(StepPartEnd, EXITS, st.sampled_from(Outcome)), max_size=3),
     end_at=MAYBE_INSTANTS,
     outcome=OUTCOMES,
     exit=st.none() | EXITS,
