@@ -33,8 +33,6 @@ MAX_LOG_READS = 64
 """Files being read at once, for all clients; more are asked again by theirs."""
 PROBE_S = 10.0
 """Between looks whether the clients are still there."""
-CLIENT_LOST_S = 60.0
-"""A step whose client is gone for so long is ended."""
 
 ToTasks = wire.Stdin | wire.Resize | wire.SignalTasks | wire.Received | wire.Detach
 FromTasks = wire.TaskStarted | wire.Output | wire.StdinTaken | wire.TaskExited
@@ -75,8 +73,8 @@ class Door:
         desk: StepDesk,
         wall: Callable[[], float],
         owner_uids: tuple[int, ...],
+        client_lost_s: float,
         probe_s: float = PROBE_S,
-        client_lost_s: float = CLIENT_LOST_S,
     ) -> None:
         self._ticket_key = ticket_key
         self._desk = desk

@@ -181,6 +181,7 @@ class NodeDaemon:
                 desk=self,
                 wall=self._clock.now,
                 owner_uids=(os.geteuid(), 0),
+                client_lost_s=self._equipment.config.timers.interactive_lost_s,
             )
         except zmq.ZMQError as error:
             raise _not_bound(self._step_endpoint, error) from error
