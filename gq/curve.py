@@ -47,6 +47,11 @@ def node_public_path(keys_dir: str, node: str) -> Path:
     return Path(keys_dir, "nodes", f"{node}.pub")
 
 
+def is_ipv6(endpoint: str) -> bool:
+    """Whether to connect by IPv6: only where an address says so, since of a name libzmq tries one address."""
+    return endpoint.startswith("tcp://[")
+
+
 def fresh_keys() -> KeyPair:
     return KeyPair(*zmq.curve_keypair())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import zmq
 
+from gq.curve import is_ipv6
 from gq.errors import ProtocolError
 from gq.model.ids import StepId
 from gq.model.step import StepNode
@@ -102,6 +103,7 @@ class Door:
         socket.setsockopt(zmq.SNDHWM, 0)
         if self.node.public_key:
             public, secret = zmq.curve_keypair()
+            socket.setsockopt(zmq.IPV6, int(is_ipv6(self.node.endpoint)))
             socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
             socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
             socket.setsockopt(zmq.CURVE_SERVERKEY, self.node.public_key.encode())

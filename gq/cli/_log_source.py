@@ -13,12 +13,15 @@ import zmq
 
 from gq.cli._connection import ask
 from gq.client import Client
+from gq.curve import is_ipv6
 from gq.errors import Refusal, Unreachable
 from gq.wire import step as wire
 from gq.wire.client import AccessLog, LogAccess
 
 _CHUNK = 256 * 1024
 _ANSWER_S = 10.0
+_CLOCKS_DIFFER_S = 60.0
+"""At most, between the hosts of a cluster."""
 
 
 class LogSource:
@@ -45,7 +48,10 @@ class LogSource:
         """None: this host does not see the file."""
         try:
             with open(self.access.path, "rb") as file:  # noqa: PTH123 - unbuffered habits do not help here
-                if os.fstat(file.fileno()).st_size < self.offset:
+                status = os.fstat(file.fileno())
+                if self._is_older(status.st_mtime):
+                    return None
+                if status.st_size < self.offset:
                     self.offset = 0  # written anew from its beginning
                 file.seek(self.offset)
                 return file.read(_CHUNK)
@@ -55,6 +61,12 @@ class LogSource:
             if self.access.endpoint:
                 return None
             raise Refusal("unreadable", f"cannot read {self.access.path}: {error.strerror}") from error
+
+    def _is_older(self, changed_at: float) -> bool:
+        """Without a shared file system, hosts may have files of the same name: this one is no output of the attempt."""
+        began_at = self.access.allocated_at
+        is_elsewhere = self.access.endpoint.startswith("tcp://")
+        return is_elsewhere and began_at is not None and changed_at < began_at - _CLOCKS_DIFFER_S
 
     def _read_there(self) -> bytes:
         if self._door is None:
@@ -98,6 +110,7 @@ class _LogDoor:
         self._socket.setsockopt(zmq.LINGER, 0)
         if access.public_key:
             public, secret = zmq.curve_keypair()
+            self._socket.setsockopt(zmq.IPV6, int(is_ipv6(access.endpoint)))
             self._socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
             self._socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
             self._socket.setsockopt(zmq.CURVE_SERVERKEY, access.public_key.encode())

@@ -87,6 +87,9 @@ def _access(client: Client, job_id: int, stream: str) -> LogAccess:
             raise
     [job] = found
     path = job.error_path if stream == "error" and job.error_path else job.output_path
+    if job.attempt and job.nodes and not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
+        message = f"the output of job {job_id} is in {path} on node {job.nodes[0]}, and not on this host"
+        raise Refusal("not_here", message, "a node shows it to other hosts for some minutes after the job's end")
     return LogAccess(
         job_id=job_id,
         attempt=job.attempt,

@@ -320,6 +320,8 @@ class LogAccess(_Body, frozen=True, kw_only=True):
     ticket: bytes = b""
     exit_code: int | None = None
     signal: int | None = None
+    allocated_at: float | None = None
+    """When the attempt began: a file of that name that was not touched since is another's."""
 
 
 class JobEnvironment(_Body, frozen=True, kw_only=True):

@@ -260,6 +260,7 @@ class Controller:
             ticket=seal(ticket, home.ticket_key),
             exit_code=shown.exit_code,
             signal=shown.signal,
+            allocated_at=held.allocated_at,
         )
 
     # ── time, and what follows from everything ────────────────────────────────────────────────────────────────

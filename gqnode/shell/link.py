@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, assert_never
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from gq.curve import KeyPair
+from gq.curve import KeyPair, is_ipv6
 from gq.errors import ProtocolError
 from gq.wire import node as wire
 from gqnode.shell.sockets import Context, LoopSocket, Socket
@@ -102,6 +102,7 @@ class Link:
         socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_NODE_MESSAGE_BYTES)
         socket.setsockopt(zmq.SNDHWM, 100_000)
         if self._address.keys is not None and self._address.server_key is not None:
+            socket.setsockopt(zmq.IPV6, int(is_ipv6(self._address.endpoint)))
             socket.setsockopt(zmq.CURVE_PUBLICKEY, self._address.keys.public)
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._address.keys.secret)
             socket.setsockopt(zmq.CURVE_SERVERKEY, self._address.server_key)

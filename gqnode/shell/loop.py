@@ -172,6 +172,8 @@ class NodeDaemon:
         return self._node.step_listen or self._equipment.location.step_endpoint(self._node.name)
 
     def _open_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> Door:
+        if self._node.step_listen is None and self._node.controller is not None and not self._node.login:
+            log.warning("no step_listen: gqrun and gqlog reach what runs here only from this host")
         try:
             return Door(
                 context=context,
@@ -230,15 +232,17 @@ class NodeDaemon:
     # ── what the link tells (`link.Home`) ─────────────────────────────────────────────────────────────────────
 
     def hello(self) -> wire.Hello:
+        address = machine.address_of(self._equipment.config, self._node)
+        listen = self._node.step_listen
         return wire.Hello(
             node=self._node.name,
             version=WIRE_VERSION,
             incarnation=self._incarnation,
             boot_id=self._boot_id,
-            address=machine.address_of(self._equipment.config, self._node),
+            address=address,
             inventory=self._inventory,
-            step_endpoint=self._step_endpoint,
-            step_public_key=self._keys.public.decode() if self._keys and self._node.step_listen else "",
+            step_endpoint=machine.reached_at(listen, address) if listen else self._step_endpoint,
+            step_public_key=self._keys.public.decode() if self._keys and listen else "",
             ticket_key=self._ticket_key,
             attempts=self._agent.statuses(),
             last_seq=self._agent.last_seq,

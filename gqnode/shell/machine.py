@@ -16,6 +16,7 @@ from gq.model.node import Gpu, Inventory, IsolationLevels
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB = 1024 * 1024
+EVERY_INTERFACE = ("*", "0.0.0.0", "[::]")
 
 
 def find_inventory(node: NodeSettings, gpus: tuple[Gpu, ...], isolation: IsolationLevels) -> Inventory:
@@ -62,6 +63,14 @@ def address_of(config: Config, node: NodeSettings) -> str:
         return node.address
     is_local = node.controller is None and config.controller.listen is None
     return "127.0.0.1" if is_local else socket.gethostname()
+
+
+def reached_at(step_listen: str, address: str) -> str:
+    """How other hosts connect to a door that listens so: one on every interface is at the node's address."""
+    host, _, port = step_listen.removeprefix("tcp://").rpartition(":")
+    if host not in EVERY_INTERFACE:
+        return step_listen
+    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
 
 
 def user_name(uid: int) -> str:

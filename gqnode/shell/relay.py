@@ -1,15 +1,15 @@
 """The door for clients of a host that has no gqd: their requests go up over the node's link, the answers come back.
 
 Who asks is the kernel's word about the ipc link, and is passed on with the request.  Only the cluster's owner and
-root are served.  Requests are passed on as they are, and kept for a while when the controller is away; a lost one is
-asked again by its client.
+root are served.  Requests are passed on as they are, and again whenever the link comes up, since a controller that was
+away does not know them any more: a client here cannot see that it was.  What was forgotten, its client asks again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
 """Requests on their way; the oldest are forgotten, and asked again by their clients."""
-MAX_HELD = 256
-"""Requests that wait for the controller to come back."""
+MAX_KEPT_BYTES = 32 * 1024 * 1024
+"""Of all of them together."""
 FORGET_S = 120.0
 
 
@@ -44,35 +44,36 @@ class Asked(NamedTuple):
 class _Waiting(NamedTuple):
     peer: bytes
     at: float
+    asked: Asked
 
 
 class Relay:
-    """`pass_on` is False while the controller is away."""
+    """`pass_on` does nothing while the controller is away."""
 
-    def __init__(self, context: Context, endpoint: str, owner_uid: int, pass_on: Callable[[Asked], bool]) -> None:
+    def __init__(self, context: Context, endpoint: str, owner_uid: int, pass_on: Callable[[Asked], object]) -> None:
         self.owner_uid = owner_uid
         """The daemon's own until the controller says whose the cluster is."""
         self._pass_on = pass_on
         self._loop = asyncio.get_running_loop()
         self._next_id = 1
         self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
-        self._held: deque[Asked] = deque(maxlen=MAX_HELD)
+        self._bytes = 0
         socket = router(context, MAX_MESSAGE_BYTES)
         bind_ipc(socket, endpoint)
         self._socket = LoopSocket(socket, self._on_request)
 
     def answer(self, reply: node_wire.RelayReply) -> None:
-        waiting = self._waiting.pop(reply.relay_id, None)
+        waiting = self._forget(reply.relay_id)
         if waiting is not None:
             self._socket.send(reply.payload, waiting.peer)
 
     def link_is_up(self, owner_uid: int) -> None:
         """The controller is there, and has said whose the cluster is."""
         self.owner_uid = owner_uid
-        held, self._held = self._held, deque(maxlen=MAX_HELD)
-        for asked in held:
-            if asked.relay_id in self._waiting and asked.uid in (owner_uid, 0):
-                self._pass_on(asked)
+        self._forget_old()
+        for waiting in self._waiting.values():
+            if waiting.asked.uid in (owner_uid, 0):
+                self._pass_on(waiting.asked)
 
     def close(self) -> None:
         self._socket.close(linger_s=0.2)
@@ -85,10 +86,10 @@ class Relay:
         relay_id = self._next_id
         self._next_id += 1
         asked = Asked(relay_id, who[0], who[1], user_name(who[0]), frame.bytes)
+        self._waiting[relay_id] = _Waiting(peer, self._loop.time(), asked)
+        self._bytes += len(asked.payload)
         self._forget_old()
-        self._waiting[relay_id] = _Waiting(peer, self._loop.time())
-        if not self._pass_on(asked):
-            self._held.append(asked)
+        self._pass_on(asked)
 
     def _refuse(self, peer: bytes, frame: zmq.Frame) -> None:
         try:
@@ -101,9 +102,17 @@ class Relay:
         self._socket.send(wire.reply(head.request_id, refused), peer)
 
     def _forget_old(self) -> None:
+        """All but the latest may have to go."""
         horizon = self._loop.time() - FORGET_S
-        while self._waiting:
+        while len(self._waiting) > 1:
             oldest = next(iter(self._waiting))
-            if len(self._waiting) < MAX_WAITING and self._waiting[oldest].at > horizon:
+            is_room = len(self._waiting) <= MAX_WAITING and self._bytes <= MAX_KEPT_BYTES
+            if is_room and self._waiting[oldest].at > horizon:
                 return
-            del self._waiting[oldest]
+            self._forget(oldest)
+
+    def _forget(self, relay_id: int) -> _Waiting | None:
+        waiting = self._waiting.pop(relay_id, None)
+        if waiting is not None:
+            self._bytes -= len(waiting.asked.payload)
+        return waiting

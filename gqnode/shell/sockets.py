@@ -119,6 +119,7 @@ def bind_ipc(socket: Socket, endpoint: str) -> None:
 
 def serve_curve(socket: Socket, keys: KeyPair) -> None:
     """Prove by this key who listens.  That somebody connects proves nothing: the messages must."""
+    socket.setsockopt(zmq.IPV6, 1)  # and IPv4
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)

@@ -17,6 +17,7 @@ from gq.model.state import Outcome
 from gq.wire import client as client_wire
 from gq.wire import node as wire
 from gq.wire import step as step_wire
+from gqnode.shell.machine import reached_at
 from tests.clusters import wait_until
 from tests.node.controller import NodeProcess, ScriptedController, private_cluster
 from tests.requires import needs_user
@@ -141,6 +142,27 @@ def test_a_request_that_comes_while_the_controller_is_away_is_passed_on_when_it_
     assert relay.uid == os.geteuid()
 
 
+def test_a_request_that_a_controller_did_not_live_to_answer_is_passed_on_to_the_next(host: Host) -> None:
+    host.process.start()
+    host.controller.hear(lambda: host.controller.hellos)
+    host.controller.hear(lambda: Path(host.location.client_socket).exists())
+    first, second = (client_wire.request(RequestId(bytes([number]) * 16), client_wire.Ping()) for number in (1, 2))
+    with zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        client.setsockopt(zmq.LINGER, 0)
+        client.connect(host.location.client_endpoint)
+        client.send(first)
+        client.send(second)
+        answered, _ = host.controller.hear(lambda: len(host.controller.relays) == 2 and host.controller.relays)
+        host.controller.say(wire.RelayReply(relay_id=answered.relay_id, payload=b"answer"))
+        assert client.poll(5000) and client.recv() == b"answer"
+
+        host.controller.relays.clear()
+        host.controller.say(wire.WhoIsThere())  # as one says that has just begun
+        again = host.controller.hear(lambda: host.controller.relays and host.controller.relays[0])
+
+    assert again.payload == second, "and not what has its answer"
+
+
 def test_a_client_of_the_host_is_relayed_with_who_it_is_by_the_kernels_word(host: Host) -> None:
     host.process.start()
     host.controller.hear(lambda: host.controller.hellos)
@@ -177,6 +199,22 @@ def test_a_relay_serves_only_the_owner_and_root(host: Host) -> None:
     assert isinstance(answer.body, client_wire.Refused)
     assert answer.body.code == "not_served"
     assert host.controller.relays == []
+
+
+@pytest.mark.parametrize(
+    ("step_listen", "address", "endpoint"),
+    [
+        ("tcp://10.0.0.2:7322", "n1.lab", "tcp://10.0.0.2:7322"),
+        ("tcp://[fd00::2]:7322", "n1.lab", "tcp://[fd00::2]:7322"),
+        ("tcp://0.0.0.0:7322", "n1.lab", "tcp://n1.lab:7322"),
+        ("tcp://*:7322", "10.0.0.2", "tcp://10.0.0.2:7322"),
+        ("tcp://[::]:7322", "fd00::2", "tcp://[fd00::2]:7322"),
+    ],
+)
+def test_a_door_on_every_interface_is_reached_at_the_nodes_address(
+    step_listen: str, address: str, endpoint: str
+) -> None:
+    assert reached_at(step_listen, address) == endpoint
 
 
 def test_a_stop_order_over_the_wire_reaches_a_remote_node(host: Host) -> None:
