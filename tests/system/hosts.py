@@ -26,6 +26,7 @@ from gqnode.isolation.tree import ROOT_NAME, remove_directories
 from tests.clusters import COMMAND_TIMEOUT_S, MARK_VARIABLE, clean_environment, wait_until
 
 SUBNET = "10.77.0"
+SUBNET_6 = "fd77:"
 WORKDIR = "/tmp/work"
 """Where users sit: every host has one, with other files in it."""
 START_S = 20.0
@@ -77,6 +78,10 @@ def _let_go(holder: subprocess.Popen[str]) -> None:
         assert pipe is not None
         pipe.close()
     holder.wait(START_S)
+
+
+def new_boot_id() -> str:
+    return f"{secrets.token_hex(4)}-0000-4000-8000-{secrets.token_hex(6)}"
 
 
 def child_of(pid: int) -> int:
@@ -188,6 +193,17 @@ class Host:
         self.daemons.append(daemon)
         return daemon
 
+    def callers(self) -> int:
+        """How many commands are connected to the door for clients on this host."""
+        lines = self.path("/proc/1/net/unix").read_text().splitlines()
+        return sum(line.endswith(" /run/gq/gqd.sock") and line.split()[5] == "03" for line in lines)
+
+    def power_cut(self) -> None:
+        """No process is left and the next boot is another one; what is on disk stays."""
+        self.ok("sh", "-c", "kill -9 -1")
+        shutil.rmtree(self.path("/run/gq"), ignore_errors=True)
+        self.path("/run/boot_id").write_text(f"{new_boot_id()}\n")
+
     def listening(self) -> set[int]:
         """The TCP ports on which anything on this host listens."""
         lines = [
@@ -266,14 +282,15 @@ class Network:
         assert not cgroups_of(self.run_name)
 
     def _new_host(self, name: str, address: str, table: str) -> Host:
-        boot_id = f"{secrets.token_hex(4)}-0000-4000-8000-{secrets.token_hex(6)}"
-        environ = {**os.environ, "HOST_NAME": name, "HOST_BOOT_ID": boot_id, "HOST_TABLE": table}
+        environ = {**os.environ, "HOST_NAME": name, "HOST_BOOT_ID": new_boot_id(), "HOST_TABLE": table}
         kinds = ("--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc")
         host = Host(name, address, _holder(_SET_UP_HOST, environ, *kinds), self._mark)
         cable = f"to-{name}"
         self._on_switch(*shlex.split(f"ip link add {cable} type veth peer name eth0 netns {host.init_pid}"))
         self._on_switch(*shlex.split(f"ip link set {cable} master switch up"))
-        for command in ("link set lo up", f"addr add {address}/24 dev eth0", "link set eth0 up"):
+        address_6 = f"{SUBNET_6}:{address.rpartition('.')[2]}"
+        addresses = (f"addr add {address}/24 dev eth0", f"addr add {address_6}/64 dev eth0 nodad")
+        for command in ("link set lo up", *addresses, "link set eth0 up"):
             host.ok("ip", *shlex.split(command))
         return host
 
@@ -350,8 +367,10 @@ class HostCluster:
         return host.daemon("gqnode", "--config", CONFIG_PATH, "--name", name or host.name)
 
 
-def config_of(net: Network, nodes: Sequence[str], logins: Sequence[str] = (), timers: str = "") -> str:
-    """A gq.toml: the first host runs gqd; `nodes` pretend to have GPUs."""
+def config_of(
+    net: Network, nodes: Sequence[str], logins: Sequence[str] = (), timers: str = "", limits: str = ""
+) -> str:
+    """A gq.toml: the first host runs gqd; `nodes` pretend to have GPUs; `timers` and `limits` are lines of theirs."""
     controller = f"tcp://{SUBNET}.1:{CONTROLLER_PORT}"
     parts = [
         f"""cluster = "{net.run_name}"
@@ -361,7 +380,9 @@ listen = "{controller}"
 
 [timers]
 backoff_min_s = 1
-{timers}"""
+{timers}
+[limits]
+{limits}"""
     ]
     for name in nodes:
         address = net.hosts[name].address

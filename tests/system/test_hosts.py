@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from tests.system.hosts import (
     KEYS,
     STEP_PORT,
     SUBNET,
+    SUBNET_6,
     WORKDIR,
     Host,
     HostCluster,
@@ -42,6 +44,8 @@ pytestmark = [
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "small-cluster" / "gq.toml"
 QUIET_TIMERS = "heartbeat_s = 1\nprepare_ack_s = 10\ngrace_s = 2\n"
+SOON_S = 15.0
+"""Less than what a request may be held that nobody remembers."""
 BOTH = ("-N2", "--gpus-per-node=2")
 RENDEZVOUS = """
 import os, socket, sys, time
@@ -82,9 +86,11 @@ print(*sorted(token.decode() for token in seen))
 MakeNet = Callable[[Sequence[str]], Network]
 
 
-def stand(net: Network, nodes: str, logins: str = "", timers: str = "", away: str = "") -> HostCluster:
+def stand(
+    net: Network, nodes: str, logins: str = "", timers: str = "", limits: str = "", away: str = ""
+) -> HostCluster:
     """A cluster of these hosts; those that are `away` are in its gq.toml and have not joined."""
-    cluster = HostCluster(net, config_of(net, nodes, logins, timers))
+    cluster = HostCluster(net, config_of(net, nodes, logins, timers, limits))
     for name in nodes + logins:
         if name not in away:
             cluster.add(name)
@@ -240,6 +246,15 @@ def test_a_user_of_a_login_host_runs_tasks_on_the_nodes_and_types_to_them(cluste
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["0: b hello", "1: c hello"]), done.stderr
 
 
+def test_a_user_of_a_login_host_allocates_nodes_and_works_on_them_from_there(cluster: HostCluster) -> None:
+    d = cluster.net.hosts["d"]
+    done = d.run("gqalloc", *BOTH, "sh", "-c", "hostname; gqrun hostname; gqrun -N1 hostname; exit 3")
+
+    assert done.returncode == 3, done.stderr
+    here, first, second, alone = done.stdout.splitlines()
+    assert (here, {first, second}, alone) == ("d", {"b", "c"}, "b")
+
+
 def test_a_task_that_fails_on_another_host_gives_gqrun_its_code(cluster: HostCluster) -> None:
     done = cluster.net.hosts["d"].run("gqrun", "-N2", "sh", "-c", "[ $(hostname) = b ] || exit 9")
     assert done.returncode == 9, done.stderr
@@ -256,6 +271,32 @@ def test_output_is_shown_on_hosts_that_do_not_have_the_file(cluster: HostCluster
 
     assert host.ok("gqlog", job) == "".join(f"{number}\n" for number in range(1, 50001))
     assert host.path(f"{WORKDIR}/gq-{job}.out").exists() == (name == "c")
+
+
+def test_a_file_of_another_host_that_only_has_the_same_name_is_not_shown(cluster: HostCluster) -> None:
+    d = cluster.net.hosts["d"]
+    job = submit(d, "-w", "c", wrap="echo ours")
+    await_state(d, job, "COMPLETED")
+    theirs = d.path(f"{WORKDIR}/gq-{job}.out")
+    theirs.write_text("of another cluster\n")
+    os.utime(theirs, (0, 0))
+
+    assert d.ok("gqlog", job) == "ours\n"
+
+
+def test_output_that_no_node_shows_any_more_is_said_to_be_elsewhere(lone_net: MakeNet) -> None:
+    net = lone_net("ab")
+    a, b = net.hosts.values()
+    stand(net, "b", timers=QUIET_TIMERS, limits="ended_job_keep_s = 1\n")
+    job = submit(a, wrap="echo hello")
+    await_state(a, job, "COMPLETED")
+    wait_until(lambda: a.run("gqlog", job).returncode != 0, LONG_S, "the job has left memory")
+
+    done = a.run("gqlog", job)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"the output of job {job} is in {WORKDIR}/gq-{job}.out on node b, and not on this host" in done.stderr
+    assert a.run("gqlog", "-f", job).stderr == done.stderr
+    assert b.ok("gqlog", job) == "hello\n"
 
 
 @pytest.mark.parametrize("name", "ad")
@@ -408,17 +449,61 @@ def test_a_controller_that_was_killed_finds_its_nodes_and_jobs_again(lone_net: M
     job = submit(d, *BOTH, wrap=f"gqrun sh -c '{task}'")
     wait_until(lambda: d.ok("gqlog", job) == "began\nbegan\n", LONG_S)
 
-    cluster.gqd.kill()
     waiting = d.start("gqwait", job)
+    wait_until(lambda: d.callers() > 0, LONG_S, "gqwait is at the door")
+    cluster.gqd.kill()
     cluster.gqd = cluster.start_gqd()
     wait_until(lambda: states(cluster.head) == {"b": "MIXED", "c": "MIXED"}, LONG_S)
     assert facts(d, job)["state"] == "RUNNING"
     go(b, c)
 
-    waiting.communicate(timeout=LONG_S)
+    waiting.communicate(timeout=SOON_S)
     assert waiting.returncode == 0
     assert sorted(d.ok("gqlog", job).splitlines()) == ["began", "began", "ends on b", "ends on c"]
     assert facts(d, job)["restart_count"] == 0
+
+
+def test_a_node_daemon_that_is_killed_during_a_step_takes_it_up_again_and_no_output_is_lost(
+    lone_net: MakeNet,
+) -> None:
+    net = lone_net("abcd")
+    b, c, d = (net.hosts[name] for name in "bcd")
+    cluster = stand(net, "bc", logins="d", timers=QUIET_TIMERS)
+    running = d.start("gqrun", "-N2", "-l", "sh", "-c", "echo began; while [ ! -e go ]; do sleep 0.1; done; seq 20000")
+    assert running.stdout is not None
+    assert sorted(running.stdout.readline() for _ in range(2)) == ["0: began\n", "1: began\n"]
+
+    cluster.nodes["c"].kill()
+    go(b, c)
+    cluster.nodes["c"].start_again().await_log("is part of cluster")
+
+    lines = [line for line in running.communicate(timeout=LONG_S)[0].splitlines() if line[:3] in ("0: ", "1: ")]
+    assert running.returncode == 0
+    for rank in "01":
+        assert [line[3:] for line in lines if line[0] == rank] == [str(number) for number in range(1, 20001)]
+
+
+def test_a_host_that_lost_power_is_a_node_again_and_its_jobs_are_lost_or_begin_anew(lone_net: MakeNet) -> None:
+    net = lone_net("abc")
+    a, b, _ = net.hosts.values()
+    cluster = stand(net, "bc", timers=QUIET_TIMERS)
+    command = "echo began; while [ ! -e go ]; do sleep 0.1; done"
+    again = submit(a, "-w", "b", "--gpus=1", "--requeue", wrap=command)
+    lost = submit(a, "-w", "b", "--gpus=1", "--no-requeue", wrap=command)
+    gang = submit(a, *BOTH, "--no-requeue", wrap=f"gqrun sh -c '{command}'")
+    for job in (again, lost, gang):
+        await_state(a, job, "RUNNING")
+
+    b.power_cut()
+    cluster.nodes["b"] = cluster.start_gqnode(b)
+
+    for job in (lost, gang):
+        assert await_state(a, job, "NODE_FAIL")["restart_count"] == 0
+    wait_until(lambda: facts(a, again)["restart_count"] == 1, LONG_S)
+    await_state(a, again, "RUNNING")
+    go(b)
+    await_state(a, again, "COMPLETED")
+    assert states(a) == {"b": "IDLE", "c": "IDLE"}
 
 
 OF_ONE_ATTEMPT = """#!/bin/sh
@@ -477,6 +562,25 @@ def test_a_cluster_without_tcp_in_its_configuration_binds_no_port(lone_net: Make
     assert a.listening() == set()
     go(a)
     await_state(a, job, "COMPLETED")
+
+
+def test_hosts_may_speak_ipv6_listen_on_every_interface_and_be_called_by_name(lone_net: MakeNet) -> None:
+    net = lone_net("abc")
+    config = config_of(net, "bc", timers=QUIET_TIMERS).replace(f'listen = "tcp://{SUBNET}.1', 'listen = "tcp://*')
+    head_by_ipv6, head_by_name = f"[{SUBNET_6}:1]", "a"
+    config = config.replace(f'controller = "tcp://{SUBNET}.1', f'controller = "tcp://{head_by_ipv6}', 1)
+    config = config.replace(f'controller = "tcp://{SUBNET}.1', f'controller = "tcp://{head_by_name}', 1)
+    config = config.replace(f"tcp://{SUBNET}.2:{STEP_PORT}", f"tcp://[{SUBNET_6}:2]:{STEP_PORT}")
+    config = config.replace(f"tcp://{SUBNET}.3:{STEP_PORT}", f"tcp://0.0.0.0:{STEP_PORT}")
+    for host in ("*", head_by_ipv6, head_by_name, f"[{SUBNET_6}:2]", "0.0.0.0"):
+        assert config.count(f"tcp://{host}:") == 1
+    cluster = HostCluster(net, config)
+    for name in "bc":
+        cluster.add(name)
+
+    job = submit(net.hosts["b"], *BOTH, wrap="gqrun hostname")
+    await_state(cluster.head, job, "COMPLETED")
+    assert sorted(cluster.head.ok("gqlog", job).splitlines()) == ["b", "c"]
 
 
 def test_the_example_of_a_small_cluster_works_as_it_lies_there(lone_net: MakeNet) -> None:
