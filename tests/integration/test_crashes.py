@@ -165,7 +165,7 @@ def test_whatever_daemon_is_killed_whenever_each_job_and_each_gang_runs_exactly_
     print(f"seed {seed}")
     dice = random.Random(seed)
     command = "echo ran >> ran-$GQ_JOB_ID; gqrun sh -c 'echo $GQ_PROCID >> tasks-$GQ_JOB_ID'"
-    jobs = {int(submit(cluster, f"-N{nodes}", wrap=command)): nodes for nodes in dice.choices((1, 2), k=20)}
+    jobs = {int(submit(cluster, f"-N{nodes}", wrap=command)): nodes for nodes in dice.choices((1, 2), k=30)}
     while len(runs(cluster.workdir)) < len(jobs):
         time.sleep(dice.uniform(0.0, 0.3))
         for daemon in dice.sample(("gqd", "gqnode-n1", "gqnode-n2"), dice.randint(1, 3)):
