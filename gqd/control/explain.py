@@ -139,7 +139,7 @@ def _insufficient(wait: planned.Insufficient) -> Story:
     blockers = tuple(int(one.job_id) for one in wait.holders)
     if wait.starts_at is None:
         return Story(Reason.RESOURCES.value, why, _no_promise(wait) + _smaller(wait), blockers)
-    why += f"; it should start by @{{{wait.starts_at:.0f}}}"
+    why += f"; it should start by {_mark(wait.starts_at)}"
     return Story(Reason.RESOURCES.value, why, _smaller(wait), blockers, wait.starts_at)
 
 
@@ -171,7 +171,7 @@ def _holder(one: planned.Holder, resource: str) -> str:
         held = _amount(one.memory_mib, resource)
     else:
         held = counted(one.gpus, "GPUs") if one.gpus and resource != "CPUs" else counted(one.cpus, "CPUs")
-    until = f"until @{{{one.ends_at:.0f}}} at the latest" if one.ends_at is not None else "with no known end"
+    until = f"until {_mark(one.ends_at)} at the latest" if one.ends_at is not None else "with no known end"
     nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
     user = f" ({one.user})" if one.user else ""
     return f"job {one.job_id}{user} holds {held} on {nodes} {until}"
@@ -181,7 +181,7 @@ def _unavailable(job: Job, wait: planned.Unavailable) -> Story:
     named = "; ".join(f"{node} is {why}" for node, why in wait.nodes[:MAX_NAMED])
     more = f"; and {len(wait.nodes) - MAX_NAMED} more" if len(wait.nodes) > MAX_NAMED else ""
     if job.reason == Reason.LAUNCH_FAILED.value and wait.left_out:
-        until = f"; tried again at @{{{wait.until:.0f}}}" if wait.until is not None else ""
+        until = f"; tried again at {_mark(wait.until)}" if wait.until is not None else ""
         why = f"its launch failed ({job.why}); {named}{more}{until}"
         return Story(Reason.LAUNCH_FAILED.value, why, _hint_of_backoff(job, wait.left_out), (), wait.until)
     why = f"it needs nodes that are not available: {named}{more}"
