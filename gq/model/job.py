@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from gq.model.resource import Grant, ResourceRequest
+from gq.model.resource import Count, Grant, ResourceRequest
 from gq.model.state import Reason
+
+Signum = Annotated[int, msgspec.Meta(ge=1, le=64)]
+Nice = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Umask = Annotated[int, msgspec.Meta(ge=0, le=0o777)]
 
 
 class SignalSpec(msgspec.Struct, frozen=True, kw_only=True):
     """``--signal=[B:]SIG@s``: send `signum` `before_s` seconds before the time limit."""
 
-    signum: int
-    before_s: int = 60
+    signum: Signum
+    before_s: Count = 60
     to_batch_shell: bool = False
     """True: the batch script's process only; False: every step, not the batch script (as Slurm)."""
 
@@ -23,11 +29,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     name: str
     resources: ResourceRequest = ResourceRequest()
     partition: str | None = None
-    time_limit_s: int | None = None
+    time_limit_s: Count | None = None
     """None: the partition's default."""
     begin_at: float | None = None
     is_held: bool = False
-    nice: int = 0
+    nice: Nice = 0
     """Added to the place in the queue: larger goes later.  Negative only for operators."""
     requeue: bool | None = None
     """May be queued again after a node failure; None: the cluster's ``job_requeue``."""
@@ -48,7 +54,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     input: str | None = None
     open_mode: str = "truncate"
     """``truncate`` or ``append``; a restarted attempt always appends."""
-    umask: int = 0o022
+    umask: Umask = 0o022
     comment: str = ""
     submit_dir: str = "/"
     submit_host: str = ""

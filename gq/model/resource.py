@@ -6,9 +6,12 @@ mixture; None means "not said", which is not the same as 0 or 1.  A grant is exa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""What comes over the wire: neither negative nor larger than the database or a sum of many may hold."""
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -17,18 +20,18 @@ class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     ``gpus`` counts over the whole job.  ``mem_per_node_mib`` 0 means all memory of each node.
     """
 
-    nodes_min: int | None = None
-    nodes_max: int | None = None
-    ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    cpus_per_task: int | None = None
-    cpus_per_gpu: int | None = None
-    mem_per_node_mib: int | None = None
-    mem_per_cpu_mib: int | None = None
-    mem_per_gpu_mib: int | None = None
-    gpus: int | None = None
-    gpus_per_node: int | None = None
-    gpus_per_task: int | None = None
+    nodes_min: Count | None = None
+    nodes_max: Count | None = None
+    ntasks: Count | None = None
+    ntasks_per_node: Count | None = None
+    cpus_per_task: Count | None = None
+    cpus_per_gpu: Count | None = None
+    mem_per_node_mib: Count | None = None
+    mem_per_cpu_mib: Count | None = None
+    mem_per_gpu_mib: Count | None = None
+    gpus: Count | None = None
+    gpus_per_node: Count | None = None
+    gpus_per_task: Count | None = None
     gpu_type: str | None = None
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

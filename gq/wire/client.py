@@ -11,9 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from gq.model.ids import RequestId
-from gq.model.job import JobInfo, JobSpec
+from gq.model.job import JobInfo, JobSpec, Nice, Signum
 from gq.model.node import ClusterInfo, NodeInfo
-from gq.model.resource import ResourceRequest
+from gq.model.resource import Count, ResourceRequest
 from gq.model.step import StepLayout, StepNode, StepRequest
 from gq.wire.codec import WIRE_VERSION, Codec
 
@@ -104,7 +104,7 @@ class CancelJobs(_Body, frozen=True, kw_only=True):
     """
 
     filter: JobFilter
-    signum: int | None = None
+    signum: Signum | None = None
     scope: str = "all"
 
 
@@ -113,7 +113,7 @@ class SignalStep(_Body, frozen=True, kw_only=True):
 
     job_id: int
     step: int
-    signum: int | None = None
+    signum: Signum | None = None
 
 
 class HoldJobs(_Body, frozen=True, kw_only=True):
@@ -143,9 +143,9 @@ class UpdateJob(_Body, frozen=True, kw_only=True):
     job_id: int
     name: str | None = None
     partition: str | None = None
-    time_limit_s: int | None = None
+    time_limit_s: Count | None = None
     begin_at: float | None = None
-    nice: int | None = None
+    nice: Nice | None = None
     comment: str | None = None
     requeue: bool | None = None
     resources: ResourceRequest | None = None
@@ -172,7 +172,7 @@ class EndInteractive(_Body, frozen=True, kw_only=True):
     """The client of an interactive job is done with it, with this exit code.  → `Done`"""
 
     job_id: int
-    exit_code: int = 0
+    exit_code: Count = 0
 
 
 class CreateStep(_Body, frozen=True, kw_only=True):

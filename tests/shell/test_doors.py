@@ -14,6 +14,7 @@ from gq.client import Client
 from gq.config import Config, LimitSettings
 from gq.errors import GqError, Refusal
 from gq.model.ids import RequestId
+from gq.model.resource import ResourceRequest
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire.codec import WIRE_VERSION
@@ -72,6 +73,29 @@ def test_an_unknown_request_is_refused_by_its_head_alone() -> None:
             assert isinstance(reply.body, wire.Refused)
             assert reply.body.code == "unknown_request"
             assert "TeleportJob" in reply.body.message
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        job(time_limit_s=2**63),
+        job(nice=-(2**63)),
+        job(umask=-1),
+        job(resources=ResourceRequest(mem_per_node_mib=-1)),
+        wire.UpdateJob(job_id=1, time_limit_s=2**63),
+        wire.CancelJobs(filter=wire.JobFilter(job_ids=(1,)), signum=2**40),
+        wire.EndInteractive(job_id=1, exit_code=2**63),
+    ],
+    ids=lambda body: type(body).__name__,
+)
+def test_numbers_that_no_database_holds_and_no_job_can_have_are_refused_at_the_door(body: wire.RequestBody) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            refused = await refusal(rig.client_wire(), wire.request(RequestId(b"r" * 16), body))
+            assert refused.code == "unknown_request"
+            assert await rig.ask(wire.ListJobs()) == wire.Jobs(jobs=())
 
     asyncio.run(scenario())
 
