@@ -82,10 +82,7 @@ class Memory1:
             write(path, str(wanted))
 
     def oom_killed(self, directory: str) -> bool:
-        killed = read_keyed(f"{directory}/memory.oom_control").get("oom_kill")
-        if killed is None and exists(failures := f"{directory}/memory.failcnt"):
-            return int(read(failures)) > 0  # before Linux 4.13: that the limit was hit is all that is counted
-        return bool(killed)
+        return read_keyed(f"{directory}/memory.oom_control").get("oom_kill", 0) > 0  # counted since Linux 4.13
 
     def peak_mib(self, directory: str) -> int:
         peak = f"{directory}/memory.max_usage_in_bytes"

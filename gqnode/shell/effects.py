@@ -213,11 +213,14 @@ class Effects:
         self._herd.adopt(attempt_id)
 
     def process_ended(self, ended: ProcessEnded) -> None:
-        """The herd saw it; whether the kernel's memory limit did it is for the cell to say."""
+        """The herd saw it; whether the kernel ended anything of it for its memory is for the cell to say.
+
+        As Slurm does, and the watch without cgroups: a script that hides the death of a child does not undo it.
+        """
         self._lanes.put(ended.attempt_id, lambda: self._tell_end(ended))
 
     async def _tell_end(self, ended: ProcessEnded) -> None:
-        is_oom = ended.oom or (not ended.exit.is_success and await self._was_oom_killed(ended.attempt_id))
+        is_oom = ended.oom or await self._was_oom_killed(ended.attempt_id)
         self._tell(msgspec.structs.replace(ended, oom=is_oom))
 
     async def _was_oom_killed(self, attempt_id: AttemptId) -> bool:

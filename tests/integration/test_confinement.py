@@ -97,6 +97,8 @@ def test_a_job_that_takes_more_memory_than_it_was_given_is_ended_and_its_neighbo
     ended = await_state(cluster, greedy, "OUT_OF_MEMORY")
     assert ended["failure_class"] == "memory"
     assert "more memory than it was given" in why(cluster, greedy)["why"]
+    hidden = submit(cluster, "--mem=96M", wrap=f"cat > hide.py <<'EOF'\n{EATER}EOF\npython3 hide.py; exit 0")
+    await_state(cluster, hidden, "OUT_OF_MEMORY")
     step = submit(cluster, "--mem=96M", wrap=f"cat > eat.py <<'EOF'\n{EATER}EOF\ngqrun python3 eat.py")
     await_state(cluster, step, "OUT_OF_MEMORY")
     assert await_state(cluster, neighbour, "RUNNING")["restart_count"] == 0

@@ -244,8 +244,6 @@ def test_weights_stay_within_what_the_kernel_takes(tmp_path: Path) -> None:
         (cgroup_v2.Memory2(TREE), "memory.events", "low 0\nmax 7\noom 0\noom_kill 0\n", False),
         (cgroup_v1.Memory1(TREE), "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", True),
         (cgroup_v1.Memory1(TREE), "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", False),
-        (cgroup_v1.Memory1(TREE), "memory.failcnt", "3\n", True),
-        (cgroup_v1.Memory1(TREE), "memory.failcnt", "0\n", False),
         (cgroup_v1.Memory1(TREE), "cgroup.procs", "", False),
     ],
 )  # fmt: skip
