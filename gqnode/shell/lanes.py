@@ -1,7 +1,7 @@
 """Work on attempts, in order for each and at the same time for different ones.
 
-Owns the threads in which calls that block are made (the spool's disk, the kernel's cgroups), so that the loop never
-waits and heartbeats go on.  A lane is one attempt's queue; it exists while there is work in it.
+Calls that block (the spool's disk, the kernel's cgroups) are made in threads, so that the loop never waits and
+heartbeats go on.  A lane is one attempt's queue; it exists while there is work in it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from gq.model.ids import AttemptId
+from gqnode.shell.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Lanes:
         self._on_failure = on_failure
         self._lanes: dict[AttemptId, deque[Work]] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gqnode")
+        self._threads = Threads(THREADS, "gqnode")
 
     def put(self, attempt_id: AttemptId, work: Work) -> None:
         """Do it after everything that was put before for this attempt; now, if there is nothing."""
@@ -70,7 +71,7 @@ class Lanes:
 
     async def in_thread(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """Make a call that blocks."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*arguments, **named))
+        return await self._threads.run(partial(call, *arguments, **named))
 
     async def close(self, timeout_s: float) -> None:
         """Let what is being done come to its end; what waits behind it is left to the next life of the daemon."""
@@ -78,4 +79,4 @@ class Lanes:
             lane.clear()
         if self._running:
             await asyncio.wait(self._running, timeout=timeout_s)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
