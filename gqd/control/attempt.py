@@ -129,8 +129,14 @@ def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_f
 
 
 def _back_off(draft: Draft, node: str) -> float:
-    """Leave the node out of planning for a while, for all jobs; until when."""
-    failures = 1 + draft.cluster.nodes[node].backoff_failures
+    """Leave the node out of planning for a while, for all jobs; until when.
+
+    What fails while it is left out was ordered before that: a crowd of jobs that one slow moment failed is one failure.
+    """
+    failing = draft.cluster.nodes[node]
+    if failing.backoff_until > draft.now:
+        return failing.backoff_until
+    failures = 1 + failing.backoff_failures
     until = draft.now + _backoff_s(draft, failures)
     draft.note(event.NodeBackedOff(at=draft.now, node=node, until=until, failures=failures))
     return until

@@ -96,6 +96,18 @@ def test_the_back_off_doubles_and_is_cleared_by_a_launch_that_works() -> None:
     assert host.cluster.nodes["n1"].backoff_failures == 0
 
 
+def test_launches_that_fail_together_are_one_failure_of_the_node() -> None:
+    host = CoreHost(nodes={"n1": inventory()})
+    for _ in range(3):
+        host.submit(submit(), now=0)
+    host.schedule()
+    assert len(host.orders) == 3
+    for job_id in (1, 2, 3):
+        host.report("n1", wire.PrepareRefused(attempt_id=attempt_id(job_id), why="full"), now=job_id)
+    assert host.cluster.nodes["n1"].backoff_until == 31
+    assert host.cluster.nodes["n1"].backoff_failures == 1
+
+
 def test_two_seconds_of_silence_fail_the_launch_and_keep_the_silent_nodes_resources() -> None:
     host = two_nodes()
     host.submit(GANG, now=1)
