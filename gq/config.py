@@ -53,6 +53,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     ended_job_keep_s: int = 300
     request_memory_s: int = 600
     plan_depth: int = 2000
+    restarts: int = 20
     launch_failures: int = 10
     inbox: int = 10_000
     """Messages that wait to be handled; beyond, the doors are not read."""

@@ -226,7 +226,7 @@ def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wir
             outcome, reason, failure_class = Outcome.FAILED, Reason.LAUNCH_FAILURE, "launch"
         case Outcome.NODE_FAIL:
             reason, failure_class = Reason.NODE_DOWN, "node"
-            then = AfterEnding.REQUEUE if job.requeue and not job.spec.is_interactive else AfterEnding.END
+            then = _after_node_failure(draft, job)
         case Outcome.TIMEOUT:
             reason = Reason.TIME_LIMIT
         case Outcome.OUT_OF_MEMORY:
@@ -340,12 +340,11 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
     if job.state is JobState.STARTING:
         fail_launch(draft, attempt, node, why)
     elif job.state is JobState.RUNNING and not _goes_on_without(job, attempt, node):
-        may_requeue = job.requeue and not job.spec.is_interactive
         end(
             draft,
             job,
             Outcome.NODE_FAIL,
-            AfterEnding.REQUEUE if may_requeue else AfterEnding.END,
+            _after_node_failure(draft, job),
             reason=Reason.NODE_DOWN.value,
             why=f"node {node}: {why}",
             failure_class="node",
@@ -356,6 +355,13 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
 def _goes_on_without(job: Job, attempt: Attempt, node: str) -> bool:
     """``--no-kill``: a running job may lose any of its nodes but the one with its script."""
     return job.state is JobState.RUNNING and job.spec.no_kill and node != attempt.batch_node
+
+
+def _after_node_failure(draft: Draft, job: Job) -> AfterEnding:
+    """Again, if it may; but what ends its shepherd each time would go round for ever, as fast as nodes can."""
+    may_requeue = job.requeue and not job.spec.is_interactive
+    is_hopeless = job.restart_count >= draft.policy.limits.restarts
+    return AfterEnding.REQUEUE if may_requeue and not is_hopeless else AfterEnding.END
 
 
 def close_if_over(draft: Draft, attempt: Attempt) -> None:

@@ -41,6 +41,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     plan_depth: int = 2000
     """Jobs of each partition, from the head of the queue, that one planning pass looks at; what could not start anyway
     (held, to begin later) does not count."""
+    restarts: int = 20
+    """A job that has started again so often is not queued again after one more failure of a node."""
     launch_failures: int = 10
     """After so many failed launches in a row that are the job's fault it is held."""
 

@@ -221,3 +221,22 @@ def test_a_part_that_reports_after_it_was_given_up_is_stopped() -> None:
     turn = host.report("n1", wire.Prepared(attempt_id=attempt_id(9)))
     assert turn.events == ()
     assert orders_to(host) == [("n1", "Stop")]
+
+
+def test_a_job_that_loses_its_process_each_time_is_not_queued_again_for_ever() -> None:
+    host = CoreHost(nodes={"n1": inventory()})
+    job_id = host.start(submit(), now=1)
+    for _ in range(host.policy.limits.restarts + 1):
+        lost = wire.AttemptEnded(
+            attempt_id=host.job(job_id).attempt_id,
+            outcome=Outcome.NODE_FAIL,
+            exit=ExitStatus(signal=9),
+            ended_at=host.now,
+            cell_emptied=True,
+        )
+        host.report("n1", lost)
+        host.schedule(now=host.now + 0.1)
+        host.obey()
+    assert host.job(job_id).state is JobState.ENDED
+    assert host.job(job_id).outcome is Outcome.NODE_FAIL
+    assert host.job(job_id).restart_count == host.policy.limits.restarts

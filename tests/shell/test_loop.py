@@ -13,7 +13,6 @@ from gq.model.ids import RequestId
 from gq.wire import client
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
-from gqd.state.plan import Plan
 from gqd.sched.planner import Planner
 from gqd.sched.view import Snapshot
 from gqd.shell.inbox import Inbox
@@ -25,6 +24,7 @@ from gqd.shell.planning import SLICE, Planning
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply
 from gqd.state.input import ClientRequest, Input, Peer, Tick
+from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.store.blobs import MemoryBlobStore
 from gqd.store.memory import MemoryStore
