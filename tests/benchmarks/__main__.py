@@ -51,6 +51,7 @@ FAMILIES: dict[str, tuple[str, Family]] = {
 def main() -> int:
     asked = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's Python compiles gq once, not at every command
     began = time.monotonic()
     load = os.getloadavg()[0]
     rows: list[Row] = []
