@@ -28,10 +28,8 @@ cp pids all-pids
 ESCAPED = 5
 EATER = """#!/usr/bin/env python3
 import time
-eaten = []
-while True:
-    eaten.append(b"x" * (8 * 2**20))
-    time.sleep(0.02)
+eaten = [b"x" * 2**26 for _ in range(6)]
+time.sleep(600)
 """
 NEIGHBOUR = 'python3 -c \'import time; kept = b"x" * (32 * 2**20); open("held", "w").close(); time.sleep(600)\''
 

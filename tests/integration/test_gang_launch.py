@@ -131,3 +131,15 @@ def test_a_batch_node_that_never_answers_starts_nothing_when_it_wakes(cluster: P
 
     wait_until(lambda: node_facts(cluster, "n1")["cpus_free"] == 8, LONG_S, "n1 has emptied its part")
     check_nothing_ran(cluster)
+
+
+def test_a_single_node_that_never_answers_starts_nothing_when_it_wakes_and_the_job_ran_elsewhere(
+    cluster: PrivateCluster,
+) -> None:
+    with stopped(cluster, "gqnode-n1"):
+        job = submit(cluster, "--gpus=4", script=SCRIPT)
+        ended = await_state(cluster, job, "COMPLETED")
+        assert ended["nodes"] == ["n2"]
+
+    wait_until(lambda: node_facts(cluster, "n1")["cpus_free"] == 8, LONG_S, "n1 has emptied its part")
+    assert lines(cluster.workdir / "script-ran") == [job], "it ran once"

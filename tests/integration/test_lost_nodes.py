@@ -33,6 +33,8 @@ def is_running(pid: int) -> bool:
 
 
 def lose(cluster: PrivateCluster, node: str) -> None:
+    """For good, while everything that runs is known to run."""
+    wait_until(lambda: not cluster.ok("gqstat", "-h", "-t", "PD,CF"), LONG_S, "all are started")
     cluster.kill(f"gqnode-{node}")
     wait_until(lambda: node_facts(cluster, node)["state"] == "DOWN", LONG_S, f"{node} is lost")
 

@@ -116,7 +116,7 @@ def test_a_gqrun_that_is_killed_gives_its_job_back_by_itself(cluster: PrivateClu
 
 
 def test_a_step_that_takes_too_much_memory_is_told_from_one_that_fails(cluster: PrivateCluster) -> None:
-    eat = "import time; e = []; [(e.append(b'x' * 2**23), time.sleep(0.02)) for _ in range(500)]"
+    eat = "import time; eaten = [b'x' * 2**26 for _ in range(6)]; time.sleep(600)"
     job = submit(cluster, "--mem=96M", wrap=f'gqrun python3 -c "{eat}"; gqrun false')
     await_state(cluster, job, "OUT_OF_MEMORY")
     assert steps(cluster, job)[0]["state"] == "OUT_OF_MEMORY"
