@@ -63,9 +63,11 @@ def main() -> int:
             print(f"{name} …", file=sys.stderr, flush=True)
             try:
                 rows += _measured(name, QUICK if asked.quick else FULL, yard, slurm)
-            except Exception:
+            except (Exception, KeyboardInterrupt) as error:
                 traceback.print_exc()
                 failed.append(name)
+                if isinstance(error, KeyboardInterrupt):  # what is measured already is told
+                    break
     print(_machine(load, time.monotonic() - began))
     print(render(rows))
     print(verdict(rows, failed))
