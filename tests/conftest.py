@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ LINGER_S = 5.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Started in the background of a script, this process ignores SIGINT, and so would every command that it tries.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[MARK] = os.environ[MARK_VARIABLE] = new_mark()
     # In CI the same examples each time, so that a change is judged by what it did; elsewhere new ones each time.
     hypothesis.settings.register_profile("gq", deadline=None, print_blob=True)

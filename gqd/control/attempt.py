@@ -337,9 +337,11 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id:
         return
-    if job.state is JobState.STARTING:
+    batch_part = attempt.parts.get(attempt.batch_node)
+    may_have_started = batch_part is not None and batch_part.phase in (PartPhase.GOING, PartPhase.LIVE)
+    if job.state is JobState.STARTING and not may_have_started:
         fail_launch(draft, attempt, node, why)
-    elif job.state is JobState.RUNNING and not _goes_on_without(job, attempt, node):
+    elif job.state in (JobState.STARTING, JobState.RUNNING) and not _goes_on_without(job, attempt, node):
         end(
             draft,
             job,

@@ -26,11 +26,13 @@ class ScriptedController:
         self._endpoint = location.client_endpoint
         self._answers: dict[type, Answer] = {}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._is_bound = threading.Event()
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> ScriptedController:
         self._thread.start()
+        assert self._is_bound.wait(30), "the scripted controller did not get its socket"
         return self
 
     def __exit__(self, *what: object) -> None:
@@ -55,6 +57,7 @@ class ScriptedController:
         socket = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 1000)
         socket.bind(self._endpoint)
+        self._is_bound.set()
         while not self._is_stopped.is_set():
             if not socket.poll(20):
                 continue
