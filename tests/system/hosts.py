@@ -30,6 +30,8 @@ SUBNET_6 = "fd77:"
 WORKDIR = "/tmp/work"
 """Where users sit: every host has one, with other files in it."""
 START_S = 20.0
+PROJECT = Path(__file__).resolve().parents[2]
+"""The code under test, which every host has, also where it lies below a directory that each host has for itself."""
 _HOLD = "echo held; exec cat >/dev/null"
 """Until the test closes the pipe.  The first process of a host: its ignored SIGCHLD lets no zombie stay."""
 _SET_UP_HOST = f"""
@@ -41,8 +43,12 @@ mkdir /run/etc
 mount --rbind /etc /run/etc
 mount -t tmpfs gq-etc /etc
 for path in /run/etc/*; do ln -s "$path" /etc; done
+mkdir /run/project
+mount --bind "{PROJECT}" /run/project
 mount -t tmpfs gq-tmp /tmp
 mount -t tmpfs gq-lib /var/lib
+mkdir -p "{PROJECT}"
+mountpoint -q "{PROJECT}" || mount --bind /run/project "{PROJECT}"
 mkdir /tmp/home {WORKDIR}
 echo "$HOST_BOOT_ID" > /run/boot_id
 mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
