@@ -14,9 +14,10 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.benchmarks.gq_side import CPUS, GPUS, NODES
 from tests.benchmarks.side import Words, resident_mib, submit
@@ -29,6 +30,8 @@ _READY_S = 60
 _ENDED_S = 900
 _POLL_S = 0.05
 _SUBMITTERS = 4
+_LOG_LINES = 5
+_TERM_S = 10
 
 _CONF = """\
 ClusterName=bench
@@ -64,6 +67,18 @@ class NoSlurm(Exception):
     """Why there is none to measure."""
 
 
+class _Daemon(NamedTuple):
+    program: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """AssertionError with the end of its log if it is gone."""
+        if self.process.poll() is not None:
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+            raise AssertionError(f"{self.program} ended {self.process.returncode}\n{tail}")
+
+
 class SlurmSide:
     def __init__(self, directory: Path, programs: dict[str, str]) -> None:
         self._directory = directory
@@ -71,8 +86,8 @@ class SlurmSide:
         self.words = Words("sbatch", "srun", "salloc", "squeue", "sinfo")
         self.environ = clean_environment(os.environ) | {"SLURM_CONF": str(directory / "slurm.conf")}
         self.workdir = directory / "work"
-        self._daemons: list[subprocess.Popen[bytes]] = []
-        self._controller: subprocess.Popen[bytes] | None = None
+        self._daemons: list[_Daemon] = []
+        self._controller: _Daemon | None = None
 
     # ── what is measured ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,36 +128,36 @@ class SlurmSide:
 
     def kill_controller(self) -> None:
         assert self._controller is not None
-        self._controller.kill()
+        self._controller.process.kill()
 
     def start_again(self) -> None:
         assert self._controller is not None
-        self._controller.wait()
+        self._controller.process.wait()
         self._start_controller()
 
     def controller_memory_mib(self) -> float:
         assert self._controller is not None
-        return resident_mib(self._controller.pid)
+        return resident_mib(self._controller.process.pid)
 
     # ── its daemons ───────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         self._lay_out()
         files = {name: f"{self._directory}/munge.{name}" for name in ("key", "pid", "log", "seed", "sock")}
-        self._daemons.append(
-            self._spawn(
-                "munged", "--foreground", "--force", f"--key-file={files['key']}", f"--pid-file={files['pid']}",
-                f"--log-file={files['log']}", f"--seed-file={files['seed']}", f"--socket={files['sock']}",
-            )
+        munged = self._spawn(
+            "munged", "--foreground", "--force", f"--key-file={files['key']}", f"--pid-file={files['pid']}",
+            f"--log-file={files['log']}", f"--seed-file={files['seed']}", f"--socket={files['sock']}",
         )  # fmt: skip
-        wait_until(Path(files["sock"]).exists, _READY_S, "munged opens its socket")
+        self._daemons.append(munged)
+        _await(munged, Path(files["sock"]).exists, "munged opens its socket")
         self._start_controller()
-        self._daemons += [self._spawn("slurmd", "-D", "-N", f"n{place + 1}") for place in range(NODES)]
-        wait_until(self._are_nodes_idle, _READY_S, "all nodes of Slurm are idle")
+        for place in range(NODES):
+            self._daemons.append(self._spawn("slurmd", "-D", "-N", f"n{place + 1}"))
+        _await(self._daemons[-1], self._are_nodes_idle, "all nodes of Slurm are idle")
 
     def _start_controller(self) -> None:
         self._controller = self._spawn("slurmctld", "-D")
-        wait_until(self._is_answering, _READY_S, "slurmctld answers")
+        _await(self._controller, self._is_answering, "slurmctld answers")
 
     def _is_answering(self) -> bool:
         asked = subprocess.run(["squeue", "-h"], env=self.environ, capture_output=True, timeout=_COMMAND_S)
@@ -151,9 +166,10 @@ class SlurmSide:
     def _are_nodes_idle(self) -> bool:
         return self.ok("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * NODES
 
-    def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self._directory / f"{program}.out").open("ab") as log:
-            return subprocess.Popen(
+    def _spawn(self, program: str, *arguments: str) -> _Daemon:
+        path = self._directory / f"{program}.out"
+        with path.open("ab") as log:
+            process = subprocess.Popen(
                 [self._programs[program], *arguments],
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -161,6 +177,7 @@ class SlurmSide:
                 stderr=log,
                 start_new_session=True,
             )
+        return _Daemon(program, process, path)
 
     def _lay_out(self) -> None:
         """Its directories, a munge key, GPUs that are there only by name, and the settings."""
@@ -190,20 +207,32 @@ class SlurmSide:
 
     def end(self) -> None:
         """Jobs first, then the daemons, newest first."""
-        if self._controller is not None and self._controller.poll() is None:
+        if self._controller is not None and self._controller.process.poll() is None:
             subprocess.run(["scancel", "--user=root"], env=self.environ, capture_output=True, timeout=_COMMAND_S)
             with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
                 wait_until(lambda: not self._listed("all"), _READY_S, "Slurm's jobs are over")
-        daemons = [*self._daemons, *([self._controller] if self._controller else [])]
-        for daemon in reversed(daemons):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(daemon.pid, signal.SIGTERM)
-        for daemon in daemons:
-            try:
-                daemon.wait(10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+        for daemon in reversed([*self._daemons, *([self._controller] if self._controller else [])]):
+            _end(daemon.process)
+
+
+def _await(daemon: _Daemon, condition: Callable[[], bool], what: str) -> None:
+    """Until it holds; no longer than the daemon lives."""
+
+    def holds() -> bool:
+        daemon.check()
+        return condition()
+
+    wait_until(holds, _READY_S, what)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_TERM_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _free_ports(count: int) -> list[int]:
