@@ -31,7 +31,7 @@ REQUESTS = st.builds(
     ntasks_per_node=st.none() | st.integers(1, 9),
     gpus=st.none() | st.integers(0, 99),
     gpus_per_task=st.none() | st.integers(0, 9),
-    mem_per_cpu_mib=st.none() | COUNTS,
+    mem_per_cpu_mib=st.none() | st.integers(0, 2**31 - 1),
     gpu_type=st.none() | NAMES,
     nodelist=st.lists(NAMES, max_size=3).map(tuple),
 )
