@@ -33,11 +33,26 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     listen: str | None = None
     """``tcp://ADDRESS:PORT`` for nodes of other hosts (CURVE); None: only nodes of this host."""
+    address: str | None = None
+    """Host name or address by which other hosts reach ``listen``; None: this host's name."""
+    listen_clients: str | None = None
+    """``tcp://ADDRESS:PORT`` for clients outside the cluster, by enrolled keys (CURVE); None: none."""
     log_level: str = "info"
     log_json: bool = False
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
     """None: memory is neither counted nor limited unless asked for."""
+
+
+class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[access]``: who may do what, in a cluster that root runs for all users.  ``%name`` is a group."""
+
+    administrators: tuple[str, ...] = ()
+    """Besides root: may do everything."""
+    operators: tuple[str, ...] = ()
+    """May see and steer the jobs of all, and drain and resume nodes."""
+    root_jobs: bool = False
+    """Root may submit jobs."""
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +62,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     jobs_per_user: int = 200_000
     nodes: int = 10_000
     steps_per_job: int = 40_000
+    keys: int = 20_000
     running_steps_per_job: int = 512
     waiting_requests: int = 10_000
     page: int = 2000
@@ -125,7 +141,15 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     isolation: dict[str, str] = {}
     """Function → how; those that are not named are chosen by what the machine offers."""
     login: bool = False
-    """Runs no jobs; only relays the clients of its host."""
+    """Runs no jobs; relays the clients of its host, and vouches for all of its users."""
+    private_tmp: bool = False
+    """Each job gets a ``/tmp`` and a ``/dev/shm`` of its own (needs root)."""
+    no_new_privs: bool = False
+    """Jobs cannot gain rights: set-uid programs such as ``sudo`` and ``at`` do not work in them."""
+    pam: str = ""
+    """PAM service whose session limits (``/etc/security/limits.conf``) jobs get; empty: none."""
+    rlimits: dict[str, str] = {}
+    """Resource limits of jobs by the names of ``limits.conf``: ``nofile = "4096:65536"`` (soft:hard)."""
     fake_gpus: tuple[FakeGpuSettings, ...] = ()
 
 
@@ -135,6 +159,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     cluster: str = "gq"
     controller: ControllerSettings = ControllerSettings()
+    access: AccessSettings = AccessSettings()
     limits: LimitSettings = LimitSettings()
     timers: TimerSettings = TimerSettings()
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
@@ -159,6 +184,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         yield "cluster", self.cluster, self.origin("cluster")
         tables: list[tuple[str, msgspec.Struct]] = [
             ("controller", self.controller),
+            ("access", self.access),
             ("limits", self.limits),
             ("timers", self.timers),
             *((f"partition.{partition.name}", partition) for partition in self.partitions),
@@ -181,7 +207,7 @@ _FIELD_OF = {
 _KEY_OF = {field: key for key, field in _FIELD_OF.items()}
 _MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu"})
 _DURATION_KEYS = frozenset({"default_time", "max_time"})
-_TCP_KEYS = frozenset({"listen", "controller", "step_listen"})
+_TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
 _NAME_KEYS = frozenset({"name"})
 
 Table = dict[str, Any]
@@ -218,7 +244,7 @@ class _Reader:
         self._keys_set: set[str] = set()
 
     def config(self, raw: Table) -> Config:
-        self._check_keys(raw, ["cluster", "controller", "limits", "timers", "partition", "node"], "")
+        self._check_keys(raw, ["cluster", "controller", "access", "limits", "timers", "partition", "node"], "")
         cluster = raw.get("cluster", "gq")
         if not isinstance(cluster, str) or not _NAME.fullmatch(cluster):
             self._fail("cluster", f"`{cluster}` is not a name; use letters, digits, `.`, `_` and `-`")
@@ -231,6 +257,7 @@ class _Reader:
             path=self._path,
             cluster=cluster,
             controller=controller,
+            access=self._table(AccessSettings, raw.get("access", {}), "access"),
             limits=self._limits(raw.get("limits", {})),
             timers=self._timers(raw.get("timers", {})),
             partitions=self._partitions(raw.get("partition", [])),

@@ -18,6 +18,7 @@ import gq
 from gq.cli._command import Command, all_options
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, load, module_of
 from gq.config import (
+    AccessSettings,
     ControllerSettings,
     FakeGpuSettings,
     LimitSettings,
@@ -214,6 +215,7 @@ KEY_OF = {
     ("title", "kind"),
     [
         ("[controller]", ControllerSettings),
+        ("[access]", AccessSettings),
         ("[limits]", LimitSettings),
         ("[timers]", TimerSettings),
         ("[[partition]]", PartitionSettings),

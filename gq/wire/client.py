@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import msgspec
 
+from gq.model.audit import AuditEntry
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo, JobSpec, Nice, Signum
+from gq.model.key import KeyInfo
 from gq.model.node import ClusterInfo, NodeInfo
 from gq.model.resource import Count, ResourceRequest
 from gq.model.step import StepLayout, StepNode, StepRequest
@@ -227,10 +229,68 @@ class Ping(_Body, frozen=True, kw_only=True):
     """→ `Done`"""
 
 
+class WhoAmI(_Body, frozen=True, kw_only=True):
+    """Who the controller takes the caller for.  → `Identity`"""
+
+
+class RemoveNode(_Body, frozen=True, kw_only=True):
+    """Take a node out for good: its key is void at once, what ran there ends as on a lost node.  → `Done`"""
+
+    name: str
+    reason: str = ""
+
+
+class CreateToken(_Body, frozen=True, kw_only=True):
+    """Let one node join, once.  The caller made the key pair and keeps the secret half, the token.  → `TokenCreated`"""
+
+    public: str
+    ttl_s: Count = 3600
+    node: str = ""
+    """Only a node of this name; empty: any that is not a member yet."""
+    is_login: bool = False
+
+
+class AddKey(_Body, frozen=True, kw_only=True):
+    """Enrol a user's CURVE key, for machines outside the cluster.  → `Done`"""
+
+    public: str
+    user: str = ""
+    """Empty: the caller.  Another's: administrators only."""
+    note: str = ""
+
+
+class ListKeys(_Body, frozen=True, kw_only=True):
+    """The caller's keys; operators and administrators see all.  → `Keys`"""
+
+    user: str = ""
+    """Only this user's; empty: all that may be seen."""
+
+
+class RevokeKey(_Body, frozen=True, kw_only=True):
+    """From now on the key opens nothing, also on links that stand.  → `Done`"""
+
+    public: str
+    """Or its first characters, at least 6, where only one key begins so."""
+
+
+class QueryAudit(_Body, frozen=True, kw_only=True):
+    """The audit trail, newest last (operators).  → `AuditTrail`, paged by ``after`` as in `ListJobs`"""
+
+    user: str = ""
+    action: str = ""
+    outcome: str = ""
+    """``refused``: everything but ``done``."""
+    since: float | None = None
+    until: float | None = None
+    after: int = 0
+    limit: int = 2000
+
+
 RequestBody = (
     Submit | ListJobs | QueryHistory | Explain | GetScript | WaitJobs | CancelJobs | SignalStep | HoldJobs
     | ReleaseJobs | RequeueJobs | UpdateJob | NotifyJob | KeepAlive | EndInteractive | CreateStep | AccessLog
     | GetJobEnvironment | ListNodes | GetCluster | UpdateNodes | Ping
+    | WhoAmI | RemoveNode | CreateToken | AddKey | ListKeys | RevokeKey | QueryAudit
 )  # fmt: skip
 
 
@@ -338,6 +398,38 @@ class Cluster(_Body, frozen=True, kw_only=True):
     info: ClusterInfo
 
 
+class Identity(_Body, frozen=True, kw_only=True):
+    """``role``: ``user``, ``operator`` or ``administrator``.  ``origin`` as in `AuditEntry`."""
+
+    user: str
+    uid: int
+    role: str
+    origin: str
+    cluster: str
+    now: float
+    """The controller's clock, so that skew can be seen."""
+
+
+class TokenCreated(_Body, frozen=True, kw_only=True):
+    """What a node needs besides the token: where the controller listens, and its public key (Z85)."""
+
+    endpoint: str
+    server_key: str
+    expires_at: float
+
+
+class Keys(_Body, frozen=True, kw_only=True):
+    keys: tuple[KeyInfo, ...]
+
+
+class AuditTrail(_Body, frozen=True, kw_only=True):
+    """``last``: ask on with ``after`` = this, while ``more`` is true."""
+
+    entries: tuple[AuditEntry, ...]
+    last: int = 0
+    more: bool = False
+
+
 class Refused(_Body, frozen=True, kw_only=True):
     """The request was understood and refused; see ``gq.errors.Refusal``."""
 
@@ -348,7 +440,7 @@ class Refused(_Body, frozen=True, kw_only=True):
 
 ReplyBody = (
     Submitted | Tested | Jobs | Explanation | Script | Waited | JobsDone | Done | StepCreated | LogAccess
-    | JobEnvironment | Nodes | Cluster | Refused
+    | JobEnvironment | Nodes | Cluster | Refused | Identity | TokenCreated | Keys | AuditTrail
 )  # fmt: skip
 
 

@@ -317,7 +317,19 @@ class Relay(_Message, frozen=True, kw_only=True):
     payload: bytes
 
 
-NodeMessage = Hello | Heartbeat | Report | Relay
+class Join(_Message, frozen=True, kw_only=True):
+    """Over a link that a join key opened: let me in as ``node``, with this key from now on.  → `Joined`, `Unwelcome`
+
+    Said again with the same key it gets the same answer, since the first may have been lost.
+    """
+
+    node: str
+    public_key: str
+    """Z85, of the pair that the node just made."""
+    version: int
+
+
+NodeMessage = Hello | Heartbeat | Report | Relay | Join
 
 
 # ── controller → node ─────────────────────────────────────────────────────────────────────────────────────────
@@ -331,6 +343,8 @@ class Welcome(_Message, frozen=True, kw_only=True):
     heartbeat_s: float
     owner_uid: int
     """Whose requests a relay may pass on, besides root's."""
+    is_shared: bool = False
+    """Everybody is served: a relay passes on the requests of all users of its host, and jobs run as their submitter."""
 
 
 class WhoIsThere(_Message, frozen=True, kw_only=True):
@@ -365,7 +379,15 @@ class RelayReply(_Message, frozen=True, kw_only=True):
     payload: bytes
 
 
-ControllerMessage = Welcome | WhoIsThere | Unwelcome | HeartbeatSeen | Ack | Orders | RelayReply
+class Joined(_Message, frozen=True, kw_only=True):
+    """The key is known from now on; the node writes its settings and says `Hello` with it."""
+
+    cluster: str
+    node: str
+    is_login: bool = False
+
+
+ControllerMessage = Welcome | WhoIsThere | Unwelcome | HeartbeatSeen | Ack | Orders | RelayReply | Joined
 
 MAX_NODE_MESSAGE_BYTES = 64 * 1024 * 1024
 NODE_MESSAGES: Codec[NodeMessage] = Codec(NodeMessage, max_bytes=MAX_NODE_MESSAGE_BYTES)

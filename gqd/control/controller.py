@@ -21,7 +21,7 @@ from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, ReplyHistory, ReplyScript
-from gqd.state.input import ClientRequest, Input, NodeHeartbeat, NodeHello, NodeReport, Tick
+from gqd.state.input import ClientRequest, DoorIncident, Input, NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Tick
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.state.volatile import StepWaiter, Volatile
@@ -64,6 +64,8 @@ class Controller:
                 node.on_hello(draft, happened)
             case Tick():
                 self._on_tick(draft)
+            case NodeJoin() | DoorIncident():
+                pass  # being built
             case _ as never:
                 assert_never(never)
         return self._close(draft)

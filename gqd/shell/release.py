@@ -106,9 +106,15 @@ class Releaser:
         | effect.SendWelcome
         | effect.SendHeartbeatSeen
         | effect.AskWhoIsThere
-        | effect.CloseLink,
+        | effect.CloseLink
+        | effect.SendJoined
+        | effect.ReplyAudit,
     ) -> None:
         match one:
+            case effect.ReplyAudit():
+                pass  # being built
+            case effect.SendJoined():
+                self._tell(one.route, node.Joined(cluster=self._policy.cluster, node=one.node, is_login=one.is_login))
             case effect.ReplyHistory():
                 self._ask_history(one)
             case effect.SendWelcome():
@@ -131,6 +137,7 @@ class Releaser:
             version=WIRE_VERSION,
             heartbeat_s=self._policy.timers.heartbeat_s,
             owner_uid=self._policy.owner_uid,
+            is_shared=self._policy.is_shared,
         )
 
     def _with_counters(self, body: client.ReplyBody) -> client.ReplyBody:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.key import KeyKind
 from gq.model.node import Inventory
 from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
@@ -194,6 +195,24 @@ def mask_of(ids: tuple[int, ...]) -> int:
     return mask
 
 
+@dataclass(slots=True)
+class Key:
+    """See `gq.model.key.KeyInfo`."""
+
+    public: str
+    kind: KeyKind
+    name: str
+    added_at: float
+    added_by: str
+    uid: int | None = None
+    gid: int | None = None
+    is_login: bool = False
+    expires_at: float | None = None
+    joined: str = ""
+    """Of a join key that was used: the public key of the node that it let in; it opens nothing else any more."""
+    note: str = ""
+
+
 class Answer(NamedTuple):
     """What a request that changed something was answered."""
 
@@ -226,6 +245,9 @@ class Changes:
     steps: dict[StepId, Step] = field(default_factory=dict)
     """The object itself: an ended step has left the cluster."""
     nodes: dict[str, None] = field(default_factory=dict)
+    """Also of nodes that are gone."""
+    keys: dict[str, None] = field(default_factory=dict)
+    """Likewise."""
     answers: dict[bytes, None] = field(default_factory=dict)
     answers_forgotten_before: float | None = None
     next_job_id: bool = False
@@ -239,6 +261,8 @@ class Cluster:
     jobs: dict[JobId, Job] = field(default_factory=dict)
     attempts: dict[AttemptId, Attempt] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    keys: dict[str, Key] = field(default_factory=dict)
+    """By public half (Z85)."""
     answers: dict[bytes, Answer] = field(default_factory=dict)
     """By request id."""
     next_job_id: int = 1

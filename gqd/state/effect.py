@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gq.model.ids import RequestId
-from gq.wire.client import QueryHistory, ReplyBody
+from gq.wire.client import QueryAudit, QueryHistory, ReplyBody
 from gq.wire.node import Order
 from gqd.state.input import Route
 
@@ -64,6 +64,22 @@ class AskWhoIsThere(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
 
 
+class SendJoined(msgspec.Struct, frozen=True, kw_only=True):
+    """The key of this node is on disk."""
+
+    route: Route
+    node: str
+    is_login: bool = False
+
+
+class ReplyAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with what the store's audit trail says; the query has been authorised."""
+
+    route: Route
+    request_id: RequestId
+    query: QueryAudit
+
+
 class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the node that it may not join, and why."""
 
@@ -73,5 +89,5 @@ class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
 
 Effect = (
     Reply | ReplyHistory | ReplyScript | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere
-    | CloseLink
+    | CloseLink | SendJoined | ReplyAudit
 )  # fmt: skip

@@ -10,6 +10,7 @@ import msgspec
 
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.key import KeyKind
 from gq.model.node import Inventory
 from gq.model.resource import Grant
 from gq.model.state import Outcome
@@ -238,6 +239,67 @@ class NodeBackoffCleared(_Event, frozen=True, kw_only=True):
     node: str
 
 
+class NodeRemoved(_Event, frozen=True, kw_only=True):
+    """No longer part of the cluster; its keys are void.  Its parts were stranded before, and are gone with it."""
+
+    node: str
+    reason: str
+    by: str
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class KeyAdded(_Event, frozen=True, kw_only=True):
+    """See `gq.model.key.KeyInfo`."""
+
+    public: str
+    kind: KeyKind
+    name: str
+    by: str
+    uid: int | None = None
+    gid: int | None = None
+    is_login: bool = False
+    expires_at: float | None = None
+    note: str = ""
+
+
+class NodeJoined(_Event, frozen=True, kw_only=True):
+    """The token is used up, and this is the node's key from now on."""
+
+    token: str
+    node: str
+    public: str
+    is_login: bool
+    address: str
+
+
+class KeyRevoked(_Event, frozen=True, kw_only=True):
+    public: str
+    by: str
+
+
+class KeysExpired(_Event, frozen=True, kw_only=True):
+    """Join keys whose time is over."""
+
+    publics: tuple[str, ...]
+
+
+# ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Audited(_Event, frozen=True, kw_only=True):
+    """A line of the audit trail (`gq.model.audit.AuditEntry`); changes nothing else."""
+
+    user: str
+    uid: int | None = None
+    origin: str = ""
+    action: str = ""
+    object: str = ""
+    outcome: str = "done"
+    detail: str = ""
+
+
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -261,4 +323,5 @@ Event = (
     | StepStarted | StepPartReceived | StepPartEnded | StepFinished
     | NodeRegistered | NodeLost | NodeDrained | NodeSetDown | NodeResumed | NodeBackedOff | NodeBackoffCleared
     | RequestAnswered | RequestsForgotten
+    | NodeRemoved | KeyAdded | NodeJoined | KeyRevoked | KeysExpired | Audited
 )  # fmt: skip

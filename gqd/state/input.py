@@ -6,7 +6,7 @@ import msgspec
 
 from gq.model.ids import RequestId
 from gq.wire.client import RequestBody
-from gq.wire.node import Heartbeat, Hello, ReportBody
+from gq.wire.node import Heartbeat, Hello, Join, ReportBody
 
 Route = tuple[str, bytes]
 """Where an answer goes: name of the door, and what that door needs to find the peer.  Opaque here."""
@@ -20,6 +20,12 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     via_node: str = ""
     """The node whose daemon relays and vouches; empty on the controller's own host."""
+    groups: tuple[str, ...] = ()
+    """Names of the groups that the user is in on the controller's host."""
+    key: str = ""
+    """The enrolled key (Z85) that the caller proved; empty where the kernel or a node says who it is."""
+    address: str = ""
+    """Of the host that the key came from."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +59,29 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     body: ReportBody
 
 
+class NodeJoin(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody with a join key wants to be a node."""
+
+    route: Route
+    token: str
+    """Public half of the join key (Z85), proven in the handshake."""
+    address: str
+    join: Join
+
+
+class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
+    """A door turned somebody away; told at most once per address and minute.  Goes into the audit trail."""
+
+    action: str
+    """``HandshakeRefused``, ``Impostor``, ``NotServed``, ``Malformed``"""
+    origin: str
+    detail: str = ""
+    user: str = ""
+    uid: int | None = None
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed.  At least every ``tick_s``."""
 
 
-Input = ClientRequest | NodeHello | NodeHeartbeat | NodeReport | Tick
+Input = ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | Tick

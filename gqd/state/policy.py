@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 10_000
     steps_per_job: int = 40_000
     running_steps_per_job: int = 512
+    keys: int = 20_000
+    """Keys of nodes and users, and tokens that are open."""
     waiting_requests: int = 10_000
     """Requests whose answer is held back (`WaitJobs`, `CreateStep`)."""
     page: int = 2000
@@ -74,7 +76,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     timers: Timers = Timers()
     owner_uid: int = 0
-    """The only user served, besides root, until jobs run as their submitter."""
+    """The controller's own uid: always an administrator, and in a private cluster the only user served besides root."""
+    is_shared: bool = False
+    """A system's cluster, run by root: every user is served, and jobs run as their submitter."""
+    administrators: tuple[str, ...] = ()
+    """Users, and groups as ``%name``; root is one always."""
+    operators: tuple[str, ...] = ()
+    root_jobs: bool = False
+    """Root may submit jobs to a shared cluster."""
+    login_nodes: tuple[str, ...] = ()
+    """Nodes that this controller's gq.toml marks as login nodes, besides those that joined as such."""
+    endpoint: str = ""
+    """Where nodes of other hosts reach the controller (``tcp://ADDRESS:PORT``); empty: nowhere."""
+    server_key: str = ""
+    """Its public key (Z85); empty without a tcp door."""
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
 

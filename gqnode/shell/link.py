@@ -216,5 +216,7 @@ class Link:
                 self._home.on_orders(message)
             case wire.RelayReply():
                 self._home.on_relay_reply(message)
+            case wire.Joined():
+                pass  # an answer to `gqnode join`, which has a link of its own
             case _:
                 assert_never(message)
