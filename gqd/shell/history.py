@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gq.wire.client import Jobs, QueryHistory, Refused, ReplyBody
 from gqd.shell.log import LOG
+from gqd.state.describe import as_seen_by
 from gqd.state.effect import Reply, ReplyHistory
+from gqd.state.input import Peer
 from gqd.store.protocol import HistoryQuery, Store
 
 MAX_WAITING = 256
@@ -46,12 +48,12 @@ class HistoryDesk:
         assert isinstance(effect.query, QueryHistory)
         loop = asyncio.get_running_loop()
         try:
-            self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect.query))
+            self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect.query, effect.shown_to))
         except Exception as error:  # reading history must not end the daemon that writes it
             LOG.exception("history cannot be read")
             self._reply(effect, Refused(code="history_failed", message=f"the history cannot be read: {error}"))
 
-    def _read(self, asked: QueryHistory) -> Jobs:
+    def _read(self, asked: QueryHistory, shown_to: Peer | None) -> Jobs:
         """One page; one job more than it holds tells whether there is more."""
         limit = min(max(asked.limit, 1), self._page)
         query = HistoryQuery(
@@ -62,7 +64,7 @@ class HistoryDesk:
             after=asked.after,
             limit=limit + 1,
         )
-        jobs = tuple(self._store.history(query))
+        jobs = tuple([as_seen_by(shown_to, one) for one in self._store.history(query)])
         return Jobs(jobs=jobs[:limit], more=len(jobs) > limit)
 
     def _reply(self, effect: ReplyHistory, body: ReplyBody) -> None:

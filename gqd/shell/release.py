@@ -66,6 +66,7 @@ class Releaser:
         acks: dict[Route, list[int]] = {}
         orders: dict[str, NodeOrders] = {}
         replies: list[effect.Reply] = []
+        closing: list[effect.CloseLink] = []
         for one in effects:
             match one:
                 case effect.Reply():
@@ -77,12 +78,16 @@ class Releaser:
                     acks.setdefault(one.route, []).append(one.seq)
                 case effect.SendOrder():
                     orders.setdefault(one.node, []).append(one.order)
+                case effect.CloseLink():
+                    closing.append(one)
                 case _:
                     self._do(one)
         for name, owed in orders.items():
             self._send_orders(name, owed, blobs)
         for route, seqs in acks.items():
             self._tell(route, node.Ack(seqs=tuple(seqs)))
+        for last in closing:  # a node that is removed has to hear first what it shall stop
+            self._close(last)
         for reply in replies:
             self.reply(reply)
         for door in self._doors.values():
@@ -106,12 +111,12 @@ class Releaser:
         | effect.SendWelcome
         | effect.SendHeartbeatSeen
         | effect.AskWhoIsThere
-        | effect.CloseLink
         | effect.SendJoined
-        | effect.ReplyAudit,
+        | effect.ReplyAudit
+        | effect.RemoveKeyFile,
     ) -> None:
         match one:
-            case effect.ReplyAudit():
+            case effect.ReplyAudit() | effect.RemoveKeyFile():
                 pass  # being built
             case effect.SendJoined():
                 self._tell(one.route, node.Joined(cluster=self._policy.cluster, node=one.node, is_login=one.is_login))
@@ -124,12 +129,13 @@ class Releaser:
                 self._tell(one.route, node.HeartbeatSeen(at=one.at))
             case effect.AskWhoIsThere():
                 self._tell(one.route, node.WhoIsThere())
-            case effect.CloseLink():
-                self._links = {name: route for name, route in self._links.items() if route != one.route}
-                LOG.warning("a node was turned away: %s", one.why)
-                self._tell(one.route, node.Unwelcome(why=one.why))
             case _:
                 assert_never(one)
+
+    def _close(self, one: effect.CloseLink) -> None:
+        self._links = {name: route for name, route in self._links.items() if route != one.route}
+        LOG.warning("a node was turned away: %s", one.why)
+        self._tell(one.route, node.Unwelcome(why=one.why))
 
     def _welcome(self) -> node.Welcome:
         return node.Welcome(

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gq.model.job import JobInfo, StepInfo, Usage
 from gq.model.resource import Demand, Grant, least_demand
 from gq.model.state import JobState, Reason, state_word
 from gq.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
 from gqd.state.after import Hold
 from gqd.state.cluster import Attempt, Job, Step
+from gqd.state.input import Peer
 
 HOLD_REASONS = {
     Hold.USER: Reason.HELD_USER,
@@ -71,6 +74,39 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = ()) -> J
         resources=spec.resources,
         steps=tuple([step_info(step) for step in steps]),
     )
+
+
+def is_of(peer: Peer, user: str, uid: int) -> bool:
+    """A user is a name and a uid, and both must be the same."""
+    return peer.uid == uid and peer.user == user
+
+
+def as_seen_by(peer: Peer | None, shown: JobInfo) -> JobInfo:
+    """The job as this user may see it (None: one who may see everything): what is private of others is blank."""
+    return shown if peer is None or is_of(peer, shown.user, shown.uid) else redacted(shown)
+
+
+def redacted(shown: JobInfo) -> JobInfo:
+    """Without what only its owner and operators may know: what it runs and where, and what nodes said of that."""
+    return msgspec.structs.replace(
+        shown,
+        why=shown.why if _is_planners(shown) else "",
+        chdir="",
+        output_path="",
+        error_path="",
+        input_path="",
+        command="",
+        args=(),
+        comment="",
+        submit_dir="",
+        steps=tuple([msgspec.structs.replace(step, name="") for step in shown.steps]),
+    )
+
+
+def _is_planners(shown: JobInfo) -> bool:
+    """Why it waits is everybody's to know; the words of nodes about launches and ends name files of the user."""
+    of_launch = (Reason.LAUNCH_FAILED.value, Reason.LAUNCH_FAILED_HELD.value)
+    return shown.state == "PENDING" and shown.reason not in of_launch
 
 
 def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:

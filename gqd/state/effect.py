@@ -7,7 +7,7 @@ import msgspec
 from gq.model.ids import RequestId
 from gq.wire.client import QueryAudit, QueryHistory, ReplyBody
 from gq.wire.node import Order
-from gqd.state.input import Route
+from gqd.state.input import Peer, Route
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,9 @@ class ReplyHistory(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     request_id: RequestId
     query: QueryHistory
+    shown_to: Peer | None = None
+    """Who asks, if jobs of others are to be shown to them without what is private (`gqd.state.describe.as_seen_by`);
+    None: they may see everything."""
 
 
 class ReplyScript(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +83,12 @@ class ReplyAudit(msgspec.Struct, frozen=True, kw_only=True):
     query: QueryAudit
 
 
+class RemoveKeyFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The node is no longer part of the cluster: a key of it that was pinned by hand (``keys/nodes``) goes, too."""
+
+    node: str
+
+
 class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the node that it may not join, and why."""
 
@@ -89,5 +98,5 @@ class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
 
 Effect = (
     Reply | ReplyHistory | ReplyScript | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere
-    | CloseLink | SendJoined | ReplyAudit
+    | CloseLink | SendJoined | ReplyAudit | RemoveKeyFile
 )  # fmt: skip

@@ -28,6 +28,14 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Of the host that the key came from."""
 
 
+class NamedUser(msgspec.Struct, frozen=True, kw_only=True):
+    """An account of the controller's host that a request names; looked up by the door, since nothing pure can."""
+
+    user: str
+    uid: int
+    gid: int
+
+
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A decoded request.  Scripts and environments are in the blob store already; the body names their digests."""
 
@@ -37,11 +45,15 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: RequestBody
     entropy: bytes = b""
     """32 fresh random bytes, for keys that a decision needs."""
+    named_user: NamedUser | None = None
+    """The account of ``AddKey.user``; None: the body names no user, or there is no such account."""
 
 
 class NodeHello(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     hello: Hello
+    key: str = ""
+    """The enrolled key (Z85) that the link proved; empty over ipc, and for a key that is pinned by a file."""
 
 
 class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
