@@ -1,17 +1,16 @@
-"""The daemon's log: one line per fact, with job and node as fields; JSON by option.
+"""The controller's log: one line per fact, with job and node as fields.
 
-Owns the form of the lines.  Only the shell logs; what the deciding code has to say are events.
+Owns which facts are told, and which of their values.  Only the shell logs; what the deciding code has to say are
+events.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-from datetime import datetime
 
 import msgspec
 
+from gq.log import set_up
 from gqd.state import event
 from gqd.state.event import Event
 
@@ -29,6 +28,10 @@ _TOLD = (
     event.NodeSetDown,
     event.NodeResumed,
     event.NodeBackedOff,
+    event.NodeRemoved,
+    event.KeyAdded,
+    event.NodeJoined,
+    event.KeyRevoked,
 )
 """Facts that an administrator wants to see without asking; all others at level debug."""
 _WORDY = frozenset({"at", "spec", "inventory", "ticket_key", "key", "answer", "layout", "grants", "step_public_key"})
@@ -36,11 +39,7 @@ _WORDY = frozenset({"at", "spec", "inventory", "ticket_key", "key", "answer", "l
 
 
 def set_up_logging(level: str, as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
-    LOG.handlers = [handler]
-    LOG.setLevel(level.upper())
-    LOG.propagate = False
+    set_up(LOG, level, as_json)
 
 
 def log_facts(events: tuple[Event, ...]) -> None:
@@ -66,32 +65,3 @@ def _fields(fact: Event) -> dict[str, object]:
         elif name not in _WORDY and value not in (None, "", ()):
             fields[name] = msgspec.to_builtins(value)
     return fields
-
-
-class _TextFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={_word(value)}" for name, value in getattr(record, "fields", {}).items())
-        line = f"{_instant(record)} {record.levelname.lower():7} {record.getMessage()}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "at": _instant(record),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
-def _instant(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
-
-
-def _word(value: object) -> str:
-    text = str(value) if not isinstance(value, dict | list) else json.dumps(value)
-    return json.dumps(text) if " " in text else text

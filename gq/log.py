@@ -1,0 +1,50 @@
+"""The form of the daemons' logs: one line per fact on standard error, with fields; JSON by option.
+
+Owns how a line looks, for both daemons.  A line's fields are in ``record.fields``, given by ``extra={"fields": …}``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import datetime
+
+
+def set_up(log: logging.Logger, level: str, as_json: bool) -> None:
+    """Send what `log` is told to standard error, and nowhere else."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
+    log.handlers = [handler]
+    log.setLevel(level.upper())
+    log.propagate = False
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={_word(value)}" for name, value in getattr(record, "fields", {}).items())
+        line = f"{_instant(record)} {record.levelname.lower():7} {record.getMessage()}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "at": _instant(record),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _instant(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+def _word(value: object) -> str:
+    """As JSON where it would not be one word, so that no value can pretend to be two fields or two lines."""
+    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+    return text if text.isprintable() and " " not in text else json.dumps(text)
