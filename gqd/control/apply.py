@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gqd.control import attempt_facts, job_facts, node_facts, request_facts, step_facts
+from gqd.control import attempt_facts, audit_facts, job_facts, key_facts, node_facts, request_facts, step_facts
 from gqd.state import event
 from gqd.state.cluster import Cluster
 
@@ -41,6 +41,12 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.NodeResumed: node_facts.apply_resumed,
     event.NodeBackedOff: node_facts.apply_backed_off,
     event.NodeBackoffCleared: node_facts.apply_backoff_cleared,
+    event.NodeRemoved: node_facts.apply_removed,
+    event.KeyAdded: key_facts.apply_added,
+    event.NodeJoined: key_facts.apply_joined,
+    event.KeyRevoked: key_facts.apply_revoked,
+    event.KeysExpired: key_facts.apply_expired,
+    event.Audited: audit_facts.apply_audited,
     event.RequestAnswered: request_facts.apply_answered,
     event.RequestsForgotten: request_facts.apply_forgotten,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gq.model.key import KeyKind
 from gqd.state import event
 from gqd.state.cluster import Cluster, Node
 
@@ -66,6 +67,16 @@ def apply_resumed(cluster: Cluster, fact: event.NodeResumed) -> None:
         node.reason, node.reason_by, node.reason_at = "", "", None
         node.backoff_until, node.backoff_failures = 0.0, 0
     _touch(cluster, fact.node)
+
+
+def apply_removed(cluster: Cluster, fact: event.NodeRemoved) -> None:
+    """A login node is known by its key alone."""
+    node = cluster.nodes.pop(fact.node, None)
+    assert node is None or not node.held, f"{fact.node} still holds {node.held} and was to be removed"
+    _touch(cluster, fact.node)
+    for public in [key.public for key in cluster.keys.values() if key.kind is KeyKind.NODE and key.name == fact.node]:
+        cluster.drop_key(public)
+        cluster.changes.keys[public] = None
 
 
 def apply_backed_off(cluster: Cluster, fact: event.NodeBackedOff) -> None:

@@ -10,7 +10,8 @@ Invariants (numbered as `check` names them):
 3. a job that is STARTING, RUNNING or COMPLETING has a current attempt;
 4. the queue index holds exactly the PENDING jobs, in order, and the other indices of jobs agree with it;
 5. free masks equal a recount from the parts;
-6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank.
+6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank;
+7. a node has one key at most, a user's key has a uid, and the indices of keys agree with them.
 """
 
 from __future__ import annotations
@@ -277,6 +278,10 @@ class Cluster:
     """Index: jobs that have ended, about in the order in which they did."""
     active_by_user: dict[str, int] = field(default_factory=dict, compare=False)
     """Index: jobs that have not ended."""
+    login_nodes: dict[str, str] = field(default_factory=dict, compare=False)
+    """Index: nodes that joined as login nodes, and their keys."""
+    join_keys: dict[str, None] = field(default_factory=dict, compare=False)
+    """Index: keys that expire."""
     changes: Changes = field(default_factory=Changes, compare=False)
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -317,6 +322,19 @@ class Cluster:
         del self.attempts[attempt.attempt_id]
         self.changes.departed_attempts[attempt.attempt_id] = attempt
 
+    def add_key(self, key: Key) -> None:
+        self.keys[key.public] = key
+        if key.kind is KeyKind.JOIN:
+            self.join_keys[key.public] = None
+        if key.kind is KeyKind.NODE and key.is_login:
+            self.login_nodes[key.name] = key.public
+
+    def drop_key(self, public: str) -> None:
+        key = self.keys.pop(public)
+        self.join_keys.pop(public, None)
+        if self.login_nodes.get(key.name) == public:
+            del self.login_nodes[key.name]
+
     def rebuild_indices(self) -> None:
         """After loading: every index from the facts."""
         pending = [job for job in self.jobs.values() if job.state is JobState.PENDING]
@@ -330,6 +348,9 @@ class Cluster:
         for job in self.jobs.values():
             if job.state is not JobState.ENDED:
                 self.active_by_user[job.user] = self.active_by_user.get(job.user, 0) + 1
+        self.login_nodes, self.join_keys = {}, {}
+        for key in self.keys.values():
+            self.add_key(key)
         for node in self.nodes.values():
             node.held = {}
         for attempt in self.attempts.values():
@@ -345,6 +366,17 @@ class Cluster:
         self._check_jobs()
         for node in self.nodes.values():
             self._check_node(node)
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        of_nodes = [key.name for key in self.keys.values() if key.kind is KeyKind.NODE]
+        assert len(of_nodes) == len(set(of_nodes)), f"7: a node has two keys: {of_nodes}"
+        login = {k.name: k.public for k in self.keys.values() if k.kind is KeyKind.NODE and k.is_login}
+        assert login == self.login_nodes, f"7: login nodes are {login}, the index says {self.login_nodes}"
+        joins = {key.public for key in self.keys.values() if key.kind is KeyKind.JOIN}
+        assert joins == self.join_keys.keys(), "7: the index of join keys differs from them"
+        for key in self.keys.values():
+            assert key.kind is not KeyKind.USER or key.uid is not None, f"7: the key of user {key.name} has no uid"
 
     def _check_jobs(self) -> None:
         for job in self.jobs.values():

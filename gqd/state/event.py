@@ -240,7 +240,7 @@ class NodeBackoffCleared(_Event, frozen=True, kw_only=True):
 
 
 class NodeRemoved(_Event, frozen=True, kw_only=True):
-    """No longer part of the cluster; its keys are void.  Its parts were stranded before, and are gone with it."""
+    """No longer part of the cluster; its keys are void.  What it held was given up before (`PartEmptied`)."""
 
     node: str
     reason: str

@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Iterator
 
 from gq.model.job import JobInfo
+from gq.wire.client import QueryAudit
 from gqd.state.cluster import Cluster, Job, Step
 from gqd.state.describe import job_info
 from gqd.state.event import Event
+from gqd.store import trail
 from gqd.store.history import matches
-from gqd.store.protocol import Batch, HistoryQuery, Row, StoreFailed
-from gqd.store.rows import COLUMNS, KEYS, attempt_of, cluster_of, event_of, event_row, job_of, step_of
+from gqd.store.protocol import AuditPage, Batch, HistoryQuery, Row, StoreFailed
+from gqd.store.rows import COLUMNS, KEYS, attempt_of, audit_entry_of, cluster_of, event_of, event_row, job_of, step_of
 
 _FREED_AT = COLUMNS["allocations"].index("freed_at")
 _STEP_END_AT = COLUMNS["steps"].index("end_at")
@@ -29,6 +31,7 @@ class MemoryStore:
         self._forgotten: set[Row] = set()
         """Keys of jobs (one number) and of attempts (two)."""
         self._events: list[Row] = []
+        self._audit: list[Row] = []
         self._waiting: deque[tuple[Batch, asyncio.Future[None]]] = deque()
         self._is_held = False
         self._failure: StoreFailed | None = None
@@ -44,6 +47,7 @@ class MemoryStore:
                 "allocations": [row for row in tables["allocations"].values() if row[_FREED_AT] is None],
                 "steps": [row for row in tables["steps"].values() if row[_STEP_END_AT] is None],
                 "nodes": tables["nodes"].values(),
+                "keys": tables["keys"].values(),
                 "requests": tables["requests"].values(),
                 "meta": tables["meta"].values(),
             }
@@ -72,6 +76,11 @@ class MemoryStore:
         rows = sorted(self._tables["steps"].items())
         return [step_of(row) for key, row in rows if key[:2] == (job.job_id, job.attempt)]
 
+    def audit(self, query: QueryAudit) -> AuditPage:
+        numbered = [(number, audit_entry_of(row)) for number, row in enumerate(self._audit, 1) if number > query.after]
+        found = [(number, entry) for number, entry in numbered if trail.matches(query, entry)]
+        return trail.page(found, query)
+
     # ── for tests and the simulator ───────────────────────────────────────────────────────────────────────────
 
     def write(self, batch: Batch) -> None:
@@ -83,11 +92,13 @@ class MemoryStore:
             self._tables[table].update((row[:width], row) for row in rows)
         self._delete(batch.deletes)
         self._events.extend(map(event_row, batch.events))
+        self._audit.extend(batch.audit)
 
     def _delete(self, deletes: dict[str, tuple[Row, ...]]) -> None:
         self._forgotten.update(deletes.get("jobs", ()), deletes.get("attempts", ()))
-        for name in deletes.get("nodes", ()):
-            self._tables["nodes"].pop(name, None)
+        for table in ("nodes", "keys"):
+            for name in deletes.get(table, ()):
+                self._tables[table].pop(name, None)
         for (before,) in deletes.get("requests", ()):
             requests = self._tables["requests"]
             self._tables["requests"] = {key: row for key, row in requests.items() if row[1] >= before}

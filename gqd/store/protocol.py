@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from gq.errors import GqError
+from gq.model.audit import AuditEntry
 from gq.model.job import JobInfo
-from gq.wire.client import JobFilter
+from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.event import Event
 
@@ -26,9 +27,11 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...]
     upserts: dict[str, tuple[Row, ...]]
     deletes: dict[str, tuple[Row, ...]] = {}
+    audit: tuple[Row, ...] = ()
+    """Lines that are added to the audit trail."""
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.upserts or self.deletes)
+        return bool(self.events or self.upserts or self.deletes or self.audit)
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +43,14 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     with_steps: bool = True
     after: int = 0
     limit: int = 2000
+
+
+class AuditPage(NamedTuple):
+    """Lines of the audit trail, oldest first.  ``last``: the number of the last one, to ask on after."""
+
+    entries: tuple[AuditEntry, ...]
+    last: int
+    more: bool
 
 
 class StoreFailed(GqError):
@@ -57,6 +68,10 @@ class Store(Protocol):
 
     def history(self, query: HistoryQuery) -> Iterator[JobInfo]:
         """Committed jobs, active ones included, by job id.  May be called from another thread."""
+        ...
+
+    def audit(self, query: QueryAudit) -> AuditPage:
+        """At most ``limit`` committed lines after number ``after``.  May be called from another thread."""
         ...
 
 

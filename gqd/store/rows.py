@@ -5,7 +5,7 @@ people ask for (a job's GPUs and nodes, a step's CPUs) is written beside it and 
 JSON text.  Nothing here reflects on objects row by row: a busy controller makes thousands of rows a second.
 
 A *delete* is what leaving the controller's memory means to a table: a job or an attempt is marked as forgotten and
-stays for history, a node goes, of the requests all that were answered before an instant go.
+stays for history, a node or a key goes, of the requests all that were answered before an instant go.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import Any, get_args
 
 import msgspec
 
+from gq.model.audit import AuditEntry
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.key import KeyKind
 from gq.model.node import Inventory
 from gq.model.resource import Grant, format_ids, parse_ids
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Node, Part, Step, StepPartEnd
+from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Key, Node, Part, Step, StepPartEnd
 from gqd.state.describe import held, job_demand
-from gqd.state.event import Event
+from gqd.state.event import Audited, Event
 from gqd.store.protocol import Batch, Row
 
 Rows = tuple[Row, ...]
@@ -55,8 +57,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "memory_mib", "gpus", "drained_gpus", "backoff_until", "backoff_failures", "registered_at", "incarnation",
         "boot_id", "step_endpoint", "step_public_key", "secret_ticket_key", "inventory",
     ),
+    "keys": (
+        "public", "kind", "name", "uid", "gid", "is_login", "added_at", "added_by", "expires_at", "joined", "note",
+    ),
     "requests": ("request_id", "at", "uid", "answer"),
     "events": ("at", "kind", "job_id", "node", "body"),
+    "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
     "meta": ("name", "value"),
 }  # fmt: skip
 
@@ -66,10 +72,11 @@ KEYS: dict[str, tuple[str, ...]] = {
     "allocations": ("job_id", "attempt", "node"),
     "steps": ("job_id", "attempt", "step"),
     "nodes": ("node",),
+    "keys": ("public",),
     "requests": ("request_id",),
     "meta": ("name",),
 }
-"""Primary keys; always the first columns.  (Events are numbered by the database.)"""
+"""Primary keys; always the first columns.  (Events and lines of the audit trail are numbered by the database.)"""
 
 NEXT_JOB_ID = "next_job_id"
 
@@ -262,7 +269,7 @@ def step_of(row: Row) -> Step:
     )
 
 
-# ── nodes, requests, events ───────────────────────────────────────────────────────────────────────────────────
+# ── nodes, keys, requests, events, the audit trail ────────────────────────────────────────────────────────────────
 
 
 def node_row(node: Node) -> Row:
@@ -303,6 +310,30 @@ def node_of(row: Row) -> Node:
     )
 
 
+def key_row(key: Key) -> Row:
+    return (
+        key.public, key.kind.value, key.name, key.uid, key.gid, 1 if key.is_login else 0, key.added_at, key.added_by,
+        key.expires_at, key.joined, key.note,
+    )  # fmt: skip
+
+
+def key_of(row: Row) -> Key:
+    public, kind, name, uid, gid, is_login, added_at, added_by, expires_at, joined, note = row
+    return Key(
+        public=public,
+        kind=KeyKind(kind),
+        name=name,
+        added_at=added_at,
+        added_by=added_by,
+        uid=uid,
+        gid=gid,
+        is_login=bool(is_login),
+        expires_at=expires_at,
+        joined=joined,
+        note=note,
+    )
+
+
 def request_row(request_id: bytes, answer: Answer) -> Row:
     return (request_id, answer.at, answer.uid, answer.answer)
 
@@ -337,11 +368,25 @@ def event_of(row: Row) -> Event:
     return event
 
 
+def audit_row(fact: Audited) -> Row:
+    return (fact.at, fact.user, fact.uid, fact.origin, fact.action, fact.object, fact.outcome, fact.detail)
+
+
+def audit_entry_of(row: Row) -> AuditEntry:
+    at, user, uid, origin, action, object, outcome, detail = row
+    return AuditEntry(
+        at=at, user=user, uid=uid, origin=origin, action=action, object=object, outcome=outcome, detail=detail
+    )
+
+
 # ── one turn as values ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
-    """What changed since the last call, as values, and those `events`; the cluster's notes of changes start anew."""
+    """What changed since the last call, as values, and those `events`; the cluster's notes of changes start anew.
+
+    What is audited becomes lines of the audit trail, and is not in the change log besides.
+    """
     changes = cluster.changes
     cluster.changes = Changes()
     tables = {
@@ -350,13 +395,16 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         "allocations": _changed_allocations(cluster, changes),
         "steps": tuple([step_row(step) for step in changes.steps.values()]),
         "nodes": tuple([node_row(cluster.nodes[name]) for name in changes.nodes if name in cluster.nodes]),
+        "keys": tuple([key_row(cluster.keys[public]) for public in changes.keys if public in cluster.keys]),
         "requests": tuple([request_row(one, cluster.answers[one]) for one in changes.answers]),
         "meta": ((NEXT_JOB_ID, cluster.next_job_id),) if changes.next_job_id else (),
     }
+    happened = tuple(events)
     return Batch(
-        events=tuple(events),
+        events=tuple([one for one in happened if type(one) is not Audited]),
         upserts={table: rows for table, rows in tables.items() if rows},
         deletes=_deletes(cluster, changes),
+        audit=tuple([audit_row(one) for one in happened if type(one) is Audited]),
     )
 
 
@@ -392,6 +440,7 @@ def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
         "jobs": tuple([(job_id,) for job_id in changes.forgotten_jobs]),
         "attempts": tuple([(one.job_id, one.attempt) for one in changes.departed_attempts]),
         "nodes": tuple([(name,) for name in changes.nodes if name not in cluster.nodes]),
+        "keys": tuple([(public,) for public in changes.keys if public not in cluster.keys]),
     }
     if changes.answers_forgotten_before is not None:
         deletes["requests"] = ((changes.answers_forgotten_before,),)
@@ -405,12 +454,13 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
     """The cluster of these rows, indices built.
 
     ``jobs`` and ``attempts``: those not forgotten.  ``allocations``: those not freed.  ``steps``: running ones; those
-    of forgotten attempts are passed over.  ``nodes``, ``requests``, ``meta``: all.
+    of forgotten attempts are passed over.  ``nodes``, ``keys``, ``requests``, ``meta``: all.
     """
     cluster = Cluster(
         jobs={JobId(row[0]): job_of(row) for row in tables["jobs"]},
         attempts={AttemptId(row[0], row[1]): attempt_of(row) for row in tables["attempts"]},
         nodes={row[0]: node_of(row) for row in tables["nodes"]},
+        keys={row[0]: key_of(row) for row in tables["keys"]},
         answers={row[0]: answer_of(row) for row in tables["requests"]},
     )
     cluster.next_job_id = next((value for name, value in tables["meta"] if name == NEXT_JOB_ID), 1)

@@ -234,6 +234,54 @@ def first(db: Database) -> None:
         db.execute(statement)
 
 
+_KEYS_AND_AUDIT = (
+    """
+    CREATE TABLE keys (                     -- who may come in from another host (CURVE); nothing here is secret
+        public TEXT NOT NULL PRIMARY KEY,   -- Z85
+        kind TEXT NOT NULL,                 -- node, user, join (a token that lets one node join)
+        name TEXT NOT NULL,                 -- of the node or the user; of a token: the node that it is for
+        uid INTEGER,
+        gid INTEGER,
+        is_login INTEGER NOT NULL,
+        added_at REAL NOT NULL,
+        added_by TEXT NOT NULL,
+        expires_at REAL,
+        joined TEXT NOT NULL,               -- of a token that was used: the key of the node that it let in
+        note TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE audit (                    -- who did what, when, from where, and what came of it; only added to
+        seq INTEGER PRIMARY KEY,
+        at REAL NOT NULL,
+        user TEXT NOT NULL,
+        uid INTEGER,
+        origin TEXT NOT NULL,
+        action TEXT NOT NULL,
+        object TEXT NOT NULL,
+        outcome TEXT NOT NULL,              -- done, or the code of the refusal
+        detail TEXT NOT NULL
+    )
+    """,
+    "CREATE INDEX audit_by_time ON audit (at)",
+    """
+    CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
+    """,
+    """
+    CREATE TRIGGER audit_is_never_deleted BEFORE DELETE ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
+    """,
+)
+
+
+@MIGRATIONS()
+def keys_and_audit(db: Database) -> None:
+    """Keys of nodes and users, tokens, and the audit trail."""
+    for statement in _KEYS_AND_AUDIT:
+        db.execute(statement)
+
+
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
     try:

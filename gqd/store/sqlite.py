@@ -20,9 +20,10 @@ from sqlite_utils import Database
 
 from gq.errors import GqError
 from gq.model.job import JobInfo
+from gq.wire.client import QueryAudit
 from gqd.state.cluster import Cluster
-from gqd.store import history
-from gqd.store.protocol import Batch, HistoryQuery, Row
+from gqd.store import history, trail
+from gqd.store.protocol import AuditPage, Batch, HistoryQuery, Row
 from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
 from gqd.store.schema import migrate
 from gqd.store.writer import GroupWriter
@@ -37,6 +38,7 @@ _LOADED = {
     "allocations": "WHERE freed_at IS NULL ORDER BY rowid",
     "steps": "WHERE end_at IS NULL ORDER BY job_id, attempt, step",
     "nodes": "ORDER BY rowid",
+    "keys": "ORDER BY rowid",
     "requests": "ORDER BY rowid",
     "meta": "ORDER BY rowid",
 }
@@ -56,11 +58,13 @@ def _insert(table: str) -> str:
 
 
 _INSERT_EVENT = _insert("events")
-_UPSERTS = {table: upsert(table) for table in COLUMNS if table != "events"}
+_INSERT_AUDIT = _insert("audit")
+_UPSERTS = {table: upsert(table) for table in KEYS}
 _DELETES = {
     "jobs": "UPDATE jobs SET is_forgotten = 1 WHERE job_id = ?",
     "attempts": "UPDATE attempts SET is_forgotten = 1 WHERE job_id = ? AND attempt = ?",
     "nodes": "DELETE FROM nodes WHERE node = ?",
+    "keys": "DELETE FROM keys WHERE public = ?",
     "requests": "DELETE FROM requests WHERE at < ?",
 }
 
@@ -100,11 +104,19 @@ class SqliteStore:
 
     def history(self, query: HistoryQuery) -> Iterator[JobInfo]:
         with self._reading:
-            if self._reader is None:
-                self._reader = connect(self._path)
-                self._reader.execute("PRAGMA query_only = 1")
-            jobs = history.select_jobs(self._reader, query)
+            jobs = history.select_jobs(self._connection_to_read(), query)
         return iter(jobs)
+
+    def audit(self, query: QueryAudit) -> AuditPage:
+        with self._reading:
+            return trail.select_entries(self._connection_to_read(), query)
+
+    def _connection_to_read(self) -> sqlite3.Connection:
+        """Under the lock."""
+        if self._reader is None:
+            self._reader = connect(self._path)
+            self._reader.execute("PRAGMA query_only = 1")
+        return self._reader
 
     def close(self) -> None:
         """Write what is waiting, close the file, let the next controller in."""
@@ -135,6 +147,7 @@ def _write_batch(connection: sqlite3.Connection, batch: Batch) -> None:
     for table, rows in batch.deletes.items():
         connection.executemany(_DELETES[table], rows)
     connection.executemany(_INSERT_EVENT, map(event_row, batch.events))
+    connection.executemany(_INSERT_AUDIT, batch.audit)
 
 
 def open_database(path: str) -> Database:
