@@ -49,6 +49,35 @@ def test_a_clock_that_is_set_back_never_runs_backwards_never_stops_and_is_caught
     assert seen[-1] == machine.wall
 
 
+def test_the_clock_says_by_how_much_it_leapt_and_says_it_once() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.pass_time(100)
+    clock.now()
+    assert clock.take_leap_s() == 0
+
+    machine.wall += 3600  # it slept, or its clock was set right
+    machine.pass_time(1)
+    clock.now()
+    machine.wall += 60
+    clock.now()
+
+    assert clock.take_leap_s() == 3660
+    assert clock.take_leap_s() == 0
+
+
+def test_time_that_is_caught_up_is_no_leap() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall -= 60
+    for _ in range(200):
+        machine.pass_time(1)
+        clock.now()
+    machine.wall += 1  # as unsteady as clocks are
+    clock.now()
+    assert clock.take_leap_s() == 0
+
+
 def test_a_pair_is_written_for_its_owner_and_read_back(tmp_path: Path) -> None:
     secret, public = tmp_path / "a.key", tmp_path / "nodes" / "a.pub"
     pair = make_keys(secret, public)
