@@ -22,6 +22,8 @@ from gq.locate import make_own_directory
 
 SERVER = "gqd"
 _Z85_BYTES = 40
+_TYPED_CHARACTERS = 8
+"""Of the public half, that people type: letters and digits, which no shell takes for something else."""
 
 
 class KeyPair(NamedTuple):
@@ -53,7 +55,10 @@ def is_ipv6(endpoint: str) -> bool:
 
 
 def fresh_keys() -> KeyPair:
-    return KeyPair(*zmq.curve_keypair())
+    while True:
+        pair = KeyPair(*zmq.curve_keypair())
+        if pair.public[:_TYPED_CHARACTERS].isalnum():
+            return pair
 
 
 def make_keys(secret_path: Path, public_path: Path) -> KeyPair:

@@ -93,12 +93,14 @@ def test_a_page_and_its_command_know_the_same_options(verb: str) -> None:
 def test_the_page_of_gqctl_knows_every_verb_and_every_option() -> None:
     command = load("gqctl")
     assert command.verbs is not None
-    verbs = [name for name, member in command.verbs().items() if member.verbs is None]
-    nodes = command.verbs()["node"].verbs
-    assert nodes is not None
+    members = command.verbs()
+    single = [name for name, member in members.items() if member.verbs is None]
 
-    assert items(section("gqctl.1", "Jobs"), "Ic") == verbs
-    assert re.findall(r"^\.It Ic node (\S+)", section("gqctl.1", "Nodes"), re.MULTILINE) == list(nodes())
+    assert items(section("gqctl.1", "Jobs"), "Ic") + items(section("gqctl.1", "The audit trail"), "Ic") == single
+    for noun, title in (("node", "Nodes"), ("token", "Tokens"), ("key", "Keys")):
+        verbs = members[noun].verbs
+        assert verbs is not None
+        assert re.findall(rf"^\.It Ic {noun} (\S+)", section("gqctl.1", title), re.MULTILINE) == list(verbs())
     assert documented("gqctl.1") == set().union(*map(shown, families(command)))
 
 

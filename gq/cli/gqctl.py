@@ -1,11 +1,11 @@
-"""`gqctl`: change jobs and nodes.  The verbs of each noun are in `gq.cli.ctl`; for jobs the noun may be left out."""
+"""`gqctl`: change jobs, nodes and keys.  Each noun is a module of `gq.cli.ctl`; for jobs the noun may be left out."""
 
 from __future__ import annotations
 
 from gq.cli._command import Command
-from gq.cli.ctl import job, node
+from gq.cli.ctl import audit, job, key, node, token
 
-_UNBUILT_NOUNS = ("partition", "account", "user", "qos", "limit", "token", "key", "config", "gpu", "audit", "events")
+_UNBUILT_NOUNS = ("partition", "account", "user", "qos", "limit", "config", "gpu", "events")
 
 
 def _verbs() -> dict[str, Command]:
@@ -17,12 +17,20 @@ def _verbs() -> dict[str, Command]:
         "node": Command(
             name="gqctl node", summary="Change and show nodes.", verbs=node.verbs, unbuilt=node.UNBUILT, operands="VERB"
         ),
+        "token": Command(name="gqctl token", summary="Let hosts become nodes.", verbs=token.verbs, operands="VERB"),
+        "key": Command(
+            name="gqctl key",
+            summary="Let users in from machines outside the cluster.",
+            verbs=key.verbs,
+            operands="VERB",
+        ),
+        **audit.commands(),
     }
 
 
 COMMAND = Command(
     name="gqctl",
-    summary="Change jobs and nodes.",
+    summary="Change jobs, nodes and keys.",
     operands="[NOUN] VERB",
     details="For jobs the noun may be left out: `gqctl hold 12` is `gqctl job hold 12`.",
     verbs=_verbs,

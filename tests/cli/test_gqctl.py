@@ -143,6 +143,13 @@ def test_nodes_and_single_gpus_are_taken_out_and_given_back(
     assert controller.heard == expected
 
 
+def test_nodes_are_removed_one_by_one_with_the_reason(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.RemoveNode, wire.Done())
+
+    assert run("gqctl", "node", "remove", "n[1-2]", "--reason=sold") == (0, "", "")
+    assert controller.heard == [wire.RemoveNode(name=name, reason="sold") for name in ("n1", "n2")]
+
+
 def test_a_node_is_shown_with_everything_that_is_known(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListNodes, wire.Nodes(nodes=(NODE,)))
 
@@ -179,6 +186,8 @@ def test_a_node_that_does_not_exist_is_named(run: Run, controller: ScriptedContr
         (["node", "drain", "n[1-2]:0", "-r", "x"], 2, "`n[1-2]:0` is a GPU of several nodes"),
         (["node", "drain", "n1:x", "-r", "x"], 2, "`x` is not a whole number"),
         (["node", "down", "n1:0", "-r", "x"], 2, "a single GPU cannot be set down"),
+        (["node", "remove"], 2, "NODE is missing"),
+        (["node", "remove", "n1:0"], 2, "a single GPU cannot be removed"),
         (["suspend", "7"], 1, "`gqctl suspend` is not available in this version"),
         (["job", "giveback", "7"], 1, "`gqctl job giveback` is not available in this version"),
         (["node", "reboot", "n1"], 1, "`gqctl node reboot` is not available in this version"),
@@ -200,9 +209,10 @@ def test_every_verb_of_the_contract_is_there_or_refused_as_not_available() -> No
     nodes = verbs["node"].verbs
     assert nodes is not None
 
-    assert set(verbs) == {"hold", "release", "requeue", "update", "show", "notify", "job", "node"}
+    of_jobs = {"hold", "release", "requeue", "update", "show", "notify"}
+    assert set(verbs) == {*of_jobs, "job", "node", "token", "key", "audit", "whoami"}
     assert COMMAND.unbuilt == (
         "suspend", "resume", "extend", "giveback", "ask",
-        "partition", "account", "user", "qos", "limit", "token", "key", "config", "gpu", "audit", "events",
+        "partition", "account", "user", "qos", "limit", "config", "gpu", "events",
     )  # fmt: skip
-    assert (set(nodes()), verbs["node"].unbuilt) == ({"show", "drain", "resume", "down"}, ("reboot",))
+    assert (set(nodes()), verbs["node"].unbuilt) == ({"show", "drain", "resume", "down", "remove"}, ("reboot",))

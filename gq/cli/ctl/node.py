@@ -14,7 +14,7 @@ from gq.getopt import Arguments, Option, whole_number
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.nodelist import expand
 from gq.units import iso_instant
-from gq.wire.client import Done, ListNodes, Nodes, UpdateNodes
+from gq.wire.client import Done, ListNodes, Nodes, RemoveNode, UpdateNodes
 
 UNBUILT = ("reboot",)
 
@@ -66,6 +66,16 @@ def _update(action: str) -> Callable[[Arguments], int]:
         return 0
 
     return run
+
+
+def _remove(arguments: Arguments) -> int:
+    targets = _targets(arguments)
+    if any(target.gpu is not None for target in targets):
+        raise UsageError("contradiction", "a single GPU cannot be removed", "use `gqctl node drain` for it")
+    with controller() as client:
+        for name in (name for target in targets for name in target.nodes):
+            ask(client, RemoveNode(name=name, reason=arguments.text("reason").strip()), Done)
+    return 0
 
 
 def _show(arguments: Arguments) -> int:
@@ -138,5 +148,12 @@ def verbs() -> dict[str, Command]:
             operands="NODE...",
             options=(REASON,),
             run=_update("down"),
+        ),
+        "remove": Command(
+            name="gqctl node remove",
+            summary="Take nodes out for good: their keys are void at once, and what ran there ends as on a lost node.",
+            operands="NODE...",
+            options=(Option(name="reason", letter="r", metavar="TEXT", help="Why, for the audit trail."),),
+            run=_remove,
         ),
     }

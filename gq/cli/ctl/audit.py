@@ -1,0 +1,128 @@
+"""`gqctl audit`: who did what, when, from where, and what came of it; `gqctl whoami`: who I am to gqd."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._operands import refuse_operands
+from gq.cli._output import Column, local_time, write_json_list, write_records, write_table
+from gq.client import Client
+from gq.getopt import Arguments, Option
+from gq.model.audit import AuditEntry
+from gq.units import iso_instant, parse_duration_s, parse_instant
+from gq.wire.client import AuditTrail, Identity, QueryAudit, WhoAmI
+
+DEFAULT_SINCE = "1d"
+REFUSED = "refused"
+DAY_S = 86400
+
+_COLUMNS = (
+    Column("TIME"),
+    Column("USER"),
+    Column("FROM", is_wrapped=True),
+    Column("ACTION"),
+    Column("OBJECT", is_wrapped=True),
+    Column("OUTCOME", is_wrapped=True),
+    Column("DETAIL", is_wide=True, is_wrapped=True),
+)
+
+
+def _audit(arguments: Arguments) -> int:
+    refuse_operands(arguments)
+    since = arguments.read("since", _since)
+    query = QueryAudit(
+        user=arguments.text("user"),
+        action=arguments.text("action"),
+        outcome=REFUSED if arguments.has("refused") else "",
+        since=_since(DEFAULT_SINCE) if since is None else since,
+    )
+    limit = arguments.integer("limit", at_least=1)
+    with controller() as client:
+        entries = deque(_entries(client, query), maxlen=limit)
+    if arguments.has("json"):
+        write_json_list(_json(entry) for entry in entries)
+    else:
+        write_table(_COLUMNS, [[_row(entry) for entry in entries]])
+    return 0
+
+
+def _since(text: str) -> float:
+    """``2h``: so long ago; or a moment, which is past."""
+    now = time.time()
+    if text[-1:] in "smhd":
+        return now - (parse_duration_s(text) or 0)
+    at = parse_instant(text, now)
+    return at - DAY_S if now < at <= now + DAY_S else at
+
+
+def _entries(client: Client, query: QueryAudit) -> Iterator[AuditEntry]:
+    """Oldest first, a page at a time."""
+    while True:
+        trail = ask(client, query, AuditTrail)
+        yield from trail.entries
+        if not trail.more or trail.last <= query.after:
+            return
+        query = msgspec.structs.replace(query, after=trail.last)
+
+
+def _row(entry: AuditEntry) -> tuple[str, ...]:
+    return (
+        local_time(entry.at),
+        entry.user or "-",
+        entry.origin or "-",
+        entry.action,
+        entry.object or "-",
+        entry.outcome,
+        entry.detail,
+    )
+
+
+def _json(entry: AuditEntry) -> dict[str, object]:
+    return {**{name: getattr(entry, name) for name in entry.__struct_fields__}, "at": iso_instant(entry.at)}
+
+
+def _whoami(arguments: Arguments) -> int:
+    refuse_operands(arguments)
+    with controller() as client:
+        identity = ask(client, WhoAmI(), Identity)
+    fields = {name: getattr(identity, name) for name in identity.__struct_fields__}
+    if arguments.has("json"):
+        write_json_list([{**fields, "now": iso_instant(identity.now)}])
+    else:
+        write_records([{**fields, "now": local_time(identity.now)}])
+    return 0
+
+
+def commands() -> dict[str, Command]:
+    return {
+        "audit": Command(
+            name="gqctl audit",
+            summary="Show who did what, when, from where, and what came of it (operators).",
+            options=(
+                Option(name="user", letter="u", metavar="USER", help="Only what this user did."),
+                Option(name="action", metavar="ACTION", help="Only this: CancelJobs, CreateToken, Impostor ..."),
+                Option(name="refused", help="Only what was refused."),
+                Option(
+                    name="since",
+                    letter="S",
+                    metavar="TIME",
+                    help=f"From so long ago, or from a moment ({DEFAULT_SINCE}).",
+                ),
+                Option(name="limit", metavar="COUNT", help="Only the last so many."),
+                JSON,
+            ),
+            run=_audit,
+        ),
+        "whoami": Command(
+            name="gqctl whoami",
+            summary="Show who the controller takes you for, and what you may do.",
+            options=(JSON,),
+            run=_whoami,
+        ),
+    }

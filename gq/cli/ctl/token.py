@@ -1,0 +1,139 @@
+"""`gqctl token VERB`: what lets a host become a node, once.
+
+The key pair is made here and only its public half is sent: the token itself is nowhere but in what this prints.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from gq.cli._command import JSON, Command, warn
+from gq.cli._connection import ask, controller
+from gq.cli._operands import refuse_operands
+from gq.cli._output import Column, local_time, write_json_list, write_table
+from gq.cli.ctl.key import key_json, keys_of, of_prefix, short
+from gq.errors import Refusal
+from gq.getopt import Arguments, Option
+from gq.model.key import KeyInfo, KeyKind
+from gq.units import parse_duration_s
+from gq.wire.client import CreateToken, Done, RevokeKey, TokenCreated
+
+DEFAULT_TTL = "1h"
+
+_COLUMNS = (
+    Column("TOKEN"), Column("FOR"), Column("LOGIN"), Column("UNTIL"), Column("USED BY"), Column("MADE BY", is_wide=True)
+)  # fmt: skip
+
+
+def _create(arguments: Arguments) -> int:
+    from gq.curve import fresh_keys
+    from gq.token import format_token
+
+    refuse_operands(arguments, "--node-name=NAME says for which node it is")
+    pair = fresh_keys()
+    request = CreateToken(
+        public=pair.public.decode(),
+        ttl_s=arguments.read("ttl", _ttl_s) or _ttl_s(DEFAULT_TTL),
+        node=arguments.text("node-name"),
+        is_login=arguments.has("login"),
+    )
+    with _outlet(arguments.text("out")) as out, controller() as client:
+        answer = ask(client, request, TokenCreated)
+        out.write(format_token(answer.server_key.encode(), pair.secret) + "\n")
+    _tell(request, answer, arguments.text("out"))
+    return 0
+
+
+def _ttl_s(text: str) -> int:
+    seconds = parse_duration_s(text)
+    if not seconds:
+        raise ValueError(f"`{text}` is no time for a token; for example 10m, 1h or 1d")
+    return seconds
+
+
+@contextmanager
+def _outlet(path: str) -> Iterator[TextIO]:
+    """Standard output, or a new file that only its owner reads; there before a token is made, gone if none is."""
+    if not path:
+        yield sys.stdout
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise Refusal("file_exists", f"{path} is there already", "remove it, or name another with --out") from None
+    except OSError as error:
+        raise Refusal("cannot_write", f"{path} cannot be written: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yield file
+    except BaseException:
+        Path(path).unlink()
+        raise
+
+
+def _tell(request: CreateToken, answer: TokenCreated, path: str) -> None:
+    """How to use it, apart from the token itself."""
+    who = f"the {'login ' if request.is_login else ''}node {request.node}" if request.node else _any(request.is_login)
+    warn(f"It lets {who} join, until {local_time(answer.expires_at)}.  On that host, as root:")
+    warn(f"  gqnode join {answer.endpoint} --token-file {Path(path).name if path else 'FILE'} --start")
+    if not path:
+        warn("without --token-file it is read from standard input")
+
+
+def _any(is_login: bool) -> str:
+    return "one login node" if is_login else "one node"
+
+
+def _list(arguments: Arguments) -> int:
+    refuse_operands(arguments)
+    with controller() as client:
+        tokens = [key for key in keys_of(client) if key.kind is KeyKind.JOIN]
+    if arguments.has("json"):
+        write_json_list(key_json(token) for token in tokens)
+    else:
+        write_table(_COLUMNS, [[_row(token) for token in tokens]])
+    return 0
+
+
+def _row(token: KeyInfo) -> tuple[str, ...]:
+    login = "yes" if token.is_login else "no"
+    until = local_time(token.expires_at, "-")
+    return short(token.public), token.name or "any", login, until, token.joined or "-", token.added_by
+
+
+def _revoke(arguments: Arguments) -> int:
+    with controller() as client:
+        tokens = [key for key in keys_of(client) if key.kind is KeyKind.JOIN]
+        for token in of_prefix(arguments, tokens, "TOKEN", "`gqctl token list` shows them"):
+            ask(client, RevokeKey(public=token.public), Done)
+    return 0
+
+
+def verbs() -> dict[str, Command]:
+    return {
+        "create": Command(
+            name="gqctl token create",
+            summary="Make a token, with which one host may join as a node.",
+            options=(
+                Option(name="ttl", metavar="TIME", help=f"How long it is good ({DEFAULT_TTL})."),
+                Option(name="node-name", metavar="NAME", help="Only for a node of this name."),
+                Option(name="login", help="For a login node: it runs no jobs and vouches for all users of its host."),
+                Option(name="out", metavar="FILE", help="Write it into a new file (0600), not to standard output."),
+            ),
+            run=_create,
+            details="The token is a secret: hand it on in a file or a pipe, never on a command line.",
+        ),
+        "list": Command(name="gqctl token list", summary="Show the tokens that were made.", options=(JSON,), run=_list),
+        "revoke": Command(
+            name="gqctl token revoke",
+            summary="Make tokens void; a node that has joined with one stays.",
+            operands="TOKEN...",
+            run=_revoke,
+            details="TOKEN is the beginning of it as `gqctl token list` shows it.",
+        ),
+    }

@@ -1,0 +1,308 @@
+"""`gqctl token`, `gqctl key`, `gqctl audit`, `gqctl whoami`: what is asked, what is shown, what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from gq.model.audit import AuditEntry
+from gq.model.key import KeyInfo, KeyKind
+from gq.token import parse_token
+from gq.wire import client as wire
+from tests.cli.conftest import Run
+from tests.cli.scripted import SUBMITTED_AT, ScriptedController
+
+SERVER_KEY = zmq.curve_keypair()[0].decode()
+ENDPOINT = "tcp://head:7133"
+CREATED = wire.TokenCreated(endpoint=ENDPOINT, server_key=SERVER_KEY, expires_at=SUBMITTED_AT + 3600)
+LAPTOP = KeyInfo(
+    public="laptop00" + "x" * 32, kind=KeyKind.USER, name="ada", uid=1000, added_at=SUBMITTED_AT, added_by="ada",
+    note="laptop",
+)  # fmt: skip
+NODE = KeyInfo(public="node0000" + "x" * 32, kind=KeyKind.NODE, name="g1", added_at=SUBMITTED_AT, added_by="root")
+LOGIN = msgspec.structs.replace(NODE, public="login000" + "x" * 32, name="l1", is_login=True)
+TOKEN = KeyInfo(
+    public="token000" + "x" * 32, kind=KeyKind.JOIN, name="g2", added_at=SUBMITTED_AT, added_by="root",
+    expires_at=SUBMITTED_AT + 60,
+)  # fmt: skip
+USED = msgspec.structs.replace(TOKEN, public="token111" + "x" * 32, name="", joined="g1", is_login=True)
+EVERY_KEY = wire.Keys(keys=(LAPTOP, NODE, LOGIN, TOKEN, USED))
+
+
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_token_holds_the_secret_of_the_key_that_was_sent_and_the_key_of_the_controller(
+    run: Run, controller: ScriptedController
+) -> None:
+    controller.on(wire.CreateToken, CREATED)
+
+    result = run("gqctl", "token", "create")
+
+    token = parse_token(result.out)
+    asked = controller.the(wire.CreateToken)
+    assert asked == wire.CreateToken(public=token.join_keys.public.decode(), ttl_s=3600)
+    assert zmq.curve_public(token.join_keys.secret) == token.join_keys.public
+    assert (token.server_key.decode(), len(result.lines)) == (SERVER_KEY, 1)
+
+
+def test_what_to_do_with_a_token_is_said_apart_from_it(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.CreateToken, CREATED)
+
+    result = run("gqctl", "token", "create")
+
+    assert result.err == (
+        "It lets one node join, until 2027-01-15T09:00:00.  On that host, as root:\n"
+        "  gqnode join tcp://head:7133 --token-file FILE --start\n"
+        "without --token-file it is read from standard input\n"
+    )
+    assert result.out.strip() not in result.err
+
+
+def test_a_token_can_be_for_one_name_for_a_login_node_and_for_a_while(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.CreateToken, CREATED)
+
+    result = run("gqctl", "token", "create", "--ttl", "10m", "--node-name=l1", "--login")
+
+    asked = controller.the(wire.CreateToken)
+    assert (asked.ttl_s, asked.node, asked.is_login) == (600, "l1", True)
+    assert result.err.startswith("It lets the login node l1 join, until ")
+
+
+def test_a_token_is_written_where_only_its_owner_reads_it(
+    run: Run, controller: ScriptedController, tmp_path: Path
+) -> None:
+    controller.on(wire.CreateToken, CREATED)
+    path = tmp_path / "token"
+
+    result = run("gqctl", "token", "create", f"--out={path}")
+
+    assert (result.status, result.out) == (0, "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert parse_token(path.read_text()).server_key.decode() == SERVER_KEY
+    assert "--token-file token --start" in result.err
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_token_is_not_made_where_it_would_replace_something(
+    run: Run, controller: ScriptedController, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "token"
+    path.symlink_to(tmp_path / "elsewhere") if kind == "link" else path.write_text("mine")
+
+    result = run("gqctl", "token", "create", f"--out={path}")
+
+    assert (result.status, controller.heard) == (1, [])
+    assert result.err.startswith(f"error: {path} is there already\nhint: ")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_no_file_stays_where_the_controller_refuses_a_token(
+    run: Run, controller: ScriptedController, tmp_path: Path
+) -> None:
+    controller.on(wire.CreateToken, wire.Refused(code="not_allowed", message="only administrators may"))
+
+    result = run("gqctl", "token", "create", f"--out={tmp_path}/token")
+
+    assert (result.status, result.err) == (1, "error: only administrators may\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tokens_are_listed_without_the_keys_of_nodes_and_users(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListKeys, EVERY_KEY)
+
+    assert run("gqctl", "token", "list").lines == [
+        "TOKEN    FOR LOGIN UNTIL               USED BY MADE BY",
+        "token000 g2  no    2027-01-15T08:01:00 -       root",
+        "token111 any yes   2027-01-15T08:01:00 g1      root",
+    ]
+    assert [one["public"] for one in json.loads(run("gqctl", "token", "list", "--json").out)] == [
+        TOKEN.public,
+        USED.public,
+    ]
+
+
+def test_a_token_is_revoked_by_its_beginning_and_no_other_key_is(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListKeys, EVERY_KEY)
+    controller.on(wire.RevokeKey, wire.Done())
+
+    assert run("gqctl", "token", "revoke", "token0") == (0, "", "")
+    assert controller.the(wire.RevokeKey) == wire.RevokeKey(public=TOKEN.public)
+    assert run("gqctl", "token", "revoke", "laptop").err.startswith("error: no token begins with `laptop`\n")
+    assert len(controller.all(wire.RevokeKey)) == 1
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_key_is_enrolled_from_the_command_line_or_standard_input(
+    run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.on(wire.AddKey, wire.Done())
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{LAPTOP.public}\n"))
+
+    assert run("gqctl", "key", "add", LAPTOP.public) == (0, "", "")
+    assert run("gqctl", "key", "add", "-", "--user=ada", "--note", "the laptop") == (0, "", "")
+    assert controller.heard == [
+        wire.AddKey(public=LAPTOP.public),
+        wire.AddKey(public=LAPTOP.public, user="ada", note="the laptop"),
+    ]
+
+
+def test_keys_of_users_and_nodes_are_shown_without_tokens(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListKeys, EVERY_KEY)
+
+    assert run("gqctl", "key", "show", "-u", "ada").lines == [
+        "KEY      KIND  OF  ADDED               BY   NOTE",
+        "laptop00 user  ada 2027-01-15T08:00:00 ada  laptop",
+        "node0000 node  g1  2027-01-15T08:00:00 root",
+        "login000 login l1  2027-01-15T08:00:00 root",
+    ]
+    assert controller.the(wire.ListKeys).user == "ada"
+    shown = json.loads(run("gqctl", "key", "show", "--json").out)
+    assert (shown[0]["public"], shown[0]["kind"], shown[0]["added_at"], shown[0]["expires_at"]) == (
+        LAPTOP.public,
+        "user",
+        "2027-01-15T08:00:00+00:00",
+        None,
+    )
+
+
+def test_a_key_is_revoked_by_a_beginning_that_only_it_has(run: Run, controller: ScriptedController) -> None:
+    twin = msgspec.structs.replace(LAPTOP, public="laptop00" + "y" * 32)
+    controller.on(wire.ListKeys, wire.Keys(keys=(LAPTOP, twin)))
+    controller.on(wire.RevokeKey, wire.Done())
+
+    assert run("gqctl", "key", "revoke", "laptop00").err == (
+        "error: 2 keys begin with `laptop00`\nhint: give more of it\n"
+    )
+    assert run("gqctl", "key", "revoke", "laptop00y") == (0, "", "")
+    assert controller.the(wire.RevokeKey).public == twin.public
+
+
+# ── audit, whoami ─────────────────────────────────────────────────────────────────────────────────────────────
+
+CANCELLED = AuditEntry(at=SUBMITTED_AT, user="ada", uid=1000, origin="node g1", action="CancelJobs", object="job 7")
+IMPOSTOR = AuditEntry(
+    at=SUBMITTED_AT + 1, user="", origin="10.0.0.9", action="Impostor", outcome="refused", detail="says that it is g1"
+)
+
+
+def test_the_audit_trail_is_shown_oldest_first_over_all_its_pages(run: Run, controller: ScriptedController) -> None:
+    pages = {
+        0: wire.AuditTrail(entries=(CANCELLED,), last=5, more=True),
+        5: wire.AuditTrail(entries=(IMPOSTOR,), last=9),
+    }
+    controller.on(wire.QueryAudit, lambda query: pages[query.after])
+
+    assert run("gqctl", "audit").lines == [
+        "TIME                USER FROM     ACTION     OBJECT OUTCOME DETAIL",
+        "2027-01-15T08:00:00 ada  node g1  CancelJobs job 7  done",
+        "2027-01-15T08:00:01 -    10.0.0.9 Impostor   -      refused says that it is g1",
+    ]
+    [first, last] = json.loads(run("gqctl", "audit", "--json").out)
+    assert (first["at"], first["uid"], last["user"], last["outcome"]) == (
+        "2027-01-15T08:00:00+00:00",
+        1000,
+        "",
+        "refused",
+    )
+
+
+def test_the_audit_trail_is_asked_for_what_the_options_say(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryAudit, wire.AuditTrail(entries=(CANCELLED, IMPOSTOR)))
+
+    result = run("gqctl", "audit", "-u", "ada", "--action=CancelJobs", "--refused", "--since=2h", "--limit=1")
+
+    asked = controller.the(wire.QueryAudit)
+    assert (asked.user, asked.action, asked.outcome) == ("ada", "CancelJobs", "refused")
+    assert asked.since == pytest.approx(time.time() - 7200, abs=30)
+    assert len(result.lines) == 2 and "Impostor" in result.lines[1], "the last one"
+
+
+@pytest.mark.parametrize(("since", "age_s"), [("90s", 90), ("1d", 86400), ("now", 0)])
+def test_the_beginning_of_the_audit_trail_is_a_span_or_a_moment(
+    run: Run, controller: ScriptedController, since: str, age_s: int
+) -> None:
+    controller.on(wire.QueryAudit, wire.AuditTrail(entries=()))
+    run("gqctl", "audit", "-S", since)
+
+    assert controller.the(wire.QueryAudit).since == pytest.approx(time.time() - age_s, abs=30)
+
+
+def test_a_bare_clock_time_is_the_last_one_that_has_been(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryAudit, wire.AuditTrail(entries=()))
+    now = time.time()
+    ahead = time.strftime("%H:%M", time.localtime(now + 7200))
+    run("gqctl", "audit", "-S", ahead)
+
+    assert controller.the(wire.QueryAudit).since == pytest.approx(now + 7200 - 86400, abs=90)
+
+
+def test_a_caller_is_told_who_the_controller_takes_it_for(run: Run, controller: ScriptedController) -> None:
+    identity = wire.Identity(
+        user="ada", uid=1000, role="operator", origin="key laptop00", cluster="lab", now=SUBMITTED_AT
+    )
+    controller.on(wire.WhoAmI, identity)
+
+    assert run("gqctl", "whoami").lines == [
+        "user     ada",
+        "uid      1000",
+        "role     operator",
+        "origin   key laptop00",
+        "cluster  lab",
+        "now      2027-01-15T08:00:00",
+    ]
+    assert json.loads(run("gqctl", "whoami", "--json").out)[0]["now"] == "2027-01-15T08:00:00+00:00"
+
+
+# ── bad input ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["token"], "`gqctl token` needs to be told what to do"),
+        (["token", "create", "n1"], "`n1` is not expected here"),
+        (["token", "create", "--ttl=unlimited"], "`--ttl`: `unlimited` is no time for a token"),
+        (["token", "create", "--ttl=0"], "`--ttl`: `0` is no time for a token"),
+        (["token", "create", "--ttl=soon"], "`--ttl`: `soon` is not a duration"),
+        (["key"], "`gqctl key` needs to be told what to do"),
+        (["key", "add"], "PUBLIC is missing"),
+        (["key", "add", "abc"], "a public key has 40 characters, this has 3"),
+        (["key", "show", "ada"], "`ada` is not expected here"),
+        (["audit", "ada"], "`ada` is not expected here"),
+        (["audit", "--since=then"], "`--since`: `then` is not a time"),
+        (["audit", "--limit=0"], "`--limit`: 0 is too small"),
+        (["whoami", "me"], "`me` is not expected here"),
+    ],
+)
+def test_a_bad_command_line_is_refused_before_anything_is_asked(
+    run: Run, controller: ScriptedController, words: list[str], message: str
+) -> None:
+    result = run("gqctl", *words)
+
+    assert (result.status, result.out, controller.heard) == (2, "", [])
+    assert result.err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["revoke"], "KEY is missing"), (["revoke", "lap"], "`lap` is too short for a key")],
+)
+def test_a_key_that_is_not_named_well_is_not_revoked(
+    run: Run, controller: ScriptedController, words: list[str], message: str
+) -> None:
+    controller.on(wire.ListKeys, EVERY_KEY)
+
+    result = run("gqctl", "key", *words)
+
+    assert (result.status, controller.all(wire.RevokeKey)) == (2, [])
+    assert result.err.startswith(f"error: {message}")
