@@ -23,9 +23,9 @@ _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "ctl")
 """``gq VERB`` is the command ``gqVERB``."""
-CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor")
-"""``gq VERB`` is the module ``gq_VERB``."""
-UNBUILT_VERBS = ("eff", "prio", "share", "resv", "cron", "top", "sim", "ssh", "jupyter", "tunnel", "events")
+CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor", "ssh")
+"""``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
+UNBUILT_VERBS = ("eff", "prio", "share", "resv", "cron", "top", "sim", "jupyter", "tunnel", "events")
 """Named in the documents, brought by later versions."""
 
 
@@ -113,7 +113,7 @@ def module_of(verb: str) -> str:
     """The module behind ``gq VERB``; empty if there is no such verb."""
     if verb in JOB_VERBS:
         return f"gq{verb}"
-    return f"gq_{verb}" if verb in CLUSTER_VERBS else ""
+    return f"gq_{verb.replace('-', '_')}" if verb in CLUSTER_VERBS else ""
 
 
 def load(module: str) -> Command:

@@ -7,6 +7,7 @@ bytes are news is decided by `_doors`.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
@@ -21,7 +22,8 @@ from gq.cli._doors import Door
 from gq.cli._signals import SignalPipe, describe
 from gq.cli._stdin import StdinFeed
 from gq.cli._task_output import TaskOutput
-from gq.cli._terminal import window_size
+from gq.cli._terminal import RawTerminal, window_size
+from gq.locate import Location
 from gq.model.ids import JobId, RequestId, StepId
 from gq.model.state import ACTIVE_WORDS
 from gq.wire import client as ask
@@ -45,6 +47,9 @@ _TWICE_S = 1.0
 _WITHOUT_CONTROLLER_S = 2.0
 """Tasks are ended by gqd's order; if it does not answer for so long, they are signalled from here."""
 _GRACE_S = 30.0
+_LAST_WORDS_S = 5.0
+"""A step that has this terminal, and was told to end because we were, is killed after so long; and after as long again
+we go without having heard its end: whoever ends us does not wait."""
 
 Note = Callable[[str], None]
 
@@ -70,6 +75,7 @@ class _Ending(Enum):
     KILLED = auto()
     READER_GONE = auto()
     NODE_REFUSED = auto()
+    TOLD_TO_END = auto()
 
 
 class StepRun:
@@ -103,6 +109,9 @@ class StepRun:
         """Exit code by rank, without those that we ended ourselves."""
         self._interrupted_at = 0.0
         self._kills = 0
+        self._kill_at: float | None = None
+        self._leave_at: float | None = None
+        """Told to end: when to kill the tasks, and when to go whatever becomes of them."""
         self._told_down: set[str] = set()
         self._inquiry: RequestId | None = None
         self._inquired_at = 0.0
@@ -187,6 +196,7 @@ class StepRun:
             self._stdin.read()
         self._stdin.pump()
         self._escalate(now)
+        self._meet_end(now)
         self._mind_the_lost(now)
 
     def _serve(self, door: Door, now: float) -> None:
@@ -205,8 +215,8 @@ class StepRun:
                     pass
 
     def _drain(self, signals: SignalPipe) -> None:
-        """Write what is left; Ctrl-C throws it away."""
-        while self._output.backlog:
+        """Write what is left; Ctrl-C throws it away, and so does a terminal that nobody reads."""
+        while self._output.backlog and (self._leave_at is None or time.monotonic() < self._leave_at):
             poller = zmq.Poller()
             poller.register(signals.fd, zmq.POLLIN)
             for outlet in self._output.outlets:
@@ -271,8 +281,25 @@ class StepRun:
             case signal.SIGWINCH:
                 for door in self._doors:
                     door.resize(window_size())
+            case signal.SIGHUP | signal.SIGTERM if self._bring.is_pty:
+                self._signal_all(signum)
+                self._take_leave(now)
             case _:
                 self._signal_all(signum)
+
+    def _take_leave(self, now: float) -> None:
+        """Our terminal is gone, or we are to end: so is the step, which may not care for the signal."""
+        if self._leave_at is None:
+            self._kill_at, self._leave_at = now + _LAST_WORDS_S, now + 2 * _LAST_WORDS_S
+            self._end(_Ending.TOLD_TO_END, now)
+
+    def _meet_end(self, now: float) -> None:
+        """Do what time has brought to a step that was told to end."""
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self._signal_all(signal.SIGKILL)
+        if self._leave_at is not None and now >= self._leave_at:
+            self._leave_alone("gqrun was told to end")
 
     def _interrupt(self, now: float) -> None:
         is_second = now - self._interrupted_at <= _TWICE_S
@@ -350,11 +377,37 @@ class StepRun:
         silent = [door for door in self._doors if not door.is_over]
         names = ", ".join(door.name for door in silent)
         self._note(f"{self._over_state}; nothing more was heard of its tasks on {names}")
-        for door in silent:
-            door.failure = wire.StepRefused(code="lost", message=self._over_state)
+        self._leave_alone(self._over_state)
+
+    def _leave_alone(self, why: str) -> None:
+        """Nothing more is expected of the tasks that have not ended."""
+        for door in self._doors:
+            if door.is_over:
+                continue
+            door.failure = wire.StepRefused(code="lost", message=why)
             for rank in set(door.ranks) - set(door.exits):
                 self._counted[rank] = 1
                 self._output.finish(rank)
+
+
+def lead_step(
+    location: Location,
+    created: ask.StepCreated,
+    bring: Bring,
+    output: TaskOutput,
+    note: Note,
+    job_end: Callable[[float], str] = lambda now: "",
+) -> int:
+    """Run a step that has been made, with this terminal if it is to have one; its exit code."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    conversation = Conversation(context, location)
+    try:
+        step = StepRun(context, conversation, created, bring, output, note)
+        with RawTerminal() if bring.is_pty else contextlib.nullcontext():
+            return step.run(job_end)
+    finally:
+        conversation.close()
+        context.term()
 
 
 def _how_it_ended(exited: wire.TaskExited) -> str:
@@ -372,7 +425,8 @@ def say(command: str) -> Note:
 
     def note(text: str) -> None:
         end = "\r\n" if sys.stderr.isatty() else "\n"
-        sys.stderr.write(f"{command}: {text}{end}")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # a terminal that hung up
+            sys.stderr.write(f"{command}: {text}{end}")
+            sys.stderr.flush()
 
     return note

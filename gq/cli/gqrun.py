@@ -16,10 +16,9 @@ from gq.cli._command import Command
 from gq.cli._connection import ask
 from gq.cli._conversation import Conversation, JobWatch
 from gq.cli._interactive import allocation_environment, held_job
-from gq.cli._steps import Bring, Note, StepRun, say
+from gq.cli._steps import Bring, Note, lead_step, say
 from gq.cli._submission import job_environment, submission
 from gq.cli._task_output import OutputOptions, TaskOutput, open_output
-from gq.cli._terminal import RawTerminal
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, bad_value, whole_number
@@ -140,36 +139,18 @@ def _run_step(
     here = submission("")
     directory = os.path.join(here.submit_dir, options.text("chdir"))  # noqa: PTH118 - no Path on the way to a start
     stdin_fd, stdin_rank = _input(options, directory)
-    created = _create_step(client, job_id, step_request(options, command), note)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    conversation = Conversation(context, client.location)
-    try:
-        output = _output_or_end(client, options, created, environment, directory)
-        bring = Bring(
-            argv=command,
-            environment=environment,
-            chdir=directory,
-            umask=here.umask,
-            stdin_fd=stdin_fd,
-            stdin_rank=stdin_rank,
-            is_pty=options.has("pty"),
-        )
-        step = StepRun(context, conversation, created, bring, output, note)
-        with RawTerminal() if bring.is_pty else _NoTerminal():
-            return step.run(job_end)
-    finally:
-        conversation.close()
-        context.term()
-
-
-class _NoTerminal:
-    """Leaves the terminal as it is."""
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, *what: object) -> None:
-        return
+    created = create_step(client, job_id, step_request(options, command), note)
+    output = _output_or_end(client, options, created, environment, directory)
+    bring = Bring(
+        argv=command,
+        environment=environment,
+        chdir=directory,
+        umask=here.umask,
+        stdin_fd=stdin_fd,
+        stdin_rank=stdin_rank,
+        is_pty=options.has("pty"),
+    )
+    return lead_step(client.location, created, bring, output, note, job_end)
 
 
 def step_request(options: Arguments, command: tuple[str, ...]) -> StepRequest:
@@ -201,7 +182,7 @@ def _is_on(options: Arguments) -> bool:
     return options.integer("kill-on-bad-exit", at_least=0, at_most=1) == 1
 
 
-def _create_step(client: Client, job_id: int, request: StepRequest, note: Note) -> StepCreated:
+def create_step(client: Client, job_id: int, request: StepRequest, note: Note) -> StepCreated:
     """Ask until the resources are free; other steps of the job may hold them."""
     wait_s = _AT_ONCE_S
     while True:
@@ -236,11 +217,11 @@ def _input(options: Arguments, directory: str) -> tuple[int | None, int | None]:
     if options.has("pty"):
         return 0, 0
     if given is None or given.value == "all":
-        return (0 if _is_open(0) else None), None
+        return (0 if is_open(0) else None), None
     if given.value == "none":
         return None, None
     if given.value.isdecimal():
-        return (0 if _is_open(0) else None), whole_number(given.value)
+        return (0 if is_open(0) else None), whole_number(given.value)
     if "%" in given.value:
         raise bad_value(given, f"`{given.value}` holds a pattern", "all tasks of a step read the same file")
     path = os.path.join(directory, given.value)  # noqa: PTH118
@@ -250,7 +231,7 @@ def _input(options: Arguments, directory: str) -> tuple[int | None, int | None]:
         raise Refusal("input_failed", f"cannot open {path}: {error.strerror}") from error
 
 
-def _is_open(fd: int) -> bool:
+def is_open(fd: int) -> bool:
     try:
         os.fstat(fd)
     except OSError:

@@ -116,6 +116,17 @@ def send_signal(pids: Iterable[int], signum: int) -> None:
             continue
 
 
+def ignores(pid: int, signum: int) -> bool:
+    """Whether this signal does nothing to the process, by its own wish."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    mask = next((int(line.split()[1], 16) for line in lines if line.startswith(b"SigIgn:")), 0)
+    return bool(mask >> (signum - 1) & 1)
+
+
 def kill_all(find: Callable[[], list[int]], freeze: bool) -> bool:
     """KILL what `find` finds; False if it found nothing.
 

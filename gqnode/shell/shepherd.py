@@ -30,13 +30,15 @@ from gqnode.shell.batch import Batch
 from gqnode.shell.death import Death, death_of
 from gqnode.shell.durable import replace_file
 from gqnode.shell.peer import Peer, is_trusted
-from gqnode.shell.processes import belongs, descendants, kill_all, marker_of, read_process, send_signal
+from gqnode.shell.processes import belongs, descendants, ignores, kill_all, marker_of, read_process, send_signal
 from gqnode.shell.reactor import READ, Reactor
 from gqnode.shell.specs import ShepherdSpec, shepherd_spec, task_spec
 from gqnode.shell.tasks import Step
 from gqnode.shell.watch import MemoryWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gqnode.shell.frames import Head
 
 CONTROL_SOCKET = "ctl"
@@ -210,6 +212,7 @@ class Shepherd:
                 step.resize(rows, columns)
             case {"do": "signal_step", "signum": int(signum)}:
                 send_signal(self._processes_of(step), signum)
+                self._hang_up([step], signum)
             case {"do": "detach"}:
                 step.detach()
                 self._forget_step(step)
@@ -254,6 +257,14 @@ class Shepherd:
                 pids = descendants(os.getpid())
                 self._is_in_grace |= signum == signal.SIGTERM
         send_signal(pids, signum)
+        if scope != "batch":
+            self._hang_up(self._steps.values(), signum)
+
+    def _hang_up(self, steps: Iterable[Step], signum: int) -> None:
+        """An interactive shell ignores TERM: it ends when its terminal goes, which the kernel tells by HUP."""
+        if signum == signal.SIGTERM:
+            leaders = [pid for step in steps for pid in step.terminal_pids if ignores(pid, signum)]
+            send_signal(leaders, signal.SIGHUP)
 
     def _check(self) -> None:
         """Tell if nothing is left just now; a script that is still to be forked cannot be, at this point."""

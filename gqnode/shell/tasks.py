@@ -102,6 +102,11 @@ class Step:
         return {task.pid for task in self._tasks.values() if task.pid}
 
     @property
+    def terminal_pids(self) -> list[int]:
+        """Of the tasks that live and have a terminal."""
+        return [task.pid for task in self._tasks.values() if task.terminal_fd is not None and task.death is None]
+
+    @property
     def is_over(self) -> bool:
         """No task is left."""
         return all(task.death is not None for task in self._tasks.values())

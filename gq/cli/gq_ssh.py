@@ -1,0 +1,137 @@
+"""gq ssh: a shell, or a command, inside a running job, where the job is.
+
+Owns which of the job's nodes is meant and what runs there.  It is a step like any other that shares the job's CPUs and
+GPUs: it runs as the job's user, in the job's cell, and ends with the job.  Only the job's owner may do it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+
+import msgspec
+
+from gq.cli._command import Command
+from gq.cli._connection import ask
+from gq.cli._steps import Bring, lead_step, say
+from gq.cli._submission import job_environment, submission
+from gq.cli._task_output import OutputOptions, open_output
+from gq.cli.gqrun import create_step, is_open
+from gq.client import Client
+from gq.errors import Refusal, UsageError
+from gq.getopt import Arguments, Option
+from gq.locate import find_cluster
+from gq.model.job import JobInfo
+from gq.model.resource import Grant
+from gq.model.step import StepRequest
+from gq.wire.client import GetJobEnvironment, JobEnvironment, JobFilter, Jobs, ListJobs
+
+_PATIENCE_S = 60.0
+"""How long a controller that restarts may keep us waiting."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """``12``, or ``12.1``: the second of its nodes."""
+
+    job_id: int
+    index: int | None = None
+
+
+def parse_target(text: str) -> Target:
+    job, dot, index = text.partition(".")
+    if not job.isdecimal() or not int(job) or (dot and not index.isdecimal()):
+        raise UsageError("bad_job", f"`{text}` is not a job", "give its number, or 12.1 for the second of its nodes")
+    return Target(int(job), int(index) if dot else None)
+
+
+def run(arguments: Arguments) -> int:
+    if not arguments.operands:
+        raise UsageError("missing_operand", "the job is missing", "gq ssh [--node NODE] JOB[.INDEX] [COMMAND...]")
+    target = parse_target(arguments.operands[0])
+    command = arguments.operands[1:]
+    note = say("gq ssh")
+    client = Client(find_cluster(os.environ), patience_s=_PATIENCE_S, on_wait=lambda error: note(error.message))
+    with client:
+        grant = _grant(_job(client, target.job_id), target, arguments.text("node"))
+        inside = ask(client, GetJobEnvironment(job_id=target.job_id), JobEnvironment)
+        created = create_step(client, target.job_id, _request(grant, command), note)
+        bring = Bring(
+            argv=command or _login_shell(),
+            environment=job_environment(arguments) | dict(inside.variables),
+            chdir=inside.chdir or "/",
+            umask=submission("").umask,
+            stdin_fd=0 if is_open(0) else None,
+            stdin_rank=0,
+            is_pty=_is_terminal(command),
+        )
+        output = open_output(OutputOptions(is_unbuffered=True), 1, lambda pattern, rank: pattern)
+        return lead_step(client.location, created, bring, output, note)
+
+
+def _job(client: Client, job_id: int) -> JobInfo:
+    found = ask(client, ListJobs(filter=JobFilter(job_ids=(job_id,))), Jobs).jobs
+    if not found:
+        raise Refusal("unknown_job", f"there is no job {job_id}", "`gqstat --me` lists yours")
+    return found[0]
+
+
+def _grant(job: JobInfo, target: Target, node: str) -> Grant:
+    """The node that is meant; the job's first where none is named."""
+    if job.state != "RUNNING":
+        raise Refusal(
+            "not_running", f"job {job.job_id} is {job.state}: only a running job can be entered", job.why or ""
+        )
+    if node and target.index is not None:
+        raise UsageError(
+            "contradiction",
+            f"`--node` and the index in `{target.job_id}.{target.index}` exclude each other",
+            "give one",
+        )
+    index = (target.index or 0) if not node else next((i for i, one in enumerate(job.nodes) if one == node), -1)
+    if not 0 <= index < len(job.grants):
+        wanted = f"node `{node}` is not one" if node else f"{job.job_id}.{target.index} is not one"
+        raise Refusal("not_in_allocation", f"{wanted} of job {job.job_id}'s nodes", f"it has {', '.join(job.nodes)}")
+    return job.grants[index]
+
+
+def _request(grant: Grant, command: tuple[str, ...]) -> StepRequest:
+    """One task that sees all that the job has on this node, and takes nothing away from other steps."""
+    return StepRequest(
+        name=command[0].rpartition("/")[2] if command else "ssh",
+        nodes=1,
+        ntasks=1,
+        cpus_per_task=max(1, len(grant.cpus)),
+        nodelist=(grant.node,),
+        overlap=True,
+    )
+
+
+def _login_shell() -> tuple[str, ...]:
+    """The caller's, told to be a login shell as sshd tells it."""
+    try:
+        shell = pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        shell = ""
+    return (shell or "/bin/sh", "-l")
+
+
+def _is_terminal(command: tuple[str, ...]) -> bool:
+    """A shell wants a terminal where we have one; a command only if all of us is one, so that it can be piped."""
+    return os.isatty(0) and (not command or sys.stdout.isatty())
+
+
+COMMAND = Command(
+    name="gq ssh",
+    summary="Run a shell or a command inside a running job, on one of its nodes.",
+    operands="JOB[.INDEX] [COMMAND [ARGUMENT...]]",
+    options=(Option(name="node", letter="w", metavar="NODE", help="On this node of the job (its first one)."),),
+    run=run,
+    details=(
+        "Without a command: your login shell. It runs as a step that shares the job's CPUs and GPUs, in the job's "
+        "cell and directory, and ends with the job. 12.1 is the second node of job 12. Only the owner of a job can "
+        "enter it. Returns the command's exit code."
+    ),
+    operands_end_options=True,
+    returns_job_code=True,
+)
