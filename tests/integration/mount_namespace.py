@@ -52,7 +52,7 @@ def ordinary_user() -> Iterator[RunAs]:
         return
     user = pwd.getpwnam(USER)
     drop = ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
-    with own_mounts(_uncover(_needed())) as root:
+    with own_mounts(uncover(needed())) as root:
         run_as = RunAs(user.pw_uid, (*root.prefix, *drop))
         command = run_as.command((sys.executable, "-c", "import gq.cli._run, gqd, gqnode, zmq"), Path("/"))
         tried = subprocess.run(command, capture_output=True, text=True)
@@ -61,13 +61,13 @@ def ordinary_user() -> Iterator[RunAs]:
         yield run_as
 
 
-def _needed() -> list[Path]:
+def needed() -> list[Path]:
     """The trees without which no gq runs: the interpreter's, the environment's and the source."""
     trees = {Path(path).resolve() for path in (sys.prefix, sys.base_prefix, SOURCE)}
     return [tree for tree in sorted(trees) if not any(other in tree.parents for other in trees)]
 
 
-def _uncover(trees: Iterable[Path]) -> str:
+def uncover(trees: Iterable[Path]) -> str:
     """A script that puts a readable directory, with nothing but those trees in it, over each that keeps others out."""
     hidden: dict[Path, list[Path]] = {}
     for tree in trees:

@@ -4,8 +4,9 @@ A host is a process that holds its namespaces; a switch, in a namespace of its o
 be pulled.  All of it lives in namespaces and nothing has a name outside of them, so test runs cannot meet, and when
 the holder of a host ends, also because the test process was killed, the kernel ends all that ran there.
 
-The root file system is shared and everything that gq, its jobs and its users write to is not: /etc, /run, /tmp and
-/var/lib.  The kernel is one, so cgroups are: what clusters of a run make there is removed by the run's name.
+The root file system is shared and everything that gq, its jobs and its users write to is not: /etc, /run, /tmp,
+/dev/shm and what is below /var.  Nothing can be written into the machine's own /etc from a host.  The kernel is one, so
+cgroups are: what clusters of a run make there is removed by the run's name.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 from gqnode.isolation.mounts import own_mounts
 from gqnode.isolation.tree import ROOT_NAME, remove_directories
 from tests.clusters import COMMAND_TIMEOUT_S, MARK_VARIABLE, clean_environment, wait_until
+from tests.integration.mount_namespace import needed, uncover
+from tests.system.accounts import EVERYBODY, Account, files, home_of
 
 SUBNET = "10.77.0"
 SUBNET_6 = "fd77:"
@@ -38,21 +41,28 @@ _SET_UP_HOST = f"""
 set -e
 trap '' CHLD
 hostname "$HOST_NAME"
-mount -t tmpfs gq-run /run
+{uncover(needed())}
+mount -t tmpfs -o mode=755 gq-run /run
 mkdir /run/etc
 mount --rbind /etc /run/etc
-mount -t tmpfs gq-etc /etc
+mount -o remount,bind,ro /run/etc
+mount -t tmpfs -o mode=755 gq-etc /etc
 for path in /run/etc/*; do ln -s "$path" /etc; done
+rm -f /etc/gq /etc/hosts /etc/systemd /etc/pam.d /etc/passwd /etc/group /etc/shadow
+mkdir -p /etc/systemd/system /etc/pam.d
+cp /run/etc/pam.d/* /etc/pam.d
 mkdir /run/project
 mount --bind "{PROJECT}" /run/project
-mount -t tmpfs gq-tmp /tmp
-mount -t tmpfs gq-lib /var/lib
+mount -t tmpfs -o mode=1777 gq-tmp /tmp
+mount -t tmpfs -o mode=755 gq-lib /var/lib
+mount -t tmpfs -o mode=755 gq-log /var/log
+mount -t tmpfs -o mode=755 gq-spool /var/spool
+mount -t tmpfs -o mode=1777 gq-shm /dev/shm
 mkdir -p "{PROJECT}"
 mountpoint -q "{PROJECT}" || mount --bind /run/project "{PROJECT}"
 mkdir /tmp/home {WORKDIR}
 echo "$HOST_BOOT_ID" > /run/boot_id
 mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
-rm -f /etc/hosts
 printf '%s' "$HOST_TABLE" > /etc/hosts
 {_HOLD}
 """
@@ -151,12 +161,21 @@ class Host:
         assert path.startswith("/")
         return Path(f"/proc/{self.init_pid}/root{path}")
 
+    def user(self, account: Account) -> User:
+        """Who logs in there."""
+        return User(self, account)
+
     def run(
         self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end; `environ` adds variables."""
+        return self.run_at(WORKDIR, argv, stdin, timeout_s, environ)
+
+    def run_at(
+        self, directory: str, argv: Sequence[str], stdin: str | None, timeout_s: float, environ: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self._inside(argv),
+            self._inside(argv, directory),
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
@@ -173,8 +192,11 @@ class Host:
 
     def start(self, *argv: str, **environ: str) -> subprocess.Popen[str]:
         """Start a command; it ends with the host if it still runs then."""
+        return self.start_at(WORKDIR, argv, environ)
+
+    def start_at(self, directory: str, argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            self._inside(argv),
+            self._inside(argv, directory),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -234,7 +256,17 @@ class Host:
         for daemon in self.daemons:
             daemon.process.wait(START_S)
 
-    def _inside(self, argv: Sequence[str], directory: str = WORKDIR) -> list[str]:
+    def add_accounts(self, accounts: Sequence[Account]) -> None:
+        """These users and no others, besides those of the system; each has a home that is closed to the others."""
+        for name, text in files(accounts).items():
+            with self.path("/etc").joinpath(name).open("x") as file:  # never through a link to the machine's own
+                file.write(text)
+        for account in accounts:
+            home = self.path("/run").joinpath(home_of(account).removeprefix("/run/"))
+            home.mkdir(mode=0o700, parents=True)
+            os.chown(home, account.uid, account.uid)
+
+    def _inside(self, argv: Sequence[str], directory: str) -> list[str]:
         namespaces = ("--mount", "--net", "--uts", "--ipc", "--pid")
         return ["nsenter", f"--target={self.init_pid}", *namespaces, "env", "-C", directory, *argv]
 
@@ -242,10 +274,60 @@ class Host:
         return {**clean_environment(os.environ), "HOME": "/tmp/home", MARK_VARIABLE: self.mark, **more}
 
 
-class Network:
-    """Hosts with these names at SUBNET.1, SUBNET.2, … on one switch.  `run_name`: for clusters of this run alone."""
+@dataclass(frozen=True)
+class User:
+    """An ordinary user of a host, in the home directory; not the same who has this name on another host."""
 
-    def __init__(self, names: Sequence[str], mark: str) -> None:
+    host: Host
+    account: Account
+
+    @property
+    def home(self) -> str:
+        return home_of(self.account)
+
+    def path(self, name: str) -> Path:
+        """A file in the home directory, to be read and written from outside."""
+        return self.host.path(f"{self.home}/{name}")
+
+    def write(self, name: str, text: str, mode: int = 0o600) -> str:
+        """A file of this user in the home directory; where it is on the host."""
+        self.ok("sh", "-c", f"umask 077; cat > {shlex.quote(name)}; chmod {mode:o} {shlex.quote(name)}", stdin=text)
+        return f"{self.home}/{name}"
+
+    def run(
+        self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end; `environ` adds variables."""
+        return self.host.run_at(self.home, self._as_user(argv), stdin, timeout_s, self._environment(environ))
+
+    def ok(self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str) -> str:
+        """Standard output of a command that must succeed."""
+        done = self.run(*argv, stdin=stdin, timeout_s=timeout_s, **environ)
+        where = f"{self.account.name} on {self.host.name}"
+        assert done.returncode == 0, f"{argv} of {where} ended {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, *argv: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a command; it ends with the host if it still runs then."""
+        return self.host.start_at(self.home, self._as_user(argv), self._environment(environ))
+
+    def _as_user(self, argv: Sequence[str]) -> list[str]:
+        return ["setpriv", f"--reuid={self.account.name}", f"--regid={self.account.name}", "--init-groups", *argv]
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        name = self.account.name
+        return {"HOME": self.home, "USER": name, "LOGNAME": name, **more}
+
+
+class Network:
+    """Hosts with these names at SUBNET.1, SUBNET.2, … on one switch.  `run_name`: for clusters of this run alone.
+
+    Every host knows the users EVERYBODY, but for those that `accounts` gives users of their own.
+    """
+
+    def __init__(
+        self, names: Sequence[str], mark: str, accounts: Mapping[str, Sequence[Account]] | None = None
+    ) -> None:
         self.run_name = f"gqt-{secrets.token_hex(4)}"
         self.hosts: dict[str, Host] = {}
         self._mark = mark
@@ -254,6 +336,7 @@ class Network:
         table = "".join(f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **addresses}.items())
         for name, address in addresses.items():
             self.hosts[name] = self._new_host(name, address, table)
+            self.hosts[name].add_accounts((accounts or {}).get(name, EVERYBODY))
 
     def cut(self, host: Host) -> None:
         """Pull the cable."""
@@ -384,6 +467,9 @@ def config_of(
 [controller]
 listen = "{controller}"
 
+[access]
+root_jobs = true
+
 [timers]
 backoff_min_s = 1
 {timers}
@@ -415,8 +501,10 @@ login = true
 
 
 @contextlib.contextmanager
-def network(names: Sequence[str], mark: str) -> Iterator[Network]:
-    made = Network(names, mark)
+def network(
+    names: Sequence[str], mark: str, accounts: Mapping[str, Sequence[Account]] | None = None
+) -> Iterator[Network]:
+    made = Network(names, mark, accounts)
     try:
         yield made
     finally:
