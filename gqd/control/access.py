@@ -1,19 +1,219 @@
-"""The one place that says who may ask what.  Pure.
+"""The one place that says who may ask what: one table by request, one function over (who, request, object).  Pure.
 
-Until jobs run as their submitter, a controller serves its owner and root, and both administrate it.
+Who asks was established at the door and travels with the request as a `Peer`.  What is decided here is what that is
+worth: whether this controller serves them at all, whether the node that vouches for them may, and their role.
+A private cluster serves its owner and root, who administrate it.
 """
 
 from __future__ import annotations
 
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
 from gq.errors import Refusal
+from gq.model.ids import JobId
+from gq.wire import client
+from gqd.state.cluster import Cluster, Job
+from gqd.state.describe import is_of
 from gqd.state.input import Peer
 from gqd.state.policy import Policy
 
 ROOT_UID = 0
 
 
-def authorise(peer: Peer, policy: Policy) -> None:
-    """`Refusal` unless this peer is served."""
+class Denied(Refusal):
+    """Refused for want of rights: goes into the audit trail, whatever was asked."""
+
+
+class Role(IntEnum):
+    """Each may do what those below it may.  Between the first two is room for coordinators of accounts."""
+
+    USER = 0
+    OPERATOR = 20
+    ADMINISTRATOR = 30
+
+
+class Right(Enum):
+    """Who may make a request."""
+
+    ANYONE = "anyone"
+    OWNER = "owner"
+    """Of the job; operators, too."""
+    OWNER_ONLY = "owner only"
+    """Of the job, since it acts as the user; administrators, too."""
+    SELF = "self"
+    """About one's own keys, and not through a node that runs jobs; administrators about all."""
+    OPERATOR = "operator"
+    ADMINISTRATOR = "administrator"
+
+
+RIGHTS: dict[type[client.RequestBody], Right] = {
+    client.Submit: Right.ANYONE,
+    client.ListJobs: Right.ANYONE,
+    client.QueryHistory: Right.ANYONE,
+    client.Explain: Right.ANYONE,
+    client.GetScript: Right.OWNER,
+    client.WaitJobs: Right.ANYONE,
+    client.CancelJobs: Right.OWNER,
+    client.SignalStep: Right.OWNER,
+    client.HoldJobs: Right.OWNER,
+    client.ReleaseJobs: Right.OWNER,
+    client.RequeueJobs: Right.OWNER,
+    client.UpdateJob: Right.OWNER,
+    client.NotifyJob: Right.OWNER,
+    client.KeepAlive: Right.OWNER_ONLY,
+    client.EndInteractive: Right.OWNER_ONLY,
+    client.CreateStep: Right.OWNER_ONLY,
+    client.AccessLog: Right.OWNER,
+    client.GetJobEnvironment: Right.OWNER_ONLY,
+    client.ListNodes: Right.ANYONE,
+    client.GetCluster: Right.ANYONE,
+    client.UpdateNodes: Right.OPERATOR,
+    client.Ping: Right.ANYONE,
+    client.WhoAmI: Right.ANYONE,
+    client.RemoveNode: Right.ADMINISTRATOR,
+    client.CreateToken: Right.ADMINISTRATOR,
+    client.AddKey: Right.SELF,
+    client.ListKeys: Right.SELF,
+    client.RevokeKey: Right.SELF,
+    client.QueryAudit: Right.OPERATOR,
+}
+"""By request; gq-protocol(7) prints it.  To what anyone may ask, the answer leaves out what is private of others."""
+
+_ROLE_OVER_OTHERS = {Right.OWNER: Role.OPERATOR, Right.OWNER_ONLY: Role.ADMINISTRATOR}
+_ROLE_WANTED = {Right.OPERATOR: Role.OPERATOR, Right.ADMINISTRATOR: Role.ADMINISTRATOR}
+
+
+class Caller(NamedTuple):
+    """Who asks, and what they are here."""
+
+    peer: Peer
+    role: Role
+    is_from_job: bool = False
+    """A node that runs jobs vouches."""
+
+    @property
+    def shown_to(self) -> Peer | None:
+        """For whom jobs of others are shown without what is private; None: this one may see everything."""
+        return self.peer if self.role < Role.OPERATOR else None
+
+    def owns(self, job: Job) -> bool:
+        return is_of(self.peer, job.user, job.uid)
+
+    def may_steer(self, job: Job) -> bool:
+        return self.role >= Role.OPERATOR or self.owns(job)
+
+
+# ── who it is ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def caller_of(peer: Peer, cluster: Cluster, policy: Policy) -> Caller:
+    """`Denied` unless this peer is served here, and whoever vouches for it may."""
+    if not policy.is_shared:
+        _refuse_strangers(peer, policy)
+    if peer.key and peer.key not in cluster.keys:
+        message = f"the key that begins with {peer.key[:8]} is not known any more"
+        raise Denied("not_served", message, "somebody revoked it; enrol another with `gqctl key add`")
+    if policy.is_shared and peer.via_node and not is_login_node(peer.via_node, cluster, policy):
+        _refuse_unvouched(peer, cluster)
+        return Caller(peer, Role.USER, is_from_job=True)
+    return Caller(peer, _role_of(peer, policy))
+
+
+def _refuse_strangers(peer: Peer, policy: Policy) -> None:
     if peer.uid not in (policy.owner_uid, ROOT_UID):
         message = f"user {peer.user} (uid {peer.uid}) is not served: this cluster belongs to uid {policy.owner_uid}"
-        raise Refusal("not_served", message, "start your own with `gq up`")
+        raise Denied("not_served", message, "start your own with `gq up`")
+
+
+def _role_of(peer: Peer, policy: Policy) -> Role:
+    if peer.uid in (ROOT_UID, policy.owner_uid) or _is_named(peer, policy.administrators):
+        return Role.ADMINISTRATOR
+    return Role.OPERATOR if _is_named(peer, policy.operators) else Role.USER
+
+
+def _is_named(peer: Peer, names: tuple[str, ...]) -> bool:
+    """By name, or by a group as ``%name``."""
+    return any(name[1:] in peer.groups if name.startswith("%") else name == peer.user for name in names)
+
+
+def is_login_node(node: str, cluster: Cluster, policy: Policy) -> bool:
+    """It vouches for all users of its host.  What the node says of itself counts for nothing."""
+    return node in cluster.login_nodes or node in policy.login_nodes
+
+
+def _refuse_unvouched(peer: Peer, cluster: Cluster) -> None:
+    """A node that runs jobs vouches for those whose jobs are there: whoever broke into it has those already."""
+    node = cluster.nodes.get(peer.via_node)
+    for attempt_id in node.held if node is not None else ():
+        job = cluster.jobs.get(attempt_id.job_id)
+        if job is not None and is_of(peer, job.user, job.uid):
+            return
+    raise Denied(
+        "not_vouched",
+        f"node {peer.via_node} cannot vouch for {peer.user}: it is no login node, and runs no job of theirs",
+        "ask on the controller's host, on a login node, or inside a job",
+    )
+
+
+# ── what they may ask ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def authorise(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
+    """`Denied` unless the table lets this caller ask this of that object.
+
+    Of requests about many jobs at once, those of others are passed over or refused one by one (`may_steer`); whose
+    key it is only `gqd.control.key` finds out.
+    """
+    right = RIGHTS[type(body)]
+    if right is Right.ANYONE:
+        return
+    wanted = _ROLE_WANTED.get(right)
+    if wanted is not None and who.role < wanted:
+        word = wanted.name.lower()
+        message = f"{type(body).__name__} is for {word}s, and {who.peer.user} is not one"
+        raise Denied(f"not_{word}", message, f"ask one; `[access] {word}s` in gq.toml names them")
+    if right is Right.SELF and who.is_from_job:
+        message = f"node {who.peer.via_node} runs jobs, and what outlives a job cannot be asked from there"
+        raise Denied("not_vouched", message, "keys are enrolled on the controller's host or on a login node")
+    over_others = _ROLE_OVER_OTHERS.get(right)
+    job_id = getattr(body, "job_id", None)
+    if over_others is None or job_id is None or who.role >= over_others:
+        return
+    job = cluster.jobs.get(JobId(job_id))
+    if job is not None and not who.owns(job):
+        raise not_owner(job)
+
+
+def not_owner(job: Job) -> Denied:
+    return Denied("not_owner", f"job {job.job_id} belongs to {job.user}", "only its owner may do this")
+
+
+def refuse_users_of_others(who: Caller, users: tuple[str, ...]) -> None:
+    """Somebody who names the jobs of another means them, and is told; `Denied` unless they may steer them."""
+    others = [user for user in users if user != who.peer.user]
+    if others and who.role < Role.OPERATOR:
+        raise Denied(
+            "not_owner", f"the jobs of {others[0]} are not yours", "only their owner and operators may do this"
+        )
+
+
+def refuse_root_jobs(who: Caller, policy: Policy) -> None:
+    """What runs as root could do anything on every node."""
+    if policy.is_shared and not policy.root_jobs and who.peer.uid == ROOT_UID:
+        message = "root may not submit jobs to this cluster"
+        raise Denied("root_jobs", message, "submit as a user; `[access] root_jobs = true` in gq.toml allows it")
+
+
+def refuse_more_time(who: Caller, before_s: int | None, after_s: int | None) -> None:
+    """Others have been told when a running job ends at the latest."""
+    is_more = before_s is not None and (after_s is None or after_s > before_s)
+    if is_more and who.role < Role.OPERATOR:
+        message = f"the time limit of a running job, {before_s} s, can be raised by operators only"
+        raise Denied("raised_limit", message, "ask one; you may lower it")
+
+
+def refuse_priority(who: Caller, nice: int | None) -> None:
+    """To go before others is not a user's to decide."""
+    if nice is not None and nice < 0 and who.role < Role.OPERATOR:
+        raise Denied("negative_nice", f"--nice={nice} is below 0, which is for operators", "ask for 0 or more")

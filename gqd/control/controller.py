@@ -14,13 +14,29 @@ import msgspec
 from gq.errors import Refusal
 from gq.wire import client
 from gq.wire.step import LogTicket, seal
-from gqd.control import access, attempt, environment, explain, info, job, node, orders, snapshot, step, wait
+from gqd.control import (
+    access,
+    attempt,
+    environment,
+    explain,
+    info,
+    job,
+    key,
+    node,
+    orders,
+    snapshot,
+    step,
+    trail,
+    wait,
+)
+from gqd.control.access import Caller
 from gqd.control.job_select import select_jobs
 from gqd.control.turn import Draft, Turn
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
-from gqd.state.effect import Reply, ReplyHistory, ReplyScript
+from gqd.state.describe import as_seen_by
+from gqd.state.effect import Reply, ReplyAudit, ReplyHistory, ReplyScript
 from gqd.state.input import ClientRequest, DoorIncident, Input, NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Tick
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
@@ -31,6 +47,7 @@ _ANSWERS: msgspec.msgpack.Decoder[client.ReplyBody] = msgspec.msgpack.Decoder(cl
 Change = (
     client.Submit | client.CancelJobs | client.SignalStep | client.HoldJobs | client.ReleaseJobs | client.RequeueJobs
     | client.UpdateJob | client.NotifyJob | client.EndInteractive | client.CreateStep | client.UpdateNodes
+    | client.RemoveNode | client.CreateToken | client.AddKey | client.RevokeKey
 )  # fmt: skip
 """Requests that change something: done once per request id, and remembered."""
 
@@ -64,8 +81,10 @@ class Controller:
                 node.on_hello(draft, happened)
             case Tick():
                 self._on_tick(draft)
-            case NodeJoin() | DoorIncident():
-                pass  # being built
+            case NodeJoin():
+                key.decide_join(draft, happened)
+            case DoorIncident():
+                draft.note(trail.of_incident(now, happened))
             case _ as never:
                 assert_never(never)
         return self._close(draft)
@@ -120,17 +139,20 @@ class Controller:
     def _on_request(self, draft: Draft, request: ClientRequest) -> None:
         body = request.body
         try:
-            access.authorise(request.peer, self.policy)
+            who = access.caller_of(request.peer, self.cluster, self.policy)
+            access.authorise(who, body, self.cluster)
             if not isinstance(body, Change):
-                answer = self._read(draft, request)
+                answer = self._read(draft, request, who)
             elif (known := self.cluster.answers.get(request.request_id)) is not None and known.uid == request.peer.uid:
                 answer = _ANSWERS.decode(known.answer)
             else:
-                answer = self._change(draft, request, body)
+                answer = self._change(draft, request, who, body)
                 if answer is not None:
                     self._remember(draft, request, answer)
         except Refusal as refusal:
             answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
+            if isinstance(body, Change) or isinstance(refusal, access.Denied):
+                self._audit(draft, request, answer)
         if answer is not None:
             draft.do(Reply(route=request.route, request_id=request.request_id, body=answer))
 
@@ -143,24 +165,32 @@ class Controller:
                 answer=msgspec.msgpack.encode(answer),
             )
         )
+        self._audit(draft, request, answer)
 
-    def _change(self, draft: Draft, request: ClientRequest, body: Change) -> client.ReplyBody | None:
+    def _audit(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+        peer, body = request.peer, request.body
+        if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids:
+            draft.note(trail.of_request(draft.now, peer, self.cluster, body, answer))
+        for code, job_ids in draft.denied.items():
+            draft.note(trail.of_denied(draft.now, peer, self.cluster, body, code, job_ids))
+
+    def _change(self, draft: Draft, request: ClientRequest, who: Caller, body: Change) -> client.ReplyBody | None:
         """Do it; None: the answer comes later."""
         match body:
             case client.Submit():
-                return job.decide_submit(draft, request.peer, body)
+                return job.decide_submit(draft, who, body)
             case client.CancelJobs():
-                return job.decide_cancel(draft, request.peer, body)
+                return job.decide_cancel(draft, who, body)
             case client.SignalStep():
                 return job.decide_signal_step(draft, body)
             case client.HoldJobs():
-                return job.decide_hold(draft, body)
+                return job.decide_hold(draft, who, body)
             case client.ReleaseJobs():
-                return job.decide_release(draft, body)
+                return job.decide_release(draft, who, body)
             case client.RequeueJobs():
-                return job.decide_requeue(draft, body)
+                return job.decide_requeue(draft, who, body)
             case client.UpdateJob():
-                return job.decide_update(draft, body)
+                return job.decide_update(draft, who, body)
             case client.NotifyJob():
                 return job.decide_notify(draft, body)
             case client.EndInteractive():
@@ -168,28 +198,36 @@ class Controller:
             case client.CreateStep():
                 return wait.on_create_step(draft, request, body)
             case client.UpdateNodes():
-                return node.decide_update(draft, request.peer, body)
+                return node.decide_update(draft, who, body)
+            case client.RemoveNode():
+                return node.decide_remove(draft, who, body)
+            case client.CreateToken():
+                return key.decide_create_token(draft, who, body)
+            case client.AddKey():
+                return key.decide_add_key(draft, who, request, body)
+            case client.RevokeKey():
+                return key.decide_revoke_key(draft, who, body)
             case _ as never:
                 assert_never(never)
 
-    def _read(self, draft: Draft, request: ClientRequest) -> client.ReplyBody | None:
+    def _read(self, draft: Draft, request: ClientRequest, who: Caller) -> client.ReplyBody | None:
         """Answer a question; None: the answer comes later, or from the store."""
         body = request.body
         match body:
             case client.ListJobs():
-                return self._list_jobs(draft, body)
+                return self._list_jobs(who, body)
             case client.QueryHistory():
                 route, request_id = request.route, request.request_id
-                draft.do(ReplyHistory(route=route, request_id=request_id, query=body))
+                draft.do(ReplyHistory(route=route, request_id=request_id, query=body, shown_to=who.shown_to))
                 return None
             case client.Explain():
-                return self._explain(draft, body)
+                return self._explain(draft, who, body)
             case client.GetScript():
                 digest = job.known(draft, body.job_id).spec.script_digest
                 draft.do(ReplyScript(route=request.route, request_id=request.request_id, digest=digest))
                 return None
             case client.WaitJobs():
-                return wait.on_wait_jobs(draft, request, body)
+                return wait.on_wait_jobs(draft, request, body, who.shown_to)
             case client.KeepAlive():
                 return job.decide_keep_alive(draft, body)
             case client.AccessLog():
@@ -203,22 +241,41 @@ class Controller:
                 return client.Cluster(info=shown)
             case client.Ping():
                 return client.Done()
+            case client.WhoAmI():
+                return self._identity(draft, who)
+            case client.ListKeys():
+                return key.list_keys(draft, who, body)
+            case client.QueryAudit():
+                query = msgspec.structs.replace(body, limit=self._page(body.limit))
+                draft.do(ReplyAudit(route=request.route, request_id=request.request_id, query=query))
+                return None
             case _:
                 raise AssertionError(f"{type(body).__name__} is a change, or has no case here")
 
-    def _list_jobs(self, draft: Draft, body: client.ListJobs) -> client.Jobs:
-        limit = min(max(body.limit, 1), self.policy.limits.page)
+    def _page(self, wanted: int) -> int:
+        return min(max(wanted, 1), self.policy.limits.page)
+
+    def _identity(self, draft: Draft, who: Caller) -> client.Identity:
+        return client.Identity(
+            user=who.peer.user,
+            uid=who.peer.uid,
+            role=who.role.name.lower(),
+            origin=trail.origin_of(who.peer, self.cluster),
+            cluster=self.policy.cluster,
+            now=draft.now,
+        )
+
+    def _list_jobs(self, who: Caller, body: client.ListJobs) -> client.Jobs:
+        limit = self._page(body.limit)
         chosen = select_jobs(self.cluster, body.filter, body.after)
         if body.in_queue_order:
             wanted = {one.job_id for one in chosen}
             chosen = (one for one in info.queue_order(self.cluster) if one.job_id in wanted)
         page = list(islice(chosen, limit + 1))
-        return client.Jobs(
-            jobs=tuple(info.job_info(self.cluster, self.volatile, one, body.with_steps) for one in page[:limit]),
-            more=len(page) > limit,
-        )
+        shown = [info.job_info(self.cluster, self.volatile, one, body.with_steps) for one in page[:limit]]
+        return client.Jobs(jobs=tuple([as_seen_by(who.shown_to, one) for one in shown]), more=len(page) > limit)
 
-    def _explain(self, draft: Draft, body: client.Explain) -> client.Explanation:
+    def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:
         one = job.known(draft, body.job_id)
         story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
         shown = info.job_info(self.cluster, self.volatile, one)
@@ -226,7 +283,7 @@ class Controller:
             job_id=one.job_id,
             state=shown.state,
             reason=story.reason,
-            why=story.why,
+            why=story.why if who.may_steer(one) else explain.without_private(story.why, one),
             hint=story.hint,
             blockers=story.blockers,
             expected_start_at=story.expected_start_at,
@@ -249,7 +306,10 @@ class Controller:
         if held is None:
             return client.LogAccess(job_id=one.job_id, attempt=one.attempt, state=shown.state)
         path = shown.error_path if body.stream == "error" else shown.output_path
-        home = self.cluster.nodes[held.batch_node]
+        home = self.cluster.nodes.get(held.batch_node)
+        if home is None:
+            hint = f"where there is a shared file system it is {path}"
+            raise Refusal("no_log", f"the output of job {one.job_id} is on {held.batch_node}, which was removed", hint)
         ticket = LogTicket(one.job_id, one.attempt, path, request.peer.uid, draft.now + TICKET_S)
         return client.LogAccess(
             job_id=one.job_id,
@@ -272,6 +332,7 @@ class Controller:
         attempt.tick(draft)
         step.tick(draft)
         job.tick(draft)
+        key.tick(draft)
         self._forget_requests(draft)
         due_at = self.volatile.next_time_event_at
         if due_at is not None and due_at <= draft.now:
@@ -307,7 +368,9 @@ class Controller:
         touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
             for waiter, answer in wait.take_ready_steps(draft, touched):
-                if not isinstance(answer, client.Refused):
+                if isinstance(answer, client.Refused):
+                    self._audit(draft, _request_of(waiter), answer)
+                else:
                     self._remember(draft, _request_of(waiter), answer)
                 draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
         if self.volatile.job_waiters:

@@ -74,6 +74,11 @@ def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Stor
     return _story_of(cluster, job, wait)
 
 
+def without_private(why: str, job: Job) -> str:
+    """The same sentence for others than the owner: the words of nodes name files of the user."""
+    return why.replace(job.why, "(for its owner to see)") if job.why else why
+
+
 def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
     match wait:
         case planned.Held():

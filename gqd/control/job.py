@@ -16,8 +16,9 @@ from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import JobState, Outcome, state_word
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import attempt, orders, snapshot
+from gqd.control import access, attempt, orders, snapshot
 from gqd.control import step as step_control
+from gqd.control.access import Caller, Role
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import may_use
@@ -47,10 +48,12 @@ MAX_ENDED = 100_000
 # ── submit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_submit(draft: Draft, peer: Peer, body: client.Submit) -> client.Submitted | client.Tested:
+def decide_submit(draft: Draft, who: Caller, body: client.Submit) -> client.Submitted | client.Tested:
     """Queue the job, if it is one that can ever run."""
+    peer, spec = who.peer, body.spec
+    access.refuse_root_jobs(who, draft.policy)
+    access.refuse_priority(who, spec.nice)
     _refuse_over_limits(draft, peer)
-    spec = body.spec
     _refuse_bad_text(spec)
     partition = partition_of(draft.policy, spec.partition)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
@@ -174,26 +177,32 @@ def _tested(draft: Draft, shape: Shape, partition: Partition) -> client.Tested:
 # ── hold, release, update ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_hold(draft: Draft, body: client.HoldJobs) -> client.JobsDone:
+def decide_hold(draft: Draft, who: Caller, body: client.HoldJobs) -> client.JobsDone:
+    """What an operator holds only operators release."""
     done: list[int] = []
     refused: list[tuple[int, str]] = []
-    for job in _known(draft, body.job_ids):
+    for job in _steerable(draft, who, body.job_ids, refused):
         if job.state is not JobState.PENDING:
             refused.append((job.job_id, f"it is {_word(job)}; only pending jobs can be held"))
             continue
-        if job.hold is None:
-            draft.note(event.JobHeld(at=draft.now, job_id=job.job_id, hold=Hold.USER))
+        hold = Hold.USER if who.owns(job) else Hold.ADMIN
+        if job.hold is None or (hold is Hold.ADMIN and job.hold is not hold):
+            draft.note(event.JobHeld(at=draft.now, job_id=job.job_id, hold=hold))
             draft.volatile.wants_plan = True
         done.append(job.job_id)
     return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
 
 
-def decide_release(draft: Draft, body: client.ReleaseJobs) -> client.JobsDone:
+def decide_release(draft: Draft, who: Caller, body: client.ReleaseJobs) -> client.JobsDone:
     done: list[int] = []
     refused: list[tuple[int, str]] = []
-    for job in _known(draft, body.job_ids):
+    for job in _steerable(draft, who, body.job_ids, refused):
         if job.state is not JobState.PENDING:
             refused.append((job.job_id, f"it is {_word(job)}; only pending jobs can be released"))
+            continue
+        if job.hold is Hold.ADMIN and who.role < Role.OPERATOR:
+            refused.append((job.job_id, "an operator holds it; only operators release it"))
+            draft.deny(job.job_id, "admin_hold")
             continue
         if job.hold is not None:
             draft.note(event.JobReleased(at=draft.now, job_id=job.job_id))
@@ -202,7 +211,7 @@ def decide_release(draft: Draft, body: client.ReleaseJobs) -> client.JobsDone:
     return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
 
 
-def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
+def decide_update(draft: Draft, who: Caller, body: client.UpdateJob) -> client.Done:
     """Change a job; what a running job is made of stays."""
     job = known(draft, body.job_id)
     if job.state in (JobState.COMPLETING, JobState.ENDED):
@@ -211,6 +220,7 @@ def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
     said = [name for name, value in fixed.items() if value is not None]
     if said and job.state is not JobState.PENDING:
         raise Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
+    access.refuse_priority(who, body.nice)
     _refuse_bad_number("--time", body.time_limit_s, 0, MAX_SECONDS)
     spec = msgspec.structs.replace(
         job.spec,
@@ -228,6 +238,8 @@ def decide_update(draft: Draft, body: client.UpdateJob) -> client.Done:
     time_limit_s = before_s = job.time_limit_s
     if body.time_limit_s is not None or body.partition is not None:
         time_limit_s = time_limit_of(partition, _asked_limit(job, body))
+    if job.state is not JobState.PENDING:
+        access.refuse_more_time(who, before_s, time_limit_s)
     draft.note(
         event.JobUpdated(
             at=draft.now,
@@ -262,16 +274,21 @@ def _asked_limit(job: Job, body: client.UpdateJob) -> int | None:
 # ── cancel, signal, requeue, notify ───────────────────────────────────────────────────────────────────────────
 
 
-def decide_cancel(draft: Draft, peer: Peer, body: client.CancelJobs) -> client.JobsDone:
-    """Cancel or signal every job that the filter names."""
+def decide_cancel(draft: Draft, who: Caller, body: client.CancelJobs) -> client.JobsDone:
+    """Cancel or signal every job that the filter names; those of others only where they are named."""
+    access.refuse_users_of_others(who, body.filter.users)
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
     done: list[int] = []
     refused: list[tuple[int, str]] = []
     named = {JobId(one) for one in body.filter.job_ids}
     chosen = {job.job_id: job for job in select_jobs(draft.cluster, body.filter) if job.state is not JobState.ENDED}
     for job in reversed(chosen.values()):  # to leave a queue at its end is cheap
+        if not who.may_steer(job):
+            if job.job_id in named:
+                _refuse_other(draft, job, refused)
+            continue
         if body.signum is None:
-            cancel(draft, job, peer)
+            cancel(draft, job, who.peer)
         elif job.state is not JobState.RUNNING:
             refused.append((job.job_id, f"it is {_word(job)}; only running jobs can be signalled"))
             continue
@@ -307,11 +324,11 @@ def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> N
     attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.END, why=reason, grace_s=grace_s)
 
 
-def decide_requeue(draft: Draft, body: client.RequeueJobs) -> client.JobsDone:
+def decide_requeue(draft: Draft, who: Caller, body: client.RequeueJobs) -> client.JobsDone:
     """End the attempt and queue the job again; it keeps its id and its place."""
     done: list[int] = []
     refused: list[tuple[int, str]] = []
-    for job in _known(draft, body.job_ids):
+    for job in _steerable(draft, who, body.job_ids, refused):
         if job.spec.is_interactive:
             refused.append((job.job_id, "it is interactive: nobody would be there when it starts again"))
         elif job.state in (JobState.STARTING, JobState.RUNNING):
@@ -434,9 +451,19 @@ def running(draft: Draft, job_id: int) -> Job:
     return job
 
 
-def _known(draft: Draft, job_ids: tuple[int, ...]) -> list[Job]:
-    """All of them, or a `Refusal` before anything has changed."""
-    return [known(draft, job_id) for job_id in dict.fromkeys(job_ids)]
+def _steerable(draft: Draft, who: Caller, job_ids: tuple[int, ...], refused: list[tuple[int, str]]) -> list[Job]:
+    """Those that the caller may steer; the others are `refused`.  A `Refusal` before anything has changed if one of
+    them does not exist."""
+    jobs = [known(draft, job_id) for job_id in dict.fromkeys(job_ids)]
+    for job in jobs:
+        if not who.may_steer(job):
+            _refuse_other(draft, job, refused)
+    return [job for job in jobs if who.may_steer(job)]
+
+
+def _refuse_other(draft: Draft, job: Job, refused: list[tuple[int, str]]) -> None:
+    refused.append((job.job_id, f"it belongs to {job.user}"))
+    draft.deny(job.job_id)
 
 
 def _word(job: Job) -> str:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from gq.errors import Refusal, nearest
+from gq.model.job import Usage
+from gq.model.key import KeyKind
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.control import attempt, orders, step
+from gqd.control import access, attempt, key, orders, step, trail
+from gqd.control.access import Caller
 from gqd.state import event
 from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Node
-from gqd.state.effect import AckReport, AskWhoIsThere, CloseLink, SendHeartbeatSeen, SendWelcome
+from gqd.state.effect import AckReport, AskWhoIsThere, CloseLink, RemoveKeyFile, SendHeartbeatSeen, SendWelcome
 from gqd.state.input import NodeHeartbeat, NodeHello, NodeReport, Peer
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
+
+MAX_REASON = 1024
 
 # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 def on_hello(draft: Draft, fact: NodeHello) -> None:
     """A node joins, or meets the controller again: register it and settle what each believes of attempts."""
     hello = fact.hello
-    why = _why_unwelcome(draft, hello)
+    why = _why_unwelcome(draft, hello) or _why_not_trusted(draft, fact)
     if why:
         draft.do(CloseLink(route=fact.route, why=why))
         return
@@ -63,6 +68,16 @@ def _why_unwelcome(draft: Draft, hello: wire.Hello) -> str:
     is_alive = link is not None and heard_s < 3 * draft.policy.timers.heartbeat_s
     if known is not None and is_alive and hello.address != known.address and hello.boot_id != known.boot_id:
         return f"node {hello.node} is there already, at {known.address}"
+    return ""
+
+
+def _why_not_trusted(draft: Draft, fact: NodeHello) -> str:
+    """What is known of the node's key is worth more than what it says."""
+    hello = fact.hello
+    if fact.key and fact.key not in draft.cluster.keys:
+        return "its key was revoked; join again with a new token"
+    if not hello.is_relay and access.is_login_node(hello.node, draft.cluster, draft.policy):
+        return "it is a login node, which runs no jobs: set `login = true` in [node] of its gq.toml"
     return ""
 
 
@@ -219,7 +234,7 @@ def _give_up_parts(draft: Draft, node: Node, why: str) -> None:
 # ── administrators ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_update(draft: Draft, peer: Peer, body: client.UpdateNodes) -> client.Done:
+def decide_update(draft: Draft, who: Caller, body: client.UpdateNodes) -> client.Done:
     """Drain, resume or set down nodes, or drain and resume one GPU of one node."""
     nodes = [known(draft, name) for name in dict.fromkeys(body.names)]
     if body.action in ("drain", "down") and not body.reason.strip():
@@ -227,13 +242,13 @@ def decide_update(draft: Draft, peer: Peer, body: client.UpdateNodes) -> client.
     if body.gpu is not None:
         _check_gpu(nodes, body.gpu, body.action)
     for node in nodes:
-        _update(draft, peer, node, body)
+        _update(draft, who.peer, node, body)
     draft.volatile.wants_plan = True
     return client.Done()
 
 
 def _update(draft: Draft, peer: Peer, node: Node, body: client.UpdateNodes) -> None:
-    reason = "".join(one if one.isprintable() else " " for one in body.reason)[:1024]
+    reason = "".join(one if one.isprintable() else " " for one in body.reason)[:MAX_REASON]
     match body.action:
         case "drain":
             draft.note(event.NodeDrained(at=draft.now, node=node.name, reason=reason, by=peer.user, gpu=body.gpu))
@@ -250,6 +265,40 @@ def _end_jobs_on(draft: Draft, node: Node, why: str) -> None:
     """What runs on a node that is set down ends as on a lost node, but the node itself empties its cells."""
     for attempt_id in sorted(node.held):
         attempt.take_node_away(draft, draft.cluster.attempts[attempt_id], node.name, why)
+
+
+def decide_remove(draft: Draft, who: Caller, body: client.RemoveNode) -> client.Done:
+    """Take a node out for good, whether or not it is there: nothing is waited for."""
+    name, reason = body.name, trail.plain(body.reason, MAX_REASON)
+    node = draft.cluster.nodes.get(name)
+    if node is None and not _has_key(draft, name) and name not in draft.volatile.links:
+        known(draft, name)  # says what is wrong
+    why = f"removed by {who.peer.user}" + (f": {reason}" if reason else "")
+    if node is not None:
+        _give_up_all(draft, node, why)
+    draft.note(event.NodeRemoved(at=draft.now, node=name, reason=reason, by=who.peer.user))
+    key.close_link(draft, name, f"node {name} was {why}")
+    draft.volatile.heard_at.pop(name, None)
+    draft.volatile.report_seqs.pop(name, None)
+    draft.volatile.possible_shapes.clear()
+    draft.volatile.wants_plan = True
+    draft.do(RemoveKeyFile(node=name))
+    return client.Done(text=f"node {name} is no longer part of the cluster")
+
+
+def _has_key(draft: Draft, name: str) -> bool:
+    return any(one.kind is KeyKind.NODE and one.name == name for one in draft.cluster.keys.values())
+
+
+def _give_up_all(draft: Draft, node: Node, why: str) -> None:
+    """It is told to stop what it has, if it hears; nobody waits for it, and nothing is withheld for it any more."""
+    for attempt_id in sorted(node.held):
+        ours = draft.cluster.attempts[attempt_id]
+        attempt.take_node_away(draft, ours, node.name, why)
+        attempt.empty_part(draft, ours, node.name, Usage())
+    for orders_of in (draft.volatile.part_orders, draft.volatile.limit_orders, draft.volatile.stop_orders):
+        for owed in [one for one in orders_of if one[1] == node.name]:
+            del orders_of[owed]
 
 
 def known(draft: Draft, name: str) -> Node:

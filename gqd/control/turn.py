@@ -36,6 +36,8 @@ class Draft:
     now: float
     events: list[Event] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    denied: dict[str, list[int]] = field(default_factory=dict)
+    """Jobs that a request about many named without the right to: by the code of the refusal, for the audit trail."""
 
     def note(self, event: Event) -> None:
         """It happened: apply it, and write it down."""
@@ -45,6 +47,9 @@ class Draft:
     def touched_jobs(self) -> set[JobId]:
         """The jobs that something happened to in this turn."""
         return {job_id for event in self.events if (job_id := _job_of(event)) is not None}
+
+    def deny(self, job_id: int, code: str = "not_owner") -> None:
+        self.denied.setdefault(code, []).append(job_id)
 
     def do(self, effect: Effect) -> None:
         self.effects.append(effect)

@@ -9,8 +9,9 @@ from gq.model.ids import JobId
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.control import info, job, step
+from gqd.state.describe import as_seen_by
 from gqd.state.effect import Reply
-from gqd.state.input import ClientRequest
+from gqd.state.input import ClientRequest, Peer
 from gqd.state.volatile import JobWaiter, StepWaiter
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 MAX_WAIT_S = 30.0
 
 
-def on_wait_jobs(draft: Draft, request: ClientRequest, body: client.WaitJobs) -> client.Waited | None:
-    """The answer, or None: it comes later."""
+def on_wait_jobs(
+    draft: Draft, request: ClientRequest, body: client.WaitJobs, shown_to: Peer | None
+) -> client.Waited | None:
+    """The answer, or None: it comes later.  `shown_to`: see `gqd.state.describe.as_seen_by`."""
     ids = tuple(JobId(one) for one in dict.fromkeys(body.job_ids))
     for job_id in ids:
         if not 0 < job_id < draft.cluster.next_job_id:
@@ -30,7 +33,14 @@ def on_wait_jobs(draft: Draft, request: ClientRequest, body: client.WaitJobs) ->
     timeout_s = _bounded(body.timeout_s)
     deadline_at = draft.now + timeout_s
     waiter = JobWaiter(
-        request.route, request.request_id, ids, body.until, body.wait_any, deadline_at, watched=frozenset(ids)
+        request.route,
+        request.request_id,
+        ids,
+        body.until,
+        body.wait_any,
+        deadline_at,
+        watched=frozenset(ids),
+        shown_to=shown_to,
     )
     if _is_over(draft, waiter) or not timeout_s:
         return _waited(draft, waiter)
@@ -127,7 +137,5 @@ def _has_come(draft: Draft, job_id: JobId, until: str) -> bool:
 
 def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:
     jobs = [draft.cluster.jobs[one] for one in waiter.job_ids if one in draft.cluster.jobs]
-    return client.Waited(
-        is_done=_is_over(draft, waiter),
-        jobs=tuple(info.job_info(draft.cluster, draft.volatile, one) for one in jobs),
-    )
+    shown = [as_seen_by(waiter.shown_to, info.job_info(draft.cluster, draft.volatile, one)) for one in jobs]
+    return client.Waited(is_done=_is_over(draft, waiter), jobs=tuple(shown))

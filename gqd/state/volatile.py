@@ -37,6 +37,8 @@ class JobWaiter:
     """The same ids, to look one up."""
     place: int = 0
     """Of the job that is looked at first: it had not come so far when it was last looked at."""
+    shown_to: Peer | None = None
+    """See `gqd.state.describe.as_seen_by`."""
 
 
 @dataclass(slots=True)

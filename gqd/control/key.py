@@ -1,0 +1,329 @@
+"""Keys: tokens that let nodes join, keys of nodes, keys of users on machines outside the cluster.  Pure.
+
+Nothing here is secret: only public halves ever come to the controller.  A key that is gone from the cluster opens
+nothing from the next message on; the doors look it up for each.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gq.errors import Refusal
+from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind
+from gq.wire import client
+from gq.wire import node as wire
+from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
+from gqd.control import trail
+from gqd.control.access import ROOT_UID, Caller, Denied, Role
+from gqd.state import event
+from gqd.state.cluster import Cluster, Key
+from gqd.state.describe import is_of
+from gqd.state.effect import CloseLink, SendJoined
+from gqd.state.input import ClientRequest, NamedUser, NodeJoin
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+MAX_TTL_S = 30 * 86400
+MAX_NOTE = 200
+MAX_KEYS_OF_USER = 100
+MIN_PREFIX = 6
+"""Characters of a key that name it."""
+MAX_CANDIDATES = 5
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_VALUE = {character: value for value, character in enumerate(_Z85)}
+
+
+def is_public_key(text: str) -> bool:
+    """32 bytes in Z85: each five characters are a number below 2**32."""
+    if len(text) != PUBLIC_KEY_CHARACTERS or not all(one in _Z85_VALUE for one in text):
+        return False
+    for start in range(0, PUBLIC_KEY_CHARACTERS, 5):
+        number = 0
+        for one in text[start : start + 5]:
+            number = number * 85 + _Z85_VALUE[one]
+        if number >= 1 << 32:
+            return False
+    return True
+
+
+def short(public: str) -> str:
+    """What people see of a key."""
+    return public[:8]
+
+
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_create_token(draft: Draft, who: Caller, body: client.CreateToken) -> client.TokenCreated:
+    policy = draft.policy
+    if not policy.endpoint or not policy.server_key:
+        hint = "set `listen` in [controller] of gq.toml, then start gqd again"
+        raise Refusal("no_endpoint", "this controller listens for no nodes of other hosts", hint)
+    if not 1 <= body.ttl_s <= MAX_TTL_S:
+        raise Refusal("bad_number", f"a token cannot live for {body.ttl_s} s: it is 1 s to {MAX_TTL_S // 86400} days")
+    if body.node and not NODE_NAME.fullmatch(body.node):
+        raise _bad_node_name(body.node)
+    _refuse_bad_key(draft, body.public)
+    expires_at = draft.now + body.ttl_s
+    draft.note(
+        event.KeyAdded(
+            at=draft.now,
+            public=body.public,
+            kind=KeyKind.JOIN,
+            name=body.node,
+            by=who.peer.user,
+            is_login=body.is_login,
+            expires_at=expires_at,
+        )
+    )
+    return client.TokenCreated(endpoint=policy.endpoint, server_key=policy.server_key, expires_at=expires_at)
+
+
+def _bad_node_name(name: str) -> Refusal:
+    hint = "use letters, digits, `.`, `_` and `-`, at most 63, a letter or a digit first"
+    return Refusal("bad_node_name", f"{name[:80]!r} is not a name for a node", hint)
+
+
+def _refuse_bad_key(draft: Draft, public: str) -> None:
+    if not is_public_key(public):
+        message = f"{public[:60]!r} is not a public key: that is {PUBLIC_KEY_CHARACTERS} characters of Z85"
+        raise Refusal("bad_key", message, "`gqctl key create` makes a pair")
+    if public in draft.cluster.keys:
+        raise Refusal("known_key", f"the key that begins with {short(public)} is known already", "make another pair")
+    limit = draft.policy.limits.keys
+    if len(draft.cluster.keys) >= limit:
+        message = f"there are {limit} keys already, the most that there may be"
+        raise Refusal("too_many_keys", message, "revoke some, or raise limits.keys in gq.toml")
+
+
+# ── keys of users ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_add_key(draft: Draft, who: Caller, request: ClientRequest, body: client.AddKey) -> client.Done:
+    user = _user_of(draft, who, request.named_user, body.user)
+    _refuse_bad_key(draft, body.public)
+    theirs = sum(1 for key in draft.cluster.keys.values() if _is_key_of(key, user))
+    if theirs >= MAX_KEYS_OF_USER:
+        raise Refusal("too_many_keys", f"user {user.user} has {theirs} keys, the most that one may have", "revoke some")
+    draft.note(
+        event.KeyAdded(
+            at=draft.now,
+            public=body.public,
+            kind=KeyKind.USER,
+            name=user.user,
+            by=who.peer.user,
+            uid=user.uid,
+            gid=user.gid,
+            note=trail.plain(body.note, MAX_NOTE),
+        )
+    )
+    return client.Done(text=f"user {user.user} may come in with the key that begins with {short(body.public)}")
+
+
+def _user_of(draft: Draft, who: Caller, named: NamedUser | None, name: str) -> NamedUser:
+    """For whom the key is; the account of another was looked up by the door."""
+    peer, policy = who.peer, draft.policy
+    if not name or name == peer.user:
+        return NamedUser(user=peer.user, uid=peer.uid, gid=peer.gid)
+    if who.role < Role.ADMINISTRATOR:
+        raise Denied("not_owner", f"a key for {name} is not yours to add", f"{name} and administrators may")
+    if named is None or named.user != name:
+        raise Refusal("unknown_user", f"there is no user `{name}` on the controller's host", "make the account first")
+    if not policy.is_shared and named.uid not in (policy.owner_uid, ROOT_UID):
+        raise Refusal("not_served", f"this private cluster does not serve {name}", "`gq up` starts one of their own")
+    return named
+
+
+def _is_key_of(key: Key, user: NamedUser) -> bool:
+    return key.kind is KeyKind.USER and key.uid == user.uid and key.name == user.user
+
+
+def list_keys(draft: Draft, who: Caller, body: client.ListKeys) -> client.Keys:
+    """Operators see the keys of all, and of nodes."""
+    if who.role < Role.OPERATOR and body.user not in ("", who.peer.user):
+        raise Denied(
+            "not_owner", f"the keys of {body.user} are not yours", "`gqctl key show` without a name shows yours"
+        )
+    cluster = draft.cluster
+    seen = [key for key in cluster.keys.values() if who.role >= Role.OPERATOR or _is_own(who, key)]
+    if body.user:
+        seen = [key for key in seen if key.kind is KeyKind.USER and key.name == body.user]
+    return client.Keys(keys=tuple([_key_info(cluster, key) for key in seen]))
+
+
+def _is_own(who: Caller, key: Key) -> bool:
+    return key.kind is KeyKind.USER and key.uid is not None and is_of(who.peer, key.name, key.uid)
+
+
+def _key_info(cluster: Cluster, key: Key) -> KeyInfo:
+    joined = cluster.keys.get(key.joined)
+    return KeyInfo(
+        public=key.public,
+        kind=key.kind,
+        name=key.name,
+        uid=key.uid,
+        is_login=key.is_login,
+        added_at=key.added_at,
+        added_by=key.added_by,
+        expires_at=key.expires_at,
+        joined=joined.name if joined is not None else short(key.joined),
+        note=key.note,
+    )
+
+
+# ── revoke, expire ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_revoke_key(draft: Draft, who: Caller, body: client.RevokeKey) -> client.Done:
+    key = _named(draft, who, body.public)
+    draft.note(event.KeyRevoked(at=draft.now, public=key.public, by=who.peer.user))
+    if key.kind is KeyKind.NODE:
+        close_link(draft, key.name, f"the key of node {key.name} was revoked by {who.peer.user}")
+    return client.Done(text=f"the {key.kind.value} key that begins with {short(key.public)} opens nothing any more")
+
+
+def _named(draft: Draft, who: Caller, prefix: str) -> Key:
+    """The one key that begins so, among those that the caller may revoke."""
+    if len(prefix) < MIN_PREFIX:
+        message = f"{prefix!r} is too short to name a key"
+        raise Refusal(
+            "short_key", message, f"give at least its first {MIN_PREFIX} characters; `gqctl key show` has them"
+        )
+    found = [key for public, key in draft.cluster.keys.items() if public.startswith(prefix)]
+    if not found:
+        raise Refusal("unknown_key", f"no key begins with {prefix[:60]!r}", "`gqctl key show` lists them")
+    own = [key for key in found if who.role >= Role.ADMINISTRATOR or _is_own(who, key)]
+    if not own:
+        raise Denied("not_owner", f"the key that begins with {prefix!r} is not yours", "administrators may revoke all")
+    if len(own) > 1:
+        named = ", ".join(key.public for key in own[:MAX_CANDIDATES])
+        raise Refusal("ambiguous_key", f"{len(own)} keys begin with {prefix!r}", f"give more of it: {named}")
+    return own[0]
+
+
+def close_link(draft: Draft, node: str, why: str) -> None:
+    """What comes over it is not heard any more, and the node is told."""
+    route = draft.volatile.links.pop(node, None)
+    if route is not None:
+        draft.do(CloseLink(route=route, why=why))
+
+
+def tick(draft: Draft) -> None:
+    """Tokens whose time is over, used or not, are forgotten."""
+    cluster = draft.cluster
+    over = tuple([one for one in cluster.join_keys if _is_expired(cluster.keys[one], draft.now)])
+    if over:
+        draft.note(event.KeysExpired(at=draft.now, publics=over))
+
+
+def _is_expired(key: Key, now: float) -> bool:
+    return key.expires_at is not None and key.expires_at <= now
+
+
+# ── nodes that join ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_join(draft: Draft, fact: NodeJoin) -> None:
+    """Let the node in and remember its key, or say why not."""
+    join = fact.join
+    token = draft.cluster.keys.get(fact.token)
+    if token is not None and token.joined == join.public_key and _is_key_of_node(draft.cluster, join):
+        key = draft.cluster.keys[join.public_key]
+        draft.do(SendJoined(route=fact.route, node=join.node, is_login=key.is_login))
+        return
+    try:
+        token = _open_token(draft, fact.token)
+        _refuse_join(draft, token, join)
+    except Refusal as refusal:
+        _turn_away(draft, fact, refusal)
+        return
+    for old in [key for key in draft.cluster.keys.values() if key.kind is KeyKind.NODE and key.name == join.node]:
+        draft.note(event.KeyRevoked(at=draft.now, public=old.public, by=token.added_by))
+    draft.note(
+        event.NodeJoined(
+            at=draft.now,
+            token=fact.token,
+            node=join.node,
+            public=join.public_key,
+            is_login=token.is_login,
+            address=fact.address,
+        )
+    )
+    draft.note(
+        trail.line(
+            draft.now,
+            origin=fact.address,
+            action="Join",
+            object=f"node {join.node}",
+            detail=f"key {short(join.public_key)}, token {short(fact.token)} of {token.added_by}",
+        )
+    )
+    draft.do(SendJoined(route=fact.route, node=join.node, is_login=token.is_login))
+
+
+def _is_key_of_node(cluster: Cluster, join: wire.Join) -> bool:
+    """Nobody has revoked it meanwhile."""
+    key = cluster.keys.get(join.public_key)
+    return key is not None and key.kind is KeyKind.NODE and key.name == join.node
+
+
+def _open_token(draft: Draft, public: str) -> Key:
+    token = draft.cluster.keys.get(public)
+    if token is None or token.kind is not KeyKind.JOIN:
+        raise Refusal("unknown_token", "this token is not known: it has expired or was revoked", "ask for another")
+    if _is_expired(token, draft.now):
+        raise Refusal("token_expired", "the time of this token is over", "ask for another")
+    if token.joined:
+        raise Refusal("token_reused", "this token has let a node in already", "ask for one for each node")
+    return token
+
+
+def _refuse_join(draft: Draft, token: Key, join: wire.Join) -> None:
+    if not OLDEST_WIRE_VERSION <= join.version <= WIRE_VERSION:
+        spoken = f"{OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
+        raise Refusal("bad_version", f"the node speaks version {join.version} of the protocol; the controller {spoken}")
+    if not NODE_NAME.fullmatch(join.node):
+        raise _bad_node_name(join.node)
+    if token.name not in ("", join.node):
+        raise Refusal("other_node", f"this token is for node {token.name}, not for {join.node}", "ask for another")
+    _refuse_bad_key(draft, join.public_key)
+    if _is_member(draft, join.node):
+        if not token.name or _is_there(draft, join.node):
+            why = f"a node {join.node} is a member of the cluster already"
+            raise Refusal("member_already", why, f"`gqctl node remove {join.node}` first, or choose another name")
+    elif len(draft.cluster.nodes) >= draft.policy.limits.nodes:
+        raise Refusal("too_many_nodes", f"the cluster has its {draft.policy.limits.nodes} nodes")
+
+
+def _is_member(draft: Draft, node: str) -> bool:
+    cluster = draft.cluster
+    has_key = any(key.kind is KeyKind.NODE and key.name == node for key in cluster.keys.values())
+    return has_key or node in cluster.nodes or node in draft.volatile.links
+
+
+def _is_there(draft: Draft, node: str) -> bool:
+    """Neither lost nor down; of one that is no member of the partitions: it was heard a moment ago."""
+    known = draft.cluster.nodes.get(node)
+    if known is not None:
+        return not (known.is_lost or known.is_down)
+    heard_at = draft.volatile.heard_at.get(node, float("-inf"))
+    return node in draft.volatile.links and draft.now - heard_at < draft.policy.timers.node_lost_s
+
+
+def _turn_away(draft: Draft, fact: NodeJoin, refusal: Refusal) -> None:
+    draft.note(
+        trail.line(
+            draft.now,
+            origin=fact.address,
+            action="TokenReused" if refusal.code == "token_reused" else "Join",
+            object=f"node {fact.join.node}",
+            outcome=refusal.code,
+            detail=f"{refusal.message}; token {short(fact.token)}",
+        )
+    )
+    why = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
+    draft.do(CloseLink(route=fact.route, why=why))

@@ -1,0 +1,170 @@
+"""What is written into the audit trail, and how.  Pure.
+
+Noted is every request that changes something, with what came of it; every refusal for want of rights, of any
+request; nodes that join; and what the doors saw.  A line never holds a secret: names, numbers and reasons only.
+"""
+
+from __future__ import annotations
+
+from gq.wire import client
+from gqd.state import event
+from gqd.state.cluster import Cluster
+from gqd.state.input import DoorIncident, Peer
+
+MAX_DETAIL = 500
+MAX_OBJECT = 200
+MAX_WORD = 64
+DONE = "done"
+REFUSED = "refused"
+
+
+def plain(text: str, most: int) -> str:
+    """One printable line of at most `most` characters; what cannot be printed is written as Python would."""
+    shown = text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def line(
+    at: float,
+    *,
+    action: str,
+    origin: str,
+    user: str = "",
+    uid: int | None = None,
+    object: str = "",
+    outcome: str = DONE,
+    detail: str = "",
+) -> event.Audited:
+    return event.Audited(
+        at=at,
+        user=plain(user, MAX_WORD),
+        uid=uid,
+        origin=plain(origin, MAX_OBJECT),
+        action=plain(action, MAX_WORD),
+        object=plain(object, MAX_OBJECT),
+        outcome=plain(outcome, MAX_WORD),
+        detail=plain(detail, MAX_DETAIL),
+    )
+
+
+def of_request(
+    at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, answer: client.ReplyBody
+) -> event.Audited:
+    """What came of a request."""
+    if isinstance(answer, client.Refused):
+        outcome, detail = answer.code, answer.message
+    else:
+        outcome, detail = DONE, detail_of(body)
+    return line(
+        at,
+        user=peer.user,
+        uid=peer.uid,
+        origin=origin_of(peer, cluster),
+        action=type(body).__name__,
+        object=object_of(body, answer),
+        outcome=outcome,
+        detail=detail,
+    )
+
+
+def of_denied(
+    at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, code: str, job_ids: list[int]
+) -> event.Audited:
+    """Of a request about many jobs: those that it was refused for."""
+    return line(
+        at,
+        user=peer.user,
+        uid=peer.uid,
+        origin=origin_of(peer, cluster),
+        action=type(body).__name__,
+        object=_jobs(job_ids),
+        outcome=code,
+    )
+
+
+def of_incident(at: float, fact: DoorIncident) -> event.Audited:
+    return line(
+        at,
+        user=fact.user,
+        uid=fact.uid,
+        origin=fact.origin,
+        action=fact.action,
+        outcome=REFUSED,
+        detail=fact.detail,
+    )
+
+
+def origin_of(peer: Peer, cluster: Cluster) -> str:
+    """``local``, ``node n1``, ``key laptop (192.0.2.7)``"""
+    if peer.via_node:
+        return f"node {peer.via_node}"
+    if not peer.key:
+        return "local"
+    key = cluster.keys.get(peer.key)
+    name = key.note if key is not None and key.note else peer.key[:8]
+    return f"key {name} ({peer.address})"
+
+
+# ── what a request is about ───────────────────────────────────────────────────────────────────────────────────
+
+
+def object_of(body: client.RequestBody, answer: client.ReplyBody) -> str:
+    if isinstance(answer, client.Submitted | client.JobsDone):
+        return _jobs([answer.job_id] if isinstance(answer, client.Submitted) else answer.job_ids)
+    match body:
+        case client.HoldJobs() | client.ReleaseJobs() | client.RequeueJobs() | client.WaitJobs():
+            return _jobs(body.job_ids)
+        case client.CancelJobs():
+            return _jobs(body.filter.job_ids)
+        case client.UpdateNodes():
+            return _several("node", body.names)
+        case client.RemoveNode():
+            return f"node {body.name}"
+        case client.CreateToken() | client.AddKey() | client.RevokeKey():
+            return f"key {body.public[:8]}"
+        case _:
+            job_id = getattr(body, "job_id", None)
+            return "" if job_id is None else f"job {job_id}"
+
+
+def _jobs(job_ids: list[int] | tuple[int, ...]) -> str:
+    return _several("job", [str(one) for one in job_ids[:MAX_OBJECT]])
+
+
+def _several(noun: str, names: list[str] | tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    return f"{noun} {names[0]}" if len(names) == 1 else f"{noun}s {','.join(names)}"
+
+
+def detail_of(body: client.RequestBody) -> str:
+    """What else is worth knowing of what was done."""
+    match body:
+        case client.Submit():
+            return f"{body.spec.name} (a test)" if body.test_only else body.spec.name
+        case client.CancelJobs():
+            return "" if body.signum is None else f"signal {body.signum}"
+        case client.SignalStep():
+            return f"step {body.step}" if body.signum is None else f"step {body.step}, signal {body.signum}"
+        case client.UpdateJob():
+            return _changes(body)
+        case client.UpdateNodes():
+            gpu = "" if body.gpu is None else f" GPU {body.gpu}"
+            return f"{body.action}{gpu}: {body.reason}" if body.reason else f"{body.action}{gpu}"
+        case client.RemoveNode():
+            return body.reason
+        case client.CreateToken():
+            kind = "a login node" if body.is_login else "a node"
+            return f"lets in {kind}{f' {body.node}' if body.node else ''} for {body.ttl_s} s"
+        case client.AddKey():
+            return f"for {body.user}" if body.user else body.note
+        case _:
+            return ""
+
+
+def _changes(body: client.UpdateJob) -> str:
+    names = ("name", "partition", "time_limit_s", "begin_at", "nice", "requeue")
+    said = [f"{name}={getattr(body, name)}" for name in names if getattr(body, name) is not None]
+    if body.comment is not None:
+        said.append("comment")
+    return ", ".join([*said, "resources"] if body.resources is not None else said)
