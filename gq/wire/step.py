@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from gq.errors import ProtocolError
-from gq.model.ids import StepId
+from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus
 from gq.wire.codec import Codec
 
@@ -105,7 +105,17 @@ class OpenLog(_Message, frozen=True, kw_only=True):
     max_bytes: int = 256 * 1024
 
 
-ToDoor = Attach | Stdin | Resize | SignalTasks | Received | Detach | OpenLog
+class FindCells(_Message, frozen=True, kw_only=True):
+    """Which attempts of this user run here?  → `Cells`
+
+    Answered only over the socket of the host itself, by the kernel's word to root, and to the user: then without what
+    only root can make use of.
+    """
+
+    uid: int
+
+
+ToDoor = Attach | Stdin | Resize | SignalTasks | Received | Detach | OpenLog | FindCells
 
 
 # ── door → client ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,7 +174,25 @@ class LogData(_Message, frozen=True, kw_only=True):
     """There is no such file (yet)."""
 
 
-FromDoor = Attached | StepRefused | TaskStarted | Output | StdinTaken | TaskExited | LogData
+class CellPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where an attempt lives on this node, for who joins it; only `attempt_id` is told to others than root."""
+
+    attempt_id: AttemptId
+    procs_files: tuple[str, ...] = ()
+    """``cgroup.procs`` files: a process joins by writing ``0`` into each, in this order."""
+    namespace_pid: int = 0
+    """Process whose mount namespace is the attempt's (its own ``/tmp`` and ``/dev/shm``); 0: it has none."""
+    marker: str = ""
+    """Value of ``GQ_CELL`` in the environment of the attempt's processes, by which strays are found."""
+
+
+class Cells(_Message, frozen=True, kw_only=True):
+    """Those that run, oldest first."""
+
+    cells: tuple[CellPlace, ...] = ()
+
+
+FromDoor = Attached | StepRefused | TaskStarted | Output | StdinTaken | TaskExited | LogData | Cells
 
 TO_DOOR: Codec[ToDoor] = Codec(ToDoor)
 FROM_DOOR: Codec[FromDoor] = Codec(FromDoor)

@@ -280,7 +280,7 @@ def _cell_made(ledger: Ledger, made: CellMade) -> None:
     record = ledger.records.get(made.attempt_id)
     if record is None or record.phase is not Phase.PREPARING:
         return
-    record = replace(record, master_port=made.master_port or record.master_port)
+    record = replace(record, master_port=made.master_port or record.master_port, account=made.account)
     if record.go:
         _start(ledger, ledger.save(replace(record, phase=Phase.STARTING)))
     else:

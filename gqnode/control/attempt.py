@@ -9,6 +9,7 @@ import msgspec
 from gq.model.job import ExitStatus, Usage
 from gq.model.state import Outcome
 from gq.wire.node import Launch, LaunchStep, ReportBody
+from gqnode.control.account import Account
 
 
 class Phase(StrEnum):
@@ -46,6 +47,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     launch: Launch
     phase: Phase
+    account: Account | None = None
+    """Known once the cell is made; None: its processes run as the daemon itself."""
     go: bool = False
     """Start as soon as prepared."""
     master_port: int = 0

@@ -33,7 +33,7 @@ class SendReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MakeCell(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits, devices, directories, and on the batch node a leased port.  → `CellMade` or `CellFailed`"""
+    """Find the user, then limits, devices, directories, on the batch node a leased port.  → `CellMade`, `CellFailed`"""
 
     launch: Launch
     master_port: int = 0

@@ -7,6 +7,7 @@ import msgspec
 from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus, Usage
 from gq.wire.node import Order
+from gqnode.control.account import Account
 
 
 class OrderReceived(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,10 +29,12 @@ class LinkUp(msgspec.Struct, frozen=True, kw_only=True):
 class CellMade(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: AttemptId
     master_port: int = 0
+    account: Account | None = None
+    """Whom the processes are to run as; None: as the daemon."""
 
 
 class CellFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The cell, its directories or its port could not be had; what was made is undone."""
+    """The user is not known here, or the cell or its port could not be had; what was made is undone."""
 
     attempt_id: AttemptId
     why: str

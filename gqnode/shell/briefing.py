@@ -14,27 +14,48 @@ from gq.model.resource import Grant
 from gq.patterns import expand_pattern
 from gq.wire.node import Launch
 from gq.wire.step import Attach
+from gqnode.control.account import Account
 from gqnode.control.attempt import AttemptRecord
 from gqnode.control.environment import gpus_of, job_environment, task_environment
 from gqnode.isolation.cell import Cell
 from gqnode.isolation.protocol import CellLimits
-from gqnode.shell.specs import ShepherdSpec, TaskSpec
+from gqnode.shell.specs import Confinement, Identity, ShepherdSpec, TaskSpec
 
 NO_FILE = "/dev/null"
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process of this node's jobs needs to know."""
+    """What every process of this node's jobs needs to know, and is bound by."""
 
     location_env: dict[str, str]
     """Finds the cluster."""
     login_env: dict[str, str]
+    """Of the daemon's own user."""
     gpus: tuple[Gpu, ...] = ()
+    confinement: Confinement = Confinement()
+    private_tmp: bool = False
 
 
 def limits_of(grant: Grant, inventory: tuple[Gpu, ...]) -> CellLimits:
     devices = tuple(gpu.device for gpu in gpus_of(grant.gpus, inventory) if gpu.device)
     return CellLimits(cpus=grant.cpus, memory_mib=grant.memory_mib, devices=devices)
+
+
+def login_environment(account: Account | None, around: Surroundings) -> dict[str, str]:
+    """What a login of the user would have set."""
+    if account is None:
+        return around.login_env
+    names = {"HOME": account.home, "USER": account.user, "LOGNAME": account.user, "SHELL": account.shell}
+    return {**around.login_env, **names}
+
+
+def identity(account: Account | None) -> Identity | None:
+    return None if account is None else Identity(account.uid, account.gid, account.groups)
+
+
+def _confinement(record: AttemptRecord, around: Surroundings) -> Confinement:
+    user = record.account.user if record.account else around.login_env.get("USER", "")
+    return around.confinement._replace(pam_user=user)
 
 
 def shepherd_spec(
@@ -47,14 +68,20 @@ def shepherd_spec(
     """For the batch script on its node; elsewhere, and for interactive jobs, only to hold what comes."""
     launch = record.launch
     if launch.node_rank != 0 or launch.is_interactive:
-        return ShepherdSpec(environment={}, cgroup_procs=cell.procs_files, watch_memory_mib=cell.watch_memory_mib)
+        return ShepherdSpec(
+            environment={},
+            cgroup_procs=cell.procs_files,
+            watch_memory_mib=cell.watch_memory_mib,
+            private_tmp=around.private_tmp,
+            shm_mib=launch.grant.memory_mib,
+        )
     environment = job_environment(
         launch,
         submitted_env,
         record.master_port,
         around.location_env,
         gpus_of(launch.grant.gpus, around.gpus),
-        around.login_env,
+        login_environment(record.account, around),
         now,
         record.time_limit_s,
     )
@@ -70,6 +97,10 @@ def shepherd_spec(
         append=launch.open_mode == "append",
         cgroup_procs=cell.procs_files,
         watch_memory_mib=cell.watch_memory_mib,
+        identity=identity(record.account),
+        confinement=_confinement(record, around),
+        private_tmp=around.private_tmp,
+        shm_mib=launch.grant.memory_mib,
     )
 
 
@@ -100,7 +131,7 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
             record.master_port,
             around.location_env,
             gpus_of(part.gpus, around.gpus),
-            around.login_env,
+            login_environment(record.account, around),
             now if record.started_at is None else record.started_at,
             record.time_limit_s,
         )
@@ -116,6 +147,8 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
                 rows=attach.pty.rows if attach.pty else 24,
                 columns=attach.pty.columns if attach.pty else 80,
                 cgroup_procs=cell.procs_files,
+                identity=identity(record.account),
+                confinement=_confinement(record, around),
             )
         )
     return specs

@@ -3,6 +3,9 @@
 Owns the clients and which step each of them leads.  A step is opened by its key, a file by a ticket that the
 controller sealed for this life of the daemon; a message that comes from somebody else is dropped.  Bytes pass
 through: what is not acknowledged is kept by the shepherd, so nothing is buffered here and a lost client loses nothing.
+
+On the socket of the host the kernel says who speaks, too: then neither a key nor a ticket is of use to others than the
+user that it was made for, and root.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Protocol, assert_never
 import zmq
 
 from gq.curve import KeyPair
-from gq.errors import ProtocolError
+from gq.errors import GqError, ProtocolError
 from gq.model.ids import AttemptId, StepId
 from gq.wire import step as wire
 from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, peer_uid, router, serve_curve
@@ -31,6 +34,8 @@ MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 MAX_LOG_BYTES = 1024 * 1024
 MAX_LOG_READS = 64
 """Files being read at once, for all clients; more are asked again by theirs."""
+MAX_LOG_READS_EACH = 16
+"""The same for one user."""
 PROBE_S = 10.0
 """Between looks whether the clients are still there."""
 
@@ -49,12 +54,20 @@ class StepDesk(Protocol):
 
     def client_lost(self, step_id: StepId) -> None: ...
 
-    async def read_file(self, path: str, offset: int, max_bytes: int) -> wire.LogData: ...
+    async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> wire.LogData:
+        """With the rights of this user; `OSError`, or a `GqError` if it cannot be known who that is."""
+        ...
+
+    def cells(self, uid: int) -> tuple[wire.CellPlace, ...]:
+        """Those of this user that run here."""
+        ...
 
 
 @dataclass(slots=True)
 class _Step:
     key: bytes
+    uid: int
+    """Whose it is."""
     client: bytes | None = None
     is_begun: bool = False
     """A client was there."""
@@ -62,7 +75,11 @@ class _Step:
 
 
 class Door:
-    """`keys` serve a tcp endpoint; `ticket_key` is what the controller seals log tickets with."""
+    """`keys` serve a tcp endpoint; `ticket_key` is what the controller seals log tickets with.
+
+    ``may_be_shared``: everybody on this host may connect, and is served once the controller has said that the cluster
+    is for all (`share`).
+    """
 
     def __init__(
         self,
@@ -75,6 +92,7 @@ class Door:
         owner_uids: tuple[int, ...],
         client_lost_s: float,
         probe_s: float = PROBE_S,
+        may_be_shared: bool = False,
     ) -> None:
         self._ticket_key = ticket_key
         self._desk = desk
@@ -83,14 +101,16 @@ class Door:
         self._probe_s = probe_s
         self._client_lost_s = client_lost_s
         self._is_local = endpoint.startswith("ipc://")
+        self._is_shared = False
         self._loop = asyncio.get_running_loop()
         self._steps: dict[StepId, _Step] = {}
-        self._reads: set[asyncio.Task[None]] = set()
+        self._reads: dict[asyncio.Task[None], int] = {}
+        """Whose each is."""
         self.dropped = 0
         """Messages of strangers and messages that are none."""
         socket = router(context, MAX_MESSAGE_BYTES)
         if self._is_local:
-            bind_ipc(socket, endpoint)
+            bind_ipc(socket, endpoint, is_for_all=may_be_shared)
         else:
             assert keys is not None, "a door on tcp has a key"
             serve_curve(socket, keys)
@@ -106,12 +126,16 @@ class Door:
 
     # ── what the daemon tells ─────────────────────────────────────────────────────────────────────────────────
 
-    def expect(self, step_id: StepId, key: bytes, is_begun: bool) -> None:
+    def share(self, is_shared: bool) -> None:
+        """Whether others than the daemon's own user and root are served."""
+        self._is_shared = is_shared
+
+    def expect(self, step_id: StepId, key: bytes, uid: int, is_begun: bool) -> None:
         """Its client may come; `is_begun`: its tasks have been started in an earlier life of the daemon.
 
         It may come again until it says goodbye, also when the step is over: there may be output that it has not got.
         """
-        self._steps.setdefault(step_id, _Step(key, is_begun=is_begun))
+        self._steps.setdefault(step_id, _Step(key, uid, is_begun=is_begun))
 
     def forget(self, step_id: StepId) -> None:
         self._steps.pop(step_id, None)
@@ -157,7 +181,8 @@ class Door:
     # ── what clients say ──────────────────────────────────────────────────────────────────────────────────────
 
     def _on_frame(self, peer: bytes, frame: zmq.Frame) -> None:
-        if self._is_local and peer_uid(frame) not in self._owner_uids:
+        uid = peer_uid(frame) if self._is_local else None
+        if self._is_local and not self._is_served(uid):
             self.dropped += 1
             return
         try:
@@ -167,18 +192,30 @@ class Door:
             return
         match message:
             case wire.Attach():
-                self._attach(peer, message)
+                self._attach(peer, message, uid)
             case wire.OpenLog():
-                self._open_log(peer, message)
+                self._open_log(peer, message, uid)
+            case wire.FindCells():
+                self._find_cells(peer, message.uid, uid)
             case wire.Stdin() | wire.Resize() | wire.SignalTasks() | wire.Received() | wire.Detach():
                 self._pass_on(peer, message)
             case _:
                 assert_never(message)
 
-    def _attach(self, peer: bytes, attach: wire.Attach) -> None:
+    def _is_served(self, uid: int | None) -> bool:
+        return uid is not None and (self._is_shared or uid in self._owner_uids)
+
+    def _is_for(self, uid: int | None, owner_uid: int) -> bool:
+        """Whether who speaks may have what is `owner_uid`'s; on tcp the key or the ticket says all there is to say."""
+        return not self._is_local or uid == owner_uid or uid in self._owner_uids
+
+    def _attach(self, peer: bytes, attach: wire.Attach, uid: int | None) -> None:
         step = self._steps.get(attach.step_id)
         if step is None:
             self._refuse(peer, "not_yet", f"step {attach.step_id} is not known here yet")
+        elif not self._is_for(uid, step.uid):
+            self.dropped += 1
+            self._refuse(peer, "not_owner", f"step {attach.step_id} is another user's")
         elif not hmac.compare_digest(step.key, attach.key):
             self.dropped += 1
             self._refuse(peer, "wrong_key", f"this key does not open step {attach.step_id}")
@@ -199,36 +236,55 @@ class Door:
             del self._steps[message.step_id]
         self._desk.to_tasks(message)
 
+    def _find_cells(self, peer: bytes, wanted_uid: int, uid: int | None) -> None:
+        if uid is None:
+            self._refuse(peer, "not_local", "cells are shown only over the socket of this host")
+        elif uid == 0:
+            self._send(peer, wire.Cells(cells=self._desk.cells(wanted_uid)))
+        elif uid == wanted_uid:
+            known = self._desk.cells(uid)
+            self._send(peer, wire.Cells(cells=tuple(wire.CellPlace(attempt_id=cell.attempt_id) for cell in known)))
+        else:
+            self._refuse(peer, "not_owner", f"the cells of uid {wanted_uid} are another user's")
+
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _open_log(self, peer: bytes, asked: wire.OpenLog) -> None:
+    def _open_log(self, peer: bytes, asked: wire.OpenLog, uid: int | None) -> None:
         try:
             ticket = wire.unseal(asked.ticket, self._ticket_key)
         except ProtocolError as error:
             self.dropped += 1
             self._refuse(peer, error.code, error.message)
             return
+        reads_of_user = sum(one == ticket.uid for one in self._reads.values())
         if ticket.expires_at < self._wall():
             self._refuse(peer, "ticket_expired", "the ticket has expired; ask the controller for another")
-        elif len(self._reads) >= MAX_LOG_READS:
+        elif not self._is_for(uid, ticket.uid):
+            self.dropped += 1
+            self._refuse(peer, "not_owner", "the ticket was made for another user")
+        elif len(self._reads) >= MAX_LOG_READS or reads_of_user >= MAX_LOG_READS_EACH:
             self._refuse(peer, "busy", "too many files are being read here")
         elif asked.offset < 0 or asked.max_bytes < 1:
             self._refuse(peer, "bad_range", "an offset is at least 0, a size at least 1")
         else:
-            self._start_reading(peer, ticket.path, asked)
+            self._start_reading(peer, ticket, asked)
 
-    def _start_reading(self, peer: bytes, path: str, asked: wire.OpenLog) -> None:
+    def _start_reading(self, peer: bytes, ticket: wire.LogTicket, asked: wire.OpenLog) -> None:
         async def read() -> None:
             try:
-                part = await self._desk.read_file(path, asked.offset, min(asked.max_bytes, MAX_LOG_BYTES))
+                max_bytes = min(asked.max_bytes, MAX_LOG_BYTES)
+                part = await self._desk.read_file(ticket.path, asked.offset, max_bytes, ticket.uid)
+            except GqError as error:
+                self._refuse(peer, error.code, error.message)
             except (OSError, OverflowError) as error:
-                self._refuse(peer, "unreadable", f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+                why = getattr(error, "strerror", None) or error
+                self._refuse(peer, "unreadable", f"{ticket.path} cannot be read: {why}")
             else:
                 self._send(peer, part)
 
         task = self._loop.create_task(read())
-        self._reads.add(task)
-        task.add_done_callback(self._reads.discard)
+        self._reads[task] = ticket.uid
+        task.add_done_callback(self._reads.pop)
 
 
 def read_part(path: str, offset: int, max_bytes: int) -> wire.LogData:

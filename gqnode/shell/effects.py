@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import assert_never
@@ -19,7 +19,7 @@ from gq.errors import GqError
 from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus, Usage
 from gq.wire.node import Launch, ReportBody, StepEnded, StepReceived
-from gq.wire.step import Attach
+from gq.wire.step import Attach, CellPlace
 from gqnode.control import effect
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.input import (
@@ -41,6 +41,7 @@ from gqnode.shell.lanes import Lanes
 from gqnode.shell.log import about
 from gqnode.shell.ports import PortLeases
 from gqnode.shell.spool import Spool
+from gqnode.shell.users import UserError, Users
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Effects:
         isolation: Isolation,
         ports: PortLeases,
         herd: Herd,
+        users: Users,
         around: briefing.Surroundings,
         tell: Callable[[Input], None],
         report: Callable[[int, ReportBody], None],
@@ -72,6 +74,7 @@ class Effects:
         self._isolation = isolation
         self._ports = ports
         self._herd = herd
+        self._users = users
         self._around = around
         self._tell = tell
         self._report = report
@@ -161,6 +164,12 @@ class Effects:
         if record is None or record.phase is not Phase.PREPARING:
             return
         try:
+            account = await self._users.account_of(launch)
+        except UserError as error:
+            log.error("%s", error.message, extra=about(attempt_id))
+            self._tell(CellFailed(attempt_id=attempt_id, why=error.message))
+            return
+        try:
             port = self._ports.lease(attempt_id, wanted.master_port) if launch.node_rank == 0 else 0
             limits = briefing.limits_of(launch.grant, self._around.gpus)
             self._cells[attempt_id] = await self._lanes.in_thread(self._isolation.make, str(attempt_id), limits)
@@ -169,7 +178,7 @@ class Effects:
             log.error("no cell: %s", error.message, extra=about(attempt_id))
             self._tell(CellFailed(attempt_id=attempt_id, why=error.message))
         else:
-            self._tell(CellMade(attempt_id=attempt_id, master_port=port))
+            self._tell(CellMade(attempt_id=attempt_id, master_port=port, account=account))
 
     async def _start(self, attempt_id: AttemptId) -> None:
         record = self._find(attempt_id)
@@ -189,6 +198,20 @@ class Effects:
             return
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
         self._herd.start(attempt_id, briefing.shepherd_spec(record, cell, self._around, submitted, self._now()), script)
+
+    def places(self, records: Iterable[AttemptRecord]) -> tuple[CellPlace, ...]:
+        """Where those of these attempts are whose processes run."""
+        return tuple(self._place(record) for record in records if record.phase in (Phase.RUNNING, Phase.STOPPING))
+
+    def _place(self, record: AttemptRecord) -> CellPlace:
+        attempt_id = record.launch.attempt_id
+        cell = self._cells.get(attempt_id)
+        return CellPlace(
+            attempt_id=attempt_id,
+            procs_files=cell.procs_files if cell else (),
+            namespace_pid=self._herd.shepherd_pid(attempt_id) if self._around.private_tmp else 0,
+            marker=self._herd.marker(attempt_id),
+        )
 
     async def _what_to_run(self, record: AttemptRecord) -> tuple[bytes, dict[str, str]]:
         """Its script and the environment that was submitted; nothing where no script runs."""
@@ -260,8 +283,8 @@ class Effects:
     def _expect(self, step_id: StepId) -> None:
         record = self._find(step_id.attempt_id)
         step = record.steps.get(step_id.step) if record is not None else None
-        if step is not None:
-            self._opened.expect(step_id, step.order.key, is_begun=step.is_attached)
+        if record is not None and step is not None:
+            self._opened.expect(step_id, step.order.key, record.launch.uid, is_begun=step.is_attached)
 
     def attach(self, attach: Attach, is_first: bool) -> None:
         """A client with the right key is at the door."""

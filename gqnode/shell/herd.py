@@ -150,6 +150,15 @@ class Herd:
             else:
                 self._spawn_sweep(self._sweep(ward))
 
+    def shepherd_pid(self, attempt_id: AttemptId) -> int:
+        """0: it has none, or has not spoken yet."""
+        ward = self._wards.get(attempt_id)
+        return (ward.pid or 0) if ward and ward.link else 0
+
+    def marker(self, attempt_id: AttemptId) -> str:
+        """Value of ``GQ_CELL`` in its processes' environment."""
+        return self._directory(attempt_id)
+
     def write_line(self, attempt_id: AttemptId, text: str) -> None:
         """Append a line to the job's standard error."""
         self._command(attempt_id, {"do": "line", "text": text})

@@ -43,6 +43,7 @@ from gqnode.shell.ports import PortLeases
 from gqnode.shell.relay import Asked, Relay
 from gqnode.shell.spawn import Spawner
 from gqnode.shell.spool import Spool
+from gqnode.shell.users import Users
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ class NodeDaemon:
         self._door = self._open_door(context)
         self._relay = self._open_relay(context)
         self._lanes = Lanes(self._fail)
+        self._users = Users(self._node.name, chooses=self._may_be_shared)
         self._herd = Herd(found.spawner, found.spool_root, self._on_herd, self._clock.now)
         self._effects = self._make_effects()
         self._effects.door = self._door
@@ -117,6 +119,7 @@ class NodeDaemon:
             isolation=found.isolation,
             ports=PortLeases(*self._node.port_range),
             herd=self._herd,
+            users=self._users,
             around=Surroundings(
                 location_env=found.location.environment(),
                 login_env=machine.login_environment(os.geteuid()),
@@ -141,6 +144,7 @@ class NodeDaemon:
         if self._timer is not None:
             self._timer.cancel()
         await self._lanes.close(CLOSE_S)
+        self._users.close()
         await self._herd.close()
         self._link.close()
         self._door.close()
@@ -171,6 +175,11 @@ class NodeDaemon:
     def _step_endpoint(self) -> str:
         return self._node.step_listen or self._equipment.location.step_endpoint(self._node.name)
 
+    @property
+    def _may_be_shared(self) -> bool:
+        """Only root can run jobs as others, and nobody's private cluster has others to serve."""
+        return os.geteuid() == 0 and not self._equipment.location.is_private
+
     def _open_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> Door:
         if self._node.step_listen is None and self._node.controller is not None and not self._node.login:
             log.warning("no step_listen: gqrun and gqlog reach what runs here only from this host")
@@ -184,6 +193,7 @@ class NodeDaemon:
                 wall=self._clock.now,
                 owner_uids=(os.geteuid(), 0),
                 client_lost_s=self._equipment.config.timers.interactive_lost_s,
+                may_be_shared=self._may_be_shared,
             )
         except zmq.ZMQError as error:
             raise _not_bound(self._step_endpoint, error) from error
@@ -260,6 +270,8 @@ class NodeDaemon:
 
     def on_welcome(self, welcome: wire.Welcome) -> None:
         log.info("node %s is part of cluster %s", self._node.name, welcome.cluster)
+        self._users.hear(welcome.is_shared)
+        self._door.share(self._users.is_shared)
         if self._relay is not None:
             self._relay.link_is_up(welcome.owner_uid)
         self._guarded(happening.LinkUp())
@@ -355,7 +367,11 @@ class NodeDaemon:
         grace_s = self._equipment.config.timers.grace_s
         self._guarded(happening.OrderReceived(order=wire.StopStep(step_id=step_id, grace_s=grace_s)))
 
-    async def read_file(self, path: str, offset: int, max_bytes: int) -> step_wire.LogData:
+    def cells(self, uid: int) -> tuple[step_wire.CellPlace, ...]:
+        records = (record for record in self._agent.records() if record.launch.uid == uid)
+        return self._effects.places(sorted(records, key=lambda record: record.launch.attempt_id))
+
+    async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> step_wire.LogData:
         return await self._lanes.in_thread(read_part, path, offset, max_bytes)
 
 

@@ -106,15 +106,18 @@ def router(context: Context, max_message_bytes: int) -> Socket:
     return socket
 
 
-def bind_ipc(socket: Socket, endpoint: str) -> None:
-    """Bind so that only this user may connect, from the first moment on.  Before any thread starts: umask is global."""
+def bind_ipc(socket: Socket, endpoint: str, is_for_all: bool = False) -> None:
+    """Bind so that only this user may connect, from the first moment on.  Before any thread starts: umask is global.
+
+    ``is_for_all``: everybody may connect; who each is says the kernel, message by message.
+    """
     path = Path(endpoint.removeprefix("ipc://"))
     before = os.umask(0o177)
     try:
         socket.bind(endpoint)
     finally:
         os.umask(before)
-    path.chmod(0o600)
+    path.chmod(0o666 if is_for_all else 0o600)
 
 
 def serve_curve(socket: Socket, keys: KeyPair) -> None:

@@ -16,6 +16,17 @@ class Identity(NamedTuple):
     groups: tuple[int, ...] = ()
 
 
+class Confinement(NamedTuple):
+    """What the node's settings want of every process of a job."""
+
+    rlimits: tuple[tuple[int, int, int], ...] = ()
+    """(number of the kernel's, soft, hard); -1: unlimited."""
+    pam_service: str = ""
+    """Open a session of this service for `pam_user` first, which sets the limits of limits.conf."""
+    pam_user: str = ""
+    no_new_privs: bool = False
+
+
 class ShepherdSpec(NamedTuple):
     """One attempt on one node.  All paths are absolute and fully expanded."""
 
@@ -39,6 +50,11 @@ class ShepherdSpec(NamedTuple):
     """Kill the attempt when the resident memory of all its processes is over this; for want of a memory cgroup."""
     identity: Identity | None = None
     """None: as the daemon."""
+    confinement: Confinement = Confinement()
+    private_tmp: bool = False
+    """All processes of the attempt get a ``/tmp`` and a ``/dev/shm`` of their own."""
+    shm_mib: int = 0
+    """Size of that ``/dev/shm``; 0: the kernel's usual."""
 
 
 class TaskSpec(NamedTuple):
@@ -57,6 +73,7 @@ class TaskSpec(NamedTuple):
     """Of the terminal, where there is one."""
     cgroup_procs: tuple[str, ...] = ()
     identity: Identity | None = None
+    confinement: Confinement = Confinement()
 
 
 def shepherd_spec(fields: Head) -> ShepherdSpec:
@@ -69,11 +86,14 @@ def task_spec(fields: Head) -> TaskSpec:
 
 
 def _typed(fields: Head, known: tuple[str, ...]) -> Head:
-    """JSON has neither tuples nor names for the parts of an `Identity`."""
+    """JSON has neither tuples nor names for the parts of an `Identity` or a `Confinement`."""
     typed = {
         name: tuple(value) if isinstance(value, list) else value for name, value in fields.items() if name in known
     }
     if typed.get("identity"):
         uid, gid, groups = typed["identity"]
         typed["identity"] = Identity(uid, gid, tuple(groups))
+    if typed.get("confinement"):
+        rlimits, *others = typed["confinement"]
+        typed["confinement"] = Confinement(tuple(tuple(one) for one in rlimits), *others)
     return typed

@@ -1,0 +1,162 @@
+"""Who the users of this node are, by its own user database (passwd, LDAP …).
+
+Owns the threads in which it is asked: a name service that does not answer holds up whoever waits for it, for a while,
+and nobody else.  What was found is kept for a minute; that somebody is not there is not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from gq.errors import GqError
+from gq.wire.node import Launch
+from gqnode.control.account import Account
+from gqnode.shell.threads import Threads
+
+T = TypeVar("T")
+
+THREADS = 2
+ANSWER_S = 15.0
+KEEP_S = 60.0
+MAX_KEPT = 10_000
+
+
+class UserError(GqError):
+    """It cannot be known, or is not true here, who a user is."""
+
+
+class Users:
+    """``chooses``: this daemon is root's and serves the system's cluster, so it could run jobs as their submitters.
+
+    Whether it is to is the controller's word (`hear`); until that came nobody is told anything.
+    """
+
+    def __init__(self, node: str, chooses: bool) -> None:
+        self._node = node
+        self._chooses = chooses
+        self._loop = asyncio.get_running_loop()
+        self._is_shared: asyncio.Future[bool] = self._loop.create_future()
+        if not chooses:
+            self._is_shared.set_result(False)
+        self._threads = Threads(THREADS, "gqnode-users")
+        self._by_name: dict[str, tuple[float, Account]] = {}
+        self._names: dict[int, tuple[float, str]] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        return self._is_shared.done() and self._is_shared.result()
+
+    def hear(self, is_shared: bool) -> None:
+        """What the controller says of the cluster."""
+        is_shared = is_shared and self._chooses
+        if not self._is_shared.done():
+            self._is_shared.set_result(is_shared)
+        elif self._is_shared.result() != is_shared:
+            self._is_shared = self._loop.create_future()
+            self._is_shared.set_result(is_shared)
+
+    def close(self) -> None:
+        self._threads.close()
+
+    async def account_of(self, launch: Launch) -> Account | None:
+        """Whom an attempt's processes run as; None: as the daemon.  `UserError` if it cannot run here."""
+        if not await asyncio.shield(self._is_shared):
+            self._refuse_strangers(launch)
+            return None
+        account = await self._account(launch.user)
+        if account.uid != launch.uid:
+            raise UserError(
+                "identity_mismatch",
+                f"user {launch.user} has uid {account.uid} on {self._node} and {launch.uid} on the controller",
+            )
+        # The submitter's own group of that moment, as after newgrp(1); but never one that the user is not in.
+        return account if launch.gid not in account.groups else _with_group(account, launch.gid)
+
+    async def account_of_uid(self, uid: int) -> Account:
+        return await self._account(await self.name_of(uid))
+
+    async def name_of(self, uid: int) -> str:
+        """`UserError` (``unknown_user``) if there is none of this number."""
+        kept = self._names.get(uid)
+        if kept and kept[0] > time.monotonic():
+            return kept[1]
+        name = await self._ask(partial(_name_of, uid), f"uid {uid}")
+        if name is None:
+            raise UserError("unknown_user", f"uid {uid} is not known on {self._node}")
+        _keep(self._names, uid, name)
+        return name
+
+    async def _account(self, user: str) -> Account:
+        kept = self._by_name.get(user)
+        if kept and kept[0] > time.monotonic():
+            return kept[1]
+        account = await self._ask(partial(_look_up, user), f"user {user}")
+        if account is None:
+            raise UserError("unknown_user", f"user {user} is not known on {self._node}")
+        _keep(self._by_name, user, account)
+        return account
+
+    async def _ask(self, call: Callable[[], T], about: str) -> T:
+        try:
+            return await asyncio.wait_for(self._threads.run(call), ANSWER_S)
+        except TimeoutError:
+            why = f"the name service of {self._node} did not answer within {ANSWER_S:g} s for {about}"
+            raise UserError("name_service_silent", why) from None
+        except OSError as error:
+            why = f"the name service of {self._node} failed for {about}: {error.strerror or error}"
+            raise UserError("name_service_failed", why) from error
+
+    def _refuse_strangers(self, launch: Launch) -> None:
+        """A daemon that runs everything as its own user runs nothing of others; root's rights it only ever lessens."""
+        own = os.geteuid()
+        if launch.uid in (own, 0):
+            return
+        raise UserError(
+            "not_own_user",
+            f"gqnode on {self._node} runs as uid {own} and this cluster is not shared:"
+            f" it runs no job of {launch.user} (uid {launch.uid})",
+        )
+
+
+def _name_of(uid: int) -> str | None:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def _look_up(user: str) -> Account | None:
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        return None
+    return Account(
+        user=entry.pw_name,
+        uid=entry.pw_uid,
+        gid=entry.pw_gid,
+        groups=tuple(sorted(os.getgrouplist(entry.pw_name, entry.pw_gid))),
+        home=entry.pw_dir or "/",
+        shell=entry.pw_shell or "/bin/sh",
+    )
+
+
+def _with_group(account: Account, gid: int) -> Account:
+    return replace(account, gid=gid)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _keep(kept: dict[K, tuple[float, V]], key: K, value: V) -> None:
+    if len(kept) >= MAX_KEPT:
+        kept.pop(next(iter(kept)))
+    kept[key] = time.monotonic() + KEEP_S, value
