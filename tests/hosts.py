@@ -22,7 +22,7 @@ from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.effect import Reply, SendOrder
-from gqd.state.event import Event
+from gqd.state.event import Audited, Event
 from gqd.state.input import Input, NodeHeartbeat, Peer
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
@@ -45,6 +45,8 @@ class CoreHost:
         self.is_checked = checked
         self.folded = Cluster()
         self.log: list[Event] = []
+        """All that happened, but for what was only noted in the audit trail."""
+        self.trail: list[Audited] = []
         self.orders: list[SendOrder] = []
         """Orders that no node has been given yet."""
         self.replies: list[Reply] = []
@@ -77,8 +79,8 @@ class CoreHost:
             raise Refusal(answers[-1].code, answers[-1].message, answers[-1].hint)
         return answers[-1] if answers else None
 
-    def submit(self, body: client.Submit, now: float | None = None) -> int:
-        answer = self.ask(body, now)
+    def submit(self, body: client.Submit, now: float | None = None, peer: Peer = OWNER) -> int:
+        answer = self.ask(body, now, peer)
         assert isinstance(answer, client.Submitted)
         return answer.job_id
 
@@ -102,9 +104,9 @@ class CoreHost:
                 for body in obedient_reports(sent.order, self.now):
                     self.report(sent.node, body)
 
-    def start(self, body: client.Submit, now: float | None = None) -> int:
+    def start(self, body: client.Submit, now: float | None = None, peer: Peer = OWNER) -> int:
         """Submit, plan, and let the nodes start it."""
-        job_id = self.submit(body, now)
+        job_id = self.submit(body, now, peer)
         self.schedule()
         self.obey()
         return job_id
@@ -156,7 +158,8 @@ class CoreHost:
             self.now = now
 
     def _close(self, turn: Turn) -> Turn:
-        self.log.extend(turn.events)
+        self.log.extend(one for one in turn.events if not isinstance(one, Audited))
+        self.trail.extend(one for one in turn.events if isinstance(one, Audited))
         self.orders.extend(effect for effect in turn.effects if isinstance(effect, SendOrder))
         self.replies.extend(effect for effect in turn.effects if isinstance(effect, Reply))
         asyncio.run(self.store.commit(materialise(self.cluster, turn.events)))
