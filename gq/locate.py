@@ -136,27 +136,37 @@ def _is_own_directory(path: str) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def make_run_dir(location: Location) -> None:
-    """Make the directory of the sockets, for this user only, and the link that leads to it.
+def is_run_for_all(location: Location) -> bool:
+    """Whether this process is a daemon of a shared cluster: the system's, run by root, which serves every user."""
+    return not location.is_private and os.geteuid() == 0
 
-    Raises `Refusal` where somebody else could reach into it.
+
+def make_state_dir(location: Location) -> None:
+    """In a shared cluster others may go through it, to what is theirs below, and not look around."""
+    make_own_directory(Path(location.state_dir), 0o711 if is_run_for_all(location) else 0o700)
+
+
+def make_run_dir(location: Location) -> None:
+    """Make the directory of the sockets, and the link that leads to it.
+
+    For this user only, but in a shared cluster.  Raises `Refusal` where somebody else could change it.
     """
     run_dir = Path(location.run_dir)
     if location.is_private:
         make_own_directory(run_dir.parent)
-    make_own_directory(run_dir)
+    make_own_directory(run_dir, 0o755 if is_run_for_all(location) else 0o700)
     if location.is_private:
         _link(Path(location.state_dir, RUN_LINK), location.run_dir)
 
 
-def make_own_directory(path: Path) -> None:
-    """A directory 0700 of this user; one that is there must be so already."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+def make_own_directory(path: Path, mode: int = 0o700) -> None:
+    """A directory of this user, with this mode; one that is there must be this user's already."""
+    path.mkdir(mode=mode, parents=True, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise Refusal("unsafe_directory", f"`{path}` is not a directory of yours", "remove it, or set XDG_RUNTIME_DIR")
-    if found.st_mode & 0o077:
-        path.chmod(0o700)
+    if found.st_mode & 0o077 != mode & 0o077:
+        path.chmod(mode)
 
 
 def _link(link: Path, target: str) -> None:
