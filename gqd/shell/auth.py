@@ -1,52 +1,41 @@
-"""Who is at the door: the kernel's word on ipc, the pinned keys on tcp.
+"""Who is at the door: the kernel's word on ipc, a proven key on tcp.
 
 Owns both questions; nothing that a peer says about itself is believed.  On ``ipc://`` libzmq puts the peer
 credentials of the connection into every message (``localhost:UID:GID:PID``).  On tcp a peer proves a CURVE key;
-`KeyCheck` lets in only keys that are pinned, and libzmq then puts the node's name into every message.
+`KeyCheck` lets in only keys that the `KeyRing` knows, each through the door that it is for, and libzmq then puts the
+key into every message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import pwd
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import zmq
 from zmq.utils import z85
 
-from gq.curve import KeyPair, pinned_nodes
-from gqd.state.input import Peer
+from gq.curve import KeyPair
+from gq.model.key import KeyKind
+from gqd.shell.keys import Holder
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-ZAP_DOMAIN = b"gq"
 ZAP_VERSION = b"1.0"
+NODE_DOMAIN = b"nodes"
+CLIENT_DOMAIN = b"clients"
+KINDS: Mapping[bytes, frozenset[KeyKind]] = {
+    NODE_DOMAIN: frozenset({KeyKind.NODE, KeyKind.JOIN}),
+    CLIENT_DOMAIN: frozenset({KeyKind.USER}),
+}
+"""Which keys each door is for."""
+HANDSHAKE_MS = 5_000
+"""Whoever has not proved a key by then is hung up on, however slowly it speaks."""
+BACKLOG = 1024
+HEARTBEAT_MS = 20_000
+GONE_MS = 60_000
+"""A host that fell off the network is noticed: its link would stand for ever."""
 
-
-class LocalPeers:
-    """Users of this machine, and whether this controller serves them: its own uid, and root."""
-
-    def __init__(self, owner_uid: int) -> None:
-        self.owner_uid = owner_uid
-        self._users = {uid: user_name(uid) for uid in (owner_uid, 0)}
-
-    def serves(self, uid: int) -> bool:
-        return uid in self._users
-
-    @property
-    def owner(self) -> str:
-        return self._users[self.owner_uid]
-
-    def peer(self, uid: int, gid: int) -> Peer:
-        """One who is served."""
-        return Peer(uid=uid, gid=gid, user=self._users[uid])
-
-
-def user_name(uid: int) -> str:
-    """The account's name, or the number where there is none (containers)."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+RefusedKey = Callable[[str, str], None]
+"""Told the address of a host that was turned away, and why."""
 
 
 def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
@@ -58,12 +47,12 @@ def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
         return None
 
 
-def pinned_node(frame: zmq.Frame) -> str | None:
-    """The node whose key the peer proved; None where it proved none."""
+def proven_key(frame: zmq.Frame) -> str:
+    """The public key (Z85) that the peer proved when the link was made; empty where it proved none."""
     try:
-        return str(frame.get("User-Id")) or None
+        return str(frame.get("User-Id"))
     except zmq.ZMQError:
-        return None
+        return ""
 
 
 def address(frame: zmq.Frame) -> str:
@@ -82,15 +71,16 @@ def _plain(address: str) -> str:
 class KeyCheck:
     """Answers libzmq's question, at each handshake, whether a CURVE key may come in (ZAP, RFC 27).
 
-    Keys are read from ``keys/nodes`` every time, so that a node can be added or removed while gqd runs.
     Must exist before a CURVE door is bound: without it libzmq would let everybody in.
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], keys_dir: str, on_refused: Callable[[str], None]
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        holder: Callable[[str], Holder | None],
+        on_refused: RefusedKey,
     ) -> None:
-        """`on_refused` is told the address of a host that proved no pinned key."""
-        self._keys_dir = keys_dir
+        self._holder = holder
         self._on_refused = on_refused
         self._socket = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -109,23 +99,39 @@ class KeyCheck:
             self._socket.send_multipart(self._answer(self._socket.recv_multipart()))
 
     def _answer(self, frames: list[bytes]) -> list[bytes]:
-        request_id = frames[1] if len(frames) > 1 else b""
-        node = self._node_of(frames)
-        if node is None:
-            self._on_refused(_plain(frames[3].decode(errors="replace")) if len(frames) > 3 else "")
-            return [ZAP_VERSION, request_id, b"400", b"this key is not pinned", b"", b""]
-        return [ZAP_VERSION, request_id, b"200", b"OK", node.encode(), b""]
-
-    def _node_of(self, frames: list[bytes]) -> str | None:
         """Frames: version, request id, domain, address, identity, mechanism, key."""
-        if len(frames) != 7 or frames[0] != ZAP_VERSION or frames[2] != ZAP_DOMAIN or frames[5] != b"CURVE":
-            return None
-        return pinned_nodes(self._keys_dir).get(z85.encode(frames[6]))
+        request_id = frames[1] if len(frames) > 1 else b""
+        if len(frames) != 7 or frames[0] != ZAP_VERSION or frames[5] != b"CURVE":
+            return _refusal(request_id)
+        public = z85.encode(frames[6]).decode("ascii")
+        why = self._why_not(public, frames[2])
+        if why:
+            self._on_refused(_plain(frames[3].decode(errors="replace")), why)
+            return _refusal(request_id)
+        return [ZAP_VERSION, request_id, b"200", b"OK", public.encode(), b""]
+
+    def _why_not(self, public: str, domain: bytes) -> str:
+        """Empty: it may come in."""
+        found = self._holder(public)
+        if found is None:
+            return "its key is not known"
+        if found.kind not in KINDS.get(domain, ()):
+            return f"the key of {found.kind.value} {found.name or '(a token)'} is not for the door of {domain.decode()}"
+        return ""
 
 
-def guard(socket: zmq.Socket[bytes], keys: KeyPair) -> None:
+def _refusal(request_id: bytes) -> list[bytes]:
+    return [ZAP_VERSION, request_id, b"400", b"this key is not known here", b"", b""]
+
+
+def guard(socket: zmq.Socket[bytes], keys: KeyPair, domain: bytes) -> None:
     """Make a socket a CURVE server, before it is bound."""
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
-    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+    socket.setsockopt(zmq.ZAP_DOMAIN, domain)
+    socket.setsockopt(zmq.IPV6, 1)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.BACKLOG, BACKLOG)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, GONE_MS)

@@ -1,4 +1,4 @@
-"""Requests of clients: from bytes and a proven uid to an input, or to the refusal that goes back at once.
+"""Requests of clients: from bytes and a proven caller to an input, or to the refusal that goes back at once.
 
 Owns all that is refused before the deciding code sees it: strangers, other versions of the protocol, unknown
 requests, what is too large.  A request that was refused here has changed nothing.
@@ -7,6 +7,7 @@ requests, what is too large.  A request that was refused here has changed nothin
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import msgspec
 import zmq
@@ -14,57 +15,78 @@ import zmq
 from gq.config import LimitSettings
 from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
+from gq.model.key import KeyKind
 from gq.wire import client as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.shell.auth import LocalPeers, credentials
+from gqd.shell.auth import address, credentials, proven_key
 from gqd.shell.door import Door
 from gqd.shell.inbox import Inbox
+from gqd.shell.incidents import Incidents
+from gqd.shell.keys import KeyRing
 from gqd.shell.metrics import Counters
+from gqd.shell.peers import LocalPeers
 from gqd.shell.submission import take_blobs
-from gqd.state.input import ClientRequest, Peer, Route
+from gqd.state.input import ClientRequest, NamedUser, Peer, Route
 
 ENTROPY_BYTES = 32
 Bytes = bytes | memoryview
 
 
-class RequestDesk:
-    """Takes requests from any door: from clients of this host, and from those that a node relays."""
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """One who asks, as far as the door knows it; `establish` says who it is, or raises `Refusal`."""
 
-    def __init__(self, peers: LocalPeers, limits: LimitSettings, inbox: Inbox, counters: Counters) -> None:
+    establish: Callable[[], Peer]
+    origin: str
+    """As in `AuditEntry`."""
+    uid: int | None = None
+    user: str = ""
+
+
+class RequestDesk:
+    """Takes requests from any door: from clients of this host, from those with keys, and those that a node relays."""
+
+    def __init__(
+        self, peers: LocalPeers, limits: LimitSettings, inbox: Inbox, counters: Counters, incidents: Incidents
+    ) -> None:
         self._peers = peers
         self._limits = limits
         self._inbox = inbox
         self._counters = counters
+        self._incidents = incidents
 
-    def take(self, data: Bytes, route: Route, uid: int, gid: int, via_node: str = "") -> bytes | None:
+    def take(self, data: Bytes, route: Route, caller: Caller) -> bytes | None:
         """Put the request into the inbox; or return the bytes of a refusal.  What cannot be answered is dropped."""
         head = _head(data)
         if head is None:
             self._counters.malformed += 1
+            self._incidents.tell("Malformed", caller.origin, "what came is no request", caller.user, caller.uid)
             return None
         try:
-            request = self._read(data, head, uid)
+            peer = self._identify(caller)
+            request = self._read(data, head)
             body, blobs = self._without_blobs(request.body)
         except Refusal as refusal:
             self._counters.refused_at_door += 1
             return wire.reply(
                 head.request_id, wire.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
             )
-        peer = self._peers.peer(uid, gid)
-        if via_node:
-            peer = msgspec.structs.replace(peer, via_node=via_node)
         self._counters.requests += 1
-        self._inbox.put(_input(peer, route, request.request_id, body), blobs)
+        self._inbox.put(_input(peer, route, request.request_id, body, self._named_user(body)), blobs)
         return None
 
-    def _read(self, data: Bytes, head: wire.RequestHead, uid: int) -> wire.Request:
-        if not self._peers.serves(uid):
+    def _identify(self, caller: Caller) -> Peer:
+        try:
+            return caller.establish()
+        except Refusal as refusal:
             self._counters.not_served += 1
-            raise Refusal(
-                "not_served",
-                f"this controller serves only {self._peers.owner} and root, not uid {uid}",
-                "`gq up` starts a cluster of your own",
-            )
+            action = "".join(word.capitalize() for word in refusal.code.split("_"))
+            self._incidents.tell(action, caller.origin, refusal.message, caller.user, caller.uid)
+            raise
+
+    def _named_user(self, body: wire.RequestBody) -> NamedUser | None:
+        return self._peers.named(body.user) if isinstance(body, wire.AddKey) and body.user else None
+
+    def _read(self, data: Bytes, head: wire.RequestHead) -> wire.Request:
         _check_version(head.version)
         if len(data) > self._limits.message_bytes:
             raise Refusal(
@@ -88,27 +110,61 @@ class RequestDesk:
 
 
 class ClientDoor:
-    """The clients of this host, over ipc: the kernel says who they are."""
+    """A door for clients; `identify` says who sent a message, or None where that cannot even be refused."""
 
-    def __init__(self, desk: RequestDesk, counters: Counters) -> None:
+    def __init__(self, desk: RequestDesk, counters: Counters, identify: Callable[[zmq.Frame], Caller | None]) -> None:
         self._desk = desk
         self._counters = counters
+        self._identify = identify
         self.door: Door | None = None
         """Set once the socket is open; messages come only then."""
 
     def receive(self, peer_id: bytes, frame: zmq.Frame) -> None:
         assert self.door is not None
-        who = credentials(frame)
-        if who is None:
+        caller = self._identify(frame)
+        if caller is None:
             self._counters.malformed += 1
             return
-        refusal = self._desk.take(frame.buffer, (self.door.name, peer_id), *who)
+        refusal = self._desk.take(frame.buffer, (self.door.name, peer_id), caller)
         if refusal is not None and not self.door.send(peer_id, refusal):
             self._counters.replies_dropped += 1
 
 
-def _input(peer: Peer, route: Route, request_id: RequestId, body: wire.RequestBody) -> ClientRequest:
-    return ClientRequest(peer=peer, route=route, request_id=request_id, body=body, entropy=os.urandom(ENTROPY_BYTES))
+def local_caller(peers: LocalPeers, frame: zmq.Frame) -> Caller | None:
+    """A client of this host, over ipc: the kernel says who it is."""
+    who = credentials(frame)
+    if who is None:
+        return None
+    uid, gid = who
+    return Caller(establish=lambda: peers.local(uid, gid), origin="local", uid=uid)
+
+
+def enrolled_caller(peers: LocalPeers, ring: KeyRing, frame: zmq.Frame) -> Caller:
+    """A client outside of the cluster, by the key that it proved when it came in, and which may be void by now."""
+    public, host = proven_key(frame), address(frame)
+
+    def establish() -> Peer:
+        found = ring.holder(public)
+        if found is None or found.kind is not KeyKind.USER or found.uid is None:
+            raise Refusal(
+                "revoked_key", "the key of this link is not valid any more", "`gqctl key add` enrols a new one"
+            )
+        return peers.enrolled(found.name, found.uid, public, host)
+
+    return Caller(establish=establish, origin=f"key {public[:8]} ({host})")
+
+
+def _input(
+    peer: Peer, route: Route, request_id: RequestId, body: wire.RequestBody, named_user: NamedUser | None
+) -> ClientRequest:
+    return ClientRequest(
+        peer=peer,
+        route=route,
+        request_id=request_id,
+        body=body,
+        entropy=os.urandom(ENTROPY_BYTES),
+        named_user=named_user,
+    )
 
 
 def _head(data: Bytes) -> wire.RequestHead | None:

@@ -105,11 +105,14 @@ def router(context: zmq.Context[zmq.Socket[bytes]], max_message_bytes: int) -> z
     return socket
 
 
-def bind_ipc(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    """Bind so that only this user may connect, from the first moment on.  At start-up only: umask is the process's."""
+def bind_ipc(socket: zmq.Socket[bytes], endpoint: str, mode: int = 0o600) -> None:
+    """Bind so that only this user may connect, from the first moment on, and then whom `mode` lets in.
+
+    At start-up only: umask is the process's.
+    """
     before = os.umask(0o177)
     try:
         socket.bind(endpoint)
     finally:
         os.umask(before)
-    Path(endpoint.removeprefix("ipc://")).chmod(0o600)
+    Path(endpoint.removeprefix("ipc://")).chmod(mode)

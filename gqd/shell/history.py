@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gq.wire.client import Jobs, QueryHistory, Refused, ReplyBody
+import msgspec
+
+from gq.wire.client import AuditTrail, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
 from gqd.shell.log import LOG
 from gqd.state.describe import as_seen_by
-from gqd.state.effect import Reply, ReplyHistory
+from gqd.state.effect import Reply, ReplyAudit, ReplyHistory
 from gqd.state.input import Peer
 from gqd.store.protocol import HistoryQuery, Store
 
@@ -21,7 +23,7 @@ MAX_WAITING = 256
 
 
 class HistoryDesk:
-    """`answer` sends a reply; it is called on the loop.  `page`: jobs in one answer, at most."""
+    """`answer` sends a reply; it is called on the loop.  `page`: jobs or lines in one answer, at most."""
 
     def __init__(self, store: Store, page: int, answer: Callable[[Reply], None]) -> None:
         self._store = store
@@ -30,7 +32,7 @@ class HistoryDesk:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
         self._running: set[asyncio.Task[None]] = set()
 
-    def ask(self, effect: ReplyHistory) -> None:
+    def ask(self, effect: ReplyHistory | ReplyAudit) -> None:
         if len(self._running) >= MAX_WAITING:
             self._reply(effect, _busy())
             return
@@ -44,16 +46,25 @@ class HistoryDesk:
             task.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _run(self, effect: ReplyHistory) -> None:
-        assert isinstance(effect.query, QueryHistory)
+    async def _run(self, effect: ReplyHistory | ReplyAudit) -> None:
         loop = asyncio.get_running_loop()
         try:
-            self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect.query, effect.shown_to))
+            self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect))
         except Exception as error:  # reading history must not end the daemon that writes it
             LOG.exception("history cannot be read")
             self._reply(effect, Refused(code="history_failed", message=f"the history cannot be read: {error}"))
 
-    def _read(self, asked: QueryHistory, shown_to: Peer | None) -> Jobs:
+    def _read(self, effect: ReplyHistory | ReplyAudit) -> ReplyBody:
+        if isinstance(effect, ReplyAudit):
+            return self._read_trail(effect.query)
+        return self._read_jobs(effect.query, effect.shown_to)
+
+    def _read_trail(self, asked: QueryAudit) -> AuditTrail:
+        query = msgspec.structs.replace(asked, limit=min(max(asked.limit, 1), self._page))
+        found = self._store.audit(query)
+        return AuditTrail(entries=found.entries, last=found.last, more=found.more)
+
+    def _read_jobs(self, asked: QueryHistory, shown_to: Peer | None) -> Jobs:
         """One page; one job more than it holds tells whether there is more."""
         limit = min(max(asked.limit, 1), self._page)
         query = HistoryQuery(
@@ -67,7 +78,7 @@ class HistoryDesk:
         jobs = tuple([as_seen_by(shown_to, one) for one in self._store.history(query)])
         return Jobs(jobs=jobs[:limit], more=len(jobs) > limit)
 
-    def _reply(self, effect: ReplyHistory, body: ReplyBody) -> None:
+    def _reply(self, effect: ReplyHistory | ReplyAudit, body: ReplyBody) -> None:
         self._answer(Reply(route=effect.route, request_id=effect.request_id, body=body))
 
 

@@ -12,6 +12,8 @@ class Counters:
     reports: int = 0
     heartbeats: int = 0
     hellos: int = 0
+    joins: int = 0
+    """Nodes that wanted to join with a token that was open."""
     refused_at_door: int = 0
     """Answered with a refusal before they were an input: too large, unknown, another version."""
     not_served: int = 0
@@ -19,9 +21,15 @@ class Counters:
     malformed: int = 0
     """Dropped: not a message of this protocol."""
     impostors: int = 0
-    """Dropped: a node that spoke for another, or without a pinned key."""
+    """Dropped: a node that spoke for another, or without a key that is valid now."""
     handshakes_refused: int = 0
-    """CURVE keys that are not pinned."""
+    """CURVE keys that are not known, or not for that door; and links over tcp that proved none."""
+    incidents: int = 0
+    """Of what the doors turned away: told to the audit trail."""
+    incidents_untold: int = 0
+    """Too many in one minute to be told."""
+    doors_shut: int = 0
+    """How often a tcp door took no more links for a moment, because it had too many."""
     replies: int = 0
     replies_dropped: int = 0
     """The client had gone, or did not read; it asks again."""

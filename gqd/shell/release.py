@@ -53,12 +53,14 @@ class Releaser:
         doors: Mapping[str, Door],
         policy: Policy,
         counters: Counters,
-        ask_history: Callable[[effect.ReplyHistory], None],
+        ask_history: Callable[[effect.ReplyHistory | effect.ReplyAudit], None],
+        remove_key_file: Callable[[str], None] = lambda node: None,
     ) -> None:
         self._doors = doors
         self._policy = policy
         self._counters = counters
         self._ask_history = ask_history
+        self._remove_key_file = remove_key_file
         self._links: dict[str, Route] = {}
 
     def release(self, effects: tuple[effect.Effect, ...], blobs: Mapping[str, bytes]) -> None:
@@ -116,11 +118,11 @@ class Releaser:
         | effect.RemoveKeyFile,
     ) -> None:
         match one:
-            case effect.ReplyAudit() | effect.RemoveKeyFile():
-                pass  # being built
+            case effect.RemoveKeyFile():
+                self._remove_key_file(one.node)
             case effect.SendJoined():
                 self._tell(one.route, node.Joined(cluster=self._policy.cluster, node=one.node, is_login=one.is_login))
-            case effect.ReplyHistory():
+            case effect.ReplyHistory() | effect.ReplyAudit():
                 self._ask_history(one)
             case effect.SendWelcome():
                 self._links[one.node] = one.route

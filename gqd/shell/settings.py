@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TypeVar
 
 import msgspec
 
-from gq.config import Config, PartitionSettings
+from gq.config import Config, ControllerSettings, PartitionSettings
+from gq.curve import read_keys, server_key_path
+from gq.locate import Location, is_run_for_all
 from gqd.state.policy import ALL_NODES, Limits, Partition, Policy, Timers
 
 S = TypeVar("S", bound=msgspec.Struct)
+_EVERY_ADDRESS = frozenset({"*", "0.0.0.0", "[::]"})
+"""To listen on; nobody can connect to them from elsewhere."""
 
 
-def policy_of(config: Config, owner_uid: int) -> Policy:
+def policy_of(config: Config, owner_uid: int, location: Location | None = None) -> Policy:
+    """`location`: where the controller runs, if it does; then its key is read, which must be there for a tcp door."""
+    endpoint = _endpoint(config.controller)
     return Policy(
         cluster=config.cluster,
         partitions=_partitions(config.partitions),
@@ -21,7 +28,31 @@ def policy_of(config: Config, owner_uid: int) -> Policy:
         owner_uid=owner_uid,
         job_requeue=config.controller.job_requeue,
         default_mem_per_cpu_mib=config.controller.default_mem_per_cpu_mib,
+        is_shared=location is not None and is_run_for_all(location),
+        administrators=config.access.administrators,
+        operators=config.access.operators,
+        root_jobs=config.access.root_jobs,
+        login_nodes=tuple(node.name for node in config.nodes if node.login),
+        endpoint=endpoint,
+        server_key=_server_key(location) if location is not None and endpoint else "",
     )
+
+
+def _endpoint(settings: ControllerSettings) -> str:
+    """Where nodes of other hosts reach the controller, as far as it can know."""
+    if settings.listen is None:
+        return ""
+    host, _, port = settings.listen.removeprefix("tcp://").rpartition(":")
+    if settings.address is not None:
+        is_bare_ipv6 = ":" in settings.address and not settings.address.startswith("[")
+        host = f"[{settings.address}]" if is_bare_ipv6 else settings.address
+    elif host in _EVERY_ADDRESS:
+        host = socket.gethostname()
+    return f"tcp://{host}:{port}"
+
+
+def _server_key(location: Location) -> str:
+    return read_keys(server_key_path(location.keys_dir)).public.decode("ascii")
 
 
 def _partitions(settings: tuple[PartitionSettings, ...]) -> tuple[Partition, ...]:

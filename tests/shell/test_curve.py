@@ -87,7 +87,7 @@ def test_a_key_that_is_not_pinned_does_not_get_through_the_handshake(caplog: pyt
 
     asyncio.run(scenario())
     [warning] = [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
-    assert warning == "a host at 127.0.0.1 was turned away: its key is not in keys/nodes", "and is said once"
+    assert warning == "a host at 127.0.0.1 was turned away: its key is not known", "and is said once"
 
 
 def test_without_a_key_nothing_gets_in() -> None:

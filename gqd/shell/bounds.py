@@ -1,0 +1,82 @@
+"""What a node may say of itself: numbers and lengths that the deciding code and the database can hold.  Pure.
+
+A message that decodes has the right types; here its values are held to what can be.  A node that says that it has
+-3 CPUs or a GPU twice, or that something ended at infinity, must not reach any arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gq.model.node import Inventory
+from gq.wire import node as wire
+
+MAX_CPUS = 4096
+MAX_GPUS = 1024
+MAX_MEMORY_MIB = 2**40
+MAX_TEXT = 4096
+"""Characters of a text, bytes of a key."""
+MAX_ITEMS = 100_000
+"""Of a list: attempts that a node still has something of."""
+MAX_INSTANT = 1e11
+"""The year 5138; a calendar of the standard library goes further."""
+MAX_SECONDS = 1e12
+INT64 = (-(2**63), 2**63 - 1)
+
+_Range = tuple[float, float]
+_INSTANT: _Range = (0.0, MAX_INSTANT)
+_SECONDS: _Range = (0.0, MAX_SECONDS)
+_MEMORY: _Range = (0, MAX_MEMORY_MIB)
+_NATURAL: _Range = (0, INT64[1])
+_RANGES: dict[str, _Range] = {
+    "version": (0, 2**31 - 1), "cpus": (0, MAX_CPUS), "memory_mib": _MEMORY, "memory_available_mib": _MEMORY,
+    "max_rss_mib": _MEMORY, "index": (0, MAX_GPUS - 1), "numa": (-1, MAX_CPUS), "master_port": (0, 65535),
+    "code": (-(2**31), 2**31 - 1), "signal": (0, 255), "uid": (0, 2**32 - 2), "gid": (0, 2**32 - 2), "seq": _NATURAL,
+    "last_seq": _NATURAL, "job_id": _NATURAL, "attempt": _NATURAL, "step": _NATURAL, "time_limit_s": (0, 2**31 - 1),
+    "at": _INSTANT, "started_at": _INSTANT, "ended_at": _INSTANT, "user_cpu_s": _SECONDS, "system_cpu_s": _SECONDS,
+    "load": _SECONDS,
+}  # fmt: skip
+"""By the name of the field; what is not named here is held to what 64 bits can say."""
+
+
+def why_unacceptable(message: wire.NodeMessage) -> str:
+    """The first thing that cannot be, in words; empty: there is none.  What a relay passes on is not looked into."""
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        why = _why_bad(name, value) if name != "payload" else ""
+        if why:
+            return why
+    return _why_bad_inventory(message.inventory) if isinstance(message, wire.Hello) else ""
+
+
+def _why_bad(name: str, value: Any) -> str:
+    """`name`: of the field that holds it, or of the list that it is in."""
+    if isinstance(value, str | bytes):
+        return f"{name} is {len(value)} long, at most {MAX_TEXT}" if len(value) > MAX_TEXT else ""
+    if isinstance(value, int | float):  # bool, too: both of its values are small
+        return _why_bad_number(name, value)
+    if isinstance(value, msgspec.Struct):
+        return next((why for one in value.__struct_fields__ if (why := _why_bad(one, getattr(value, one)))), "")
+    if isinstance(value, tuple):
+        if len(value) > MAX_ITEMS:
+            return f"{name} has {len(value)} items, at most {MAX_ITEMS}"
+        return next((why for one in value if (why := _why_bad(name, one))), "")
+    return ""
+
+
+def _why_bad_number(name: str, value: float) -> str:
+    low, high = _RANGES.get(name, INT64)
+    if low <= value <= high:  # false for what is not a number
+        return ""
+    return f"{name} is {value}, which is not between {low:g} and {high:g}"
+
+
+def _why_bad_inventory(inventory: Inventory) -> str:
+    if len(inventory.gpus) > MAX_GPUS:
+        return f"it has {len(inventory.gpus)} GPUs, at most {MAX_GPUS}"
+    indices = [gpu.index for gpu in inventory.gpus]
+    if len(set(indices)) < len(indices):
+        return "two of its GPUs have the same index"
+    return ""

@@ -1,0 +1,154 @@
+"""All front doors of one controller: which there are, who may come in by which, and how they close.
+
+clients         ipc, for users of this host
+nodes           ipc, for node daemons of this host
+remote-nodes    tcp, for node keys and tokens
+remote-clients  tcp, for users' keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import zmq
+
+from gq.config import Config
+from gq.curve import read_keys, server_key_path
+from gq.errors import Refusal
+from gq.locate import Location
+from gq.wire.codec import MAX_MESSAGE_BYTES
+from gq.wire.node import MAX_NODE_MESSAGE_BYTES
+from gqd.shell.auth import CLIENT_DOMAIN, NODE_DOMAIN, KeyCheck, guard
+from gqd.shell.clients import ClientDoor, RequestDesk, enrolled_caller, local_caller
+from gqd.shell.door import Door, bind_ipc, router
+from gqd.shell.inbox import Inbox
+from gqd.shell.incidents import Incidents
+from gqd.shell.keys import KeyRing
+from gqd.shell.links import Links, links_per_door, raise_descriptor_limit
+from gqd.shell.metrics import Counters
+from gqd.shell.nodes import NodeDoor
+from gqd.shell.peers import LocalPeers
+
+CLIENTS = "clients"
+NODES = "nodes"
+REMOTE_NODES = "remote-nodes"
+REMOTE_CLIENTS = "remote-clients"
+ENVELOPE_BYTES = 4096
+"""What a message may be longer than the request in it.  Strangers can make a tcp door take in one message each."""
+TCP_DOORS = 2
+LINGER_S = 0.5
+"""How long the last answers may take to leave."""
+
+
+class Doors:
+    """`opened` by name."""
+
+    def __init__(
+        self,
+        location: Location,
+        config: Config,
+        inbox: Inbox,
+        counters: Counters,
+        peers: LocalPeers,
+        ring: KeyRing,
+    ) -> None:
+        self.opened: dict[str, Door] = {}
+        self._location = location
+        self._config = config
+        self._inbox = inbox
+        self._counters = counters
+        self._peers = peers
+        self._ring = ring
+        self._incidents = Incidents(inbox, counters)
+        self._desk = RequestDesk(peers, config.limits, inbox, counters, self._incidents)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._key_check: KeyCheck | None = None
+        self._links: list[Links] = []
+
+    def open(self) -> None:
+        """Nodes first: clients find a controller that can hear its nodes."""
+        self._open_local_nodes()
+        settings = self._config.controller
+        if settings.listen is not None:
+            self._open_remote_nodes(settings.listen)
+        if settings.listen_clients is not None:
+            self._open_remote_clients(settings.listen_clients)
+        self._open_clients()
+
+    def look(self) -> None:
+        """There is room in the inbox again."""
+        for door in self.opened.values():
+            door.look()
+
+    def close(self) -> None:
+        for links in self._links:
+            links.close()
+        for door in self.opened.values():
+            door.close(LINGER_S)
+        if self._key_check is not None:
+            self._key_check.close()
+        self._context.term()
+
+    # ── ipc ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_clients(self) -> None:
+        socket = router(self._context, MAX_MESSAGE_BYTES)
+        bind_ipc(socket, self._location.client_endpoint, 0o666 if self._peers.is_shared else 0o600)
+        clients = ClientDoor(self._desk, self._counters, partial(local_caller, self._peers))
+        clients.door = self._door(CLIENTS, socket, clients.receive)
+
+    def _open_local_nodes(self) -> None:
+        socket = router(self._context, MAX_NODE_MESSAGE_BYTES)
+        bind_ipc(socket, self._location.node_endpoint)
+        nodes = self._node_door()
+        nodes.door = self._door(NODES, socket, nodes.receive_local)
+
+    # ── tcp ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_remote_nodes(self, endpoint: str) -> None:
+        socket = self._listen(endpoint, "listen", NODE_DOMAIN, MAX_MESSAGE_BYTES)
+        nodes = self._node_door()
+        nodes.door = self._door(REMOTE_NODES, socket, partial(nodes.receive_proven, ring=self._ring))
+
+    def _open_remote_clients(self, endpoint: str) -> None:
+        socket = self._listen(endpoint, "listen_clients", CLIENT_DOMAIN, self._config.limits.message_bytes)
+        clients = ClientDoor(self._desk, self._counters, partial(enrolled_caller, self._peers, self._ring))
+        clients.door = self._door(REMOTE_CLIENTS, socket, clients.receive)
+
+    def _listen(self, endpoint: str, setting: str, domain: bytes, message_bytes: int) -> zmq.Socket[bytes]:
+        keys = read_keys(server_key_path(self._location.keys_dir))
+        if self._key_check is None:
+            self._key_check = KeyCheck(self._context, self._ring.holder, self._on_refused_key)
+        socket = router(self._context, message_bytes + ENVELOPE_BYTES)
+        guard(socket, keys, domain)
+        most = links_per_door(raise_descriptor_limit(), TCP_DOORS)
+        self._links.append(Links(self._context, socket, most, self._on_refused_key, self._on_shut))
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise Refusal(
+                "cannot_listen", f"cannot listen on {endpoint}: {error}", f"see [controller] {setting}"
+            ) from error
+        return socket
+
+    # ── what all have ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _node_door(self) -> NodeDoor:
+        return NodeDoor(self._peers, self._desk, self._inbox, self._counters, self._incidents)
+
+    def _door(self, name: str, socket: zmq.Socket[bytes], receive: Callable[[bytes, zmq.Frame], None]) -> Door:
+        door = Door(name, socket, receive, self._inbox.has_room, self._count_malformed)
+        self.opened[name] = door
+        return door
+
+    def _count_malformed(self) -> None:
+        self._counters.malformed += 1
+
+    def _on_refused_key(self, address: str, why: str) -> None:
+        self._counters.handshakes_refused += 1
+        self._incidents.tell("HandshakeRefused", address, why)
+
+    def _on_shut(self) -> None:
+        self._counters.doors_shut += 1

@@ -1,0 +1,286 @@
+"""`gqd init`: the files of a system's cluster on a fresh host, and the words with which other hosts join.
+
+Owns gq.toml as it is written first; afterwards the file is the administrator's, and only a ``[[node]]`` for this host
+is ever added.  It replaces nothing: what is there already is kept or named in a refusal.  gq.toml is written last, so
+that an interrupted call is simply made again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gq import service
+from gq.client import Client
+from gq.config import Config, load_config, parse_config
+from gq.curve import (
+    fresh_keys,
+    make_keys,
+    node_key_path,
+    node_public_path,
+    read_keys,
+    read_public,
+    server_key_path,
+    server_public_path,
+)
+from gq.errors import Refusal, Unreachable
+from gq.files import make_directory, write_file
+from gq.locate import Location
+from gq.model.node import NodeInfo
+from gq.token import format_token
+from gq.wire.client import CreateToken, ListNodes, Nodes, Ping, TokenCreated
+
+DEFAULT_CLUSTER = "gq"
+DEFAULT_LISTEN = "tcp://*:7133"
+STEP_LISTEN = "tcp://*:7134"
+TOKEN_FILE = "token"
+TOKEN_TTL_S = 3600
+_DATABASE = "gq.db"
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for; empty: not said."""
+
+    cluster: str = ""
+    listen: str = ""
+    address: str = ""
+    node: str = ""
+    """This host is to be a node of this name, too."""
+
+
+# ── setting up ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def set_up(location: Location, wish: Wish) -> tuple[Config, bool]:
+    """The cluster's configuration, and whether anything of the host was changed.  `Refusal` where it cannot be."""
+    if os.geteuid() != 0:
+        raise Refusal("needs_root", "`gqd init` sets up this host for all users, as root", "`gq up` needs no rights")
+    if Path(location.config_path).exists():
+        return _complete(location, wish)
+    _check_no_other(location)
+    text = config_text(wish)
+    parse_config(text, location.config_path)  # before anything is written
+    _make_directories(location)
+    _make_server_keys(location)
+    if wish.node:
+        _make_node_keys(location, wish.node)
+    write_file(Path(location.config_path), text, 0o644)
+    return load_config(location), True
+
+
+def _complete(location: Location, wish: Wish) -> tuple[Config, bool]:
+    """A host that was set up before: it must be as wished, and may become a node."""
+    config = load_config(location)
+    _check_complete(location, config)
+    _check_wish(config, wish)
+    _make_directories(location)
+    if not wish.node or wish.node in {node.name for node in config.nodes}:
+        return config, False
+    path = Path(location.config_path)
+    text = path.read_text("utf-8") + node_text(wish.node, _address(config))
+    parse_config(text, location.config_path)
+    _make_node_keys(location, wish.node)
+    write_file(path, text, 0o644)
+    return load_config(location), True
+
+
+def _check_complete(location: Location, config: Config) -> None:
+    path, key = location.config_path, server_key_path(location.keys_dir)
+    if config.controller.listen is None:
+        if any(node.controller for node in config.nodes):
+            raise Refusal(
+                "is_node",
+                f"this host is a node of another controller, by {path}",
+                f"remove {path} and {location.keys_dir} if it is to be a controller instead",
+            )
+        raise Refusal(
+            "other_config",
+            f"{path} is there already and has no [controller] listen, so no other host could join",
+            f'add listen = "{DEFAULT_LISTEN}" to it, or move it away',
+        )
+    if not key.exists():
+        raise Refusal("incomplete", f"{path} is there already, and {key} is not", "`gqd keygen` makes the key")
+    read_keys(key)
+
+
+def _check_wish(config: Config, wish: Wish) -> None:
+    for option, wanted, there in (
+        ("--cluster", wish.cluster, config.cluster),
+        ("--listen", wish.listen, config.controller.listen),
+        ("--address", wish.address, _address(config)),
+    ):
+        if wanted and wanted != there:
+            raise Refusal(
+                "other_shape",
+                f"{config.path} is there already and does not say {option} {wanted} (but {there})",
+                "change the file and restart gqd, or leave the option out",
+            )
+
+
+def _check_no_other(location: Location) -> None:
+    """No queue of a cluster whose gq.toml is gone."""
+    database = Path(location.state_dir, _DATABASE)
+    if database.exists():
+        raise Refusal(
+            "other_state",
+            f"{database} is there, the queue of a cluster, and {location.config_path} is not",
+            f"bring back {location.config_path}, or move {database} away",
+        )
+
+
+def _make_directories(location: Location) -> None:
+    make_directory(Path(location.config_path).parent, 0o755)
+    make_directory(Path(location.state_dir), 0o711)
+    make_directory(Path(location.keys_dir), 0o700)
+
+
+def _make_server_keys(location: Location) -> None:
+    """A pair that is there is used, also where an interrupted call left only its secret half."""
+    secret, public = server_key_path(location.keys_dir), server_public_path(location.keys_dir)
+    if not secret.exists():
+        public.unlink(missing_ok=True)
+        make_keys(secret, public)
+    elif not public.exists() or read_public(public) != read_keys(secret).public:
+        write_file(public, f"{read_keys(secret).public.decode()}\n", 0o644)
+
+
+def _make_node_keys(location: Location, node: str) -> None:
+    """For its step door, to which other hosts connect; to gqd it speaks by the socket of this host."""
+    secret, public = node_key_path(location.keys_dir, node), node_public_path(location.keys_dir, node)
+    if secret.exists():
+        read_keys(secret)
+        return
+    public.unlink(missing_ok=True)
+    make_keys(secret, public)
+
+
+# ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def config_text(wish: Wish) -> str:
+    listen = wish.listen or DEFAULT_LISTEN
+    address = wish.address or _host_of(listen) or socket.gethostname()
+    node = node_text(wish.node, address) if wish.node else ""
+    return f"""\
+# The controller of a gq cluster, written by `gqd init`.  It is yours to change: edit, then restart gqd.
+# Every setting is described in gq.toml(5).  Nothing in it is secret.
+
+cluster = "{wish.cluster or DEFAULT_CLUSTER}"
+
+[controller]
+listen = "{listen}"         # for the nodes of other hosts, encrypted
+address = "{address}"            # how other hosts reach this one
+# default_mem_per_cpu = "2G"     # count and limit memory also for jobs that do not ask for any
+
+[access]
+# administrators = ["ada"]       # besides root; "%wheel" is a group
+# operators = ["%operators"]     # see and steer all jobs, drain and resume nodes
+
+[[partition]]
+name = "main"
+default = true
+# default_time = "1h"            # for jobs that name no time limit
+# max_time = "7d"
+{node}"""
+
+
+def _host_of(listen: str) -> str:
+    """The one address that is listened on; empty where it is all of them."""
+    host = listen.removeprefix("tcp://").rpartition(":")[0]
+    return "" if host in ("*", "0.0.0.0", "[::]") else host
+
+
+def node_text(node: str, address: str) -> str:
+    return f"""
+[[node]]                         # this host runs jobs, too
+name = "{node}"
+address = "{address}"
+step_listen = "{STEP_LISTEN}"    # for gqrun and gqlog of other hosts, encrypted
+"""
+
+
+def own_node(config: Config) -> str:
+    """The node that this host is, too; empty: none."""
+    return next((node.name for node in config.nodes if node.controller is None), "")
+
+
+# ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Started(NamedTuple):
+    """Where the logs are; empty: it ran already.  ``token``: the file that holds a fresh one."""
+
+    gqd_log: str
+    gqnode_log: str
+    token: Path
+
+
+def start(location: Location, node: str) -> Started:
+    """Start what does not run, and make a token.  `node`: that of this host; empty: none."""
+    with Client(location, timeout_s=5.0) as client:
+        gqd = service.start(service.CONTROLLER, location, lambda: _answers(client))
+        gqnode = service.start(service.NODE, location, lambda: _has_registered(client, node)) if node else ""
+        return Started(gqd, gqnode, _make_token(client, Path(location.state_dir, TOKEN_FILE)))
+
+
+def _answers(client: Client) -> bool:
+    try:
+        client.ask(Ping())
+    except Unreachable:
+        return False
+    return True
+
+
+def _has_registered(client: Client, node: str) -> bool:
+    try:
+        answer = client.ask(ListNodes(names=(node,)))
+    except Unreachable:
+        return False
+    return isinstance(answer, Nodes) and any(_is_up(one) for one in answer.nodes)
+
+
+def _is_up(node: NodeInfo) -> bool:
+    return node.last_heard_at is not None and not node.state.startswith(("UNKNOWN", "DOWN"))
+
+
+def _make_token(client: Client, path: Path) -> Path:
+    pair = fresh_keys()
+    answer = client.ask(CreateToken(public=pair.public.decode(), ttl_s=TOKEN_TTL_S))
+    assert isinstance(answer, TokenCreated), answer
+    write_file(path, format_token(answer.server_key.encode(), pair.secret) + "\n", 0o600)
+    return path
+
+
+# ── telling ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def endpoint(config: Config) -> str:
+    """Where other hosts reach the controller."""
+    assert config.controller.listen is not None, "a complete configuration has one"
+    return f"tcp://{_address(config)}:{config.controller.listen.rpartition(':')[2]}"
+
+
+def _address(config: Config) -> str:
+    return config.controller.address or socket.gethostname()
+
+
+def what_next(config: Config, token: Path | None) -> str:
+    """How other hosts join, as lines to copy.  `token`: one that was made; None: gqd was not started."""
+    join = f"gqnode join {endpoint(config)}"
+    if token is None:
+        return f"""\
+next, start gqd:   systemctl enable --now gqd   (after `gq install-service --controller`)
+             or:   gqd init --start
+then, for each host that is to be a node, with a token of its own:
+  gqctl token create | ssh root@HOST {join} --start"""
+    return f"""\
+{token} is a token: with it one host may join, within an hour.
+Bring it there, and join there as root:
+  scp -p {token} root@HOST:token
+  {join} --token-file token --start
+or both in one line, for each host that is to be a node:
+  gqctl token create | ssh root@HOST {join} --start"""

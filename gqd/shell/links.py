@@ -1,0 +1,185 @@
+"""The links of a tcp door before anybody has said a word: how many there are, and which of them prove nothing.
+
+Owns the bound on links, so that strangers who open them by the thousand leave descriptors for everybody else: at the
+bound the kernel is told to drop what comes to the listening socket (a packet filter), until enough have gone.  Links
+that stand are not touched, and who knocks meanwhile is let in when its own kernel tries again.  libzmq itself would
+accept until there is no descriptor left, and then spin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import resource
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from gqd.shell.log import LOG
+
+RESERVED_DESCRIPTORS = 512
+"""For local clients, nodes of this host, and the databases."""
+MAX_LINKS = 50_000
+REOPEN_AT = 0.75
+"""Of the bound."""
+UNPROVEN_PER_MINUTE = 20
+"""Links of one host that ended without a proof, before that is worth a word: a look at a port is nothing."""
+MAX_HOSTS = 1000
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
+"""One instruction of classic BPF: return 0."""
+_WATCHED = (
+    zmq.EVENT_LISTENING
+    | zmq.EVENT_ACCEPTED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+
+Unproven = Callable[[str, str], None]
+"""Told the address of a host whose link ended before it proved a key, and how."""
+
+
+def raise_descriptor_limit() -> int:
+    """As many descriptors as this process may have; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def links_per_door(descriptors: int, doors: int) -> int:
+    """`descriptors` as of getrlimit: RLIM_INFINITY is negative."""
+    room = MAX_LINKS if descriptors < 0 else (descriptors - RESERVED_DESCRIPTORS) // max(1, doors)
+    return max(16, min(MAX_LINKS, room))
+
+
+class Links:
+    """Watches one socket from before it is bound until it is closed."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        watched: zmq.Socket[bytes],
+        most: int,
+        on_unproven: Unproven,
+        on_shut: Callable[[], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._on_unproven = on_unproven
+        self._on_shut = on_shut
+        self._now = now
+        self._open: dict[int, str] = {}
+        """Descriptor → address of the host at the other end."""
+        self._unproven: dict[str, int] = {}
+        self._minute_began_at = now()
+        self._failed_how = ""
+        self._listener: socket.socket | None = None
+        self.is_shut = False
+        endpoint = f"inproc://links-{id(self)}"
+        watched.monitor(endpoint, _WATCHED)
+        self._watched = watched
+        self._events = context.socket(zmq.PAIR)
+        self._events.setsockopt(zmq.LINGER, 0)
+        self._events.setsockopt(zmq.RCVHWM, 0)  # the thread of libzmq must never wait for this one
+        self._events.connect(endpoint)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(int(self._events.getsockopt(zmq.FD)), self._read)
+        self._loop.call_soon(self._read)
+
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    def close(self) -> None:
+        """Before the socket that is watched."""
+        if self._events.closed:
+            return
+        self._loop.remove_reader(int(self._events.getsockopt(zmq.FD)))
+        self._watched.disable_monitor()
+        self._events.close(linger=0)
+        if self._listener is not None:
+            self._listener.close()
+
+    # ── what libzmq tells ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self) -> None:
+        while not self._events.closed and int(self._events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            told = parse_monitor_message(self._events.recv_multipart())
+            self._take(int(told["event"]), int(told["value"]))
+
+    def _take(self, event: int, value: int) -> None:
+        if event == zmq.EVENT_LISTENING:
+            self._listener = socket.socket(fileno=os.dup(value))
+        elif event == zmq.EVENT_ACCEPTED:
+            self._open[value] = _host_of(value)
+            if len(self._open) >= self._most and not self.is_shut:
+                self._shut()
+        elif event == zmq.EVENT_DISCONNECTED:
+            self._ended(self._open.pop(value, "an unknown address"))
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            self._failed_how = "it spoke no CURVE"
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._failed_how = "it proved no key"
+
+    def _ended(self, host: str) -> None:
+        """How a link failed is told just before it ends."""
+        how, self._failed_how = self._failed_how, ""
+        if how == "it spoke no CURVE":
+            self._on_unproven(host, how)
+        elif how:
+            self._count_unproven(host, how)
+        if self.is_shut and len(self._open) <= self._most * REOPEN_AT:
+            self._reopen()
+
+    def _count_unproven(self, host: str, how: str) -> None:
+        if self._now() - self._minute_began_at >= 60.0 or len(self._unproven) >= MAX_HOSTS:
+            self._unproven.clear()
+            self._minute_began_at = self._now()
+        self._unproven[host] = self._unproven.get(host, 0) + 1
+        if self._unproven[host] == UNPROVEN_PER_MINUTE:
+            self._on_unproven(host, f"{how}, {UNPROVEN_PER_MINUTE} times within a minute")
+
+    # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _shut(self) -> None:
+        if self._listener is None:
+            return
+        program = ctypes.create_string_buffer(_DROP_ALL)
+        try:
+            self._listener.setsockopt(
+                socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program))
+            )
+        except OSError as error:
+            LOG.error("a tcp door has %d links and cannot be shut: %s", len(self._open), error.strerror)
+            return
+        self.is_shut = True
+        self._on_shut()
+        LOG.warning("a tcp door has %d links and takes no more until some have gone", len(self._open))
+
+    def _reopen(self) -> None:
+        assert self._listener is not None
+        self._listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+        self.is_shut = False
+
+
+def _host_of(descriptor: int) -> str:
+    """The address at the other end of a descriptor of libzmq's, which is only looked at."""
+    try:
+        seen = socket.socket(fileno=descriptor)
+    except OSError:
+        return "an unknown address"
+    try:
+        return str(seen.getpeername()[0]).removeprefix("::ffff:")
+    except OSError:
+        return "an unknown address"
+    finally:
+        seen.detach()
