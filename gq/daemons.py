@@ -33,6 +33,8 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     arguments: tuple[str, ...]
     directory: str
+    log_directory: str = ""
+    """Empty: the same."""
 
     @property
     def pid_path(self) -> Path:
@@ -40,7 +42,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_path(self) -> Path:
-        return Path(self.directory, f"{self.name}.log")
+        return Path(self.log_directory or self.directory, f"{self.name}.log")
 
     def pid(self) -> int | None:
         """Its process, if it is alive."""

@@ -1,17 +1,21 @@
-"""``gqd``: the controller, in the foreground; ``gqd keygen``: the keys of its tcp door."""
+"""``gqd``: the controller, in the foreground; ``gqd init``: a fresh host; ``gqd keygen``: the keys of its tcp door."""
 
 from __future__ import annotations
 
 import os
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from gq import __version__
+from gq.complaint import complain
 from gq.config import load_config
 from gq.curve import make_keys, node_key_path, node_public_path, server_key_path, server_public_path
-from gq.errors import GqError
-from gq.locate import Location, find_cluster, private_location, system_location
+from gq.errors import GqError, UsageError
+from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
+
+if TYPE_CHECKING:
+    from gqd.shell.init import Wish
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None)
 
@@ -41,6 +45,54 @@ def serve(
     context.obj = (directory, config)
     if context.invoked_subcommand is None:
         raise typer.Exit(_serve(directory, config))
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    start: Annotated[bool, typer.Option("--start", help="Start gqd, now and at every boot, and make a token.")] = False,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Name of the cluster (gq).")] = "",
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen", metavar="tcp://ADDRESS:PORT", help="Where nodes of other hosts connect (tcp://*:7133)."
+        ),
+    ] = "",
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST", help="How other hosts reach this one (its name).")
+    ] = "",
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="This host runs jobs, too, as this node.")] = "",
+) -> None:
+    """Set up this host as the controller of a cluster for all users, as root: gq.toml, keys, state directory.
+
+    Replaces nothing.  Prints how other hosts join.
+    """
+    from gqd.shell.init import Wish
+
+    try:
+        _init(context, Wish(cluster=cluster, listen=listen, address=address, node=node), start)
+    except GqError as error:
+        _fail(error)
+
+
+def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
+    from gqd.shell import init as host
+
+    directory, config_path = context.obj
+    if directory:
+        raise UsageError("contradiction", "`gqd init` makes no private cluster", "`gq up` does; leave out --dir")
+    location = system_location(config_path or SYSTEM_CONFIG)
+    config, is_new = host.set_up(location, wish)
+    done = "is set up" if is_new else "was set up already"
+    typer.echo(f"cluster {config.cluster} {done}: {location.config_path}, {location.state_dir}")
+    token = None
+    if is_start:
+        started = host.start(location, host.own_node(config))
+        token = started.token
+        for name, log in (("gqd", started.gqd_log), ("gqnode", started.gqnode_log)):
+            if log:
+                typer.echo(f"{name} runs; its log: {log}")
+    typer.echo(f"\n{host.what_next(config, token)}")
 
 
 @app.command()
@@ -87,8 +139,7 @@ def _location(directory: str, config_path: str) -> Location:
 
 
 def _fail(error: GqError) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(error.exit_status)
+    raise typer.Exit(complain(error))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``gqnode --name n1``: the daemon of one node.  Runs in the foreground and logs to standard error.
+"""``gqnode``: the daemon of one node, in the foreground; ``gqnode join``: this host becomes a node.
 
 SIGTERM and SIGINT end the daemon and not the jobs: the next one finds them again.
 """
@@ -10,7 +10,6 @@ import fcntl
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +20,7 @@ from gqnode.shell.spawn import Spawner
 if TYPE_CHECKING:
     from gq.config import Config, NodeSettings
     from gq.locate import Location
+    from gqnode.shell.join import Wish
     from gqnode.shell.loop import Equipment
 
 LOCK_FILE = ".lock"
@@ -40,9 +40,12 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def gqnode(
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Which [[node]] of gq.toml this is.")],
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Which [[node]] of gq.toml this is (the only one).")
+    ] = "",
     directory: Annotated[str, typer.Option("--dir", metavar="DIR", help="Directory of a private cluster.")] = "",
     config: Annotated[
         str, typer.Option("--config", metavar="FILE", help="Configuration of the system's cluster.")
@@ -57,20 +60,89 @@ def gqnode(
     """
     if directory and config:
         raise typer.BadParameter("give --dir or --config, not both")
+    context.obj = (name, directory, config)
+    if context.invoked_subcommand is None:
+        raise typer.Exit(_serve_node(name, directory, config))
+
+
+@app.command()
+def join(
+    context: typer.Context,
+    endpoint: Annotated[str, typer.Argument(metavar="tcp://HOST:PORT", help="Where the controller listens.")],
+    token_file: Annotated[
+        str, typer.Option("--token-file", metavar="FILE", help="Holds the token (else standard input).")
+    ] = "",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the node (this host's).")] = "",
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST", help="How other nodes reach this one (as the controller does).")
+    ] = "",
+    login: Annotated[bool, typer.Option("--login", help="Refuse, unless the token is one for a login node.")] = False,
+    step_listen: Annotated[
+        str,
+        typer.Option("--step-listen", metavar="tcp://ADDRESS:PORT", help="For gqrun of other hosts (tcp://*:7134)."),
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Also if this host is a node already.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Start gqnode, now and at every boot.")] = False,
+) -> None:
+    """This host becomes a node of a cluster, as root, with a token of `gqctl token create`.
+
+    The token is read from a file or from standard input.  Writes gq.toml and the node's keys.
+    """
+    from gq.complaint import complain
+    from gq.errors import GqError
+    from gqnode.shell.join import Wish
+
+    wish = Wish(
+        endpoint=endpoint,
+        name=name or context.obj[0],
+        address=address,
+        step_listen=step_listen,
+        is_login=login,
+        is_anew=force,
+    )
+    try:
+        _join(context, wish, token_file, start)
+    except GqError as error:
+        raise typer.Exit(complain(error)) from None
+
+
+def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -> None:
+    from gq import service
+    from gq.errors import UsageError
+    from gq.locate import SYSTEM_CONFIG, system_location
+    from gqnode.shell import join as host
+
+    _, directory, config = context.obj
+    if directory:
+        raise UsageError("contradiction", "no other host can join a private cluster", "leave out --dir")
+    host.check_root()
+    location = system_location(config or SYSTEM_CONFIG)
+    token, warning = host.read_token(token_file)
+    if warning:
+        typer.echo(f"warning: {warning}", err=True)
+    joined, node = host.join(location, wish, token)
+    kind = "login node" if node.login else "node"
+    typer.echo(f"{kind} {joined.node} of cluster {joined.cluster}: {location.config_path}, {location.keys_dir}")
+    if is_start:
+        log = service.start(service.NODE, location, lambda: host.is_part_of_cluster(location))
+        typer.echo(f"gqnode runs; its log: {log}")
+    else:
+        typer.echo("start it:   systemctl enable --now gqnode   (after `gq install-service --node`)")
+        typer.echo(f"      or:   gqnode --config {location.config_path}   (in the foreground)")
+
+
+def _serve_node(name: str, directory: str, config: str) -> int:
+    from gq.complaint import complain
     from gq.errors import GqError
 
     spawner = Spawner()
     try:
         spawner.start()  # by the time that the first job comes it is ready
-        status = _run(name, _location(directory, config), spawner)
+        return _run(name, _location(directory, config), spawner)
     except GqError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        status = error.exit_status
+        return complain(error)
     finally:
         spawner.close()
-    raise typer.Exit(status)
 
 
 def _location(directory: str, config: str) -> Location:
@@ -88,15 +160,33 @@ def _run(name: str, location: Location, spawner: Spawner) -> int:
     from gqnode.shell.log import set_up_logging
 
     config = load_config(location)
-    node = config.node(name)
+    node = _own_node(config, name)
     set_up_logging(config.controller.log_level, config.controller.log_json)
-    spool_root = Path(location.state_dir, "nodes", name)
-    lock = _lock(spool_root, name)
+    spool_root = Path(location.state_dir, "nodes", node.name)
+    lock = _lock(spool_root, node.name)
     try:
         return asyncio.run(_serve(_equip(location, config, node, str(spool_root), spawner)))
     finally:
-        logging.getLogger("gqnode").info("node %s ends; its jobs go on", name)
+        logging.getLogger("gqnode").info("node %s ends; its jobs go on", node.name)
         os.close(lock)
+
+
+def _own_node(config: Config, name: str) -> NodeSettings:
+    """The node of this name; without one the only node, or the one that is called as this host is."""
+    import socket
+
+    from gq.errors import Refusal
+
+    if name:
+        return config.node(name)
+    host = socket.gethostname().partition(".")[0]
+    found = [node for node in config.nodes if len(config.nodes) == 1 or node.name == host]
+    if len(found) == 1:
+        return found[0]
+    if not config.nodes:
+        raise Refusal("no_node", f"{config.path} has no [[node]]", "`gqnode join` makes this host one")
+    names = ", ".join(node.name for node in config.nodes)
+    raise Refusal("which_node", f"{config.path} has several nodes ({names}), none of them `{host}`", "give --name")
 
 
 def _lock(spool_root: Path, name: str) -> int:

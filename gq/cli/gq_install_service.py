@@ -1,0 +1,66 @@
+"""gq install-service: the systemd units of the daemons, so that they run from boot on.
+
+What the units say is in `gq.service` and its templates.
+"""
+
+from __future__ import annotations
+
+from gq import service
+from gq.cli._command import Command, warn
+from gq.cli._operands import refuse_operands
+from gq.cli._output import write_line
+from gq.errors import Refusal, UsageError
+from gq.getopt import Arguments, Option
+from gq.locate import SYSTEM_CONFIG
+
+
+def run(arguments: Arguments) -> int:
+    refuse_operands(arguments)
+    wanted = [
+        name for option, name in (("controller", service.CONTROLLER), ("node", service.NODE)) if arguments.has(option)
+    ]
+    if not wanted:
+        raise UsageError("missing_option", "nothing says which unit", "give --controller, --node or both")
+    prefix = arguments.text("prefix").rstrip("/")
+    if arguments.has("print"):
+        for name in wanted:
+            write_line(service.unit_text(name, SYSTEM_CONFIG).rstrip("\n"))
+        return 0
+    if arguments.has("start"):
+        _check_start(prefix)
+    for name in wanted:
+        path, is_new = service.install_unit(name, SYSTEM_CONFIG, prefix)
+        write_line(str(path))
+        if not is_new:
+            warn(f"{path} was there already")
+        if arguments.has("start"):
+            service.enable(name)
+    if not arguments.has("start") and not prefix:
+        units = " ".join(wanted)
+        warn(f"to start now and at every boot: systemctl daemon-reload && systemctl enable --now {units}")
+    return 0
+
+
+def _check_start(prefix: str) -> None:
+    if prefix:
+        raise UsageError("contradiction", "`--start` and `--prefix` exclude each other", "give one")
+    if not service.has_systemd():
+        raise Refusal(
+            "no_systemd",
+            "systemd does not run here",
+            "`gqd init --start` and `gqnode join --start` start daemons without it",
+        )
+
+
+COMMAND = Command(
+    name="gq install-service",
+    summary="Install the systemd units of the daemons, so that they run from boot on (as root).",
+    options=(
+        Option(name="controller", help="The unit of gqd."),
+        Option(name="node", help="The unit of gqnode."),
+        Option(name="prefix", metavar="DIR", help="Write below DIR, to make a package; DIR/etc/systemd/system."),
+        Option(name="print", help="Print the units and write nothing."),
+        Option(name="start", help="Start them now and at every boot."),
+    ),
+    run=run,
+)

@@ -1,0 +1,48 @@
+"""Files and directories that must have their modes from the first moment, and must be whole or not there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from gq.errors import Refusal
+
+
+def write_file(path: Path, text: str, mode: int) -> None:
+    """Write `path` in one step, durably; what was there is replaced.  Never with more rights than `mode`."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, mode)  # whatever the umask left of it
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        fresh.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise Refusal("cannot_write", f"{path} cannot be written: {error.strerror}") from error
+
+
+def sync_directory(path: Path) -> None:
+    """What was named or renamed in it stays so after a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path, mode: int) -> None:
+    """A directory of this user with exactly this mode, made if there is none."""
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise Refusal("no_directory", f"{path} cannot be made: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise Refusal("unsafe_directory", f"{path} is not a directory of yours", "move it away and try again")
+    if stat.S_IMODE(found.st_mode) != mode:
+        path.chmod(mode)

@@ -1,0 +1,137 @@
+"""The daemons of the system's cluster on this host: their systemd units, and starting them.
+
+Where systemd runs they are its services; where it does not (containers, tests) they are started in the background,
+as those of a private cluster are.  Knows neither of what the daemons do nor of what is in gq.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gq import daemons
+from gq.daemons import Daemon
+from gq.errors import Refusal
+from gq.locate import Location
+
+CONTROLLER = "gqd"
+NODE = "gqnode"
+UNIT_DIR = "/etc/systemd/system"
+LOG_DIR = "/var/log/gq"
+READY_WITHIN_S = 30.0
+_POLL_S = 0.05
+_TEMPLATES = Path(__file__).parent / "systemd"
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+# ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unit_text(service: str, config_path: str) -> str:
+    """The unit of a daemon as it is installed here."""
+    text = (_TEMPLATES / f"{service}.service").read_text()
+    return text.replace("@COMMAND@", " ".join(_command(service))).replace("@CONFIG@", config_path)
+
+
+def _command(service: str) -> tuple[str, ...]:
+    """The console script of this installation; without one, this Python with the module."""
+    beside = Path(sys.executable).parent / service
+    found = str(beside) if beside.exists() else shutil.which(service)
+    return (found,) if found else (sys.executable, "-P", "-m", service)
+
+
+def install_unit(service: str, config_path: str, prefix: str = "") -> tuple[Path, bool]:
+    """Write the unit below `prefix`; its path, and whether anything changed."""
+    path = Path(f"{prefix}{UNIT_DIR}/{service}.service")
+    text = unit_text(service, config_path)
+    try:
+        if path.exists() and path.read_text() == text:
+            return path, False
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(0o644)
+        fresh.replace(path)
+    except OSError as error:
+        raise Refusal("cannot_write", f"{path} cannot be written: {error.strerror}", "run it as root") from error
+    return path, True
+
+
+def has_systemd() -> bool:
+    """Whether systemd is what runs this machine, as sd_booted(3) asks."""
+    return Path("/run/systemd/system").is_dir()
+
+
+def enable(service: str) -> None:
+    """Start the unit now and at every boot; `Refusal` with what systemctl said."""
+    for words in (["daemon-reload"], ["enable", "--now", f"{service}.service"]):
+        done = subprocess.run(["systemctl", *words], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Refusal(
+                "not_started",
+                f"`systemctl {' '.join(words)}` failed: {done.stderr.strip() or done.returncode}",
+                f"`journalctl -u {service}` says more",
+            )
+
+
+# ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def start(service: str, location: Location, is_ready: Callable[[], bool]) -> str:
+    """Start a daemon, unless it is ready already, and wait until it is; where its log is, empty: it ran before."""
+    if is_ready():
+        return ""
+    if has_systemd():
+        if not Path(UNIT_DIR, f"{service}.service").exists():
+            install_unit(service, location.config_path)
+        enable(service)
+        log = f"journalctl -u {service}"
+        _await(is_ready, lambda: None, f"`{log}` says why")
+        return log
+    daemon = background(service, location)
+    if daemon.pid() is None:
+        Path(LOG_DIR).mkdir(mode=0o750, parents=True, exist_ok=True)
+        daemons.start(daemon, _environment(location))
+    _await(is_ready, lambda: _check_alive(daemon), f"its log is {daemon.log_path}")
+    return str(daemon.log_path)
+
+
+def background(service: str, location: Location) -> Daemon:
+    """The daemon as a process of nobody's: where its pid and its log are."""
+    return Daemon(
+        name=service,
+        module=service,
+        arguments=("--config", location.config_path),
+        directory=location.state_dir,
+        log_directory=LOG_DIR,
+    )
+
+
+def _environment(location: Location) -> dict[str, str]:
+    """As from a service manager: nothing of the terminal that this was typed at, but where programs are."""
+    kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "PATH", "TZ") if name in os.environ}
+    return {"PATH": _SYSTEM_PATH, **kept, **location.environment()}
+
+
+def _await(is_ready: Callable[[], bool], check: Callable[[], None], hint: str) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while not is_ready():
+        check()
+        if time.monotonic() > deadline:
+            raise Refusal("not_ready", f"it was started and is not ready after {READY_WITHIN_S:g} s", hint)
+        time.sleep(_POLL_S)
+
+
+def _check_alive(daemon: Daemon) -> None:
+    if daemon.pid() is None:
+        daemon.pid_path.unlink(missing_ok=True)
+        raise Refusal(
+            "daemon_failed",
+            f"{daemon.name} did not start; {daemon.log_path} ends with:\n{daemons.log_tail(daemon)}",
+            "mend what it says and try again",
+        )

@@ -1,0 +1,325 @@
+"""`gqnode join`: this host becomes a node of a cluster, with a token.
+
+Owns the settings and keys of a host as they are written first; afterwards gq.toml is the administrator's.  The token
+opens one link, over which the node tells its own new public key; the token never leaves this process, and the node's
+secret key never this host.  The secret key is written before the controller hears of it and gq.toml after it agreed,
+last of all: an interrupted call is made again, with the same token, and says the same key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from gq.client import Client
+from gq.config import NodeSettings, load_config, parse_config
+from gq.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
+from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
+from gq.files import make_directory, write_file
+from gq.locate import Location
+from gq.token import MAX_CHARACTERS, Token, parse_token
+from gq.wire import node as wire
+from gq.wire.client import Ping
+from gq.wire.codec import WIRE_VERSION
+
+STEP_LISTEN = "tcp://*:7134"
+KNOCK_WITHIN_S = 10.0
+JOIN_WITHIN_S = 30.0
+_AGAIN_S = 1.0
+"""Between two times that it says the same, while nobody answers."""
+_ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_WATCHED = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_DISCONNECTED
+)
+_NEW_TOKEN = "`gqctl token create` on the controller makes another"
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for; empty: not said."""
+
+    endpoint: str
+    name: str = ""
+    address: str = ""
+    step_listen: str = ""
+    is_login: bool = False
+    is_anew: bool = False
+    """Also if the host is a node of a cluster already."""
+
+
+class Door(NamedTuple):
+    """Of the controller."""
+
+    endpoint: str
+    host: str
+    port: int
+
+
+# ── the whole way ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, NodeSettings]:
+    """Become a node; what the controller said, and the settings that were written."""
+    door = read_endpoint(wish.endpoint)
+    name = wish.name or host_name()
+    _check_fresh(location, wish.is_anew)
+    own_address = _knock(door)
+    _make_directories(location)
+    keys = _pending_keys(location, name)
+    joined = _ask(door, token, wire.Join(node=name, public_key=keys.public.decode(), version=WIRE_VERSION))
+    if wish.is_login and not joined.is_login:
+        _pending_path(location, name).unlink()
+        raise Refusal(
+            "no_login_token",
+            f"the token lets {name} in as a node that runs jobs, not as a login node",
+            f"on the controller: `gqctl node remove {name}`, `gqctl token create --login`; then join again",
+        )
+    return joined, _write(location, wish, door, joined, token.server_key, wish.address or own_address)
+
+
+def check_root() -> None:
+    if os.geteuid() != 0:
+        raise Refusal(
+            "needs_root", "`gqnode join` changes this host for all users: run it as root", "`sudo gqnode join`"
+        )
+
+
+def read_endpoint(text: str) -> Door:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or not 1 <= int(match[2]) <= 65535:
+        raise UsageError(
+            "bad_value",
+            f"`{text}` is not where a controller listens",
+            "for example tcp://head:7133, as `gqctl token create` printed it",
+        )
+    return Door(text, match[1].strip("[]"), int(match[2]))
+
+
+def host_name() -> str:
+    """The host's own name, without its domain."""
+    name = socket.gethostname().partition(".")[0]
+    if not _NAME.fullmatch(name):
+        raise UsageError("bad_name", f"the host's name `{name}` cannot be a node's", "give another with --name")
+    return name
+
+
+def read_token(path: str, stdin: int = 0) -> tuple[Token, str]:
+    """The token in a file, or on standard input; and what is wrong with the file's mode (empty: nothing)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else os.dup(stdin)
+    except OSError as error:
+        raise Refusal("no_token", f"{path} cannot be read: {error.strerror}", _NEW_TOKEN) from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not path and file.isatty():
+            raise UsageError("no_token", "no token was given", "--token-file FILE, or `… | gqnode join …`")
+        mode = os.fstat(descriptor).st_mode
+        text = file.read(MAX_CHARACTERS).decode(errors="replace")
+    is_open = stat.S_ISREG(mode) and mode & 0o077
+    return parse_token(text), f"{path or 'the token'} can be read by others: make it 0600, or remove it" * bool(is_open)
+
+
+def _check_fresh(location: Location, is_anew: bool) -> None:
+    path = Path(location.config_path)
+    if is_anew or not path.exists():
+        return
+    config = load_config(location)
+    names = ", ".join(node.name for node in config.nodes)
+    if config.controller.listen is not None:
+        raise Refusal(
+            "is_controller",
+            f"this host is the controller of cluster {config.cluster}, by {path}",
+            "`gqd init --node NAME --start` makes it a node, too",
+        )
+    raise Refusal(
+        "is_node",
+        f"this host is a node already ({names or 'of no name'} of cluster {config.cluster}), by {path}",
+        "if that is over: `gqctl node remove` on the controller, then join with --force",
+    )
+
+
+# ── talking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _knock(door: Door) -> str:
+    """The address of this host as the controller sees it.  `Unreachable` says why nobody opens."""
+    try:
+        with socket.create_connection((door.host, door.port), timeout=KNOCK_WITHIN_S) as link:
+            return str(link.getsockname()[0])
+    except socket.gaierror as error:
+        raise Unreachable(
+            "no_such_host", f"the name {door.host} is not known here: {error.strerror}", "give its address instead"
+        ) from error
+    except TimeoutError as error:
+        raise Unreachable(
+            "unreachable", f"{door.host} does not answer at port {door.port}", "does a firewall let it through?"
+        ) from error
+    except OSError as error:
+        raise Unreachable(
+            "unreachable", f"nobody opens at {door.endpoint}: {error.strerror}", "does gqd run there, and listen?"
+        ) from error
+
+
+def _ask(door: Door, token: Token, request: wire.Join) -> wire.Joined:
+    """Say it, again and again, until there is an answer."""
+    with _link(door, token) as (link, monitor):
+        deadline = time.monotonic() + JOIN_WITHIN_S
+        while time.monotonic() < deadline:
+            if link.poll(0, zmq.POLLOUT):
+                link.send(wire.NODE_MESSAGES.encode(request), zmq.NOBLOCK)
+            answer = _answer(link, monitor, time.monotonic() + _AGAIN_S)
+            if answer is not None:
+                return answer
+    raise Unreachable(
+        "timeout",
+        f"the controller at {door.endpoint} did not answer within {JOIN_WITHIN_S:g} s",
+        "run the same command again: the token stays good",
+    )
+
+
+@contextmanager
+def _link(door: Door, token: Token) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+    """A connection that only the controller of the token can open, and what happens to it."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    link = context.socket(zmq.DEALER)
+    link.setsockopt(zmq.LINGER, 0)
+    link.setsockopt(zmq.IMMEDIATE, 1)
+    link.setsockopt(zmq.MAXMSGSIZE, wire.MAX_NODE_MESSAGE_BYTES)
+    link.setsockopt(zmq.IPV6, int(is_ipv6(door.endpoint)))
+    link.setsockopt(zmq.CURVE_PUBLICKEY, token.join_keys.public)
+    link.setsockopt(zmq.CURVE_SECRETKEY, token.join_keys.secret)
+    link.setsockopt(zmq.CURVE_SERVERKEY, token.server_key)
+    monitor = link.get_monitor_socket(_WATCHED)
+    try:
+        link.connect(door.endpoint)
+        yield link, monitor
+    finally:
+        link.disable_monitor()
+        context.destroy(linger=0)
+
+
+def _answer(link: zmq.Socket[bytes], monitor: zmq.Socket[bytes], until: float) -> wire.Joined | None:
+    """None: nothing came.  A handshake that succeeds ends the wait, since now something can be said."""
+    poller = zmq.Poller()
+    poller.register(link, zmq.POLLIN)
+    poller.register(monitor, zmq.POLLIN)
+    while (left_s := until - time.monotonic()) > 0:
+        ready = dict(poller.poll(int(left_s * 1000) + 1))
+        if monitor in ready and _is_open(recv_monitor_message(monitor)["event"]):
+            return None
+        if link in ready:
+            return _read(link.recv())
+    return None
+
+
+def _is_open(event: int) -> bool:
+    """Whether the handshake was done; `Refusal` if it was refused, and by whom."""
+    match event:
+        case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            return True
+        case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            raise Refusal(
+                "token_refused", "the controller does not know this token: it is used, expired or revoked", _NEW_TOKEN
+            )
+        case _:
+            raise Refusal(
+                "wrong_controller",
+                "the controller broke off: it is not the one that made this token, or its key is a new one",
+                _NEW_TOKEN,
+            )
+
+
+def _read(data: bytes) -> wire.Joined:
+    match wire.CONTROLLER_MESSAGES.decode(data):
+        case wire.Joined() as joined:
+            return joined
+        case wire.Unwelcome(why=why):
+            raise Refusal("unwelcome", f"the controller refuses: {why}")
+        case other:
+            raise ProtocolError("unexpected_answer", f"the controller answered with {type(other).__name__}")
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _make_directories(location: Location) -> None:
+    make_directory(Path(location.config_path).parent, 0o755)
+    make_directory(Path(location.state_dir), 0o711)
+    make_directory(Path(location.keys_dir), 0o700)
+
+
+def _pending_path(location: Location, name: str) -> Path:
+    path = node_key_path(location.keys_dir, name)
+    return path.with_name(f"{path.name}.new")
+
+
+def _pending_keys(location: Location, name: str) -> KeyPair:
+    """On disk before anybody hears of them; those of an interrupted call are used again, those of a done one never."""
+    pending, settled = _pending_path(location, name), node_key_path(location.keys_dir, name)
+    is_over = Path(location.config_path).exists() and settled.exists() and pending.exists()
+    if not pending.exists() or (is_over and read_keys(pending) == read_keys(settled)):
+        write_file(pending, f"{fresh_keys().secret.decode()}\n", 0o600)
+    return read_keys(pending)
+
+
+def _write(
+    location: Location, wish: Wish, door: Door, joined: wire.Joined, server_key: bytes, own_address: str
+) -> NodeSettings:
+    """All that makes this host a node.  Once gq.toml is there it is one."""
+    step_listen = "" if joined.is_login else wish.step_listen or STEP_LISTEN
+    text = config_text(joined, door.endpoint, own_address, step_listen)
+    node = parse_config(text, location.config_path).node(joined.node)
+    config = Path(location.config_path)
+    if config.exists():
+        write_file(config.with_name(f"{config.name}.old"), config.read_text(), 0o644)
+    write_file(server_public_path(location.keys_dir), f"{server_key.decode()}\n", 0o644)
+    pending = _pending_path(location, joined.node)
+    write_file(node_key_path(location.keys_dir, joined.node), pending.read_text(), 0o600)
+    write_file(config, text, 0o644)
+    pending.unlink()
+    return node
+
+
+def config_text(joined: wire.Joined, endpoint: str, address: str, step_listen: str) -> str:
+    step = f'step_listen = "{step_listen}"     # for gqrun and gqlog of other hosts, encrypted\n' if step_listen else ""
+    login = "login = true                     # runs no jobs; its users submit from here\n" if joined.is_login else ""
+    return f"""\
+# A node of a gq cluster, written by `gqnode join`.  It is yours to change: edit, then restart gqnode.
+# Every setting is described in gq.toml(5).  Nothing in it is secret.
+
+cluster = "{joined.cluster}"
+
+[[node]]
+name = "{joined.node}"
+address = "{address}"            # how other nodes reach this one
+controller = "{endpoint}"
+{step}{login}"""
+
+
+# ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_part_of_cluster(location: Location) -> bool:
+    """Whether the node's daemon passes requests on: any answer of the controller will do, also a refusal."""
+    try:
+        with Client(location, timeout_s=3.0) as client:
+            client.ask(Ping())
+    except Refusal:
+        return True
+    except Unreachable:
+        return False
+    return True
