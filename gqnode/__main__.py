@@ -127,8 +127,8 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
         log = service.start(service.NODE, location, lambda: host.is_part_of_cluster(location))
         typer.echo(f"gqnode runs; its log: {log}")
     else:
-        typer.echo("start it:   systemctl enable --now gqnode   (after `gq install-service --node`)")
-        typer.echo(f"      or:   gqnode --config {location.config_path}   (in the foreground)")
+        typer.echo("next:\n  gq install-service --node --start")
+        typer.echo(f"or, where no systemd runs, in the foreground:\n  gqnode --config {location.config_path}")
 
 
 def _serve_node(name: str, directory: str, config: str) -> int:
@@ -162,7 +162,7 @@ def _run(name: str, location: Location, spawner: Spawner) -> int:
     config = load_config(location)
     node = _own_node(config, name)
     set_up_logging(config.controller.log_level, config.controller.log_json)
-    spool_root = Path(location.state_dir, "nodes", node.name)
+    spool_root = _make_spool_root(location, node.name)
     lock = _lock(spool_root, node.name)
     try:
         return asyncio.run(_serve(_equip(location, config, node, str(spool_root), spawner)))
@@ -189,11 +189,21 @@ def _own_node(config: Config, name: str) -> NodeSettings:
     raise Refusal("which_node", f"{config.path} has several nodes ({names}), none of them `{host}`", "give --name")
 
 
+def _make_spool_root(location: Location, name: str) -> Path:
+    """In a shared cluster users may go through it to their script, and not look around."""
+    from gq.locate import is_run_for_all, make_own_directory, make_state_dir
+
+    spool_root = Path(location.state_dir, "nodes", name)
+    make_state_dir(location)
+    for directory in (spool_root.parent, spool_root):
+        make_own_directory(directory, 0o711 if is_run_for_all(location) else 0o700)
+    return spool_root
+
+
 def _lock(spool_root: Path, name: str) -> int:
     """Held while this process lives: two daemons would start every job twice."""
     from gq.errors import Refusal
 
-    spool_root.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(spool_root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

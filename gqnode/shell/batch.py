@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gqnode.shell.durable import write_all
-from gqnode.shell.launch import CannotLaunch, Failure, Program, doing, launch, open_files, read_status
+from gqnode.shell.failure import CannotLaunch, Failure, doing
+from gqnode.shell.launch import Program, launch, open_files, read_status
 
 if TYPE_CHECKING:
     from gqnode.shell.death import Death
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
 
 SCRIPT_FILE = "script"
 SCRIPT_MODE = 0o700
+GIVEN_SCRIPT_MODE = 0o500
+DIRECTORY_MODE = 0o711
+LINE_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""No reader is waited for, and no terminal becomes the shepherd's."""
+_ACL = "system.posix_acl_access"
+_ACL_VERSION = 2
+_ACL_ENTRY = struct.Struct("<HHI")
+_OWNER, _USER, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x10, 0x20
+_NOBODY = 0xFFFFFFFF
 
 
 class Batch:
@@ -54,6 +65,7 @@ class Batch:
             umask=spec.umask,
             cgroup_procs=spec.cgroup_procs,
             identity=spec.identity,
+            confinement=spec.confinement,
         )
         try:
             with doing("keep the script"):
@@ -61,7 +73,11 @@ class Batch:
             with doing("start a process"):
                 self.pid, self.status_fd = launch(program, self._open_streams)
         except CannotLaunch as error:
-            self._failure = error.failure
+            self.fail(error.failure)
+
+    def fail(self, failure: Failure) -> None:
+        """It will not run, and this is why."""
+        self._failure = failure
 
     def settle(self) -> None:
         """Learn whether the script runs, once the status pipe is readable."""
@@ -91,7 +107,7 @@ class Batch:
         path = self._spec.error_path or self._spec.output_path
         try:
             with _acting_as(self._spec.identity):
-                fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+                fd = os.open(path, LINE_FLAGS, 0o644)
             try:
                 os.write(fd, f"{text}\n".encode(errors="surrogateescape"))
             finally:
@@ -110,10 +126,28 @@ def _write_script(script: bytes, identity: Identity | None) -> None:
     try:
         write_all(fd, script)
         if identity is not None:
-            os.fchown(fd, identity.uid, identity.gid)
-            os.chmod(".", 0o711)
+            _give(fd, identity)
+            os.chmod(".", DIRECTORY_MODE)
     finally:
         os.close(fd)
+
+
+def _give(fd: int, identity: Identity) -> None:
+    """To be read and executed by this user and nobody else, and written by root only where the file system can say so.
+
+    Without access control lists the user owns it, and could write what only the user reads.
+    """
+    try:
+        os.setxattr(fd, _ACL, _readable_for(identity.uid))
+    except OSError:
+        os.fchown(fd, identity.uid, identity.gid)
+        os.fchmod(fd, GIVEN_SCRIPT_MODE)
+
+
+def _readable_for(uid: int) -> bytes:
+    """``u::rwx,u:<uid>:r-x,g::---,m::r-x,o::---`` as the kernel stores it, see <linux/posix_acl_xattr.h>."""
+    entries = ((_OWNER, 7, _NOBODY), (_USER, 5, uid), (_GROUP, 0, _NOBODY), (_MASK, 5, _NOBODY), (_OTHER, 0, _NOBODY))
+    return struct.pack("<I", _ACL_VERSION) + b"".join(_ACL_ENTRY.pack(*entry) for entry in entries)
 
 
 @contextmanager

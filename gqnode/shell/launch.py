@@ -1,4 +1,4 @@
-"""Fork and exec of one process of a job: session, cell, user, streams, directory, program.  Slim.
+"""Fork and exec of one process of a job: session, cell, limits, user, streams, directory, program.  Slim.
 
 The parent never waits: it gets a pid and a pipe that ends when the program runs, or brings a `Failure` before.
 What can hang (a file system that is away, a FIFO as output file) hangs only the child, which can be killed.
@@ -13,18 +13,15 @@ import os
 import signal
 import termios
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from gqnode.shell.confine import confine, forbid_new_privileges
+from gqnode.shell.failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing
 from gqnode.shell.processes import MARKER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from gqnode.shell.specs import Confinement, Identity
 
-    from gqnode.shell.specs import Identity
-
-EXIT_NOT_FOUND = 127
-EXIT_NOT_EXECUTABLE = 126
 MAX_FAILURE_BYTES = 32 * 1024  # of one write, and a pipe takes as much at once
 MAX_WHY = 4096  # characters, of which each is 6 bytes of JSON at most; a name in it may be as long as somebody likes
 STREAM_MODE = 0o666  # less the umask
@@ -43,27 +40,9 @@ class Program(NamedTuple):
     umask: int
     cgroup_procs: tuple[str, ...]
     identity: Identity | None
+    confinement: Confinement
     has_terminal: bool = False
     """Its standard input is to be its controlling terminal."""
-
-
-class Failure(NamedTuple):
-    """Why a program does not run.  ``is_exec``: all was ready, but the program itself cannot be executed."""
-
-    why: str
-    errno: int = 0
-    is_exec: bool = False
-
-    @property
-    def exit_code(self) -> int:
-        """What a shell would say."""
-        return EXIT_NOT_FOUND if self.errno in (2, 20) else EXIT_NOT_EXECUTABLE  # ENOENT, ENOTDIR
-
-
-class CannotLaunch(Exception):
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.why)
-        self.failure = failure
 
 
 class Launched(NamedTuple):
@@ -99,15 +78,6 @@ def read_status(status_fd: int) -> Failure | None:
     return Failure(*json.loads(text)) if text else None
 
 
-@contextmanager
-def doing(what: str) -> Iterator[None]:
-    """Turn an `OSError` inside into the sentence “cannot <what>: <reason>”."""
-    try:
-        yield
-    except OSError as error:
-        raise CannotLaunch(Failure(f"cannot {what}: {error.strerror}", error.errno or 0)) from error
-
-
 def open_files(input_path: str, output_path: str, error_path: str, append: bool) -> tuple[int, int, int]:
     """The files of a batch script.  Always written at their end, so that nobody who shares them overwrites another."""
     with doing(f"open the input file `{input_path}`"):
@@ -133,6 +103,8 @@ def _be_child(
         _close_all_but({0, 1, 2, status_fd, *kept})
         _end_with(parent)
         _prepare(program, open_streams)
+        if program.confinement.pam_service:
+            _close_all_but({0, 1, 2, status_fd})  # PAM's modules may have left some open
         _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
         _execute(program)
     except CannotLaunch as error:
@@ -173,9 +145,12 @@ def _prepare(program: Program, open_streams: OpenStreams) -> None:
         with doing(f"join the cell by `{path}`"):
             _write_once(path, b"0")
     _reset_signals()
-    os.umask(program.umask)
+    confine(program.confinement)
     if program.identity is not None:
         take_identity(program.identity)
+    if program.confinement.no_new_privs:
+        forbid_new_privileges()
+    os.umask(program.umask)
     stdin, stdout, stderr = open_streams()
     if program.has_terminal:
         with doing("make the terminal the controlling one"):

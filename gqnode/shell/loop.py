@@ -20,7 +20,7 @@ from gq.clock import Clock
 from gq.config import Config, NodeSettings
 from gq.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
 from gq.errors import GqError, Refusal
-from gq.locate import Location, make_run_dir
+from gq.locate import Location, is_run_for_all, make_run_dir
 from gq.model.ids import StepId
 from gq.model.node import Gpu, Inventory
 from gq.wire import node as wire
@@ -177,8 +177,8 @@ class NodeDaemon:
 
     @property
     def _may_be_shared(self) -> bool:
-        """Only root can run jobs as others, and nobody's private cluster has others to serve."""
-        return os.geteuid() == 0 and not self._equipment.location.is_private
+        """Whether jobs run as their submitters is then for the controller to say."""
+        return is_run_for_all(self._equipment.location)
 
     def _open_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> Door:
         if self._node.step_listen is None and self._node.controller is not None and not self._node.login:

@@ -26,9 +26,11 @@ import signal
 import socket
 from typing import TYPE_CHECKING
 
+from gqnode.shell import private_tmp
 from gqnode.shell.batch import Batch
 from gqnode.shell.death import Death, death_of
 from gqnode.shell.durable import replace_file
+from gqnode.shell.failure import CannotLaunch
 from gqnode.shell.peer import Peer, is_trusted
 from gqnode.shell.processes import belongs, descendants, ignores, kill_all, marker_of, read_process, send_signal
 from gqnode.shell.reactor import READ, Reactor
@@ -62,6 +64,10 @@ def run(directory: str, link: socket.socket) -> None:
     """The life of a shepherd, in a process of its own; returns when it may end."""
     try:
         os.chdir(directory)
+    except OSError:
+        return  # the attempt was removed from the spool: nobody wants it any more
+    try:
+        os.umask(0o077)
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _LIBC.prctl(_PR_SET_NAME, b"gq-shepherd", 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
@@ -94,6 +100,7 @@ class Shepherd:
         self._is_emptied = False
         self._is_late = False
         self._is_in_grace = False
+        self._is_private = False
         self._sweeps = 0
         self._news: list[Head] = []
         self._is_unrecorded = False
@@ -227,6 +234,8 @@ class Shepherd:
             self._watch = MemoryWatch(os.getpid(), spec.watch_memory_mib)
             self._sample_memory()
         self._batch = Batch(spec, self._cell)
+        if spec.private_tmp and not self._has_own_tmp(spec.shm_mib):
+            return
         if not spec.is_batch:
             self._tell_started()
             return
@@ -235,6 +244,18 @@ class Shepherd:
             self._batch_over(Death())
         else:
             self._reactor.watch(self._batch.status_fd, READ, self._settle_batch)
+
+    def _has_own_tmp(self, shm_mib: int) -> bool:
+        """From now on; without, nothing of the attempt is started."""
+        assert self._batch is not None
+        try:
+            private_tmp.enter(self._cell, shm_mib)
+        except CannotLaunch as error:
+            self._batch.fail(error.failure)
+            self._batch_over(Death())
+            return False
+        self._is_private = True
+        return True
 
     def _tell_started(self) -> None:
         if self._batch and self._batch.has_started:
@@ -372,6 +393,8 @@ class Shepherd:
         if not self._is_emptying or self._is_emptied:
             return
         self._is_emptied = True
+        if self._is_private:
+            private_tmp.leave()
         self._reactor.cancel("sweep")
         self._reactor.cancel("memory")
         for step in list(self._steps.values()):

@@ -15,7 +15,8 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gqnode.shell.death import Death
-from gqnode.shell.launch import CannotLaunch, Failure, Program, doing, launch, read_status
+from gqnode.shell.failure import CannotLaunch, Failure, doing
+from gqnode.shell.launch import Program, launch, read_status
 from gqnode.shell.reactor import READ, WRITE, Reactor
 from gqnode.shell.stream import InputFeed, OutputStream
 
@@ -221,6 +222,7 @@ class Step:
             umask=spec.umask,
             cgroup_procs=spec.cgroup_procs,
             identity=spec.identity,
+            confinement=spec.confinement,
             has_terminal=ends.is_terminal,
         )
         try:
@@ -415,4 +417,7 @@ def _open_pipes(spec: TaskSpec) -> _Ends:
             os.set_blocking(in_write, False)
     os.set_blocking(out_read, False)
     os.set_blocking(err_read, False)
+    if spec.identity is not None:  # who opens /dev/stdout anew is asked whose the pipe is
+        for fd in (out_write, err_write, *([] if spec.stdin == "null" else [in_read])):
+            os.fchown(fd, spec.identity.uid, -1)
     return _Ends(in_write, out_read, err_read, child=(in_read, out_write, err_write), is_terminal=False)
