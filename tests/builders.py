@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gq.model.ids import AttemptId, JobId, RequestId
 from gq.model.job import JobSpec
+from gq.model.key import PUBLIC_KEY_CHARACTERS
 from gq.model.node import Gpu, Inventory
 from gq.model.resource import ResourceRequest
 from gq.wire.client import RequestBody, Submit
-from gq.wire.node import AttemptStatus, Hello
-from gqd.state.input import ClientRequest, NodeHello, NodeReport, Peer
+from gq.wire.codec import WIRE_VERSION
+from gq.wire.node import AttemptStatus, Hello, Join
+from gqd.state.input import ClientRequest, NamedUser, NodeHello, NodeJoin, NodeReport, Peer
+from gqd.state.policy import Policy
 
 OWNER = Peer(uid=1000, gid=1000, user="ada")
 STRANGER = Peer(uid=1001, gid=1001, user="mallory")
+
+ROOT = Peer(uid=0, gid=0, user="root")
+ALICE = Peer(uid=2001, gid=2001, user="alice")
+BOB = Peer(uid=2002, gid=2002, user="bob")
+OLGA = Peer(uid=2003, gid=2003, user="olga")
+"""An operator of `SHARED`."""
+ADAM = Peer(uid=2004, gid=2004, user="adam", groups=("adam", "wheel"))
+"""An administrator of it."""
+
+SHARED = Policy(
+    owner_uid=0,
+    is_shared=True,
+    administrators=("%wheel",),
+    operators=("olga",),
+    endpoint="tcp://ctl:7321",
+    server_key="S" * 40,
+)
+"""A cluster of many users."""
 
 
 def gpus(count: int, gpu_type: str = "fake") -> tuple[Gpu, ...]:
@@ -63,13 +86,36 @@ def submit(name: str = "job", **fields: Any) -> Submit:
     return Submit(spec=spec(name, **fields))
 
 
-def client_request(body: RequestBody, number: int, peer: Peer = OWNER) -> ClientRequest:
+def via(node: str, peer: Peer) -> Peer:
+    """The same user, for whom a node vouches."""
+    return msgspec.structs.replace(peer, via_node=node)
+
+
+def public_key(number: int) -> str:
+    """A key like a real one (Z85), another for each number; its first characters tell them apart."""
+    digits = f"{number:06d}"[::-1]
+    return digits + "a" * (PUBLIC_KEY_CHARACTERS - len(digits))
+
+
+def named(peer: Peer) -> NamedUser:
+    return NamedUser(user=peer.user, uid=peer.uid, gid=peer.gid)
+
+
+def join(node: str, token: str, key: str, *, address: str = "192.0.2.7") -> NodeJoin:
+    message = Join(node=node, public_key=key, version=WIRE_VERSION)
+    return NodeJoin(route=("tcp", f"joining/{node}".encode()), token=token, address=address, join=message)
+
+
+def client_request(
+    body: RequestBody, number: int, peer: Peer = OWNER, named_user: NamedUser | None = None
+) -> ClientRequest:
     return ClientRequest(
         peer=peer,
         route=("clients", b"c"),
         request_id=RequestId(number.to_bytes(16, "big")),
         body=body,
         entropy=number.to_bytes(32, "little"),
+        named_user=named_user,
     )
 
 

@@ -23,7 +23,7 @@ from gqd.sched.planner import plan_whole
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.event import Audited, Event
-from gqd.state.input import Input, NodeHeartbeat, Peer
+from gqd.state.input import Input, NamedUser, NodeHeartbeat, Peer
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.store.memory import MemoryStore
@@ -70,10 +70,12 @@ class CoreHost:
     def adopt(self, plan: Plan) -> Turn:
         return self._close(self.controller.adopt(plan, self.now))
 
-    def ask(self, body: RequestBody, now: float | None = None, peer: Peer = OWNER) -> ReplyBody | None:
+    def ask(
+        self, body: RequestBody, now: float | None = None, peer: Peer = OWNER, named_user: NamedUser | None = None
+    ) -> ReplyBody | None:
         """The answer to a request of its own id; `Refusal` where it is one; None where it is held back."""
         self._requests += 1
-        turn = self.handle(client_request(body, self._requests, peer), now)
+        turn = self.handle(client_request(body, self._requests, peer, named_user), now)
         answers = [effect.body for effect in turn.effects if isinstance(effect, Reply)]
         if answers and isinstance(answers[-1], client.Refused):
             raise Refusal(answers[-1].code, answers[-1].message, answers[-1].hint)

@@ -19,6 +19,7 @@ from gqd.state.input import Peer
 from gqd.state.policy import Policy
 
 ROOT_UID = 0
+NO_JOB = JobId(0)
 
 
 class Denied(Refusal):
@@ -38,13 +39,31 @@ class Right(Enum):
 
     ANYONE = "anyone"
     OWNER = "owner"
-    """Of the job; operators, too."""
+    """Of the job or the key; operators, too."""
     OWNER_ONLY = "owner only"
     """Of the job, since it acts as the user; administrators, too."""
     SELF = "self"
     """About one's own keys, and not through a node that runs jobs; administrators about all."""
     OPERATOR = "operator"
     ADMINISTRATOR = "administrator"
+
+
+class Reach(Enum):
+    """Whose objects a role may do something to."""
+
+    NONE = "none"
+    OWN = "own"
+    ALL = "all"
+
+
+REACH: dict[Right, dict[Role, Reach]] = {
+    Right.ANYONE: {Role.USER: Reach.ALL, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
+    Right.OWNER: {Role.USER: Reach.OWN, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
+    Right.OWNER_ONLY: {Role.USER: Reach.OWN, Role.OPERATOR: Reach.OWN, Role.ADMINISTRATOR: Reach.ALL},
+    Right.SELF: {Role.USER: Reach.OWN, Role.OPERATOR: Reach.OWN, Role.ADMINISTRATOR: Reach.ALL},
+    Right.OPERATOR: {Role.USER: Reach.NONE, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
+    Right.ADMINISTRATOR: {Role.USER: Reach.NONE, Role.OPERATOR: Reach.NONE, Role.ADMINISTRATOR: Reach.ALL},
+}
 
 
 RIGHTS: dict[type[client.RequestBody], Right] = {
@@ -74,14 +93,11 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.RemoveNode: Right.ADMINISTRATOR,
     client.CreateToken: Right.ADMINISTRATOR,
     client.AddKey: Right.SELF,
-    client.ListKeys: Right.SELF,
+    client.ListKeys: Right.OWNER,
     client.RevokeKey: Right.SELF,
     client.QueryAudit: Right.OPERATOR,
 }
 """By request; gq-protocol(7) prints it.  To what anyone may ask, the answer leaves out what is private of others."""
-
-_ROLE_OVER_OTHERS = {Right.OWNER: Role.OPERATOR, Right.OWNER_ONLY: Role.ADMINISTRATOR}
-_ROLE_WANTED = {Right.OPERATOR: Role.OPERATOR, Right.ADMINISTRATOR: Role.ADMINISTRATOR}
 
 
 class Caller(NamedTuple):
@@ -166,23 +182,23 @@ def authorise(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
     key it is only `gqd.control.key` finds out.
     """
     right = RIGHTS[type(body)]
-    if right is Right.ANYONE:
+    reach = REACH[right][who.role]
+    if reach is Reach.ALL:
         return
-    wanted = _ROLE_WANTED.get(right)
-    if wanted is not None and who.role < wanted:
-        word = wanted.name.lower()
-        message = f"{type(body).__name__} is for {word}s, and {who.peer.user} is not one"
-        raise Denied(f"not_{word}", message, f"ask one; `[access] {word}s` in gq.toml names them")
+    if reach is Reach.NONE:
+        raise _too_low(who, body, right)
     if right is Right.SELF and who.is_from_job:
         message = f"node {who.peer.via_node} runs jobs, and what outlives a job cannot be asked from there"
         raise Denied("not_vouched", message, "keys are enrolled on the controller's host or on a login node")
-    over_others = _ROLE_OVER_OTHERS.get(right)
-    job_id = getattr(body, "job_id", None)
-    if over_others is None or job_id is None or who.role >= over_others:
-        return
-    job = cluster.jobs.get(JobId(job_id))
+    job = cluster.jobs.get(getattr(body, "job_id", NO_JOB))
     if job is not None and not who.owns(job):
         raise not_owner(job)
+
+
+def _too_low(who: Caller, body: client.RequestBody, right: Right) -> Denied:
+    word = next(role for role in Role if REACH[right][role] is not Reach.NONE).name.lower()
+    message = f"{type(body).__name__} is for {word}s, and {who.peer.user} is not one here"
+    return Denied(f"not_{word}", message, f"ask one; `[access] {word}s` in gq.toml names them")
 
 
 def not_owner(job: Job) -> Denied:

@@ -127,7 +127,8 @@ def decide_add_key(draft: Draft, who: Caller, request: ClientRequest, body: clie
 def _user_of(draft: Draft, who: Caller, named: NamedUser | None, name: str) -> NamedUser:
     """For whom the key is; the account of another was looked up by the door."""
     peer, policy = who.peer, draft.policy
-    if not name or name == peer.user:
+    is_self = name == peer.user and (named is None or named.uid == peer.uid)
+    if not name or is_self:
         return NamedUser(user=peer.user, uid=peer.uid, gid=peer.gid)
     if who.role < Role.ADMINISTRATOR:
         raise Denied("not_owner", f"a key for {name} is not yours to add", f"{name} and administrators may")
