@@ -131,6 +131,7 @@ def _write(path: Path, key: bytes, mode: int) -> None:
     except FileExistsError:
         raise _is_there(path) from None
     with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)  # whatever the umask left of it
         file.write(key + b"\n")
         file.flush()
         os.fsync(descriptor)

@@ -273,8 +273,8 @@ def what_next(config: Config, token: Path | None) -> str:
     join = f"gqnode join {endpoint(config)}"
     if token is None:
         return f"""\
-next, start gqd:   systemctl enable --now gqd   (after `gq install-service --controller`)
-             or:   gqd init --start
+next, here:
+  gqd init --start
 then, for each host that is to be a node, with a token of its own:
   gqctl token create | ssh root@HOST {join} --start"""
     return f"""\

@@ -1,0 +1,211 @@
+"""`gqd init`: what it writes with which modes, what it leaves alone, and what it says."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from gq.config import parse_config
+from tests.requires import needs_program, needs_root
+from tests.system.hosts import CONFIG_PATH, KEYS, Host
+
+pytestmark = [needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("install")]
+
+MODES = {
+    "/etc/gq": 0o755,
+    CONFIG_PATH: 0o644,
+    "/var/lib/gq": 0o711,
+    KEYS: 0o700,
+    f"{KEYS}/gqd.key": 0o600,
+    f"{KEYS}/gqd.pub": 0o644,
+}
+
+
+def modes(host: Host) -> dict[str, int]:
+    return {path: stat.S_IMODE(host.path(path).stat().st_mode) for path in MODES if host.path(path).exists()}
+
+
+def everything(host: Host) -> dict[str, bytes]:
+    """Every file of gq on the host."""
+    return {
+        str(path.relative_to(host.path("/"))): path.read_bytes()
+        for top in ("/etc/gq", "/var/lib/gq")
+        for path in sorted(host.path(top).rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("umask", ["000", "022", "077"])
+def test_a_fresh_host_gets_settings_keys_and_directories_with_the_right_modes(
+    hosts: dict[str, Host], umask: str
+) -> None:
+    a = hosts["a"]
+    a.ok("sh", "-c", f"umask {umask}; gqd init --cluster lab")
+
+    assert modes(a) == MODES
+    assert all(host.stat().st_uid == 0 for host in map(a.path, MODES))
+    config = parse_config(a.path(CONFIG_PATH).read_text(), CONFIG_PATH)
+    assert (config.cluster, config.controller.listen, config.controller.address, config.nodes) == (
+        "lab",
+        "tcp://*:7133",
+        "a",
+        (),
+    )
+
+
+def test_it_says_what_to_do_next_in_lines_that_fit(hosts: dict[str, Host]) -> None:
+    said = hosts["a"].ok("gqd", "init")
+
+    assert said.splitlines()[0] == f"cluster gq is set up: {CONFIG_PATH}, /var/lib/gq"
+    assert "  gqctl token create | ssh root@HOST gqnode join tcp://a:7133 --start" in said.splitlines()
+    assert "gqd init --start" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_options_are_what_the_file_says(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init", "--listen=tcp://10.77.0.1:999", "--node=here")
+
+    config = parse_config(a.path(CONFIG_PATH).read_text(), CONFIG_PATH)
+    assert (config.controller.listen, config.controller.address) == ("tcp://10.77.0.1:999", "10.77.0.1")
+    [node] = config.nodes
+    assert (node.name, node.controller, node.address, node.step_listen) == ("here", None, "10.77.0.1", "tcp://*:7134")
+    assert stat.S_IMODE(a.path(f"{KEYS}/node-here.key").stat().st_mode) == 0o600
+
+
+def test_a_host_that_was_set_up_is_left_as_it_is_and_the_way_to_join_is_said_again(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    first = a.ok("gqd", "init", "--address=head.example.org")
+    before = everything(a)
+
+    again = a.ok("gqd", "init")
+
+    assert everything(a) == before
+    assert again == first.replace("is set up", "was set up already")
+    assert "tcp://head.example.org:7133" in again
+
+
+def test_an_interrupted_call_is_simply_made_again(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    keys = a.path(f"{KEYS}/gqd.key").read_text()
+    a.path(CONFIG_PATH).unlink()
+    a.path(f"{KEYS}/gqd.pub").unlink()
+
+    a.ok("gqd", "init")
+
+    assert modes(a) == MODES
+    assert a.path(f"{KEYS}/gqd.key").read_text() == keys
+
+
+def test_the_host_of_the_controller_can_become_a_node_later(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init", "--cluster=lab")
+    a.path(CONFIG_PATH).write_text(f"{a.path(CONFIG_PATH).read_text()}# mine\n")
+
+    a.ok("gqd", "init", "--node=here")
+    once = everything(a)
+    a.ok("gqd", "init", "--node=here")
+
+    text = a.path(CONFIG_PATH).read_text()
+    assert [node.name for node in parse_config(text, CONFIG_PATH).nodes] == ["here"]
+    assert "# mine\n" in text and 'cluster = "lab"' in text
+    assert everything(a) == once
+
+
+# ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("there", "words", "message", "way_out"),
+    [
+        ('[[node]]\nname = "n"\ncontroller = "tcp://x:1"\n', [], "is a node of another controller", "remove"),
+        ('cluster = "mine"\n', [], "has no [controller] listen", "add listen"),
+        ('[controller]\nlisten = "tcp://*:1"\n', [], "gqd.key, ", ""),
+        ("[controler]\n", [], "`controler` is not a setting", "did you mean"),
+    ],
+)
+def test_settings_of_something_else_are_not_touched(
+    hosts: dict[str, Host], there: str, words: list[str], message: str, way_out: str
+) -> None:
+    a = hosts["a"]
+    a.path("/etc/gq").mkdir()
+    a.path(CONFIG_PATH).write_text(there)
+    if not way_out:
+        message, way_out = f"{KEYS}/gqd.key is not", "gqd keygen"
+
+    done = a.run("gqd", "init", *words)
+
+    assert done.returncode != 0 and done.stdout == ""
+    assert done.stderr.startswith("error: ") and message in done.stderr
+    assert way_out in done.stderr.partition("hint: ")[2]
+    assert everything(a) == {"etc/gq/gq.toml": there.encode()}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cluster=other"], "does not say --cluster other (but gq)"),
+        (["--listen=tcp://*:1"], "does not say --listen tcp://*:1 (but tcp://*:7133)"),
+        (["--address=x"], "does not say --address x (but a)"),
+    ],
+)
+def test_another_wish_than_the_one_that_was_fulfilled_is_refused(
+    hosts: dict[str, Host], words: list[str], message: str
+) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    before = everything(a)
+
+    done = a.run("gqd", "init", *words)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr and "hint: change the file" in done.stderr
+    assert everything(a) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cluster=a b"], "`a b` is not a name"),
+        (["--listen=7133"], "`7133` is not tcp://ADDRESS:PORT"),
+        (["--node=../x"], "`../x` is not a name"),
+    ],
+)
+def test_a_value_that_cannot_stand_in_the_file_is_refused_before_anything_is_written(
+    hosts: dict[str, Host], words: list[str], message: str
+) -> None:
+    a = hosts["a"]
+    done = a.run("gqd", "init", *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert not a.path("/etc/gq").exists() and not a.path("/var/lib/gq").exists()
+
+
+def test_a_queue_without_its_settings_is_not_taken_over(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.path("/var/lib/gq").mkdir()
+    a.path("/var/lib/gq/gq.db").write_text("jobs")
+
+    done = a.run("gqd", "init")
+
+    assert done.returncode == 1
+    assert "/var/lib/gq/gq.db is there, the queue of a cluster" in done.stderr and "hint: bring back" in done.stderr
+    assert everything(a) == {"var/lib/gq/gq.db": b"jobs"}
+
+
+def test_an_ordinary_user_is_told_of_root_and_of_a_private_cluster(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    done = a.run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "gqd", "init")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "as root" in done.stderr and "`gq up` needs no rights" in done.stderr
+
+
+def test_a_private_cluster_is_not_made_by_it(hosts: dict[str, Host]) -> None:
+    done = hosts["a"].run("gqd", "--dir=/tmp/x", "init")
+
+    assert done.returncode == 2
+    assert "`gqd init` makes no private cluster" in done.stderr
