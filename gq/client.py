@@ -1,10 +1,12 @@
 """The blocking client: requests to gqd and their answers.
 
-Owns one connection (a DEALER socket) to the door of this host.  A request is sent as the same bytes, with the same
-request id, as often as needed, so that asking again never does a thing twice.  A link that gqd closed (it
-restarted) is noticed within `_SLICE_S` and made anew.  It prints nothing and never decides what a refusal means.
+Owns one connection (a DEALER socket): to the door of this host, or by tcp to the controller's own.  A request is sent
+as the same bytes, with the same request id, as often as needed, so that asking again never does a thing twice.  A link
+that gqd closed (it restarted) is noticed within `_SLICE_S` and made anew.  It prints nothing and never decides what a
+refusal means.
 
-Start-up counts here, since every command pays for it: nothing but zmq and msgspec is imported.
+Start-up counts here, since every command pays for it: nothing but zmq and msgspec is imported, unless the controller is
+reached by tcp.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -24,6 +27,9 @@ from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from gq.wire.codec import MAX_MESSAGE_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION
+
+if TYPE_CHECKING:
+    from gq.remote import RemoteController
 
 _SLICE_S = 0.1
 """How often a waiting client looks whether its link is still there."""
@@ -55,6 +61,8 @@ class Client:
         self._patience_s = patience_s
         self._on_wait = on_wait
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._remote: RemoteController | None = None
+        """Once it has been read, where the controller is reached by tcp."""
         self._socket: zmq.Socket[bytes] | None = None
         self._forgotten: weakref.finalize[..., Client] | None = None
 
@@ -126,9 +134,10 @@ class Client:
             self._send(data)
 
     def _silence(self, waited_s: float) -> Unreachable:
+        place = self.location.client_socket if self._remote is None else self._remote.endpoint
         return Unreachable(
             "timeout",
-            f"the controller at {self.location.client_socket} did not answer within {waited_s:g} s",
+            f"the controller at {place} did not answer within {waited_s:g} s",
             "it may be busy or stopped; what was asked may or may not have been done",
         )
 
@@ -149,6 +158,24 @@ class Client:
                 time.sleep(_RETRY_S)
 
     def _open(self) -> None:
+        if self.location.is_remote:
+            self._open_remote()
+        else:
+            self._open_local()
+
+    def _open_remote(self) -> None:
+        from gq.remote import link, read_remote  # heavy, and not for those who have a door on their host
+
+        if self._remote is None:
+            self._remote = read_remote(self.location)
+        self._socket = self._fresh_socket()
+        try:
+            link(self._socket, self._remote, self._timeout_s)
+        except BaseException:
+            self._hang_up()
+            raise
+
+    def _open_local(self) -> None:
         """Connect, and wait until linked; a plain connect tells a door that nobody opens from one that is busy."""
         path = self.location.client_socket
         if not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
@@ -156,7 +183,8 @@ class Client:
         deadline = time.monotonic() + self._timeout_s
         within_s = _FIRST_LINK_S
         while True:
-            self._socket = self._dial()
+            self._socket = self._fresh_socket()
+            self._socket.connect(self.location.client_endpoint)
             try:
                 if self._socket.poll(int(within_s * 1000), zmq.POLLOUT):
                     return
@@ -169,7 +197,7 @@ class Client:
             self._hang_up()
             within_s = min(deadline - time.monotonic(), _NEXT_LINK_S)
 
-    def _dial(self) -> zmq.Socket[bytes]:
+    def _fresh_socket(self) -> zmq.Socket[bytes]:
         if self._context is None:
             self._context = zmq.Context()
         socket = self._context.socket(zmq.DEALER)
@@ -178,7 +206,6 @@ class Client:
         socket.setsockopt(zmq.RECONNECT_IVL, -1)  # and stays lost, since what was on it must be sent again
         socket.setsockopt(zmq.SNDHWM, 0)  # the window bounds what is on the way
         socket.setsockopt(zmq.RCVHWM, 0)
-        socket.connect(self.location.client_endpoint)
         # Where nobody closes this, the collector may end the context first, which waits for its sockets for ever.
         self._forgotten = weakref.finalize(self, _close, socket, self._context)
         self._forgotten.atexit = False
@@ -219,6 +246,16 @@ class Client:
 def _close(socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> None:
     socket.close(linger=0)
     context.term()
+
+
+def dial(socket: zmq.Socket[bytes], location: Location) -> None:
+    """Connect a socket of one's own to the controller, without waiting until there is a link."""
+    if not location.is_remote:
+        socket.connect(location.client_endpoint)
+        return
+    from gq import remote  # as above
+
+    remote.dial(socket, remote.read_remote(location))
 
 
 class _Pipeline:

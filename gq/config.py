@@ -6,7 +6,9 @@ one; a value of the wrong kind is an error that names file and key.  Nothing her
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from gq.wire.client import MAX_SCRIPT_BYTES
 from gq.wire.codec import MAX_MESSAGE_BYTES
 
 DEFAULT = "default"
+_ROOT_UID = 0
 AUTO = "auto"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATION_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
@@ -53,6 +56,17 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """May see and steer the jobs of all, and drain and resume nodes."""
     root_jobs: bool = False
     """Root may submit jobs."""
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[client]``: on a machine outside the cluster, how its commands reach the controller."""
+
+    controller: str | None = None
+    """``tcp://ADDRESS:PORT``: what the controller has as ``listen_clients``."""
+    server_key: str = ""
+    """The controller's public key, 40 characters of Z85."""
+    key_file: str = "~/.config/gq/key"
+    """The user's secret key, as `gq key new` makes it."""
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +174,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = "gq"
     controller: ControllerSettings = ControllerSettings()
     access: AccessSettings = AccessSettings()
+    client: ClientSettings = ClientSettings()
     limits: LimitSettings = LimitSettings()
     timers: TimerSettings = TimerSettings()
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
@@ -185,6 +200,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         tables: list[tuple[str, msgspec.Struct]] = [
             ("controller", self.controller),
             ("access", self.access),
+            ("client", self.client),
             ("limits", self.limits),
             ("timers", self.timers),
             *((f"partition.{partition.name}", partition) for partition in self.partitions),
@@ -210,21 +226,47 @@ _DURATION_KEYS = frozenset({"default_time", "max_time"})
 _TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
 _NAME_KEYS = frozenset({"name"})
 
+_TABLES = ["cluster", "controller", "access", "client", "limits", "timers", "partition", "node"]
+_PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
+"""Z85."""
+
 Table = dict[str, Any]
 """A table of TOML: what comes in has no type yet."""
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def load_config(location: Location) -> Config:
-    """The settings of the cluster at `location`; `Refusal` if there is no file, `UsageError` if it is wrong."""
+    """The settings of the cluster at `location`.
+
+    Raises `Refusal` if there is no file or others can write it, `UsageError` if it is wrong.
+    """
     path = Path(location.config_path)
     try:
-        text = path.read_text("utf-8")
+        with path.open("rb") as file:
+            if not location.is_private:
+                _check_written_by_trusted(path, os.fstat(file.fileno()))
+            text = file.read().decode("utf-8")
     except FileNotFoundError:
         raise Refusal("no_config", f"{path} does not exist", "`gq up` makes a private cluster") from None
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal("unreadable_config", f"{path} cannot be read: {error}") from error
     return parse_config(text, str(path))
+
+
+def _check_written_by_trusted(path: Path, file: os.stat_result) -> None:
+    """What a daemon of the system does is said here: only root, or whoever runs the daemon, may say it."""
+    for place, found in ((path, file), (path.parent, path.parent.stat())):
+        if found.st_uid not in (_ROOT_UID, os.geteuid()):
+            raise Refusal(
+                "unsafe_config", f"{place} belongs to uid {found.st_uid}, neither root nor you", f"chown root {place}"
+            )
+        is_sticky_directory = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky_directory:
+            raise Refusal(
+                "unsafe_config",
+                f"{place} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})",
+                f"chmod go-w {place}",
+            )
 
 
 def parse_config(text: str, path: str) -> Config:
@@ -244,7 +286,9 @@ class _Reader:
         self._keys_set: set[str] = set()
 
     def config(self, raw: Table) -> Config:
-        self._check_keys(raw, ["cluster", "controller", "access", "limits", "timers", "partition", "node"], "")
+        self._check_keys(
+            raw, ["cluster", "controller", "access", "client", "limits", "timers", "partition", "node"], ""
+        )
         cluster = raw.get("cluster", "gq")
         if not isinstance(cluster, str) or not _NAME.fullmatch(cluster):
             self._fail("cluster", f"`{cluster}` is not a name; use letters, digits, `.`, `_` and `-`")
@@ -258,12 +302,23 @@ class _Reader:
             cluster=cluster,
             controller=controller,
             access=self._table(AccessSettings, raw.get("access", {}), "access"),
+            client=self._client(raw.get("client", {})),
             limits=self._limits(raw.get("limits", {})),
             timers=self._timers(raw.get("timers", {})),
             partitions=self._partitions(raw.get("partition", [])),
             nodes=self._nodes(raw.get("node", [])),
             keys_set=frozenset(self._keys_set),
         )
+
+    def _client(self, raw: object) -> ClientSettings:
+        client = self._table(ClientSettings, raw, "client")
+        if client.server_key and not _PUBLIC_KEY.fullmatch(client.server_key):
+            self._fail(
+                "client.server_key",
+                f"`{client.server_key}` is not a public key",
+                "keys/gqd.pub of the controller has it",
+            )
+        return client
 
     def _limits(self, raw: object) -> LimitSettings:
         limits = self._table(LimitSettings, raw, "limits")

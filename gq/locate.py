@@ -22,6 +22,7 @@ SYSTEM_STATE_DIR = "/var/lib/gq"
 SYSTEM_RUN_DIR = "/run/gq"
 CONFIG_NAME = "gq.toml"
 RUN_LINK = "run"
+ROOT_UID = 0
 MAX_SOCKET_PATH = 107
 """Bytes, without the final NUL: ``sun_path`` of Linux."""
 _ROOM_FOR_NAMES = 40
@@ -35,6 +36,8 @@ class Location(NamedTuple):
     state_dir: str
     run_dir: str
     is_private: bool
+    is_remote: bool = False
+    """Commands here reach the controller by tcp, with a key: the configuration has a ``[client]`` table."""
 
     @property
     def client_socket(self) -> str:
@@ -74,17 +77,27 @@ def find_cluster(environ: Mapping[str, str]) -> Location:
     if directory := environ.get("GQ_DIR"):
         return private_location(directory, environ)
     if config := environ.get("GQ_CONFIG"):
-        return system_location(config)
+        return _perhaps_remote(system_location(config))
     default = default_directory(environ)
     if Path(default, CONFIG_NAME).exists():
         return private_location(default, environ)
     if Path(SYSTEM_CONFIG).exists():
-        return system_location(SYSTEM_CONFIG)
+        return _perhaps_remote(system_location(SYSTEM_CONFIG))
     raise Unreachable(
         "no_cluster",
         f"no cluster is configured: neither {default} nor {SYSTEM_CONFIG} is there",
         "`gq up` starts a private cluster",
     )
+
+
+def _perhaps_remote(location: Location) -> Location:
+    """Looks for one line; the file is parsed only where it is there, since every command starts here."""
+    try:
+        lines = Path(location.config_path).read_bytes().splitlines()
+    except OSError:
+        return location  # whoever needs the file says what is wrong with it
+    is_remote = any(line.partition(b"#")[0].strip() == b"[client]" for line in lines)
+    return location._replace(is_remote=True) if is_remote else location
 
 
 def default_directory(environ: Mapping[str, str]) -> str:
@@ -107,6 +120,7 @@ def private_location(directory: str, environ: Mapping[str, str]) -> Location:
             "no_directory", f"cannot look into {state_dir}: {error.strerror}", "GQ_DIR or --dir names another"
         ) from error
     run_dir = str(link.resolve()) if has_sockets else _socket_dir(state_dir, environ)
+    _check_owner(run_dir, state_dir)
     return Location(f"{state_dir}/{CONFIG_NAME}", state_dir, run_dir, is_private=True)
 
 
@@ -114,6 +128,26 @@ def system_location(config_path: str) -> Location:
     """The system's cluster, with its configuration in `config_path`."""
     path = str(Path(config_path).expanduser().absolute())
     return Location(path, SYSTEM_STATE_DIR, SYSTEM_RUN_DIR, is_private=False)
+
+
+def _check_owner(run_dir: str, state_dir: str) -> None:
+    """Sockets that are not the cluster owner's would take scripts and environments from whoever is fooled by them."""
+    socket_uid = _owner_of(run_dir)
+    state_uid = _owner_of(state_dir)
+    owner_uid = os.geteuid() if state_uid is None else state_uid
+    if socket_uid not in (None, ROOT_UID, owner_uid):
+        raise Refusal(
+            "unsafe_directory",
+            f"{run_dir} belongs to uid {socket_uid}, and the cluster in {state_dir} to uid {owner_uid}",
+            "somebody may be pretending to be its controller: remove that directory, or set XDG_RUNTIME_DIR",
+        )
+
+
+def _owner_of(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid  # noqa: PTH116 - a Path costs more than the check, for every command
+    except OSError:
+        return None
 
 
 def _socket_dir(state_dir: str, environ: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from gq.cli._command import Command, all_options
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, load, module_of
 from gq.config import (
     AccessSettings,
+    ClientSettings,
     ControllerSettings,
     FakeGpuSettings,
     LimitSettings,
@@ -218,6 +219,7 @@ KEY_OF = {
     [
         ("[controller]", ControllerSettings),
         ("[access]", AccessSettings),
+        ("[client]", ClientSettings),
         ("[limits]", LimitSettings),
         ("[timers]", TimerSettings),
         ("[[partition]]", PartitionSettings),

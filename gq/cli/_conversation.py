@@ -10,6 +10,7 @@ import os
 
 import zmq
 
+from gq.client import dial
 from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo
@@ -30,7 +31,7 @@ class Conversation:
         self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
-        self.socket.connect(location.client_endpoint)
+        dial(self.socket, location)
         self._asked: dict[RequestId, tuple[bytes, float, float]] = {}
         """Bytes, when they were last sent, how long the answer may be held."""
 
