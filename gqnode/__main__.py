@@ -217,9 +217,12 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
     """Find out what the machine offers; the notes say why it is not more."""
     from gqnode.accel.find import guarded_devices, open_accelerators
     from gqnode.isolation.choose import choose_isolation
+    from gqnode.shell.job_settings import check_private_tmp, read_confinement
     from gqnode.shell.loop import Equipment
     from gqnode.shell.machine import cpus_to_pin
 
+    confinement = read_confinement(node)
+    check_private_tmp(node, spool_root)
     accelerators = open_accelerators(node)
     gpus = accelerators.discover()
     isolation = choose_isolation(
@@ -241,6 +244,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
         gpus=gpus,
         isolation=isolation,
         spawner=spawner,
+        confinement=confinement,
     )
 
 

@@ -268,10 +268,18 @@ class Effects:
                 log.error("the cell cannot be removed: %s", error.message, extra=about(attempt_id))
                 await self._lanes.in_thread(self._isolation.kill, cell)
             await asyncio.sleep(AGAIN_S)
+        await self._clear_private(attempt_id)
         self._cells.pop(attempt_id, None)
         self._ports.release(attempt_id)
         self._opened.forget_attempt(attempt_id)
         self._tell(CellEmpty(attempt_id=attempt_id, usage=larger(empty.usage, counted or Usage())))
+
+    async def _clear_private(self, attempt_id: AttemptId) -> None:
+        """Once no process is left that could write more."""
+        try:
+            await self._lanes.in_thread(self._spool.clear_private, attempt_id)
+        except OSError as error:
+            log.error("the job's own /tmp cannot be removed: %s", error.strerror, extra=about(attempt_id))
 
     def _count_and_remove(self, cell: Cell) -> Usage | None:
         usage = self._isolation.usage(cell)

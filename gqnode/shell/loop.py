@@ -42,6 +42,7 @@ from gqnode.shell.log import about
 from gqnode.shell.ports import PortLeases
 from gqnode.shell.relay import Asked, Relay
 from gqnode.shell.spawn import Spawner
+from gqnode.shell.specs import Confinement
 from gqnode.shell.spool import Spool
 from gqnode.shell.users import Users
 
@@ -61,6 +62,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     isolation: Isolation
     spawner: Spawner
+    confinement: Confinement
 
 
 class NodeDaemon:
@@ -124,6 +126,8 @@ class NodeDaemon:
                 location_env=found.location.environment(),
                 login_env=machine.login_environment(os.geteuid()),
                 gpus=found.gpus,
+                confinement=found.confinement,
+                private_tmp=self._node.private_tmp,
             ),
             tell=self._tell,
             report=self._report,

@@ -30,12 +30,37 @@ def enter(attempt_directory: str, shm_mib: int) -> None:
         os.makedirs(own_tmp, exist_ok=True)
         os.chmod(own_tmp, _SHARED_MODE)
     with doing("make a mount namespace for the job's own /tmp"):
-        _check(_LIBC.unshare(_CLONE_NEWNS))
-        # Not private: a home that the automounter mounts later is to be seen in here, too.
-        _mount("none", "/", "", _MS_REC | _MS_SLAVE)
+        _enter_namespace()
         _mount(own_tmp, "/tmp", "", _MS_BIND)
         size = f",size={shm_mib}m" if shm_mib else ""
         _mount("gq-shm", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777{size}")
+
+
+def try_out() -> None:
+    """`CannotLaunch` if this process could not `enter`; in a child, before there are threads."""
+    pid = os.fork()
+    if pid == 0:
+        number = 1
+        try:
+            _enter_namespace()
+            number = 0
+        except OSError as error:
+            number = error.errno or 1
+        finally:
+            os._exit(number)
+    number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if number != 0:
+        with doing("make a mount namespace"):
+            raise OSError(abs(number), os.strerror(abs(number)))
+
+
+def _enter_namespace() -> None:
+    """Nothing that is mounted in it shows outside.
+
+    What is mounted outside later shows in it (so it is no private one): a home that the automounter brings.
+    """
+    _check(_LIBC.unshare(_CLONE_NEWNS))
+    _mount("none", "/", "", _MS_REC | _MS_SLAVE)
 
 
 def leave() -> None:

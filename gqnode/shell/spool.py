@@ -22,6 +22,7 @@ import logging
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ import msgspec
 from gq.model.ids import AttemptId, JobId
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.shell.durable import append_line, replace_file, sync_directory
+from gqnode.shell.private_tmp import DIRECTORY as PRIVATE_DIRECTORY
 
 RECORD_FILE = "record.json"
 BLOBS_FILE = "blobs"
@@ -102,6 +104,19 @@ class Spool:
     def orphans(self) -> list[AttemptId]:
         """Attempts that have a directory but no record, to be emptied and dropped: processes of them may still run."""
         return [id for id in self._attempt_ids() if not Path(self.directory(id), RECORD_FILE).exists()]
+
+    def clear_private(self, attempt_id: AttemptId) -> None:
+        """Remove what the attempt's processes wrote into a ``/tmp`` of their own; `OSError` if something stays.
+
+        By rm(1): a tree as deep as somebody likes, with whatever is in it, is not for Python's recursion.
+        """
+        directory = f"{self.directory(attempt_id)}/{PRIVATE_DIRECTORY}"
+        if not os.path.isdir(directory):  # noqa: PTH112
+            return
+        remove = ("rm", "-rf", "--one-file-system", "--", directory)
+        done = subprocess.run(remove, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            raise OSError(errno.ENOTEMPTY, done.stderr.decode(errors="replace").strip()[:300], directory)
 
     def drop(self, attempt_id: AttemptId) -> None:
         """Remove all of the attempt; nothing if there is none.  Renamed first: no crash leaves half of it."""

@@ -41,13 +41,16 @@ gpus = []
 class ScriptedController:
     """Binds the nodes' door, acknowledges what it is told to, remembers all that it heard."""
 
-    def __init__(self, endpoint: str, acknowledges: bool = True, owner_uid: int | None = None) -> None:
+    def __init__(
+        self, endpoint: str, acknowledges: bool = True, owner_uid: int | None = None, is_shared: bool = False
+    ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self._endpoint = endpoint
         self.acknowledges = acknowledges
         self.owner_uid = os.geteuid() if owner_uid is None else owner_uid
+        self.is_shared = is_shared
         self.hellos: list[wire.Hello] = []
         self.heartbeats = 0
         self.reports: list[wire.ReportBody] = []
@@ -99,8 +102,7 @@ class ScriptedController:
             case wire.Hello():
                 self._peer = peer
                 self.hellos.append(message)
-                welcome = wire.Welcome(cluster="gq", version=WIRE_VERSION, heartbeat_s=0.5, owner_uid=self.owner_uid)
-                self.say(welcome)
+                self.say(self._welcome())
             case wire.Heartbeat() if peer != self._peer:
                 self.socket.send_multipart([peer, wire.CONTROLLER_MESSAGES.encode(wire.WhoIsThere())])
             case wire.Heartbeat():
@@ -110,6 +112,11 @@ class ScriptedController:
                 self._take_report(message)
             case wire.Relay():
                 self.relays.append(message)
+
+    def _welcome(self) -> wire.Welcome:
+        return wire.Welcome(
+            cluster="gq", version=WIRE_VERSION, heartbeat_s=0.5, owner_uid=self.owner_uid, is_shared=self.is_shared
+        )
 
     def _take_report(self, message: wire.Report) -> None:
         key = (message.incarnation, message.seq)
