@@ -26,6 +26,20 @@ def write_file(path: Path, text: str, mode: int) -> None:
         raise Refusal("cannot_write", f"{path} cannot be written: {error.strerror}") from error
 
 
+def create_file(path: Path, text: str, mode: int) -> None:
+    """Write a file that is not there yet, and not through a link; `Refusal` if there is one."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except FileExistsError:
+        raise Refusal("file_exists", f"{path} is there already", "remove it, or name another with --out") from None
+    except OSError as error:
+        raise Refusal("cannot_write", f"{path} cannot be written: {error.strerror}") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+
+
 def sync_directory(path: Path) -> None:
     """What was named or renamed in it stays so after a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

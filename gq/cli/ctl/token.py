@@ -5,7 +5,6 @@ The key pair is made here and only its public half is sent: the token itself is 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, local_time, write_json_list, write_table
 from gq.cli.ctl.key import key_json, keys_of, of_prefix, short
-from gq.errors import Refusal
+from gq.files import create_file
 from gq.getopt import Arguments, Option
 from gq.model.key import KeyInfo, KeyKind
 from gq.units import parse_duration_s
@@ -62,14 +61,9 @@ def _outlet(path: str) -> Iterator[TextIO]:
     if not path:
         yield sys.stdout
         return
+    create_file(Path(path), "", 0o600)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise Refusal("file_exists", f"{path} is there already", "remove it, or name another with --out") from None
-    except OSError as error:
-        raise Refusal("cannot_write", f"{path} cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "w") as file:
+        with Path(path).open("w") as file:
             yield file
     except BaseException:
         Path(path).unlink()

@@ -1,0 +1,62 @@
+"""gq key: the key pair of a machine outside the cluster, such as a laptop.
+
+Only makes it: who may come in with it is said on a host of the cluster, by `gqctl key add`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gq.cli._command import Command, warn
+from gq.cli._operands import refuse_operands
+from gq.cli._output import write_line
+from gq.getopt import Arguments, Option
+
+DEFAULT_PATH = "~/.config/gq/key"
+
+
+def _new(arguments: Arguments) -> int:
+    from gq.curve import fresh_keys
+    from gq.files import create_file, make_directory
+
+    refuse_operands(arguments, "--out=FILE says where the secret half goes")
+    shown = arguments.text("out") or DEFAULT_PATH
+    path = Path(shown).expanduser()
+    if not path.parent.exists():
+        make_directory(path.parent, 0o700)
+    pair = fresh_keys()
+    create_file(path, f"{pair.secret.decode()}\n", 0o600)
+    public = pair.public.decode()
+    write_line(public)
+    _tell(public, path)
+    return 0
+
+
+def _tell(public: str, path: Path) -> None:
+    warn(f"The secret half is in {path}; it stays there.  Next, on a host of the cluster:")
+    warn(f"  gqctl key add '{public}' --note {os.uname().nodename}")
+    warn("and here, in a file gq.toml to which GQ_CONFIG leads (or /etc/gq/gq.toml):")
+    warn("  [client]")
+    warn('  controller = "tcp://HOST:PORT"    # listen_clients of the controller')
+    warn('  server_key = "..."                # keys/gqd.pub of the controller')
+    warn(f'  key_file = "{path}"')
+
+
+def _verbs() -> dict[str, Command]:
+    return {
+        "new": Command(
+            name="gq key new",
+            summary="Make a key for this machine and print its public half.",
+            options=(Option(name="out", metavar="FILE", help=f"Where the secret half goes (0600) ({DEFAULT_PATH})."),),
+            run=_new,
+        )
+    }
+
+
+COMMAND = Command(
+    name="gq key",
+    summary="The key with which commands on a machine outside the cluster prove who you are.",
+    operands="VERB",
+    verbs=_verbs,
+)
