@@ -15,7 +15,7 @@ from gq.locate import SYSTEM_CONFIG
 
 
 def run(arguments: Arguments) -> int:
-    refuse_operands(arguments)
+    refuse_operands(arguments, "give --controller, --node or both")
     wanted = [
         name for option, name in (("controller", service.CONTROLLER), ("node", service.NODE)) if arguments.has(option)
     ]
