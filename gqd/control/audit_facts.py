@@ -7,4 +7,5 @@ from gqd.state.cluster import Cluster
 
 
 def apply_audited(cluster: Cluster, fact: event.Audited) -> None:
-    """The trail is for people; nothing that decides reads it."""
+    """The trail is for people, one line each; nothing that decides reads it."""
+    assert fact.action and fact.detail.isprintable(), f"{fact} is not a line of the audit trail"

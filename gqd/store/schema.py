@@ -272,6 +272,11 @@ _KEYS_AND_AUDIT = (
     CREATE TRIGGER audit_is_never_deleted BEFORE DELETE ON audit
     BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
     """,
+    # A REPLACE deletes without asking that trigger; only lines that are numbered by the database are new.
+    """
+    CREATE TRIGGER audit_is_never_replaced BEFORE INSERT ON audit WHEN NEW.seq > 0
+    BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
+    """,
 )
 
 

@@ -10,6 +10,7 @@ from random import Random
 
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
+from gq.model.key import KeyKind
 from gq.model.node import Gpu, Inventory
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
@@ -21,6 +22,7 @@ from gqd.state.cluster import Attempt, Cluster, Job, Node, Step
 from gqd.state.event import Event
 
 CPUS, GPUS = 6, 4
+WHYS = ("", "smoke", "äöü 'quoted'; DROP TABLE audit")
 
 
 class Lives:
@@ -34,7 +36,8 @@ class Lives:
         self._actions: list[Callable[[], None]] = [
             self._register, self._submit, self._submit, self._hold_or_update, self._allocate, self._allocate,
             self._go_on, self._go_on, self._go_on, self._step, self._end, self._empty, self._empty, self._finish,
-            self._finish, self._node, self._answer, self._forget,
+            self._finish, self._node, self._answer, self._forget, self._remove, self._add_key, self._add_key,
+            self._join, self._drop_keys, self._audit,
         ]  # fmt: skip
 
     def turn(self, size: int = 4) -> list[Event]:
@@ -241,6 +244,63 @@ class Lives:
                 ]
             )
         )
+
+    def _remove(self) -> None:
+        """A node that holds nothing, rarely, or nothing would ever run; or one that is known by its key alone."""
+        names = [node.name for node in self.cluster.nodes.values() if not node.held and self._random.random() < 0.3]
+        of_keys = [key.name for key in self.cluster.keys.values() if key.kind is KeyKind.NODE]
+        names += [name for name in of_keys if name not in self.cluster.nodes]
+        if names:
+            reason = self._random.choice(WHYS)
+            self._note(event.NodeRemoved(at=self.now, node=self._random.choice(names), reason=reason, by="root"))
+
+    # ── keys and the audit trail ──────────────────────────────────────────────────────────────────────────────
+
+    def _add_key(self) -> None:
+        kind = self._random.choice([KeyKind.USER, KeyKind.JOIN])
+        is_token = kind is KeyKind.JOIN
+        self._note(
+            event.KeyAdded(
+                at=self.now, public=self._random.randbytes(20).hex(), kind=kind, by="root",
+                name=self._random.choice(["", "n1"]) if is_token else "ann", uid=None if is_token else 1000,
+                gid=None if is_token else 100, is_login=is_token and self._random.random() < 0.5,
+                expires_at=self.now + 60 if is_token else None, note=self._random.choice(["", "laptop"]),
+            )
+        )  # fmt: skip
+
+    def _join(self) -> None:
+        """A node has one key at most."""
+        tokens = [key for key in self.cluster.keys.values() if key.kind is KeyKind.JOIN and not key.joined]
+        if not tokens:
+            return
+        token = self._random.choice(tokens)
+        node = token.name or self._random.choice(["n1", "n2", "login"])
+        for old in [key.public for key in self.cluster.keys.values() if (key.kind, key.name) == (KeyKind.NODE, node)]:
+            self._note(event.KeyRevoked(at=self.now, public=old, by="root"))
+        self._note(
+            event.NodeJoined(
+                at=self.now, token=token.public, node=node, public=self._random.randbytes(20).hex(),
+                is_login=token.is_login, address="192.0.2.7",
+            )
+        )  # fmt: skip
+
+    def _drop_keys(self) -> None:
+        keys = self.cluster.keys
+        old = tuple(one for one, key in keys.items() if key.expires_at is not None and key.expires_at <= self.now)
+        if old:
+            self._note(event.KeysExpired(at=self.now, publics=old))
+        elif self.cluster.keys:
+            public = self._random.choice(list(self.cluster.keys))
+            self._note(event.KeyRevoked(at=self.now, public=public, by="root"))
+
+    def _audit(self) -> None:
+        self._note(
+            event.Audited(
+                at=self.now, user=self._random.choice(["", "ann"]), uid=self._random.choice([None, 1000]),
+                origin="local", action="CancelJobs", object="job 1", outcome=self._random.choice(["done", "not_owner"]),
+                detail=self._random.choice(WHYS),
+            )
+        )  # fmt: skip
 
     def _answer(self) -> None:
         request_id = RequestId(self._random.randbytes(16))

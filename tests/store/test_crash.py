@@ -39,7 +39,8 @@ def check_survived(path: Path, seed: int, acknowledged: int) -> None:
     store = SqliteStore(str(path))
     loaded = store.load()
     store.close()
-    count = Database(str(path))["events"].count
+    database = Database(str(path))
+    count = database["events"].count + database["audit"].count
     lives = Lives(Random(seed))
     turns = events = 0
     while events < count:

@@ -14,8 +14,8 @@ from gq.model.ids import AttemptId
 from gq.model.job import Usage
 from gq.model.state import JobState
 from gqd.control.apply import apply
-from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Node, Part, Step
-from gqd.state.event import Event
+from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Key, Node, Part, Step
+from gqd.state.event import Audited, Event
 from gqd.store import rows
 from gqd.store.protocol import Row
 from gqd.store.schema import MIGRATIONS
@@ -83,6 +83,18 @@ def test_a_node_comes_back_equal(database: Database, node: Node) -> None:
     assert rows.node_of(through(database, "nodes", rows.node_row(node))) == node
 
 
+@given(key=values.KEYS)
+def test_a_key_comes_back_equal(database: Database, key: Key) -> None:
+    assert rows.key_of(through(database, "keys", rows.key_row(key))) == key
+
+
+@given(line=values.LINES)
+def test_a_line_of_the_audit_trail_comes_back_equal(line: Audited) -> None:
+    entry = rows.audit_entry_of(rows.audit_row(line))
+
+    assert msgspec.structs.asdict(entry) == msgspec.structs.asdict(line)
+
+
 @given(answer=values.ANSWERS)
 def test_an_answer_comes_back_equal(database: Database, answer: Answer) -> None:
     assert rows.answer_of(through(database, "requests", rows.request_row(b"\x00" * 16, answer))) == answer
@@ -143,7 +155,8 @@ def test_a_batch_drains_the_changes_and_never_holds_a_live_object(seed: int) -> 
         batch = rows.materialise(lives.cluster, events)
 
         assert lives.cluster.changes == Changes()
-        assert batch.events == tuple(events)
+        assert batch.events == tuple(event for event in events if not isinstance(event, Audited))
+        assert len(batch.audit) == len(events) - len(batch.events)
         for of_table in (*batch.upserts.values(), *batch.deletes.values()):
             assert of_table, "an empty table has no place in a batch"
             for row in of_table:

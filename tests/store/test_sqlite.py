@@ -16,8 +16,9 @@ import pytest
 from sqlite_utils import Database, Migrations
 
 from gq.errors import GqError
-from gq.wire.client import JobFilter
+from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.cluster import Cluster
+from gqd.state.event import Audited
 from gqd.store.protocol import Batch, HistoryQuery, StoreFailed
 from gqd.store.rows import COLUMNS, materialise
 from gqd.store.schema import MIGRATIONS, migrate
@@ -120,6 +121,7 @@ def test_a_database_of_a_newer_schema_is_refused_and_left_alone(tmp_path: Path, 
     lived(path, seed)
     newer = Migrations("gq")
     newer(name="first")(lambda db: None)
+    newer(name="keys_and_audit")(lambda db: None)
     newer(name="colours")(lambda db: db["jobs"].add_column("colour", str))
     newer.apply(Database(str(path)))
 
@@ -134,7 +136,8 @@ def test_an_existing_database_is_brought_to_the_newest_schema_with_its_rows(tmp_
     path = tmp_path / "gq.db"
     cluster = lived(path, seed)
     newer = Migrations("gq")
-    newer(name="first")(lambda db: pytest.fail("was applied already"))
+    for name in ("first", "keys_and_audit"):
+        newer(name=name)(lambda db: pytest.fail("was applied already"))
     newer(name="colours")(lambda db: db["jobs"].add_column("colour", str, not_null_default="red"))
     database = Database(str(path))
 
@@ -142,6 +145,42 @@ def test_an_existing_database_is_brought_to_the_newest_schema_with_its_rows(tmp_
 
     assert {row["colour"] for row in database["jobs"].rows} == {"red"}
     assert database["jobs"].count == cluster.next_job_id - 1
+
+
+def test_a_database_from_before_there_were_keys_gets_their_tables_and_keeps_its_rows(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "gq.db"
+    cluster = lived(path, seed)
+    old = Database(str(path))
+    old.execute("DROP TABLE keys")
+    old.execute("DROP TABLE audit")
+    with old.conn:
+        old.execute("DELETE FROM _sqlite_migrations WHERE name = 'keys_and_audit'")
+    old.close()
+
+    store = SqliteStore(str(path))
+    cluster.keys = {}
+    assert store.load() == cluster
+    assert store.audit(QueryAudit()) == ((), 0, False)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE audit SET user = 'nobody'", "DELETE FROM audit", "REPLACE INTO audit SELECT * FROM audit"]
+)
+def test_no_line_of_the_audit_trail_is_ever_changed_or_deleted(tmp_path: Path, sql: str) -> None:
+    store = SqliteStore(str(tmp_path / "gq.db"))
+    noted = Audited(at=1.0, user="ann", uid=1000, action="CancelJobs", object="job 1")
+    asyncio.run(store.commit(materialise(Cluster(), (noted,))))
+    before = store.audit(QueryAudit())
+    person = sqlite3.connect(tmp_path / "gq.db")
+
+    with pytest.raises(sqlite3.IntegrityError, match="only added to"):
+        person.execute(sql)
+    person.close()
+
+    assert store.audit(QueryAudit()) == before
+    assert [entry.user for entry in before.entries] == ["ann"]
+    store.close()
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, seed: int) -> None:
@@ -154,6 +193,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, seed: int) -> No
 
     broken = Migrations("gq")
     broken(name="first")(lambda db: None)
+    broken(name="keys_and_audit")(lambda db: None)
     broken(name="half_done")(half_done)
     database = Database(str(path))
     with pytest.raises(GqError, match="no such table"):
@@ -171,7 +211,7 @@ def test_opening_twice_applies_each_migration_once(tmp_path: Path) -> None:
         applied = [migration.name for migration in MIGRATIONS.applied(store._db)]
         store.close()
 
-    assert applied == ["first"]
+    assert applied == ["first", "keys_and_audit"]
 
 
 def test_a_row_that_cannot_be_read_is_a_clear_error(tmp_path: Path, seed: int) -> None:

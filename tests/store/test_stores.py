@@ -15,9 +15,10 @@ from gq.model.job import ExitStatus, JobInfo, JobSpec, Usage
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
-from gq.wire.client import JobFilter
+from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.after import Hold, PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job, Part, Step
+from gqd.state.event import Audited, RequestsForgotten
 from gqd.store.memory import MemoryStore
 from gqd.store.protocol import HistoryQuery, Store
 from gqd.store.rows import materialise
@@ -57,7 +58,8 @@ def test_what_is_loaded_after_any_commit_is_the_cluster(store: Store, seed: int)
             assert loaded == lives.cluster
             assert (loaded.queue, loaded.active_by_user) == (lives.cluster.queue, lives.cluster.active_by_user)
             assert list(loaded.jobs) == list(lives.cluster.jobs)
-            assert list(loaded.nodes) == list(lives.cluster.nodes)
+            assert loaded.keys == lives.cluster.keys
+            assert (loaded.login_nodes, loaded.join_keys) == (lives.cluster.login_nodes, lives.cluster.join_keys)
             assert list(loaded.attempts) == list(lives.cluster.attempts)
             loaded.check()
 
@@ -285,3 +287,62 @@ def test_commits_that_wait_together_are_written_in_the_order_of_the_calls(store:
 
     assert asyncio.run(commit_all()) == list(range(2, 700))
     assert store.load().next_job_id == 699
+
+
+# ── the audit trail ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def noted(at: float, user: str = "ann", action: str = "CancelJobs", outcome: str = "done") -> Audited:
+    return Audited(
+        at=at, user=user, uid=1000, origin="local", action=action, object="job 1", outcome=outcome, detail="x"
+    )
+
+
+@pytest.fixture
+def audited(store: Store) -> Store:
+    lines = (
+        noted(1.0),
+        noted(2.0, user="bob", outcome="not_owner"),
+        noted(3.0, action="Submit"),
+        noted(4.0, user="bob", action="Submit", outcome="bad_name"),
+    )
+    for line in lines:
+        asyncio.run(store.commit(materialise(Cluster(), (line,))))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (QueryAudit(), [1, 2, 3, 4]),
+        (QueryAudit(user="bob"), [2, 4]),
+        (QueryAudit(action="Submit"), [3, 4]),
+        (QueryAudit(outcome="refused"), [2, 4]),
+        (QueryAudit(outcome="done"), [1, 3]),
+        (QueryAudit(outcome="bad_name"), [4]),
+        (QueryAudit(since=2.0, until=4.0), [2, 3]),
+        (QueryAudit(user="bob'; DROP TABLE audit --"), []),
+        (QueryAudit(after=3), [4]),
+        (QueryAudit(after=4), []),
+    ],
+)
+def test_the_audit_trail_answers_what_is_asked(audited: Store, query: QueryAudit, expected: list[int]) -> None:
+    page = audited.audit(query)
+
+    assert [entry.at for entry in page.entries] == expected
+    assert (page.last, page.more) == (expected[-1] if expected else query.after, False)
+
+
+def test_the_audit_trail_comes_in_pages(audited: Store) -> None:
+    assert audited.audit(QueryAudit(limit=3))[1:] == (3, True)
+    assert audited.audit(QueryAudit(limit=3, after=3))[1:] == (4, False)
+    assert audited.audit(QueryAudit(limit=1, user="bob"))[1:] == (2, True)
+
+
+def test_what_is_audited_is_in_the_trail_and_not_in_the_change_log_besides() -> None:
+    cluster = Cluster()
+    add(cluster, 1)
+    batch = materialise(cluster, (noted(1.0), RequestsForgotten(at=1.0, before=0.0)))
+
+    assert [type(one) for one in batch.events] == [RequestsForgotten]
+    assert batch.audit == ((1.0, "ann", 1000, "local", "CancelJobs", "job 1", "done", "x"),)

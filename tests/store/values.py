@@ -6,12 +6,14 @@ from hypothesis import strategies as st
 
 from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus, JobSpec, SignalSpec, Usage
+from gq.model.key import KeyKind
 from gq.model.node import Gpu, Inventory, IsolationLevels
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, Job, Node, Part, Step, StepPartEnd
+from gqd.state.cluster import Answer, Attempt, Job, Key, Node, Part, Step, StepPartEnd
+from gqd.state.event import Audited
 
 WORDS = st.text(max_size=12)
 NAMES = st.text("abcxyz-_09", min_size=1, max_size=8)
@@ -162,5 +164,30 @@ NODES = st.builds(
     drained_gpus=st.dictionaries(st.integers(0, 15), WORDS, max_size=3),
     backoff_until=INSTANTS,
     backoff_failures=COUNTS,
+)
+KEYS = st.builds(
+    Key,
+    public=NAMES,
+    kind=st.sampled_from(KeyKind),
+    name=WORDS,
+    added_at=INSTANTS,
+    added_by=WORDS,
+    uid=st.none() | COUNTS,
+    gid=st.none() | COUNTS,
+    is_login=st.booleans(),
+    expires_at=MAYBE_INSTANTS,
+    joined=WORDS,
+    note=WORDS,
+)
+LINES = st.builds(
+    Audited,
+    at=INSTANTS,
+    user=WORDS,
+    uid=st.none() | COUNTS,
+    origin=WORDS,
+    action=WORDS,
+    object=WORDS,
+    outcome=WORDS,
+    detail=WORDS,
 )
 ANSWERS = st.builds(Answer, at=INSTANTS, uid=COUNTS, answer=st.binary(max_size=64))
