@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
@@ -285,19 +283,3 @@ class Door:
         task = self._loop.create_task(read())
         self._reads[task] = ticket.uid
         task.add_done_callback(self._reads.pop)
-
-
-def read_part(path: str, offset: int, max_bytes: int) -> wire.LogData:
-    """`max_bytes` of a file from `offset` on.  ``eof``: there is no more now.
-
-    A pipe or a device keeps nothing for later, and may wait or take from whom it is for: it is not opened.
-    """
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as it is named
-            return wire.LogData(offset=offset, eof=True)
-        with open(path, "rb") as file:  # noqa: PTH123 - likewise
-            file.seek(offset)
-            data = file.read(max_bytes + 1)
-    except FileNotFoundError:
-        return wire.LogData(offset=offset, eof=True, is_missing=True)
-    return wire.LogData(offset=offset, data=data[:max_bytes], eof=len(data) <= max_bytes)

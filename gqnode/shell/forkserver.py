@@ -1,8 +1,8 @@
 """The process that forks shepherds.  Slim: what it has loaded is what every fork has to copy.
 
 It runs in an interpreter without ``site`` (see `spawn`), half as large as one with.  Each request is one packet: the
-attempt's directory, and with it the shepherd's end of a link to the daemon.  It keeps nothing, answers only when it
-cannot fork, and ends when the daemon does; shepherds stay.
+attempt's directory (or `READ`, for a piece of a file), and with it the child's end of a link to the daemon.  It keeps
+nothing, answers only when it cannot fork, and ends when the daemon does; shepherds stay.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import os
 import signal
 import socket
 
-from gqnode.shell import shepherd
+from gqnode.shell import reader, shepherd
 from gqnode.shell.frames import pack
 
 MAX_REQUEST_BYTES = 16 * 1024
+READ = b"\0read"
+"""No path begins so."""
 
 
 def serve(door_fd: int) -> None:
@@ -29,16 +31,16 @@ def serve(door_fd: int) -> None:
         request, fds, _, _ = socket.recv_fds(door, MAX_REQUEST_BYTES, 1)
         if not request:
             return
-        _fork_shepherd(door, os.fsdecode(request), fds[0])
+        _fork_child(door, request, fds[0])
 
 
-def _fork_shepherd(door: socket.socket, directory: str, link_fd: int) -> None:
+def _fork_child(door: socket.socket, request: bytes, link_fd: int) -> None:
     link = socket.socket(fileno=link_fd)
     link.set_inheritable(False)  # as everything that Python opens, but not what it receives
     try:
         pid = os.fork()
     except OSError as error:
-        link.send(pack({"is": "unable", "why": f"cannot fork a shepherd: {error.strerror}"}))
+        link.send(pack({"is": "unable", "why": f"cannot fork a process: {error.strerror}"}))
         link.close()
         return
     if pid == 0:
@@ -46,7 +48,10 @@ def _fork_shepherd(door: socket.socket, directory: str, link_fd: int) -> None:
             door.close()
             os.setsid()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            shepherd.run(directory, link)
+            if request == READ:
+                reader.run(link)
+            else:
+                shepherd.run(os.fsdecode(request), link)
         finally:
             os._exit(0)
     link.close()

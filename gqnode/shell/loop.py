@@ -33,12 +33,13 @@ from gqnode.control.ledger import Settings
 from gqnode.isolation.protocol import Isolation
 from gqnode.shell import machine
 from gqnode.shell.briefing import Surroundings
-from gqnode.shell.door import Door, ToTasks, read_part
+from gqnode.shell.door import Door, ToTasks
 from gqnode.shell.effects import Effects, attempt_of
 from gqnode.shell.herd import Herd, HerdEvent, TreeEmpty
 from gqnode.shell.lanes import Lanes
 from gqnode.shell.link import ControllerAddress, Link
 from gqnode.shell.log import about
+from gqnode.shell.log_files import LogFiles
 from gqnode.shell.ports import PortLeases
 from gqnode.shell.relay import Asked, Relay
 from gqnode.shell.spawn import Spawner
@@ -106,6 +107,9 @@ class NodeDaemon:
         self._relay = self._open_relay(context)
         self._lanes = Lanes(self._fail)
         self._users = Users(self._node.name, chooses=self._may_be_shared)
+        if self._relay is not None:
+            self._relay.users = self._users
+        self._log_files = LogFiles(self._lanes, found.spawner)
         self._herd = Herd(found.spawner, found.spool_root, self._on_herd, self._clock.now)
         self._effects = self._make_effects()
         self._effects.door = self._door
@@ -208,7 +212,7 @@ class NodeDaemon:
             return None
         endpoint = self._equipment.location.client_endpoint
         try:
-            return Relay(context, endpoint, os.geteuid(), self._pass_on)
+            return Relay(context, endpoint, os.geteuid(), self._pass_on, may_be_shared=self._may_be_shared)
         except zmq.ZMQError as error:
             raise _not_bound(endpoint, error) from error
 
@@ -376,7 +380,9 @@ class NodeDaemon:
         return self._effects.places(sorted(records, key=lambda record: record.launch.attempt_id))
 
     async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> step_wire.LogData:
-        return await self._lanes.in_thread(read_part, path, offset, max_bytes)
+        is_of_other = self._users.is_shared and uid != os.geteuid()
+        account = await self._users.account_of_uid(uid) if is_of_other else None
+        return await self._log_files.read(path, offset, max_bytes, account)
 
 
 def _not_bound(endpoint: str, error: zmq.ZMQError) -> GqError:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+READ = b"\0read"
+"""As in `forkserver`, which the daemon does not load; a test compares them."""
 REQUEST_TIMEOUT_S = 10.0
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from gqnode.shell.forkserver import serve; serve(int(sys.argv[2]))"
@@ -47,16 +49,23 @@ class Spawner:
 
         If no shepherd comes of it, `link` ends.  The caller closes its own copy of `link`.
         """
+        self._ask_twice(os.fsencode(directory), link)
+
+    def spawn_reader(self, link: socket.socket) -> None:
+        """Have a process forked that answers one `reader.question` over `link`; otherwise as `spawn`."""
+        self._ask_twice(READ, link)
+
+    def _ask_twice(self, request: bytes, link: socket.socket) -> None:
         try:
-            self._ask(directory, link)
+            self._ask(request, link)
         except OSError:
             self.close()
-            self._ask(directory, link)
+            self._ask(request, link)
 
-    def _ask(self, directory: str, link: socket.socket) -> None:
+    def _ask(self, request: bytes, link: socket.socket) -> None:
         self.start()
         assert self._door is not None
-        socket.send_fds(self._door, [os.fsencode(directory)], [link.fileno()])
+        socket.send_fds(self._door, [request], [link.fileno()])
 
     def close(self) -> None:
         """End the forkserver; its shepherds go on."""

@@ -54,6 +54,11 @@ class Users:
     def is_shared(self) -> bool:
         return self._is_shared.done() and self._is_shared.result()
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it is known if the cluster is shared."""
+        return self._is_shared.done()
+
     def hear(self, is_shared: bool) -> None:
         """What the controller says of the cluster."""
         is_shared = is_shared and self._chooses

@@ -12,7 +12,8 @@ import zmq
 
 from gq.model.ids import JobId, StepId
 from gq.wire import step as wire
-from gqnode.shell.door import Door, ToTasks, read_part
+from gqnode.shell.door import Door, ToTasks
+from gqnode.shell.reader import read_piece
 
 STEP = StepId(JobId(7), 1, 0)
 KEY = b"k" * 32
@@ -42,7 +43,8 @@ class Desk:
         self.lost.append(step_id)
 
     async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> wire.LogData:
-        return read_part(path, offset, max_bytes)
+        data, is_end = read_piece(path, offset, max_bytes)
+        return wire.LogData(offset=offset, data=data, eof=is_end)
 
     def cells(self, uid: int) -> tuple[wire.CellPlace, ...]:
         return ()

@@ -1,0 +1,71 @@
+"""Reading pieces of jobs' output files, with the rights of whom they are for.
+
+A daemon that runs everything as its own user reads as that, in a thread.  Root's daemon of a shared cluster never
+opens a path that a user named: a child that is the user does (`reader`), and is waited for only so long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from dataclasses import dataclass
+
+from gq.wire.step import LogData
+from gqnode.control.account import Account
+from gqnode.shell import reader
+from gqnode.shell.frames import Head
+from gqnode.shell.lanes import Lanes
+from gqnode.shell.shepherd_link import ShepherdLink
+from gqnode.shell.spawn import Spawner
+from gqnode.shell.specs import Identity
+
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """Used on the loop."""
+
+    lanes: Lanes
+    spawner: Spawner
+
+    async def read(self, path: str, offset: int, max_bytes: int, account: Account | None) -> LogData:
+        """`OSError` if it cannot be.  `account`: whose rights; None: the daemon's own."""
+        try:
+            if account is None:
+                data, is_end = await self.lanes.in_thread(reader.read_piece, path, offset, max_bytes)
+            else:
+                data, is_end = await self._read_as(path, offset, max_bytes, account)
+        except FileNotFoundError:
+            return LogData(offset=offset, eof=True, is_missing=True)
+        return LogData(offset=offset, data=data, eof=is_end)
+
+    async def _read_as(self, path: str, offset: int, max_bytes: int, account: Account) -> tuple[bytes, bool]:
+        identity = Identity(account.uid, account.gid, account.groups)
+        head, data = await self._ask(reader.question(path, offset, max_bytes, identity))
+        if head.get("is") == "read":
+            return data, bool(head.get("eof"))
+        number = head.get("errno", errno.EIO)
+        raise OSError(number, os.strerror(number), path)
+
+    async def _ask(self, question: Head) -> tuple[Head, bytes]:
+        near, far = socket.socketpair()
+        answered: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
+        link = ShepherdLink(near, lambda head, data: _settle(answered, head, data), lambda: _settle(answered, {}, b""))
+        try:
+            with far:
+                self.spawner.spawn_reader(far)
+            link.send(question)
+            return await asyncio.wait_for(answered, ANSWER_S)
+        except TimeoutError:
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
+        finally:
+            link.close()
+
+
+def _settle(answered: asyncio.Future[tuple[Head, bytes]], head: Head, data: bytes) -> None:
+    """The answer, or the end without one."""
+    if not answered.done():
+        answered.set_result((head, data))
