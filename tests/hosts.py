@@ -103,6 +103,8 @@ class CoreHost:
             if not orders:
                 return
             for sent in orders:
+                if sent.node not in self.cluster.nodes:
+                    continue  # it was removed meanwhile, and nobody hears it
                 for body in obedient_reports(sent.order, self.now):
                     self.report(sent.node, body)
 

@@ -91,7 +91,7 @@ def _bad_node_name(name: str) -> Refusal:
 def _refuse_bad_key(draft: Draft, public: str) -> None:
     if not is_public_key(public):
         message = f"{public[:60]!r} is not a public key: that is {PUBLIC_KEY_CHARACTERS} characters of Z85"
-        raise Refusal("bad_key", message, "`gqctl key create` makes a pair")
+        raise Refusal("bad_key", message, "`gq key new` makes a pair")
     if public in draft.cluster.keys:
         raise Refusal("known_key", f"the key that begins with {short(public)} is known already", "make another pair")
     limit = draft.policy.limits.keys

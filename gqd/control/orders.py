@@ -119,6 +119,12 @@ def _farewell(attempt: Attempt) -> str:
             return ""
 
 
+def _address(draft: Draft, node: str) -> str:
+    """Its name, if it was removed from the cluster while the job goes on without it."""
+    known = draft.cluster.nodes.get(node)
+    return node if known is None else known.address
+
+
 def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
     """Everything that a node needs to run its share."""
     spec, request = job.spec, job.spec.resources
@@ -136,7 +142,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         members=tuple(
             GangMember(
                 node=one.node,
-                address=draft.cluster.nodes[one.node].address,
+                address=_address(draft, one.node),
                 tasks=one.tasks,
                 cpus=len(one.cpus),
                 gpus=len(one.gpus),
