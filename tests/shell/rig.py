@@ -18,7 +18,7 @@ import zmq.asyncio
 
 from gq.client import Client
 from gq.config import Config
-from gq.locate import Location
+from gq.locate import Location, make_own_directory, make_state_dir
 from gq.model.ids import RequestId
 from gq.model.job import JobSpec
 from gq.model.node import Inventory
@@ -119,13 +119,17 @@ class Wire:
 
 @asynccontextmanager
 async def running(
-    config: Config | None = None, store: MemoryStore | None = None, directory: str | None = None
+    config: Config | None = None,
+    store: MemoryStore | None = None,
+    directory: str | None = None,
+    is_shared: bool = False,
 ) -> AsyncIterator[Rig]:
-    """A shell that serves until the block ends."""
+    """A shell that serves until the block ends.  `is_shared`: as root, all users of this machine."""
     with short_directory() as path:
         base = directory or path
-        location = Location(f"{base}/gq.toml", base, f"{base}/r", is_private=True)
-        Path(location.run_dir).mkdir(mode=0o700, exist_ok=True)
+        location = Location(f"{base}/gq.toml", base, f"{base}/r", is_private=not is_shared)
+        make_state_dir(location)
+        make_own_directory(Path(location.run_dir), 0o755 if is_shared else 0o700)
         rig = Rig(location, store or MemoryStore(), MemoryBlobStore())
         rig.serving = asyncio.create_task(serve(location, config or Config(path="gq.toml"), rig.store, rig.blobs))
         try:
