@@ -124,7 +124,7 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
     kind = "login node" if node.login else "node"
     typer.echo(f"{kind} {joined.node} of cluster {joined.cluster}: {location.config_path}, {location.keys_dir}")
     if is_start:
-        log = service.start(service.NODE, location, lambda: host.is_part_of_cluster(location))
+        log = service.start(service.NODE, location, lambda: host.is_part_of_cluster(location), wish.is_anew)
         typer.echo(f"gqnode runs; its log: {log}")
     else:
         typer.echo("next:\n  gq install-service --node --start")

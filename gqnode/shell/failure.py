@@ -25,6 +25,11 @@ class Failure(NamedTuple):
         return EXIT_NOT_FOUND if self.errno in (2, 20) else EXIT_NOT_EXECUTABLE  # ENOENT, ENOTDIR
 
 
+def printable(text: str) -> str:
+    """On one line, without what a terminal would obey: a path in it is named as somebody likes."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class CannotLaunch(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.why)

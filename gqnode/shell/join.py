@@ -76,9 +76,10 @@ class Door(NamedTuple):
 def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, NodeSettings]:
     """Become a node; what the controller said, and the settings that were written."""
     door = read_endpoint(wish.endpoint)
-    name = wish.name or host_name()
+    name = _checked_name(wish.name) if wish.name else host_name()
     _check_fresh(location, wish.is_anew)
-    own_address = _knock(door)
+    own_address = wish.address or _knock(door)
+    _check_settings(location, wish, name, own_address)
     _make_directories(location)
     keys = _pending_keys(location, name)
     joined = _ask(door, token, wire.Join(node=name, public_key=keys.public.decode(), version=WIRE_VERSION))
@@ -89,7 +90,9 @@ def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, Nod
             f"the token lets {name} in as a node that runs jobs, not as a login node",
             f"on the controller: `gqctl node remove {name}`, `gqctl token create --login`; then join again",
         )
-    return joined, _write(location, wish, door, joined, token.server_key, wish.address or own_address)
+    if joined.node != name:
+        raise ProtocolError("unexpected_answer", f"the controller answered to {joined.node}, not to {name}")
+    return joined, _write(location, wish, joined, token.server_key, own_address)
 
 
 def check_root() -> None:
@@ -113,8 +116,14 @@ def read_endpoint(text: str) -> Door:
 def host_name() -> str:
     """The host's own name, without its domain."""
     name = socket.gethostname().partition(".")[0]
+    return _checked_name(name)
+
+
+def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise UsageError("bad_name", f"the host's name `{name}` cannot be a node's", "give another with --name")
+        raise UsageError(
+            "bad_name", f"`{name}` cannot be a node's name", "give letters, digits, `.`, `_`, `-` by --name"
+        )
     return name
 
 
@@ -150,6 +159,12 @@ def _check_fresh(location: Location, is_anew: bool) -> None:
         f"this host is a node already ({names or 'of no name'} of cluster {config.cluster}), by {path}",
         "if that is over: `gqctl node remove` on the controller, then join with --force",
     )
+
+
+def _check_settings(location: Location, wish: Wish, name: str, own_address: str) -> None:
+    """What is to be written can be read again: found out before the token is used."""
+    likely = wire.Joined(cluster="gq", node=name)
+    parse_config(_settings(wish, likely, own_address), location.config_path)
 
 
 # ── talking ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,12 +291,9 @@ def _pending_keys(location: Location, name: str) -> KeyPair:
     return read_keys(pending)
 
 
-def _write(
-    location: Location, wish: Wish, door: Door, joined: wire.Joined, server_key: bytes, own_address: str
-) -> NodeSettings:
+def _write(location: Location, wish: Wish, joined: wire.Joined, server_key: bytes, own_address: str) -> NodeSettings:
     """All that makes this host a node.  Once gq.toml is there it is one."""
-    step_listen = "" if joined.is_login else wish.step_listen or STEP_LISTEN
-    text = config_text(joined, door.endpoint, own_address, step_listen)
+    text = _settings(wish, joined, own_address)
     node = parse_config(text, location.config_path).node(joined.node)
     config = Path(location.config_path)
     if config.exists():
@@ -292,6 +304,11 @@ def _write(
     write_file(config, text, 0o644)
     pending.unlink()
     return node
+
+
+def _settings(wish: Wish, joined: wire.Joined, address: str) -> str:
+    step_listen = "" if joined.is_login else wish.step_listen or STEP_LISTEN
+    return config_text(joined, wish.endpoint, address, step_listen)
 
 
 def config_text(joined: wire.Joined, endpoint: str, address: str, step_listen: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from gqnode.shell.confine import confine, forbid_new_privileges
-from gqnode.shell.failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing
+from gqnode.shell.failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing, printable
 from gqnode.shell.processes import MARKER
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _close_all_but(kept: set[int]) -> None:
 
 def _tell_failure(status_fd: int, failure: Failure) -> None:
     """In one write that never waits: the parent reads once."""
-    os.write(status_fd, json.dumps(failure._replace(why=failure.why[:MAX_WHY])).encode())
+    os.write(status_fd, json.dumps(failure._replace(why=printable(failure.why[:MAX_WHY])[:MAX_WHY])).encode())
 
 
 def _prepare(program: Program, open_streams: OpenStreams) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -36,6 +37,25 @@ gpus = []
 BLANK_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
+_SAY = """
+import sys, time, zmq
+endpoint, said, until = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3].encode()
+socket = zmq.Context().socket(zmq.DEALER)
+socket.linger = 0
+socket.connect(endpoint)
+socket.send(said)
+while socket.poll(20_000 if until else 1_500):
+    heard = socket.recv()
+    if b"not_yet" in heard:
+        time.sleep(0.02)
+        socket.send(said)
+        continue
+    print(heard.hex())
+    if not until or until in heard:
+        break
+"""
+
+
 class SharedNode:
     """`settings` are lines of the node in gq.toml."""
 
@@ -49,10 +69,16 @@ class SharedNode:
         self.daemon: Daemon | None = None
         self._next_job = 1
 
-    def start(self) -> None:
+    def start(self, *before: str) -> None:
+        """`before`: what runs gqnode."""
         heard = len(self.controller.hellos)
-        self.daemon = self.host.daemon("gqnode", "--config", CONFIG_PATH, "--name", "n1")
+        self.start_alone(*before)
         self.controller.hear(lambda: len(self.controller.hellos) > heard)
+
+    def start_alone(self, *before: str) -> Daemon:
+        """Without waiting until the controller has heard of it."""
+        self.daemon = self.host.daemon(*before, "gqnode", "--config", CONFIG_PATH, "--name", "n1")
+        return self.daemon
 
     def user(self, account: Account) -> User:
         return self.host.user(account)
@@ -109,8 +135,26 @@ class SharedNode:
         self.controller.hear(lambda: wire.StepReceived(step_id=step_id) in self.controller.reports)
         return step_id
 
-    def attach(self, step_id: StepId, user: User, *argv: str) -> step_wire.Attach:
-        return step_wire.Attach(step_id=step_id, key=KEY, argv=argv, environment=BLANK_ENVIRONMENT, chdir=user.home)
+    def attach(self, step_id: StepId, *argv: str) -> step_wire.Attach:
+        return step_wire.Attach(step_id=step_id, key=KEY, argv=argv, environment=BLANK_ENVIRONMENT, chdir="/")
+
+    def say(
+        self, message: step_wire.ToDoor, account: Account | None = None, until: str = ""
+    ) -> tuple[step_wire.FromDoor, ...]:
+        """What the step door answers this user (None: root) up to the first message called `until`, or at all.
+
+        Asked again while the step is not known yet; empty: no answer within a second or two.
+        """
+        argv = (sys.executable, "-c", _SAY, f"ipc://{STEP_SOCKET}", step_wire.TO_DOOR.encode(message).hex(), until)
+        done = self.user(account).run(*argv) if account else self.host.run(*argv)
+        assert done.returncode == 0, done.stderr
+        return tuple(step_wire.FROM_DOOR.decode(bytes.fromhex(line)) for line in done.stdout.split())
+
+    def task_output(self, attempt_id: AttemptId, account: Account, *argv: str) -> str:
+        """Standard output of a step of one task."""
+        heard = self.say(self.attach(self.expect_step(attempt_id), *argv), account, until="TaskExited")
+        parts = (one.data for one in heard if isinstance(one, step_wire.Output) and one.stream == "stdout")
+        return b"".join(parts).decode()
 
     def close(self) -> None:
         if self.daemon is not None:
@@ -119,13 +163,14 @@ class SharedNode:
 
 
 @contextlib.contextmanager
-def shared_node(net: Network, settings: str = "", is_shared: bool = True) -> Iterator[SharedNode]:
+def shared_node(net: Network, settings: str = "", is_shared: bool = True, starts: bool = True) -> Iterator[SharedNode]:
     """It runs, and the controller has heard it; at the end nothing of it is left on the host."""
     (host,) = net.hosts.values()
     node = SharedNode(net, host, settings, is_shared)
     node.controller.bind()
     try:
-        node.start()
+        if starts:
+            node.start()
         yield node
     except BaseException:
         print(host.logs())
@@ -133,4 +178,4 @@ def shared_node(net: Network, settings: str = "", is_shared: bool = True) -> Ite
     finally:
         node.close()
         host.run("sh", "-c", "kill -9 -1")
-        host.ok("rm", "-rf", "/var/lib/gq", "/run/gq")
+        host.ok("sh", "-c", "rm -rf /var/lib/gq /run/gq /run/home/*/*")

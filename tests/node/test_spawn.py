@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gqnode.shell import forkserver
+from gqnode.shell import spawn as spawn_module
 from gqnode.shell.frames import FrameReader, Head, pack
 from gqnode.shell.processes import read_process
 from gqnode.shell.spawn import Spawner
@@ -50,6 +52,10 @@ def spawn(spawner: Spawner, directory: Path) -> socket.socket:
     with far:
         spawner.spawn(str(directory), far)
     return near
+
+
+def test_both_ends_mean_the_same_by_reading() -> None:
+    assert spawn_module.READ == forkserver.READ
 
 
 def test_the_forkserver_loads_nothing_heavy_and_needs_no_installed_package() -> None:
