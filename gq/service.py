@@ -69,35 +69,48 @@ def has_systemd() -> bool:
 
 def enable(service: str) -> None:
     """Start the unit now and at every boot; `Refusal` with what systemctl said."""
-    for words in (["daemon-reload"], ["enable", "--now", f"{service}.service"]):
-        done = subprocess.run(["systemctl", *words], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Refusal(
-                "not_started",
-                f"`systemctl {' '.join(words)}` failed: {done.stderr.strip() or done.returncode}",
-                f"`journalctl -u {service}` says more",
-            )
+    _systemctl(service, "daemon-reload")
+    _systemctl(service, "enable", "--now", f"{service}.service")
+
+
+def _systemctl(service: str, *words: str) -> None:
+    done = subprocess.run(["systemctl", *words], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refusal(
+            "not_started",
+            f"`systemctl {' '.join(words)}` failed: {done.stderr.strip() or done.returncode}",
+            f"`journalctl -u {service}` says more",
+        )
 
 
 # ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def start(service: str, location: Location, is_ready: Callable[[], bool]) -> str:
-    """Start a daemon, unless it is ready already, and wait until it is; where its log is, empty: it ran before."""
-    if is_ready():
+def start(service: str, location: Location, is_ready: Callable[[], bool], is_anew: bool = False) -> str:
+    """Start a daemon and wait until it is ready; where its log is.
+
+    One that is ready is left alone, and the answer empty; with `is_anew` it is ended first, since its settings and
+    keys are others now.
+    """
+    if is_ready() and not is_anew:
         return ""
     if has_systemd():
         if not Path(UNIT_DIR, f"{service}.service").exists():
             install_unit(service, location.config_path)
         enable(service)
+        if is_anew:
+            _systemctl(service, "restart", f"{service}.service")
         log = f"journalctl -u {service}"
         _await(is_ready, lambda: None, f"`{log}` says why")
         return log
     daemon = background(service, location)
+    if is_anew:
+        daemons.stop([daemon])
+    process = None
     if daemon.pid() is None:
         Path(LOG_DIR).mkdir(mode=0o750, parents=True, exist_ok=True)
-        daemons.start(daemon, _environment(location))
-    _await(is_ready, lambda: _check_alive(daemon), f"its log is {daemon.log_path}")
+        process = daemons.start(daemon, _environment(location))
+    _await(is_ready, lambda: _check_alive(daemon, process), f"its log is {daemon.log_path}")
     return str(daemon.log_path)
 
 
@@ -127,11 +140,13 @@ def _await(is_ready: Callable[[], bool], check: Callable[[], None], hint: str) -
         time.sleep(_POLL_S)
 
 
-def _check_alive(daemon: Daemon) -> None:
-    if daemon.pid() is None:
-        daemon.pid_path.unlink(missing_ok=True)
-        raise Refusal(
-            "daemon_failed",
-            f"{daemon.name} did not start; {daemon.log_path} ends with:\n{daemons.log_tail(daemon)}",
-            "mend what it says and try again",
-        )
+def _check_alive(daemon: Daemon, process: subprocess.Popen[bytes] | None) -> None:
+    """`process`: None where it ran before."""
+    if process is None or process.poll() is None:
+        return
+    daemon.pid_path.unlink(missing_ok=True)
+    raise Refusal(
+        "daemon_failed",
+        f"{daemon.name} did not start; {daemon.log_path} ends with:\n{daemons.log_tail(daemon)}",
+        "mend what it says and try again",
+    )

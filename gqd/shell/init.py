@@ -238,7 +238,7 @@ def _answers(client: Client) -> bool:
 def _has_registered(client: Client, node: str) -> bool:
     try:
         answer = client.ask(ListNodes(names=(node,)))
-    except Unreachable:
+    except (Unreachable, Refusal):  # not there, or not yet known
         return False
     return isinstance(answer, Nodes) and any(_is_up(one) for one in answer.nodes)
 

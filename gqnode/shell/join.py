@@ -78,7 +78,8 @@ def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, Nod
     door = read_endpoint(wish.endpoint)
     name = _checked_name(wish.name) if wish.name else host_name()
     _check_fresh(location, wish.is_anew)
-    own_address = wish.address or _knock(door)
+    seen_address = _knock(door)
+    own_address = wish.address or seen_address
     _check_settings(location, wish, name, own_address)
     _make_directories(location)
     keys = _pending_keys(location, name)
