@@ -123,7 +123,7 @@ class Doors:
         socket = router(self._context, message_bytes + ENVELOPE_BYTES)
         guard(socket, keys, domain)
         most = links_per_door(raise_descriptor_limit(), TCP_DOORS)
-        self._links.append(Links(self._context, socket, most, self._on_refused_key, self._on_shut))
+        self._links.append(Links(self._context, socket, most, self._on_unproven, self._on_shut))
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -149,6 +149,10 @@ class Doors:
     def _on_refused_key(self, address: str, why: str) -> None:
         self._counters.handshakes_refused += 1
         self._incidents.tell("HandshakeRefused", address, why)
+
+    def _on_unproven(self, address: str, how: str) -> None:
+        self._counters.links_unproven += 1
+        self._incidents.tell("NoHandshake", address, how)
 
     def _on_shut(self) -> None:
         self._counters.doors_shut += 1

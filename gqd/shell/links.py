@@ -28,8 +28,8 @@ RESERVED_DESCRIPTORS = 512
 MAX_LINKS = 50_000
 REOPEN_AT = 0.75
 """Of the bound."""
-UNPROVEN_PER_MINUTE = 20
-"""Links of one host that ended without a proof, before that is worth a word: a look at a port is nothing."""
+UNPROVEN_AGAIN_S = 3600.0
+"""How often one host is told of whose links end without a proof: something may look at the port every minute."""
 MAX_HOSTS = 1000
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
@@ -41,6 +41,9 @@ _WATCHED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
+
+NO_CURVE = "it spoke no CURVE"
+NO_PROOF = "it went, or was hung up on, before it proved a key"
 
 Unproven = Callable[[str, str], None]
 """Told the address of a host whose link ended before it proved a key, and how."""
@@ -79,8 +82,8 @@ class Links:
         self._now = now
         self._open: dict[int, str] = {}
         """Descriptor → address of the host at the other end."""
-        self._unproven: dict[str, int] = {}
-        self._minute_began_at = now()
+        self._told_at: dict[str, float] = {}
+        """By the address of a host whose links ended without a proof."""
         self._failed_how = ""
         self._listener: socket.socket | None = None
         self.is_shut = False
@@ -126,27 +129,26 @@ class Links:
         elif event == zmq.EVENT_DISCONNECTED:
             self._ended(self._open.pop(value, "an unknown address"))
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            self._failed_how = "it spoke no CURVE"
+            self._failed_how = NO_CURVE
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            self._failed_how = "it proved no key"
+            self._failed_how = NO_PROOF
 
     def _ended(self, host: str) -> None:
         """How a link failed is told just before it ends."""
         how, self._failed_how = self._failed_how, ""
-        if how == "it spoke no CURVE":
+        if how and (how == NO_CURVE or self._is_news(host)):
             self._on_unproven(host, how)
-        elif how:
-            self._count_unproven(host, how)
         if self.is_shut and len(self._open) <= self._most * REOPEN_AT:
             self._reopen()
 
-    def _count_unproven(self, host: str, how: str) -> None:
-        if self._now() - self._minute_began_at >= 60.0 or len(self._unproven) >= MAX_HOSTS:
-            self._unproven.clear()
-            self._minute_began_at = self._now()
-        self._unproven[host] = self._unproven.get(host, 0) + 1
-        if self._unproven[host] == UNPROVEN_PER_MINUTE:
-            self._on_unproven(host, f"{how}, {UNPROVEN_PER_MINUTE} times within a minute")
+    def _is_news(self, host: str) -> bool:
+        now = self._now()
+        if now - self._told_at.get(host, float("-inf")) < UNPROVEN_AGAIN_S:
+            return False
+        if len(self._told_at) >= MAX_HOSTS:
+            self._told_at.clear()
+        self._told_at[host] = now
+        return True
 
     # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,9 @@ class Counters:
     impostors: int = 0
     """Dropped: a node that spoke for another, or without a key that is valid now."""
     handshakes_refused: int = 0
-    """CURVE keys that are not known, or not for that door; and links over tcp that proved none."""
+    """CURVE keys that are not known, or not for that door."""
+    links_unproven: int = 0
+    """Links over tcp that ended without the proof of a key, of one host counted once in a while."""
     incidents: int = 0
     """Of what the doors turned away: told to the audit trail."""
     incidents_untold: int = 0
