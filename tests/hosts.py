@@ -88,11 +88,14 @@ class CoreHost:
 
     def report(self, node: str, body: Any, now: float | None = None) -> Turn:
         """By the life of the node that was last heard of."""
-        return self.handle(report(node, body, incarnation=self.cluster.nodes[node].incarnation), now)
+        known = self.cluster.nodes.get(node)
+        return self.handle(report(node, body, incarnation="1" if known is None else known.incarnation), now)
 
     def beat(self, now: float | None = None) -> None:
         """Every node that has a link is heard."""
         for name, route in list(self.controller.volatile.links.items()):
+            if name not in self.cluster.nodes:
+                continue  # a login node
             alive = wire.Heartbeat(node=name, incarnation=self.cluster.nodes[name].incarnation, at=self.now)
             self.handle(NodeHeartbeat(route=route, heartbeat=alive), now)
 

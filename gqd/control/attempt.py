@@ -180,7 +180,7 @@ def on_attempt_ended(draft: Draft, node: str, report: wire.AttemptEnded) -> None
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
         if report.cell_emptied:
-            draft.volatile.stop_orders.pop((report.attempt_id, node), None)
+            _stranger_is_gone(draft, report.attempt_id, node)
         return
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id:
@@ -299,13 +299,19 @@ def empty_part(draft: Draft, attempt: Attempt, node: str, usage: Usage) -> None:
 def on_cell_emptied(draft: Draft, node: str, report: wire.CellEmptied) -> None:
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
-        draft.volatile.stop_orders.pop((report.attempt_id, node), None)
+        _stranger_is_gone(draft, report.attempt_id, node)
         return
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id and job.state in (JobState.STARTING, JobState.RUNNING):
         lose_part(draft, attempt, node, "nothing is left of the job there")
         return
     empty_part(draft, attempt, node, report.usage)
+
+
+def _stranger_is_gone(draft: Draft, attempt_id: AttemptId, node: str) -> None:
+    """The node had something of an attempt that has no part there; while it had, it got no jobs."""
+    if draft.volatile.stop_orders.pop((attempt_id, node), None) is not None:
+        draft.volatile.wants_plan = True
 
 
 def strand_part(draft: Draft, attempt: Attempt, node: str) -> None:

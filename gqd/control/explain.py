@@ -203,6 +203,8 @@ def _hint_of_nodes(wait: planned.Unavailable) -> str:
     node, why = wait.nodes[0]
     if node in wait.left_out:
         return f"gqctl node resume {node} ends the back-off"
+    if why == snapshot.BEING_CLEANED:
+        return "it is free when that is over"
     if why.startswith(("lost", "not heard")):
         return f"start gqnode on {node}, or see why it is not heard"
     return f"gqctl node resume {node} brings it back" + (" (with --gpu for one GPU)" if why.startswith("short") else "")

@@ -88,7 +88,20 @@ def unavailable_because(node: Node, volatile: Volatile, now: float) -> str:
         return f"drained: {node.reason}"
     if node.name not in volatile.links:
         return "not heard since the controller started"
-    return "left out after a failed launch" if node.backoff_until > now else ""
+    if node.backoff_until > now:
+        return "left out after a failed launch"
+    return BEING_CLEANED if _has_strangers(node, volatile) else ""
+
+
+BEING_CLEANED = "being cleaned of jobs that it ran before"
+
+
+def _has_strangers(node: Node, volatile: Volatile) -> bool:
+    """It has something of attempts that have no part there (it was removed, and joined again), and was told to stop it.
+
+    What they use is in nobody's books.
+    """
+    return any(name == node.name and attempt_id not in node.held for attempt_id, name in volatile.stop_orders)
 
 
 def _facts(node: Node, volatile: Volatile, now: float) -> NodeFacts:

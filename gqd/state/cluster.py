@@ -367,6 +367,9 @@ class Cluster:
         for node in self.nodes.values():
             self._check_node(node)
         self._check_keys()
+        for attempt in self.attempts.values():
+            gone = attempt.parts.keys() - self.nodes.keys()
+            assert not gone, f"5: {attempt.attempt_id} has parts on nodes that are no longer there: {gone}"
 
     def _check_keys(self) -> None:
         of_nodes = [key.name for key in self.keys.values() if key.kind is KeyKind.NODE]
