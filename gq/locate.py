@@ -60,6 +60,10 @@ class Location(NamedTuple):
             raise Refusal("path_too_long", f"`{path}` is too long for a socket", "use a shorter node name")
         return f"ipc://{path}"
 
+    def member_path(self, node: str) -> str:
+        """There while the daemon of this node is part of the cluster: its process id."""
+        return f"{self.run_dir}/member-{node}"
+
     @property
     def keys_dir(self) -> str:
         return f"{self.state_dir}/keys"

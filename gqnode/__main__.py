@@ -124,7 +124,9 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
     kind = "login node" if node.login else "node"
     typer.echo(f"{kind} {joined.node} of cluster {joined.cluster}: {location.config_path}, {location.keys_dir}")
     if is_start:
-        log = service.start(service.NODE, location, lambda: host.is_part_of_cluster(location), wish.is_anew)
+        log = service.start(
+            service.NODE, location, lambda: host.is_part_of_cluster(location, joined.node), wish.is_anew
+        )
         typer.echo(f"gqnode runs; its log: {log}")
     else:
         typer.echo("next:\n  gq install-service --node --start")
@@ -215,7 +217,7 @@ def _lock(spool_root: Path, name: str) -> int:
 
 def _equip(location: Location, config: Config, node: NodeSettings, spool_root: str, spawner: Spawner) -> Equipment:
     """Find out what the machine offers; the notes say why it is not more."""
-    from gqnode.accel.find import guarded_devices, open_accelerators
+    from gqnode.accel.find import control_devices, guarded_devices, open_accelerators
     from gqnode.isolation.choose import choose_isolation
     from gqnode.shell.job_settings import check_private_tmp, read_confinement
     from gqnode.shell.loop import Equipment
@@ -231,6 +233,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
         state_dir=location.state_dir,
         cpu_ids=cpus_to_pin(config, node),
         guarded=guarded_devices(gpus),
+        control=control_devices(),
         asked=node.isolation,
     )
     for note in (*accelerators.notes, *isolation.notes):

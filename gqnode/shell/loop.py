@@ -8,9 +8,11 @@ go on after (a broken invariant) ends the daemon, and the jobs go on without it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
+from pathlib import Path
 from typing import assert_never
 
 import msgspec
@@ -76,7 +78,9 @@ class NodeDaemon:
         self._incarnation = secrets.token_hex(8)
         self._ticket_key = secrets.token_bytes(32)
         self._boot_id = machine.boot_id()
-        self._inventory: Inventory = machine.find_inventory(equipment.node, equipment.gpus, equipment.isolation.levels)
+        self._inventory: Inventory = machine.find_inventory(
+            equipment.node, equipment.gpus, equipment.isolation.levels, self._may_be_shared
+        )
         self._keys = self._read_keys()
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[int] | None = None
@@ -103,6 +107,7 @@ class NodeDaemon:
         self._spool = Spool(found.spool_root)
         self._agent = Agent(self._node.name, self._spool.load(), Settings(resend_s=found.config.timers.resend_s))
         make_run_dir(found.location)
+        self._member_path.unlink(missing_ok=True)
         self._door = self._open_door(context)
         self._relay = self._open_relay(context)
         self._lanes = Lanes(self._fail)
@@ -155,11 +160,16 @@ class NodeDaemon:
         self._users.close()
         await self._herd.close()
         self._link.close()
+        self._member_path.unlink(missing_ok=True)
         self._door.close()
         if self._relay is not None:
             self._relay.close()
         self._equipment.isolation.close()
         await asyncio.get_running_loop().run_in_executor(None, context.term)
+
+    @property
+    def _member_path(self) -> Path:
+        return Path(self._equipment.location.member_path(self._node.name))
 
     def _fail(self, error: BaseException) -> None:
         log.critical("the daemon ends: its jobs go on", exc_info=error)
@@ -282,6 +292,8 @@ class NodeDaemon:
         self._door.share(self._users.is_shared)
         if self._relay is not None:
             self._relay.link_is_up(welcome.owner_uid)
+        with contextlib.suppress(OSError):  # only those who wait for it look: nothing ends with a full disk
+            self._member_path.write_text(f"{os.getpid()}\n")
         self._guarded(happening.LinkUp())
 
     def on_unwelcome(self, why: str) -> None:
