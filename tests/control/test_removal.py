@@ -176,6 +176,24 @@ def test_a_removed_node_that_joins_again_starts_anew() -> None:
     assert not host.cluster.nodes["n1"].is_drained
 
 
+def test_a_node_that_joins_again_gets_no_jobs_until_what_it_still_runs_is_stopped() -> None:
+    """What that uses is in nobody's books."""
+    host = cluster(n1=4)
+    host.start(submit(gpus=1, requeue=False), peer=ALICE)
+    attempt_id = host.attempt(1).attempt_id
+    remove(host, "n1")
+    host.handle(hello("n1", incarnation="2", attempts=(wire.AttemptStatus(attempt_id=attempt_id, phase="running"),)))
+    host.submit(submit(gpus=1), peer=ALICE)
+    host.schedule()
+    assert host.job(2).state is JobState.PENDING
+    assert "being cleaned of jobs that it ran before" in host.explain(2).why
+
+    host.report("n1", wire.CellEmptied(attempt_id=attempt_id))
+    assert host.controller.wants_plan(host.now)
+    host.schedule()
+    assert host.job(2).state is JobState.STARTING
+
+
 def test_removing_it_twice_by_one_request_is_done_once() -> None:
     host = cluster(n1=4)
     request = client_request(client.RemoveNode(name="n1"), 900, ADAM)

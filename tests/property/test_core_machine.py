@@ -6,6 +6,7 @@ the controller crashes between any two turns.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from hypothesis import settings
@@ -15,15 +16,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gq.errors import Refusal
 from gq.model.ids import AttemptId, JobId
 from gq.model.job import ExitStatus
+from gq.model.key import KeyKind
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state.input import Tick
-from tests.builders import hello, inventory, submit
+from gqd.state.input import Peer, Tick
+from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, hello, inventory, join, public_key, submit, via
 from tests.hosts import CoreHost, obedient_reports
 
 NODES = ("n1", "n2", "n3")
+PEOPLE = (ALICE, BOB, OLGA, ADAM, via("n1", ALICE), via("n2", BOB), via("n3", OLGA))
+TOKENS = tuple(public_key(100 + number) for number in range(4))
+KEYS = tuple(public_key(200 + number) for number in range(6))
 REQUESTS: list[dict[str, Any]] = [
     {},
     {"gpus": 1},
@@ -42,7 +47,7 @@ REQUESTS: list[dict[str, Any]] = [
 class CoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.host = CoreHost(nodes={name: inventory() for name in NODES})
+        self.host = CoreHost(SHARED, nodes={name: inventory() for name in NODES})
         self.incarnation = dict.fromkeys(NODES, 1)
         self.sent: list[tuple[str, wire.Order]] = []
         """Every order that was ever sent: any of them may be answered at any time, again."""
@@ -50,26 +55,31 @@ class CoreMachine(RuleBasedStateMachine):
 
     @initialize(fields=st.sampled_from(REQUESTS))
     def begin(self, fields: dict[str, Any]) -> None:
-        self.host.submit(submit(**fields))
+        self.host.submit(submit(**fields), peer=ALICE)
 
     def _collect(self) -> None:
         self.sent.extend((one.node, one.order) for one in self.host.orders)
         self.host.orders.clear()
 
-    def _ask(self, body: client.RequestBody) -> None:
+    def _ask(self, body: client.RequestBody, peer: Peer = ADAM) -> None:
         try:
-            self.host.ask(body)
+            self.host.ask(body, peer=peer)
         except Refusal:
             return
 
     # ── users ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @rule(fields=st.sampled_from(REQUESTS))
-    def submit_job(self, fields: dict[str, Any]) -> None:
-        self._ask(submit(**fields))
+    @rule(fields=st.sampled_from(REQUESTS), peer=st.sampled_from(PEOPLE))
+    def submit_job(self, fields: dict[str, Any], peer: Peer) -> None:
+        self._ask(submit(**fields), peer)
 
-    @rule(job_id=st.integers(1, 12), verb=st.sampled_from(["cancel", "hold", "release", "requeue", "update", "end"]))
-    def change_job(self, job_id: int, verb: str) -> None:
+    @rule(
+        job_id=st.integers(1, 12),
+        verb=st.sampled_from(["cancel", "hold", "release", "requeue", "update", "end"]),
+        peer=st.sampled_from(PEOPLE),
+    )
+    def change_job(self, job_id: int, verb: str, peer: Peer) -> None:
+        """Nobody changes a job of another, but operators, and not through a node that runs jobs."""
         bodies: dict[str, client.RequestBody] = {
             "cancel": client.CancelJobs(filter=client.JobFilter(job_ids=(job_id,))),
             "hold": client.HoldJobs(job_ids=(job_id,)),
@@ -78,12 +88,38 @@ class CoreMachine(RuleBasedStateMachine):
             "update": client.UpdateJob(job_id=job_id, nice=job_id % 3, time_limit_s=60),
             "end": client.EndInteractive(job_id=job_id, exit_code=job_id % 2),
         }
-        self._ask(bodies[verb])
+        job = self.host.cluster.jobs.get(JobId(job_id))
+        before = copy.deepcopy(job)
+        self._ask(bodies[verb], peer)
+        if job is not None and job.user != peer.user and (peer.via_node or peer not in (OLGA, ADAM)):
+            assert job == before
 
     @rule(job_id=st.integers(1, 12), gpus=st.integers(0, 2), overlap=st.booleans())
     def create_step(self, job_id: int, gpus: int, overlap: bool) -> None:
         step = StepRequest(name="step", ntasks=2, gpus_per_task=gpus, cpus_per_task=1, overlap=overlap)
         self._ask(client.CreateStep(job_id=job_id, step=step))
+
+    # ── keys, and nodes that come and go ──────────────────────────────────────────────────────────────────────
+
+    @rule(node=st.sampled_from(NODES))
+    def remove_node(self, node: str) -> None:
+        self._ask(client.RemoveNode(name=node, reason="test"))
+
+    @rule(token=st.sampled_from(TOKENS), node=st.sampled_from(("", *NODES, "login")), is_login=st.booleans())
+    def create_token(self, token: str, node: str, is_login: bool) -> None:
+        self._ask(client.CreateToken(public=token, node=node, is_login=is_login, ttl_s=30))
+
+    @rule(token=st.sampled_from(TOKENS), key=st.sampled_from(KEYS), node=st.sampled_from((*NODES, "login")))
+    def join_node(self, token: str, key: str, node: str) -> None:
+        self.host.handle(join(node, token, key))
+
+    @rule(key=st.sampled_from(KEYS), peer=st.sampled_from(PEOPLE))
+    def add_key(self, key: str, peer: Peer) -> None:
+        self._ask(client.AddKey(public=key), peer)
+
+    @rule(key=st.sampled_from((*KEYS, *TOKENS)), peer=st.sampled_from(PEOPLE))
+    def revoke_key(self, key: str, peer: Peer) -> None:
+        self._ask(client.RevokeKey(public=key), peer)
 
     @rule(node=st.sampled_from(NODES), action=st.sampled_from(["drain", "resume", "down"]), gpu=st.none() | st.just(1))
     def administrate(self, node: str, action: str, gpu: int | None) -> None:
@@ -149,7 +185,8 @@ class CoreMachine(RuleBasedStateMachine):
     def restart_node(self, node: str, remembers: bool) -> None:
         """The node daemon comes back, with what it held or with nothing."""
         self.incarnation[node] += 1
-        known = self.host.cluster.nodes[node].held if remembers else {}
+        here = self.host.cluster.nodes.get(node)
+        known = here.held if here is not None and remembers else {}
         attempts = tuple(wire.AttemptStatus(attempt_id=one, phase="running") for one in known)
         self.host.handle(hello(node, inventory(), attempts=attempts))
 
@@ -172,6 +209,11 @@ class CoreMachine(RuleBasedStateMachine):
         for job in self.host.cluster.jobs.values():
             if job.state is JobState.PENDING:
                 assert self.host.explain(job.job_id).why
+
+    @invariant()
+    def tokens_let_in_one_node_each(self) -> None:
+        joins = [key.joined for key in self.host.cluster.keys.values() if key.kind is KeyKind.JOIN and key.joined]
+        assert len(joins) == len(set(joins))
 
 
 TestCoreMachine = CoreMachine.TestCase
