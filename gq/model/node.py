@@ -21,10 +21,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """(index of another GPU, number of links to it); through a switch, each counts all links."""
 
 
+KERNEL_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
+"""Those fields of `IsolationLevels` that control groups can enforce."""
+
+
 class IsolationLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the node enforces, per function.
 
-    The words: ``cgroup2``, ``cgroup1``, ``weight``, ``watched``, ``environment``, ``subreaper`` or ``none``.
+    The words: ``cgroup2``, ``cgroup1``, ``weight``, ``watched``, ``environment``, ``subreaper`` or ``none``; of ``tmp``
+    ``shared`` or ``private``; of ``user`` ``daemon`` (jobs run as the daemon's user) or ``submitter``.
     """
 
     cpu: str = "none"
@@ -33,6 +38,8 @@ class IsolationLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     devices: str = "none"
     pids: str = "none"
     kill: str = "none"
+    tmp: str = "shared"
+    user: str = "daemon"
 
     def summary(self) -> str:
         """``cpu=cgroup1 memory=watched …`` for one line of a table."""

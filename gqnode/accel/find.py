@@ -17,6 +17,7 @@ ACCELERATORS: dict[str, Callable[[NodeSettings], Accelerators]] = {
     "fake": lambda node: FakeAccelerators(node.name, node.fake_gpus),
 }
 _NVIDIA_NODE = re.compile(r"nvidia\d+")
+_NVIDIA_CONTROL = re.compile(r"nvidiactl|nvidia-modeset|nvidia-uvm(-tools)?|nvidia-nvswitch(\d+|ctl)")
 
 
 def open_accelerators(node: NodeSettings) -> Accelerators:
@@ -25,10 +26,20 @@ def open_accelerators(node: NodeSettings) -> Accelerators:
 
 
 def guarded_devices(gpus: Iterable[Gpu], dev: str = "/dev") -> tuple[str, ...]:
-    """The device nodes of these GPUs and of every other NVIDIA GPU of the machine.
+    """The device nodes of these GPUs, of every other NVIDIA GPU of the machine, and of the parts of those in MIG mode.
 
-    Another node of the same machine may have the others, or they are in MIG mode: no job of this node may open them.
+    Another node of the same machine may have the others, and MIG is not given out: no job of this node may open them.
     """
     own = [gpu.device for gpu in gpus if gpu.device]
-    machine = sorted(str(path) for path in Path(dev).iterdir() if _NVIDIA_NODE.fullmatch(path.name))
-    return tuple(dict.fromkeys([*own, *machine]))
+    parts = Path(dev, "nvidia-caps")
+    mig = sorted(map(str, parts.iterdir())) if parts.is_dir() else []
+    return tuple(dict.fromkeys([*own, *_named(_NVIDIA_NODE, dev), *mig]))
+
+
+def control_devices(dev: str = "/dev") -> tuple[str, ...]:
+    """NVIDIA's nodes that are no GPU: whoever uses one of the GPUs needs them, and nobody else does."""
+    return _named(_NVIDIA_CONTROL, dev)
+
+
+def _named(pattern: re.Pattern[str], dev: str) -> tuple[str, ...]:
+    return tuple(sorted(str(path) for path in Path(dev).iterdir() if pattern.fullmatch(path.name)))

@@ -95,11 +95,11 @@ class Devices1:
     facts: NodeFacts
 
     def wants(self, limits: CellLimits) -> bool:
-        return bool(self.facts.guarded)
+        return bool(self.facts.every_device())
 
     def apply(self, directory: str, limits: CellLimits) -> None:
         denied = self.facts.denied(limits)
-        for number in dict.fromkeys(self.facts.guarded.values()):
+        for number in self.facts.every_device():
             verb = "deny" if number in denied else "allow"
             write(f"{directory}/devices.{verb}", f"{number.kind} {number.major}:{number.minor} rwm")
 

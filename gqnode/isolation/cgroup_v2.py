@@ -98,7 +98,7 @@ class Devices2:
     facts: NodeFacts
 
     def wants(self, limits: CellLimits) -> bool:
-        return bool(self.facts.guarded)
+        return bool(self.facts.every_device())
 
     def apply(self, directory: str, limits: CellLimits) -> None:
         attach_filter(directory, self.facts.denied(limits))

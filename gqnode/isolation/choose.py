@@ -42,6 +42,7 @@ def choose_isolation(
     state_dir: str,
     cpu_ids: tuple[int, ...] | None = None,
     guarded: tuple[str, ...] = (),
+    control: tuple[str, ...] = (),
     asked: Mapping[str, str] | None = None,
     mounts: CgroupMounts | None = None,
 ) -> Cells:
@@ -49,11 +50,13 @@ def choose_isolation(
 
     `state_dir` (it exists) tells apart clusters of one name.  `cpu_ids` are the machine's CPUs behind the node's CPU
     ids 0, 1, …, this node's alone; None: it pretends to have more or shares them, so they only weigh.  `guarded` are
-    the device nodes of all its GPUs.  `asked` is ``isolation`` of gq.toml.  Raises `IsolationError`.
+    the device nodes of all its GPUs, `control` those that come with any of them.  `asked` is ``isolation`` of gq.toml.
+    Raises `IsolationError`.
     """
     facts = NodeFacts(
         cpu_ids=cpu_ids,
         guarded={path: device_number(path) for path in guarded},
+        control=tuple(device_number(path) for path in control),
         pids_max=default_pids_max(),
     )
     found = own_mounts() if mounts is None else mounts

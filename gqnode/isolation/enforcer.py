@@ -18,6 +18,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The machine's CPU behind each of the node's CPU ids; None: the node pretends to have more, or shares them."""
     guarded: dict[str, DeviceNumber] = {}
     """Device nodes that only a cell with a grant may open."""
+    control: tuple[DeviceNumber, ...] = ()
+    """Those that every cell with any grant may open, and no other."""
     pids_max: int = 0
     """Most processes and threads of one cell."""
 
@@ -29,7 +31,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     def denied(self, limits: CellLimits) -> tuple[DeviceNumber, ...]:
         """Two paths may lead to one device: it is allowed if either is granted."""
         granted = {self.guarded[path] for path in limits.devices if path in self.guarded}
-        return tuple(number for number in dict.fromkeys(self.guarded.values()) if number not in granted)
+        allowed = granted.union(self.control) if granted else granted
+        return tuple(number for number in self.every_device() if number not in allowed)
+
+    def every_device(self) -> tuple[DeviceNumber, ...]:
+        """That any cell is kept from, each once."""
+        return tuple(dict.fromkeys([*self.guarded.values(), *self.control]))
 
 
 class Enforcer(Protocol):

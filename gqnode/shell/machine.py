@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import psutil
+from msgspec.structs import replace
 
 from gq import __version__
 from gq.config import Config, NodeSettings
@@ -19,13 +20,16 @@ MIB = 1024 * 1024
 EVERY_INTERFACE = ("*", "0.0.0.0", "[::]")
 
 
-def find_inventory(node: NodeSettings, gpus: tuple[Gpu, ...], isolation: IsolationLevels) -> Inventory:
-    """What the configuration says, else what is found."""
+def find_inventory(
+    node: NodeSettings, gpus: tuple[Gpu, ...], isolation: IsolationLevels, chooses_user: bool
+) -> Inventory:
+    """What the configuration says, else what is found.  ``chooses_user``: jobs can run as their submitters."""
+    tmp, user = "private" if node.private_tmp else "shared", "submitter" if chooses_user else "daemon"
     return Inventory(
         cpus=node.cpus or len(usable_cpus()),
         memory_mib=node.memory_mib or psutil.virtual_memory().total // MIB,
         gpus=gpus,
-        isolation=isolation,
+        isolation=replace(isolation, tmp=tmp, user=user),
         gq_version=__version__,
     )
 

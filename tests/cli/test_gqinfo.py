@@ -78,7 +78,8 @@ def test_nodes_are_shown_with_what_they_enforce(run: Run, cluster: ScriptedContr
     assert header.split() == ["NODE", "STATE", "PARTITIONS", "CPUS", "MEMORY", "GPUS", "ISOLATION", "REASON"]
     assert row.split() == [
         "n1", "mixed", "main,big", "12/64", "1G/64G", "1/3×a100", "drained:2",
-        "cpu=cgroup2", "cpuset=none", "memory=none", "devices=none", "pids=none", "kill=cgroup2", "none",
+        "cpu=cgroup2", "cpuset=none", "memory=none", "devices=none", "pids=none", "kill=cgroup2",
+        "tmp=shared", "user=daemon", "none",
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from gq.config import FakeGpuSettings, NodeSettings
 from gq.errors import UsageError
 from gq.model.node import Gpu
 from gqnode.accel.fake import FakeAccelerators
-from gqnode.accel.find import ACCELERATORS, guarded_devices, open_accelerators
+from gqnode.accel.find import ACCELERATORS, control_devices, guarded_devices, open_accelerators
 from gqnode.accel.gpu_type import gpu_type
 from gqnode.accel.nvml import NvmlAccelerators
 from gqnode.accel.protocol import Accelerators, GpuProcess, GpuSample
@@ -402,3 +402,26 @@ def test_the_gpus_of_other_nodes_of_the_machine_are_guarded_too(tmp_path: Path) 
     pretended = Gpu(index=1, uuid="GPU-1", type="fake", memory_mib=1)
 
     assert guarded_devices([own, pretended], dev=str(tmp_path)) == (f"{tmp_path}/nvidia0", f"{tmp_path}/nvidia3")
+
+
+def test_parts_of_gpus_are_guarded_and_what_comes_with_any_gpu_is_told_apart(tmp_path: Path) -> None:
+    for name in (
+        "nvidia0",
+        "nvidiactl",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia-modeset",
+        "nvidia-nvswitch0",
+        "null",
+    ):
+        (tmp_path / name).touch()
+    (tmp_path / "nvidia-caps").mkdir()
+    for name in ("nvidia-cap1", "nvidia-cap21"):
+        (tmp_path / "nvidia-caps" / name).touch()
+
+    assert [path.removeprefix(f"{tmp_path}/") for path in guarded_devices([], dev=str(tmp_path))] == [
+        "nvidia0", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap21"
+    ]  # fmt: skip
+    assert [path.removeprefix(f"{tmp_path}/") for path in control_devices(str(tmp_path))] == [
+        "nvidia-modeset", "nvidia-nvswitch0", "nvidia-uvm", "nvidia-uvm-tools", "nvidiactl"
+    ]  # fmt: skip

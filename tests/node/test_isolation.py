@@ -281,6 +281,15 @@ def test_a_device_is_allowed_under_any_of_its_paths() -> None:
     assert facts.denied(CellLimits()) == (number, other)
 
 
+def test_what_comes_with_any_gpu_is_denied_to_who_has_none() -> None:
+    gpu, other, control = DeviceNumber("c", 195, 0), DeviceNumber("c", 195, 1), DeviceNumber("c", 195, 255)
+    facts = NodeFacts(guarded={"/dev/nvidia0": gpu, "/dev/nvidia1": other}, control=(control,))
+
+    assert facts.denied(CellLimits(devices=("/dev/nvidia0",))) == (other,)
+    assert facts.denied(CellLimits()) == (gpu, other, control) == facts.every_device()
+    assert NodeFacts(control=(control,)).denied(CellLimits(devices=("/dev/nvidia0",))) == (control,)
+
+
 def test_a_device_of_nvidia_has_a_number_before_its_node_is_there() -> None:
     missing = next(minor for minor in range(200, 1000) if not Path(f"/dev/nvidia{minor}").exists())
 

@@ -72,6 +72,7 @@ class Choose(Protocol):
         *,
         cpu_ids: tuple[int, ...] | None = None,
         guarded: tuple[str, ...] = (),
+        control: tuple[str, ...] = (),
         asked: dict[str, str] | None = None,
     ) -> Cells: ...
 
@@ -84,10 +85,17 @@ def choose(tmp_path: Path) -> Iterator[Choose]:
             *,
             cpu_ids: tuple[int, ...] | None = None,
             guarded: tuple[str, ...] = (),
+            control: tuple[str, ...] = (),
             asked: dict[str, str] | None = None,
         ) -> Cells:
             chosen = choose_isolation(
-                cluster="test", node="n1", state_dir=str(tmp_path), cpu_ids=cpu_ids, guarded=guarded, asked=asked
+                cluster="test",
+                node="n1",
+                state_dir=str(tmp_path),
+                cpu_ids=cpu_ids,
+                guarded=guarded,
+                control=control,
+                asked=asked,
             )
             return stack.enter_context(ended(chosen))
 
@@ -132,6 +140,19 @@ def test_a_job_without_gpus_opens_none_and_cannot_make_a_node_of_its_own(
 
     assert {opened(cell, path) for path in gpu_nodes} == {"EPERM"}
     assert run(cell, "mknod", str(tmp_path / "again"), "c", "195", "240")[0] != 0
+
+
+@by_every_version
+def test_what_comes_with_any_gpu_is_seen_by_jobs_with_a_gpu_only(
+    choose: Choose, gpu_nodes: tuple[str, ...], version: str
+) -> None:
+    *gpus, control = gpu_nodes
+    isolation = choose(guarded=tuple(gpus), control=(control,), asked={"devices": version})
+    with_gpu = isolation.make("1.1", CellLimits(cpus=(0,), devices=(gpus[0],)))
+    without = isolation.make("2.1", ONE_CPU)
+
+    assert [opened(with_gpu, path) for path in gpu_nodes] == ["ENXIO", "EPERM", "ENXIO"]
+    assert [opened(without, path) for path in gpu_nodes] == ["EPERM", "EPERM", "EPERM"]
 
 
 @by_every_version

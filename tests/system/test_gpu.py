@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gqnode.accel.find import guarded_devices
+from gqnode.accel.find import control_devices, guarded_devices
 from gqnode.accel.nvml import NvmlAccelerators
 from gqnode.isolation.choose import choose_isolation
 from gqnode.isolation.protocol import CellLimits
@@ -69,9 +69,9 @@ def test_a_sample_is_within_what_the_gpu_has(nvml: NvmlAccelerators) -> None:
 
 def test_a_job_opens_its_gpu_and_no_job_another_ones(nvml: NvmlAccelerators, tmp_path: Path) -> None:
     device = nvml.discover()[0].device
-    guarded = guarded_devices(nvml.discover())
+    guarded, control = guarded_devices(nvml.discover()), control_devices()
     os.close(os.open(device, os.O_RDWR))  # we ourselves may
-    chosen = choose_isolation(cluster="test", node="n1", state_dir=str(tmp_path), guarded=guarded)
+    chosen = choose_isolation(cluster="test", node="n1", state_dir=str(tmp_path), guarded=guarded, control=control)
     if chosen.levels.devices == "environment":
         pytest.skip(f"no device filter here: {chosen.notes}")
     with ended(chosen) as isolation:
@@ -80,3 +80,6 @@ def test_a_job_opens_its_gpu_and_no_job_another_ones(nvml: NvmlAccelerators, tmp
 
         assert run(owner, sys.executable, "-c", OPEN, device)[0] == 0
         assert run(other, sys.executable, "-c", OPEN, device)[0] == 13
+        for path in control:
+            assert run(owner, sys.executable, "-c", OPEN, path)[0] == 0, path
+            assert run(other, sys.executable, "-c", OPEN, path)[0] == 13, path
