@@ -32,14 +32,16 @@ from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION
 
 STEP_LISTEN = "tcp://*:7134"
-KNOCK_WITHIN_S = 10.0
+CONNECT_WITHIN_S = 10.0
 JOIN_WITHIN_S = 30.0
 _AGAIN_S = 1.0
 """Between two times that it says the same, while nobody answers."""
 _ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _WATCHED = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_CONNECT_RETRIED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -76,7 +78,7 @@ def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, Nod
     door = read_endpoint(wish.endpoint)
     name = _checked_name(wish.name) if wish.name else host_name()
     _check_fresh(location, wish.is_anew)
-    seen_address = _knock(door)
+    seen_address = _own_address(door)
     own_address = wish.address or seen_address
     _check_settings(location, wish, name, own_address)
     _make_directories(location)
@@ -169,35 +171,42 @@ def _check_settings(location: Location, wish: Wish, name: str, own_address: str)
 # ── talking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _knock(door: Door) -> str:
-    """The address of this host as the controller sees it.  `Unreachable` says why nobody opens."""
+def _own_address(door: Door) -> str:
+    """The address of this host from which it reaches the controller; nothing is sent."""
     try:
-        with socket.create_connection((door.host, door.port), timeout=KNOCK_WITHIN_S) as link:
-            return str(link.getsockname()[0])
+        found = socket.getaddrinfo(door.host, door.port, type=socket.SOCK_DGRAM)
     except socket.gaierror as error:
         raise Unreachable(
             "no_such_host", f"the name {door.host} is not known here: {error.strerror}", "give its address instead"
         ) from error
-    except TimeoutError as error:
-        raise Unreachable(
-            "unreachable", f"{door.host} does not answer at port {door.port}", "does a firewall let it through?"
-        ) from error
-    except OSError as error:
-        raise Unreachable(
-            "unreachable", f"nobody opens at {door.endpoint}: {error.strerror}", "does gqd run there, and listen?"
-        ) from error
+    family, kind, *_, address = found[0]
+    with socket.socket(family, kind) as probe:
+        try:
+            probe.connect(address)
+        except OSError as error:
+            raise _nobody(door, error) from error
+        return str(probe.getsockname()[0])
+
+
+def _nobody(door: Door, error: OSError) -> Unreachable:
+    return Unreachable(
+        "unreachable", f"nobody opens at {door.endpoint}: {error.strerror}", "does gqd run there, and listen?"
+    )
 
 
 def _ask(door: Door, token: Token, request: wire.Join) -> wire.Joined:
     """Say it, again and again, until there is an answer."""
-    with _link(door, token) as (link, monitor):
-        deadline = time.monotonic() + JOIN_WITHIN_S
-        while time.monotonic() < deadline:
-            if link.poll(0, zmq.POLLOUT):
-                link.send(wire.NODE_MESSAGES.encode(request), zmq.NOBLOCK)
-            answer = _answer(link, monitor, time.monotonic() + _AGAIN_S)
+    with _link(door, token) as talk:
+        began = time.monotonic()
+        while (waited_s := time.monotonic() - began) < JOIN_WITHIN_S:
+            talk.say(wire.NODE_MESSAGES.encode(request))
+            answer = talk.hear(time.monotonic() + _AGAIN_S)
             if answer is not None:
                 return answer
+            if not talk.is_connected and waited_s > CONNECT_WITHIN_S:
+                raise Unreachable(
+                    "unreachable", f"{door.host} does not answer at port {door.port}", "does a firewall let it through?"
+                )
     raise Unreachable(
         "timeout",
         f"the controller at {door.endpoint} did not answer within {JOIN_WITHIN_S:g} s",
@@ -205,9 +214,66 @@ def _ask(door: Door, token: Token, request: wire.Join) -> wire.Joined:
     )
 
 
-@contextmanager
-def _link(door: Door, token: Token) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+class _Talk:
     """A connection that only the controller of the token can open, and what happens to it."""
+
+    def __init__(self, door: Door, link: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+        self.is_connected = False
+        """Somebody opened, who may still turn out to be another."""
+        self._door = door
+        self._link = link
+        self._monitor = monitor
+        self._poller = zmq.Poller()
+        self._poller.register(link, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+
+    def say(self, data: bytes) -> None:
+        if self._link.poll(0, zmq.POLLOUT):
+            self._link.send(data, zmq.NOBLOCK)
+
+    def hear(self, until: float) -> wire.Joined | None:
+        """None: nothing came.  A handshake that succeeds ends the wait, since now something can be said."""
+        while (left_s := until - time.monotonic()) > 0:
+            ready = dict(self._poller.poll(int(left_s * 1000) + 1))
+            if self._monitor in ready and self._is_open(recv_monitor_message(self._monitor)["event"]):
+                return None
+            if self._link in ready:
+                return _read(self._link.recv())
+        return None
+
+    def _is_open(self, event: int) -> bool:
+        """Whether the handshake is done; raises why it will never be."""
+        match event:
+            case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                return True
+            case zmq.EVENT_CONNECTED:
+                self.is_connected = True
+            case zmq.EVENT_CONNECT_RETRIED:
+                if not self.is_connected:
+                    _find_out(self._door)
+            case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                raise Refusal(
+                    "token_refused", "the controller does not know this token: it is expired or revoked", _NEW_TOKEN
+                )
+            case _:
+                raise Refusal(
+                    "wrong_controller",
+                    "the controller broke off: it is not the one that made this token, or its key is a new one",
+                    _NEW_TOKEN,
+                )
+        return False
+
+
+def _find_out(door: Door) -> None:
+    """Why nobody opened; a controller that is there would note a caller who says nothing."""
+    try:
+        socket.create_connection((door.host, door.port), timeout=CONNECT_WITHIN_S).close()
+    except OSError as error:
+        raise _nobody(door, error) from error
+
+
+@contextmanager
+def _link(door: Door, token: Token) -> Iterator[_Talk]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     link = context.socket(zmq.DEALER)
     link.setsockopt(zmq.LINGER, 0)
@@ -220,41 +286,10 @@ def _link(door: Door, token: Token) -> Iterator[tuple[zmq.Socket[bytes], zmq.Soc
     monitor = link.get_monitor_socket(_WATCHED)
     try:
         link.connect(door.endpoint)
-        yield link, monitor
+        yield _Talk(door, link, monitor)
     finally:
         link.disable_monitor()
         context.destroy(linger=0)
-
-
-def _answer(link: zmq.Socket[bytes], monitor: zmq.Socket[bytes], until: float) -> wire.Joined | None:
-    """None: nothing came.  A handshake that succeeds ends the wait, since now something can be said."""
-    poller = zmq.Poller()
-    poller.register(link, zmq.POLLIN)
-    poller.register(monitor, zmq.POLLIN)
-    while (left_s := until - time.monotonic()) > 0:
-        ready = dict(poller.poll(int(left_s * 1000) + 1))
-        if monitor in ready and _is_open(recv_monitor_message(monitor)["event"]):
-            return None
-        if link in ready:
-            return _read(link.recv())
-    return None
-
-
-def _is_open(event: int) -> bool:
-    """Whether the handshake was done; `Refusal` if it was refused, and by whom."""
-    match event:
-        case zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            return True
-        case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            raise Refusal(
-                "token_refused", "the controller does not know this token: it is used, expired or revoked", _NEW_TOKEN
-            )
-        case _:
-            raise Refusal(
-                "wrong_controller",
-                "the controller broke off: it is not the one that made this token, or its key is a new one",
-                _NEW_TOKEN,
-            )
 
 
 def _read(data: bytes) -> wire.Joined:

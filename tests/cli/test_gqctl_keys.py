@@ -203,9 +203,9 @@ def test_the_audit_trail_is_shown_oldest_first_over_all_its_pages(run: Run, cont
     controller.on(wire.QueryAudit, lambda query: pages[query.after])
 
     assert run("gqctl", "audit").lines == [
-        "TIME                USER FROM     ACTION     OBJECT OUTCOME DETAIL",
+        "TIME                USER FROM     ACTION     OBJECT OUTCOME",
         "2027-01-15T08:00:00 ada  node g1  CancelJobs job 7  done",
-        "2027-01-15T08:00:01 -    10.0.0.9 Impostor   -      refused says that it is g1",
+        "2027-01-15T08:00:01 -    10.0.0.9 Impostor   -      refused: says that it is g1",
     ]
     [first, last] = json.loads(run("gqctl", "audit", "--json").out)
     assert (first["at"], first["uid"], last["user"], last["outcome"]) == (
