@@ -7,10 +7,12 @@ from typing import Any
 from gq.model.state import JobState
 from gq.model.step import StepRequest
 from gq.wire import client
-from tests.builders import submit
+from gqd.state.input import Peer
+from tests.builders import ALICE, BOB, OLGA, OWNER, submit
 from tests.simulation.world import World
 
 KEEP_ALIVE_S = 10.0
+USERS = (ALICE, BOB)
 SHAPES: tuple[dict[str, Any], ...] = (
     {},
     {"gpus": 1},
@@ -50,12 +52,12 @@ class Operator:
         assert world.controller is not None
         self._jobs_left -= 1
         job_id = world.store.load().next_job_id
-        fields = self._random.choice(SHAPES)
-        world.ask(submit(f"job{job_id}", **fields, time_limit_s=self._random.choice((20, 40))))
+        fields, peer = self._random.choice(SHAPES), self._random.choice(USERS)
+        world.ask(submit(f"job{job_id}", **fields, time_limit_s=self._random.choice((20, 40))), peer)
         if fields.get("is_interactive") and world.store.load().next_job_id > job_id:
-            self._hold(job_id)
+            self._hold(job_id, peer)
 
-    def _hold(self, job_id: int) -> None:
+    def _hold(self, job_id: int, peer: Peer) -> None:
         """The client of an interactive job: it ends the job, or is heard no more."""
         world = self._world
         leaves_at = world.now + self._random.uniform(5.0, 120.0)
@@ -63,11 +65,11 @@ class Operator:
 
         def again() -> None:
             if world.now < leaves_at:
-                world.ask(client.KeepAlive(job_id=job_id))
+                world.ask(client.KeepAlive(job_id=job_id), peer)
             elif vanishes:
                 return
             elif world.controller is not None:
-                world.ask(client.EndInteractive(job_id=job_id))
+                world.ask(client.EndInteractive(job_id=job_id), peer)
                 return
             world.after(KEEP_ALIVE_S, again)
 
@@ -93,11 +95,14 @@ class Operator:
             client.SignalStep(job_id=job_id, step=random.choice((0, 1))),
         )
         steps = (client.CreateStep(job_id=job_id, step=step),) * 6
-        self._world.ask(random.choice((*bodies, *steps)))
+        self._world.ask(random.choice((*bodies, *steps)), random.choice((*USERS, *USERS, OLGA, OWNER)))
 
     def _administrate(self) -> None:
         random = self._random
         name = random.choice(sorted(self._world.machines))
+        if random.random() < 0.15:
+            self._world.members.remove(name)
+            return
         action = random.choice(("drain", "down", "resume", "resume", "resume"))
         gpu = random.choice((None, None, 0)) if action != "down" else None
         self._world.ask(client.UpdateNodes(names=(name,), action=action, reason="test", gpu=gpu))

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from gq.model.ids import AttemptId
 from gq.model.job import ExitStatus, Usage
 from gq.model.node import Inventory
@@ -26,14 +28,16 @@ from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.state import effect as controller_effect
 from gqd.state import input as controller_input
+from gqd.state.input import Peer
 from gqd.state.policy import Policy
 from gqd.store.memory import MemoryStore
 from gqd.store.rows import materialise
 from gqnode.control import effect, input
 from gqnode.control.agent import Agent
 from gqnode.control.attempt import AttemptRecord
-from tests.builders import OWNER, client_request
+from tests.builders import OWNER, SHARED, client_request
 from tests.simulation.gqrun import Gqrun
+from tests.simulation.membership import Membership
 
 HEARTBEAT_S = 5.0
 
@@ -89,7 +93,7 @@ class World:
     ):
         self.random = random.Random(seed)
         self.faults = faults
-        self.policy = policy or Policy(owner_uid=OWNER.uid)
+        self.policy = policy or msgspec.structs.replace(SHARED, owner_uid=OWNER.uid)
         self.inventories = nodes
         self.now = 1000.0
         self.machines = {name: Machine() for name in nodes}
@@ -97,6 +101,7 @@ class World:
         self.store = MemoryStore()
         self.controller: Controller | None = None
         self.gqrun = Gqrun(self)
+        self.members = Membership(self, list(nodes))
         self.cut_off: set[str] = set()
         """Nodes that the network does not reach."""
         self.routes: dict[tuple[str, bytes], str] = {}
@@ -188,12 +193,14 @@ class World:
         route = ("nodes", f"{name}/{life}".encode())
         self.routes[route] = name
 
+        key = self.members.keys[name]
+
         def arrive() -> None:
-            if self.controller is None:
+            if self.controller is None or not self.members.is_good(name, key):
                 return
             match message:
                 case wire.Hello():
-                    self._handle(controller_input.NodeHello(route=route, hello=message))
+                    self._handle(controller_input.NodeHello(route=route, hello=message, key=key))
                 case wire.Heartbeat():
                     self._handle(controller_input.NodeHeartbeat(route=route, heartbeat=message))
                 case wire.Report(node=node, incarnation=incarnation, seq=seq, body=body):
@@ -227,11 +234,14 @@ class World:
 
     # ── the controller ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, body: client.RequestBody) -> None:
-        """A client's request; it arrives for certain if the controller is there."""
+    def ask(self, body: client.RequestBody, peer: Peer = OWNER) -> None:
+        """A client's request; it arrives for certain if the controller is there.  `OWNER` may do everything."""
         self._requests += 1
+        self.tell_controller(client_request(body, self._requests, peer))
+
+    def tell_controller(self, happened: controller_input.Input) -> None:
         if self.controller is not None:
-            self._handle(client_request(body, self._requests))
+            self._handle(happened)
 
     def _start_controller(self) -> None:
         if self.controller is not None:
@@ -289,6 +299,10 @@ class World:
                 self.gqrun.created(created)
             case controller_effect.AskWhoIsThere(route=route):
                 self._to_node(route, wire.WhoIsThere())
+            case controller_effect.SendJoined(route=route):
+                self.members.joined(route)
+            case controller_effect.RemoveKeyFile(node=name):
+                self.members.unpin(name)
             case _:
                 pass
 
