@@ -218,14 +218,15 @@ def accelerators(patient: Patient) -> Iterator[Finding]:
 
 def logs(patient: Patient) -> Iterator[Finding]:
     """Errors that the daemons wrote lately."""
-    errors = [(daemon.name, line) for daemon in patient.daemons for line in _errors(daemon.log_path)]
+    errors = [(daemon.name, line) for daemon in patient.daemons for line in recent_errors(daemon.log_path)]
     for name, line in errors[-_SHOWN_ERRORS:]:
         yield Finding("logs", Verdict.WARN, f"{name}: {line}", f"see {name}.log")
     if not errors:
         yield Finding("logs", Verdict.OK, "no errors")
 
 
-def _errors(path: Path) -> list[str]:
+def recent_errors(path: Path) -> list[str]:
+    """The lines of errors in the end of a log; none where there is no log."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - _LOG_BYTES))

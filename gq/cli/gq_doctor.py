@@ -1,6 +1,7 @@
-"""gq doctor: look over a private cluster and say what is wrong and how to mend it.
+"""gq doctor: look over a cluster, or this host's part of one, and say what is wrong and how to mend it.
 
-Owns what is looked at; the questions are in `_checks`.
+Owns which cluster is meant and what is looked at; the questions are in `_checks` (a private cluster), and in
+`_system_checks`, `_network_checks` and `_machine_checks` (a host of the system's cluster).
 """
 
 from __future__ import annotations
@@ -8,23 +9,31 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gq.cli._checks import CHECKS, Finding, Patient, Verdict
+from gq.cli._checks import CHECKS, Finding, Patient, Verdict, commands_on_path, python_version
 from gq.cli._command import JSON, Command
 from gq.cli._output import plural, write_json_list, write_line
 from gq.cli.gq_status import asked
 from gq.cli.gq_up import DIR, directory_of
 from gq.config import Config, load_config
-from gq.errors import GqError, UsageError
-from gq.getopt import Arguments
-from gq.locate import Location, private_location
+from gq.errors import GqError, Unreachable, UsageError
+from gq.getopt import Arguments, Option
+from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
+
+if TYPE_CHECKING:
+    from gq.cli._system_checks import Check
+
+SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
+QUESTIONS = 26
+"""About a host; for the help text, which loads none of them.  A test counts."""
 
 
 def run(arguments: Arguments) -> int:
     if arguments.operands:
         raise UsageError("operands", f"`gq doctor` takes no operand, not `{arguments.operands[0]}`")
-    location = private_location(directory_of(arguments), os.environ)
-    findings = examine(location)
+    location = _location(arguments)
+    findings = examine(location) if location.is_private else examine_host(location)
     if arguments.has("json"):
         write_json_list(
             [{"check": f.check, "verdict": f.verdict.value, "message": f.message, "mend": f.mend} for f in findings]
@@ -34,8 +43,25 @@ def run(arguments: Arguments) -> int:
     return 1 if any(finding.verdict is Verdict.FAIL for finding in findings) else 0
 
 
+def _location(arguments: Arguments) -> Location:
+    """As every command finds its cluster; where there is none, the private one that is not there."""
+    if arguments.has("system"):
+        if arguments.has("dir"):
+            raise UsageError("contradiction", "`--dir` and `--system` exclude each other", "give one of them")
+        return system_location(os.environ.get("GQ_CONFIG") or SYSTEM_CONFIG)
+    if arguments.has("dir"):
+        return private_location(directory_of(arguments), os.environ)
+    try:
+        return find_cluster(os.environ)
+    except Unreachable:
+        return private_location(directory_of(arguments), os.environ)
+
+
+# ── a private cluster ─────────────────────────────────────────────────────────────────────────────────────────
+
+
 def examine(location: Location) -> list[Finding]:
-    """Ask every question."""
+    """Ask every question about a private cluster."""
     config, error = _config(location)
     is_there = Path(location.config_path).exists()
     patient = Patient(
@@ -55,6 +81,53 @@ def _config(location: Location) -> tuple[Config | None, GqError | None]:
         return None, error
 
 
+# ── a host of the system's cluster ────────────────────────────────────────────────────────────────────────────
+
+
+def examine_host(location: Location) -> list[Finding]:
+    """Ask every question about this host's part of the system's cluster."""
+    from gq.cli._system import find_host  # not for the many who have a private one
+
+    host = find_host(location)
+    patient = Patient(location=location, config=host.config, config_error=None, answer=host.answer, now=time.time())
+    findings = [finding for check in (python_version, commands_on_path) for finding in check(patient)]
+    return findings + [finding for check in host_checks() for finding in check(host)]
+
+
+def host_checks() -> list[Check]:
+    """From the ground up: what the first ones find often explains the later ones."""
+    from gq.cli import _machine_checks as machine
+    from gq.cli import _network_checks as network
+    from gq.cli import _system_checks as system
+
+    return [
+        system.configuration,
+        system.configuration_is_safe,
+        system.role,
+        system.directories,
+        system.secrets,
+        system.keys,
+        system.privileged_names,
+        machine.disk,
+        machine.shared_memory,
+        machine.home,
+        system.running,
+        system.unit,
+        network.own_name,
+        network.controller_listens,
+        network.controller_port,
+        network.step_door,
+        system.answering,
+        system.identity,
+        system.clock,
+        system.versions,
+        network.nodes_answer,
+        machine.isolation,
+        machine.gpus,
+        system.logs,
+    ]
+
+
 def _write(findings: list[Finding]) -> None:
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
@@ -68,8 +141,11 @@ def _write(findings: list[Finding]) -> None:
 
 COMMAND = Command(
     name="gq doctor",
-    summary="Look over a private cluster, and say what is wrong and how to mend it.",
-    options=(DIR, JSON),
+    summary="Look over a cluster, or this host's part of one, and say what is wrong and how to mend it.",
+    options=(DIR, SYSTEM, JSON),
     run=run,
-    details=f"Asks {len(CHECKS)} questions. Returns 1 if something failed.",
+    details=(
+        f"Asks {len(CHECKS)} questions about a private cluster, {QUESTIONS} about a host of the system's. "
+        "Returns 1 if something failed."
+    ),
 )

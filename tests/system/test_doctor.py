@@ -1,0 +1,376 @@
+"""`gq doctor` on the hosts of a shared cluster: each fault is planted, found by name, mended by what is printed.
+
+`a` runs gqd, `b` is a node.  A mend is executed as it is printed; what begins with ``on the controller:`` is, there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+
+from tests.clusters import wait_until
+from tests.conftest import FAILED, MARK
+from tests.integration.jobs import LONG_S
+from tests.requires import needs_program, needs_root
+from tests.system.hosts import (
+    CONFIG_PATH,
+    CONTROLLER_PORT,
+    KEYS,
+    STEP_PORT,
+    Host,
+    HostCluster,
+    config_of,
+    network,
+)
+
+pytestmark = [
+    needs_root,
+    needs_program("ip"),
+    needs_program("nsenter"),
+    pytest.mark.xdist_group("hosts"),
+    pytest.mark.timeout(120),
+]
+
+TIMERS = "heartbeat_s = 1\nprepare_ack_s = 10\ngrace_s = 2\n"
+WELL_WITHIN_S = 20.0
+ON_CONTROLLER = "on the controller: "
+
+
+class Found(NamedTuple):
+    check: str
+    message: str
+    mend: str
+
+
+@pytest.fixture(scope="module")
+def _cluster(pytestconfig: pytest.Config) -> Iterator[HostCluster]:
+    with stand(pytestconfig.stash[MARK]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, _cluster: HostCluster) -> Iterator[HostCluster]:
+    """That tests share: its daemons go on all the time, and it is well before and after."""
+    for host in _cluster.net.hosts.values():
+        assert_content(host)
+    yield _cluster
+    if request.node.stash.get(FAILED, False):
+        print(_cluster.net.logs())
+
+
+@pytest.fixture
+def lone(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[HostCluster]:
+    """For one test alone, which ends daemons and starts others."""
+    with stand(pytestconfig.stash[MARK]) as cluster:
+        for host in cluster.net.hosts.values():
+            assert_content(host)
+        yield cluster
+        if request.node.stash.get(FAILED, False):
+            print(cluster.net.logs())
+
+
+@contextmanager
+def stand(mark: str) -> Iterator[HostCluster]:
+    with network("ab", mark) as net:
+        cluster = HostCluster(net, config_of(net, "b", timers=TIMERS))
+        cluster.add("b")
+        net.hosts["b"].path(KEYS).chmod(0o700)  # made by hand here, and not by anything of gq
+        yield cluster
+
+
+@pytest.fixture
+def a(cluster: HostCluster) -> Host:
+    return cluster.net.hosts["a"]
+
+
+@pytest.fixture
+def b(cluster: HostCluster) -> Host:
+    return cluster.net.hosts["b"]
+
+
+def failures(host: Host) -> list[Found]:
+    """What the doctor calls a failure; its exit status says the same."""
+    done = host.run("gq", "doctor", "--json")
+    assert done.stderr == ""
+    found = [
+        Found(one["check"], one["message"], one["mend"]) for one in json.loads(done.stdout) if one["verdict"] == "fail"
+    ]
+    assert done.returncode == (1 if found else 0)
+    return found
+
+
+def the_failure(host: Host, check: str, words: str) -> Found:
+    """The one of this name that says so."""
+    found = failures(host)
+    mine = [one for one in found if one.check == check and words in one.message]
+    assert len(mine) == 1, found
+    assert mine[0].mend
+    return mine[0]
+
+
+def mend(host: Host, found: Found, controller: Host | None = None) -> None:
+    """Type what it says, where it says."""
+    line, where = found.mend, host
+    if line.startswith(ON_CONTROLLER):
+        assert controller is not None
+        line, where = line.removeprefix(ON_CONTROLLER), controller
+    where.ok("sh", "-c", line)
+
+
+def assert_content(host: Host) -> None:
+    """Daemons that were just started may take a moment."""
+    last: list[list[Found]] = [[]]
+
+    def is_content() -> bool:
+        last[0] = failures(host)
+        return not last[0]
+
+    try:
+        wait_until(is_content, WELL_WITHIN_S)
+    except AssertionError:
+        raise AssertionError(f"the doctor is not content with {host.name}: {last[0]}") from None
+
+
+def edit(host: Host, old: str, new: str) -> None:
+    """In the host's gq.toml."""
+    path = host.path(CONFIG_PATH)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+# ── well ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_doctor_is_content_with_hosts_that_are_well_and_asks_what_it_says(cluster: HostCluster) -> None:
+    seen: set[str] = set()
+    for host in cluster.net.hosts.values():
+        seen |= {one["check"] for one in json.loads(host.ok("gq", "doctor", "--json"))}
+    assert seen >= {
+        "python", "config", "role", "files", "keys", "disk", "shm", "home", "gqd", "gqnode", "name", "listen",
+        "network", "steps", "answer", "identity", "clock", "version", "node b", "isolation", "gpus",
+    }  # fmt: skip
+    assert "all is well" in cluster.head.ok("gq", "doctor") or "warning" in cluster.head.ok("gq", "doctor")
+
+
+def test_an_ordinary_user_may_ask_the_doctor_too(cluster: HostCluster) -> None:
+    from tests.system.accounts import ALICE
+
+    done = cluster.head.user(ALICE).run("gq", "doctor")
+    assert done.returncode == 0, done.stdout
+    assert "what only root may see, were not looked at" in done.stdout
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "check", "words"),
+    [
+        (CONFIG_PATH, 0o666, "config", "others than root may write to /etc/gq/gq.toml"),
+        ("/etc/gq", 0o775, "config", "others than root may write to /etc/gq"),
+        ("/var/lib/gq", 0o700, "files", "users cannot pass through /var/lib/gq"),
+        ("/var/lib/gq", 0o777, "files", "others than root may write to /var/lib/gq"),
+        ("/run/gq", 0o700, "files", "users cannot pass through /run/gq"),
+        (KEYS, 0o755, "secrets", f"others may enter {KEYS}"),
+        (f"{KEYS}/gqd.key", 0o644, "secrets", f"others may read {KEYS}/gqd.key"),
+        ("/var/lib/gq/gq.db", 0o644, "secrets", "others may read /var/lib/gq/gq.db"),
+    ],
+)
+def test_a_wrong_mode_is_found_and_mended(a: Host, path: str, mode: int, check: str, words: str) -> None:
+    a.path(path).chmod(mode)
+
+    mend(a, the_failure(a, check, words))
+
+    assert_content(a)
+
+
+def test_a_configuration_of_another_owner_is_found_and_mended(b: Host) -> None:
+    shutil.chown(b.path(CONFIG_PATH), 2001, 2001)
+
+    mend(b, the_failure(b, "config", "belongs to user alice"))
+
+    assert_content(b)
+
+
+def test_a_typing_error_in_the_configuration_is_found_and_the_hint_names_the_word(a: Host) -> None:
+    edit(a, "heartbeat_s", "hartbeat_s")
+
+    found = the_failure(a, "config", "`timers.hartbeat_s` is not a setting of [timers]")
+    assert found.mend.startswith("did you mean `heartbeat_s`?")
+    edit(a, "hartbeat_s", "heartbeat_s")
+
+    assert_content(a)
+
+
+def test_a_role_for_somebody_who_does_not_exist_is_found_and_mended(lone: HostCluster) -> None:
+    a = lone.net.hosts["a"]
+    edit(a, "[access]\n", '[access]\noperators = ["carol", "nosuchuser"]\n')
+
+    mend(a, the_failure(a, "access", "`nosuchuser` in [access] operators is no user of this host"))
+
+    assert 'operators = ["carol"]' in a.path(CONFIG_PATH).read_text()
+    assert_content(a)
+    edit(a, 'operators = ["carol"]\n', "")
+
+
+def test_a_key_that_is_missing_is_found_and_said_to_be_had_by_joining(b: Host) -> None:
+    key = b.path(f"{KEYS}/node-b.key")
+    aside = key.with_suffix(".aside")
+    key.rename(aside)
+
+    found = the_failure(b, "keys", f"{KEYS}/node-b.key is missing")
+    assert found.mend.startswith("on the controller: gqctl token create --node-name=b; here: gqnode join")
+    aside.rename(key)
+
+    assert_content(b)
+
+
+# ── daemons ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_controller_that_does_not_run_is_found_and_started(lone: HostCluster) -> None:
+    a, b = (lone.net.hosts[name] for name in "ab")
+    lone.gqd.kill()
+
+    found = the_failure(a, "gqd", "gqd does not run")
+    assert the_failure(b, "network", "refuses: no gqd listens there")
+    mend(a, found)
+
+    assert_content(a)
+    assert_content(b)
+
+
+def test_a_node_daemon_that_does_not_run_is_found_and_started(lone: HostCluster) -> None:
+    a, b = (lone.net.hosts[name] for name in "ab")
+    lone.nodes["b"].kill()
+
+    mend(b, the_failure(b, "gqnode", "gqnode does not run"))
+
+    assert_content(b)
+    assert_content(a)
+
+
+def test_sockets_that_somebody_removed_are_found_and_made_again(lone: HostCluster) -> None:
+    a = lone.net.hosts["a"]
+    a.path("/run/gq/gqd.sock").unlink()
+
+    mend(a, the_failure(a, "answer", "its socket /run/gq/gqd.sock is gone"))
+
+    assert_content(a)
+
+
+# ── network ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_controller_that_only_its_own_host_can_reach_is_found_and_mended(lone: HostCluster) -> None:
+    a, b = (lone.net.hosts[name] for name in "ab")
+    edit(a, f'listen = "tcp://{a.address}:', 'listen = "tcp://127.0.0.1:')
+    again(a, "gqd")
+
+    the_failure(b, "network", "refuses: no gqd listens there")
+    mend(a, the_failure(a, "listen", "gqd listens on 127.0.0.1, which other hosts cannot reach"))
+
+    assert_content(a)
+    assert_content(b)
+
+
+def again(host: Host, program: str) -> None:
+    """End a daemon, whoever started it, and start it as the test's own."""
+    host.run("sh", "-c", f"kill $(pgrep -f 'bin/{program} ')")
+    wait_until(lambda: host.run("pgrep", "-f", f"bin/{program} ").returncode != 0, LONG_S)
+    words = ("--name", host.name) if program == "gqnode" else ()
+    daemon = host.daemon(program, "--config", CONFIG_PATH, *words)
+    daemon.await_log("is part of cluster" if program == "gqnode" else "gqd serves")
+
+
+def test_a_firewall_before_the_controller_is_found_and_told_from_a_port_that_refuses(a: Host, b: Host) -> None:
+    b.ok("ip", "route", "add", "prohibit", a.address)
+
+    found = the_failure(b, "network", f"port {CONTROLLER_PORT} does not answer: a firewall drops it")
+    assert str(CONTROLLER_PORT) in found.mend
+    b.ok("ip", "route", "del", "prohibit", a.address)
+
+    assert_content(b)
+
+
+def test_a_name_that_means_this_very_host_is_found_and_mended(b: Host) -> None:
+    edit(b, f'address = "{b.address}"\n', "")
+    hosts = b.path("/etc/hosts")
+    hosts.write_text(hosts.read_text().replace(f"{b.address} b", "127.0.1.1 b.example b"))
+
+    found = the_failure(b, "name", "`b` means 127.0.1.1 here, which other hosts cannot reach")
+    mend(b, found)
+
+    assert f"{b.address} b\n" in hosts.read_text()
+    assert_content(b)
+
+
+def test_a_name_that_nobody_knows_is_found_and_mended(b: Host) -> None:
+    hosts = b.path("/etc/hosts")
+    hosts.write_text("\n".join(line for line in hosts.read_text().splitlines() if not line.endswith(" b")) + "\n")
+    b.path(CONFIG_PATH).write_text(b.path(CONFIG_PATH).read_text().replace(f'address = "{b.address}"\n', ""))
+
+    mend(b, the_failure(b, "name", "does not know the address of its own name `b`"))
+
+    assert_content(b)
+
+
+def test_a_node_whose_key_the_controller_does_not_know_is_found_and_mended(lone: HostCluster) -> None:
+    a, b = (lone.net.hosts[name] for name in "ab")
+    a.path(f"{KEYS}/nodes/b.pub").unlink()
+
+    found = the_failure(b, "network", "the controller does not know this node's key, or has revoked it")
+    by_hand = Found(found.check, found.message, found.mend.partition(" (")[0])
+    mend(b, by_hand, controller=a)
+    mend(b, the_failure(b, "gqnode", "gqnode does not run"))  # a node that is no longer one has ended
+
+    assert_content(b)
+
+
+def test_a_node_that_has_the_key_of_another_controller_is_found(a: Host, b: Host) -> None:
+    right = b.path(f"{KEYS}/gqd.pub")
+    kept = right.read_text()
+    right.write_text(a.path(f"{KEYS}/nodes/b.pub").read_text())
+
+    found = the_failure(b, "network", f"fails: {KEYS}/gqd.pub is not that controller's key")
+    assert f"cat {KEYS}/gqd.pub" in found.mend
+    right.write_text(kept)
+
+    assert_content(b)
+
+
+def test_a_step_door_that_nobody_else_reaches_is_found_and_mended(lone: HostCluster) -> None:
+    a, b = (lone.net.hosts[name] for name in "ab")
+    edit(b, f"tcp://{b.address}:{STEP_PORT}", f"tcp://127.0.0.1:{STEP_PORT}")
+    again(b, "gqnode")
+
+    the_failure(a, "steps", f"the step door of b, {b.address} port {STEP_PORT}, refuses")
+    mend(b, the_failure(b, "steps", "gqnode listens on 127.0.0.1, which other hosts cannot reach"))
+
+    assert_content(b)
+    assert_content(a)
+
+
+# ── the machine ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_shared_memory_as_small_as_containers_have_it_is_found_and_mended(b: Host) -> None:
+    b.ok("mount", "-o", "remount,size=64M", "/dev/shm")
+
+    mend(b, the_failure(b, "shm", "/dev/shm has 64M"))
+
+    assert_content(b)
+
+
+def test_shared_memory_that_users_cannot_write_to_is_found_and_mended(b: Host) -> None:
+    b.path("/dev/shm").chmod(0o755)
+
+    mend(b, the_failure(b, "shm", "users cannot write to /dev/shm"))
+
+    assert_content(b)
