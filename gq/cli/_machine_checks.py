@@ -123,7 +123,7 @@ def isolation(host: Host) -> Iterator[Finding]:
         yield from _offered()
         return
     yield Finding("isolation", Verdict.OK, node.isolation.summary())
-    for function in node.isolation.__struct_fields__:
+    for function in KERNEL_FUNCTIONS:
         level = getattr(node.isolation, function)
         if level in _FULL or (function == "cpuset" and node.isolation.cpu == "weight"):
             continue
