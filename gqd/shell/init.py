@@ -172,8 +172,8 @@ def config_text(wish: Wish) -> str:
 cluster = "{wish.cluster or DEFAULT_CLUSTER}"
 
 [controller]
-listen = "{listen}"         # for the nodes of other hosts, encrypted
-address = "{address}"            # how other hosts reach this one
+{f'listen = "{listen}"':<32} # for the nodes of other hosts, encrypted
+{f'address = "{address}"':<32} # how other hosts reach this one
 # default_mem_per_cpu = "2G"     # count and limit memory also for jobs that do not ask for any
 
 [access]
@@ -199,7 +199,7 @@ def node_text(node: str, address: str) -> str:
 [[node]]                         # this host runs jobs, too
 name = "{node}"
 address = "{address}"
-step_listen = "{STEP_LISTEN}"    # for gqrun and gqlog of other hosts, encrypted
+step_listen = "{STEP_LISTEN}"     # for gqrun and gqlog of other hosts, encrypted
 """
 
 

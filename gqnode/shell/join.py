@@ -346,7 +346,8 @@ def _settings(wish: Wish, joined: wire.Joined, address: str) -> str:
 
 
 def config_text(joined: wire.Joined, endpoint: str, address: str, step_listen: str) -> str:
-    step = f'step_listen = "{step_listen}"     # for gqrun and gqlog of other hosts, encrypted\n' if step_listen else ""
+    listen = f'step_listen = "{step_listen}"'
+    step = f"{listen:<32} # for gqrun and gqlog of other hosts, encrypted\n" if step_listen else ""
     login = "login = true                     # runs no jobs; its users submit from here\n" if joined.is_login else ""
     return f"""\
 # A node of a gq cluster, written by `gqnode join`.  It is yours to change: edit, then restart gqnode.
@@ -356,7 +357,7 @@ cluster = "{joined.cluster}"
 
 [[node]]
 name = "{joined.node}"
-address = "{address}"            # how other nodes reach this one
+{f'address = "{address}"':<32} # how other nodes reach this one
 controller = "{endpoint}"
 {step}{login}"""
 

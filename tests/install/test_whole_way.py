@@ -1,0 +1,126 @@
+"""From nothing to jobs of two users on two nodes, by the documented commands only: what the README promises."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.clusters import wait_until
+from tests.integration.jobs import LONG_S, await_state, facts, submit
+from tests.requires import needs_program, needs_root
+from tests.system.accounts import ALICE, BOB
+from tests.system.hosts import Host, Network
+from tests.system.test_hosts import SNIFFER
+
+pytestmark = [
+    needs_root,
+    needs_program("ip"),
+    needs_program("nsenter"),
+    pytest.mark.xdist_group("install"),
+    pytest.mark.timeout(300),
+]
+
+MakeNet = Callable[[Sequence[str]], Network]
+JOIN = ("gqnode", "join", "tcp://head:7133", "--start")
+
+
+def states(head: Host) -> dict[str, str]:
+    return {node["node"]: node["state"] for node in json.loads(head.ok("gqinfo", "-N", "--json"))}
+
+
+def set_up(net: Network) -> list[Host]:
+    """The README: one command on each host, with a token in a file, and one in a pipe."""
+    head, first, second = net.hosts.values()
+    head.ok("gqd", "init", "--start", "--cluster", net.run_name)
+    first.ok("sh", "-c", "umask 077; cat > token", stdin=head.path("/var/lib/gq/token").read_text())
+    first.ok(*JOIN, "--token-file", "token")
+    second.ok(*JOIN, stdin=head.ok("gqctl", "token", "create"))
+    wait_until(lambda: states(head) == {"n1": "IDLE", "n2": "IDLE"}, LONG_S, "both nodes are idle")
+    return [head, first, second]
+
+
+def test_three_commands_lead_to_a_job_of_two_nodes_that_runs_as_its_user(net: MakeNet) -> None:
+    hosts = net(("head", "n1", "n2"))
+    head, first, second = set_up(hosts)
+    alice, bob = head.user(ALICE), head.user(BOB)
+
+    ours = submit(alice, "-N2", wrap="gqrun sh -c 'echo $(id -un) on $(hostname)'")
+    theirs = submit(bob, "-N2", wrap="gqrun sh -c 'echo $(id -un) on $(hostname)'")
+
+    for user, job, name in ((alice, ours, "alice"), (bob, theirs, "bob")):
+        assert user.run("gqwait", job).returncode == 0
+        lines = sorted(user.ok("gqlog", job).splitlines())
+        assert lines == [f"{name} on n1", f"{name} on n2"]
+    refused = bob.run("gqlog", ours)
+    assert refused.returncode == 1 and "alice" not in refused.stdout
+    outputs = [host.user(ALICE).path(f"gq-{ours}.out") for host in (first, second)]
+    [written] = [path for path in outputs if path.exists()]
+    assert (written.stat().st_uid, written.stat().st_gid) == (ALICE.uid, ALICE.uid)
+
+
+def test_nothing_of_a_script_or_a_token_can_be_read_on_the_network(net: MakeNet) -> None:
+    hosts = net(("head", "n1", "n2"))
+    words = ("s3cret-script", "s3cret-variable", "s3cret-task", "gqj1", "not-a-secret")
+    sniffer = hosts.start_on_switch(sys.executable, "-c", SNIFFER, *words)
+    assert sniffer.stdout is not None and sniffer.stdout.readline() == "ready\n"
+    head, first, _ = set_up(hosts)
+    alice = head.user(ALICE)
+
+    script = "#!/bin/sh\n# s3cret-script\necho $WORD\ngqrun echo s3cret-task\n"
+    job = submit(alice, "-N2", script=script, WORD="s3cret-variable")
+    assert alice.run("gqwait", job).returncode == 0
+    assert alice.ok("gqlog", job).splitlines() == ["s3cret-variable", "s3cret-task", "s3cret-task"]
+    send = f"import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'not-a-secret', ('{head.address}', 9))"
+    first.ok(sys.executable, "-c", send)
+
+    seen, _ = sniffer.communicate(timeout=LONG_S)
+    assert seen.split() == ["not-a-secret"]
+
+
+def test_one_host_alone_is_a_cluster_for_its_users(net: MakeNet) -> None:
+    hosts = net(("head",))
+    [head] = hosts.hosts.values()
+    head.ok("gqd", "init", "--start", "--node=head", "--cluster", hosts.run_name)
+    alice = head.user(ALICE)
+
+    job = submit(alice, wrap="id -un; gqrun id -un")
+
+    assert alice.run("gqwait", job).returncode == 0
+    assert alice.ok("gqlog", job) == "alice\nalice\n"
+
+
+def test_from_a_login_host_users_submit_and_nothing_runs_there(net: MakeNet) -> None:
+    hosts = net(("head", "n1", "login"))
+    head, first, login = hosts.hosts.values()
+    head.ok("gqd", "init", "--start", "--cluster", hosts.run_name)
+    first.ok(*JOIN, stdin=head.ok("gqctl", "token", "create"))
+    login.ok(*JOIN, stdin=head.ok("gqctl", "token", "create", "--login", "--node-name=login"))
+    alice = login.user(ALICE)
+
+    job = submit(alice, wrap="hostname; gqrun hostname")
+
+    assert alice.run("gqwait", job).returncode == 0
+    assert alice.ok("gqlog", job) == "n1\nn1\n"
+    assert states(head) == {"n1": "IDLE"}
+    assert json.loads(alice.ok("gqctl", "whoami", "--json"))[0]["origin"] == "node login"
+
+
+def test_a_node_that_is_removed_is_out_at_once_and_its_jobs_with_it(net: MakeNet) -> None:
+    hosts = net(("head", "n1", "n2"))
+    head, first, _ = set_up(hosts)
+    alice = head.user(ALICE)
+    job = submit(alice, "-w", "n1", "--no-requeue", wrap="sleep 600")
+    await_state(alice, job, "RUNNING")
+
+    head.ok("gqctl", "node", "remove", "n1", "--reason=sold")
+
+    assert states(head) == {"n2": "IDLE"}
+    assert facts(alice, job)["state"] == "NODE_FAIL"
+    again = first.run("sh", "-c", "gqnode --config /etc/gq/gq.toml & sleep 3; kill $!; wait")
+    assert "does not accept this node's key" in again.stderr
+    trail = json.loads(head.ok("gqctl", "audit", "--action=RemoveNode", "--json"))
+    assert [(line["user"], line["object"], line["outcome"]) for line in trail] == [("root", "node n1", "done")]
+    assert [key["name"] for key in json.loads(head.ok("gqctl", "key", "show", "--json"))] == ["n2"]
