@@ -86,13 +86,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Prepare(_Message, frozen=True, kw_only=True):
-    """Make the cell, run what comes before, hold everything ready.  ``go`` true (a job of one node): and start at once.
+    """Make the cell, run what comes before, hold everything ready.
 
-    → `PrepareReceived` within 2 s, then `Prepared` or `PrepareRefused` (with ``go``: `Started` instead of `Prepared`).
+    → `PrepareReceived` within 2 s, then `Prepared` or `PrepareRefused`
     """
 
     launch: Launch
-    go: bool = False
 
 
 class Go(_Message, frozen=True, kw_only=True):

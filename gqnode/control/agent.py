@@ -173,7 +173,7 @@ def _prepare(ledger: Ledger, order: Prepare, blobs: dict[str, bytes]) -> None:
     elif missing := wanted - blobs.keys():
         _refuse(ledger, attempt_id, f"the order came without {len(missing)} of the blobs that it names")
     else:
-        record = AttemptRecord(launch=launch, phase=Phase.PREPARING, go=order.go, time_limit_s=launch.time_limit_s)
+        record = AttemptRecord(launch=launch, phase=Phase.PREPARING, time_limit_s=launch.time_limit_s)
         ledger.save(record, {digest: blobs[digest] for digest in sorted(wanted)})
         ledger.report(PrepareReceived(attempt_id=attempt_id))
         ledger.do(MakeCell(launch=launch))

@@ -50,7 +50,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     account: Account | None = None
     """Known once the cell is made; None: its processes run as the daemon itself."""
     go: bool = False
-    """Start as soon as prepared."""
+    """`Go` has come: start as soon as prepared."""
     master_port: int = 0
     time_limit_s: int | None = None
     """As it is now; the launch holds what it was at first."""

@@ -63,7 +63,7 @@ def standing(record: AttemptRecord) -> ReportBody | None:
         case Phase.PREPARED:
             return Prepared(attempt_id=attempt_id, master_port=own_port(record))
         case Phase.STARTING:
-            return PrepareReceived(attempt_id=attempt_id) if _is_alone(record) else GoReceived(attempt_id=attempt_id)
+            return GoReceived(attempt_id=attempt_id)
         case Phase.RUNNING:
             return started(record) or GoReceived(attempt_id=attempt_id)
         case Phase.STOPPING:
@@ -82,10 +82,6 @@ def started(record: AttemptRecord) -> Started | None:
 def own_port(record: AttemptRecord) -> int:
     """The leased port, on the node that leased it."""
     return record.master_port if is_batch_node(record) else 0
-
-
-def _is_alone(record: AttemptRecord) -> bool:
-    return len(record.launch.members) == 1
 
 
 def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportBody:

@@ -81,8 +81,6 @@ class Effects:
         self._find = find
         self._now = now
         self._cells: dict[AttemptId, Cell] = {}
-        self._at_hand: dict[AttemptId, dict[str, bytes]] = {}
-        """Scripts and environments of attempts that start as soon as their cell stands, so as not to read them back."""
         self.door: Door | None = None
         """Set once it is open."""
 
@@ -134,8 +132,6 @@ class Effects:
         while True:
             try:
                 await self._lanes.in_thread(self._spool.save, wanted.record, wanted.blobs)
-                if wanted.blobs and wanted.record.go:
-                    self._at_hand[attempt_id] = wanted.blobs
                 return
             except OSError as error:
                 why = f"the spool cannot be written: {error.strerror or error}"
@@ -151,7 +147,6 @@ class Effects:
 
     async def _drop(self, attempt_id: AttemptId) -> None:
         self._cells.pop(attempt_id, None)
-        self._at_hand.pop(attempt_id, None)
         self._ports.release(attempt_id)
         await self._lanes.in_thread(self._spool.drop, attempt_id)
 
@@ -216,11 +211,8 @@ class Effects:
     async def _what_to_run(self, record: AttemptRecord) -> tuple[bytes, dict[str, str]]:
         """Its script and the environment that was submitted; nothing where no script runs."""
         attempt_id = record.launch.attempt_id
-        at_hand = self._at_hand.pop(attempt_id, None)
         if not has_script(record):
             return b"", {}
-        if at_hand is not None:
-            return _script_and_environment(record.launch, at_hand.__getitem__)
         return await self._lanes.in_thread(
             _script_and_environment, record.launch, partial(self._spool.blob, attempt_id)
         )

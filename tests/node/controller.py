@@ -74,6 +74,14 @@ class ScriptedController:
     def order(self, order: wire.Order, blobs: dict[str, bytes] | None = None) -> None:
         self.say(wire.Orders(orders=(order,), blobs=blobs or {}))
 
+    def launch(self, launch: wire.Launch, blobs: dict[str, bytes]) -> None:
+        """PREPARE, and GO as soon as the node is prepared (not if it refuses)."""
+        self.order(wire.Prepare(launch=launch), blobs)
+        answers = (wire.Prepared, wire.PrepareRefused)
+        answer = self.hear(lambda: next((one for one in self.reports if _is_of(one, launch, answers)), None))
+        if isinstance(answer, wire.Prepared):
+            self.order(wire.Go(attempt_id=launch.attempt_id, master_port=answer.master_port))
+
     # ── hearing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def hear(self, what: Callable[[], T | None], within_s: float = WAIT_S) -> T:
@@ -125,6 +133,10 @@ class ScriptedController:
             self.reports.append(message.body)
         if self.acknowledges:
             self.say(wire.Ack(seqs=(message.seq,)))
+
+
+def _is_of(report: wire.ReportBody, launch: wire.Launch, kinds: tuple[type, ...]) -> bool:
+    return isinstance(report, kinds) and getattr(report, "attempt_id", None) == launch.attempt_id
 
 
 class NodeProcess:

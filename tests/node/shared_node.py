@@ -99,7 +99,7 @@ class SharedNode:
         launch = msgspec.structs.replace(launch, **{**facts, "chdir": user.home, **fields})  # type: ignore[arg-type]
         if launch.is_interactive:
             launch = msgspec.structs.replace(launch, script_digest="")
-        self.controller.order(wire.Prepare(launch=launch, go=True), blobs)
+        self.controller.launch(launch, blobs)
         return attempt_id
 
     def run(self, account: Account, script: str, **fields: object) -> wire.AttemptEnded:

@@ -29,6 +29,7 @@ from gq.wire.node import (
     Stop,
     TimeLimitSet,
 )
+from gqnode.control.account import Account
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import (
     CheckCell,
@@ -108,14 +109,18 @@ def test_a_made_cell_is_reported_with_the_port_that_the_batch_node_leased() -> N
     )
 
 
-def test_with_go_in_the_prepare_the_process_starts_as_soon_as_the_cell_is_made() -> None:
+def test_whom_the_processes_run_as_is_kept_with_the_attempt() -> None:
     host = AgentHost()
-    host.order(Prepare(launch=launch(), go=True))
+    host.order(Prepare(launch=launch()))
+    account = Account(user="ada", uid=1000, gid=1000, groups=(1000, 3000), home="/home/ada")
 
-    turn = host.handle(CellMade(attempt_id=ATTEMPT, master_port=PORT))
+    turn = host.handle(CellMade(attempt_id=ATTEMPT, master_port=PORT, account=account))
 
-    record = AttemptRecord(launch=launch(), phase=Phase.STARTING, go=True, master_port=PORT)
-    assert turn == (SaveRecord(record=record), StartProcess(launch=launch(), master_port=PORT))
+    record = AttemptRecord(launch=launch(), phase=Phase.PREPARED, master_port=PORT, account=account)
+    assert turn == (
+        SaveRecord(record=record),
+        SendReport(seq=2, body=Prepared(attempt_id=ATTEMPT, master_port=PORT)),
+    )
 
 
 def test_a_go_is_saved_as_a_start_before_it_is_acknowledged_and_before_anything_starts() -> None:
@@ -192,7 +197,7 @@ STARTED = Started(attempt_id=ATTEMPT, at=100.0, master_port=PORT)
     ("phase", "prepare_again", "go_again"),
     [
         (Phase.PREPARING, PrepareReceived(attempt_id=ATTEMPT), GoReceived(attempt_id=ATTEMPT)),
-        (Phase.STARTING, PrepareReceived(attempt_id=ATTEMPT), GoReceived(attempt_id=ATTEMPT)),
+        (Phase.STARTING, GoReceived(attempt_id=ATTEMPT), GoReceived(attempt_id=ATTEMPT)),
         (Phase.RUNNING, STARTED, STARTED),
         (Phase.STOPPING, STARTED, STARTED),
         (Phase.ENDED, ENDED_WELL, ENDED_WELL),
@@ -227,7 +232,7 @@ def test_an_order_for_what_was_refused_or_is_over_says_that_nothing_is_left_and_
     host.handle(CellFailed(attempt_id=ATTEMPT, why="no"))
     emptied = SendReport(seq=3, body=CellEmptied(attempt_id=ATTEMPT))
 
-    assert host.order(Prepare(launch=launch(), go=True)) == (emptied,)
+    assert host.order(Prepare(launch=launch())) == (emptied,)
     assert host.order(Go(attempt_id=ATTEMPT, master_port=PORT)) == (emptied,)
 
 
@@ -236,7 +241,7 @@ def test_a_prepare_that_comes_after_its_own_stop_starts_nothing() -> None:
     emptied = SendReport(seq=1, body=CellEmptied(attempt_id=ATTEMPT))
 
     assert host.order(STOP) == (emptied,)
-    assert host.order(Prepare(launch=launch(), go=True)) == (emptied,)
+    assert host.order(Prepare(launch=launch())) == (emptied,)
     assert host.agent.records() == ()
 
 

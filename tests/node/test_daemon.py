@@ -63,7 +63,7 @@ def test_a_job_runs_and_its_end_is_reported_with_its_exit_code(
     script = b"#!/bin/sh\necho job $GQ_JOB_ID on $GQ_NODELIST gpus=[$CUDA_VISIBLE_DEVICES] $GREETING $GQ_DIR\nexit 3\n"
     launch, blobs = launch_of(script, {"GREETING": "hi", "PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
 
-    controller.order(wire.Prepare(launch=launch, go=True), blobs)
+    controller.launch(launch, blobs)
 
     started = controller.report(wire.Started)
     ended = controller.report(wire.AttemptEnded)
@@ -72,7 +72,7 @@ def test_a_job_runs_and_its_end_is_reported_with_its_exit_code(
     assert (ended.outcome, ended.exit, ended.cell_emptied) == (Outcome.FAILED, ExitStatus(code=3), True)
     assert output.read_text() == f"job 7 on n1 gpus=[] hi {location.state_dir}\n"
     kinds = [type(report) for report in controller.reports]
-    assert kinds == [wire.PrepareReceived, wire.Started, wire.AttemptEnded]
+    assert kinds == [wire.PrepareReceived, wire.Prepared, wire.GoReceived, wire.Started, wire.AttemptEnded]
     controller.hear(lambda: _spool_is_empty(location))
 
 
@@ -85,7 +85,7 @@ def test_a_job_outlives_its_killed_daemon_and_its_exit_is_reported_by_the_next(
     os.mkfifo(gate)
     script = f"#!/bin/sh\necho begun\nread line < {gate}\necho $line\nexit 5\n".encode()
     launch, blobs = launch_of(script, {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
-    controller.order(wire.Prepare(launch=launch, go=True), blobs)
+    controller.launch(launch, blobs)
     controller.report(wire.Started)
     _until(tmp_path / "out.txt", "begun")
 
@@ -111,7 +111,7 @@ def test_an_end_that_happened_while_no_daemon_ran_is_reported_by_the_next(
     os.mkfifo(gate)
     script = f"#!/bin/sh\necho begun\nread line < {gate}\necho over\n".encode()
     launch, blobs = launch_of(script, {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
-    controller.order(wire.Prepare(launch=launch, go=True), blobs)
+    controller.launch(launch, blobs)
     controller.report(wire.Started)
     _until(tmp_path / "out.txt", "begun")
     assert node.kill(signal.SIGTERM) == 0
@@ -132,7 +132,7 @@ def test_a_report_is_repeated_to_a_controller_that_was_away(
     node.start()
     first.hear(lambda: first.hellos)
     launch, blobs = launch_of(b"#!/bin/sh\nexit 0\n", {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
-    first.order(wire.Prepare(launch=launch, go=True), blobs)
+    first.launch(launch, blobs)
     first.report(wire.AttemptEnded)
     first.close()
 
@@ -154,7 +154,7 @@ def test_the_time_limit_ends_a_job_that_ignores_term_after_its_grace(
     script = b"#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n"
     launch, blobs = launch_of(script, {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt", time_limit_s=1, grace_s=1)
 
-    controller.order(wire.Prepare(launch=launch, go=True), blobs)
+    controller.launch(launch, blobs)
 
     ended = controller.report(wire.AttemptEnded)
     assert (ended.outcome, ended.exit) == (Outcome.TIMEOUT, ExitStatus(signal=9))
@@ -171,7 +171,7 @@ def test_a_stop_ends_the_job_and_all_that_it_left_behind(
     controller.hear(lambda: controller.hellos)
     script = f"#!/bin/sh\nsetsid sleep 1000 &\necho $! > {tmp_path}/pid\necho up\nwait\n".encode()
     launch, blobs = launch_of(script, {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
-    controller.order(wire.Prepare(launch=launch, go=True), blobs)
+    controller.launch(launch, blobs)
     _until(tmp_path / "out.txt", "up")
 
     controller.order(wire.Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, text="CANCELLED AT {time}"))
@@ -193,7 +193,7 @@ def test_what_a_script_runs_may_finish_its_work_within_the_grace_though_the_shel
     worker.chmod(0o755)
     script = f"#!/bin/sh\n{worker}\necho never\n".encode()
     launch, blobs = launch_of(script, {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
-    controller.order(wire.Prepare(launch=launch, go=True), blobs)
+    controller.launch(launch, blobs)
     _until(tmp_path / "out.txt", "up")
 
     controller.order(wire.Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, grace_s=600))

@@ -105,7 +105,7 @@ def controller(location: Location, node: NodeProcess) -> Iterator[ScriptedContro
     node.start()
     controller.hear(lambda: controller.hellos)
     launch, blobs = launch_of(b"", ENVIRONMENT, "", is_interactive=True)
-    controller.order(node_wire.Prepare(launch=launch, go=True), blobs)
+    controller.launch(launch, blobs)
     controller.report(node_wire.Started)
     try:
         yield controller

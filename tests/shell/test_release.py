@@ -64,7 +64,7 @@ def prepare(job_id: int, script: str = "", environment: str = "") -> node.Prepar
         script_digest=script,
         environment_digest=environment,
     )
-    return node.Prepare(launch=launch, go=True)
+    return node.Prepare(launch=launch)
 
 
 def stop(job_id: int) -> node.Stop:
