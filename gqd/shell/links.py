@@ -162,6 +162,8 @@ class Links:
             )
         except OSError as error:
             LOG.error("a tcp door has %d links and cannot be shut: %s", len(self._open), error.strerror)
+            self._listener.close()
+            self._listener = None  # and is not tried again: this is a matter of the machine
             return
         self.is_shut = True
         self._on_shut()
