@@ -19,6 +19,7 @@ from tests.clusters import wait_until
 from tests.conftest import FAILED, MARK
 from tests.integration.jobs import LONG_S, await_state, facts, node_facts, submit, why
 from tests.requires import needs_program, needs_root
+from tests.system.accounts import ALICE
 from tests.system.hosts import (
     CONFIG_PATH,
     CONTROLLER_PORT,
@@ -590,9 +591,10 @@ def test_the_example_of_a_small_cluster_works_as_it_lies_there(lone_net: MakeNet
     for name in ("g1", "g2"):
         cluster.add(name)
 
-    job = submit(net.hosts["g2"], "-N2", wrap="gqrun hostname")
+    alice = cluster.head.user(ALICE)
+    job = submit(alice, "-N2", wrap="gqrun hostname")
     await_state(cluster.head, job, "COMPLETED")
-    assert sorted(cluster.head.ok("gqlog", job).splitlines()) == ["g1", "g2"]
-    quick = submit(cluster.head, "-p", "quick", wrap="hostname")
+    assert sorted(alice.ok("gqlog", job).splitlines()) == ["g1", "g2"]
+    quick = submit(alice, "-p", "quick", wrap="hostname")
     await_state(cluster.head, quick, "COMPLETED")
-    assert cluster.head.ok("gqlog", quick) == "g1\n"
+    assert alice.ok("gqlog", quick) == "g1\n"
