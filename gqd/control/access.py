@@ -150,7 +150,9 @@ def _role_of(peer: Peer, policy: Policy) -> Role:
 
 def _is_named(peer: Peer, names: tuple[str, ...]) -> bool:
     """By name, or by a group as ``%name``."""
-    return any(name[1:] in peer.groups if name.startswith("%") else name == peer.user for name in names)
+    if not names:
+        return False
+    return peer.user in names or any(f"%{group}" in names for group in peer.groups)
 
 
 def is_login_node(node: str, cluster: Cluster, policy: Policy) -> bool:

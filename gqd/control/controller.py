@@ -263,6 +263,8 @@ class Controller:
             origin=trail.origin_of(who.peer, self.cluster),
             cluster=self.policy.cluster,
             now=draft.now,
+            client_endpoint=self.policy.client_endpoint,
+            server_key=self.policy.server_key,
         )
 
     def _list_jobs(self, who: Caller, body: client.ListJobs) -> client.Jobs:

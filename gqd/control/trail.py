@@ -51,10 +51,13 @@ def of_request(
     at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, answer: client.ReplyBody
 ) -> event.Audited:
     """What came of a request."""
+    outcome, detail = DONE, ""
     if isinstance(answer, client.Refused):
         outcome, detail = answer.code, answer.message
+    elif isinstance(answer, client.JobsDone) and answer.refused and not answer.job_ids:
+        outcome, detail = REFUSED, answer.refused[0][1]
     else:
-        outcome, detail = DONE, detail_of(body)
+        detail = detail_of(body)
     return line(
         at,
         user=peer.user,
@@ -109,8 +112,10 @@ def origin_of(peer: Peer, cluster: Cluster) -> str:
 
 
 def object_of(body: client.RequestBody, answer: client.ReplyBody) -> str:
-    if isinstance(answer, client.Submitted | client.JobsDone):
-        return _jobs([answer.job_id] if isinstance(answer, client.Submitted) else answer.job_ids)
+    if isinstance(answer, client.Submitted):
+        return f"job {answer.job_id}"
+    if isinstance(answer, client.JobsDone) and answer.job_ids:
+        return _jobs(answer.job_ids)
     match body:
         case client.HoldJobs() | client.ReleaseJobs() | client.RequeueJobs() | client.WaitJobs():
             return _jobs(body.job_ids)

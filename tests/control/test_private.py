@@ -350,6 +350,15 @@ def test_what_changes_something_is_noted_once_with_what_came_of_it() -> None:
     assert host.trail[-1].outcome == "unknown_partition"
 
 
+def test_a_request_about_many_jobs_of_which_none_could_be_done_is_noted_as_refused() -> None:
+    host = cluster()
+    host.submit(submit(), peer=ALICE)
+    host.ask(client.RequeueJobs(job_ids=(1,)), peer=ALICE)
+    line = host.trail[-1]
+    assert (line.object, line.outcome) == ("job 1", "refused")
+    assert line.detail == "it is pending; only a job that has started can be requeued"
+
+
 def test_a_step_is_noted_when_it_is_made_also_when_it_had_to_wait() -> None:
     host = cluster()
     host.start(submit(cpus_per_task=8), peer=ALICE)
