@@ -94,6 +94,14 @@ class Cells:
         self.killer.kill(self.killer.tree.path(cell.name))
         return True
 
+    def end(self, cell: Cell) -> bool:
+        if self.is_empty(cell) in (True, None):
+            return True
+        if not self.kill(cell):
+            for tree in self.trees():
+                kill_listed(tree.path(cell.name))
+        return False
+
     def remove(self, cell: Cell) -> None:
         # The killer's last: as long as anything of the cell stands, it can be found and killed.
         for tree in reversed(self.trees()):
@@ -104,7 +112,7 @@ class Cells:
         stale = tuple(sorted(names.difference(keep)))
         deadline = time.monotonic() + timeout_s
         for name in stale:
-            while not self._ended(Cell(name)):
+            while not self.end(Cell(name)):
                 if time.monotonic() > deadline:
                     raise IsolationError(f"processes of the dead attempt {name} do not end")
                 time.sleep(0.005)
@@ -124,14 +132,6 @@ class Cells:
     def _procs_files(self, name: str) -> tuple[str, ...]:
         """The killer's tree first: a process that fails to join the others can still be killed with the cell."""
         return tuple(f"{tree.path(name)}/cgroup.procs" for tree in self.trees() if tree.has(name))
-
-    def _ended(self, cell: Cell) -> bool:
-        if self.is_empty(cell):
-            return True
-        if not self.kill(cell):
-            for tree in self.trees():
-                kill_listed(tree.path(cell.name))
-        return False
 
     def _remove_quietly(self, name: str) -> None:
         try:

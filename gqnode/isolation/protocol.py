@@ -79,6 +79,10 @@ class Isolation(Protocol):
         """SIGKILL to everything in the cell at once.  False: no cgroup can, the shepherd must."""
         ...
 
+    def end(self, cell: Cell) -> bool:
+        """SIGKILL to whatever is in the cell, however it came in (a session of sshd's); True once nothing is."""
+        ...
+
     def is_empty(self, cell: Cell) -> bool | None:
         """Whether no process is left; None: no cgroup can tell, ask the shepherd."""
         ...

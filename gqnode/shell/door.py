@@ -23,6 +23,7 @@ from gq.curve import KeyPair
 from gq.errors import GqError, ProtocolError
 from gq.model.ids import AttemptId, StepId
 from gq.wire import step as wire
+from gqnode.shell.host_door import cells_for
 from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, peer_uid, router, serve_curve
 
 log = logging.getLogger(__name__)
@@ -194,7 +195,7 @@ class Door:
             case wire.OpenLog():
                 self._open_log(peer, message, uid)
             case wire.FindCells():
-                self._find_cells(peer, message.uid, uid)
+                self._send(peer, cells_for(self._desk, message.uid, uid))
             case wire.Stdin() | wire.Resize() | wire.SignalTasks() | wire.Received() | wire.Detach():
                 self._pass_on(peer, message)
             case _:
@@ -233,17 +234,6 @@ class Door:
         if isinstance(message, wire.Detach):
             del self._steps[message.step_id]
         self._desk.to_tasks(message)
-
-    def _find_cells(self, peer: bytes, wanted_uid: int, uid: int | None) -> None:
-        if uid is None:
-            self._refuse(peer, "not_local", "cells are shown only over the socket of this host")
-        elif uid == 0:
-            self._send(peer, wire.Cells(cells=self._desk.cells(wanted_uid)))
-        elif uid == wanted_uid:
-            known = self._desk.cells(uid)
-            self._send(peer, wire.Cells(cells=tuple(wire.CellPlace(attempt_id=cell.attempt_id) for cell in known)))
-        else:
-            self._refuse(peer, "not_owner", f"the cells of uid {wanted_uid} are another user's")
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────
 

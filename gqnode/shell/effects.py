@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -47,6 +48,9 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
 """Before what the disk or the kernel refused is tried again."""
+STRANGER_S = 0.005
+STRANGERS_S = 1.0
+"""How long who joined a cell from elsewhere may take to end, once killed."""
 KILLED_CODE = 128 + 9
 _ENVIRONMENTS = msgspec.msgpack.Decoder(dict[str, str])
 
@@ -274,7 +278,12 @@ class Effects:
             log.error("the job's own /tmp cannot be removed: %s", error.strerror, extra=about(attempt_id))
 
     def _count_and_remove(self, cell: Cell) -> Usage | None:
+        """In a thread.  The shepherd's processes are gone; who joined from elsewhere goes now."""
         usage = self._isolation.usage(cell)
+        for _ in range(int(STRANGERS_S / STRANGER_S)):
+            if self._isolation.end(cell):
+                break
+            time.sleep(STRANGER_S)
         self._isolation.remove(cell)
         return usage
 

@@ -38,6 +38,7 @@ from gqnode.shell.briefing import Surroundings
 from gqnode.shell.door import Door, ToTasks
 from gqnode.shell.effects import Effects, attempt_of
 from gqnode.shell.herd import Herd, HerdEvent, TreeEmpty
+from gqnode.shell.host_door import HostDoor
 from gqnode.shell.lanes import Lanes
 from gqnode.shell.link import ControllerAddress, Link
 from gqnode.shell.log import about
@@ -109,6 +110,7 @@ class NodeDaemon:
         make_run_dir(found.location)
         self._member_path.unlink(missing_ok=True)
         self._door = self._open_door(context)
+        self._host_door = self._open_host_door(context)
         self._relay = self._open_relay(context)
         self._lanes = Lanes(self._fail)
         self._users = Users(self._node.name, chooses=self._may_be_shared)
@@ -156,14 +158,15 @@ class NodeDaemon:
     async def _close(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        await self._lanes.close(CLOSE_S)
         self._users.close()
+        await self._lanes.close(CLOSE_S)
         await self._herd.close()
         self._link.close()
         self._member_path.unlink(missing_ok=True)
         self._door.close()
-        if self._relay is not None:
-            self._relay.close()
+        for other in (self._host_door, self._relay):
+            if other is not None:
+                other.close()
         self._equipment.isolation.close()
         await asyncio.get_running_loop().run_in_executor(None, context.term)
 
@@ -215,6 +218,16 @@ class NodeDaemon:
             )
         except zmq.ZMQError as error:
             raise _not_bound(self._step_endpoint, error) from error
+
+    def _open_host_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> HostDoor | None:
+        """Where the step door is on the network, this host still asks who runs here, and the kernel says who asks."""
+        if self._node.step_listen is None:
+            return None
+        endpoint = self._equipment.location.step_endpoint(self._node.name)
+        try:
+            return HostDoor(context, endpoint, self, may_be_shared=self._may_be_shared)
+        except zmq.ZMQError as error:
+            raise _not_bound(endpoint, error) from error
 
     def _open_relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> Relay | None:
         """Where gqd runs elsewhere, the clients of this host come here."""

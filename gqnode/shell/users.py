@@ -52,12 +52,12 @@ class Users:
 
     @property
     def is_shared(self) -> bool:
-        return self._is_shared.done() and self._is_shared.result()
+        return self.is_told and self._is_shared.result()
 
     @property
     def is_told(self) -> bool:
         """Whether it is known if the cluster is shared."""
-        return self._is_shared.done()
+        return self._is_shared.done() and not self._is_shared.cancelled()
 
     def hear(self, is_shared: bool) -> None:
         """What the controller says of the cluster."""
@@ -69,6 +69,8 @@ class Users:
             self._is_shared.set_result(is_shared)
 
     def close(self) -> None:
+        """Who waits for an answer is cancelled."""
+        self._is_shared.cancel()
         self._threads.close()
 
     async def account_of(self, launch: Launch) -> Account | None:

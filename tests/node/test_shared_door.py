@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gq.model.ids import AttemptId
+from gq.wire import node as node_wire
 from gq.wire import step as wire
 from tests.node.shared_node import SPOOL, SharedNode, shared_node
 from tests.requires import needs_program, needs_root
@@ -71,6 +73,16 @@ def test_sockets_and_directories_have_the_modes_that_let_users_in_and_no_further
     }  # fmt: skip
 
 
+def test_the_terminal_of_a_step_is_its_users(node: SharedNode, job: AttemptId) -> None:
+    attach = node.attach(node.expect_step(job), "sh", "-c", 'echo "to $(tty)" > $(tty); stat -c %u $(tty)')
+    with_terminal = msgspec.structs.replace(attach, pty=wire.WindowSize(24, 80))
+
+    heard = node.say(with_terminal, ALICE, until="TaskExited")
+
+    said = b"".join(one.data for one in heard if isinstance(one, wire.Output)).decode().split()
+    assert said[0] == "to" and said[1].startswith("/dev/pts/") and said[2] == "2001"
+
+
 # ── cells ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -88,6 +100,21 @@ def test_root_is_told_how_to_join_a_users_cells_and_the_user_only_which_there_ar
     (refused,) = node.say(ask, BOB)
     assert isinstance(refused, wire.StepRefused) and refused.code == "not_owner"
     assert node.say(wire.FindCells(uid=BOB.uid)) == (wire.Cells(),)
+
+
+def test_who_joined_a_cell_from_elsewhere_is_gone_before_the_node_says_that_it_is_empty(
+    node: SharedNode, job: AttemptId
+) -> None:
+    (cells,) = node.say(wire.FindCells(uid=ALICE.uid))
+    assert isinstance(cells, wire.Cells)
+    join = "; ".join(f"echo 0 > {path}" for path in cells.cells[0].procs_files)
+    session = node.host.start("sh", "-c", f"{join}; echo in; exec sleep 1000")
+    assert session.stdout is not None and session.stdout.readline() == "in\n"
+
+    node.stop(job)
+
+    node.controller.report(node_wire.CellEmptied)
+    assert session.wait(5) != 0
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
