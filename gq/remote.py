@@ -43,7 +43,7 @@ def read_remote(location: Location) -> RemoteController:
         raise Refusal(
             "bad_config",
             f"{location.config_path}: [client] must set both controller and server_key",
-            "`gqctl key add` prints them",
+            "those who run the cluster know both: its listen_clients, and what is in its keys/gqd.pub",
         )
     try:
         keys = read_keys(Path(settings.key_file).expanduser())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gq.config import Config, LimitSettings, TimerSettings, load_config, parse_config
+from gq.config import ClientSettings, Config, LimitSettings, TimerSettings, load_config, parse_config
+from gq.curve import make_keys, server_key_path, server_public_path
 from gq.errors import Refusal, UsageError
-from gq.locate import private_location
+from gq.locate import Location, private_location, system_location
 from gqd.shell.settings import policy_of
 from gqd.state.policy import ALL_NODES, Limits, Partition, Policy, Timers
+from tests.requires import needs_root
 
 PATH = "/etc/gq/gq.toml"
 
@@ -210,3 +214,90 @@ def test_a_node_that_the_file_does_not_know_is_refused_with_the_nearest() -> Non
     with pytest.raises(Refusal) as caught:
         parse_config(FULL, PATH).node("n11")
     assert "did you mean `n1`?" in caught.value.hint
+
+
+# ── a shared cluster ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_the_file_says_of_roles_and_login_nodes_reaches_the_policy() -> None:
+    text = """
+[access]
+administrators = ["ann", "%wheel"]
+operators = ["%ops"]
+root_jobs = true
+
+[[node]]
+name = "gate"
+login = true
+"""
+    policy = policy_of(parse_config(text, PATH), owner_uid=0)
+    assert (policy.administrators, policy.operators, policy.root_jobs) == (("ann", "%wheel"), ("%ops",), True)
+    assert policy.login_nodes == ("gate",)
+    assert not policy.is_shared, "without a location nothing runs"
+
+
+@pytest.mark.parametrize(
+    ("settings", "endpoint"),
+    [
+        ('listen = "tcp://10.0.0.1:7133"', "tcp://10.0.0.1:7133"),
+        ('listen = "tcp://*:7133"\naddress = "ctl.example.org"', "tcp://ctl.example.org:7133"),
+        ('listen = "tcp://0.0.0.0:7133"\naddress = "fd00::1"', "tcp://[fd00::1]:7133"),
+        ('listen = "tcp://[::]:7133"\naddress = "[fd00::1]"', "tcp://[fd00::1]:7133"),
+        ('listen = "tcp://*:7133"', f"tcp://{socket.gethostname()}:7133"),
+        ("", ""),
+    ],
+)
+def test_nodes_are_told_an_address_that_leads_to_the_controller(settings: str, endpoint: str) -> None:
+    assert policy_of(parse_config(f"[controller]\n{settings}\n", PATH), owner_uid=0).endpoint == endpoint
+
+
+def test_the_policy_has_the_public_half_of_the_controllers_key(tmp_path: Path) -> None:
+    location = Location(str(tmp_path / "gq.toml"), str(tmp_path), str(tmp_path), is_private=True)
+    config = parse_config('[controller]\nlisten = "tcp://10.0.0.1:7133"\n', PATH)
+    with pytest.raises(Refusal) as caught:
+        policy_of(config, 0, location)
+    assert "gqd keygen" in caught.value.hint
+    pair = make_keys(server_key_path(location.keys_dir), server_public_path(location.keys_dir))
+    assert policy_of(config, 0, location).server_key == pair.public.decode()
+
+
+def test_a_laptop_is_told_where_the_controller_is_and_by_what_to_know_it() -> None:
+    key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
+    text = f'[client]\ncontroller = "tcp://10.0.0.1:7134"\nserver_key = "{key}"\n'
+    assert parse_config(text, PATH).client == ClientSettings(controller="tcp://10.0.0.1:7134", server_key=key)
+    for wrong in (key[:-1], key + "x", "~" * 40):
+        with pytest.raises(UsageError, match="is not a public key"):
+            parse_config(f'[client]\nserver_key = "{wrong}"\n', PATH)
+
+
+@pytest.mark.parametrize(
+    ("place", "mode"), [("file", 0o666), ("file", 0o620), ("file", 0o602), ("directory", 0o777), ("directory", 0o770)]
+)
+def test_a_file_that_others_can_write_rules_no_daemon_of_the_system(tmp_path: Path, place: str, mode: int) -> None:
+    path = tmp_path / "etc" / "gq.toml"
+    path.parent.mkdir(mode=0o755)
+    path.touch(mode=0o644)
+    location = system_location(str(path))
+    assert load_config(location) == Config(path=str(path))
+    wrong = path if place == "file" else path.parent
+    wrong.chmod(mode)
+    with pytest.raises(Refusal) as caught:
+        load_config(location)
+    assert caught.value.code == "unsafe_config"
+    assert str(wrong) in caught.value.message
+    assert f"chmod go-w {wrong}" == caught.value.hint
+    wrong.chmod(wrong.stat().st_mode & ~0o022)
+    assert load_config(location), "the hint is the way out"
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["file", "directory"])
+def test_a_file_of_somebody_else_rules_no_daemon_of_the_system(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "etc" / "gq.toml"
+    path.parent.mkdir()
+    path.touch()
+    os.chown(path if place == "file" else path.parent, 4321, -1)
+    with pytest.raises(Refusal) as caught:
+        load_config(system_location(str(path)))
+    assert caught.value.code == "unsafe_config"
+    assert "4321" in caught.value.message

@@ -9,7 +9,16 @@ import pytest
 
 from gq import locate
 from gq.errors import Refusal, Unreachable
-from gq.locate import MAX_SOCKET_PATH, Location, find_cluster, make_run_dir, private_location
+from gq.locate import (
+    MAX_SOCKET_PATH,
+    Location,
+    find_cluster,
+    make_run_dir,
+    make_state_dir,
+    private_location,
+    system_location,
+)
+from tests.requires import needs_root
 from tests.shell.rig import short_directory
 
 
@@ -122,3 +131,68 @@ def test_finding_a_cluster_imports_nothing_heavy() -> None:
     code = f"import sys, gq.locate; print(sorted({heavy} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
     assert ended.stdout.strip() == "[]"
+
+
+# ── machines outside the cluster ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("toml", "is_remote"),
+    [
+        ('[client]\ncontroller = "tcp://10.0.0.1:7134"\n', True),
+        ("cluster = 'x'\n  [client]   # by key\n", True),
+        ("# [client]\n[controller]\nlisten = 'tcp://*:1'\n", False),
+        ("[clients]\n", False),
+        ("", False),
+    ],
+)
+def test_commands_go_by_tcp_where_the_file_has_a_client_table(tmp_path: Path, toml: str, is_remote: bool) -> None:
+    path = tmp_path / "gq.toml"
+    path.write_text(toml)
+    assert find_cluster({"GQ_CONFIG": str(path)}).is_remote == is_remote
+    assert not system_location(str(path)).is_remote, "daemons never do"
+
+
+def test_a_file_that_is_not_there_is_complained_of_later(tmp_path: Path) -> None:
+    assert not find_cluster({"GQ_CONFIG": str(tmp_path / "nowhere")}).is_remote
+
+
+# ── whose sockets ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@needs_root
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_sockets_of_somebody_else_are_not_spoken_to(is_linked: bool) -> None:
+    with short_directory() as directory, short_directory() as runtime:
+        environ = {"XDG_RUNTIME_DIR": runtime}
+        location = private_location(directory, environ)
+        if is_linked:
+            make_run_dir(location)
+        else:
+            Path(location.run_dir).mkdir(parents=True)
+        os.chown(location.run_dir, 4321, -1)
+        with pytest.raises(Refusal) as caught:
+            private_location(directory, environ)
+        assert caught.value.code == "unsafe_directory"
+        assert "4321" in caught.value.message
+
+
+@needs_root
+def test_a_cluster_of_somebody_else_has_sockets_of_its_own_owner() -> None:
+    with short_directory() as directory, short_directory() as runtime:
+        location = private_location(directory, {"XDG_RUNTIME_DIR": runtime})
+        make_run_dir(location)
+        for path in (directory, location.run_dir):
+            os.chown(path, 4321, -1)
+        assert private_location(directory, {}) == location
+
+
+@needs_root
+def test_directories_of_a_shared_cluster_are_made_so_that_others_can_go_through() -> None:
+    with short_directory() as directory:
+        location = Location(f"{directory}/gq.toml", f"{directory}/state", f"{directory}/run", is_private=False)
+        make_state_dir(location)
+        make_run_dir(location)
+        modes = [Path(path).stat().st_mode & 0o777 for path in (location.state_dir, location.run_dir)]
+        assert modes == [0o711, 0o755]
+        assert not Path(location.state_dir, "run").exists()

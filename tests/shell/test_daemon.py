@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -157,6 +158,29 @@ def test_keygen_makes_keys_that_only_their_owner_reads_and_never_overwrites(gqd:
     again = gqd.call("keygen", "--node", "n1")
     assert again.returncode == 1
     assert "is there already" in again.stderr
+
+
+def test_nobody_else_can_read_what_it_writes_whatever_its_umask_was(gqd: Gqd) -> None:
+    before = os.umask(0)
+    try:
+        gqd.start()
+    finally:
+        os.umask(before)
+    with gqd.client() as client:
+        client.ask(job())
+    made = [path for path in gqd.directory.rglob("*") if path.name not in ("gq.toml", "log", "run")]
+    assert {"gq.db", "gq.db-wal", "blobs.db", "blobs.db-wal", "gqd.pid"} <= {path.name for path in made}
+    assert {path.name: oct(path.lstat().st_mode & 0o077) for path in made} == {path.name: "0o0" for path in made}
+
+
+def test_it_may_have_as_many_descriptors_as_the_machine_allows(gqd: Gqd) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with gqd.log.open("ab") as log:
+        argv = ["sh", "-c", 'ulimit -Sn 256; exec "$@"', "sh", *GQD, "--dir", str(gqd.directory)]
+        gqd.process = subprocess.Popen(argv, stderr=log, env=gqd.environ)
+    with gqd.client() as client:
+        client.ask(wire.Ping())
+    assert resource.prlimit(gqd.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 def test_version_and_help_work_without_a_cluster(gqd: Gqd) -> None:
