@@ -23,7 +23,7 @@ _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "ctl")
 """``gq VERB`` is the command ``gqVERB``."""
-CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor", "ssh", "key", "install-service")
+CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor", "ssh", "pam-check", "key", "install-service")
 """``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
 UNBUILT_VERBS = ("eff", "prio", "share", "resv", "cron", "top", "sim", "jupyter", "tunnel", "events")
 """Named in the documents, brought by later versions."""
