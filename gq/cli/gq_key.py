@@ -36,11 +36,9 @@ def _new(arguments: Arguments) -> int:
 def _tell(public: str, path: Path) -> None:
     warn(f"The secret half is in {path}; it stays there.  Next, on a host of the cluster:")
     warn(f"  gqctl key add '{public}' --note {os.uname().nodename}")
-    warn("and here, in a file gq.toml to which GQ_CONFIG leads (or /etc/gq/gq.toml):")
-    warn("  [client]")
-    warn('  controller = "tcp://HOST:PORT"    # listen_clients of the controller')
-    warn('  server_key = "..."                # keys/gqd.pub of the controller')
-    warn(f'  key_file = "{path}"')
+    warn("What that prints belongs here into a file gq.toml to which GQ_CONFIG leads.")
+    if path != Path(DEFAULT_PATH).expanduser():
+        warn(f'In its [client] table say key_file = "{path}", too.')
 
 
 def _verbs() -> dict[str, Command]:

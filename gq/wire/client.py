@@ -408,6 +408,10 @@ class Identity(_Body, frozen=True, kw_only=True):
     cluster: str
     now: float
     """The controller's clock, so that skew can be seen."""
+    client_endpoint: str = ""
+    """Where clients outside the cluster connect (``tcp://ADDRESS:PORT``); empty: nowhere."""
+    server_key: str = ""
+    """The controller's public key (Z85), for them to pin."""
 
 
 class TokenCreated(_Body, frozen=True, kw_only=True):

@@ -19,7 +19,9 @@ _EVERY_ADDRESS = frozenset({"*", "0.0.0.0", "[::]"})
 
 def policy_of(config: Config, owner_uid: int, location: Location | None = None) -> Policy:
     """`location`: where the controller runs, if it does; then its key is read, which must be there for a tcp door."""
-    endpoint = _endpoint(config.controller)
+    endpoint = _endpoint(config.controller, config.controller.listen)
+    client_endpoint = _endpoint(config.controller, config.controller.listen_clients)
+    has_tcp = bool(endpoint or client_endpoint)
     return Policy(
         cluster=config.cluster,
         partitions=_partitions(config.partitions),
@@ -34,15 +36,16 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         root_jobs=config.access.root_jobs,
         login_nodes=tuple(node.name for node in config.nodes if node.login),
         endpoint=endpoint,
-        server_key=_server_key(location) if location is not None and endpoint else "",
+        client_endpoint=client_endpoint,
+        server_key=_server_key(location) if location is not None and has_tcp else "",
     )
 
 
-def _endpoint(settings: ControllerSettings) -> str:
-    """Where nodes of other hosts reach the controller, as far as it can know."""
-    if settings.listen is None:
+def _endpoint(settings: ControllerSettings, listen: str | None) -> str:
+    """Where other hosts reach a door of the controller, as far as it can know."""
+    if listen is None:
         return ""
-    host, _, port = settings.listen.removeprefix("tcp://").rpartition(":")
+    host, _, port = listen.removeprefix("tcp://").rpartition(":")
     if settings.address is not None:
         is_bare_ipv6 = ":" in settings.address and not settings.address.startswith("[")
         host = f"[{settings.address}]" if is_bare_ipv6 else settings.address

@@ -88,6 +88,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that this controller's gq.toml marks as login nodes, besides those that joined as such."""
     endpoint: str = ""
     """Where nodes of other hosts reach the controller (``tcp://ADDRESS:PORT``); empty: nowhere."""
+    client_endpoint: str = ""
+    """Where clients outside the cluster reach it, likewise."""
     server_key: str = ""
     """Its public key (Z85); empty without a tcp door."""
     job_requeue: bool = True

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import zmq
 
+from gq.config import parse_config
 from gq.model.audit import AuditEntry
 from gq.model.key import KeyInfo, KeyKind
 from gq.token import parse_token
@@ -33,6 +34,9 @@ TOKEN = KeyInfo(
     expires_at=SUBMITTED_AT + 60,
 )  # fmt: skip
 USED = msgspec.structs.replace(TOKEN, public="token111" + "x" * 32, name="", joined="g1", is_login=True)
+IDENTITY = wire.Identity(
+    user="ada", uid=1000, role="operator", origin="key laptop00", cluster="lab", now=SUBMITTED_AT
+)  # fmt: skip
 EVERY_KEY = wire.Keys(keys=(LAPTOP, NODE, LOGIN, TOKEN, USED))
 
 
@@ -146,14 +150,39 @@ def test_a_key_is_enrolled_from_the_command_line_or_standard_input(
     run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller.on(wire.AddKey, wire.Done())
+    controller.on(wire.WhoAmI, IDENTITY)
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{LAPTOP.public}\n"))
 
-    assert run("gqctl", "key", "add", LAPTOP.public) == (0, "", "")
-    assert run("gqctl", "key", "add", "-", "--user=ada", "--note", "the laptop") == (0, "", "")
-    assert controller.heard == [
+    assert run("gqctl", "key", "add", LAPTOP.public).status == 0
+    assert run("gqctl", "key", "add", "-", "--user=ada", "--note", "the laptop").status == 0
+    assert controller.all(wire.AddKey) == [
         wire.AddKey(public=LAPTOP.public),
         wire.AddKey(public=LAPTOP.public, user="ada", note="the laptop"),
     ]
+
+
+def test_what_the_machine_of_a_key_needs_is_printed_as_it_belongs_into_its_file(
+    run: Run, controller: ScriptedController
+) -> None:
+    controller.on(wire.AddKey, wire.Done())
+    reached = msgspec.structs.replace(IDENTITY, client_endpoint="tcp://head:7135", server_key=SERVER_KEY)
+    controller.on(wire.WhoAmI, reached)
+
+    result = run("gqctl", "key", "add", LAPTOP.public)
+
+    config = parse_config(result.out, "gq.toml")
+    assert (config.client.controller, config.client.server_key) == ("tcp://head:7135", SERVER_KEY)
+    assert "GQ_CONFIG" in result.err
+
+
+def test_that_no_door_is_open_for_a_key_is_said(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.AddKey, wire.Done())
+    controller.on(wire.WhoAmI, IDENTITY)
+
+    result = run("gqctl", "key", "add", LAPTOP.public)
+
+    assert (result.status, result.out) == (0, "")
+    assert "nobody can come in with it yet" in result.err and "`listen_clients`" in result.err
 
 
 def test_keys_of_users_and_nodes_are_shown_without_tokens(run: Run, controller: ScriptedController) -> None:
@@ -247,10 +276,7 @@ def test_a_bare_clock_time_is_the_last_one_that_has_been(run: Run, controller: S
 
 
 def test_a_caller_is_told_who_the_controller_takes_it_for(run: Run, controller: ScriptedController) -> None:
-    identity = wire.Identity(
-        user="ada", uid=1000, role="operator", origin="key laptop00", cluster="lab", now=SUBMITTED_AT
-    )
-    controller.on(wire.WhoAmI, identity)
+    controller.on(wire.WhoAmI, IDENTITY)
 
     assert run("gqctl", "whoami").lines == [
         "user     ada",

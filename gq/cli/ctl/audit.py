@@ -96,7 +96,8 @@ def _whoami(arguments: Arguments) -> int:
     refuse_operands(arguments)
     with controller() as client:
         identity = ask(client, WhoAmI(), Identity)
-    fields = {name: getattr(identity, name) for name in identity.__struct_fields__}
+    shown = ("user", "uid", "role", "origin", "cluster", "now")
+    fields = {name: getattr(identity, name) for name in shown}
     if arguments.has("json"):
         write_json_list([{**fields, "now": iso_instant(identity.now)}])
     else:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from gq.cli._command import JSON, Command
+from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands, refuse_operands
-from gq.cli._output import Column, JsonValue, local_time, write_json_list, write_table
+from gq.cli._output import Column, JsonValue, local_time, write_json_list, write_line, write_table
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
 from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind
 from gq.units import iso_instant
-from gq.wire.client import AddKey, Done, Keys, ListKeys, RevokeKey
+from gq.wire.client import AddKey, Done, Identity, Keys, ListKeys, RevokeKey, WhoAmI
 
 SHOWN_CHARACTERS = 8
 LEAST_CHARACTERS = 6
@@ -81,7 +81,21 @@ def _add(arguments: Arguments) -> int:
         )
     with controller() as client:
         ask(client, AddKey(public=public, user=arguments.text("user"), note=arguments.text("note")), Done)
+        identity = ask(client, WhoAmI(), Identity)
+    _tell_client(identity)
     return 0
+
+
+def _tell_client(identity: Identity) -> None:
+    """What the machine of the key needs to know of the cluster."""
+    if not identity.client_endpoint:
+        warn("The key is enrolled, and nobody can come in with it yet: gq.toml of the controller has no")
+        warn("`listen_clients` in [controller].")
+        return
+    warn("On the machine of the key, in a file gq.toml to which GQ_CONFIG leads (or /etc/gq/gq.toml):")
+    write_line("[client]")
+    write_line(f'controller = "{identity.client_endpoint}"')
+    write_line(f'server_key = "{identity.server_key}"')
 
 
 def _show(arguments: Arguments) -> int:
