@@ -443,14 +443,23 @@ class HostCluster:
 
     def add(self, name: str) -> Daemon:
         """The host becomes the node of its name."""
+        self.add_all((name,))
+        return self.nodes[name]
+
+    def add_all(self, names: Sequence[str]) -> None:
+        """As `add`, and they start at the same time."""
+        for name in names:
+            self._prepare(name)
+            self.nodes[name] = self.start_gqnode(self.net.hosts[name])
+        for name in names:
+            self.nodes[name].await_log("is part of cluster")
+
+    def _prepare(self, name: str) -> None:
         host = self.net.hosts[name]
         self.new_keys(name)
         self.configure(host)
         self.copy_key("gqd.pub", host)
         self.copy_key(f"node-{name}.key", host)
-        self.nodes[name] = self.start_gqnode(host)
-        self.nodes[name].await_log("is part of cluster")
-        return self.nodes[name]
 
     def start_gqnode(self, host: Host, name: str = "") -> Daemon:
         return host.daemon("gqnode", "--config", CONFIG_PATH, "--name", name or host.name)

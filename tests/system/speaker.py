@@ -1,0 +1,229 @@
+"""What an attacker runs on a host: says any bytes to any door, and tells what came back.
+
+Run as a program (``python speaker.py``) it takes one JSON object a line and answers with one; it knows no message of
+gq.  `Speaker` is the test's end of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import zmq
+
+Fact = dict[str, Any]
+ANSWER_S = 60.0
+CURVE, NULL, PLAIN = "CURVE", "NULL", "PLAIN"
+
+
+# ── the program ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Program:
+    def __init__(self) -> None:
+        self._context = zmq.Context()
+        self._dealers: dict[int, zmq.Socket[bytes]] = {}
+        self._plain: dict[int, socket.socket] = {}
+        self._kept: list[socket.socket] = []
+
+    def dial(self, number: int, endpoint: str, options: Fact) -> None:
+        dealer = self._context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.LINGER, 0)
+        for name, value in options.items():
+            dealer.set(getattr(zmq.SocketOption, name), value.encode() if isinstance(value, str) else value)
+        dealer.connect(endpoint)
+        self._dealers[number] = dealer
+
+    def send(self, number: int, frames: list[str]) -> None:
+        self._dealers[number].send_multipart([bytes.fromhex(frame) for frame in frames])
+
+    def send_large(self, number: int, size: int) -> None:
+        self._dealers[number].send(b"\x93" * size)
+
+    def receive(self, number: int, within_s: float) -> list[str] | None:
+        dealer = self._dealers[number]
+        if not dealer.poll(int(within_s * 1000)):
+            return None
+        return [frame.hex() for frame in dealer.recv_multipart()]
+
+    def hang_up(self, number: int) -> None:
+        self._dealers.pop(number).close()
+
+    def connect(self, number: int, address: str | list[object]) -> None:
+        """A plain connection; `address` is a path or (host, port)."""
+        if isinstance(address, str):
+            plain = socket.socket(socket.AF_UNIX)
+            plain.connect(address)
+        else:
+            plain = socket.create_connection((str(address[0]), int(str(address[1]))))
+        self._plain[number] = plain
+
+    def write(self, number: int, data: str) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._plain[number].sendall(bytes.fromhex(data))
+
+    def read(self, number: int, within_s: float) -> str:
+        """Everything that comes until nothing more does, or the other side has closed."""
+        plain, got, until = self._plain[number], b"", time.monotonic() + within_s
+        while (left := until - time.monotonic()) > 0:
+            plain.settimeout(left)
+            try:
+                data = plain.recv(65536)
+            except (TimeoutError, ConnectionResetError):
+                break
+            if not data:
+                break
+            got += data
+        return got.hex()
+
+    def half_open(self, address: list[object], count: int) -> int:
+        """Connections on which nothing is ever said; how many stand."""
+        for _ in range(count):
+            plain = socket.socket()
+            plain.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                plain.connect((str(address[0]), int(str(address[1]))))
+            self._kept.append(plain)
+        return sum(_has_peer(one) for one in self._kept)
+
+    def let_go(self) -> None:
+        while self._kept:
+            self._kept.pop().close()
+
+    def query(self, path: str, words: str, values: list[object]) -> list[list[object]]:
+        """Rows of a database of the host."""
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return [list(row) for row in database.execute(words, values)]
+
+
+def _has_peer(plain: socket.socket) -> bool:
+    try:
+        plain.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def main() -> None:
+    program = _Program()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer: Fact = {"is": getattr(program, asked.pop("do"))(**asked)}
+        except OSError as error:
+            answer = {"errno": error.errno, "said": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+# ── the test's end ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Keys(NamedTuple):
+    """Of a CURVE client, all Z85."""
+
+    public: bytes
+    secret: bytes
+    server: bytes
+
+
+class CanStart(Protocol):
+    """A host (then root), or a user of one."""
+
+    def start(self, *argv: str, **environ: str) -> subprocess.Popen[str]: ...
+
+
+class Speaker:
+    """Runs as the user, on the host, that it is given."""
+
+    def __init__(self, who: CanStart) -> None:
+        self._process = who.start(sys.executable, __file__)
+        self._next = 0
+
+    def dial(self, endpoint: str, keys: Keys | None = None, **options: str | int) -> Line:
+        """A DEALER; `options` are socket options besides those of the keys."""
+        chosen: Fact = dict(options)
+        if keys is not None:
+            named = {"CURVE_PUBLICKEY": keys.public, "CURVE_SECRETKEY": keys.secret, "CURVE_SERVERKEY": keys.server}
+            chosen |= {name: value.decode() for name, value in named.items()}
+        number = self._number()
+        self.ask("dial", number=number, endpoint=endpoint, options=chosen)
+        return Line(self, number)
+
+    def connect(self, address: str | tuple[str, int]) -> PlainLine:
+        number = self._number()
+        self.ask("connect", number=number, address=address)
+        return PlainLine(self, number)
+
+    def half_open(self, address: tuple[str, int], count: int) -> int:
+        return int(self.ask("half_open", address=address, count=count))
+
+    def query(self, path: str, words: str, *values: object) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.ask("query", path=path, words=words, values=values)]
+
+    def ask(self, do: str, **arguments: object) -> Any:
+        """Its answer; `OSError` where the machine said no."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(json.dumps({"do": do, **arguments}), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line.startswith("{"), line + self._process.communicate(timeout=ANSWER_S)[0]
+        answer = json.loads(line)
+        if "errno" in answer:
+            raise OSError(answer["errno"], answer["said"])
+        return answer["is"]
+
+    def end(self) -> None:
+        self._process.communicate(timeout=ANSWER_S)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+
+class Line(NamedTuple):
+    """A ZeroMQ connection of a speaker."""
+
+    speaker: Speaker
+    number: int
+
+    def send(self, *frames: bytes) -> None:
+        self.speaker.ask("send", number=self.number, frames=[frame.hex() for frame in frames])
+
+    def send_large(self, size: int) -> None:
+        self.speaker.ask("send_large", number=self.number, size=size)
+
+    def receive(self, within_s: float = 10.0) -> bytes | None:
+        """The last frame of the next message; None: there was none."""
+        frames: Sequence[str] | None = self.speaker.ask("receive", number=self.number, within_s=within_s)
+        return bytes.fromhex(frames[-1]) if frames else None
+
+    def heard(self, within_s: float = 10.0) -> Iterator[bytes]:
+        """Messages as they come; ends when none comes in time."""
+        while (message := self.receive(within_s)) is not None:
+            yield message
+
+    def hang_up(self) -> None:
+        self.speaker.ask("hang_up", number=self.number)
+
+
+class PlainLine(NamedTuple):
+    """A bare stream."""
+
+    speaker: Speaker
+    number: int
+
+    def write(self, data: bytes) -> None:
+        self.speaker.ask("write", number=self.number, data=data.hex())
+
+    def read(self, within_s: float = 1.0) -> bytes:
+        return bytes.fromhex(self.speaker.ask("read", number=self.number, within_s=within_s))
+
+
+if __name__ == "__main__":
+    main()
