@@ -19,7 +19,7 @@ from gqnode.isolation.enforcer import Enforcer, Killer, MemoryEnforcer, NodeFact
 from gqnode.isolation.killer import Killer1, Killer2
 from gqnode.isolation.mounts import CgroupMounts, own_mounts
 from gqnode.isolation.protocol import IsolationError
-from gqnode.isolation.tree import Tree
+from gqnode.isolation.tree import Tree, prune
 
 AUTO = "auto"
 NO_CGROUPS = "no cgroup hierarchy may be used: it takes root, or a cgroup v2 subtree that is delegated to the user"
@@ -60,7 +60,10 @@ def choose_isolation(
         pids_max=default_pids_max(),
     )
     found = own_mounts() if mounts is None else mounts
-    return _Chooser(found, f"{cluster}-{_digest(state_dir)}", node, facts, asked or {}).choose()
+    cells = _Chooser(found, f"{cluster}-{_digest(state_dir)}", node, facts, asked or {}).choose()
+    for base in sorted({*found.v1.values(), *([found.v2] if found.v2 else [])}):
+        prune(base)
+    return cells
 
 
 def default_pids_max() -> int:

@@ -3,11 +3,15 @@
 Owns directories and the reading and writing of their files; knows nothing of what a file means.  Every failure is an
 `IsolationError` with the path and the kernel's error number.  Two node daemons may make and remove the common
 directories at the same time.
+
+A daemon holds a lock on its node's directory for as long as it uses it.  One that was killed leaves empty directories,
+which the next daemon of whatever cluster removes: see `prune`.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import time
@@ -30,18 +34,38 @@ class Tree:
         self.base = base
         self._parents = (ROOT_NAME, f"{ROOT_NAME}/{cluster}", f"{ROOT_NAME}/{cluster}/{node}")
         self.directory = f"{base}/{self._parents[-1]}"
+        self._lock: int | None = None
 
     def open(self, prepare_directory: Callable[[str], None]) -> None:
-        """Make the node's directory."""
+        """Make the node's directory, and hold it."""
         for attempt in range(10):
             try:
                 for name in self._parents:
                     make_directory(f"{self.base}/{name}")
                     prepare_directory(f"{self.base}/{name}")
+                self._hold()
                 return
             except IsolationError as error:  # another daemon removed its empty `gq` just now
                 if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == 9:
                     raise
+
+    def _hold(self) -> None:
+        """Against `prune`; other parts of this daemon hold it, too."""
+        if self._lock is not None:
+            return
+        try:
+            self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+            if os.fstat(self._lock).st_ino != Path(self.directory).stat().st_ino:
+                raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile, and made again")
+        except OSError as error:
+            self._let_go()
+            raise refused("hold", self.directory, error) from error
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def path(self, name: str) -> str:
         """The directory of a cell; a step's is inside its attempt's."""
@@ -68,11 +92,44 @@ class Tree:
 
     def close(self) -> None:
         """Remove the node's directory and those above it, as far as they are empty."""
+        self._let_go()
         for name in reversed(self._parents):
             try:
                 Path(self.base, name).rmdir()
             except OSError:  # somebody else's cells, or gone already: both are as it should be
                 return
+
+
+def prune(base: str) -> None:
+    """Remove what daemons that were killed left behind below `base`, and nobody holds; cells are not touched."""
+    try:
+        for cluster in _children(f"{base}/{ROOT_NAME}"):
+            for node in _children(cluster):
+                _remove_if_free(node)
+            _remove_if_empty(cluster)
+    except PermissionError:  # those of another user
+        return
+
+
+def _remove_if_free(directory: str) -> None:
+    try:
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # removed by another just now, or not ours to look into
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_if_empty(directory)
+    except OSError:  # its daemon lives
+        return
+    finally:
+        os.close(lock)
+
+
+def _remove_if_empty(directory: str) -> None:
+    try:
+        Path(directory).rmdir()
+    except OSError:  # there are cells in it, or it is gone already
+        return
 
 
 def make_directory(path: str) -> None:

@@ -18,7 +18,7 @@ from gqnode.isolation.device_filter import DeviceNumber, device_number, filter_p
 from gqnode.isolation.enforcer import Enforcer, MemoryEnforcer, NodeFacts
 from gqnode.isolation.mounts import CgroupMounts, find_mounts
 from gqnode.isolation.protocol import CellLimits, Isolation, IsolationError
-from gqnode.isolation.tree import Tree
+from gqnode.isolation.tree import Tree, prune
 
 NOTHING = CgroupMounts()
 FACTS = NodeFacts(cpu_ids=(4, 5, 6, 7), pids_max=1000)
@@ -174,6 +174,36 @@ def test_a_mount_point_with_a_space_is_read_right(tmp_path: Path) -> None:
     text = mountinfo((place, "cgroup2", "rw")).replace("my groups", "my\\040groups")
 
     assert find_mounts(True, text, "0::/\n").v2 == str(place)
+
+
+# ── what killed daemons left ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_empty_directories_of_daemons_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
+    living, with_cell = Tree(str(tmp_path), "living", "n1"), Tree(str(tmp_path), "dead", "n2")
+    living.open(lambda directory: None)
+    made(tmp_path / "gq/dead/n1", tmp_path / "gq/gone/n1", Path(with_cell.path("7.1")), tmp_path / "other/n1")
+
+    prune(str(tmp_path))
+
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["gq", "gq/dead", "gq/dead/n2", "gq/dead/n2/7.1", "gq/living", "gq/living/n1", "other", "other/n1"]
+    living.close()
+    assert not (tmp_path / "gq/living").exists()
+
+
+def test_a_directory_that_one_part_of_a_daemon_holds_is_held_though_another_lets_go(tmp_path: Path) -> None:
+    one, other = Tree(str(tmp_path), "c", "n1"), Tree(str(tmp_path), "c", "n1")
+    one.open(lambda directory: None)
+    other.open(lambda directory: None)
+    one._let_go()
+
+    prune(str(tmp_path))
+    assert (tmp_path / "gq/c/n1").exists()
+
+    other._let_go()
+    prune(str(tmp_path))
+    assert not (tmp_path / "gq/c").exists()
 
 
 # ── what is written ───────────────────────────────────────────────────────────────────────────────────────────
