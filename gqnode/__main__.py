@@ -159,6 +159,7 @@ def _location(directory: str, config: str) -> Location:
 
 def _run(name: str, location: Location, spawner: Spawner) -> int:
     from gq.config import load_config
+    from gq.descriptors import raise_descriptor_limit
     from gqnode.shell.log import set_up_logging
 
     config = load_config(location)
@@ -166,6 +167,7 @@ def _run(name: str, location: Location, spawner: Spawner) -> int:
     set_up_logging(config.controller.log_level, config.controller.log_json)
     spool_root = _make_spool_root(location, node.name)
     lock = _lock(spool_root, node.name)
+    raise_descriptor_limit()  # jobs come from the spawner, which keeps the limit that it was started with
     try:
         return asyncio.run(_serve(_equip(location, config, node, str(spool_root), spawner)))
     finally:

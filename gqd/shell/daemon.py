@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gq.clock import Clock
 from gq.config import Config
+from gq.descriptors import raise_descriptor_limit
 from gq.errors import GqError
 from gq.locate import Location, make_run_dir, make_state_dir
 from gqd.control.controller import Controller
@@ -22,7 +23,6 @@ from gqd.shell.doors import Doors
 from gqd.shell.history import HistoryDesk
 from gqd.shell.inbox import Inbox
 from gqd.shell.keys import KeyRing
-from gqd.shell.links import raise_descriptor_limit
 from gqd.shell.log import LOG
 from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters

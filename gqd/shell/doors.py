@@ -15,6 +15,7 @@ import zmq
 
 from gq.config import Config
 from gq.curve import read_keys, server_key_path
+from gq.descriptors import raise_descriptor_limit
 from gq.errors import Refusal
 from gq.locate import Location
 from gq.wire.codec import MAX_MESSAGE_BYTES
@@ -25,7 +26,7 @@ from gqd.shell.door import Door, bind_ipc, router
 from gqd.shell.inbox import Inbox
 from gqd.shell.incidents import Incidents
 from gqd.shell.keys import KeyRing
-from gqd.shell.links import Links, links_per_door, raise_descriptor_limit
+from gqd.shell.links import Links, links_per_door
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import NodeDoor
 from gqd.shell.peers import LocalPeers

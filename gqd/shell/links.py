@@ -9,10 +9,8 @@ accept until there is no descriptor left, and then spin.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
-import resource
 import socket
 import struct
 import time
@@ -47,15 +45,6 @@ NO_PROOF = "it went, or was hung up on, before it proved a key"
 
 Unproven = Callable[[str, str], None]
 """Told the address of a host whose link ended before it proved a key, and how."""
-
-
-def raise_descriptor_limit() -> int:
-    """As many descriptors as this process may have; how many that is."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def links_per_door(descriptors: int, doors: int) -> int:
