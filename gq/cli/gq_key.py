@@ -22,7 +22,7 @@ def _new(arguments: Arguments) -> int:
 
     refuse_operands(arguments, "--out=FILE says where the secret half goes")
     shown = arguments.text("out") or DEFAULT_PATH
-    path = Path(shown).expanduser()
+    path = Path(shown).expanduser().absolute()
     if not path.parent.exists():
         make_directory(path.parent, 0o700)
     pair = fresh_keys()
@@ -37,7 +37,7 @@ def _tell(public: str, path: Path) -> None:
     warn(f"The secret half is in {path}; it stays there.  Next, on a host of the cluster:")
     warn(f"  gqctl key add '{public}' --note {os.uname().nodename}")
     warn("What that prints belongs here into a file gq.toml to which GQ_CONFIG leads.")
-    if path != Path(DEFAULT_PATH).expanduser():
+    if path != Path(DEFAULT_PATH).expanduser().absolute():
         warn(f'In its [client] table say key_file = "{path}", too.')
 
 
