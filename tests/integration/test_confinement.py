@@ -115,9 +115,12 @@ def test_each_user_is_told_what_is_enforced_and_how(make: MakeCluster) -> None:
             "devices": "environment",
             "pids": "none",
             "kill": "subreaper",
+            "tmp": "shared",
+            "user": "daemon",
         }
     else:
-        assert set(isolation) == {"cpu", "cpuset", "memory", "devices", "pids", "kill"}
+        assert set(isolation) == {"cpu", "cpuset", "memory", "devices", "pids", "kill", "tmp", "user"}
+        assert isolation["user"] == "daemon", "a private cluster, also root's, runs jobs as its owner"
 
 
 # ── GPUs ──────────────────────────────────────────────────────────────────────────────────────────────────────
