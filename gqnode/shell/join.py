@@ -148,6 +148,12 @@ def _check_fresh(location: Location, is_anew: bool) -> None:
     if is_anew or not path.exists():
         return
     config = load_config(location)
+    if config.client.controller is not None:
+        raise Refusal(
+            "is_client",
+            f"commands on this host go to {config.client.controller}, by [client] in {path}",
+            "remove it first",
+        )
     names = ", ".join(node.name for node in config.nodes)
     if config.controller.listen is not None:
         raise Refusal(
@@ -220,6 +226,8 @@ class _Talk:
     def __init__(self, door: Door, link: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
         self.is_connected = False
         """Somebody opened, who may still turn out to be another."""
+        self._is_up = False
+        """It is the controller of the token, which knows the token."""
         self._door = door
         self._link = link
         self._monitor = monitor
@@ -245,7 +253,10 @@ class _Talk:
         """Whether the handshake is done; raises why it will never be."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._is_up = True
                 return True
+            case zmq.EVENT_DISCONNECTED if self._is_up:
+                self._is_up = False  # it restarts, perhaps; libzmq connects again
             case zmq.EVENT_CONNECTED:
                 self.is_connected = True
             case zmq.EVENT_CONNECT_RETRIED:
@@ -258,7 +269,7 @@ class _Talk:
             case _:
                 raise Refusal(
                     "wrong_controller",
-                    "the controller broke off: it is not the one that made this token, or its key is a new one",
+                    f"who listens at {self._door.endpoint} broke off: it is not the controller that made this token",
                     _NEW_TOKEN,
                 )
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -206,7 +207,7 @@ def _for_another(a: Host) -> str:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda a: STRANGER, "it is not the one that made this token"),
+        (lambda a: STRANGER, "it is not the controller that made this token"),
         (_expired, "the controller does not know this token: it is expired or revoked"),
         (_revoked, "the controller does not know this token: it is expired or revoked"),
         (_used, "the controller refuses: this token has let a node in already"),
@@ -291,6 +292,41 @@ def test_the_controllers_own_host_and_ordinary_users_are_told_what_to_do(hosts: 
     assert (own.returncode, user.returncode) == (1, 1)
     assert "`gqd init --node NAME --start`" in own.stderr
     assert "as root" in user.stderr or "run it as root" in user.stderr
+
+
+def test_a_host_whose_commands_go_to_another_cluster_is_not_made_a_node_of_this_one(hosts: dict[str, Host]) -> None:
+    a, b = hosts.values()
+    b.path("/etc/gq").mkdir()
+    b.path(CONFIG_PATH).write_text('[client]\ncontroller = "tcp://far:1"\n')
+
+    done = b.run("gqnode", "join", CONTROLLER, stdin=token(a))
+
+    assert done.returncode == 1
+    assert "commands on this host go to tcp://far:1, by [client] in" in done.stderr
+
+
+NO_CONTROLLER = """
+import socket, sys
+with socket.create_server(("0.0.0.0", 7200)) as server:
+    print("listens", flush=True)
+    peer, _ = server.accept()
+    peer.sendall(b"SSH-2.0-OpenSSH_9.2\\r\\n")
+    peer.close()
+    sys.stdin.read()
+"""
+
+
+def test_a_service_that_is_no_controller_is_said_to_be_none(hosts: dict[str, Host]) -> None:
+    a, b = hosts.values()
+    other = a.start(sys.executable, "-c", NO_CONTROLLER)
+    assert other.stdout is not None and other.stdout.readline() == "listens\n"
+
+    done = b.run("gqnode", "join", "tcp://a:7200", stdin=token(a))
+    other.communicate()
+
+    assert done.returncode == 1
+    assert "who listens at tcp://a:7200 broke off: it is not the controller that made this token" in done.stderr
+    assert no_settings(b)
 
 
 def test_a_node_name_that_is_taken_is_not_given_again(hosts: dict[str, Host]) -> None:
