@@ -37,7 +37,8 @@ def run(arguments: Arguments) -> int:
             service.enable(name)
     if not arguments.has("start") and not prefix:
         units = " ".join(wanted)
-        warn(f"to start now and at every boot: systemctl daemon-reload && systemctl enable --now {units}")
+        warn("to start now and at every boot:")
+        warn(f"  systemctl daemon-reload && systemctl enable --now {units}")
     return 0
 
 

@@ -34,7 +34,8 @@ def _new(arguments: Arguments) -> int:
 
 
 def _tell(public: str, path: Path) -> None:
-    warn(f"The secret half is in {path}; it stays there.  Next, on a host of the cluster:")
+    warn(f"The secret half is in {path}; it stays there.")
+    warn("Next, on a host of the cluster:")
     warn(f"  gqctl key add '{public}' --note {os.uname().nodename}")
     warn("What that prints belongs here into a file gq.toml to which GQ_CONFIG leads.")
     if path != Path(DEFAULT_PATH).expanduser().absolute():

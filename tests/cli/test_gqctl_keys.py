@@ -63,7 +63,8 @@ def test_what_to_do_with_a_token_is_said_apart_from_it(run: Run, controller: Scr
     result = run("gqctl", "token", "create")
 
     assert result.err == (
-        "It lets one node join, until 2027-01-15T09:00:00.  On that host, as root:\n"
+        "It lets one node join, until 2027-01-15T09:00:00.\n"
+        "On that host, as root:\n"
         "  gqnode join tcp://head:7133 --token-file FILE --start\n"
         "without --token-file it is read from standard input\n"
     )
@@ -332,3 +333,10 @@ def test_a_key_that_is_not_named_well_is_not_revoked(
 
     assert (result.status, controller.all(wire.RevokeKey)) == (2, [])
     assert result.err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize("words", [["token", "create"], ["token", "create", "--login", f"--node-name={'n' * 30}"]])
+def test_what_is_said_to_people_fits_80_columns(run: Run, controller: ScriptedController, words: list[str]) -> None:
+    controller.on(wire.CreateToken, CREATED)
+
+    assert max(map(len, run("gqctl", *words).err.splitlines())) <= 80
