@@ -240,13 +240,13 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
     )
     for note in (*accelerators.notes, *isolation.notes):
         logging.getLogger("gqnode").info("%s", note)
-    accelerators.close()
     return Equipment(
         location=location,
         config=config,
         node=node,
         spool_root=spool_root,
         gpus=gpus,
+        accelerators=accelerators,
         isolation=isolation,
         spawner=spawner,
         confinement=confinement,

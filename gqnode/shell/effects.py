@@ -37,6 +37,7 @@ from gqnode.isolation.cell import Cell
 from gqnode.isolation.protocol import Isolation, IsolationError
 from gqnode.shell import briefing
 from gqnode.shell.door import Door
+from gqnode.shell.handover import Handover
 from gqnode.shell.herd import Herd, TreeEmpty
 from gqnode.shell.lanes import Lanes
 from gqnode.shell.log import about
@@ -67,6 +68,7 @@ class Effects:
         ports: PortLeases,
         herd: Herd,
         users: Users,
+        handover: Handover,
         around: briefing.Surroundings,
         tell: Callable[[Input], None],
         report: Callable[[int, ReportBody], None],
@@ -79,6 +81,7 @@ class Effects:
         self._ports = ports
         self._herd = herd
         self._users = users
+        self._handover = handover
         self._around = around
         self._tell = tell
         self._report = report
@@ -177,6 +180,7 @@ class Effects:
             log.error("no cell: %s", error.message, extra=about(attempt_id))
             self._tell(CellFailed(attempt_id=attempt_id, why=error.message))
         else:
+            await self._handover.begin(attempt_id, launch.grant.gpus)
             self._tell(CellMade(attempt_id=attempt_id, master_port=port, account=account))
 
     async def _start(self, attempt_id: AttemptId) -> None:
@@ -265,6 +269,7 @@ class Effects:
                 await self._lanes.in_thread(self._isolation.kill, cell)
             await asyncio.sleep(AGAIN_S)
         await self._clear_private(attempt_id)
+        await self._settle_gpus(attempt_id)
         self._cells.pop(attempt_id, None)
         self._ports.release(attempt_id)
         self._opened.forget_attempt(attempt_id)
@@ -276,6 +281,12 @@ class Effects:
             await self._lanes.in_thread(self._spool.clear_private, attempt_id)
         except OSError as error:
             log.error("the job's own /tmp cannot be removed: %s", error.strerror, extra=about(attempt_id))
+
+    async def _settle_gpus(self, attempt_id: AttemptId) -> None:
+        record = self._find(attempt_id)
+        left = await self._handover.end(attempt_id, record.launch.grant.gpus if record is not None else ())
+        if left:
+            log.warning("%s", left, extra=about(attempt_id))
 
     def _count_and_remove(self, cell: Cell) -> Usage | None:
         """In a thread.  The shepherd's processes are gone; who joined from elsewhere goes now."""

@@ -28,6 +28,7 @@ from gq.model.node import Gpu, Inventory
 from gq.wire import node as wire
 from gq.wire import step as step_wire
 from gq.wire.codec import WIRE_VERSION
+from gqnode.accel.protocol import Accelerators
 from gqnode.control import input as happening
 from gqnode.control.agent import Agent
 from gqnode.control.effect import Effect
@@ -37,6 +38,7 @@ from gqnode.shell import machine
 from gqnode.shell.briefing import Surroundings
 from gqnode.shell.door import Door, ToTasks
 from gqnode.shell.effects import Effects, attempt_of
+from gqnode.shell.handover import Handover
 from gqnode.shell.herd import Herd, HerdEvent, TreeEmpty
 from gqnode.shell.host_door import HostDoor
 from gqnode.shell.lanes import Lanes
@@ -64,6 +66,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeSettings
     spool_root: str
     gpus: tuple[Gpu, ...]
+    accelerators: Accelerators
     isolation: Isolation
     spawner: Spawner
     confinement: Confinement
@@ -116,6 +119,7 @@ class NodeDaemon:
         self._users = Users(self._node.name, chooses=self._may_be_shared)
         if self._relay is not None:
             self._relay.users = self._users
+        self._handover = Handover(found.accelerators)
         self._log_files = LogFiles(self._lanes, found.spawner)
         self._herd = Herd(found.spawner, found.spool_root, self._on_herd, self._clock.now)
         self._effects = self._make_effects()
@@ -133,6 +137,7 @@ class NodeDaemon:
             ports=PortLeases(*self._node.port_range),
             herd=self._herd,
             users=self._users,
+            handover=self._handover,
             around=Surroundings(
                 location_env=found.location.environment(),
                 login_env=machine.login_environment(os.geteuid()),
@@ -160,6 +165,7 @@ class NodeDaemon:
             self._timer.cancel()
         self._users.close()
         await self._lanes.close(CLOSE_S)
+        self._handover.close()
         await self._herd.close()
         self._link.close()
         self._member_path.unlink(missing_ok=True)
