@@ -78,12 +78,36 @@ def _name(line: Line) -> str:
     return line.job.name if line.step is None else line.step.name
 
 
+_CANCELLED_BY = r"it was cancelled by (\S+)"
+"""How gqd says whose wish it was."""
+_WITHOUT_CODE = frozenset({"CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED"})
+"""A job that was ended from outside has no code of its own, as in sacct; its steps tell what they died of."""
+
+
 def _state(line: Line) -> str:
-    return line.job.state if line.step is None else line.step.state
+    """sacct's words: of a job also who cancelled it, by number (``CANCELLED by 1000``)."""
+    if line.step is not None:
+        return line.step.state
+    by = re.match(_CANCELLED_BY, line.job.why) if line.job.state == "CANCELLED" else None
+    return f"CANCELLED by {_uid_of(by[1], line.job)}" if by else line.job.state
+
+
+def _uid_of(user: str, job: JobInfo) -> str:
+    """The owner's is told; others' are looked up here, and stay names where this host does not know them."""
+    if user == job.user:
+        return str(job.uid)
+    import pwd  # of the few jobs that somebody else cancelled
+
+    try:
+        return str(pwd.getpwnam(user).pw_uid)
+    except KeyError:
+        return user
 
 
 def _exit_code(line: Line) -> str:
     """``code:signal``"""
+    if line.step is None and line.job.state in _WITHOUT_CODE:
+        return "0:0"
     ended = line.job if line.step is None else line.step
     return f"{ended.exit_code or 0}:{ended.signal or 0}"
 

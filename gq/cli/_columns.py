@@ -103,6 +103,22 @@ def _array_task(job: JobInfo, now: float) -> str:
     return "N/A" if job.array_task_id is None else str(job.array_task_id)
 
 
+def _group(job: JobInfo, now: float) -> str:
+    """The owner's own group, as this host knows it."""
+    import grp  # for a column that is rarely asked for
+    import pwd
+
+    try:
+        return grp.getgrgid(pwd.getpwnam(job.user).pw_gid).gr_name
+    except KeyError:
+        return NULL
+
+
+def _priority_share(job: JobInfo, now: float) -> str:
+    """As squeue: between 0 and 1, of the largest that there can be."""
+    return f"{job.priority / 2**32:.14f}"
+
+
 JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("i", ("jobarrayid",), "JOBID", lambda job, now: job_label(job), is_number=True),
     JobColumn("A", ("jobid",), "JOBID", lambda job, now: str(job.job_id), is_number=True),
@@ -112,6 +128,7 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("j", ("name",), "NAME", lambda job, now: job.name, is_wide=True),
     JobColumn("u", ("username", "user"), "USER", lambda job, now: job.user),
     JobColumn("U", ("userid",), "UID", lambda job, now: str(job.uid), is_number=True),
+    JobColumn("g", ("groupname",), "GROUP", _group),
     JobColumn("a", ("account",), "ACCOUNT", lambda job, now: job.account or NULL),
     JobColumn("q", ("qos",), "QOS", lambda job, now: job.qos),
     JobColumn("t", ("statecompact",), "ST", lambda job, now: state_letters(job.state)),
@@ -124,6 +141,7 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("e", ("endtime",), "END_TIME", _end),
     JobColumn("V", ("submittime",), "SUBMIT_TIME", lambda job, now: local_time(job.submit_at)),
     JobColumn("D", ("numnodes",), "NODES", lambda job, now: str(node_count(job)), is_number=True),
+    JobColumn("c", ("mincpus",), "MIN_CPUS", lambda job, now: str(job.resources.cpus_per_task or 1), is_number=True),
     JobColumn("C", ("numcpus",), "CPUS", lambda job, now: str(job.cpus), is_number=True),
     JobColumn("", ("gpus", "numgpus"), "GPUS", lambda job, now: str(job.gpus), is_number=True),
     JobColumn("", ("gputype",), "GPU_TYPE", lambda job, now: job.gpu_type or NULL),
@@ -135,7 +153,8 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("B", ("batchhost",), "EXEC_HOST", _first_node),
     JobColumn("n", ("reqnodes",), "REQ_NODES", lambda job, now: compress(job.resources.nodelist)),
     JobColumn("x", ("excnodes",), "EXC_NODES", lambda job, now: compress(job.resources.exclude)),
-    JobColumn("Q", ("priority",), "PRIORITY", lambda job, now: str(job.priority), is_number=True),
+    JobColumn("p", ("prioritynormalized",), "PRIORITY", _priority_share, is_number=True),
+    JobColumn("Q", ("priority", "prioritylong"), "PRIORITY", lambda job, now: str(job.priority), is_number=True),
     JobColumn("y", ("nice",), "NICE", lambda job, now: str(job.nice), is_number=True),
     JobColumn("o", ("command",), "COMMAND", lambda job, now: job.command or NULL, is_wide=True),
     JobColumn("Z", ("workdir",), "WORK_DIR", lambda job, now: job.chdir, is_wide=True),

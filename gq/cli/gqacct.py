@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,14 +33,55 @@ def run(arguments: Arguments) -> int:
         return 0
     fields = arguments.gather("format", parse_format) or DEFAULT_FIELDS
     now = time.time()
-    query = _query(arguments, now)
+    chosen = Chosen.of(arguments.items("jobs", job_or_step))
+    query = _query(arguments, chosen.job_ids, now)
     with controller() as client:
-        pages = job_pages(client, query)
+        pages = (chosen.narrowed(page) for page in job_pages(client, query))
         if arguments.has("json"):
             write_json_list(_json(job, query.with_steps) for page in pages for job in page)
         else:
-            _write(arguments, fields, (_lines(page, now) for page in pages))
+            _write(arguments, fields, (_lines(page, chosen, now) for page in pages))
     return 0
+
+
+class Chosen(NamedTuple):
+    """What ``--jobs`` names: jobs with all of their steps, and steps alone."""
+
+    whole: frozenset[int]
+    steps: dict[int, frozenset[int]]
+    """Of jobs that are not named as a whole."""
+
+    @staticmethod
+    def of(named: Sequence[tuple[int, int | None]]) -> Chosen:
+        whole = frozenset(job for job, step in named if step is None)
+        steps: dict[int, frozenset[int]] = {}
+        for job, step in named:
+            if step is not None and job not in whole:
+                steps[job] = steps.get(job, frozenset()) | {step}
+        return Chosen(whole, steps)
+
+    @property
+    def job_ids(self) -> tuple[int, ...]:
+        return tuple(sorted(self.whole | self.steps.keys()))
+
+    def narrowed(self, jobs: Sequence[JobInfo]) -> list[JobInfo]:
+        """With those steps only that were named."""
+        return [
+            job
+            if job.job_id not in self.steps
+            else msgspec.structs.replace(
+                job, steps=tuple(step for step in job.steps if step.step in self.steps[job.job_id])
+            )
+            for job in jobs
+        ]
+
+
+def job_or_step(text: str) -> tuple[int, int | None]:
+    """``35``, or ``35.2``."""
+    job, dot, step = text.partition(".")
+    if dot and not step.isdecimal():
+        raise ValueError(f"`{text}` is not a step; use a job and a number such as 123.0")
+    return job_id(job), int(step) if dot else None
 
 
 def _json(job: JobInfo, with_steps: bool) -> dict[str, object]:
@@ -48,9 +90,10 @@ def _json(job: JobInfo, with_steps: bool) -> dict[str, object]:
     return {**shown, "steps": [step_json(step) for step in job.steps]} if with_steps else shown
 
 
-def _lines(jobs: Sequence[JobInfo], now: float) -> Iterator[Line]:
+def _lines(jobs: Sequence[JobInfo], chosen: Chosen, now: float) -> Iterator[Line]:
     for job in jobs:
-        yield Line(job, None, now)
+        if job.job_id not in chosen.steps:
+            yield Line(job, None, now)
         for step in job.steps:
             yield Line(job, step, now)
 
@@ -75,8 +118,8 @@ def _write_parsable(fields: Sequence[Field], pages: Iterable[Iterable[Line]], wi
 # ── which jobs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _query(arguments: Arguments, now: float) -> QueryHistory:
-    chosen = job_filter(arguments, arguments.items("jobs", job_id))
+def _query(arguments: Arguments, job_ids: tuple[int, ...], now: float) -> QueryHistory:
+    chosen = job_filter(arguments, job_ids)
     starttime = arguments.read("starttime", lambda text: _past_instant(text, now))
     endtime = arguments.read("endtime", lambda text: _past_instant(text, now))
     if starttime is None and not chosen.job_ids:
@@ -116,7 +159,7 @@ COMMAND = Command(
         " (root: all)."
     ),
     options=(
-        Option(name="jobs", letter="j", aliases=("job",), metavar="IDS", help="Only these jobs."),
+        Option(name="jobs", letter="j", aliases=("job",), metavar="IDS", help="Only these jobs, or steps (35.2)."),
         Option(name="starttime", letter="S", metavar="TIME", help="Jobs in any state after this time."),
         Option(name="endtime", letter="E", metavar="TIME", help="Jobs that were there before this time."),
         USER,

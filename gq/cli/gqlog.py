@@ -12,13 +12,14 @@ import time
 
 import msgspec
 
-from gq.cli._command import EXIT_NO_ANSWER, Command, report
+from gq.cli._command import EXIT_NO_ANSWER, Command, report, warn
 from gq.cli._connection import EXIT_NO_CODE, ask, controller, job_pages
 from gq.cli._log_source import LogSource
 from gq.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
 from gq.getopt import Arguments, Option, not_available
 from gq.model.state import ACTIVE_WORDS
+from gq.units import tell_instants
 from gq.wire.client import AccessLog, JobFilter, Jobs, ListJobs, LogAccess, QueryHistory, Waited, WaitJobs
 
 _POLL_S = 0.1
@@ -106,14 +107,26 @@ def _access(client: Client, job_id: int, stream: str) -> LogAccess:
 
 def _show(client: Client, job_id: int, stream: str, printer: Printer) -> int:
     access = _access(client, job_id, stream)
-    if not access.path:
-        message = f"job {job_id} has no output yet" if access.state in ACTIVE_WORDS else f"job {job_id} has no output"
-        raise Refusal("no_output", f"{message}: it is {access.state}", "`gqlog -f` waits for it, `gqwhy` says why")
+    is_over = access.state not in ACTIVE_WORDS
+    if not access.path and not is_over:
+        message = f"job {job_id} has no output yet: it is {access.state}"
+        raise Refusal("no_output", message, "`gqlog -f` waits for it, `gqwhy` says why")
     source = LogSource(client, access, stream)
     while data := source.read():
         printer.feed(data)
     printer.finish()
+    if is_over and not source.offset and access.state != "COMPLETED":
+        return _tell_why(client, access)
     return 0
+
+
+def _tell_why(client: Client, access: LogAccess) -> int:
+    """A job that printed nothing and did not complete mostly never ran: say what became of it; its code."""
+    query = QueryHistory(filter=JobFilter(job_ids=(access.job_id,)), with_steps=False)
+    found = ask(client, query, Jobs).jobs
+    why = tell_instants(found[0].why) if found and found[0].why else f"it is {access.state}"
+    warn(f"job {access.job_id} has no output: {why}")
+    return _code(access)
 
 
 # ── following ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +145,8 @@ def _follow(client: Client, job_id: int, stream: str, printer: Printer) -> int:
         _copy(source, printer, patience_s=0.0 if is_over or not access.path else _ASK_S)
         if is_over:
             printer.finish()
-            return _code(access)
+            is_mute = not source.offset and access.state != "COMPLETED"
+            return _tell_why(client, access) if is_mute else _code(access)
         if not access.path:
             ask(client, WaitJobs(job_ids=(job_id,), until="started", timeout_s=_WAIT_S), Waited)
 

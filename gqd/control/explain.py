@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, assert_never
 
-from gq.model.state import JobState, Outcome, Reason
-from gq.units import format_memory, spoken_duration
+from gq.model.state import JobState, Reason
+from gq.units import format_memory
 from gqd.control import snapshot
 from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
 from gqd.state import plan as planned
 from gqd.state.after import Hold
 from gqd.state.cluster import Cluster, Job
+from gqd.state.ending import how_it_ended
 from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
 
@@ -230,31 +231,4 @@ def _places(cluster: Cluster, job: Job) -> str:
 
 def story_of_end(job: Job) -> Story:
     """How it ended."""
-    took = f" after {spoken_duration(job.end_at - job.start_at)}" if job.start_at and job.end_at else ""
-    detail = f": {job.why}" if job.why else ""
-    hint = ""
-    match job.outcome:
-        case Outcome.COMPLETED:
-            why = f"it completed{took}"
-        case Outcome.FAILED if job.failure_class == "launch":
-            why = f"it could not be started{detail}"
-        case Outcome.FAILED if job.exit is not None and job.exit.signal:
-            why = f"it was ended by signal {job.exit.signal}{took}"
-        case Outcome.FAILED:
-            why = f"it failed with exit code {job.exit.code if job.exit else 1}{took}"
-            hint = "" if job.spec.is_interactive else f"gqlog {job.job_id} shows its output"
-        case Outcome.CANCELLED:
-            by = f" {job.why}" if job.why.startswith("by ") else f", because {job.why}" if job.why else ""
-            why = f"it was cancelled{by}{took}"
-        case Outcome.TIMEOUT:
-            why = f"it reached its time limit of {spoken_duration(job.time_limit_s or 0)}"
-            hint = "ask for a longer --time"
-        case Outcome.OUT_OF_MEMORY:
-            why = f"it used more memory than it was given{took}{detail}"
-            hint = "ask for more with --mem"
-        case Outcome.NODE_FAIL:
-            why = f"a node was lost under it{took}{detail}"
-            hint = "" if job.spec.is_interactive else "with --requeue it would have been queued again"
-        case _:
-            why = f"it ended: {job.outcome.value if job.outcome else 'unknown'}{detail}"
-    return Story(job.reason, why, hint)
+    return Story(job.reason, *how_it_ended(job))

@@ -16,7 +16,7 @@ from gq.model.node import (
 from gq.model.state import JobState
 from gq.version import VERSION
 from gqd.control import snapshot
-from gqd.control.explain import story_of_end, story_of_wait
+from gqd.control.explain import story_of_wait
 from gqd.state import describe
 from gqd.state.cluster import Cluster, Job, Node
 from gqd.state.policy import Partition, Policy
@@ -30,8 +30,6 @@ def job_info(cluster: Cluster, volatile: Volatile, job: Job, with_steps: bool = 
     if job.state is JobState.PENDING:
         story = story_of_wait(cluster, job, volatile.plan)
         shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
-    elif job.state is JobState.ENDED:
-        shown.why = story_of_end(job).why
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at
     return shown

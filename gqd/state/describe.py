@@ -15,6 +15,7 @@ from gq.model.state import JobState, Reason, state_word
 from gq.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
 from gqd.state.after import Hold
 from gqd.state.cluster import Attempt, Job, Step
+from gqd.state.ending import how_it_ended
 from gqd.state.input import Peer
 
 HOLD_REASONS = {
@@ -38,7 +39,7 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = ()) -> J
         partition=job.partition,
         state=state_word(job.state, job.outcome),
         reason=_reason(job),
-        why=job.why,
+        why=how_it_ended(job)[0] if job.state is JobState.ENDED else job.why,
         attempt=job.attempt,
         restart_count=job.restart_count,
         grants=grants,

@@ -177,3 +177,61 @@ def test_a_bad_command_line_is_refused_before_anything_is_asked(
 
     assert (result.status, result.out, controller.heard) == (2, "", [])
     assert result.err.startswith(f"error: {message}")
+
+
+# ── steps by name, and whose wish an end was ──────────────────────────────────────────────────────────────────
+
+
+SECOND = msgspec.structs.replace(STEP, step=2, name="train", state="CANCELLED", signal=15)
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ("25.2", ["25.2"]),
+        ("25.0,25.2", ["25.0", "25.2"]),
+        ("25.2,25", ["25", "25.0", "25.2"]),
+        ("25.7", []),
+        ("25.0,26", ["25.0", "26"]),
+    ],
+)
+def test_steps_are_chosen_by_their_numbers(
+    run: Run, controller: ScriptedController, named: str, shown: list[str]
+) -> None:
+    job = msgspec.structs.replace(JOB, steps=(STEP, SECOND))
+    controller.on(
+        wire.QueryHistory, lambda body: jobs(*[one for one in (job, PENDING) if one.job_id in body.filter.job_ids])
+    )
+
+    assert run("gqacct", "-n", "-P", "-o", "jobid", "-j", named).lines == shown
+    told = json.loads(run("gqacct", "--json", "-j", named).out)
+    of_job = [f"25.{step['step']}" for one in told if one["job_id"] == 25 for step in one["steps"]]
+    assert of_job == [line for line in shown if "." in line]
+
+
+def test_what_is_no_step_is_refused(run: Run, history: ScriptedController) -> None:
+    result = run("gqacct", "-j", "25.x")
+    assert result.status == 2
+    assert "`25.x` is not a step" in result.err
+
+
+@pytest.mark.parametrize(
+    ("why", "state"),
+    [
+        ("it was cancelled by ada after 3 s", "CANCELLED by 1000"),
+        ("it was cancelled by root", "CANCELLED by 0"),
+        ("it was cancelled by nosuchuser", "CANCELLED by nosuchuser"),
+        ("it was cancelled, because its client is gone", "CANCELLED"),
+        ("", "CANCELLED"),
+    ],
+)
+def test_a_cancelled_job_tells_who_did_it_and_has_no_code_of_its_own(
+    run: Run, controller: ScriptedController, why: str, state: str
+) -> None:
+    job = msgspec.structs.replace(JOB, state="CANCELLED", why=why, exit_code=0, signal=15, uid=1000, steps=(SECOND,))
+    controller.on(wire.QueryHistory, jobs(job))
+
+    assert run("gqacct", "-n", "-P", "-o", "jobid,state,exitcode", "-j", "25").lines == [
+        f"25|{state}|0:0",
+        "25.2|CANCELLED|0:15",
+    ]
