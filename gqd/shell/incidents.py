@@ -1,7 +1,7 @@
-"""What the doors turned away: counted by the doors, said in the log, and told to the deciding code for the audit trail.
+"""What the doors turned away: said in the log, and told to the deciding code for the audit trail.
 
 Owns how often.  The trail is only ever added to, on a disk that strangers must not fill: the same thing from the same
-place at most once a minute, and of all things together so many a minute and no more.
+place at most once a minute, and of all things together so many a minute and no more.  Decides nothing.
 """
 
 from __future__ import annotations
@@ -10,32 +10,27 @@ import time
 from collections.abc import Callable
 
 from gqd.shell.inbox import Inbox
+from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
-from gqd.shell.turned_away import TurnedAway
 from gqd.state.input import DoorIncident
 
 AGAIN_S = 60.0
 MAX_PER_MINUTE = 120
-"""Places and things that are remembered, and so entries of the trail, in one minute."""
+"""Things at places that are remembered, and so lines of the log and of the trail, in one minute."""
+MAX_WORDS = 300
+"""Characters of a reason: it may quote what the stranger says of itself."""
 
 
 class Incidents:
-    def __init__(
-        self,
-        inbox: Inbox,
-        counters: Counters,
-        turned_away: TurnedAway | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, inbox: Inbox, counters: Counters, now: Callable[[], float] = time.monotonic) -> None:
         self._inbox = inbox
         self._counters = counters
-        self._turned_away = turned_away or TurnedAway()
         self._now = now
         self._told_at: dict[tuple[str, str], float] = {}
+        self._is_overrun = False
 
     def tell(self, action: str, origin: str, detail: str, user: str = "", uid: int | None = None) -> None:
         """`origin` as in `AuditEntry`: ``local``, ``node n1``, the address of a stranger."""
-        self._turned_away.say(_host(origin), detail)
         now = self._now()
         if now - self._told_at.get((action, origin), float("-inf")) < AGAIN_S:
             return
@@ -44,14 +39,22 @@ class Incidents:
             return
         self._told_at[(action, origin)] = now
         self._counters.incidents += 1
+        detail = "".join(one if one.isprintable() else "?" for one in detail[:MAX_WORDS])
+        LOG.warning("%s was turned away: %s", _who(origin), detail)
         self._inbox.put(DoorIncident(action=action, origin=origin, detail=detail, user=user, uid=uid))
 
     def _has_room(self, now: float) -> bool:
         if len(self._told_at) >= MAX_PER_MINUTE:
             self._told_at = {key: at for key, at in self._told_at.items() if now - at < AGAIN_S}
-        return len(self._told_at) < MAX_PER_MINUTE
+        has_room = len(self._told_at) < MAX_PER_MINUTE
+        if not has_room and not self._is_overrun:
+            LOG.warning("so many are turned away that not all are told: see `incidents_untold`")
+        self._is_overrun = not has_room
+        return has_room
 
 
-def _host(origin: str) -> str:
+def _who(origin: str) -> str:
     """The origin as the log puts it."""
-    return origin if origin.startswith(("node ", "key ", "local", "somebody")) else f"a host at {origin}"
+    if origin == "local":
+        return "somebody on this host"
+    return origin if origin.startswith(("node ", "key ")) else f"a host at {origin}"

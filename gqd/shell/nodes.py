@@ -8,6 +8,8 @@ with the user that the node vouches for.
 
 from __future__ import annotations
 
+import time
+
 import zmq
 
 from gq.errors import ProtocolError
@@ -28,6 +30,8 @@ from gqd.state.input import NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Rout
 RELAY_ID_BYTES = 8
 MAX_JOIN_BYTES = 4096
 """Of the one message that a token is good for."""
+MAX_JOINS_PER_MINUTE = 20
+"""With one token, since each try is a line of the audit trail: whoever has one that is used could fill it."""
 
 
 def relay_route(door: str, peer_id: bytes, relay_id: int) -> Route:
@@ -55,6 +59,8 @@ class NodeDoor:
         self._inbox = inbox
         self._counters = counters
         self._incidents = incidents
+        self._joins: dict[str, int] = {}
+        self._joins_since = 0.0
         self.door: Door | None = None
         """Set once the socket is open; messages come only then."""
 
@@ -105,6 +111,9 @@ class NodeDoor:
         is_small = len(frame) <= MAX_JOIN_BYTES
         message = self._read(peer_id, frame, host) if is_small else None
         if isinstance(message, wire.Join):
+            if not self._may_try(token):
+                self._turn_away(peer_id, "this token is tried too often; wait a minute")
+                return
             self._counters.joins += 1
             self._inbox.put(NodeJoin(route=(self.door.name, peer_id), token=token, address=host, join=message))
             return
@@ -114,6 +123,14 @@ class NodeDoor:
             "TokenMisused", host, f"token {token[:8]} was used to say {what}; it is good for Join only"
         )
         self._turn_away(peer_id, "a token is good for joining only")
+
+    def _may_try(self, token: str) -> bool:
+        now = time.monotonic()
+        if now - self._joins_since >= 60.0:
+            self._joins_since = now
+            self._joins.clear()
+        self._joins[token] = self._joins.get(token, 0) + 1
+        return self._joins[token] <= MAX_JOINS_PER_MINUTE
 
     def _read(self, peer_id: bytes, frame: zmq.Frame, origin: str) -> wire.NodeMessage | None:
         """The message; None if it is none, or says what cannot be: then its sender is told to stay away."""

@@ -15,6 +15,7 @@ from gq.errors import Refusal, Unreachable
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from gq.wire import node as node_wire
+from gqd.shell.nodes import MAX_JOINS_PER_MINUTE
 from tests.requires import needs_root
 from tests.shell.rig import Wire, hello, job
 from tests.shell.shared import USER, SharedRig, as_uid, refusal_of, remotely, shared_running
@@ -164,6 +165,23 @@ def test_a_token_is_good_for_joining_only(message: node_wire.NodeMessage) -> Non
             [told] = await shared.audit("TokenMisused")
             assert type(message).__name__ in told.detail
             assert await shared.counter("hellos") == await shared.counter("joins") == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_used_token_that_is_tried_again_and_again_does_not_fill_the_audit_trail() -> None:
+    async def scenario() -> None:
+        async with shared_running() as shared:
+            token = await shared.token()
+            _, first = await shared.join(token, "n1")
+            assert isinstance(await first.hear(), node_wire.Joined)
+            link = shared.dial(token)
+            for number in range(100):
+                join = node_wire.Join(node=f"x{number}", public_key=fresh_keys().public.decode(), version=1)
+                await link.say(join)
+                assert isinstance(await link.hear(), node_wire.Unwelcome)
+            assert len(await shared.audit("TokenReused")) < MAX_JOINS_PER_MINUTE
+            await shared.member("n2")
 
     asyncio.run(scenario())
 
