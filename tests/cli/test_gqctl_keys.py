@@ -63,8 +63,8 @@ def test_what_to_do_with_a_token_is_said_apart_from_it(run: Run, controller: Scr
     result = run("gqctl", "token", "create")
 
     assert result.err == (
-        "It lets one node join, until 2027-01-15T09:00:00.\n"
-        "On that host, as root:\n"
+        "It lets one node join, once.\n"
+        "Until 2027-01-15T09:00:00, on that host, as root:\n"
         "  gqnode join tcp://head:7133 --token-file FILE --start\n"
         "without --token-file it is read from standard input\n"
     )
@@ -78,7 +78,7 @@ def test_a_token_can_be_for_one_name_for_a_login_node_and_for_a_while(run: Run, 
 
     asked = controller.the(wire.CreateToken)
     assert (asked.ttl_s, asked.node, asked.is_login) == (600, "l1", True)
-    assert result.err.startswith("It lets the login node l1 join, until ")
+    assert result.err.startswith("It lets the login node l1 join, once.\n")
 
 
 def test_a_token_is_written_where_only_its_owner_reads_it(

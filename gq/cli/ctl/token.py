@@ -73,8 +73,8 @@ def _outlet(path: str) -> Iterator[TextIO]:
 def _tell(request: CreateToken, answer: TokenCreated, path: str) -> None:
     """How to use it, apart from the token itself."""
     who = f"the {'login ' if request.is_login else ''}node {request.node}" if request.node else _any(request.is_login)
-    warn(f"It lets {who} join, until {local_time(answer.expires_at)}.")
-    warn("On that host, as root:")
+    warn(f"It lets {who} join, once.")
+    warn(f"Until {local_time(answer.expires_at)}, on that host, as root:")
     warn(f"  gqnode join {answer.endpoint} --token-file {Path(path).name if path else 'FILE'} --start")
     if not path:
         warn("without --token-file it is read from standard input")
