@@ -235,6 +235,7 @@ def test_a_token_that_is_not_good_lets_nobody_in(
         ("hello\n", "this is no token: it does not begin with `gqj1`"),
         (STRANGER[:50], "this is no token: it is cut off"),
     ],
+    ids=["nothing", "words", "a part"],
 )
 def test_what_is_no_token_is_refused_and_not_repeated(hosts: dict[str, Host], text: str, message: str) -> None:
     done = hosts["b"].run("gqnode", "join", CONTROLLER, stdin=text)

@@ -14,7 +14,7 @@ JOIN = fresh_keys()
 TOKEN = format_token(SERVER, JOIN.secret)
 
 
-@pytest.mark.parametrize("text", [TOKEN, f"  {TOKEN}\n"])
+@pytest.mark.parametrize("text", [TOKEN, f"  {TOKEN}\n"], ids=["bare", "in space"])
 def test_a_token_gives_both_keys_again(text: str) -> None:
     assert parse_token(text) == (SERVER, JOIN)
 
@@ -38,6 +38,7 @@ def test_a_token_is_one_short_word_that_no_shell_changes() -> None:
         (TOKEN[:-1] + "!", "it has characters that no token has"),
         (TOKEN[:20] + "\n" + TOKEN[20:], "it has characters that no token has"),
     ],
+    ids=["nothing", "words", "no head", "one short", "half", "head alone", "long", "accent", "mark", "two lines"],
 )
 def test_what_is_no_token_is_refused_without_being_repeated(text: str, why: str) -> None:
     with pytest.raises(Refusal) as refused:
