@@ -35,7 +35,6 @@ from gqd.control.turn import Draft, Turn
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
-from gqd.state.describe import as_seen_by
 from gqd.state.effect import Reply, ReplyAudit, ReplyHistory, ReplyScript
 from gqd.state.input import ClientRequest, DoorIncident, Input, NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Tick
 from gqd.state.plan import Plan
@@ -274,8 +273,9 @@ class Controller:
             wanted = {one.job_id for one in chosen}
             chosen = (one for one in info.queue_order(self.cluster) if one.job_id in wanted)
         page = list(islice(chosen, limit + 1))
-        shown = [info.job_info(self.cluster, self.volatile, one, body.with_steps) for one in page[:limit]]
-        return client.Jobs(jobs=tuple([as_seen_by(who.shown_to, one) for one in shown]), more=len(page) > limit)
+        seen_by = who.shown_to
+        shown = [info.job_info_for(seen_by, self.cluster, self.volatile, one, body.with_steps) for one in page[:limit]]
+        return client.Jobs(jobs=tuple(shown), more=len(page) > limit)
 
     def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:
         one = job.known(draft, body.job_id)

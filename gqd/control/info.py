@@ -16,9 +16,10 @@ from gq.model.node import (
 from gq.model.state import JobState
 from gq.version import VERSION
 from gqd.control import snapshot
-from gqd.control.explain import story_of_wait
+from gqd.control.explain import story_of_wait, without_private
 from gqd.state import describe
 from gqd.state.cluster import Cluster, Job, Node
+from gqd.state.input import Peer
 from gqd.state.policy import Partition, Policy
 from gqd.state.volatile import Volatile
 
@@ -33,6 +34,17 @@ def job_info(cluster: Cluster, volatile: Volatile, job: Job, with_steps: bool = 
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at
     return shown
+
+
+def job_info_for(
+    peer: Peer | None, cluster: Cluster, volatile: Volatile, job: Job, with_steps: bool = False
+) -> JobInfo:
+    """The job as this user may see it (None: one who may see everything); why it waits is everybody's to know."""
+    whole = job_info(cluster, volatile, job, with_steps)
+    seen = describe.as_seen_by(peer, whole)
+    if seen is not whole:
+        seen.why = without_private(whole.why, job)
+    return seen
 
 
 def queue_order(cluster: Cluster) -> Iterator[Job]:

@@ -9,7 +9,6 @@ from gq.model.ids import JobId
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.control import info, job, step
-from gqd.state.describe import as_seen_by
 from gqd.state.effect import Reply
 from gqd.state.input import ClientRequest, Peer
 from gqd.state.volatile import JobWaiter, StepWaiter
@@ -137,5 +136,5 @@ def _has_come(draft: Draft, job_id: JobId, until: str) -> bool:
 
 def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:
     jobs = [draft.cluster.jobs[one] for one in waiter.job_ids if one in draft.cluster.jobs]
-    shown = [as_seen_by(waiter.shown_to, info.job_info(draft.cluster, draft.volatile, one)) for one in jobs]
+    shown = [info.job_info_for(waiter.shown_to, draft.cluster, draft.volatile, one) for one in jobs]
     return client.Waited(is_done=_is_over(draft, waiter), jobs=tuple(shown))

@@ -91,7 +91,7 @@ def redacted(shown: JobInfo) -> JobInfo:
     """Without what only its owner and operators may know: what it runs and where, and what nodes said of that."""
     return msgspec.structs.replace(
         shown,
-        why=shown.why if _is_planners(shown) else "",
+        why="",
         chdir="",
         output_path="",
         error_path="",
@@ -102,12 +102,6 @@ def redacted(shown: JobInfo) -> JobInfo:
         submit_dir="",
         steps=tuple([msgspec.structs.replace(step, name="") for step in shown.steps]),
     )
-
-
-def _is_planners(shown: JobInfo) -> bool:
-    """Why it waits is everybody's to know; the words of nodes about launches and ends name files of the user."""
-    of_launch = (Reason.LAUNCH_FAILED.value, Reason.LAUNCH_FAILED_HELD.value)
-    return shown.state == "PENDING" and shown.reason not in of_launch
 
 
 def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:

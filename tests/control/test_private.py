@@ -16,6 +16,7 @@ from gqd.state.after import Hold
 from gqd.state.describe import as_seen_by
 from gqd.state.effect import Reply, ReplyAudit, ReplyHistory, SendOrder
 from gqd.state.input import DoorIncident, Peer, Tick
+from gqd.store.protocol import HistoryQuery
 from tests.builders import (
     ADAM,
     ALICE,
@@ -115,7 +116,9 @@ def test_the_answer_that_was_held_back_is_as_blank() -> None:
     assert SECRET not in repr(waited)
 
 
-def test_what_a_node_said_of_a_failed_launch_is_the_owners_to_see() -> None:
+@pytest.mark.parametrize("is_held", [False, True])
+def test_what_a_node_said_of_a_failed_launch_is_the_owners_to_see(is_held: bool) -> None:
+    """Also where another reason to wait hides it, in memory and in the history."""
     host = cluster()
     host.submit(submit("mine", nodelist=("n1",)), peer=ALICE)
     host.schedule()
@@ -128,8 +131,24 @@ def test_what_a_node_said_of_a_failed_launch_is_the_owners_to_see() -> None:
     host.schedule()
     assert host.job(1).state is JobState.PENDING
     assert SECRET in seen_by(host, ALICE)["explain"]
+    if is_held:
+        host.ask(client.HoldJobs(job_ids=(1,)), peer=ALICE)
+    assert SECRET in host.job(1).why
     for told in seen_by(host, BOB).values():
         assert SECRET not in told
+    [shown] = host.store.history(HistoryQuery(filter=client.JobFilter()))
+    assert SECRET in shown.why
+    assert SECRET not in repr(as_seen_by(BOB, shown))
+
+
+def test_why_the_job_of_another_waits_is_everybodys_to_know() -> None:
+    host = cluster()
+    host.submit(submit(nodelist=("n1",), is_exclusive=True), peer=ALICE)
+    host.submit(submit(nodelist=("n1",), is_exclusive=True), peer=ALICE)
+    host.schedule()
+    told = [_jobs(host.ask(client.ListJobs(filter=client.JobFilter(job_ids=(2,))), peer=peer)) for peer in (ALICE, BOB)]
+    assert "job 1 (alice) holds" in told[0][0].why
+    assert told[0][0].why == told[1][0].why
 
 
 def test_history_says_for_whom_it_is_read() -> None:
@@ -328,7 +347,9 @@ def test_everybody_learns_who_they_are() -> None:
     }
     for peer, role, origin in expected:
         who = host.ask(client.WhoAmI(), now=7, peer=peer)
-        assert who == client.Identity(user=peer.user, uid=peer.uid, role=role, origin=origin, cluster="gq", now=7)
+        assert isinstance(who, client.Identity)
+        assert (who.user, who.uid, who.role, who.origin) == (peer.user, peer.uid, role, origin)
+        assert (who.cluster, who.now, who.server_key) == ("gq", 7, SHARED.server_key)
 
 
 # ── the audit trail ───────────────────────────────────────────────────────────────────────────────────────────
