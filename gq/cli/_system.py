@@ -21,11 +21,15 @@ from gq.config import Config, NodeSettings, load_config
 from gq.curve import node_key_path, server_key_path
 from gq.errors import GqError, Refusal, Unreachable
 from gq.locate import Location
-from gq.wire.client import Cluster, GetCluster, Identity, ListNodes, Nodes, WhoAmI
+from gq.model.audit import AuditEntry
+from gq.wire.client import AuditTrail, Cluster, GetCluster, Identity, ListNodes, Nodes, QueryAudit, WhoAmI
 
 CONTROLLER, NODE = "gqd", "gqnode"
 ANSWER_S = 3.0
 """How long the controller may take."""
+LATELY_S = 3600.0
+_OF_DOORS = frozenset({"HandshakeRefused", "Impostor", "Join", "TokenReused"})
+"""What the audit trail calls it when a host is refused."""
 UNIT_DIRS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 LOG_DIR = "/var/log/gq"
 
@@ -60,6 +64,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """When the controller read its clock, by ours."""
     answer_took_s: float = 0.0
     is_root: bool = True
+    trail: tuple[AuditEntry, ...] = ()
+    """Hosts and tokens that were refused lately, as far as the caller may know."""
+    trail_is_known: bool = False
 
     def process(self, program: str) -> Process | None:
         return next((one for one in self.processes if one.program == program), None)
@@ -186,11 +193,19 @@ def _asked(host: Host) -> Host:
             host = msgspec.structs.replace(host, identity=identity, asked_at=began + took_s / 2, answer_took_s=took_s)
             info = ask(client, GetCluster(), Cluster).info
             nodes = {node.node: node for node in ask(client, ListNodes(), Nodes).nodes}
-            return msgspec.structs.replace(host, answer=Answer(info, nodes))
+            host = msgspec.structs.replace(host, answer=Answer(info, nodes))
+            if host.is_controller and identity.role != "user":
+                return msgspec.structs.replace(host, trail=_turned_away(client, began), trail_is_known=True)
+            return host
     except (Refusal, Unreachable) as error:
         return msgspec.structs.replace(host, answer_error=error)
     except GqError as error:
         return msgspec.structs.replace(host, answer_error=error)
+
+
+def _turned_away(client: Client, now: float) -> tuple[AuditEntry, ...]:
+    query = QueryAudit(outcome="refused", since=now - LATELY_S)
+    return tuple(one for one in ask(client, query, AuditTrail).entries if one.action in _OF_DOORS)
 
 
 # ── commands that mend ────────────────────────────────────────────────────────────────────────────────────────

@@ -223,21 +223,6 @@ def versions(host: Host) -> Iterator[Finding]:
         yield Finding("version", Verdict.OK, f"all of release {VERSION}")
 
 
-def identity(host: Host) -> Iterator[Finding]:
-    """Name and number of the caller are the same here and at the controller."""
-    error = host.answer_error
-    if host.identity is not None:
-        who = host.identity
-        yield Finding("identity", Verdict.OK, f"you are {who.user} (uid {who.uid}), {who.role}, to the controller")
-    elif isinstance(error, Refusal) and error.code == "not_vouched":
-        message = "the controller takes the word of a node that runs jobs only for users who have a job there"
-        yield Finding("identity", Verdict.OK, message)
-    elif isinstance(error, Refusal) and error.code in ("identity_mismatch", "unknown_user"):
-        yield Finding("identity", Verdict.FAIL, error.message, error.hint)
-    elif isinstance(error, Refusal) and error.code not in ("wrong_version", "unknown_request"):
-        yield Finding("identity", Verdict.WARN, error.message, error.hint)
-
-
 def clock(host: Host) -> Iterator[Finding]:
     """The controller's against ours, as it was in the middle of the question."""
     if host.identity is None:

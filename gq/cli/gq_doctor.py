@@ -1,7 +1,7 @@
 """gq doctor: look over a cluster, or this host's part of one, and say what is wrong and how to mend it.
 
 Owns which cluster is meant and what is looked at; the questions are in `_checks` (a private cluster), and in
-`_system_checks`, `_network_checks` and `_machine_checks` (a host of the system's cluster).
+`_system_checks`, `_identity_checks`, `_network_checks` and `_machine_checks` (a host of the system's cluster).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gq.cli._system_checks import Check
 
 SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
-QUESTIONS = 26
+QUESTIONS = 28
 """About a host; for the help text, which loads none of them.  A test counts."""
 
 
@@ -96,6 +96,7 @@ def examine_host(location: Location) -> list[Finding]:
 
 def host_checks() -> list[Check]:
     """From the ground up: what the first ones find often explains the later ones."""
+    from gq.cli import _identity_checks as people
     from gq.cli import _machine_checks as machine
     from gq.cli import _network_checks as network
     from gq.cli import _system_checks as system
@@ -118,10 +119,12 @@ def host_checks() -> list[Check]:
         network.controller_port,
         network.step_door,
         system.answering,
-        system.identity,
+        people.identity,
+        people.users,
         system.clock,
         system.versions,
         network.nodes_answer,
+        people.turned_away,
         machine.isolation,
         machine.gpus,
         system.logs,

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
+from gq.cli import gq_doctor
 from tests.clusters import wait_until
 from tests.conftest import FAILED, MARK
 from tests.integration.jobs import LONG_S
 from tests.requires import needs_program, needs_root
+from tests.system.accounts import ALICE, EVERYBODY, Account
 from tests.system.hosts import (
     CONFIG_PATH,
     CONTROLLER_PORT,
@@ -80,6 +82,19 @@ def stand(mark: str) -> Iterator[HostCluster]:
         cluster = HostCluster(net, config_of(net, "b", timers=TIMERS))
         cluster.add("b")
         net.hosts["b"].path(KEYS).chmod(0o700)  # made by hand here, and not by anything of gq
+        yield cluster
+
+
+@pytest.fixture
+def at_login(pytestconfig: pytest.Config) -> Iterator[HostCluster]:
+    """With a login host `d`, which knows alice by another number, and eve, whom the controller does not know."""
+    others = tuple(one for one in EVERYBODY if one is not ALICE)
+    accounts = {"d": (Account("alice", 2900), Account("eve", 2666), *others)}
+    with network("abd", pytestconfig.stash[MARK], accounts) as net:
+        cluster = HostCluster(net, config_of(net, "b", logins="d", timers=TIMERS))
+        for name in "bd":
+            cluster.add(name)
+            net.hosts[name].path(KEYS).chmod(0o700)
         yield cluster
 
 
@@ -159,8 +174,6 @@ def test_the_doctor_is_content_with_hosts_that_are_well_and_asks_what_it_says(cl
 
 
 def test_an_ordinary_user_may_ask_the_doctor_too(cluster: HostCluster) -> None:
-    from tests.system.accounts import ALICE
-
     done = cluster.head.user(ALICE).run("gq", "doctor")
     assert done.returncode == 0, done.stdout
     assert "what only root may see, were not looked at" in done.stdout
@@ -355,6 +368,57 @@ def test_a_step_door_that_nobody_else_reaches_is_found_and_mended(lone: HostClus
 
     assert_content(b)
     assert_content(a)
+
+
+OWN_ACCOUNTS = """
+[ "$(stat -f -c %T /etc)" = tmpfs ] && [ ! -L /etc/passwd ] || exit 1
+for file in passwd- group- shadow- gshadow gshadow- subuid subuid- subgid subgid-; do rm -f /etc/$file; done
+"""
+"""The files that usermod(8) writes are this host's own; what is removed are links to the machine's."""
+
+
+# ── people ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_user_with_another_number_is_found_by_root_and_by_the_user_and_mended(at_login: HostCluster) -> None:
+    d = at_login.net.hosts["d"]
+    own = d.user(Account("alice", 2900)).run("gq", "doctor", "--json")
+    told = [one for one in json.loads(own.stdout) if one["verdict"] == "fail"]
+    assert [one["check"] for one in told] == ["identity"]
+    assert "user alice has uid 2900 on d and uid 2001 on the controller's host" in told[0]["message"]
+
+    d.ok("sh", "-c", OWN_ACCOUNTS)
+    mend(d, the_failure(d, "identity", "user alice has uid 2900"))
+
+    assert d.ok("id", "-u", "alice").strip() == "2001"
+    assert not [one for one in failures(d) if "alice" in one.message]
+    assert d.path("/run/home/alice").stat().st_uid == 2001
+
+
+def test_a_user_whom_the_controller_does_not_know_is_found_and_mended(at_login: HostCluster) -> None:
+    a, d = at_login.net.hosts["a"], at_login.net.hosts["d"]
+
+    a.ok("sh", "-c", OWN_ACCOUNTS)
+    mend(d, the_failure(d, "identity", "user eve (uid 2666"), controller=a)
+
+    wait_until(lambda: not [one for one in failures(d) if "eve" in one.message], 70, "the controller has looked again")
+
+
+def test_the_controllers_doctor_tells_of_hosts_that_were_turned_away(lone: HostCluster) -> None:
+    a, b = (lone.net.hosts[name] for name in "ab")
+    a.path(f"{KEYS}/nodes/b.pub").unlink()
+    the_failure(b, "network", "the controller does not know this node's key")
+
+    def warnings() -> list[str]:
+        told = json.loads(a.run("gq", "doctor", "--json").stdout)
+        return [one["message"] for one in told if one["check"] == "refused" and one["verdict"] == "warn"]
+
+    wait_until(warnings, WELL_WITHIN_S, "the audit trail has it")
+    assert any(b.address in message for message in warnings())
+
+
+def test_the_doctor_asks_as_many_questions_as_its_help_says() -> None:
+    assert len(gq_doctor.host_checks()) + 2 == gq_doctor.QUESTIONS
 
 
 # ── the machine ───────────────────────────────────────────────────────────────────────────────────────────────
