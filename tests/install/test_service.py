@@ -21,8 +21,11 @@ DAEMONS = ("gqd", "gqnode")
 OPTION = {"gqd": "--controller", "gqnode": "--node"}
 FAKE_SYSTEMCTL = """#!/bin/sh
 echo "$@" >> /run/systemctl.log
+begin() { setsid "$1" --config /etc/gq/gq.toml > "/run/$1.log" 2>&1 < /dev/null & echo $! > "/run/pretended/$1.pid"; }
 case $* in
-"enable --now gqd.service") setsid gqd --config /etc/gq/gq.toml > /run/gqd.log 2>&1 < /dev/null & ;;
+"enable --now gqd.service") begin gqd ;;
+"enable --now gqnode.service") kill -0 "$(cat /run/pretended/gqnode.pid)" 2>/dev/null || begin gqnode ;;
+"restart gqnode.service") kill "$(cat /run/pretended/gqnode.pid)"; begin gqnode ;;
 esac
 """
 
@@ -169,6 +172,31 @@ def test_gqd_becomes_a_service_of_it(hosts: dict[str, Host]) -> None:
         assert not a.path("/var/log/gq").exists()
     finally:
         a.run("sh", "-c", "kill $(cat /var/lib/gq/gqd.pid); rm -r /run/pretended /run/systemctl.log")
+
+
+@on_hosts
+def test_gqnode_becomes_a_service_of_it_and_is_restarted_when_it_joins_anew(hosts: dict[str, Host]) -> None:
+    a, b = hosts.values()
+    environ = pretend_systemd(b)
+    a.ok("gqd", "init", "--start")
+    try:
+        join = ("gqnode", "join", "tcp://a:7133", "--start")
+        said = b.ok(*join, stdin=a.ok("gqctl", "token", "create"), **environ)
+        a.ok("gqctl", "node", "remove", "b")
+        b.ok(*join, "--force", stdin=a.ok("gqctl", "token", "create"), **environ)
+
+        assert "gqnode runs; its log: journalctl -u gqnode" in said
+        assert b.path("/run/systemctl.log").read_text().splitlines() == [
+            "daemon-reload",
+            "enable --now gqnode.service",
+            "daemon-reload",
+            "enable --now gqnode.service",
+            "restart gqnode.service",
+        ]
+        assert b.path("/etc/systemd/system/gqnode.service").read_text() == service.unit_text("gqnode", CONFIG_PATH)
+    finally:
+        a.run("sh", "-c", "kill $(cat /var/lib/gq/gqd.pid)")
+        b.run("sh", "-c", "kill $(cat /run/pretended/*.pid); rm -r /run/pretended /run/systemctl.log")
 
 
 @on_hosts

@@ -61,6 +61,13 @@ def test_three_commands_lead_to_a_job_of_two_nodes_that_runs_as_its_user(net: Ma
     assert (written.stat().st_uid, written.stat().st_gid) == (ALICE.uid, ALICE.uid)
 
 
+def test_the_doctor_finds_nothing_wrong_with_hosts_that_were_set_up_so(net: MakeNet) -> None:
+    for host in set_up(net(("head", "n1", "n2"))):
+        found = host.run("gq", "doctor", "--json")
+        wrong = [line for line in json.loads(found.stdout) if line["verdict"] == "fail"]
+        assert (found.returncode, wrong) == (0, []), host.name
+
+
 def test_nothing_of_a_script_or_a_token_can_be_read_on_the_network(net: MakeNet) -> None:
     hosts = net(("head", "n1", "n2"))
     words = ("s3cret-script", "s3cret-variable", "s3cret-task", "gqj1", "not-a-secret")
