@@ -114,6 +114,13 @@ def test_orders_without_a_link_are_counted_and_dropped() -> None:
     assert rig.nodes.said(b"one")[-1] == node.Unwelcome(why="not you")
 
 
+def test_a_node_that_is_turned_away_hears_first_what_it_shall_stop() -> None:
+    rig = Rig()
+    rig.release(welcome())
+    rig.release(effect.CloseLink(route=("nodes", b"one"), why="removed"), send(stop(1)))
+    assert rig.nodes.said(b"one")[1:] == [node.Orders(orders=(stop(1),)), node.Unwelcome(why="removed")]
+
+
 def test_blobs_that_are_too_many_for_one_message_are_spread_over_several() -> None:
     rig = Rig()
     blobs = {str(number): bytes(MAX_BLOB_BYTES // 3) for number in range(1, 8)}
