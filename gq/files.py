@@ -49,8 +49,12 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_directory(path: Path, mode: int) -> None:
-    """A directory of this user with exactly this mode, made if there is none."""
+def make_directory(path: Path, mode: int, is_ours: bool = True) -> None:
+    """A directory of this user with exactly this mode, made if there is none.
+
+    `is_ours`: also one that is there is given the mode; otherwise it belongs to somebody else's order.
+    """
+    is_new = not path.exists()
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
         found = path.lstat()
@@ -58,5 +62,5 @@ def make_directory(path: Path, mode: int) -> None:
         raise Refusal("no_directory", f"{path} cannot be made: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise Refusal("unsafe_directory", f"{path} is not a directory of yours", "move it away and try again")
-    if stat.S_IMODE(found.st_mode) != mode:
+    if (is_new or is_ours) and stat.S_IMODE(found.st_mode) != mode:
         path.chmod(mode)

@@ -120,14 +120,17 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
     token, warning = host.read_token(token_file)
     if warning:
         typer.echo(f"warning: {warning}", err=True)
+    had_settings = Path(location.config_path).exists()
     joined, node = host.join(location, wish, token)
     kind = "login node" if node.login else "node"
+    if had_settings:
+        typer.echo(f"what {location.config_path} said before is in {location.config_path}.old", err=True)
     typer.echo(f"{kind} {joined.node} of cluster {joined.cluster}: {location.config_path}, {location.keys_dir}")
     if is_start:
         log = service.start(
             service.NODE, location, lambda: host.is_part_of_cluster(location, joined.node), wish.is_anew
         )
-        typer.echo(f"gqnode runs; its log: {log}")
+        typer.echo(f"gqnode runs; its log: {log}" if log else "gqnode runs already")
     else:
         typer.echo("next:\n  gq install-service --node --start")
         typer.echo(f"or, where no systemd runs, in the foreground:\n  gqnode --config {location.config_path}")

@@ -29,7 +29,7 @@ from gq.curve import (
 )
 from gq.errors import Refusal, Unreachable
 from gq.files import make_directory, write_file
-from gq.locate import Location
+from gq.locate import SYSTEM_CONFIG, Location
 from gq.model.node import NodeInfo
 from gq.token import format_token
 from gq.wire.client import CreateToken, ListNodes, Nodes, Ping, TokenCreated
@@ -133,7 +133,7 @@ def _check_no_other(location: Location) -> None:
 
 
 def _make_directories(location: Location) -> None:
-    make_directory(Path(location.config_path).parent, 0o755)
+    make_directory(Path(location.config_path).parent, 0o755, is_ours=location.config_path == SYSTEM_CONFIG)
     make_directory(Path(location.state_dir), 0o711)
     make_directory(Path(location.keys_dir), 0o700)
 

@@ -26,7 +26,7 @@ from gq.config import NodeSettings, load_config, parse_config
 from gq.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.files import make_directory, write_file
-from gq.locate import Location
+from gq.locate import SYSTEM_CONFIG, Location
 from gq.token import MAX_CHARACTERS, Token, parse_token
 from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION
@@ -317,7 +317,7 @@ def _read(data: bytes) -> wire.Joined:
 
 
 def _make_directories(location: Location) -> None:
-    make_directory(Path(location.config_path).parent, 0o755)
+    make_directory(Path(location.config_path).parent, 0o755, is_ours=location.config_path == SYSTEM_CONFIG)
     make_directory(Path(location.state_dir), 0o711)
     make_directory(Path(location.keys_dir), 0o700)
 

@@ -114,6 +114,16 @@ def test_the_host_of_the_controller_can_become_a_node_later(hosts: dict[str, Hos
     assert everything(a) == once
 
 
+def test_settings_elsewhere_do_not_change_the_directory_that_they_lie_in(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "--config=/tmp/gq.toml", "init")
+    there = a.path("/tmp/gq.toml")
+
+    assert stat.S_IMODE(there.parent.stat().st_mode) == 0o1777
+    assert stat.S_IMODE(there.stat().st_mode) == 0o644
+    there.unlink()
+
+
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────
 
 

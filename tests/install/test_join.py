@@ -147,8 +147,9 @@ def test_a_node_that_was_removed_joins_again_with_a_new_token_and_a_new_key(host
     refused = b.run("gqnode", "join", CONTROLLER, "--start", stdin=token(a))
     assert refused.returncode == 1
     assert "this host is a node already (b of cluster " in refused.stderr and "--force" in refused.stderr
-    b.ok("gqnode", "join", CONTROLLER, "--force", "--start", stdin=token(a))
+    again = b.run("gqnode", "join", CONTROLLER, "--force", "--start", stdin=token(a))
 
+    assert again.stderr == f"what {CONFIG_PATH} said before is in {CONFIG_PATH}.old\n"
     await_nodes(a, "b")
     assert public_of(b, "b") != before
     assert "controller" in b.path(f"{CONFIG_PATH}.old").read_text()
