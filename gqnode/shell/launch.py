@@ -102,7 +102,7 @@ def _be_child(
     try:
         _close_all_but({0, 1, 2, status_fd, *kept})
         _end_with(parent)
-        _prepare(program, open_streams)
+        _prepare(program, open_streams, parent)
         if program.confinement.pam_service:
             _close_all_but({0, 1, 2, status_fd})  # PAM's modules may have left some open
         _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
@@ -139,7 +139,7 @@ def _tell_failure(status_fd: int, failure: Failure) -> None:
     os.write(status_fd, json.dumps(failure._replace(why=printable(failure.why[:MAX_WHY])[:MAX_WHY])).encode())
 
 
-def _prepare(program: Program, open_streams: OpenStreams) -> None:
+def _prepare(program: Program, open_streams: OpenStreams, parent: int) -> None:
     os.setsid()
     for path in program.cgroup_procs:
         with doing(f"join the cell by `{path}`"):
@@ -148,6 +148,7 @@ def _prepare(program: Program, open_streams: OpenStreams) -> None:
     confine(program.confinement)
     if program.identity is not None:
         take_identity(program.identity)
+        _end_with(parent)  # the kernel forgot it with the change
     if program.confinement.no_new_privs:
         forbid_new_privileges()
     os.umask(program.umask)

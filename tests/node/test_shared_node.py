@@ -46,6 +46,12 @@ def spool_of(node: SharedNode) -> list[str]:
     return sorted(path.name for path in node.host.path(SPOOL).iterdir() if path.name[0].isdigit())
 
 
+def uids_of(node: SharedNode) -> set[str]:
+    """Of all processes that live on the host."""
+    lines = node.host.ok("ps", "-e", "-o", "uid=,stat=").splitlines()
+    return {uid for uid, state in map(str.split, lines) if not state.startswith("Z")}
+
+
 # ── who it runs as ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -254,6 +260,21 @@ def test_a_name_with_newlines_escapes_and_parents_writes_nowhere_else(node: Shar
     assert not node.host.path("/run/home/alice/evil").exists()
 
 
+def test_a_process_that_waits_for_a_pipe_ends_with_its_shepherd_though_no_cell_holds_it(net: Network) -> None:
+    nothing = ", ".join(f'{function} = "none"' for function in ("cpu", "cpuset", "memory", "devices", "pids", "kill"))
+    with shared_node(net, f"isolation = {{{nothing}}}") as node:
+        node.user(ALICE).ok("mkfifo", "pipe")
+        attempt_id = node.submit(ALICE, "echo never", output_path="/run/home/alice/pipe")
+        wait_until(lambda: str(ALICE.uid) in uids_of(node), what="the child has become alice")
+
+        node.host.ok(
+            "sh", "-c", "kill -9 $(ps -e -o pid=,uid=,comm= | awk '$2 == 0 && $3 == \"gq-shepherd\" {print $1}')"
+        )
+
+        wait_until(lambda: str(ALICE.uid) not in uids_of(node), 5, "the child has ended")
+        assert node.end_of(attempt_id).outcome is Outcome.NODE_FAIL
+
+
 # ── the spool ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -297,5 +318,4 @@ def test_what_left_its_session_is_gone_before_the_node_says_that_the_cell_is_emp
     ended = node.run(ALICE, "setsid -f sleep 1000; (setsid sh -c 'sleep 1000 & sleep 1000' &) & exit 0")
 
     assert ended.cell_emptied
-    uids = node.host.ok("sh", "-c", "cat /proc/[0-9]*/status 2>/dev/null | grep ^Uid: || true").splitlines()
-    assert str(ALICE.uid) not in {line.split()[1] for line in uids}
+    assert str(ALICE.uid) not in uids_of(node)
