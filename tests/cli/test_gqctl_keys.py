@@ -19,6 +19,7 @@ from gq.token import parse_token
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController
+from tests.cli.test_run import seen_on_a_terminal, strip_colour
 
 SERVER_KEY = zmq.curve_keypair()[0].decode()
 ENDPOINT = "tcp://head:7133"
@@ -340,3 +341,20 @@ def test_what_is_said_to_people_fits_80_columns(run: Run, controller: ScriptedCo
     controller.on(wire.CreateToken, CREATED)
 
     assert max(map(len, run("gqctl", *words).err.splitlines())) <= 80
+
+
+def test_the_audit_trail_fits_a_terminal_of_80_columns_and_no_word_of_it_is_lost(
+    controller: ScriptedController,
+) -> None:
+    entry = AuditEntry(
+        at=time.time(), user="somebody", uid=1000, origin="key laptop00 (192.0.2.77)", action="GetJobEnvironment",
+        object="job 1234567", outcome="not_owner", detail="job 1234567 is alice's, and not somebody's to look into",
+    )  # fmt: skip
+    controller.on(wire.QueryAudit, wire.AuditTrail(entries=(entry,)))
+
+    lines = [strip_colour(line) for line in seen_on_a_terminal("gqctl", "audit")]
+
+    assert max(map(len, lines)) <= 80
+    words = " ".join(lines).split()
+    for text in (entry.user, entry.origin, entry.action, entry.object, entry.detail):
+        assert set(text.split()) <= set(words), text

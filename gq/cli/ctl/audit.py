@@ -25,9 +25,9 @@ DAY_S = 86400
 _COLUMNS = (
     Column("TIME"),
     Column("USER"),
-    Column("FROM", is_wrapped=True),
+    Column("FROM", is_wide=True, is_wrapped=True),
     Column("ACTION"),
-    Column("OBJECT", is_wrapped=True),
+    Column("OBJECT", is_wide=True, is_wrapped=True),
     Column("OUTCOME", is_wide=True, is_wrapped=True),
 )
 
