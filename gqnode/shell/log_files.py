@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import socket
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from gqnode.control.account import Account
 from gqnode.shell import reader
 from gqnode.shell.frames import Head
 from gqnode.shell.lanes import Lanes
+from gqnode.shell.processes import send_signal
 from gqnode.shell.shepherd_link import ShepherdLink
 from gqnode.shell.spawn import Spawner
 from gqnode.shell.specs import Identity
@@ -52,20 +54,34 @@ class LogFiles:
 
     async def _ask(self, question: Head) -> tuple[Head, bytes]:
         near, far = socket.socketpair()
-        answered: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
-        link = ShepherdLink(near, lambda head, data: _settle(answered, head, data), lambda: _settle(answered, {}, b""))
+        answer = _Answer(asyncio.get_running_loop().create_future())
+        link = ShepherdLink(near, answer.take, lambda: answer.take({}, b""))
         try:
             with far:
                 self.spawner.spawn_reader(far)
             link.send(question)
-            return await asyncio.wait_for(answered, ANSWER_S)
+            return await asyncio.wait_for(answer.future, ANSWER_S)
         except TimeoutError:
+            answer.end_reader()
             raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
         finally:
             link.close()
 
 
-def _settle(answered: asyncio.Future[tuple[Head, bytes]], head: Head, data: bytes) -> None:
-    """The answer, or the end without one."""
-    if not answered.done():
-        answered.set_result((head, data))
+class _Answer:
+    """Of one reader, or its end without one."""
+
+    def __init__(self, future: asyncio.Future[tuple[Head, bytes]]) -> None:
+        self.future = future
+        self._pid = 0
+
+    def take(self, head: Head, data: bytes) -> None:
+        if head.get("is") == "here":
+            self._pid = int(head["pid"])
+        elif not self.future.done():
+            self.future.set_result((head, data))
+
+    def end_reader(self) -> None:
+        """It has not ended, so the number is still its own."""
+        if self._pid:
+            send_signal((self._pid,), signal.SIGKILL)

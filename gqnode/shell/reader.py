@@ -1,6 +1,7 @@
 """A piece of a file, read as a user by a process of its own, which is forked for that and ends with it.  Slim.
 
 What the user may not read is not read, whatever a path leads to by then; a file system that hangs holds up nobody else.
+It says who it is before it is the user's, who could stop it: then whoever waits for it kills it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _READ_BYTES = 64 * 1024
 def run(link: socket.socket) -> None:
     """Take one request from the link, answer it, and return: the process is to end then."""
     signal.alarm(LONGEST_S)
+    link.sendall(pack({"is": "here", "pid": os.getpid()}))
     request = _receive(link)
     if request is not None:
         head, data = _answer(request)

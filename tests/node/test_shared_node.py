@@ -25,6 +25,7 @@ pytestmark = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
+    needs_program("ps"),
     pytest.mark.xdist_group("hosts"),
     pytest.mark.timeout(120),
 ]
