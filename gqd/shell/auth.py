@@ -27,9 +27,7 @@ KINDS: Mapping[bytes, frozenset[KeyKind]] = {
     CLIENT_DOMAIN: frozenset({KeyKind.USER}),
 }
 """Which keys each door is for."""
-HANDSHAKE_MS = 5_000
-"""Whoever has not proved a key by then is hung up on, however slowly it speaks."""
-BACKLOG = 1024
+BACKLOG = 512
 HEARTBEAT_MS = 20_000
 GONE_MS = 60_000
 """A host that fell off the network is noticed: its link would stand for ever."""
@@ -131,7 +129,6 @@ def guard(socket: zmq.Socket[bytes], keys: KeyPair, domain: bytes) -> None:
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
     socket.setsockopt(zmq.ZAP_DOMAIN, domain)
     socket.setsockopt(zmq.IPV6, 1)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, GONE_MS)

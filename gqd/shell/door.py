@@ -21,6 +21,9 @@ RECEIVE_HWM = 256
 SEND_HWM = 4096
 """Messages per peer that it may leave unread; what comes then is dropped: requests and orders are repeated."""
 
+HANDSHAKE_MS = 5_000
+"""Whoever has not said how it speaks, and over tcp proved a key, by then is hung up on, however slowly it speaks."""
+
 Receive = Callable[[bytes, zmq.Frame], None]
 """Takes a peer's routing id and the message's only frame."""
 
@@ -102,6 +105,7 @@ def router(context: zmq.Context[zmq.Socket[bytes]], max_message_bytes: int) -> z
     socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
     socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
     socket.setsockopt(zmq.SNDHWM, SEND_HWM)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     return socket
 
 

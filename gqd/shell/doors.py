@@ -20,13 +20,13 @@ from gq.errors import Refusal
 from gq.locate import Location
 from gq.wire.codec import MAX_MESSAGE_BYTES
 from gq.wire.node import MAX_NODE_MESSAGE_BYTES
-from gqd.shell.auth import CLIENT_DOMAIN, NODE_DOMAIN, KeyCheck, guard
+from gqd.shell.auth import BACKLOG, CLIENT_DOMAIN, NODE_DOMAIN, KeyCheck, guard
 from gqd.shell.clients import ClientDoor, RequestDesk, enrolled_caller, local_caller
 from gqd.shell.door import Door, bind_ipc, router
 from gqd.shell.inbox import Inbox
 from gqd.shell.incidents import Incidents
 from gqd.shell.keys import KeyRing
-from gqd.shell.links import Links, links_per_door
+from gqd.shell.links import MAX_LINKS, SHARE_OF_HOST, Bounds, Links, links_per_door, links_per_user
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import NodeDoor
 from gqd.shell.peers import LocalPeers
@@ -65,7 +65,7 @@ class Doors:
         self._desk = RequestDesk(peers, config.limits, inbox, counters, self._incidents)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._key_check: KeyCheck | None = None
-        self._links: list[Links] = []
+        self._links: dict[zmq.Socket[bytes], Links] = {}
 
     def open(self) -> None:
         """Nodes first: clients find a controller that can hear its nodes."""
@@ -83,7 +83,7 @@ class Doors:
             door.look()
 
     def close(self) -> None:
-        for links in self._links:
+        for links in self._links.values():
             links.close()
         for door in self.opened.values():
             door.close(LINGER_S)
@@ -95,6 +95,9 @@ class Doors:
 
     def _open_clients(self) -> None:
         socket = router(self._context, MAX_MESSAGE_BYTES)
+        if self._peers.is_shared:
+            most = links_per_user(raise_descriptor_limit())
+            self._watch(socket, Bounds(MAX_LINKS, most))
         bind_ipc(socket, self._location.client_endpoint, 0o666 if self._peers.is_shared else 0o600)
         clients = ClientDoor(self._desk, self._counters, partial(local_caller, self._peers))
         clients.door = self._door(CLIENTS, socket, clients.receive)
@@ -123,8 +126,8 @@ class Doors:
             self._key_check = KeyCheck(self._context, self._ring.holder, self._on_refused_key)
         socket = router(self._context, message_bytes + ENVELOPE_BYTES)
         guard(socket, keys, domain)
-        most = links_per_door(raise_descriptor_limit(), TCP_DOORS)
-        self._links.append(Links(self._context, socket, most, self._on_unproven, self._on_shut))
+        most = links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG)
+        self._watch(socket, Bounds(most, max(1, most // SHARE_OF_HOST)))
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -136,11 +139,21 @@ class Doors:
 
     # ── what all have ─────────────────────────────────────────────────────────────────────────────────────────
 
+    def _watch(self, socket: zmq.Socket[bytes], bounds: Bounds) -> None:
+        self._links[socket] = Links(self._context, socket, bounds, self._on_unproven, self._on_crowd)
+
     def _node_door(self) -> NodeDoor:
         return NodeDoor(self._peers, self._desk, self._inbox, self._counters, self._incidents)
 
     def _door(self, name: str, socket: zmq.Socket[bytes], receive: Callable[[bytes, zmq.Frame], None]) -> Door:
-        door = Door(name, socket, receive, self._inbox.has_room, self._count_malformed)
+        links = self._links.get(socket)
+
+        def receive_and_note(peer_id: bytes, frame: zmq.Frame) -> None:
+            if links is not None:
+                links.heard(frame)
+            receive(peer_id, frame)
+
+        door = Door(name, socket, receive_and_note, self._inbox.has_room, self._count_malformed)
         self.opened[name] = door
         return door
 
@@ -151,9 +164,15 @@ class Doors:
         self._counters.handshakes_refused += 1
         self._incidents.tell("HandshakeRefused", address, why)
 
-    def _on_unproven(self, address: str, how: str) -> None:
+    def _on_unproven(self, peer: str, how: str) -> None:
         self._counters.links_unproven += 1
-        self._incidents.tell("NoHandshake", address, how)
+        self._tell("NoHandshake", peer, how)
 
-    def _on_shut(self) -> None:
-        self._counters.doors_shut += 1
+    def _on_crowd(self, peer: str) -> None:
+        self._counters.links_cut += 1
+        self._tell("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
+
+    def _tell(self, action: str, peer: str, detail: str) -> None:
+        """`peer` as `Links` names it."""
+        is_user, uid = peer.startswith("uid "), peer.removeprefix("uid ")
+        self._incidents.tell(action, "local" if is_user else peer, detail, uid=int(uid) if is_user else None)

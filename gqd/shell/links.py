@@ -1,9 +1,11 @@
-"""The links of a tcp door before anybody has said a word: how many there are, and which of them prove nothing.
+"""The links of a door before anybody has said a word: how many there are, whose, and which of them prove nothing.
 
-Owns the bound on links, so that strangers who open them by the thousand leave descriptors for everybody else: at the
-bound the kernel is told to drop what comes to the listening socket (a packet filter), until enough have gone.  Links
-that stand are not touched, and who knocks meanwhile is let in when its own kernel tries again.  libzmq itself would
-accept until there is no descriptor left, and then spin.
+Owns two bounds, so that whoever opens links by the thousand leaves descriptors for everybody else; libzmq itself would
+accept until there is none left, and then spin.  One peer (an address; on this host, a user) may have a part of them:
+for what it opens beyond, its oldest link that has not brought a message is hung up on, so that somebody honest at the
+same address still gets in.  And at the bound of a tcp door the kernel is told to drop what comes to
+the listening socket (a packet filter), until enough have gone; who knocks meanwhile is let in when its own kernel
+tries again.  Links that have brought a message are not touched.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -22,7 +25,11 @@ from zmq.utils.monitor import parse_monitor_message
 from gqd.shell.log import LOG
 
 RESERVED_DESCRIPTORS = 512
-"""For local clients, nodes of this host, and the databases."""
+"""For nodes of this host, and the databases."""
+SHARE_OF_HOST = 4
+"""One address may have one part in so many of a tcp door's links."""
+SHARE_OF_USER = 16
+"""One user may have one part in so many of the descriptors, by links of this host."""
 MAX_LINKS = 50_000
 REOPEN_AT = 0.75
 """Of the bound."""
@@ -30,6 +37,7 @@ UNPROVEN_AGAIN_S = 3600.0
 """How often one host is told of whose links end without a proof: something may look at the port every minute."""
 MAX_HOSTS = 1000
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_CREDENTIALS = struct.Struct("3i")
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """One instruction of classic BPF: return 0."""
 _WATCHED = (
@@ -40,6 +48,7 @@ _WATCHED = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
 
+UNKNOWN = "an unknown address"
 NO_CURVE = "it spoke no CURVE"
 NO_PROOF = "it went, or was hung up on, before it proved a key"
 
@@ -47,10 +56,24 @@ Unproven = Callable[[str, str], None]
 """Told the address of a host whose link ended before it proved a key, and how."""
 
 
-def links_per_door(descriptors: int, doors: int) -> int:
-    """`descriptors` as of getrlimit: RLIM_INFINITY is negative."""
-    room = MAX_LINKS if descriptors < 0 else (descriptors - RESERVED_DESCRIPTORS) // max(1, doors)
+def links_per_door(descriptors: int, doors: int, backlog: int) -> int:
+    """`descriptors` as of getrlimit: RLIM_INFINITY is negative.  Half of them are left to the clients of this host.
+
+    What waits in the backlog is accepted also by a door that is shut.
+    """
+    room = MAX_LINKS if descriptors < 0 else (descriptors // 2 - RESERVED_DESCRIPTORS) // max(1, doors) - backlog
     return max(16, min(MAX_LINKS, room))
+
+
+def links_per_user(descriptors: int) -> int:
+    return MAX_LINKS if descriptors < 0 else max(32, min(MAX_LINKS, descriptors // SHARE_OF_USER))
+
+
+class Bounds(NamedTuple):
+    """How many links a door may have, and one peer at it."""
+
+    all: int
+    peer: int
 
 
 class Links:
@@ -60,22 +83,27 @@ class Links:
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         watched: zmq.Socket[bytes],
-        most: int,
+        bounds: Bounds,
         on_unproven: Unproven,
-        on_shut: Callable[[], None],
+        on_crowd: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most = most
+        self._bounds = bounds
         self._on_unproven = on_unproven
-        self._on_shut = on_shut
+        self._on_crowd = on_crowd
         self._now = now
         self._open: dict[int, str] = {}
-        """Descriptor → address of the host at the other end."""
+        """Descriptor → who is at the other end."""
+        self._of_peer: dict[str, dict[int, None]] = {}
+        """Who is at the other end → descriptors, without those that were hung up on."""
+        self._silent: dict[str, dict[int, None]] = {}
+        """Likewise, the oldest first: those that have not brought a message."""
         self._told_at: dict[str, float] = {}
         """By the address of a host whose links ended without a proof."""
         self._failed_how = ""
         self._listener: socket.socket | None = None
         self.is_shut = False
+        self.times_shut = 0
         endpoint = f"inproc://links-{id(self)}"
         watched.monitor(endpoint, _WATCHED)
         self._watched = watched
@@ -90,6 +118,11 @@ class Links:
     @property
     def count(self) -> int:
         return len(self._open)
+
+    def heard(self, frame: zmq.Frame) -> None:
+        """A message has come: whoever sent it has proved what there is to prove."""
+        descriptor = int(frame.get(zmq.SRCFD))
+        self._silent.get(self._open.get(descriptor, ""), {}).pop(descriptor, None)
 
     def close(self) -> None:
         """Before the socket that is watched."""
@@ -112,22 +145,42 @@ class Links:
         if event == zmq.EVENT_LISTENING:
             self._listener = socket.socket(fileno=os.dup(value))
         elif event == zmq.EVENT_ACCEPTED:
-            self._open[value] = _host_of(value)
-            if len(self._open) >= self._most and not self.is_shut:
-                self._shut()
+            self._accepted(value)
         elif event == zmq.EVENT_DISCONNECTED:
-            self._ended(self._open.pop(value, "an unknown address"))
+            self._ended(value)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
             self._failed_how = NO_CURVE
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._failed_how = NO_PROOF
 
-    def _ended(self, host: str) -> None:
+    def _accepted(self, descriptor: int) -> None:
+        peer = _peer_of(descriptor)
+        self._open[descriptor] = peer
+        for table in (self._of_peer, self._silent):
+            table.setdefault(peer, {})[descriptor] = None
+        if len(self._of_peer[peer]) > self._bounds.peer and peer != UNKNOWN:
+            victim = next(iter(self._silent[peer]))  # there is one: this link is new
+            self._forget(victim, peer)
+            _hang_up(victim, peer)
+            self._on_crowd(peer)
+        if len(self._open) >= self._bounds.all and not self.is_shut:
+            self._shut()
+
+    def _forget(self, descriptor: int, peer: str) -> None:
+        for table in (self._of_peer, self._silent):
+            theirs = table.get(peer, {})
+            theirs.pop(descriptor, None)
+            if not theirs:
+                table.pop(peer, None)
+
+    def _ended(self, descriptor: int) -> None:
         """How a link failed is told just before it ends."""
+        peer = self._open.pop(descriptor, UNKNOWN)
+        self._forget(descriptor, peer)
         how, self._failed_how = self._failed_how, ""
-        if how and (how == NO_CURVE or self._is_news(host)):
-            self._on_unproven(host, how)
-        if self.is_shut and len(self._open) <= self._most * REOPEN_AT:
+        if how and (how == NO_CURVE or self._is_news(peer)):
+            self._on_unproven(peer, how)
+        if self.is_shut and len(self._open) <= self._bounds.all * REOPEN_AT:
             self._reopen()
 
     def _is_news(self, host: str) -> bool:
@@ -155,7 +208,7 @@ class Links:
             self._listener = None  # and is not tried again: this is a matter of the machine
             return
         self.is_shut = True
-        self._on_shut()
+        self.times_shut += 1
         LOG.warning("a tcp door has %d links and takes no more until some have gone", len(self._open))
 
     def _reopen(self) -> None:
@@ -164,15 +217,38 @@ class Links:
         self.is_shut = False
 
 
-def _host_of(descriptor: int) -> str:
-    """The address at the other end of a descriptor of libzmq's, which is only looked at."""
+def _peer_of(descriptor: int) -> str:
+    """The address at the other end of a descriptor of libzmq's, or the user on this host.  It is only looked at."""
     try:
         seen = socket.socket(fileno=descriptor)
     except OSError:
-        return "an unknown address"
+        return UNKNOWN
     try:
-        return str(seen.getpeername()[0]).removeprefix("::ffff:")
+        return _name_of_peer(seen)
     except OSError:
-        return "an unknown address"
+        return UNKNOWN
+    finally:
+        seen.detach()
+
+
+def _name_of_peer(seen: socket.socket) -> str:
+    if seen.family == socket.AF_UNIX:
+        _, uid, _ = _CREDENTIALS.unpack(seen.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        return f"uid {uid}"
+    return str(seen.getpeername()[0]).removeprefix("::ffff:")
+
+
+def _hang_up(descriptor: int, peer: str) -> None:
+    """libzmq sees the end of the link and closes it.  If the descriptor is another link by now, it is one of the same
+    peer, or is left alone."""
+    try:
+        seen = socket.socket(fileno=descriptor)
+    except OSError:
+        return
+    try:
+        if _name_of_peer(seen) == peer:
+            seen.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is gone already
     finally:
         seen.detach()

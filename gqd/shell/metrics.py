@@ -30,8 +30,8 @@ class Counters:
     """Of what the doors turned away: told to the audit trail."""
     incidents_untold: int = 0
     """Too many in one minute to be told."""
-    doors_shut: int = 0
-    """How often a tcp door took no more links for a moment, because it had too many."""
+    links_cut: int = 0
+    """Links that one host, or one user of this host, opened beyond its part of them."""
     replies: int = 0
     replies_dropped: int = 0
     """The client had gone, or did not read; it asks again."""

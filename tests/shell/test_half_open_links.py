@@ -18,13 +18,14 @@ import zmq.asyncio
 from gq.model.node import Inventory
 from gq.wire import client as wire
 from gq.wire import node as node_wire
-from gqd.shell import auth, doors
-from gqd.shell.links import NO_CURVE, NO_PROOF, RESERVED_DESCRIPTORS, Links, links_per_door
+from gqd.shell import auth, door, doors
+from gqd.shell.links import NO_CURVE, NO_PROOF, Bounds, Links, links_per_door, links_per_user
 from tests.requires import needs_root
 from tests.shell.rig import Wire, hello, until
-from tests.shell.shared import remotely, shared_running
+from tests.shell.shared import USER, as_uid, remotely, shared_running
 
 MANY = 2000
+FEW = Bounds(all=50, peer=10)
 SIGNATURE = b"\xff\0\0\0\0\0\0\0\x01\x7f"
 """How a ZMTP greeting begins."""
 
@@ -74,7 +75,7 @@ def descriptors() -> int:
 
 @needs_root
 def test_thousands_of_half_open_links_stop_nobody_and_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "HANDSHAKE_MS", 3000)
+    monkeypatch.setattr(door, "HANDSHAKE_MS", 3000)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -97,10 +98,13 @@ def test_thousands_of_half_open_links_stop_nobody_and_are_hung_up_on(monkeypatch
 
 
 @needs_root
-def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "HANDSHAKE_MS", 60_000)
+def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(door, "HANDSHAKE_MS", 60_000)
     monkeypatch.setattr(auth, "BACKLOG", 16)
-    monkeypatch.setattr(doors, "links_per_door", lambda descriptors, count: 100)
+    monkeypatch.setattr(doors, "links_per_door", lambda descriptors, count, backlog: 100)
+    monkeypatch.setattr(doors, "SHARE_OF_HOST", 1)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -108,7 +112,7 @@ def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(monkeyp
             _, link = await shared.member("n1")
             before = descriptors()
             with crowd(shared.nodes, 400) as strangers:
-                await shared.until_counted("doors_shut")
+                await until(lambda: "takes no more" in caplog.text)
                 assert descriptors() < before + 250, "libzmq has not accepted them all"
                 assert await beats(link)
                 assert await remotely(shared.laptop(keys), wire.Ping()) == wire.Done(), "the other door is open"
@@ -121,8 +125,41 @@ def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(monkeyp
 
 
 @needs_root
+def test_a_user_of_this_host_who_opens_links_without_end_takes_none_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doors, "links_per_user", lambda descriptors: 50)
+
+    async def scenario() -> None:
+        async with shared_running() as shared:
+            before = descriptors()
+
+            def crowd_in() -> str:
+                links = [socket.socket(socket.AF_UNIX) for _ in range(300)]
+                for link in links:
+                    link.connect(shared.rig.location.client_socket)
+                    link.settimeout(5)
+                    with contextlib.suppress(ConnectionError):
+                        link.sendall(greeting(b"NULL")[:10])
+                alive = 0
+                for link in links:
+                    with contextlib.suppress(ConnectionError):
+                        alive += bool(link.recv(1))
+                return f"{len(links)} {alive}"
+
+            assert (await as_uid(USER.pw_uid, USER.pw_gid, crowd_in)).startswith("300")
+            await until(lambda: descriptors() < before + 20, within_s=20)
+            [told] = await shared.audit("TooManyLinks")
+            assert (told.origin, told.uid) == ("local", USER.pw_uid)
+            assert await shared.counter("links_cut") > 0
+            assert await shared.ask(wire.Ping()) == wire.Done()
+
+    asyncio.run(scenario())
+
+
+@needs_root
 def test_a_link_that_drips_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "HANDSHAKE_MS", 1000)
+    monkeypatch.setattr(door, "HANDSHAKE_MS", 1000)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -189,7 +226,7 @@ DOWNGRADES = {
 def test_a_peer_that_speaks_no_curve_is_hung_up_on_and_brings_nothing_in(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "HANDSHAKE_MS", 1000)
+    monkeypatch.setattr(door, "HANDSHAKE_MS", 1000)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -275,7 +312,7 @@ async def recording(endpoint: str) -> AsyncIterator[tuple[Recorder, str]]:
 
 @needs_root
 def test_a_recorded_link_of_a_node_played_again_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "HANDSHAKE_MS", 1000)
+    monkeypatch.setattr(door, "HANDSHAKE_MS", 1000)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -297,17 +334,20 @@ def test_a_recorded_link_of_a_node_played_again_says_nothing(monkeypatch: pytest
 
 
 def test_the_doors_leave_descriptors_for_others() -> None:
-    assert 2 * links_per_door(1024, 2) <= 1024 - RESERVED_DESCRIPTORS
-    assert links_per_door(20_000, 2) > 9000
-    assert links_per_door(-1, 2) == links_per_door(10**9, 2)
-    assert links_per_door(100, 2) > 0, "a door always opens"
+    for most in (4096, 20_000, 2**20):
+        assert 2 * (links_per_door(most, 2, 512) + 512) <= max(most // 2, 2048)
+    assert links_per_door(-1, 2, 512) == links_per_door(10**9, 2, 512)
+    assert links_per_door(100, 2, 512) > 0, "a door always opens"
+    assert links_per_user(20_000) == 1250
+    assert links_per_user(-1) == links_per_user(2**40)
 
 
 def test_a_watched_socket_counts_its_links() -> None:
     async def scenario() -> None:
         told: list[tuple[str, str]] = []
+        crowds: list[str] = []
         with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-            links = Links(context, router, 50, lambda host, how: told.append((host, how)), lambda: None)
+            links = Links(context, router, FEW, lambda host, how: told.append((host, how)), crowds.append)
             port = router.bind_to_random_port("tcp://127.0.0.1")
             one, two = (socket.create_connection(("127.0.0.1", port)) for _ in range(2))
             await until(lambda: links.count == 2)
@@ -315,6 +355,13 @@ def test_a_watched_socket_counts_its_links() -> None:
             await until(lambda: links.count == 1)
             two.close()
             await until(lambda: links.count == 0)
+            many = [socket.create_connection(("127.0.0.1", port)) for _ in range(FEW.peer + 3)]
+            await until(lambda: len(crowds) == 3)
+            await until(lambda: links.count == FEW.peer)
+            for link in many:
+                link.close()
+            await until(lambda: links.count == 0)
+            assert not links._of_peer, "it forgets who has gone"
             links.close()
         assert told == [("127.0.0.1", NO_PROOF)], "once in a while"
 
@@ -325,7 +372,7 @@ def test_watching_links_leaves_no_descriptor_behind() -> None:
     def once() -> None:
         async def scenario() -> None:
             with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-                links = Links(context, router, 50, lambda host, how: None, lambda: None)
+                links = Links(context, router, FEW, lambda host, how: None, lambda host: None)
                 router.bind_to_random_port("tcp://127.0.0.1")
                 await until(lambda: links._listener)
                 links.close()
