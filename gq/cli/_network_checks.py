@@ -165,10 +165,11 @@ def _first_address() -> str:
 
 
 def controller_port(host: Host) -> Iterator[Finding]:
-    """From a node: is the name known, does the port answer, does the handshake complete?"""
-    if host.node is None or host.node.controller is None:
+    """From another host: is the name known, does the port answer, does a node's handshake complete?"""
+    address = _controller_address(host)
+    if address is None:
         return
-    at = endpoint(host.node.controller)
+    at = endpoint(address)
     found = addresses_of(at.host)
     if found is None:
         mend = f"echo 'ADDRESS {at.host}' >> /etc/hosts, with the controller's address"
@@ -179,10 +180,19 @@ def controller_port(host: Host) -> Iterator[Finding]:
         yield Finding("network", Verdict.FAIL, message, _mend_loopback(found[0], at.host, ""))
         return
     code = connect_error(at)
-    if code is None:
+    if code is not None:
+        yield _unreachable(at, code)
+    elif host.node is not None:
         yield from _handshake(host, at)
     else:
-        yield _unreachable(at, code)
+        yield Finding("network", Verdict.OK, f"{at.host} port {at.port} answers")
+
+
+def _controller_address(host: Host) -> str | None:
+    """None: it is this very host, or nobody knows."""
+    if host.node is not None:
+        return host.node.controller
+    return host.config.client.controller if host.config is not None and host.is_outside else None
 
 
 def _unreachable(at: Endpoint, code: int) -> Finding:

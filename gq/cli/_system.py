@@ -77,6 +77,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         return self.node is not None and self.node.controller is not None
 
     @property
+    def is_outside(self) -> bool:
+        """No host of the cluster: its commands come over the network, with a user's key."""
+        return self.config is not None and self.config.client.controller is not None and self.node is None
+
+    @property
     def roles(self) -> str:
         """``controller``, ``node n1``, ``login host``, or several."""
         words = ["controller"] if self.is_controller else []
@@ -132,7 +137,7 @@ def _is_controller(
 ) -> bool:
     if any(process.program == CONTROLLER for process in processes) or _is_known_as_controller(location):
         return True
-    if config is None:
+    if config is None or config.client.controller is not None:
         return False
     has_other_hosts = any(one.controller is not None for one in config.nodes)
     return node.controller is None if node is not None else not has_other_hosts

@@ -35,6 +35,10 @@ def role(host: Host) -> Iterator[Finding]:
     """What this host is; what cannot be looked at is said once."""
     if host.config is None:
         return
+    if host.is_outside:
+        message = f"{host.name} is outside the cluster, and reaches {host.config.client.controller} with a user's key"
+        yield Finding("role", Verdict.OK, message)
+        return
     if not host.is_controller and host.node is None:
         mend = f"on the controller: gqctl token create --node-name={host.name}; here: gqnode join"
         yield Finding("role", Verdict.FAIL, f"{host.name} is neither the controller nor a node that has joined", mend)
@@ -191,6 +195,9 @@ def answering(host: Host) -> Iterator[Finding]:
     if isinstance(error, ProtocolError) or (isinstance(error, Refusal) and error.code != "not_served"):
         mend = restart_command(host, program)
         yield Finding("answer", Verdict.FAIL, f"daemon and commands are of different releases: {error.message}", mend)
+    elif host.is_outside:
+        message = error.message if error is not None else "no answer"
+        yield Finding("answer", Verdict.FAIL, message, "on the controller: gq doctor")
     elif host.process(program) is None:
         yield Finding("answer", Verdict.FAIL, f"nobody answers: {program} does not run", start_command(host, program))
     elif not _may_see(host.location.client_socket):

@@ -1,0 +1,180 @@
+"""Questions of `gq doctor` about a host whose answers no test can have the machine give: clocks, releases, units."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gq.cli import _machine_checks, _network_checks, _system, _system_checks
+from gq.cli._checks import Finding, Verdict
+from gq.cli._system import Host, Process
+from gq.cli.gq_status import Answer
+from gq.config import parse_config
+from gq.errors import Refusal
+from gq.locate import system_location
+from gq.model.node import ClusterInfo, IsolationLevels, NodeInfo
+from gq.version import VERSION
+from gq.wire.client import Identity
+
+NOW = 1_800_000_000.0
+CONFIG = """
+[controller]
+listen = "tcp://*:7133"
+[[node]]
+name = "n1"
+controller = "tcp://head:7133"
+"""
+
+
+def host(**changes: object) -> Host:
+    """A node `n1` that is well; the controller's clock is the same as ours."""
+    config = parse_config(CONFIG, "/etc/gq/gq.toml")
+    well = Host(
+        location=system_location("/etc/gq/gq.toml"),
+        config=config,
+        config_error=None,
+        name="n1",
+        is_controller=False,
+        node=config.nodes[0],
+        processes=(Process(program="gqnode", pid=4711, since=NOW, node="n1"),),
+        identity=Identity(user="ada", uid=1000, role="user", origin="node n1", cluster="gq", now=NOW),
+        answer=Answer(ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0), {"n1": node(VERSION)}),
+        asked_at=NOW,
+        answer_took_s=0.02,
+    )
+    return msgspec.structs.replace(well, **changes)
+
+
+def node(version: str, **levels: str) -> NodeInfo:
+    isolation = IsolationLevels(**levels)
+    return NodeInfo(
+        node="n1", state="IDLE", cpus=1, cpus_free=1, memory_mib=1, memory_free_mib=1, gq_version=version,
+        isolation=isolation,
+    )  # fmt: skip
+
+
+def only(check: Callable[[Host], Iterator[Finding]], patient: Host) -> Finding:
+    [found] = check(patient)
+    return found
+
+
+# ── clocks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "verdict", "words"),
+    [
+        (0.5, Verdict.OK, ""),
+        (-1.9, Verdict.OK, ""),
+        (5.0, Verdict.WARN, "this clock is 5 s ahead of the controller's"),
+        (-20.0, Verdict.WARN, "this clock is 20 s behind the controller's"),
+        (90.0, Verdict.FAIL, "this clock is 90 s ahead of the controller's"),
+        (-3600.0, Verdict.FAIL, "this clock is 3600 s behind the controller's"),
+    ],
+)
+def test_a_clock_that_differs_from_the_controllers_is_told_with_its_direction(
+    ahead_s: float, verdict: Verdict, words: str
+) -> None:
+    found = only(_system_checks.clock, host(asked_at=NOW + ahead_s))
+    assert found.verdict is verdict
+    assert words in found.message
+    assert found.mend.startswith("date -s @") or verdict is Verdict.OK
+
+
+def test_a_slow_answer_is_not_taken_for_a_clock_that_differs() -> None:
+    assert only(_system_checks.clock, host(asked_at=NOW + 3.0, answer_took_s=3.0)).verdict is Verdict.OK
+
+
+# ── releases ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_controller_of_another_release_is_told() -> None:
+    info = ClusterInfo(cluster="gq", gq_version="0.0.1", started_at=0.0)
+    found = only(_system_checks.versions, host(answer=Answer(info, {"n1": node("0.0.1")})))
+    assert (found.verdict, found.message) == (Verdict.FAIL, f"gqd is 0.0.1, the commands here are {VERSION}")
+
+
+def test_a_node_daemon_that_was_not_restarted_after_an_upgrade_is_told() -> None:
+    info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
+    found = only(_system_checks.versions, host(answer=Answer(info, {"n1": node("0.0.1")})))
+    assert (found.verdict, found.message) == (Verdict.FAIL, f"gqnode of n1 is 0.0.1, gqd is {VERSION}")
+    assert "gqnode" in found.mend
+
+
+def test_a_daemon_that_speaks_another_version_of_the_protocol_is_told_to_be_of_another_release() -> None:
+    error = Refusal("wrong_version", "this controller speaks versions 1 to 1 of the protocol, not 2")
+    found = only(_system_checks.answering, host(identity=None, answer=None, answer_error=error))
+    assert found.verdict is Verdict.FAIL
+    assert "of different releases: this controller speaks versions 1 to 1" in found.message
+
+
+# ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_unit_that_takes_the_control_groups_away_is_told_and_the_edit_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_system, "UNIT_DIRS", (str(tmp_path),))
+    unit = tmp_path / "gqnode.service"
+    unit.write_text("[Unit]\nDescription=x\n[Service]\nKillMode=process\n")
+
+    found = only(_system_checks.unit, host())
+    assert found.verdict is Verdict.FAIL
+    assert "has no Delegate=yes" in found.message
+    edit = found.mend.partition(" && ")[0]
+    subprocess.run(["sh", "-c", edit], check=True)
+
+    assert unit.read_text() == "[Unit]\nDescription=x\n[Service]\nDelegate=yes\nKillMode=process\n"
+    assert list(_system_checks.unit(host())) == []
+
+
+# ── isolation ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_not_enforced_is_told_with_its_reason() -> None:
+    config = parse_config(CONFIG + 'isolation = {memory = "watched"}\n', "/etc/gq/gq.toml")
+    full = dict.fromkeys(("cpu", "cpuset", "devices", "pids", "kill"), "cgroup2")
+    info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
+    patient = host(
+        config=config, node=config.nodes[0], answer=Answer(info, {"n1": node(VERSION, memory="watched", **full)})
+    )
+
+    first, second = _machine_checks.isolation(patient)
+
+    assert first.verdict is Verdict.OK
+    assert (second.verdict, second.message) == (
+        Verdict.WARN,
+        "memory is `watched` because [[node]] isolation in gq.toml says memory = 'watched'",
+    )
+
+
+# ── outside of the cluster ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_machine_outside_the_cluster_is_no_node_that_has_not_joined() -> None:
+    text = f'[client]\ncontroller = "tcp://127.0.0.1:9"\nserver_key = "{"x" * 40}"\n'
+    outside = host(config=parse_config(text, "/etc/gq/gq.toml"), node=None, processes=())
+
+    assert only(_system_checks.role, outside).verdict is Verdict.OK
+    assert list(_system_checks.running(outside)) == []
+    network = only(_network_checks.controller_port, outside)
+    assert network.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("words", "is_so"),
+    [
+        (["0100007F"], True),
+        (["0000000000000000FFFF00000100007F"], True),
+        (["00000000000000000000000001000000"], True),
+        (["00000000"], False),
+        (["0100007F", "0200140A"], False),
+        ([], False),
+    ],
+)
+def test_a_port_on_loopback_is_known_by_the_kernels_words(words: list[str], is_so: bool) -> None:
+    assert _network_checks.only_loopback(words) is is_so
