@@ -206,6 +206,29 @@ def test_a_queue_without_its_settings_is_not_taken_over(hosts: dict[str, Host]) 
     assert everything(a) == {"var/lib/gq/gq.db": b"jobs"}
 
 
+@pytest.mark.parametrize("path", ["/etc/gq", "/var/lib/gq"])
+def test_a_directory_that_belongs_to_somebody_else_is_not_used(hosts: dict[str, Host], path: str) -> None:
+    a = hosts["a"]
+    a.ok("sh", "-c", f"mkdir {path}; chown alice {path}")
+
+    done = a.run("gqd", "init")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{path} is not a directory of yours" in done.stderr and "hint: move it away" in done.stderr
+    assert not a.path(CONFIG_PATH).exists()
+
+
+def test_settings_that_others_can_write_are_not_believed(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    a.path(CONFIG_PATH).chmod(0o666)
+
+    done = a.run("gqd", "init")
+
+    assert done.returncode != 0
+    assert "can be written by others" in done.stderr and f"chmod go-w {CONFIG_PATH}" in done.stderr
+
+
 def test_an_ordinary_user_is_told_of_root_and_of_a_private_cluster(hosts: dict[str, Host]) -> None:
     a = hosts["a"]
     done = a.run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "gqd", "init")
