@@ -42,6 +42,8 @@ class Users:
     def __init__(self, node: str, chooses: bool) -> None:
         self._node = node
         self._chooses = chooses
+        self._is_for_all = False
+        """As the controller says, whatever this daemon can do."""
         self._loop = asyncio.get_running_loop()
         self._is_shared: asyncio.Future[bool] = self._loop.create_future()
         if not chooses:
@@ -61,6 +63,7 @@ class Users:
 
     def hear(self, is_shared: bool) -> None:
         """What the controller says of the cluster."""
+        self._is_for_all = is_shared
         is_shared = is_shared and self._chooses
         if not self._is_shared.done():
             self._is_shared.set_result(is_shared)
@@ -122,14 +125,17 @@ class Users:
             raise UserError("name_service_failed", why) from error
 
     def _refuse_strangers(self, launch: Launch) -> None:
-        """A daemon that runs everything as its own user runs nothing of others; root's rights it only ever lessens."""
+        """A daemon that runs everything as its own user runs nothing of others.
+
+        In a private cluster root's jobs have always been the owner's, with fewer rights than root has.
+        """
         own = os.geteuid()
-        if launch.uid in (own, 0):
+        if launch.uid == own or (launch.uid == 0 and not self._is_for_all):
             return
+        why = "cannot become another user" if own else "this cluster is not shared"
         raise UserError(
             "not_own_user",
-            f"gqnode on {self._node} runs as uid {own} and this cluster is not shared:"
-            f" it runs no job of {launch.user} (uid {launch.uid})",
+            f"gqnode on {self._node} runs as uid {own} and {why}: it runs no job of {launch.user} (uid {launch.uid})",
         )
 
 

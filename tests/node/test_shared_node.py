@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gq.model.job import ExitStatus
@@ -153,6 +155,31 @@ def test_a_name_service_that_hangs_refuses_the_job_and_holds_up_nobody_else(monk
         return "no error"
 
     assert asyncio.run(ask()) == "the name service of n1 did not answer within 0.2 s for user tester"
+
+
+@pytest.mark.parametrize(
+    ("is_shared", "uid", "is_refused"),
+    [(False, 1001, False), (False, 0, False), (False, 1002, True), (True, 1001, False), (True, 0, True)],
+)
+def test_a_daemon_of_an_ordinary_user_runs_nothing_of_others(
+    monkeypatch: pytest.MonkeyPatch, is_shared: bool, uid: int, is_refused: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1001)
+
+    async def ask() -> str:
+        asked = Users("n1", chooses=False)
+        asked.hear(is_shared)
+        try:
+            launch = msgspec.structs.replace(launch_of(b"", {}, "")[0], uid=uid)
+            assert await asked.account_of(launch) is None
+        except UserError as error:
+            return error.message
+        finally:
+            asked.close()
+        return ""
+
+    why = f"gqnode on n1 runs as uid 1001 and cannot become another user: it runs no job of tester (uid {uid})"
+    assert asyncio.run(ask()) == (why if is_refused else "")
 
 
 # ── its surroundings ──────────────────────────────────────────────────────────────────────────────────────────
