@@ -20,7 +20,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from gq.cli._checks import Finding, Verdict
-from gq.cli._system import CONTROLLER, NODE, Host, restart_command, start_command
+from gq.cli._system import CONTROLLER, NODE, Host, join_command, restart_command, start_command
 from gq.curve import is_ipv6, node_key_path, node_public_path, read_keys, read_public, server_public_path
 from gq.errors import Refusal
 
@@ -242,16 +242,21 @@ def _handshake(host: Host, at: Endpoint) -> Iterator[Finding]:
             yield Finding("network", Verdict.OK, f"{at.host} port {at.port} knows this node's key")
         case zmq.Event.HANDSHAKE_FAILED_AUTH:
             message = f"the controller does not know this node's key, or has revoked it ({own.public.decode()[:8]}…)"
-            file = node_public_path(keys_dir, name)
-            by_hand = f"echo {shlex.quote(own.public.decode())} > {file}"
-            again = f"gqctl token create --node-name={name}, and gqnode join here"
-            mend = f"on the controller: {by_hand} (a key placed by hand; or {again})"
-            yield Finding("network", Verdict.FAIL, message, mend)
+            yield Finding("network", Verdict.FAIL, message, _mend_key(host, own.public.decode()))
         case _:
             path = server_public_path(keys_dir)
             message = f"the handshake with {at.host} port {at.port} fails: {path} is not that controller's key"
             mend = f"ssh {at.host} cat {path} > {path}, then restart gqnode"
             yield Finding("network", Verdict.FAIL, message, mend)
+
+
+def _mend_key(host: Host, public: str) -> str:
+    """A host that joined joins again; where one gq.toml lies on all hosts, keys are placed by hand."""
+    assert host.config is not None and host.node is not None
+    if host.config.controller.listen is None:
+        return join_command(host)
+    file = node_public_path(host.location.keys_dir, host.node.name)
+    return f"on the controller: echo {shlex.quote(public)} > {file}"
 
 
 def handshake(address: str, public: bytes, secret: bytes, server: bytes) -> int:

@@ -239,6 +239,15 @@ def start_command(host: Host, program: str) -> str:
     return f"mkdir -p {LOG_DIR} && setsid {shlex.join(words)} >>{log} 2>&1 </dev/null &"
 
 
+def join_command(host: Host) -> str:
+    """Makes this host a node, or one again; in two steps, since the token has to be carried over."""
+    is_again = " --force" if host.node is not None else ""
+    name = host.node.name if host.node is not None else host.name
+    controller = (host.node.controller if host.node is not None else None) or "tcp://CONTROLLER:7133"
+    token = f"gqctl token create --node-name={name}"
+    return f"on the controller: {token}; here, with that on standard input: gqnode join {controller}{is_again} --start"
+
+
 def restart_command(host: Host, program: str) -> str:
     if has_systemd():
         return f"systemctl restart {program}"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gq.cli._checks import Finding, Verdict, recent_errors
 from gq.cli._output import local_time
-from gq.cli._system import CONTROLLER, LOG_DIR, NODE, Host, restart_command, start_command, unit_of
+from gq.cli._system import CONTROLLER, LOG_DIR, NODE, Host, join_command, restart_command, start_command, unit_of
 from gq.curve import node_key_path, server_key_path, server_public_path
 from gq.errors import ProtocolError, Refusal, UsageError
 from gq.version import VERSION
@@ -40,8 +40,8 @@ def role(host: Host) -> Iterator[Finding]:
         yield Finding("role", Verdict.OK, message)
         return
     if not host.is_controller and host.node is None:
-        mend = f"on the controller: gqctl token create --node-name={host.name}; here: gqnode join"
-        yield Finding("role", Verdict.FAIL, f"{host.name} is neither the controller nor a node that has joined", mend)
+        message = f"{host.name} is neither the controller nor a node that has joined"
+        yield Finding("role", Verdict.FAIL, message, join_command(host))
         return
     yield Finding("role", Verdict.OK, f"{host.name} is {host.roles} of cluster {host.config.cluster}")
     if not host.is_root:
@@ -118,7 +118,7 @@ def keys(host: Host) -> Iterator[Finding]:
     if host.is_controller and host.config.controller.listen is not None:
         wanted.append((server_key_path(keys_dir), "gqd keygen"))
     if host.node is not None and host.is_remote_node:
-        again = f"on the controller: gqctl token create --node-name={host.node.name}; here: gqnode join"
+        again = join_command(host)
         wanted += [(node_key_path(keys_dir, host.node.name), again), (server_public_path(keys_dir), again)]
     missing = [(path, mend) for path, mend in wanted if not path.exists()]
     for path, mend in missing:

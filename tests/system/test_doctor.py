@@ -238,7 +238,7 @@ def test_a_key_that_is_missing_is_found_and_said_to_be_had_by_joining(b: Host) -
     key.rename(aside)
 
     found = the_failure(b, "keys", f"{KEYS}/node-b.key is missing")
-    assert found.mend.startswith("on the controller: gqctl token create --node-name=b; here: gqnode join")
+    assert found.mend.startswith("on the controller: gqctl token create --node-name=b; here, ")
     aside.rename(key)
 
     assert_content(b)
@@ -339,8 +339,7 @@ def test_a_node_whose_key_the_controller_does_not_know_is_found_and_mended(lone:
     a.path(f"{KEYS}/nodes/b.pub").unlink()
 
     found = the_failure(b, "network", "the controller does not know this node's key, or has revoked it")
-    by_hand = Found(found.check, found.message, found.mend.partition(" (")[0])
-    mend(b, by_hand, controller=a)
+    mend(b, found, controller=a)
     mend(b, the_failure(b, "gqnode", "gqnode does not run"))  # a node that is no longer one has ended
 
     assert_content(b)
@@ -438,3 +437,32 @@ def test_shared_memory_that_users_cannot_write_to_is_found_and_mended(b: Host) -
     mend(b, the_failure(b, "shm", "users cannot write to /dev/shm"))
 
     assert_content(b)
+
+
+# ── set up by the documented commands ─────────────────────────────────────────────────────────────────────────
+
+
+def test_the_doctor_is_content_with_a_cluster_as_the_commands_set_it_up_and_a_removed_node_joins_again_by_its_mend(
+    pytestconfig: pytest.Config,
+) -> None:
+    with network("ab", pytestconfig.stash[MARK]) as net:
+        a, b = net.hosts.values()
+        a.ok("gqd", "init", "--start", "--cluster", net.run_name, "--address", a.address)
+        join(a, b)
+        for host in (a, b):
+            assert_content(host)
+
+        a.ok("gqctl", "node", "remove", "b")
+        wait_until(lambda: b.run("pgrep", "-f", "bin/gqnode").returncode != 0, LONG_S, "b is no node any more")
+        found = the_failure(b, "network", "the controller does not know this node's key, or has revoked it")
+        there, here = found.mend.removeprefix(ON_CONTROLLER).split("; here, with that on standard input: ")
+        b.ok("sh", "-c", here, stdin=a.ok("sh", "-c", there))
+
+        for host in (a, b):
+            assert_content(host)
+
+
+def join(controller: Host, host: Host) -> None:
+    """The token goes from hand to hand."""
+    token = controller.ok("gqctl", "token", "create", f"--node-name={host.name}")
+    host.ok("gqnode", "join", f"tcp://{controller.address}:7133", "--start", stdin=token)
