@@ -26,7 +26,7 @@ from gqd.shell.door import Door, bind_ipc, router
 from gqd.shell.inbox import Inbox
 from gqd.shell.incidents import Incidents
 from gqd.shell.keys import KeyRing
-from gqd.shell.links import MAX_LINKS, SHARE_OF_HOST, Bounds, Links, links_per_door, links_per_user
+from gqd.shell.links import MAX_LINKS, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, links_per_user
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import NodeDoor
 from gqd.shell.peers import LocalPeers
@@ -97,7 +97,7 @@ class Doors:
         socket = router(self._context, MAX_MESSAGE_BYTES)
         if self._peers.is_shared:
             most = links_per_user(raise_descriptor_limit())
-            self._watch(socket, Bounds(MAX_LINKS, most))
+            self._watch(socket, Bounds(MAX_LINKS, most), on_unproven=lambda user, how: None)  # who looks for a door
         bind_ipc(socket, self._location.client_endpoint, 0o666 if self._peers.is_shared else 0o600)
         clients = ClientDoor(self._desk, self._counters, partial(local_caller, self._peers))
         clients.door = self._door(CLIENTS, socket, clients.receive)
@@ -127,7 +127,7 @@ class Doors:
         socket = router(self._context, message_bytes + ENVELOPE_BYTES)
         guard(socket, keys, domain)
         most = links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG)
-        self._watch(socket, Bounds(most, max(1, most // SHARE_OF_HOST)))
+        self._watch(socket, Bounds(most, max(1, most // SHARE_OF_HOST)), self._on_unproven)
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -139,8 +139,8 @@ class Doors:
 
     # ── what all have ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _watch(self, socket: zmq.Socket[bytes], bounds: Bounds) -> None:
-        self._links[socket] = Links(self._context, socket, bounds, self._on_unproven, self._on_crowd)
+    def _watch(self, socket: zmq.Socket[bytes], bounds: Bounds, on_unproven: Unproven) -> None:
+        self._links[socket] = Links(self._context, socket, bounds, on_unproven, self._on_crowd)
 
     def _node_door(self) -> NodeDoor:
         return NodeDoor(self._peers, self._desk, self._inbox, self._counters, self._incidents)
@@ -164,15 +164,13 @@ class Doors:
         self._counters.handshakes_refused += 1
         self._incidents.tell("HandshakeRefused", address, why)
 
-    def _on_unproven(self, peer: str, how: str) -> None:
+    def _on_unproven(self, address: str, how: str) -> None:
         self._counters.links_unproven += 1
-        self._tell("NoHandshake", peer, how)
+        self._incidents.tell("NoHandshake", address, how)
 
     def _on_crowd(self, peer: str) -> None:
+        """`peer` as `Links` names it: an address, or ``uid 1000``."""
         self._counters.links_cut += 1
-        self._tell("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
-
-    def _tell(self, action: str, peer: str, detail: str) -> None:
-        """`peer` as `Links` names it."""
-        is_user, uid = peer.startswith("uid "), peer.removeprefix("uid ")
-        self._incidents.tell(action, "local" if is_user else peer, detail, uid=int(uid) if is_user else None)
+        uid = int(peer.removeprefix("uid ")) if peer.startswith("uid ") else None
+        detail = "it had too many links at once; those beyond were cut"
+        self._incidents.tell("TooManyLinks", peer if uid is None else "local", detail, uid=uid)

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from gqd.shell.log import LOG
 
@@ -36,7 +35,11 @@ REOPEN_AT = 0.75
 UNPROVEN_AGAIN_S = 3600.0
 """How often one host is told of whose links end without a proof: something may look at the port every minute."""
 MAX_HOSTS = 1000
+MAX_BURST = 128
+"""Events taken before the loop gets a chance to do something else."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_EVENT = struct.Struct("=hi")
+"""What happened, and a number: mostly a descriptor."""
 _CREDENTIALS = struct.Struct("3i")
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """One instruction of classic BPF: return 0."""
@@ -137,9 +140,17 @@ class Links:
     # ── what libzmq tells ─────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> None:
-        while not self._events.closed and int(self._events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            told = parse_monitor_message(self._events.recv_multipart())
-            self._take(int(told["event"]), int(told["value"]))
+        """A burst at a time: ten thousand links that come at once must not hold up the loop."""
+        for _ in range(MAX_BURST):
+            if self._events.closed:
+                return
+            try:
+                told = self._events.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._events.recv()  # the door's own endpoint
+            self._take(*_EVENT.unpack(told))
+        self._loop.call_soon(self._read)
 
     def _take(self, event: int, value: int) -> None:
         if event == zmq.EVENT_LISTENING:
@@ -162,6 +173,7 @@ class Links:
             victim = next(iter(self._silent[peer]))  # there is one: this link is new
             self._forget(victim, peer)
             _hang_up(victim, peer)
+            self._is_news(peer)  # that its links end so is no news any more
             self._on_crowd(peer)
         if len(self._open) >= self._bounds.all and not self.is_shut:
             self._shut()

@@ -16,6 +16,7 @@ from typing import Protocol
 from gq.clock import Clock
 from gqd.control.turn import Turn
 from gqd.shell.inbox import Inbox, Item
+from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.shell.outgoing import Outgoing
 from gqd.shell.planning import Planning
@@ -23,7 +24,7 @@ from gqd.shell.story import log_story
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect
 from gqd.state.event import Event
-from gqd.state.input import Input, Tick
+from gqd.state.input import Input, Tick, TimeLeapt
 from gqd.store.protocol import BlobStore
 from gqd.store.rows import materialise
 
@@ -109,6 +110,10 @@ class Loop:
 
     def _turn(self, inputs: list[Input], outgoing: Outgoing) -> None:
         now = self._clock.now()
+        leapt_s = self._clock.take_leap_s()
+        if leapt_s:
+            LOG.warning("the clock leapt forward by %.0f s", leapt_s)
+            inputs.insert(0, TimeLeapt(by_s=leapt_s))
         if self._is_tick_due(now):
             self._ticked_at = now
             self._alarm_rang = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -23,7 +24,7 @@ from gqd.shell.outgoing import Outgoing
 from gqd.shell.planning import SLICE, Planning
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply
-from gqd.state.input import ClientRequest, Input, Peer, Tick
+from gqd.state.input import ClientRequest, Input, Peer, Tick, TimeLeapt
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.store.blobs import MemoryBlobStore
@@ -64,12 +65,12 @@ class SpyCore(Controller):
 class Shell:
     """A loop without doors: effects are noted."""
 
-    def __init__(self, core: SpyCore, tick_s: float = 3600.0) -> None:
+    def __init__(self, core: SpyCore, tick_s: float = 3600.0, clock: Clock | None = None) -> None:
         self.core = core
         self.released: list[Effect] = []
         self.store = MemoryStore()
         self.counters = Counters()
-        self.loop = Loop(core, Planning(core, Planner()), Clock(), tick_s, self.counters)
+        self.loop = Loop(core, Planning(core, Planner()), clock or Clock(), tick_s, self.counters)
         self.inbox = Inbox(1000, self.loop.wake, lambda: None)
         blobs = MemoryBlobStore()
         outgoing = Outgoing(self.store, blobs, self._release, self.loop.wake)
@@ -124,6 +125,25 @@ def test_time_is_told_when_the_core_asks_for_it_and_not_more_often() -> None:
         core.wakeup_at = None
         [at] = [now for one, now in core.handled if isinstance(one, Tick)]
         assert core_woke <= at < core_woke + 5
+        await shell.stop()
+
+    asyncio.run(scenario())
+
+
+def test_the_core_hears_of_a_leap_of_the_clock_before_anything_else() -> None:
+    leaps = [0.0]
+
+    async def scenario() -> None:
+        shell = Shell(SpyCore(), clock=Clock(lambda: time.time() + leaps[0]))
+        shell.inbox.put(request(client.Ping()))
+        await until(lambda: shell.released)
+        leaps[0] = 7200.0
+        shell.inbox.put(request(client.Ping(), 1))
+        await until(lambda: len(shell.released) == 2)
+        heard = [one for one, _ in shell.core.handled]
+        [leap] = [one for one in heard if isinstance(one, TimeLeapt)]
+        assert leap.by_s == pytest.approx(7200, abs=1)
+        assert heard.index(leap) == 1 and len(heard) > 2
         await shell.stop()
 
     asyncio.run(scenario())
