@@ -36,7 +36,17 @@ from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, ReplyAudit, ReplyHistory, ReplyScript
-from gqd.state.input import ClientRequest, DoorIncident, Input, NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Tick
+from gqd.state.input import (
+    ClientRequest,
+    DoorIncident,
+    Input,
+    NodeHeartbeat,
+    NodeHello,
+    NodeJoin,
+    NodeReport,
+    Tick,
+    TimeLeapt,
+)
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.state.volatile import StepWaiter, Volatile
@@ -78,6 +88,8 @@ class Controller:
                 node.on_heartbeat(draft, happened)
             case NodeHello():
                 node.on_hello(draft, happened)
+            case TimeLeapt():
+                self.volatile.leap(happened.by_s)
             case Tick():
                 self._on_tick(draft)
             case NodeJoin():

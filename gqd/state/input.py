@@ -93,8 +93,14 @@ class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
     uid: int | None = None
 
 
+class TimeLeapt(msgspec.Struct, frozen=True, kw_only=True):
+    """The clock leapt forward: the machine slept, or was set right.  In these seconds nobody could say a word."""
+
+    by_s: float
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed.  At least every ``tick_s``."""
 
 
-Input = ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | Tick
+Input = ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | TimeLeapt | Tick

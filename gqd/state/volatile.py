@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.wire.client import CreateStep
@@ -84,3 +85,20 @@ class Volatile:
     started_at: float = 0.0
     possible_shapes: set[Hashable] = field(default_factory=set)
     """Shapes of requests that the nodes, as they are registered, can meet; only ever looked up."""
+
+    def leap(self, by_s: float) -> None:
+        """Time leapt forward: whoever was waited for has as long as before."""
+        self.started_at += by_s
+        instants: tuple[dict[Any, float], ...] = (
+            self.heard_at, self.step_orders, self.limit_orders, self.stop_orders, self.client_seen_at,
+        )  # fmt: skip
+        for by_key in instants:
+            for key in by_key:
+                by_key[key] += by_s
+        for clock in self.part_orders.values():
+            clock.first_sent_at += by_s
+            clock.last_sent_at += by_s
+        for job_waiter in self.job_waiters:
+            job_waiter.deadline_at += by_s
+        for step_waiter in self.step_waiters:
+            step_waiter.deadline_at += by_s

@@ -11,8 +11,9 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
-from gqd.state.input import Tick
+from gqd.state.input import Tick, TimeLeapt
 from gqd.state.policy import Limits, Partition, Policy
 from tests.builders import OWNER, attempt_id, hello, inventory, submit
 from tests.hosts import CoreHost
@@ -55,6 +56,24 @@ def ended(job_id: int, outcome: Outcome = Outcome.COMPLETED, code: int = 0, atte
         started_at=1.0,
         cell_emptied=True,
     )
+
+
+# ── a controller that slept ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_time_that_leapt_is_nobodys_silence() -> None:
+    host = CoreHost(nodes={"n1": inventory()})
+    host.handle(hello("n1"), now=100)
+
+    leap = host.handle(TimeLeapt(by_s=36000), now=36103)
+    tick = host.handle(Tick(), now=36103)
+
+    assert (leap, tick) == (Turn(), Turn())
+    silence_s = host.policy.timers.node_lost_s
+    host.handle(Tick(), now=36100 + silence_s - 1)
+    assert not host.cluster.nodes["n1"].is_lost
+    host.handle(Tick(), now=36100 + silence_s)
+    assert host.cluster.nodes["n1"].is_lost
 
 
 # ── a node that was given up ──────────────────────────────────────────────────────────────────────────────────
