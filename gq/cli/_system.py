@@ -28,7 +28,7 @@ CONTROLLER, NODE = "gqd", "gqnode"
 ANSWER_S = 3.0
 """How long the controller may take."""
 LATELY_S = 3600.0
-_OF_DOORS = frozenset({"HandshakeRefused", "Impostor", "Join", "TokenReused"})
+_OF_DOORS = frozenset({"HandshakeRefused", "Impostor", "Join", "RevokedKey", "TokenMisused", "TokenReused"})
 """What the audit trail calls it when a host is refused."""
 UNIT_DIRS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 LOG_DIR = "/var/log/gq"
