@@ -86,7 +86,8 @@ class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
 
     action: str
     """``HandshakeRefused``, ``NoHandshake``, ``TooManyLinks``, ``RevokedKey``, ``TokenMisused``, ``Impostor``,
-    ``Malformed``, ``WrongVersion``; of a caller the refusal in one word: ``NotServed``, ``UnknownUser``, ``IdentityMismatch``."""
+    ``Malformed``, ``WrongVersion``; of a caller the refusal in one word: ``NotServed``, ``UnknownUser``,
+    ``IdentityMismatch``."""
     origin: str
     detail: str = ""
     user: str = ""
