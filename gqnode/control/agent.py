@@ -45,6 +45,7 @@ from gqnode.control.input import (
     CellFailed,
     CellMade,
     CellQuiet,
+    ClockLeapt,
     Input,
     LinkUp,
     OrderReceived,
@@ -121,6 +122,8 @@ class Agent:
                 steps.task_failed(ledger, input.step_id)
             case StepTasksEnded():
                 _step_tasks_ended(ledger, input)
+            case ClockLeapt():
+                _leap(ledger, input.by_s)
             case Tick():
                 _tick(ledger)
             case _:
@@ -383,6 +386,12 @@ def _tick(ledger: Ledger) -> None:
         if check_at <= ledger.now:
             _look_for_quiet(ledger, ledger.records[attempt_id])
     ledger.do(*ledger.outbox.due(ledger.now))
+
+
+def _leap(ledger: Ledger, by_s: float) -> None:
+    for record in tuple(ledger.records.values()):
+        if record.phase is not Phase.ENDED:
+            ledger.save(deadline.postponed(record, by_s))
 
 
 def _meet_deadlines(ledger: Ledger, record: AttemptRecord) -> None:

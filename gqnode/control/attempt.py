@@ -55,6 +55,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     time_limit_s: int | None = None
     """As it is now; the launch holds what it was at first."""
     started_at: float | None = None
+    slept_s: float = 0.0
+    """Since then, but not lived through (`ClockLeapt`): does not count against its time limit."""
     signal_sent: bool = False
     """The warning signal before the time limit."""
     outcome: Outcome | None = None

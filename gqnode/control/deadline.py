@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
 
 
@@ -19,7 +21,7 @@ def limit_at(record: AttemptRecord) -> float | None:
     """None: it has no limit, or has not started."""
     if record.time_limit_s is None or record.started_at is None:
         return None
-    return record.started_at + record.time_limit_s
+    return record.started_at + record.slept_s + record.time_limit_s
 
 
 def warn_at(record: AttemptRecord) -> float | None:
@@ -57,6 +59,19 @@ def _step_due_at(step: StepRecord) -> float | None:
 def due_steps(record: AttemptRecord, now: float) -> list[StepRecord]:
     """Steps that no client came for in time, and those whose grace is over."""
     return [step for step in record.steps.values() if (at := _step_due_at(step)) is not None and at <= now]
+
+
+def postponed(record: AttemptRecord, by_s: float) -> AttemptRecord:
+    """After a leap of the clock: everything that runs, or is waited for, has as long as before."""
+    steps = {number: _step_postponed(step, by_s) for number, step in record.steps.items()}
+    slept_s = record.slept_s if record.started_at is None else record.slept_s + by_s
+    kill_at = None if record.kill_at is None else record.kill_at + by_s
+    return replace(record, slept_s=slept_s, kill_at=kill_at, steps=steps)
+
+
+def _step_postponed(step: StepRecord, by_s: float) -> StepRecord:
+    kill_at = None if step.kill_at is None else step.kill_at + by_s
+    return step if step.is_ended else replace(step, kill_at=kill_at, expires_at=step.expires_at + by_s)
 
 
 def next_deadline(record: AttemptRecord) -> float | None:

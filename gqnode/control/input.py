@@ -95,11 +95,17 @@ class CellQuiet(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: AttemptId
 
 
+class ClockLeapt(msgspec.Struct, frozen=True, kw_only=True):
+    """Forward: the machine slept, or its clock was set right.  Nothing ran in these seconds."""
+
+    by_s: float
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed."""
 
 
 Input = (
     OrderReceived | Acknowledged | LinkUp | CellMade | CellFailed | ProcessStarted | ProcessEnded | CellEmpty
-    | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | Tick
+    | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | ClockLeapt | Tick
 )  # fmt: skip

@@ -248,7 +248,12 @@ class NodeDaemon:
     # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
 
     def _tell(self, input: happening.Input) -> None:
-        self._do(self._agent.handle(input, self._clock.now()))
+        now = self._clock.now()
+        leapt_s = self._clock.take_leap_s()
+        if leapt_s:
+            log.warning("the clock leapt forward by %.0f s", leapt_s)
+            self._do(self._agent.handle(happening.ClockLeapt(by_s=leapt_s), now))
+        self._do(self._agent.handle(input, now))
 
     def _do(self, effects: tuple[Effect, ...]) -> None:
         for wanted in effects:
