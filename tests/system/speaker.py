@@ -12,6 +12,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -36,16 +37,18 @@ class _Program:
     def dial(self, number: int, endpoint: str, options: Fact) -> None:
         dealer = self._context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.LINGER, 0)
+        dealer.setsockopt(zmq.SNDTIMEO, 1000)
         for name, value in options.items():
             dealer.set(getattr(zmq.SocketOption, name), value.encode() if isinstance(value, str) else value)
         dealer.connect(endpoint)
         self._dealers[number] = dealer
 
     def send(self, number: int, frames: list[str]) -> None:
-        self._dealers[number].send_multipart([bytes.fromhex(frame) for frame in frames])
+        with contextlib.suppress(zmq.Again):  # the other end has hung up for good
+            self._dealers[number].send_multipart([bytes.fromhex(frame) for frame in frames])
 
     def send_large(self, number: int, size: int) -> None:
-        self._dealers[number].send(b"\x93" * size)
+        self.send(number, [(b"\x93" * size).hex()])
 
     def receive(self, number: int, within_s: float) -> list[str] | None:
         dealer = self._dealers[number]
@@ -56,13 +59,13 @@ class _Program:
     def hang_up(self, number: int) -> None:
         self._dealers.pop(number).close()
 
-    def connect(self, number: int, address: str | list[object]) -> None:
+    def connect(self, number: int, address: str | list[object], source: str) -> None:
         """A plain connection; `address` is a path or (host, port)."""
         if isinstance(address, str):
             plain = socket.socket(socket.AF_UNIX)
             plain.connect(address)
         else:
-            plain = socket.create_connection((str(address[0]), int(str(address[1]))))
+            plain = socket.create_connection(_pair(address), source_address=(source, 0))
         self._plain[number] = plain
 
     def write(self, number: int, data: str) -> None:
@@ -83,15 +86,39 @@ class _Program:
             got += data
         return got.hex()
 
-    def half_open(self, address: list[object], count: int) -> int:
+    def half_open(self, address: list[object], count: int, source: str) -> int:
         """Connections on which nothing is ever said; how many stand."""
         for _ in range(count):
             plain = socket.socket()
+            plain.bind((source, 0))
             plain.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                plain.connect((str(address[0]), int(str(address[1]))))
+                plain.connect(_pair(address))
             self._kept.append(plain)
         return sum(_has_peer(one) for one in self._kept)
+
+    def half_open_local(self, path: str, count: int) -> int:
+        for _ in range(count):
+            plain = socket.socket(socket.AF_UNIX)
+            plain.setblocking(False)
+            self._kept.append(plain)
+            with contextlib.suppress(BlockingIOError):
+                plain.connect(path)
+        return len(self._kept)
+
+    def tap(self, address: list[object]) -> int:
+        """A port that leads to `address`; what goes there is recorded."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._tap = _Tap(listener, _pair(address))
+        threading.Thread(target=self._tap.run, daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    def recorded(self) -> str:
+        return bytes(self._tap.recorded).hex()
+
+    def spoil(self) -> None:
+        """From now on a bit of each piece that goes there is another."""
+        self._tap.is_spoiling = True
 
     def let_go(self) -> None:
         while self._kept:
@@ -101,6 +128,35 @@ class _Program:
         """Rows of a database of the host."""
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             return [list(row) for row in database.execute(words, values)]
+
+
+class _Tap:
+    """One connection on its way to somewhere else."""
+
+    def __init__(self, listener: socket.socket, target: tuple[str, int]) -> None:
+        self._listener = listener
+        self._target = target
+        self.recorded = bytearray()
+        self.is_spoiling = False
+
+    def run(self) -> None:
+        near, _ = self._listener.accept()
+        far = socket.create_connection(self._target)
+        threading.Thread(target=self._pass_on, args=(far, near, False), daemon=True).start()
+        self._pass_on(near, far, True)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, is_recorded: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if is_recorded:
+                    self.recorded += data
+                    data = data[:-1] + bytes([data[-1] ^ self.is_spoiling])
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+def _pair(address: list[object]) -> tuple[str, int]:
+    return str(address[0]), int(str(address[1]))
 
 
 def _has_peer(plain: socket.socket) -> bool:
@@ -156,13 +212,27 @@ class Speaker:
         self.ask("dial", number=number, endpoint=endpoint, options=chosen)
         return Line(self, number)
 
-    def connect(self, address: str | tuple[str, int]) -> PlainLine:
+    def connect(self, address: str | tuple[str, int], source: str = "") -> PlainLine:
         number = self._number()
-        self.ask("connect", number=number, address=address)
+        self.ask("connect", number=number, address=address, source=source)
         return PlainLine(self, number)
 
-    def half_open(self, address: tuple[str, int], count: int) -> int:
-        return int(self.ask("half_open", address=address, count=count))
+    def half_open(self, address: tuple[str, int], count: int, source: str) -> int:
+        return int(self.ask("half_open", address=address, count=count, source=source))
+
+    def half_open_local(self, path: str, count: int) -> int:
+        return int(self.ask("half_open_local", path=path, count=count))
+
+    def tap(self, address: tuple[str, int]) -> int:
+        """The port on this host that leads there."""
+        return int(self.ask("tap", address=address))
+
+    def recorded(self) -> bytes:
+        """What went over the tap."""
+        return bytes.fromhex(self.ask("recorded"))
+
+    def spoil(self) -> None:
+        self.ask("spoil")
 
     def query(self, path: str, words: str, *values: object) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.ask("query", path=path, words=words, values=values)]

@@ -1,0 +1,84 @@
+"""What a careless or a malicious hand leaves in the files of a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.requires import needs_program, needs_root
+from tests.system.accounts import BOB
+from tests.system.attacks import NOTHING, REFUSED, attack
+from tests.system.hosts import Host
+from tests.system.stage import Stage
+
+pytestmark = [
+    needs_root,
+    needs_program("ip"),
+    needs_program("nsenter"),
+    pytest.mark.xdist_group("attacks"),
+    pytest.mark.timeout(120),
+]
+
+CONFIG = 'cluster = "lab"\n[controller]\nlisten = "tcp://127.0.0.1:7999"\n[[node]]\nname = "lab"\n'
+
+
+@pytest.fixture
+def lab(stage: Stage) -> Iterator[Host]:
+    """A host on which somebody sets up a controller; nothing of it stays."""
+    host = stage.host("lab")
+    host.ok(
+        "sh", "-c", "rm -rf /etc/gq /var/lib/gq; mkdir -m 755 /etc/gq; umask 022; cat > /etc/gq/gq.toml", stdin=CONFIG
+    )
+    host.ok("gqd", "keygen")
+    yield host
+    host.ok("rm", "-rf", "/etc/gq", "/var/lib/gq", "/run/gq")
+
+
+def refusals(host: Host) -> str:
+    """What both daemons say; neither starts."""
+    said = ""
+    for argv in (("gqd",), ("gqnode", "--name", "lab")):
+        done = host.run("timeout", "20", argv[0], "--config", "/etc/gq/gq.toml", *argv[1:])
+        assert done.returncode not in (0, 124), done.stderr
+        said += done.stderr + done.stdout
+    return said
+
+
+@attack("Settings that anybody may write", REFUSED, NOTHING)
+def test_settings_that_anybody_may_write(lab: Host) -> None:
+    lab.ok("chmod", "666", "/etc/gq/gq.toml")
+
+    assert refusals(lab).count("/etc/gq/gq.toml") >= 2
+
+
+@attack("Settings in a directory that anybody may write", REFUSED, NOTHING)
+def test_settings_in_a_directory_that_anybody_may_write(lab: Host) -> None:
+    lab.ok("chmod", "777", "/etc/gq")
+
+    assert refusals(lab).count("/etc/gq") >= 2
+
+
+@attack("Settings that belong to a user", REFUSED, NOTHING)
+def test_settings_that_belong_to_a_user(lab: Host) -> None:
+    lab.ok("chown", BOB.name, "/etc/gq/gq.toml")
+
+    assert refusals(lab).count("/etc/gq/gq.toml") >= 2
+
+
+@attack("A secret key that others may read", REFUSED, NOTHING)
+def test_a_secret_key_that_others_may_read(lab: Host) -> None:
+    lab.ok("sh", "-c", "chmod 644 $(find /var/lib/gq /etc/gq -name gqd.key)")
+    done = lab.run("timeout", "20", "gqd", "--config", "/etc/gq/gq.toml")
+
+    assert done.returncode not in (0, 124)
+    assert "may be read by others" in done.stderr + done.stdout
+
+
+@attack("A state directory that belongs to a user", REFUSED, NOTHING)
+def test_a_state_directory_that_belongs_to_a_user(lab: Host) -> None:
+    lab.ok("chown", BOB.name, "/var/lib/gq")
+    done = lab.run("timeout", "20", "gqd", "--config", "/etc/gq/gq.toml")
+
+    assert done.returncode not in (0, 124)
+    assert "/var/lib/gq" in done.stderr + done.stdout
