@@ -1,7 +1,7 @@
 """`gqinfo`: what the cluster has and what is free.
 
 First line: the GPUs free by type and the largest gang that could start now.  Then partitions, or with ``-N`` nodes
-with what each enforces.
+with what each enforces; with ``--isolation`` that alone, function by function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gq.cli._output import Column, node_json, plural, write_json_list, write_lin
 from gq.client import Client
 from gq.errors import Refusal
 from gq.getopt import Arguments, Option
-from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, NodeInfo, PartitionInfo
+from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo
 from gq.model.nodelist import compress, expand
 from gq.units import format_duration, format_memory
 from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
@@ -39,6 +39,8 @@ NODE_COLUMNS = (
     Column("ISOLATION", is_wide=True, is_wrapped=True),
     Column("REASON", is_wide=True),
 )
+FUNCTIONS = IsolationLevels.__struct_fields__
+ISOLATION_COLUMNS = (Column("NODE"), *(Column(function.upper()) for function in FUNCTIONS))
 
 
 def run(arguments: Arguments) -> int:
@@ -46,6 +48,10 @@ def run(arguments: Arguments) -> int:
     with controller() as client:
         if arguments.has("json"):
             write_json_list(node_json(node) for node in _nodes(client, arguments))
+            return 0
+        if arguments.has("isolation"):
+            rows = map(_isolation_row, _nodes(client, arguments))
+            write_table(ISOLATION_COLUMNS, [rows], not arguments.has("noheader"))
             return 0
         info = ask(client, GetCluster(), Cluster).info
         partitions = _partitions(info, arguments)
@@ -128,6 +134,10 @@ def _node_row(node: NodeInfo) -> tuple[str, ...]:
     )
 
 
+def _isolation_row(node: NodeInfo) -> tuple[str, ...]:
+    return (node.node, *(str(getattr(node.isolation, function)) for function in FUNCTIONS))
+
+
 def _gpu_states(gpus: Sequence[GpuInfo]) -> str:
     """``3/4×a100`` free by type, then what is drained: ``drained:2``."""
     kinds = dict.fromkeys(gpu.type for gpu in gpus)
@@ -152,6 +162,7 @@ COMMAND = Command(
     ),
     options=(
         Option(name="Node", letter="N", help="One line per node, with what it enforces."),
+        Option(name="isolation", help="What each node enforces, by function."),
         Option(name="nodes", letter="n", metavar="NODES", help="Only these nodes (implies --Node)."),
         Option(name="partition", letter="p", metavar="NAMES", help="Only these partitions."),
         Option(name="noheader", letter="h", help="No header line."),

@@ -52,6 +52,14 @@ def test_the_first_line_counts_gpus_and_names_the_largest_gang(run: Run, cluster
     ]
 
 
+def test_isolation_is_shown_by_function(run: Run, cluster: ScriptedController) -> None:
+    assert run("gqinfo", "--isolation").lines == [
+        "NODE CPU     CPUSET MEMORY DEVICES PIDS KILL    TMP    USER",
+        "n1   cgroup2 none   none   none    none cgroup2 shared daemon",
+    ]
+    assert run("gqinfo", "--isolation", "-h", "-p", "elsewhere").lines == []
+
+
 @pytest.mark.parametrize(
     ("kinds", "gangs", "line"),
     [
