@@ -11,7 +11,6 @@ from tests.system.attacks import NOTHING, Row
 from tests.system.hosts import network
 from tests.system.stage import ACCOUNTS, NAMES, Stage, set_stage
 
-
 LATE = "NoHandshake"
 """May be about a connection of a test before: it is told when the connection ends."""
 

@@ -1,0 +1,329 @@
+"""Bytes that no client and no node would send, connections that say nothing, and bytes that were heard on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import msgspec
+import pytest
+import zmq
+
+from gq.model.ids import JobId, RequestId, StepId
+from gq.wire import client as wire
+from gq.wire import node as node_wire
+from gq.wire import step as step_wire
+from gq.wire.codec import MAX_MESSAGE_BYTES, WIRE_VERSION
+from tests.clusters import wait_until
+from tests.integration.jobs import LONG_S, submit
+from tests.requires import needs_program, needs_root
+from tests.system.accounts import BOB
+from tests.system.attacks import CONTAINED, NOTHING, REFUSED, attack
+from tests.system.hosts import CONTROLLER_PORT, STEP_PORT, SUBNET
+from tests.system.speaker import Keys, Line, PlainLine
+from tests.system.stage import CLIENT_SOCKET, PORT_OF_CLIENTS, Stage, hear, hello, say
+
+pytestmark = [
+    needs_root,
+    needs_program("ip"),
+    needs_program("nsenter"),
+    pytest.mark.xdist_group("attacks"),
+    pytest.mark.timeout(120),
+]
+
+HALF_OPEN = 10_000
+DEEP = 200_000
+SILENCE_S = 0.7
+GREETING_OF_NULL = bytes.fromhex("ff00000000000000017f0301") + b"NULL".ljust(20, b"\0") + bytes(32)
+"""ZMTP 3.1 without any security."""
+
+
+def is_alive(stage: Stage) -> bool:
+    """The controller answers, and both nodes are heard."""
+    return stage.refusal(stage.bob, wire.Ping()) == "Done"
+
+
+def hellos(stage: Stage) -> int:
+    return stage.counters()["hellos"]
+
+
+def plain_line(stage: Stage, port: int) -> PlainLine:
+    return stage.speaker(stage.host("lab")).connect((stage.root.address, port), stage.new_address())
+
+
+# ── no key, another mechanism ─────────────────────────────────────────────────────────────────────────────────
+
+
+@attack("A link without encryption", REFUSED, "NoHandshake: refused")
+def test_a_link_without_encryption(stage: Stage) -> None:
+    before = hellos(stage)
+    for door in (stage.node_door, stage.client_door):
+        line = stage.strangers_line(door)
+        say(line, hello("lab"))
+        assert hear(line, SILENCE_S) is None
+    raw = plain_line(stage, CONTROLLER_PORT)
+    raw.write(GREETING_OF_NULL)
+    assert b"NULL" not in raw.read(SILENCE_S)
+    assert hellos(stage) == before
+
+
+@attack("A link with a password in the clear", REFUSED, "NoHandshake: refused")
+def test_a_link_with_a_password_in_the_clear(stage: Stage) -> None:
+    before = hellos(stage)
+    line = stage.strangers_line(stage.node_door, PLAIN_USERNAME="lab", PLAIN_PASSWORD="lab")
+    say(line, hello("lab"))
+
+    assert hear(line, SILENCE_S) is None
+    assert hellos(stage) == before
+
+
+@attack("A controller that has not the controller's key", REFUSED, "NoHandshake: refused")
+def test_a_controller_that_has_not_the_controllers_key(stage: Stage) -> None:
+    node = stage.node_keys("lab")
+    expects_another = Keys(node.public, node.secret, zmq.curve_keypair()[0])
+    line = stage.strangers_line(stage.node_door, expects_another)
+    say(line, hello("lab"))
+
+    assert hear(line, SILENCE_S) is None
+
+
+@attack("What was recorded of a node's link is sent again", REFUSED, "NoHandshake: refused")
+def test_what_was_recorded_of_a_nodes_link_is_sent_again(stage: Stage) -> None:
+    speaker = stage.speaker(stage.host("lab"))
+    tap = speaker.tap((stage.root.address, CONTROLLER_PORT))
+    line = speaker.dial(f"tcp://127.0.0.1:{tap}", stage.node_keys("lab"))
+    say(line, hello("lab"))
+    assert isinstance(hear(line), node_wire.Welcome)
+    heard, before = speaker.recorded(), hellos(stage)
+    assert b"CURVE" in heard and b"lab" not in heard
+
+    raw = plain_line(stage, CONTROLLER_PORT)
+    raw.write(heard)
+    assert len(raw.read(SILENCE_S)) < len(heard)
+    for cut in (64, 64 + 202, len(heard) // 2):  # after the greeting, after the client's HELLO
+        again = plain_line(stage, CONTROLLER_PORT)
+        again.write(heard[:cut])
+        again.read(0.1)
+        again.write(heard[cut:])
+    assert is_alive(stage) and hellos(stage) == before
+
+
+@attack("A byte of a node's link is changed on the way", REFUSED, NOTHING)
+def test_a_byte_of_a_nodes_link_is_changed_on_the_way(stage: Stage) -> None:
+    speaker = stage.speaker(stage.host("lab"))
+    tap = speaker.tap((stage.root.address, CONTROLLER_PORT))
+    line = speaker.dial(f"tcp://127.0.0.1:{tap}", stage.node_keys("lab"), RECONNECT_IVL=-1)
+    say(line, hello("lab"))
+    assert isinstance(hear(line), node_wire.Welcome)
+    before = hellos(stage)
+    speaker.spoil()
+    say(line, hello("lab"))
+
+    assert hear(line, SILENCE_S) is None
+    assert hellos(stage) == before
+
+
+# ── connections that say nothing ──────────────────────────────────────────────────────────────────────────────
+
+
+@attack("10,000 half-open connections to the nodes' door", CONTAINED, "TooManyLinks: refused")
+def test_10_000_half_open_connections_to_the_nodes_door(stage: Stage) -> None:
+    stand_against_half_open(stage, CONTROLLER_PORT)
+
+
+@attack("10,000 half-open connections to the users' door", CONTAINED, "TooManyLinks: refused")
+def test_10_000_half_open_connections_to_the_users_door(stage: Stage) -> None:
+    stand_against_half_open(stage, PORT_OF_CLIENTS)
+
+
+def stand_against_half_open(stage: Stage, port: int) -> None:
+    """While they stand, jobs run, users are served and a node that has no link is let in."""
+    attacker = stage.speaker(stage.host("lab"))
+    assert attacker.half_open((stage.root.address, port), HALF_OPEN, stage.new_address()) > HALF_OPEN // 10
+
+    assert is_alive(stage)
+    job = submit(stage.alice, "-N2", wrap="gqrun hostname")
+    stage.await_state(job, "COMPLETED")
+    line = stage.lab_line()
+    say(line, hello("lab"))
+    assert isinstance(hear(line, LONG_S), node_wire.Welcome)
+    attacker.ask("let_go")
+
+
+@attack("Many half-open connections of a user to the socket of the host", CONTAINED, NOTHING)
+def test_many_half_open_connections_of_a_user_to_the_socket_of_the_host(stage: Stage) -> None:
+    attacker = stage.speaker(stage.user(BOB, "ctl"))
+    attacker.half_open_local("/run/gq/gqd.sock", HALF_OPEN // 4)
+
+    assert stage.user(stage.alice.account, "ctl").ok("gqstat", "-h") == ""
+    attacker.ask("let_go")
+
+
+# ── what is no message ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def nonsense() -> list[tuple[bytes, ...]]:
+    chance = random.Random(7)
+    deep = b"\x91" * DEEP + b"\xc0"
+    request = wire.request(RequestId(bytes(16)), wire.Ping())
+    return [
+        (b"",),
+        (b"\xc1",),
+        (chance.randbytes(5000),),
+        (deep,),
+        (request[:-1],),
+        (request + b"\0",),
+        (request, request),
+        (b"", request, b""),
+        (msgspec.msgpack.encode([WIRE_VERSION, b"short", {"type": "Ping"}]),),
+        (msgspec.msgpack.encode([WIRE_VERSION, bytes(16), {"type": "Ping", "x": {"y": [1] * 1000}}]) + b"\x81",),
+    ]
+
+
+@attack("Frames that are no requests", REFUSED, "Malformed: refused")
+def test_frames_that_are_no_requests(stage: Stage) -> None:
+    line = stage.speaker(stage.user(BOB, "ctl")).dial(CLIENT_SOCKET)
+    before = stage.counters()["malformed"]
+    for frames in nonsense():
+        line.send(*frames)
+
+    wait_until(lambda: stage.counters()["malformed"] >= before + 8, LONG_S, "they were counted")
+    assert is_alive(stage)
+
+
+@attack("Frames of a node that are no messages", REFUSED, "Malformed: refused")
+def test_frames_of_a_node_that_are_no_messages(stage: Stage) -> None:
+    keys = joined(stage, "garbler")
+    line = stage.strangers_line(stage.node_door, keys)
+    before = stage.counters()["malformed"]
+    for frames in nonsense():
+        line.send(*frames)
+    wait_until(lambda: stage.counters()["malformed"] >= before + 8, LONG_S, "they were counted")
+
+    say(line, hello("garbler", is_relay=True))
+    assert isinstance(hear(line), node_wire.Welcome), "it may mend its ways"
+    stage.root.ok("gqctl", "node", "remove", "garbler")
+
+
+def joined(stage: Stage, name: str) -> Keys:
+    """The keys of a node that was let in by a token."""
+    from tests.system.test_attacks_nodes import fresh_keys, join, new_token
+
+    keys = fresh_keys(stage)
+    line = stage.strangers_line(stage.node_door, new_token(stage))
+    assert isinstance(join(line, name, keys.public), node_wire.Joined)
+    return keys
+
+
+@attack("A frame that is larger than any message", REFUSED, NOTHING)
+def test_a_frame_that_is_larger_than_any_message(stage: Stage) -> None:
+    line = stage.speaker(stage.user(BOB, "ctl")).dial(CLIENT_SOCKET, RECONNECT_IVL=-1)
+    line.send_large(MAX_MESSAGE_BYTES + 1)
+    line.send(wire.request(RequestId(os.urandom(16)), wire.Ping()))
+
+    assert line.receive(SILENCE_S) is None, "the link is closed"
+    assert is_alive(stage)
+
+
+@attack("A request that is nested 200,000 deep", REFUSED, "Malformed: refused")
+def test_a_request_that_is_nested_200_000_deep(stage: Stage) -> None:
+    line = stage.speaker(stage.bob).dial(CLIENT_SOCKET)
+    head = b"\x93\x01\xc4\x10" + bytes(16)
+    for nest in (b"\x91" * DEEP, b"\x81\xa1x" * DEEP, b"\x82\xa4type\xa8ListJobs\xa6filter" + b"\x91" * DEEP):
+        line.send(head + nest)
+
+    assert is_alive(stage)
+
+
+@attack("A web browser at the doors", REFUSED, NOTHING)
+def test_a_web_browser_at_the_doors(stage: Stage) -> None:
+    for port in (CONTROLLER_PORT, PORT_OF_CLIENTS):
+        raw = plain_line(stage, port)
+        raw.write(b"GET / HTTP/1.1\r\nHost: ctl\r\n\r\n" * 10)
+        assert b"HTTP" not in raw.read(SILENCE_S)
+    assert is_alive(stage)
+
+
+@attack("A request of a version that there is not", REFUSED, NOTHING)
+def test_a_request_of_a_version_that_there_is_not(stage: Stage) -> None:
+    line = stage.speaker(stage.user(BOB, "ctl")).dial(CLIENT_SOCKET)
+    for version in (0, WIRE_VERSION + 1, 2**63 - 1):
+        line.send(wire.REQUESTS.encode(wire.Request(version, RequestId(os.urandom(16)), wire.Ping())))
+        answer = line.receive()
+        assert answer is not None
+        refused = wire.REPLIES.decode(answer).body
+        assert isinstance(refused, wire.Refused) and refused.code == "wrong_version"
+
+
+# ── the step door of a node ───────────────────────────────────────────────────────────────────────────────────
+
+
+def step_line(stage: Stage) -> Line:
+    """To the step door of n1, as anybody may dial it."""
+    job = submit(stage.bob, "-w", "n1", wrap="true")
+    stage.await_state(job, "COMPLETED")
+    access = stage.ask(stage.bob, wire.AccessLog(job_id=int(job)))
+    assert isinstance(access, wire.LogAccess) and access.endpoint == f"tcp://{SUBNET}.2:{STEP_PORT}"
+    public, secret = zmq.curve_keypair()
+    return stage.speaker(stage.bob).dial(access.endpoint, Keys(public, secret, access.public_key.encode()))
+
+
+def said_at_step_door(line: Line, message: step_wire.ToDoor) -> step_wire.FromDoor | None:
+    line.send(step_wire.TO_DOOR.encode(message))
+    answer = line.receive(2.0)
+    return None if answer is None else step_wire.FROM_DOOR.decode(answer)
+
+
+@attack("Guess the key of another's step", REFUSED, NOTHING)
+def test_guess_the_key_of_anothers_step(stage: Stage) -> None:
+    job = stage.running_job("-w", "n1", wrap="gqrun sleep 1000")
+    line = step_line(stage)
+    step_id = StepId(JobId(int(job)), 1, 0)
+    for key in (b"", bytes(16), bytes(32), b"\0" * 1000):
+        attach = step_wire.Attach(step_id=step_id, key=key, argv=("id",), environment={}, chdir="/")
+        answer = said_at_step_door(line, attach)
+        assert isinstance(answer, step_wire.StepRefused) and answer.code == "wrong_key", answer
+    assert said_at_step_door(line, step_wire.SignalTasks(step_id=step_id, signum=9)) is None
+    assert stage.facts(job).state == "RUNNING"
+
+
+@attack("Make a log ticket of one's own", REFUSED, NOTHING)
+def test_make_a_log_ticket_of_ones_own(stage: Stage) -> None:
+    line = step_line(stage)
+    forged = step_wire.LogTicket(1, 1, "/run/etc/hostname", 0, 1e11)
+    for key in (b"", bytes(32)):
+        answer = said_at_step_door(line, step_wire.OpenLog(ticket=step_wire.seal(forged, key)))
+        assert isinstance(answer, step_wire.StepRefused) and answer.code == "bad_ticket"
+
+
+@attack("Change the path in one's log ticket", REFUSED, NOTHING)
+def test_change_the_path_in_ones_log_ticket(stage: Stage) -> None:
+    line = step_line(stage)
+    job = submit(stage.bob, "-w", "n1", "-o", "/run/home/bob/aaaaaaaa", wrap="true")
+    stage.await_state(job, "COMPLETED")
+    access = stage.ask(stage.bob, wire.AccessLog(job_id=int(job)))
+    assert isinstance(access, wire.LogAccess)
+    assert isinstance(said_at_step_door(line, step_wire.OpenLog(ticket=access.ticket)), step_wire.LogData)
+
+    changed = access.ticket.replace(b"/run/home/bob/aaaaaaaa", b"/run/home/alice/secret")
+    answer = said_at_step_door(line, step_wire.OpenLog(ticket=changed))
+    assert changed != access.ticket
+    assert isinstance(answer, step_wire.StepRefused) and answer.code == "bad_ticket"
+
+
+@attack("Frames that are no messages at the step door", REFUSED, NOTHING)
+def test_frames_that_are_no_messages_at_the_step_door(stage: Stage) -> None:
+    line = step_line(stage)
+    for frames in nonsense():
+        line.send(*frames)
+
+    answer = said_at_step_door(line, step_wire.OpenLog(ticket=b""))
+    assert isinstance(answer, step_wire.StepRefused)
+
+
+@attack("Ask the node whose jobs run there and how to enter them", REFUSED, NOTHING)
+def test_ask_the_node_whose_jobs_run_there_and_how_to_enter_them(stage: Stage) -> None:
+    stage.running_job("-w", "n1")
+    answer = said_at_step_door(step_line(stage), step_wire.FindCells(uid=stage.alice.account.uid))
+
+    assert isinstance(answer, step_wire.StepRefused) and answer.code == "not_local"
