@@ -18,7 +18,7 @@ from gq.client import Client
 from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo
-from gq.model.node import Inventory
+from gq.model.node import Inventory, IsolationLevels
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire.codec import WIRE_VERSION
@@ -50,6 +50,7 @@ FIRST_SPARE_ADDRESS = 100
 GPU_MAJOR, FIRST_GPU_MINOR = 195, 240
 """Of GPUs that no machine has: to open one that is allowed says ENXIO, one that is denied EPERM."""
 GPUS = ("/run/gpu0", "/run/gpu1")
+"""Of each node: n1 guards them as it does by itself, n2 by programs of cgroup v2."""
 PORT_OF_CLIENTS = 7323
 CLIENT_SOCKET = "ipc:///run/gq/gqd.sock"
 _CONFIG = """
@@ -92,6 +93,8 @@ gpus = []
 private_tmp = true
 no_new_privs = true
 rlimits = {{ core = "0", nofile = "256:512" }}
+isolation = {{ devices = "cgroup2" }}
+fake_gpu = [{{ device = "/run/gpu0" }}, {{ device = "/run/gpu1" }}]
 [[node]]
 name = "login"
 controller = "tcp://{ctl}:{port}"
@@ -238,6 +241,12 @@ class Stage:
         wait_until(lambda: self.facts(job).state in states, LONG_S, f"job {job} is {' or '.join(states)}")
         return self.facts(job)
 
+    def isolation(self, node: str) -> IsolationLevels:
+        """What the node enforces, and by what."""
+        answer = self.client.ask(wire.ListNodes(names=(node,)))
+        assert isinstance(answer, wire.Nodes)
+        return answer.nodes[0].isolation
+
     def counters(self) -> dict[str, int]:
         answer = self.client.ask(wire.GetCluster())
         assert isinstance(answer, wire.Cluster)
@@ -308,7 +317,8 @@ def hear(line: Line, within_s: float = 10.0) -> node_wire.ControllerMessage | No
 def set_stage(net: Network) -> Stage:
     addresses = {name: host.address for name, host in net.hosts.items()}
     ports = {"port": CONTROLLER_PORT, "port_of_clients": PORT_OF_CLIENTS, "step_port": STEP_PORT}
-    _make_gpus(net.hosts["n1"])
+    for name in ("n1", "n2"):
+        _make_gpus(net.hosts[name])
     _limit_processes(net.hosts["n1"])
     cluster = HostCluster(net, _CONFIG.format(cluster=net.run_name, **addresses, **ports))
     cluster.new_keys("lab")

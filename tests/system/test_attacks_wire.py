@@ -327,3 +327,6 @@ def test_ask_the_node_whose_jobs_run_there_and_how_to_enter_them(stage: Stage) -
     answer = said_at_step_door(step_line(stage), step_wire.FindCells(uid=stage.alice.account.uid))
 
     assert isinstance(answer, step_wire.StepRefused) and answer.code == "not_local"
+    local = stage.speaker(stage.user(BOB, "n1")).dial("ipc:///run/gq/step-n1.sock")
+    answer = said_at_step_door(local, step_wire.FindCells(uid=stage.alice.account.uid))
+    assert isinstance(answer, step_wire.StepRefused) and answer.code == "not_owner"
