@@ -66,8 +66,29 @@ def join_as_lab(stage: Stage, **fields: object) -> Lab:
 
 
 @pytest.fixture
-def lab(stage: Stage) -> Lab:
-    return join_as_lab(stage)
+def lab(stage: Stage) -> Iterator[Lab]:
+    """In the end it does as it is told: no job of it is left."""
+    lab = join_as_lab(stage)
+    yield lab
+    stage.client.ask(wire.CancelJobs(filter=wire.JobFilter(partitions=("lab",))))
+    for seq in range(1000, 1100):
+        if not is_busy(stage):
+            return
+        for order in told_to_stop(lab.line):
+            lab.report(seq, node_wire.CellEmptied(attempt_id=order.attempt_id))
+    raise AssertionError("jobs of the attacker's host do not end")
+
+
+def is_busy(stage: Stage) -> bool:
+    jobs = stage.client.ask(wire.ListJobs(filter=wire.JobFilter(partitions=("lab",))))
+    assert isinstance(jobs, wire.Jobs)
+    return any(job.end_at is None for job in jobs.jobs)
+
+
+def told_to_stop(line: Line) -> list[node_wire.Stop]:
+    message = hear(line, 0.2)
+    orders = message.orders if isinstance(message, node_wire.Orders) else ()
+    return [order for order in orders if isinstance(order, node_wire.Stop)]
 
 
 def await_message(line: Line, *kinds: type[node_wire.ControllerMessage]) -> node_wire.ControllerMessage:
