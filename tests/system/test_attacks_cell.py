@@ -311,6 +311,18 @@ def test_read_a_file_of_anothers_as_the_jobs_input(stage: Stage) -> None:
     assert not out.exists() or "s3cret" not in out.read_text()
 
 
+@attack("Hold up the node by an output or an input that never opens", ENDED, NOTHING)
+def test_hold_up_the_node_by_an_output_or_an_input_that_never_opens(stage: Stage) -> None:
+    on(stage, "n1").ok("sh", "-c", "rm -f fifo*; mkfifo fifo1 fifo2")
+    stuck = [submit(stage.bob, "-w", "n1", *options, wrap="true") for options in (("-o", "fifo1"), ("-i", "fifo2"))]
+    stage.await_state(submit(stage.alice, "-w", "n1", wrap="true"), "COMPLETED")
+    stage.bob.ok("gqdel", *stuck)
+
+    for job in stuck:
+        assert stage.await_state(job, "CANCELLED", "FAILED", "COMPLETED").state in ("CANCELLED", "FAILED")
+    assert stage.host("n1").run("pgrep", "-U", f"{BOB.uid}").stdout == ""
+
+
 @attack("Run in a directory that is closed to the user", REFUSED, NOTHING)
 def test_run_in_a_directory_that_is_closed_to_the_user(stage: Stage) -> None:
     stage.host("n1").ok("sh", "-c", "mkdir -p -m 700 /run/closed")

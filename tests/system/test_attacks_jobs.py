@@ -198,6 +198,15 @@ def test_run_a_step_in_anothers_job(stage: Stage) -> None:
     assert f"job {job} belongs to alice" in done.stderr
 
 
+@attack("Enter another's running job by gq ssh", REFUSED, "GetJobEnvironment: not_owner")
+def test_enter_anothers_running_job_by_gq_ssh(stage: Stage) -> None:
+    job = stage.running_job()
+    done = stage.bob.run("gq", "ssh", job, "id")
+
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    assert f"job {job} belongs to alice" in done.stderr
+
+
 @attack("Signal a step of another's job", REFUSED, "SignalStep: not_owner")
 def test_signal_a_step_of_anothers_job(stage: Stage) -> None:
     job = int(stage.running_job(wrap="gqrun sleep 1000"))

@@ -10,6 +10,7 @@ import pytest
 import zmq
 
 from gq.model.ids import JobId, RequestId, StepId
+from gq.model.step import StepRequest
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire import step as step_wire
@@ -270,9 +271,9 @@ def step_line(stage: Stage) -> Line:
     return stage.speaker(stage.bob).dial(access.endpoint, Keys(public, secret, access.public_key.encode()))
 
 
-def said_at_step_door(line: Line, message: step_wire.ToDoor) -> step_wire.FromDoor | None:
+def said_at_step_door(line: Line, message: step_wire.ToDoor, within_s: float = 5.0) -> step_wire.FromDoor | None:
     line.send(step_wire.TO_DOOR.encode(message))
-    answer = line.receive(2.0)
+    answer = line.receive(within_s)
     return None if answer is None else step_wire.FROM_DOOR.decode(answer)
 
 
@@ -285,8 +286,27 @@ def test_guess_the_key_of_anothers_step(stage: Stage) -> None:
         attach = step_wire.Attach(step_id=step_id, key=key, argv=("id",), environment={}, chdir="/")
         answer = said_at_step_door(line, attach)
         assert isinstance(answer, step_wire.StepRefused) and answer.code == "wrong_key", answer
-    assert said_at_step_door(line, step_wire.SignalTasks(step_id=step_id, signum=9)) is None
+    assert said_at_step_door(line, step_wire.SignalTasks(step_id=step_id, signum=9), SILENCE_S) is None
     assert stage.facts(job).state == "RUNNING"
+
+
+@attack("Use another's stolen step key or log ticket on the node itself", REFUSED, NOTHING)
+def test_use_anothers_stolen_step_key_or_log_ticket_on_the_node_itself(stage: Stage) -> None:
+    job = int(stage.running_job("-w", "n1", wrap="echo began; sleep 1000"))
+    created = stage.ask(stage.alice, wire.CreateStep(job_id=job, step=StepRequest(name="id", overlap=True)))
+    access = stage.ask(stage.alice, wire.AccessLog(job_id=job))
+    assert isinstance(created, wire.StepCreated) and isinstance(access, wire.LogAccess)
+    stolen: list[step_wire.ToDoor] = [
+        step_wire.Attach(
+            step_id=StepId(JobId(job), 1, created.step), key=created.key, argv=("id",), environment={}, chdir="/"
+        ),
+        step_wire.OpenLog(ticket=access.ticket),
+    ]
+
+    line = stage.speaker(stage.user(BOB, "n1")).dial("ipc:///run/gq/step-n1.sock")
+    for message in stolen:
+        assert said_at_step_door(line, message, SILENCE_S) is None
+    assert isinstance(said_at_step_door(line, step_wire.FindCells(uid=BOB.uid)), step_wire.Cells), "it hears well"
 
 
 @attack("Make a log ticket of one's own", REFUSED, NOTHING)
