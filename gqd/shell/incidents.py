@@ -32,12 +32,13 @@ class Incidents:
     def tell(self, action: str, origin: str, detail: str, user: str = "", uid: int | None = None) -> None:
         """`origin` as in `AuditEntry`: ``local``, ``node n1``, the address of a stranger."""
         now = self._now()
-        if now - self._told_at.get((action, origin), float("-inf")) < AGAIN_S:
+        place = f"{origin} {uid}" if origin == "local" else origin  # one user's noise does not hide another
+        if now - self._told_at.get((action, place), float("-inf")) < AGAIN_S:
             return
         if not self._has_room(now):
             self._counters.incidents_untold += 1
             return
-        self._told_at[(action, origin)] = now
+        self._told_at[(action, place)] = now
         self._counters.incidents += 1
         detail = "".join(one if one.isprintable() else "?" for one in detail[:MAX_WORDS])
         LOG.warning("%s was turned away: %s", _who(origin), detail)

@@ -37,6 +37,14 @@ def test_a_host_that_keeps_knocking_is_named_once_a_minute(caplog: pytest.LogCap
     assert len(gate.told()) == 1
 
 
+def test_a_user_of_this_host_does_not_hide_behind_the_noise_of_another() -> None:
+    gate = Gate()
+    for uid in (1001, 1002, 1001):
+        gate.incidents.tell("Malformed", "local", "no request", uid=uid)
+
+    assert [(one.origin, one.uid) for one in gate.told()] == [("local", 1001), ("local", 1002)]
+
+
 def test_another_thing_and_another_place_are_news_and_other_words_are_not() -> None:
     gate = Gate()
     for action, origin, detail in (

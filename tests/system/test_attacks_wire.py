@@ -131,15 +131,15 @@ def test_a_byte_of_a_nodes_link_is_changed_on_the_way(stage: Stage) -> None:
 
 @attack("10,000 half-open connections to the nodes' door", CONTAINED, "TooManyLinks: refused")
 def test_10_000_half_open_connections_to_the_nodes_door(stage: Stage) -> None:
-    stand_against_half_open(stage, CONTROLLER_PORT)
+    check_that_it_stands(stage, CONTROLLER_PORT)
 
 
 @attack("10,000 half-open connections to the users' door", CONTAINED, "TooManyLinks: refused")
 def test_10_000_half_open_connections_to_the_users_door(stage: Stage) -> None:
-    stand_against_half_open(stage, PORT_OF_CLIENTS)
+    check_that_it_stands(stage, PORT_OF_CLIENTS)
 
 
-def stand_against_half_open(stage: Stage, port: int) -> None:
+def check_that_it_stands(stage: Stage, port: int) -> None:
     """While they stand, jobs run, users are served and a node that has no link is let in."""
     attacker = stage.speaker(stage.host("lab"))
     assert attacker.half_open((stage.root.address, port), HALF_OPEN, stage.new_address()) > HALF_OPEN // 10
@@ -192,6 +192,16 @@ def test_frames_that_are_no_requests(stage: Stage) -> None:
 
     wait_until(lambda: stage.counters()["malformed"] >= before + 8, LONG_S, "they were counted")
     assert is_alive(stage)
+
+
+@attack("Hide behind the noise of another user of the host", CONTAINED, "Malformed: refused")
+def test_hide_behind_the_noise_of_another_user_of_the_host(stage: Stage) -> None:
+    for user in (stage.operator, stage.administrator):
+        stage.speaker(user).dial(CLIENT_SOCKET).send(b"\xc1")
+    told = "SELECT count(DISTINCT uid) FROM audit WHERE action = 'Malformed' AND uid IN (?, ?)"
+    uids = stage.operator.account.uid, stage.administrator.account.uid
+
+    wait_until(lambda: stage.rows(told, *uids) == [(2,)], LONG_S, "the trail names both")
 
 
 @attack("Frames of a node that are no messages", REFUSED, "Malformed: refused")
