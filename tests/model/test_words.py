@@ -128,13 +128,15 @@ def test_ids_that_are_written_read_back_as_themselves(ids: set[int]) -> None:
 def test_isolation_is_one_line_that_names_every_function() -> None:
     levels = IsolationLevels(cpu="cgroup1", memory="watched")
 
-    assert levels.summary() == "cpu=cgroup1 cpuset=none memory=watched devices=none pids=none kill=none"
+    assert levels.summary() == (
+        "cpu=cgroup1 cpuset=none memory=watched devices=none pids=none kill=none tmp=shared user=daemon"
+    )
 
 
 def test_a_node_is_taken_to_enforce_nothing_that_it_does_not_say() -> None:
     said = Inventory(cpus=1, memory_mib=1).isolation.summary().split()
 
-    assert {word.partition("=")[2] for word in said} == {"none"}
+    assert {word.partition("=")[2] for word in said} == {"none", "shared", "daemon"}
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────
