@@ -27,6 +27,11 @@ _ROOT_UID = 0
 AUTO = "auto"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATION_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
+NODE_HINTS = """\
+# private_tmp = true             # each job gets a /tmp and a /dev/shm of its own, emptied when it ends
+# no_new_privs = true            # sudo, at and other set-uid programs do not work in jobs
+"""
+"""What an administrator may want of a node that runs jobs, in a gq.toml that gq writes."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _TCP = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
 

@@ -16,7 +16,7 @@ import msgspec
 
 from gq import service
 from gq.client import Client
-from gq.config import Config, load_config, parse_config
+from gq.config import NODE_HINTS, Config, load_config, parse_config
 from gq.curve import (
     fresh_keys,
     make_keys,
@@ -200,7 +200,7 @@ def node_text(node: str, address: str) -> str:
 name = "{node}"
 address = "{address}"
 step_listen = "{STEP_LISTEN}"     # for gqrun and gqlog of other hosts, encrypted
-"""
+{NODE_HINTS}"""
 
 
 def own_node(config: Config) -> str:

@@ -22,7 +22,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from gq.config import NodeSettings, load_config, parse_config
+from gq.config import NODE_HINTS, NodeSettings, load_config, parse_config
 from gq.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.files import make_directory, write_file
@@ -359,6 +359,7 @@ def _settings(wish: Wish, joined: wire.Joined, address: str) -> str:
 def config_text(joined: wire.Joined, endpoint: str, address: str, step_listen: str) -> str:
     listen = f'step_listen = "{step_listen}"'
     step = f"{listen:<32} # for gqrun and gqlog of other hosts, encrypted\n" if step_listen else ""
+    hints = "" if joined.is_login else NODE_HINTS
     login = "login = true                     # runs no jobs; its users submit from here\n" if joined.is_login else ""
     return f"""\
 # A node of a gq cluster, written by `gqnode join`.  It is yours to change: edit, then restart gqnode.
@@ -370,7 +371,7 @@ cluster = "{joined.cluster}"
 name = "{joined.node}"
 {f'address = "{address}"':<32} # how other nodes reach this one
 controller = "{endpoint}"
-{step}{login}"""
+{step}{login}{hints}"""
 
 
 # ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────
