@@ -18,6 +18,7 @@ import msgspec
 
 from gq.errors import Refusal, UsageError, nearest
 from gq.locate import Location
+from gq.model.ids import NAME
 from gq.units import parse_duration_s, parse_memory_mib
 from gq.wire.client import MAX_SCRIPT_BYTES
 from gq.wire.codec import MAX_MESSAGE_BYTES
@@ -32,7 +33,6 @@ NODE_HINTS = """\
 # no_new_privs = true            # sudo, at and other set-uid programs do not work in jobs
 """
 """What an administrator may want of a node that runs jobs, in a gq.toml that gq writes."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _TCP = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
 
 
@@ -295,7 +295,7 @@ class _Reader:
             raw, ["cluster", "controller", "access", "client", "limits", "timers", "partition", "node"], ""
         )
         cluster = raw.get("cluster", "gq")
-        if not isinstance(cluster, str) or not _NAME.fullmatch(cluster):
+        if not isinstance(cluster, str) or not NAME.fullmatch(cluster):
             self._fail("cluster", f"`{cluster}` is not a name; use letters, digits, `.`, `_` and `-`")
         if "cluster" in raw:
             self._keys_set.add("cluster")
@@ -445,7 +445,7 @@ class _Reader:
             match = _TCP.fullmatch(value)
             if match is None or not 1 <= int(match[2]) <= 65535:
                 self._fail(dotted, f"`{value}` is not tcp://ADDRESS:PORT")
-        if key in _NAME_KEYS and not _NAME.fullmatch(value):
+        if key in _NAME_KEYS and not NAME.fullmatch(value):
             self._fail(dotted, f"`{value}` is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
 
     def _typed(self, field: msgspec.structs.FieldInfo, value: object, dotted: str) -> object:

@@ -19,9 +19,9 @@ import zmq
 
 from gq.errors import Refusal
 from gq.locate import make_own_directory
+from gq.model.key import is_key
 
 SERVER = "gqd"
-_Z85_BYTES = 40
 _TYPED_CHARACTERS = 8
 """Of the public half, that people type: letters and digits, which no shell takes for something else."""
 
@@ -106,18 +106,9 @@ def _read(path: Path) -> bytes:
         raise Refusal(
             "no_key", f"the key {path} cannot be read: {error.strerror}", "`gqd keygen` makes keys"
         ) from error
-    if len(key) != _Z85_BYTES or not _is_z85(key):
+    if not is_key(key.decode("ascii", "replace")):
         raise Refusal("bad_key", f"{path} does not hold a key", "`gqd keygen` makes keys")
     return key
-
-
-def _is_z85(key: bytes) -> bool:
-    from zmq.utils import z85
-
-    try:
-        return z85.encode(z85.decode(key)) == key
-    except (KeyError, ValueError):
-        return False
 
 
 def _is_there(path: Path) -> Refusal:

@@ -76,7 +76,8 @@ def invoke(command: Command, words: Sequence[str]) -> int:
 
 def report(error: GqError) -> None:
     """The one form of a complaint: ``error: …`` and ``hint: …`` on stderr."""
-    from gq.cli._output import folded, printable  # not needed while all goes well
+    from gq.cli._output import printable  # not needed while all goes well
+    from gq.complaint import folded
 
     sys.stdout.flush()
     now = time.time()

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gq.cli._checks import Finding, Verdict
-from gq.cli._system import NODE, Host, restart_command
+from gq.cli._system import Host, restart_command
 from gq.model.node import KERNEL_FUNCTIONS, NodeInfo
+from gq.service import NODE
 from gq.units import format_memory
 
 _LOW_DISK_MIB = 1024

@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TextIO
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from gq.complaint import folded
 from gq.model.job import JobInfo, StepInfo
 from gq.model.node import NodeInfo
 from gq.units import iso_instant, tell_instants
@@ -34,7 +35,6 @@ class Column(NamedTuple):
 
 
 Row = Sequence[str]
-_LEAST_ROOM = 20
 """Columns for a value, however narrow the terminal is."""
 
 
@@ -135,17 +135,6 @@ def write_sentence(text: str) -> None:
     """A sentence, which goes on in the next line of a terminal at a whole word."""
     for line in folded(text, sys.stdout):
         write_line(line)
-
-
-def folded(text: str, stream: TextIO, indent: int = 0) -> list[str]:
-    """The lines of a text that begins in column `indent`: on a terminal none is wider, unless one word is."""
-    if not stream.isatty():
-        return [text]
-    import shutil
-    import textwrap
-
-    room = max(shutil.get_terminal_size().columns - indent, _LEAST_ROOM)
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def write_records(records: Iterable[Mapping[str, JsonValue]]) -> None:

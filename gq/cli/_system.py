@@ -1,6 +1,6 @@
 """This host as a part of the system's cluster: what it is meant to be, what runs, and what the controller says.
 
-Owns how `gq doctor` and `gq status` find that out.  Only looks; what it may not look at it leaves out.
+Owns how `gq doctor` finds that out.  Only looks; what it may not look at it leaves out.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from gq.curve import node_key_path, server_key_path
 from gq.errors import GqError, Refusal, Unreachable
 from gq.locate import Location
 from gq.model.audit import AuditEntry
+from gq.service import CONTROLLER, LOG_DIR, NODE, UNIT_DIR, has_systemd
 from gq.wire.client import AuditTrail, Cluster, GetCluster, Identity, ListNodes, Nodes, QueryAudit, WhoAmI
 
-CONTROLLER, NODE = "gqd", "gqnode"
 ANSWER_S = 3.0
 """How long the controller may take."""
 LATELY_S = 3600.0
 _OF_DOORS = frozenset({"HandshakeRefused", "Impostor", "Join", "RevokedKey", "TokenMisused", "TokenReused"})
 """What the audit trail calls it when a host is refused."""
-UNIT_DIRS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
-LOG_DIR = "/var/log/gq"
+UNIT_DIRS = (UNIT_DIR, "/usr/lib/systemd/system", "/lib/systemd/system")
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,11 +213,6 @@ def _turned_away(client: Client, now: float) -> tuple[AuditEntry, ...]:
 
 
 # ── commands that mend ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def has_systemd() -> bool:
-    """Whether systemd is what runs this machine, as sd_booted(3) asks."""
-    return Path("/run/systemd/system").is_dir()
 
 
 def unit_of(program: str) -> Path | None:

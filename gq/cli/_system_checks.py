@@ -17,9 +17,10 @@ from pathlib import Path
 
 from gq.cli._checks import Finding, Verdict, recent_errors
 from gq.cli._output import local_time
-from gq.cli._system import CONTROLLER, LOG_DIR, NODE, Host, join_command, restart_command, start_command, unit_of
+from gq.cli._system import Host, join_command, restart_command, start_command, unit_of
 from gq.curve import node_key_path, server_key_path, server_public_path
 from gq.errors import ProtocolError, Refusal, UsageError
+from gq.service import CONTROLLER, LOG_DIR, NODE
 from gq.version import VERSION
 
 Check = Callable[[Host], Iterator[Finding]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import NewType
 
 import msgspec
 
 JobId = NewType("JobId", int)
 NodeName = NewType("NodeName", str)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""Of clusters, partitions and nodes."""
 RequestId = NewType("RequestId", bytes)  # 16 random bytes chosen by the client: the same bytes, the same request
 
 

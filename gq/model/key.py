@@ -12,7 +12,9 @@ from enum import Enum
 import msgspec
 
 PUBLIC_KEY_CHARACTERS = 40
-"""Z85."""
+"""Z85, of secret halves, too."""
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_VALUE = {character: value for value, character in enumerate(_Z85)}
 
 
 class KeyKind(Enum):
@@ -42,3 +44,16 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     joined: str = ""
     """The node that a join key let in."""
     note: str = ""
+
+
+def is_key(text: str) -> bool:
+    """32 bytes in Z85: each five characters are a number below 2**32."""
+    if len(text) != PUBLIC_KEY_CHARACTERS or not all(one in _Z85_VALUE for one in text):
+        return False
+    for start in range(0, PUBLIC_KEY_CHARACTERS, 5):
+        number = 0
+        for one in text[start : start + 5]:
+            number = number * 85 + _Z85_VALUE[one]
+        if number >= 1 << 32:
+            return False
+    return True

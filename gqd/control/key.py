@@ -6,11 +6,11 @@ nothing from the next message on; the doors look it up for each.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from gq.errors import Refusal
-from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind
+from gq.model.ids import NAME
+from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind, is_key
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
@@ -25,29 +25,12 @@ from gqd.state.input import ClientRequest, NamedUser, NodeJoin
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
-NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_TTL_S = 30 * 86400
 MAX_NOTE = 200
 MAX_KEYS_OF_USER = 100
 MIN_PREFIX = 6
 """Characters of a key that name it."""
 MAX_CANDIDATES = 5
-
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_Z85_VALUE = {character: value for value, character in enumerate(_Z85)}
-
-
-def is_public_key(text: str) -> bool:
-    """32 bytes in Z85: each five characters are a number below 2**32."""
-    if len(text) != PUBLIC_KEY_CHARACTERS or not all(one in _Z85_VALUE for one in text):
-        return False
-    for start in range(0, PUBLIC_KEY_CHARACTERS, 5):
-        number = 0
-        for one in text[start : start + 5]:
-            number = number * 85 + _Z85_VALUE[one]
-        if number >= 1 << 32:
-            return False
-    return True
 
 
 def short(public: str) -> str:
@@ -65,7 +48,7 @@ def decide_create_token(draft: Draft, who: Caller, body: client.CreateToken) -> 
         raise Refusal("no_endpoint", "this controller listens for no nodes of other hosts", hint)
     if not 1 <= body.ttl_s <= MAX_TTL_S:
         raise Refusal("bad_number", f"a token cannot live for {body.ttl_s} s: it is 1 s to {MAX_TTL_S // 86400} days")
-    if body.node and not NODE_NAME.fullmatch(body.node):
+    if body.node and not NAME.fullmatch(body.node):
         raise _bad_node_name(body.node)
     _refuse_bad_key(draft, body.public)
     expires_at = draft.now + body.ttl_s
@@ -89,7 +72,7 @@ def _bad_node_name(name: str) -> Refusal:
 
 
 def _refuse_bad_key(draft: Draft, public: str) -> None:
-    if not is_public_key(public):
+    if not is_key(public):
         message = f"{public[:60]!r} is not a public key: that is {PUBLIC_KEY_CHARACTERS} characters of Z85"
         raise Refusal("bad_key", message, "`gq key new` makes a pair")
     if public in draft.cluster.keys:
@@ -287,7 +270,7 @@ def _refuse_join(draft: Draft, token: Key, join: wire.Join) -> None:
     if not OLDEST_WIRE_VERSION <= join.version <= WIRE_VERSION:
         spoken = f"{OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
         raise Refusal("bad_version", f"the node speaks version {join.version} of the protocol; the controller {spoken}")
-    if not NODE_NAME.fullmatch(join.node):
+    if not NAME.fullmatch(join.node):
         raise _bad_node_name(join.node)
     if token.name not in ("", join.node):
         raise Refusal("other_node", f"this token is for node {token.name}, not for {join.node}", "ask for another")

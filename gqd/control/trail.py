@@ -58,30 +58,22 @@ def of_request(
         outcome, detail = REFUSED, answer.refused[0][1]
     else:
         detail = detail_of(body)
-    return line(
-        at,
-        user=peer.user,
-        uid=peer.uid,
-        origin=origin_of(peer, cluster),
-        action=type(body).__name__,
-        object=object_of(body, answer),
-        outcome=outcome,
-        detail=detail,
-    )
+    return _asked(at, peer, cluster, body, object_of(body, answer), outcome, detail)
 
 
 def of_denied(
     at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, code: str, job_ids: list[int]
 ) -> event.Audited:
     """Of a request about many jobs: those that it was refused for."""
+    return _asked(at, peer, cluster, body, _jobs(job_ids), code)
+
+
+def _asked(
+    at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, object: str, outcome: str, detail: str = ""
+) -> event.Audited:
+    origin, action = origin_of(peer, cluster), type(body).__name__
     return line(
-        at,
-        user=peer.user,
-        uid=peer.uid,
-        origin=origin_of(peer, cluster),
-        action=type(body).__name__,
-        object=_jobs(job_ids),
-        outcome=code,
+        at, user=peer.user, uid=peer.uid, origin=origin, action=action, object=object, outcome=outcome, detail=detail
     )
 
 

@@ -27,6 +27,7 @@ from gq.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, ser
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.files import make_directory, write_file
 from gq.locate import SYSTEM_CONFIG, Location
+from gq.model.ids import NAME
 from gq.token import MAX_CHARACTERS, Token, parse_token
 from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION
@@ -37,7 +38,6 @@ JOIN_WITHIN_S = 30.0
 _AGAIN_S = 1.0
 """Between two times that it says the same, while nobody answers."""
 _ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _WATCHED = (
     zmq.EVENT_CONNECTED
     | zmq.EVENT_CONNECT_RETRIED
@@ -121,7 +121,7 @@ def host_name() -> str:
 
 
 def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise UsageError(
             "bad_name", f"`{name}` cannot be a node's name", "give letters, digits, `.`, `_`, `-` by --name"
         )

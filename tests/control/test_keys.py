@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from gq.errors import Refusal
-from gq.model.key import KeyKind
+from gq.model.key import KeyKind, is_key
 from gq.wire import client
-from gqd.control.key import is_public_key
 from gqd.control.turn import Turn
 from gqd.state import event
 from gqd.state.effect import CloseLink, Reply, SendJoined, SendWelcome
@@ -71,7 +70,7 @@ def why_closed(turn: Turn) -> str:
     ],
 )
 def test_a_public_key_is_forty_characters_that_mean_thirty_two_bytes(text: str, is_one: bool) -> None:
-    assert is_public_key(text) is is_one
+    assert is_key(text) is is_one
 
 
 def test_what_is_no_key_is_refused_wherever_one_is_given() -> None:
