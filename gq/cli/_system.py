@@ -224,7 +224,8 @@ def unit_of(program: str) -> Path | None:
 def start_command(host: Host, program: str) -> str:
     """Starts a daemon that does not run, as a line of shell."""
     if has_systemd():
-        install = "" if unit_of(program) else "gq install-service && "
+        which = "--controller" if program == CONTROLLER else "--node"
+        install = "" if unit_of(program) else f"gq install-service {which} && systemctl daemon-reload && "
         return f"{install}systemctl start {program}"
     words = [program, "--config", host.location.config_path]
     if program == NODE and host.node is not None:

@@ -19,6 +19,7 @@ from gq.locate import system_location
 from gq.model.node import ClusterInfo, IsolationLevels, NodeInfo
 from gq.version import VERSION
 from gq.wire.client import Identity
+from tests.cli.conftest import Run
 
 NOW = 1_800_000_000.0
 CONFIG = """
@@ -113,6 +114,20 @@ def test_a_daemon_that_speaks_another_version_of_the_protocol_is_told_to_be_of_a
 
 
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_daemon_without_a_unit_is_started_by_a_command_that_install_service_takes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_system, "UNIT_DIRS", (str(tmp_path),))
+    monkeypatch.setattr(_system, "has_systemd", lambda: True)
+
+    for program in ("gqd", "gqnode"):
+        install, _, start = _system.start_command(host(), program).partition(" && ")
+        printed = run(*install.split(), "--print")
+        assert printed.status == 0
+        assert f"/{program} " in next(line for line in printed.lines if line.startswith("ExecStart="))
+        assert start == f"systemctl daemon-reload && systemctl start {program}"
 
 
 def test_a_unit_that_takes_the_control_groups_away_is_told_and_the_edit_mends_it(
