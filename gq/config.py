@@ -28,11 +28,6 @@ _ROOT_UID = 0
 AUTO = "auto"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATION_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
-NODE_HINTS = """\
-# private_tmp = true             # each job gets a /tmp and a /dev/shm of its own, emptied when it ends
-# no_new_privs = true            # sudo, at and other set-uid programs do not work in jobs
-"""
-"""What an administrator may want of a node that runs jobs, in a gq.toml that gq writes."""
 _TCP = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
 
 
@@ -238,6 +233,18 @@ _PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
 Table = dict[str, Any]
 """A table of TOML: what comes in has no type yet."""
 S = TypeVar("S", bound=msgspec.Struct)
+
+
+def node_lines(why_shared_tmp: str) -> str:
+    """What a gq.toml that gq writes says of how a node holds jobs apart; `why_shared_tmp`: it cannot have it all."""
+    if why_shared_tmp:
+        private = f"private_tmp = false              # jobs share /tmp and /dev/shm: {why_shared_tmp}"
+    else:
+        private = "private_tmp = true               # a /tmp and a /dev/shm for each job, emptied when it ends"
+    return f"""\
+{private}
+# no_new_privs = true            # sudo, at and other set-uid programs do not work in jobs
+"""
 
 
 def load_config(location: Location) -> Config:

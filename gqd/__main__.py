@@ -76,6 +76,7 @@ def init(
 
 
 def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
+    from gq import own_tmp
     from gqd.shell import init as host
 
     directory, config_path = context.obj
@@ -85,6 +86,8 @@ def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
     config, is_new = host.set_up(location, wish)
     done = "is set up" if is_new else "was set up already"
     typer.echo(f"cluster {config.cluster} {done}: {location.config_path}, {location.state_dir}")
+    if is_new and any(not node.private_tmp for node in config.nodes if node.name == wish.node):
+        typer.echo(f"warning: {own_tmp.shared(location.state_dir)}", err=True)
     token = None
     if is_start:
         started = host.start(location, host.own_node(config))

@@ -107,7 +107,7 @@ def join(
 
 
 def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -> None:
-    from gq import service
+    from gq import own_tmp, service
     from gq.errors import UsageError
     from gq.locate import SYSTEM_CONFIG, system_location
     from gqnode.shell import join as host
@@ -122,6 +122,8 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
         typer.echo(f"warning: {warning}", err=True)
     had_settings = Path(location.config_path).exists()
     joined, node = host.join(location, wish, token)
+    if not node.login and not node.private_tmp:
+        typer.echo(f"warning: {own_tmp.shared(location.state_dir)}", err=True)
     kind = "login node" if node.login else "node"
     if had_settings:
         typer.echo(f"what {location.config_path} said before is in {location.config_path}.old", err=True)

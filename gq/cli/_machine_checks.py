@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from gq import own_tmp
 from gq.cli._checks import Finding, Verdict
 from gq.cli._system import Host, restart_command
+from gq.config import DEFAULT
 from gq.model.node import KERNEL_FUNCTIONS, NodeInfo
 from gq.service import NODE
 from gq.units import format_memory
@@ -197,6 +199,35 @@ def _uid_of(pid: int) -> int:
         return Path(f"/proc/{pid}").stat().st_uid
     except OSError:
         return 0
+
+
+# ── what jobs leave ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def leftovers(host: Host) -> Iterator[Finding]:
+    """Whether the next job finds in /tmp and /dev/shm what the last one left there."""
+    if host.config is None or host.node is None or host.node.login:
+        return
+    path, restart = host.location.config_path, restart_command(host, NODE)
+    is_by_hand = host.config.origin(f"node.{host.node.name}.private_tmp") != DEFAULT
+    why = own_tmp.why_not(host.location.state_dir) if host.is_root else ""
+    info = _own_info(host)
+    if host.node.private_tmp and why:
+        mend = f"sed -i 's/^private_tmp = true/private_tmp = false/' {path}; {restart}"
+        yield Finding("tmp", Verdict.FAIL, f"{path} says private_tmp = true, and gqnode cannot start: {why}", mend)
+    elif host.node.private_tmp and info is not None and info.isolation.tmp == "shared":
+        message = f"{path} says private_tmp = true, and the gqnode that runs was started before it did"
+        yield Finding("tmp", Verdict.WARN, message, restart)
+    elif host.node.private_tmp:
+        yield Finding("tmp", Verdict.OK, "each job has a /tmp and a /dev/shm of its own, emptied when it ends")
+    elif is_by_hand or why:
+        words = f": {why}" if why else f", as {path} says"
+        yield Finding("tmp", Verdict.OK, f"jobs share /tmp and /dev/shm{words}")
+    else:
+        message = "jobs share /tmp and /dev/shm: what one leaves there, or fills, the next one finds"
+        name = host.node.name.replace(".", "[.]")
+        edit = rf"""sed -i '/^\[\[node]]/,$ s/^name *= *"{name}".*/&\nprivate_tmp = true/' {path}"""
+        yield Finding("tmp", Verdict.WARN, message, f"{edit}; {restart}")
 
 
 # ── GPUs ──────────────────────────────────────────────────────────────────────────────────────────────────────

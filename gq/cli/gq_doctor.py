@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gq.cli._system_checks import Check
 
 SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
-QUESTIONS = 28
+QUESTIONS = 29
 """About a host; for the help text, which loads none of them.  A test counts."""
 
 
@@ -126,6 +126,7 @@ def host_checks() -> list[Check]:
         network.nodes_answer,
         people.turned_away,
         machine.isolation,
+        machine.leftovers,
         machine.gpus,
         system.logs,
     ]

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gq import service
+from gq import own_tmp, service
 from gq.client import Client
-from gq.config import NODE_HINTS, Config, load_config, parse_config
+from gq.config import Config, load_config, node_lines, parse_config
 from gq.curve import (
     fresh_keys,
     make_keys,
@@ -62,7 +62,7 @@ def set_up(location: Location, wish: Wish) -> tuple[Config, bool]:
     if Path(location.config_path).exists():
         return _complete(location, wish)
     _check_no_other(location)
-    text = config_text(wish)
+    text = config_text(wish, why_shared_tmp(location) if wish.node else "")
     parse_config(text, location.config_path)  # before anything is written
     _make_directories(location)
     _make_server_keys(location)
@@ -81,7 +81,7 @@ def _complete(location: Location, wish: Wish) -> tuple[Config, bool]:
     if not wish.node or wish.node in {node.name for node in config.nodes}:
         return config, False
     path = Path(location.config_path)
-    text = path.read_text("utf-8") + node_text(wish.node, _address(config))
+    text = path.read_text("utf-8") + node_text(wish.node, _address(config), why_shared_tmp(location))
     parse_config(text, location.config_path)
     _make_node_keys(location, wish.node)
     write_file(path, text, 0o644)
@@ -158,13 +158,18 @@ def _make_node_keys(location: Location, node: str) -> None:
     make_keys(secret, public)
 
 
+def why_shared_tmp(location: Location) -> str:
+    """Why jobs of this host cannot have a /tmp of their own; empty: they can."""
+    return own_tmp.why_not(location.state_dir)
+
+
 # ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def config_text(wish: Wish) -> str:
+def config_text(wish: Wish, why_shared_tmp: str) -> str:
     listen = wish.listen or DEFAULT_LISTEN
     address = wish.address or _host_of(listen) or socket.gethostname()
-    node = node_text(wish.node, address) if wish.node else ""
+    node = node_text(wish.node, address, why_shared_tmp) if wish.node else ""
     return f"""\
 # The controller of a gq cluster, written by `gqd init`.  It is yours to change: edit, then restart gqd.
 # Every setting is described in gq.toml(5).  Nothing in it is secret.
@@ -194,13 +199,13 @@ def _host_of(listen: str) -> str:
     return "" if host in ("*", "0.0.0.0", "[::]") else host
 
 
-def node_text(node: str, address: str) -> str:
+def node_text(node: str, address: str, why_shared_tmp: str) -> str:
     return f"""
 [[node]]                         # this host runs jobs, too
 name = "{node}"
 address = "{address}"
 step_listen = "{STEP_LISTEN}"     # for gqrun and gqlog of other hosts, encrypted
-{NODE_HINTS}"""
+{node_lines(why_shared_tmp)}"""
 
 
 def own_node(config: Config) -> str:

@@ -6,12 +6,11 @@ A setting that this machine or this daemon cannot fulfil is an error then: no jo
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
+from gq import own_tmp
 from gq.config import NodeSettings
 from gq.errors import UsageError
-from gqnode.shell import pam, private_tmp
-from gqnode.shell.failure import CannotLaunch
+from gqnode.shell import pam
 from gqnode.shell.rlimits import parse_rlimits
 from gqnode.shell.specs import Confinement
 
@@ -32,18 +31,8 @@ def check_private_tmp(node: NodeSettings, spool_root: str) -> None:
     if not node.private_tmp:
         return
     key = f"node.{node.name}.private_tmp"
-    if os.geteuid() != 0:
-        raise UsageError("bad_config", f"{key}: only root can give jobs a /tmp of their own", "leave it out")
-    for place in private_tmp.PLACES:
-        if Path(spool_root).resolve().is_relative_to(place):
-            raise UsageError(
-                "bad_config", f"{key}: the spool {spool_root} is below {place}, where jobs would not see it",
-                "leave it out, or keep the cluster's directory elsewhere",
-            )  # fmt: skip
-    try:
-        private_tmp.try_out()
-    except CannotLaunch as error:
-        raise UsageError("bad_config", f"{key}: {error}", "leave it out where gqnode may not mount") from None
+    if why := own_tmp.why_not(spool_root):
+        raise UsageError("bad_config", f"{key}: {why}", "private_tmp = false: jobs share what the host has")
 
 
 def _check_pam(node: NodeSettings) -> None:

@@ -22,7 +22,8 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from gq.config import NODE_HINTS, NodeSettings, load_config, parse_config
+from gq import own_tmp
+from gq.config import NodeSettings, load_config, node_lines, parse_config
 from gq.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.files import make_directory, write_file
@@ -171,7 +172,7 @@ def _check_fresh(location: Location, is_anew: bool) -> None:
 def _check_settings(location: Location, wish: Wish, name: str, own_address: str) -> None:
     """What is to be written can be read again: found out before the token is used."""
     likely = wire.Joined(cluster="gq", node=name)
-    parse_config(_settings(wish, likely, own_address), location.config_path)
+    parse_config(_settings(location, wish, likely, own_address), location.config_path)
 
 
 # ── talking ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -338,7 +339,7 @@ def _pending_keys(location: Location, name: str) -> KeyPair:
 
 def _write(location: Location, wish: Wish, joined: wire.Joined, server_key: bytes, own_address: str) -> NodeSettings:
     """All that makes this host a node.  Once gq.toml is there it is one."""
-    text = _settings(wish, joined, own_address)
+    text = _settings(location, wish, joined, own_address)
     node = parse_config(text, location.config_path).node(joined.node)
     config = Path(location.config_path)
     if config.exists():
@@ -351,15 +352,16 @@ def _write(location: Location, wish: Wish, joined: wire.Joined, server_key: byte
     return node
 
 
-def _settings(wish: Wish, joined: wire.Joined, address: str) -> str:
+def _settings(location: Location, wish: Wish, joined: wire.Joined, address: str) -> str:
     step_listen = "" if joined.is_login else wish.step_listen or STEP_LISTEN
-    return config_text(joined, wish.endpoint, address, step_listen)
+    why_shared_tmp = "" if joined.is_login else own_tmp.why_not(location.state_dir)
+    return config_text(joined, wish.endpoint, address, step_listen, why_shared_tmp)
 
 
-def config_text(joined: wire.Joined, endpoint: str, address: str, step_listen: str) -> str:
+def config_text(joined: wire.Joined, endpoint: str, address: str, step_listen: str, why_shared_tmp: str) -> str:
     listen = f'step_listen = "{step_listen}"'
     step = f"{listen:<32} # for gqrun and gqlog of other hosts, encrypted\n" if step_listen else ""
-    hints = "" if joined.is_login else NODE_HINTS
+    held_apart = "" if joined.is_login else node_lines(why_shared_tmp)
     login = "login = true                     # runs no jobs; its users submit from here\n" if joined.is_login else ""
     return f"""\
 # A node of a gq cluster, written by `gqnode join`.  It is yours to change: edit, then restart gqnode.
@@ -371,7 +373,7 @@ cluster = "{joined.cluster}"
 name = "{joined.node}"
 {f'address = "{address}"':<32} # how other nodes reach this one
 controller = "{endpoint}"
-{step}{login}{hints}"""
+{step}{login}{held_apart}"""
 
 
 # ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -167,6 +167,50 @@ def test_what_is_not_enforced_is_told_with_its_reason() -> None:
     )
 
 
+# ── what jobs leave ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def leaving(settings: str, tmp: str, why: str, monkeypatch: pytest.MonkeyPatch, path: str = "/etc/gq/gq.toml") -> Host:
+    monkeypatch.setattr(_machine_checks.own_tmp, "why_not", lambda state_dir: why)
+    config = parse_config(CONFIG + settings, path)
+    info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
+    answer = Answer(info, {"n1": node(VERSION, tmp=tmp)})
+    return host(config=config, node=config.nodes[0], answer=answer, location=system_location(path), processes=())
+
+
+@pytest.mark.parametrize(
+    ("settings", "tmp", "why", "verdict", "words"),
+    [
+        ("private_tmp = true", "private", "", Verdict.OK, "emptied when it ends"),
+        ("private_tmp = true", "shared", "", Verdict.WARN, "was started before it did"),
+        ("private_tmp = true", "shared", "no mounts", Verdict.FAIL, "gqnode cannot start: no mounts"),
+        ("private_tmp = false", "shared", "", Verdict.OK, "as /etc/gq/gq.toml says"),
+        ("", "shared", "no mounts", Verdict.OK, "jobs share /tmp and /dev/shm: no mounts"),
+        ("", "shared", "", Verdict.WARN, "what one leaves there, or fills, the next one finds"),
+    ],
+)
+def test_jobs_that_share_tmp_are_told_with_the_way_to_hold_them_apart(
+    settings: str, tmp: str, why: str, verdict: Verdict, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = only(_machine_checks.leftovers, leaving(settings, tmp, why, monkeypatch))
+    assert found.verdict is verdict
+    assert words in found.message
+    assert bool(found.mend) == (verdict is not Verdict.OK)
+
+
+@pytest.mark.parametrize(("settings", "why", "after"), [("", "", True), ("private_tmp = true\n", "no mounts", False)])
+def test_the_edit_that_the_doctor_prints_for_tmp_can_be_read_again(
+    settings: str, why: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gq.toml"
+    path.write_text(CONFIG + settings)
+
+    found = only(_machine_checks.leftovers, leaving(settings, "shared", why, monkeypatch, str(path)))
+    subprocess.run(["sh", "-c", found.mend.partition("; ")[0]], check=True)
+
+    assert parse_config(path.read_text(), str(path)).node("n1").private_tmp is after
+
+
 # ── outside of the cluster ────────────────────────────────────────────────────────────────────────────────────
 
 

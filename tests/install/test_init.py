@@ -70,8 +70,22 @@ def test_the_options_are_what_the_file_says(hosts: dict[str, Host]) -> None:
     config = parse_config(a.path(CONFIG_PATH).read_text(), CONFIG_PATH)
     assert (config.controller.listen, config.controller.address) == ("tcp://10.77.0.1:999", "10.77.0.1")
     [node] = config.nodes
+    assert node.private_tmp, "in a cluster of many users jobs do not meet in /tmp"
     assert (node.name, node.controller, node.address, node.step_listen) == ("here", None, "10.77.0.1", "tcp://*:7134")
     assert stat.S_IMODE(a.path(f"{KEYS}/node-here.key").stat().st_mode) == 0o600
+
+
+@needs_program("setpriv")
+def test_a_host_without_mount_namespaces_says_so_and_its_node_shares_tmp(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    done = a.run("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "gqd", "init", "--node=here")
+
+    assert done.returncode == 0
+    assert "warning: jobs of this node share /tmp and /dev/shm" in done.stderr
+    assert "Operation not permitted" in done.stderr
+    text = a.path(CONFIG_PATH).read_text()
+    assert not parse_config(text, CONFIG_PATH).node("here").private_tmp
+    assert "private_tmp = false              # jobs share /tmp and /dev/shm: no mount namespace" in text
 
 
 def test_a_host_that_was_set_up_is_left_as_it_is_and_the_way_to_join_is_said_again(hosts: dict[str, Host]) -> None:

@@ -76,6 +76,7 @@ def test_a_host_joins_with_a_token_on_standard_input_and_is_a_node(hosts: dict[s
     [node] = config.nodes
     assert (config.cluster, node.name, node.controller) == (shared_net.run_name, "b", CONTROLLER)
     assert (node.address, node.step_listen, node.login) == (b.address, "tcp://*:7134", False)
+    assert node.private_tmp
     assert keys(a) == {public_of(b, "b"): "b"}
     assert json.loads(a.ok("gqctl", "audit", "--refused", "--json")) == [], "nothing about it was odd"
 

@@ -99,6 +99,23 @@ def test_one_host_alone_is_a_cluster_for_its_users(net: MakeNet) -> None:
     assert alice.ok("gqlog", job) == "alice\nalice\n"
 
 
+def test_the_next_job_finds_nothing_in_tmp_and_shm_of_the_last_one(net: MakeNet) -> None:
+    hosts = net(("head",))
+    [head] = hosts.hosts.values()
+    head.ok("gqd", "init", "--start", "--node=head", "--cluster", hosts.run_name)
+    alice, bob = head.user(ALICE), head.user(BOB)
+
+    first = submit(alice, wrap="echo mine > /tmp/left; echo mine > /dev/shm/left; cat /tmp/left /dev/shm/left")
+    assert alice.run("gqwait", first).returncode == 0
+    second = submit(bob, wrap="ls -A /tmp /dev/shm")
+    assert bob.run("gqwait", second).returncode == 0
+
+    assert alice.ok("gqlog", first) == "mine\nmine\n"
+    assert bob.ok("gqlog", second) == "/dev/shm:\n\n/tmp:\n"
+    assert not head.path("/tmp/left").exists() and not head.path("/dev/shm/left").exists()
+    assert json.loads(head.ok("gqinfo", "-N", "--json"))[0]["isolation"]["tmp"] == "private"
+
+
 def test_from_a_login_host_users_submit_and_nothing_runs_there(net: MakeNet) -> None:
     hosts = net(("head", "n1", "login"))
     head, first, login = hosts.hosts.values()
