@@ -40,6 +40,10 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Host name or address by which other hosts reach ``listen``; None: this host's name."""
     listen_clients: str | None = None
     """``tcp://ADDRESS:PORT`` for clients outside the cluster, by enrolled keys (CURVE); None: none."""
+    munge: bool = False
+    """Clients outside the cluster may also come with a key that MUNGE vouches for."""
+    munge_socket: str = ""
+    """Of munged; empty: libmunge's own."""
     log_level: str = "info"
     log_json: bool = False
     job_requeue: bool = True
@@ -67,6 +71,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The controller's public key, 40 characters of Z85."""
     key_file: str = "~/.config/gq/key"
     """The user's secret key, as `gq key new` makes it."""
+    munge: bool = False
+    """No key of the user's: MUNGE says who it is."""
+    munge_socket: str = ""
+    """As of the controller."""
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +162,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Both included: the ports that jobs get as ``MASTER_PORT``."""
     isolation: dict[str, str] = {}
     """Function → how; those that are not named are chosen by what the machine offers."""
+    max_processes: int | None = None
+    """Of one job on the node, threads included; None: 15 % of what the host has."""
     login: bool = False
     """Runs no jobs; relays the clients of its host, and vouches for all of its users."""
     private_tmp: bool = False
@@ -309,6 +319,8 @@ class _Reader:
         controller = self._table(ControllerSettings, raw.get("controller", {}), "controller")
         if controller.log_level not in LOG_LEVELS:
             self._fail("controller.log_level", f"`{controller.log_level}` is none of {', '.join(LOG_LEVELS)}")
+        if controller.munge and controller.listen_clients is None:
+            self._fail("controller.munge", "is for users of other hosts, who have no door here", "set listen_clients")
         return Config(
             path=self._path,
             cluster=cluster,
@@ -330,6 +342,8 @@ class _Reader:
                 f"`{client.server_key}` is not a public key",
                 "keys/gqd.pub of the controller has it",
             )
+        if client.munge and "client.key_file" in self._keys_set:
+            self._fail("client.munge", "and key_file are two ways to say who you are", "leave one of them out")
         return client
 
     def _limits(self, raw: object) -> LimitSettings:
@@ -370,7 +384,7 @@ class _Reader:
         low, high = node.port_range
         if not 1024 <= low <= high <= 65535:
             self._fail(f"{key}.port_range", f"[{low}, {high}] is not a range of ports between 1024 and 65535")
-        for name in ("cpus", "memory_mib"):
+        for name in ("cpus", "memory_mib", "max_processes"):
             value = getattr(node, name)
             if value is not None and value < 1:
                 self._fail(f"{key}.{_KEY_OF.get(name, name)}", "must be at least 1")
@@ -452,6 +466,8 @@ class _Reader:
             match = _TCP.fullmatch(value)
             if match is None or not 1 <= int(match[2]) <= 65535:
                 self._fail(dotted, f"`{value}` is not tcp://ADDRESS:PORT")
+        if key == "munge_socket" and not value.startswith("/"):
+            self._fail(dotted, f"`{value}` is not an absolute path")
         if key in _NAME_KEYS and not NAME.fullmatch(value):
             self._fail(dotted, f"`{value}` is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
 

@@ -13,7 +13,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Empty where nobody proved who they are."""
     uid: int | None = None
     origin: str = ""
-    """``local``, ``node n1``, ``key laptop (192.0.2.7)``, or the address of a stranger."""
+    """``local``, ``node n1``, ``key laptop (192.0.2.7)``, ``munge (192.0.2.7)``, or the address of a stranger."""
     action: str = ""
     """The request's name (``CancelJobs``), or what a door saw (``HandshakeRefused``, ``Impostor``, ``Malformed``)."""
     object: str = ""

@@ -3,7 +3,8 @@
 A client (DEALER) sends one frame, a `Request`; the controller (ROUTER) answers with one frame, a `Reply` that
 carries the same ``request_id``.  A client that heard nothing sends the same bytes again: a request that changes
 something is done once per ``request_id`` (remembered durably), and answered alike.  Who asks is never in the
-message: the door tells, from the kernel's peer credentials.
+message: the door tells, from the kernel's peer credentials.  Only of a key that nobody enrolled is it said by a message,
+an `Introduction`, and then MUNGE must vouch for it.
 """
 
 from __future__ import annotations
@@ -294,6 +295,18 @@ RequestBody = (
 )  # fmt: skip
 
 
+class Introduce(_Body, frozen=True, kw_only=True):
+    """Whose key this link has proved, where MUNGE says so.  → `Done`
+
+    Not one of `RequestBody`: only the tcp door for clients takes it, and nothing behind the door ever sees it.
+    """
+
+    user: str
+    """The caller's name on its own host; the credential says only the uid."""
+    credential: str
+    """Of MUNGE, over the words of `gq.munge.payload_of`: the public key of this very link."""
+
+
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -463,6 +476,14 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     body: ReplyBody
 
 
+class Introduction(msgspec.Struct, frozen=True, array_like=True):
+    """A `Request` whose body is an `Introduce`."""
+
+    version: int
+    request_id: RequestId
+    body: Introduce
+
+
 class RequestHead(msgspec.Struct, frozen=True, array_like=True):
     """Only the head of a `Request`: what can still be answered when the body is unknown (a newer client's)."""
 
@@ -472,7 +493,9 @@ class RequestHead(msgspec.Struct, frozen=True, array_like=True):
 
 REQUEST_ID_BYTES = 16
 MAX_SCRIPT_BYTES = 4 * 1024 * 1024
+MAX_INTRODUCTION_BYTES = 4096
 REQUESTS: Codec[Request] = Codec(Request)
+INTRODUCTIONS: Codec[Introduction] = Codec(Introduction, max_bytes=MAX_INTRODUCTION_BYTES)
 REQUEST_HEADS: Codec[RequestHead] = Codec(RequestHead)
 REPLIES: Codec[Reply] = Codec(Reply, max_bytes=64 * 1024 * 1024)
 
@@ -480,6 +503,11 @@ REPLIES: Codec[Reply] = Codec(Reply, max_bytes=64 * 1024 * 1024)
 def request(request_id: RequestId, body: RequestBody) -> bytes:
     """The bytes of a request, to be sent as they are as often as needed."""
     return REQUESTS.encode(Request(WIRE_VERSION, request_id, body))
+
+
+def introduction(request_id: RequestId, body: Introduce) -> bytes:
+    """Good for one try: the same credential is not taken twice."""
+    return INTRODUCTIONS.encode(Introduction(WIRE_VERSION, request_id, body))
 
 
 def reply(request_id: RequestId, body: ReplyBody) -> bytes:

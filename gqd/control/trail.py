@@ -90,9 +90,11 @@ def of_incident(at: float, fact: DoorIncident) -> event.Audited:
 
 
 def origin_of(peer: Peer, cluster: Cluster) -> str:
-    """``local``, ``node n1``, ``key laptop (192.0.2.7)``"""
+    """``local``, ``node n1``, ``key laptop (192.0.2.7)``, ``munge (192.0.2.7)``"""
     if peer.via_node:
         return f"node {peer.via_node}"
+    if peer.by_munge:
+        return f"munge ({peer.address})"
     if not peer.key:
         return "local"
     key = cluster.keys.get(peer.key)

@@ -24,6 +24,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the groups that the user is in on the controller's host."""
     key: str = ""
     """The enrolled key (Z85) that the caller proved; empty where the kernel or a node says who it is."""
+    by_munge: bool = False
+    """MUNGE says who it is, on the host at `address`."""
     address: str = ""
     """Of the host that the key came from."""
 
@@ -87,7 +89,7 @@ class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     """``HandshakeRefused``, ``NoHandshake``, ``TooManyLinks``, ``RevokedKey``, ``TokenMisused``, ``Impostor``,
     ``Malformed``, ``WrongVersion``; of a caller the refusal in one word: ``NotServed``, ``UnknownUser``,
-    ``IdentityMismatch``."""
+    ``IdentityMismatch``, ``Munge…``."""
     origin: str
     detail: str = ""
     user: str = ""

@@ -70,6 +70,8 @@ def wire_messages() -> Iterator[tuple[str, Codec[Any], Any]]:
     """(name, codec, message) of everything that crosses a socket; the name is unique and stays."""
     for body in members(client.RequestBody):
         yield f"client.{body.__name__}", client.REQUESTS, client.Request(WIRE_VERSION, REQUEST_ID, sample(body))
+    introduction = client.Introduction(WIRE_VERSION, REQUEST_ID, sample(client.Introduce))
+    yield "client.Introduce", client.INTRODUCTIONS, introduction
     for body in members(client.ReplyBody):
         yield f"client.{body.__name__}", client.REPLIES, client.Reply(WIRE_VERSION, REQUEST_ID, sample(body))
     for kind in members(node.NodeMessage):

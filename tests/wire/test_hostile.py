@@ -17,6 +17,7 @@ from tests.wire.samples import LOG_TICKET, wire_messages
 
 CODECS: dict[str, Codec[Any]] = {
     "requests": client.REQUESTS,
+    "introductions": client.INTRODUCTIONS,
     "request heads": client.REQUEST_HEADS,
     "replies": client.REPLIES,
     "node messages": node.NODE_MESSAGES,
@@ -70,7 +71,7 @@ def test_a_message_with_a_changed_byte_is_a_message_or_is_refused(
 def test_a_message_for_another_socket_is_refused(which: tuple[str, Codec[Any], Any], other: str) -> None:
     _, codec, message = which
     wrong = CODECS[other]
-    is_head = wrong is client.REQUEST_HEADS and codec in (client.REQUESTS, client.REPLIES)
+    is_head = wrong is client.REQUEST_HEADS and codec in (client.REQUESTS, client.REPLIES, client.INTRODUCTIONS)
 
     assert wrong is codec or is_head or decodes_or_is_refused(wrong, codec.encode(message))
 

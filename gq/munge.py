@@ -1,0 +1,174 @@
+"""MUNGE, where a site has it: a credential says which uid a process on another host of the site has.
+
+Owns the binding to libmunge, and the words that a credential of gq's is over.  Both sides are here since they must
+agree on those: a command encodes, gqd decodes.  Loaded by nobody whose gq.toml does not say ``munge = true``.
+
+A credential is over the public key with which the link is made, and so is good for nobody else's link; the prefix keeps
+out those that were made for another service.  That one is taken only once, and only for a while, is munged's to see to.
+Both calls may take ten seconds where munged hangs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from functools import cache
+from typing import NamedTuple
+
+from gq.errors import Refusal
+
+LIBRARY = "libmunge.so.2"
+DEFAULT_SOCKET = "/run/munge/munge.socket.2"
+"""For messages; where none is named, libmunge knows its own."""
+MAX_PAYLOAD_BYTES = 256
+_PREFIX = b"gq-client-key:"
+_OPT_SOCKET = 8
+_HOW_TO_INSTALL = "install MUNGE (package `munge` or `libmunge2`), or leave `munge` out of gq.toml"
+
+
+class Status(IntEnum):
+    """What libmunge returns; what is not named here has no cure of its own."""
+
+    DONE = 0
+    NO_SOCKET = 6
+    TIMEOUT = 7
+    EXPIRED = 15
+    REWOUND = 16
+    REPLAYED = 17
+
+
+class Decoded(NamedTuple):
+    """Who encoded it, by the word of that host's munged."""
+
+    uid: int
+    gid: int
+    payload: bytes
+
+
+class MungeRefused(Refusal):
+    """A credential that is not taken; `uid` where it is known all the same."""
+
+    def __init__(self, code: str, message: str, hint: str = "", uid: int | None = None) -> None:
+        super().__init__(code, message, hint)
+        self.uid = uid
+
+
+def payload_of(public_key: str) -> bytes:
+    """What the credential of this key (Z85) is over."""
+    return _PREFIX + public_key.encode("ascii")
+
+
+def encode(payload: bytes, socket: str = "") -> str:
+    """A credential of this process's uid.  Raises `Refusal` where there is no libmunge or no munged."""
+    library = load()
+    context = _context(library, socket)
+    credential = ctypes.c_void_p()
+    try:
+        status = library.munge_encode(ctypes.byref(credential), context, payload, len(payload))
+        if status != Status.DONE:
+            raise _refusal(status, _words(library, context, status), socket)
+        assert credential.value is not None
+        return ctypes.string_at(credential.value).decode("ascii")
+    finally:
+        _free(credential)
+        library.munge_ctx_destroy(context)
+
+
+def decode(credential: str, socket: str = "") -> Decoded:
+    """Whose it is and what it is over.  Raises `MungeRefused` for one that munged does not take."""
+    library = load()
+    context = _context(library, socket)
+    payload, length = ctypes.c_void_p(), ctypes.c_int(0)
+    uid, gid = ctypes.c_uint32(2**32 - 1), ctypes.c_uint32(2**32 - 1)
+    try:
+        status = library.munge_decode(
+            credential.encode("ascii", "replace"),
+            context,
+            ctypes.byref(payload),
+            ctypes.byref(length),
+            ctypes.byref(uid),
+            ctypes.byref(gid),
+        )
+        if status != Status.DONE:
+            known = uid.value if uid.value != 2**32 - 1 else None
+            raise _refusal(status, _words(library, context, status), socket, known)
+        return Decoded(uid.value, gid.value, _bytes(payload, length.value))
+    finally:
+        _free(payload)
+        library.munge_ctx_destroy(context)
+
+
+# ── libmunge ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The library; `Refusal` where it is not installed."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise Refusal("no_munge", f"{LIBRARY} cannot be loaded: {error}", _HOW_TO_INSTALL) from None
+    library.munge_ctx_create.restype = ctypes.c_void_p
+    library.munge_ctx_destroy.argtypes = [ctypes.c_void_p]
+    for name in ("munge_ctx_strerror", "munge_strerror"):
+        getattr(library, name).restype = ctypes.c_char_p
+    library.munge_ctx_strerror.argtypes = [ctypes.c_void_p]
+    library.munge_encode.argtypes = [
+        ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int,
+    ]  # fmt: skip
+    library.munge_decode.argtypes = [
+        ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int),
+        ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint32),
+    ]  # fmt: skip
+    return library
+
+
+def _context(library: ctypes.CDLL, socket: str) -> ctypes.c_void_p:
+    context = ctypes.c_void_p(library.munge_ctx_create())
+    if not context.value:
+        raise MemoryError("munge_ctx_create")
+    if socket:
+        library.munge_ctx_set(context, ctypes.c_int(_OPT_SOCKET), ctypes.c_char_p(socket.encode()))
+    return context
+
+
+def _words(library: ctypes.CDLL, context: ctypes.c_void_p, status: int) -> str:
+    said = library.munge_ctx_strerror(context) or library.munge_strerror(status) or b""
+    return str(said.decode(errors="replace"))
+
+
+def _bytes(payload: ctypes.c_void_p, length: int) -> bytes:
+    return ctypes.string_at(payload.value, length) if payload.value and 0 < length <= MAX_PAYLOAD_BYTES else b""
+
+
+def _free(memory: ctypes.c_void_p) -> None:
+    """libmunge's answers are from malloc, also those that come with a refusal."""
+    if memory.value:
+        _libc().free(memory)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.free.argtypes = [ctypes.c_void_p]
+    libc.free.restype = None
+    return libc
+
+
+def _refusal(status: int, words: str, socket: str, uid: int | None = None) -> MungeRefused:
+    place = socket or DEFAULT_SOCKET
+    match status:
+        case Status.NO_SOCKET | Status.TIMEOUT:
+            hint = f"is munged running? `systemctl start munge`; gq.toml says where its socket is: {place}"
+            return MungeRefused("munge_down", f"munged does not answer: {words}", hint)
+        case Status.REPLAYED:
+            return MungeRefused("munge_replayed", "this MUNGE credential was used before", "make another", uid)
+        case Status.EXPIRED:
+            hint = "make another; if it is fresh, compare the clocks of both hosts"
+            return MungeRefused("munge_expired", "the time of this MUNGE credential is over", hint, uid)
+        case Status.REWOUND:
+            message = "this MUNGE credential is of a time that is still to come"
+            return MungeRefused("munge_expired", message, "compare the clocks of both hosts", uid)
+        case _:
+            hint = "the hosts of a site have the same munge.key; is it this host's, too?"
+            return MungeRefused("munge_invalid", f"MUNGE does not vouch for this credential: {words}", hint)
