@@ -27,7 +27,15 @@ def test_every_message_has_a_name_of_its_own() -> None:
 
 
 def test_every_type_of_every_union_is_among_the_samples() -> None:
-    unions = (client.RequestBody, client.Introduce, client.ReplyBody, node.Order, node.ReportBody, step.ToDoor, step.FromDoor)
+    unions = (
+        client.RequestBody,
+        client.Introduce,
+        client.ReplyBody,
+        node.Order,
+        node.ReportBody,
+        step.ToDoor,
+        step.FromDoor,
+    )
     carriers = {node.Report.__name__, node.Orders.__name__}
     kinds = {kind.__name__ for union in unions for kind in members(union)}
     kinds |= {kind.__name__ for union in (node.NodeMessage, node.ControllerMessage) for kind in members(union)}
