@@ -242,6 +242,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
         guarded=guarded_devices(gpus),
         control=control_devices(),
         asked=node.isolation,
+        max_processes=node.max_processes,
     )
     for note in (*accelerators.notes, *isolation.notes):
         logging.getLogger("gqnode").info("%s", note)

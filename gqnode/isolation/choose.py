@@ -32,6 +32,8 @@ LEVELS = {
     "kill": ("cgroup2", "cgroup1", "subreaper"),
 }
 """By function, best first.  The last ones need no cgroup; `none` is also a word for them."""
+_PIDS_SHARE_PERCENT = 15
+_LEAST_PIDS = 64
 _WITHOUT_CGROUP = {"cpu": "none", "cpuset": "none", "memory": "watched", "devices": "environment", "pids": "none"}
 
 
@@ -44,32 +46,51 @@ def choose_isolation(
     guarded: tuple[str, ...] = (),
     control: tuple[str, ...] = (),
     asked: Mapping[str, str] | None = None,
+    max_processes: int | None = None,
     mounts: CgroupMounts | None = None,
 ) -> Cells:
     """Call it early, before other processes are started: in a delegated v2 group the daemon moves itself aside.
 
     `state_dir` (it exists) tells apart clusters of one name.  `cpu_ids` are the machine's CPUs behind the node's CPU
     ids 0, 1, …, this node's alone; None: it pretends to have more or shares them, so they only weigh.  `guarded` are
-    the device nodes of all its GPUs, `control` those that come with any of them.  `asked` is ``isolation`` of gq.toml.
-    Raises `IsolationError`.
+    the device nodes of all its GPUs, `control` those that come with any of them.  `asked` is ``isolation`` of gq.toml,
+    `max_processes` its bound on the processes of one job here.  Raises `IsolationError`.
     """
+    found = own_mounts() if mounts is None else mounts
     facts = NodeFacts(
         cpu_ids=cpu_ids,
         guarded={path: device_number(path) for path in guarded},
         control=tuple(device_number(path) for path in control),
-        pids_max=default_pids_max(),
+        pids_max=max_processes or default_pids_max(found),
     )
-    found = own_mounts() if mounts is None else mounts
     cells = _Chooser(found, f"{cluster}-{_digest(state_dir)}", node, facts, asked or {}).choose()
     for base in sorted({*found.v1.values(), *([found.v2] if found.v2 else [])}):
         prune(base)
     return cells
 
 
-def default_pids_max() -> int:
-    """Half of what the machine has: a fork bomb leaves the other half to everybody else."""
-    limits = (int(Path(f"/proc/sys/kernel/{name}").read_text()) for name in ("pid_max", "threads-max"))
-    return max(64, min(limits) // 2)
+def default_pids_max(mounts: CgroupMounts) -> int:
+    """A share of what the machine, or the container that it is, has: six fork bombs leave room for everybody else.
+
+    The share is that of systemd's DefaultTasksMax.
+    """
+    limits = [int(Path(f"/proc/sys/kernel/{name}").read_text()) for name in ("pid_max", "threads-max")]
+    for base in {mounts.v1.get("pids"), mounts.v2} - {None}:
+        limits += _pids_limits_above(Path(str(base)))
+    return max(_LEAST_PIDS, min(limits) * _PIDS_SHARE_PERCENT // 100)
+
+
+def _pids_limits_above(base: Path) -> list[int]:
+    """What the groups that all cells are in may have, as far as this mount shows them."""
+    words = [_pids_limit(group) for group in (base, *base.parents)]
+    return [int(word) for word in words if word.isdecimal()]
+
+
+def _pids_limit(group: Path) -> str:
+    try:
+        return (group / "pids.max").read_text().strip()
+    except OSError:  # the root of all groups has none
+        return ""
 
 
 def _digest(state_dir: str) -> str:

@@ -101,8 +101,20 @@ def test_only_the_names_of_attempts_and_steps_name_a_cell(name: str) -> None:
         Tree("/nowhere", "c", "n1").path(name)
 
 
-def test_half_of_the_machines_processes_are_left_to_others() -> None:
-    assert default_pids_max() * 2 <= int(Path("/proc/sys/kernel/threads-max").read_text())
+def test_most_of_the_machines_processes_are_left_to_others() -> None:
+    of_kernel = min(int(Path(f"/proc/sys/kernel/{name}").read_text()) for name in ("pid_max", "threads-max"))
+    assert default_pids_max(CgroupMounts()) == max(64, of_kernel * 15 // 100)
+
+
+def test_in_a_container_the_bound_is_a_share_of_what_the_container_has(tmp_path: Path) -> None:
+    (tmp_path / "outer" / "own").mkdir(parents=True)
+    (tmp_path / "outer" / "pids.max").write_text("2000\n")
+    (tmp_path / "outer" / "own" / "pids.max").write_text("max\n")
+
+    for mounts in (CgroupMounts(v2=f"{tmp_path}/outer/own"), CgroupMounts(v1={"pids": f"{tmp_path}/outer/own"})):
+        assert default_pids_max(mounts) == 300
+    (tmp_path / "outer" / "own" / "pids.max").write_text("100\n")
+    assert default_pids_max(CgroupMounts(v2=f"{tmp_path}/outer/own")) == 64, "a job can still do something"
 
 
 # ── where cgroups are ─────────────────────────────────────────────────────────────────────────────────────────

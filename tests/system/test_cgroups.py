@@ -87,8 +87,10 @@ def choose(tmp_path: Path) -> Iterator[Choose]:
             guarded: tuple[str, ...] = (),
             control: tuple[str, ...] = (),
             asked: dict[str, str] | None = None,
+            max_processes: int | None = None,
         ) -> Cells:
             chosen = choose_isolation(
+                max_processes=max_processes,
                 cluster="test",
                 node="n1",
                 state_dir=str(tmp_path),
@@ -316,9 +318,8 @@ def test_without_pinning_cpus_are_a_quota(choose: Choose) -> None:
 
 
 @needs_cgroup1
-def test_a_fork_bomb_meets_its_limit_and_can_be_ended(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gqnode.isolation.choose.default_pids_max", lambda: 20)
-    isolation = choose(asked={"pids": "cgroup1"})
+def test_a_fork_bomb_meets_its_limit_and_can_be_ended(choose: Choose) -> None:
+    isolation = choose(asked={"pids": "cgroup1"}, max_processes=20)
     cell = isolation.make("1.1", ONE_CPU)
 
     process = python(cell, MULTIPLY)
