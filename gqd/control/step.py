@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from gq.errors import Refusal
@@ -244,11 +245,21 @@ def on_ended(draft: Draft, node: str, report: wire.StepEnded) -> None:
             step_id=report.step_id,
             node=node,
             exit=report.exit,
-            outcome=report.outcome if report.was_attached else Outcome.CANCELLED,
+            outcome=_part_outcome(draft.cluster.attempts[report.step_id.attempt_id], report),
             usage=report.usage,
         )
     )
     _finish_if_over(draft, step)
+
+
+def _part_outcome(attempt: Attempt, report: wire.StepEnded) -> Outcome:
+    """As the node saw it; but gqrun, which is told to end, ends tasks of other nodes before their order comes."""
+    if not report.was_attached:
+        return Outcome.CANCELLED
+    was_told_to_end = attempt.outcome in _ENDED_FROM_OUTSIDE and report.exit.shell_code in _CODES_OF_ENDING
+    if report.outcome is Outcome.FAILED and was_told_to_end and attempt.outcome is not None:
+        return attempt.outcome
+    return report.outcome
 
 
 def lose_node(draft: Draft, attempt: Attempt, node: str) -> None:
@@ -293,6 +304,9 @@ def _worst(step: Step) -> ExitStatus:
     return max(ends, key=lambda status: status.shell_code, default=ExitStatus())
 
 
+_ENDED_FROM_OUTSIDE = (Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.DEADLINE)
+_CODES_OF_ENDING = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+"""A shell between gqrun and what it runs passes on the signal as a code."""
 _GRAVEST_FIRST = (
     Outcome.OUT_OF_MEMORY,
     Outcome.NODE_FAIL,

@@ -104,8 +104,11 @@ def attached(ledger: Ledger, step_id: StepId) -> None:
 
 
 def task_failed(ledger: Ledger, step_id: StepId) -> None:
-    """``--kill-on-bad-exit``: the other tasks of this node go too (other nodes hear it from `gqrun`)."""
-    if (found := ledger.find_step(step_id)) is None:
+    """``--kill-on-bad-exit``: the other tasks of this node go too (other nodes hear it from `gqrun`).
+
+    In an attempt that is being ended they all go anyway, and its end is why this one failed.
+    """
+    if (found := ledger.find_step(step_id)) is None or found[0].phase is not Phase.RUNNING:
         return
     record, step = found
     if step.order.layout.kill_on_bad_exit and step.stopped_as is None and not step.is_ended:

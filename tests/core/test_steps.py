@@ -118,6 +118,29 @@ def test_a_step_ends_as_the_gravest_of_its_parts_did(first: Outcome, second: Out
     assert finished.outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("exit", "outcome"),
+    [
+        (ExitStatus(signal=15), Outcome.CANCELLED),
+        (ExitStatus(code=143), Outcome.CANCELLED),
+        (ExitStatus(signal=9), Outcome.CANCELLED),
+        (ExitStatus(signal=11), Outcome.FAILED),
+        (ExitStatus(code=1), Outcome.FAILED),
+    ],
+)
+def test_a_step_whose_tasks_gqrun_ended_for_a_cancelled_job_is_cancelled_too(
+    exit: ExitStatus, outcome: Outcome
+) -> None:
+    host = gang()
+    create(host)
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(JobId(1),))))
+    for node, its in (("n1", Outcome.CANCELLED), ("n2", Outcome.FAILED)):
+        host.report(node, wire.StepEnded(step_id=StepId(JobId(1), 1, 0), exit=exit, outcome=its))
+
+    [finished] = [one for one in host.log if isinstance(one, event.StepFinished)]
+    assert finished.outcome is outcome
+
+
 def test_steps_end_with_their_job() -> None:
     host = gang()
     create(host)

@@ -235,6 +235,28 @@ def test_tasks_may_finish_within_the_grace_of_a_stop_on_a_node_without_the_scrip
     assert isinstance(host.record().last_report, CellEmptied)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.TIMEOUT])
+def test_a_task_that_dies_of_the_end_of_its_job_has_not_failed(outcome: Outcome) -> None:
+    host = _running()
+    host.order(Stop(attempt_id=ATTEMPT, outcome=outcome, grace_s=30), now=150)
+
+    first = host.handle(StepTaskFailed(step_id=STEP), now=151)
+    (report,) = reports(host.handle(_tasks_end(signum=15), now=152))
+
+    assert first == (), "its other tasks have had their TERM, and keep the grace of the job"
+    assert report.outcome is outcome
+
+
+def test_a_step_that_had_failed_before_its_job_was_cancelled_has_failed() -> None:
+    host = _running()
+    host.handle(StepTaskFailed(step_id=STEP), now=150)
+    host.order(Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, grace_s=30), now=151)
+
+    (report,) = reports(host.handle(_tasks_end(code=1), now=152))
+
+    assert report.outcome is Outcome.FAILED
+
+
 def test_after_a_restart_steps_are_expected_again_and_given_their_time_anew() -> None:
     before = at(Phase.RUNNING)
     before.order(step_order(0), now=100)
