@@ -6,6 +6,8 @@ from typing import Annotated
 
 import msgspec
 
+from gq.model.account import NORMAL_QOS
+from gq.model.dependency import Dependency
 from gq.model.resource import Count, Grant, ResourceRequest
 from gq.model.state import Reason
 
@@ -60,6 +62,23 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     submit_host: str = ""
     command: str = ""
     """What is shown as the job's command: the script's path, or the wrapped command line."""
+    account: str | None = None
+    """None: the user's default account."""
+    qos: str | None = None
+    """None: the default of the account."""
+    array: str = ""
+    """The tasks of an array (`gq.model.tasks`): ``1-100000:2``; empty: it is none."""
+    array_throttle: Count | None = None
+    """So many of its tasks at once; None: as many as fit."""
+    fail_fast: bool = False
+    """When a task of the array ends badly, the others end, too."""
+    dependency: Dependency | None = None
+    kill_on_invalid_dep: bool = False
+    """It ends when its dependency can never be met; else it stays in the queue and says so."""
+    deadline_at: float | None = None
+    """It must be over by then: it never starts when it could not be, and ends at the latest then."""
+    priority: Count | None = None
+    """An operator's word instead of what the factors add up to."""
     script_digest: str = ""
     """SHA-256 (hex) of the script in the blob store; set by the controller's door, never by a client."""
     environment_digest: str = ""
@@ -123,9 +142,25 @@ class JobInfo(msgspec.Struct, kw_only=True):
     why: str = ""
     """One plain sentence."""
     account: str = ""
-    qos: str = "normal"
+    qos: str = NORMAL_QOS
     array_job_id: int | None = None
+    """The array's id, of its record and of each task that has left it."""
     array_task_id: int | None = None
+    """Of a task that has left the array's record."""
+    array_tasks: str = ""
+    """Of an array's record: the tasks that wait in it (`gq.model.tasks`), or that were cancelled there."""
+    array_task_count: int = 0
+    """How many these are."""
+    array_throttle: int | None = None
+    fail_fast: bool = False
+    dependency: str = ""
+    """What it still waits for, as `gq.model.dependency.format_dependency` writes it."""
+    kill_on_invalid_dep: bool = False
+    deadline_at: float | None = None
+    billing: float = 0.0
+    """Weighted GPUs that it is billed for while it runs; of a waiting job what it would be."""
+    hook: str = ""
+    """What the site's submit hook did to it."""
     attempt: int = 0
     restart_count: int = 0
     grants: tuple[Grant, ...] = ()

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import msgspec
 
+from gq.model.account import AccountInfo, LimitInfo, MemberInfo, PriorityInfo, QosInfo, ShareInfo
 from gq.model.audit import AuditEntry
+from gq.model.dependency import Dependency
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo, JobSpec, Nice, Signum
 from gq.model.key import KeyInfo
@@ -48,6 +50,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     states: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    tasks: dict[int, str] = {}
+    """Array id → which of its tasks (`gq.model.tasks`); the id is not in ``job_ids`` then."""
 
 
 class ListJobs(_Body, frozen=True, kw_only=True):
@@ -79,12 +84,16 @@ class Explain(_Body, frozen=True, kw_only=True):
     """Why does this job wait (or how did it end).  → `Explanation`"""
 
     job_id: int
+    task: int | None = None
+    """Of the array ``job_id``."""
 
 
 class GetScript(_Body, frozen=True, kw_only=True):
     """The batch script of a job (owner and operators).  → `Script`"""
 
     job_id: int
+    task: int | None = None
+    """Of the array ``job_id``."""
 
 
 class WaitJobs(_Body, frozen=True, kw_only=True):
@@ -94,6 +103,9 @@ class WaitJobs(_Body, frozen=True, kw_only=True):
     """
 
     job_ids: tuple[int, ...]
+    """An array's id means all of its tasks."""
+    tasks: dict[int, str] = {}
+    """As in `JobFilter`."""
     until: str = "ended"
     wait_any: bool = False
     timeout_s: float = 25.0
@@ -117,24 +129,32 @@ class SignalStep(_Body, frozen=True, kw_only=True):
     job_id: int
     step: int
     signum: Signum | None = None
+    task: int | None = None
+    """Of the array ``job_id``."""
 
 
 class HoldJobs(_Body, frozen=True, kw_only=True):
     """→ `JobsDone`"""
 
     job_ids: tuple[int, ...]
+    tasks: dict[int, str] = {}
+    """As in `JobFilter`."""
 
 
 class ReleaseJobs(_Body, frozen=True, kw_only=True):
     """→ `JobsDone`"""
 
     job_ids: tuple[int, ...]
+    tasks: dict[int, str] = {}
+    """As in `JobFilter`."""
 
 
 class RequeueJobs(_Body, frozen=True, kw_only=True):
     """End the attempt and queue the job again, whatever its ``requeue`` says.  → `JobsDone`"""
 
     job_ids: tuple[int, ...]
+    tasks: dict[int, str] = {}
+    """As in `JobFilter`."""
 
 
 class UpdateJob(_Body, frozen=True, kw_only=True):
@@ -153,6 +173,20 @@ class UpdateJob(_Body, frozen=True, kw_only=True):
     requeue: bool | None = None
     resources: ResourceRequest | None = None
     """Replaces the whole request."""
+    tasks: str = ""
+    """Only these tasks of the array ``job_id``; what one of them changes it leaves the array's record for."""
+    account: str | None = None
+    qos: str | None = None
+    priority: Count | None = None
+    """Instead of what the factors add up to (operators)."""
+    clear_priority: bool = False
+    """By the factors again (operators)."""
+    dependency: Dependency | None = None
+    clear_dependency: bool = False
+    deadline_at: float | None = None
+    """0: none any more."""
+    array_throttle: Count | None = None
+    """Of an array; 0: none any more."""
 
 
 class NotifyJob(_Body, frozen=True, kw_only=True):
@@ -160,6 +194,8 @@ class NotifyJob(_Body, frozen=True, kw_only=True):
 
     job_id: int
     text: str
+    task: int | None = None
+    """Of the array ``job_id``."""
 
 
 class KeepAlive(_Body, frozen=True, kw_only=True):
@@ -196,6 +232,8 @@ class AccessLog(_Body, frozen=True, kw_only=True):
     job_id: int
     stream: str = "output"
     """``output`` or ``error``."""
+    task: int | None = None
+    """Of the array ``job_id``."""
 
 
 class GetJobEnvironment(_Body, frozen=True, kw_only=True):
@@ -287,11 +325,108 @@ class QueryAudit(_Body, frozen=True, kw_only=True):
     limit: int = 2000
 
 
+class SubmitChain(_Body, frozen=True, kw_only=True):
+    """Queue jobs of which each begins when the one before has ended well; all of them or none.  → `ChainSubmitted`
+
+    What their own dependencies say holds besides.
+    """
+
+    stages: tuple[Submit, ...]
+
+
+class SetAccount(_Body, frozen=True, kw_only=True):
+    """Add an account, or give one that is there these values (all of them).  → `Done`"""
+
+    account: AccountInfo
+    is_new: bool = False
+    """Refused if it is there; else refused if it is not."""
+
+
+class RemoveAccount(_Body, frozen=True, kw_only=True):
+    """Refused while it has members, accounts below it or jobs.  → `Done`"""
+
+    name: str
+
+
+class SetMember(_Body, frozen=True, kw_only=True):
+    """Add a user to an account, or change what they are in it.  → `Done`"""
+
+    member: MemberInfo
+    is_new: bool = False
+
+
+class RemoveMember(_Body, frozen=True, kw_only=True):
+    """Refused while they have jobs there.  → `Done`"""
+
+    user: str
+    account: str
+
+
+class SetQos(_Body, frozen=True, kw_only=True):
+    """As `SetAccount`.  → `Done`"""
+
+    qos: QosInfo
+    is_new: bool = False
+
+
+class RemoveQos(_Body, frozen=True, kw_only=True):
+    """Refused while jobs have it.  → `Done`"""
+
+    name: str
+
+
+class SetLimit(_Body, frozen=True, kw_only=True):
+    """Set or change a limit.  What is queued or runs already is not touched.  → `Done`"""
+
+    limit: LimitInfo
+
+
+class RemoveLimit(_Body, frozen=True, kw_only=True):
+    """→ `Done`"""
+
+    holder: str
+    name: str
+    resource: str
+    per_user: bool = False
+
+
+class ListAccounts(_Body, frozen=True, kw_only=True):
+    """Accounts, members, QOS and limits; all of them, or those that name one of these.  → `Accounts`"""
+
+    accounts: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+
+
+class ListPriorities(_Body, frozen=True, kw_only=True):
+    """Pending jobs and how their priority comes about, highest first.  → `Priorities`, paged by ``skip``"""
+
+    filter: JobFilter = JobFilter()
+    skip: int = 0
+    limit: int = 2000
+
+
+class ListShares(_Body, frozen=True, kw_only=True):
+    """The fair-share tree as it stands.  → `Shares`"""
+
+    accounts: tuple[str, ...] = ()
+    """Only these and what is below them."""
+    users: tuple[str, ...] = ()
+    explain: str = ""
+    """A user: ``why`` says in words why they stand where they stand."""
+
+
+class ReloadConfig(_Body, frozen=True, kw_only=True):
+    """Read gq.toml again, as SIGHUP does.  A file that is wrong changes nothing, and is refused.  → `Done`"""
+
+
 RequestBody = (
     Submit | ListJobs | QueryHistory | Explain | GetScript | WaitJobs | CancelJobs | SignalStep | HoldJobs
     | ReleaseJobs | RequeueJobs | UpdateJob | NotifyJob | KeepAlive | EndInteractive | CreateStep | AccessLog
     | GetJobEnvironment | ListNodes | GetCluster | UpdateNodes | Ping
     | WhoAmI | RemoveNode | CreateToken | AddKey | ListKeys | RevokeKey | QueryAudit
+    | SubmitChain | SetAccount | RemoveAccount | SetMember | RemoveMember | SetQos | RemoveQos | SetLimit | RemoveLimit
+    | ListAccounts | ListPriorities | ListShares | ReloadConfig
 )  # fmt: skip
 
 
@@ -355,11 +490,15 @@ class Waited(_Body, frozen=True, kw_only=True):
 
 
 class JobsDone(_Body, frozen=True, kw_only=True):
-    """``refused`` holds (job id, sentence) pairs of jobs that exist but may not or cannot be changed."""
+    """``tasks``: those that had no id of their own, as (array id, which).
+
+    ``refused`` holds (job id, sentence) pairs of jobs that exist but may not or cannot be changed.
+    """
 
     job_ids: tuple[int, ...] = ()
     skipped: tuple[int, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
+    tasks: tuple[tuple[int, str], ...] = ()
 
 
 class Done(_Body, frozen=True, kw_only=True):
@@ -447,6 +586,33 @@ class AuditTrail(_Body, frozen=True, kw_only=True):
     more: bool = False
 
 
+class ChainSubmitted(_Body, frozen=True, kw_only=True):
+    """In the order of the stages."""
+
+    job_ids: tuple[int, ...]
+
+
+class Accounts(_Body, frozen=True, kw_only=True):
+    accounts: tuple[AccountInfo, ...]
+    members: tuple[MemberInfo, ...] = ()
+    qos: tuple[QosInfo, ...] = ()
+    limits: tuple[LimitInfo, ...] = ()
+
+
+class Priorities(_Body, frozen=True, kw_only=True):
+    jobs: tuple[PriorityInfo, ...]
+    weights: dict[str, float] = {}
+    """Of the factors, as gq.toml says."""
+    more: bool = False
+
+
+class Shares(_Body, frozen=True, kw_only=True):
+    lines: tuple[ShareInfo, ...]
+    half_life_s: float | None = None
+    """None: nothing decays."""
+    why: str = ""
+
+
 class Refused(_Body, frozen=True, kw_only=True):
     """The request was understood and refused; see ``gq.errors.Refusal``."""
 
@@ -458,6 +624,7 @@ class Refused(_Body, frozen=True, kw_only=True):
 ReplyBody = (
     Submitted | Tested | Jobs | Explanation | Script | Waited | JobsDone | Done | StepCreated | LogAccess
     | JobEnvironment | Nodes | Cluster | Refused | Identity | TokenCreated | Keys | AuditTrail
+    | ChainSubmitted | Accounts | Priorities | Shares
 )  # fmt: skip
 
 

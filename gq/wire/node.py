@@ -83,6 +83,15 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
     gpus: int | None = None
+    account: str = ""
+    qos: str = ""
+    array_job_id: int | None = None
+    """Of a task of an array; then also the next ones."""
+    array_task_id: int | None = None
+    array_task_min: int = 0
+    array_task_max: int = 0
+    array_task_step: int = 1
+    array_task_count: int = 0
 
 
 class Prepare(_Message, frozen=True, kw_only=True):
@@ -354,6 +363,8 @@ class Unwelcome(_Message, frozen=True, kw_only=True):
     """This node may not join, and why; the daemon ends."""
 
     why: str
+    is_removed: bool = False
+    """It was a member and is none any more: nobody counts on its jobs, so it ends them before itself."""
 
 
 class HeartbeatSeen(_Message, frozen=True, kw_only=True):

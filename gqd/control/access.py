@@ -44,6 +44,8 @@ class Right(Enum):
     """Of the job, since it acts as the user; administrators, too."""
     SELF = "self"
     """About one's own keys, and not through a node that runs jobs; administrators about all."""
+    COORDINATOR = "coordinator"
+    """Of an account above the one that it is about; operators, too."""
     OPERATOR = "operator"
     ADMINISTRATOR = "administrator"
 
@@ -61,6 +63,7 @@ REACH: dict[Right, dict[Role, Reach]] = {
     Right.OWNER: {Role.USER: Reach.OWN, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
     Right.OWNER_ONLY: {Role.USER: Reach.OWN, Role.OPERATOR: Reach.OWN, Role.ADMINISTRATOR: Reach.ALL},
     Right.SELF: {Role.USER: Reach.OWN, Role.OPERATOR: Reach.OWN, Role.ADMINISTRATOR: Reach.ALL},
+    Right.COORDINATOR: {Role.USER: Reach.OWN, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
     Right.OPERATOR: {Role.USER: Reach.NONE, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
     Right.ADMINISTRATOR: {Role.USER: Reach.NONE, Role.OPERATOR: Reach.NONE, Role.ADMINISTRATOR: Reach.ALL},
 }
@@ -96,6 +99,19 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.ListKeys: Right.OWNER,
     client.RevokeKey: Right.SELF,
     client.QueryAudit: Right.OPERATOR,
+    client.SubmitChain: Right.ANYONE,
+    client.SetAccount: Right.COORDINATOR,
+    client.RemoveAccount: Right.COORDINATOR,
+    client.SetMember: Right.COORDINATOR,
+    client.RemoveMember: Right.COORDINATOR,
+    client.SetQos: Right.OPERATOR,
+    client.RemoveQos: Right.OPERATOR,
+    client.SetLimit: Right.COORDINATOR,
+    client.RemoveLimit: Right.COORDINATOR,
+    client.ListAccounts: Right.ANYONE,
+    client.ListPriorities: Right.ANYONE,
+    client.ListShares: Right.ANYONE,
+    client.ReloadConfig: Right.ADMINISTRATOR,
 }
 """By request; gq-protocol(7) prints it.  To what anyone may ask, the answer leaves out what is private of others."""
 

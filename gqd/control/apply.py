@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gqd.control import attempt_facts, audit_facts, job_facts, key_facts, node_facts, request_facts, step_facts
+from gqd.control import (
+    account_facts,
+    attempt_facts,
+    audit_facts,
+    job_facts,
+    key_facts,
+    node_facts,
+    request_facts,
+    step_facts,
+)
 from gqd.state import event
 from gqd.state.cluster import Cluster
 
@@ -46,6 +55,15 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.NodeJoined: key_facts.apply_joined,
     event.KeyRevoked: key_facts.apply_revoked,
     event.KeysExpired: key_facts.apply_expired,
+    event.AccountSet: account_facts.apply_account_set,
+    event.AccountRemoved: account_facts.apply_account_removed,
+    event.MemberSet: account_facts.apply_member_set,
+    event.MemberRemoved: account_facts.apply_member_removed,
+    event.QosSet: account_facts.apply_qos_set,
+    event.QosRemoved: account_facts.apply_qos_removed,
+    event.LimitSet: account_facts.apply_limit_set,
+    event.LimitRemoved: account_facts.apply_limit_removed,
+    event.HalfLifeSet: account_facts.apply_half_life_set,
     event.Audited: audit_facts.apply_audited,
     event.RequestAnswered: request_facts.apply_answered,
     event.RequestsForgotten: request_facts.apply_forgotten,

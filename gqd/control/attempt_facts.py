@@ -23,6 +23,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
         grants=fact.grants,
         allocated_at=fact.at,
         parts={grant.node: Part(grant, PartPhase.PREPARING) for grant in fact.grants},
+        billing=fact.billing,
     )
     cluster.attempts[fact.attempt_id] = attempt
     cluster.changes.attempts[fact.attempt_id] = None

@@ -44,6 +44,7 @@ from gqd.state.input import (
     NodeHello,
     NodeJoin,
     NodeReport,
+    PolicyChanged,
     Tick,
     TimeLeapt,
 )
@@ -56,7 +57,9 @@ _ANSWERS: msgspec.msgpack.Decoder[client.ReplyBody] = msgspec.msgpack.Decoder(cl
 Change = (
     client.Submit | client.CancelJobs | client.SignalStep | client.HoldJobs | client.ReleaseJobs | client.RequeueJobs
     | client.UpdateJob | client.NotifyJob | client.EndInteractive | client.CreateStep | client.UpdateNodes
-    | client.RemoveNode | client.CreateToken | client.AddKey | client.RevokeKey
+    | client.RemoveNode | client.CreateToken | client.AddKey | client.RevokeKey | client.SubmitChain
+    | client.SetAccount | client.RemoveAccount | client.SetMember | client.RemoveMember | client.SetQos
+    | client.RemoveQos | client.SetLimit | client.RemoveLimit | client.ReloadConfig
 )  # fmt: skip
 """Requests that change something: done once per request id, and remembered."""
 
@@ -90,6 +93,8 @@ class Controller:
                 node.on_hello(draft, happened)
             case TimeLeapt():
                 self.volatile.leap(happened.by_s)
+            case PolicyChanged():
+                self.policy = happened.policy
             case Tick():
                 self._on_tick(draft)
             case NodeJoin():
@@ -218,6 +223,13 @@ class Controller:
                 return key.decide_add_key(draft, who, request, body)
             case client.RevokeKey():
                 return key.decide_revoke_key(draft, who, body)
+            case client.SubmitChain() | client.ReloadConfig():
+                raise Refusal("not_available", "being built")
+            case (
+                client.SetAccount() | client.RemoveAccount() | client.SetMember() | client.RemoveMember()
+                | client.SetQos() | client.RemoveQos() | client.SetLimit() | client.RemoveLimit()
+            ):  # fmt: skip
+                raise Refusal("not_available", "being built")
             case _ as never:
                 assert_never(never)
 
@@ -256,6 +268,8 @@ class Controller:
                 return self._identity(draft, who)
             case client.ListKeys():
                 return key.list_keys(draft, who, body)
+            case client.ListAccounts() | client.ListPriorities() | client.ListShares():
+                raise Refusal("not_available", "being built")
             case client.QueryAudit():
                 query = msgspec.structs.replace(body, limit=self._page(body.limit))
                 draft.do(ReplyAudit(route=request.route, request_id=request.request_id, query=query))

@@ -102,6 +102,10 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return _insufficient(wait)
         case planned.Unavailable():
             return _unavailable(job, wait)
+        case (
+            planned.DependsOn() | planned.Throttled() | planned.OverLimit() | planned.MayNotBorrow() | planned.Barred()
+        ):
+            raise NotImplementedError  # the helpers
         case planned.Infeasible():
             return Story(Reason.BAD_CONSTRAINTS.value, f"it can never start: {wait.why}", wait.hint)
         case _ as never:

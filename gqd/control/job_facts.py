@@ -40,7 +40,14 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
         submit_at=fact.at,
         eligible_at=max(fact.at, fact.spec.begin_at or 0.0),
         hold=Hold.USER if fact.spec.is_held else None,
+        account=fact.account,
+        qos=fact.qos,
+        dependency=fact.dependency,
+        never=fact.never,
+        hook=fact.hook,
     )
+    if fact.dependency is None and job.hold is None:
+        job.accrue_at = job.eligible_at
     cluster.jobs[job.job_id] = job
     cluster.next_job_id += 1
     cluster.enqueue(job)
@@ -70,6 +77,7 @@ def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
         cluster.dequeue(job)
     job.spec, job.partition = fact.spec, fact.partition
     job.time_limit_s, job.requeue = fact.time_limit_s, fact.requeue
+    job.account, job.qos = fact.account or job.account, fact.qos or job.qos
     if is_pending:
         cluster.enqueue(job)
         job.eligible_at = max(job.submit_at, fact.spec.begin_at or 0.0)

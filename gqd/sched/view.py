@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from gq.model.account import NORMAL_QOS
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.shape import Shape
@@ -65,6 +66,14 @@ class PendingJob:
     begin_at: float | None
     avoid: tuple[tuple[str, float], ...] = ()
     """Nodes that this job leaves out, until when."""
+    account: str = ""
+    qos: str = NORMAL_QOS
+    groups: tuple[str, ...] = ()
+    priority: int = 0
+    tasks: int = 0
+    """Of an array's record: the tasks that may start (a bit set); the job stands for all of them."""
+    array_job_id: JobId | None = None
+    """Of a record its own id; of a task that has left it, the array's."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -91,6 +100,8 @@ class Snapshot:
     pending: tuple[PendingJob, ...]
     """As the queue stands; no more than the policy's planning depth."""
     running: tuple[RunningJob, ...]
+    array_room: dict[JobId, int] = field(default_factory=dict)
+    """By array with a throttle: how many more of its tasks may start."""
 
     def place_of(self, name: str) -> int | None:
         return next((place for place, node in enumerate(self.nodes) if node.name == name), None)

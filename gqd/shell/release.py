@@ -82,6 +82,8 @@ class Releaser:
                     orders.setdefault(one.node, []).append(one.order)
                 case effect.CloseLink():
                     closing.append(one)
+                case effect.ReadConfig():
+                    pass  # being built
                 case _:
                     self._do(one)
         for name, owed in orders.items():
@@ -137,7 +139,7 @@ class Releaser:
     def _close(self, one: effect.CloseLink) -> None:
         self._links = {name: route for name, route in self._links.items() if route != one.route}
         LOG.warning("a node was turned away: %s", one.why)
-        self._tell(one.route, node.Unwelcome(why=one.why))
+        self._tell(one.route, node.Unwelcome(why=one.why, is_removed=one.is_removed))
 
     def _welcome(self) -> node.Welcome:
         return node.Welcome(

@@ -20,6 +20,8 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gq.model.account import NORMAL_QOS, AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
+from gq.model.dependency import Dependency
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -28,6 +30,7 @@ from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gqd.state.after import AfterEnding, Hold, PartPhase
+from gqd.state.usage import Budget, DecayedUsage
 
 
 @dataclass(slots=True)
@@ -84,6 +87,8 @@ class Attempt:
     then: AfterEnding | None = None
     grace_s: int = 0
     usage: Usage = Usage()
+    billing: int = 0
+    """Millionths of a weighted GPU, from `start_at` to `end_at`."""
     next_step: int = 0
     steps: dict[int, Step] = field(default_factory=dict)
     """Running ones only; ended steps are in the database."""
@@ -95,6 +100,26 @@ class Attempt:
     def waits_for(self) -> list[str]:
         """Nodes whose parts must be gone before the attempt is over."""
         return [node for node, part in self.parts.items() if not part.is_stranded]
+
+
+@dataclass(slots=True)
+class ArrayTasks:
+    """The tasks of an array; the sets are bit sets (`gq.model.tasks`).
+
+    Each task is in exactly one place: waiting here, cancelled here, or a job of its own, which has ended well, badly
+    or not yet.  The record stays PENDING until none waits and all that left have ended.
+    """
+
+    waiting: int
+    throttle: int | None = None
+    cancelled: int = 0
+    succeeded: int = 0
+    """Of those that left and have ended."""
+    failed: int = 0
+    jobs: dict[int, JobId] = field(default_factory=dict, compare=False)
+    """Index: tasks that left, as long as their jobs are in memory."""
+    active: int = field(default=0, compare=False)
+    """Index: how many of them hold resources, which is what the throttle counts."""
 
 
 @dataclass(slots=True)
@@ -128,6 +153,25 @@ class Job:
     """Of a durable kind: why a launch failed, how it ended.  Why it waits now is the planner's to say."""
     why: str = ""
     failure_class: str = ""
+    account: str = ""
+    """Empty only in rows from before there were accounts."""
+    qos: str = NORMAL_QOS
+    accrue_at: float | None = None
+    """Since when its priority grows with age: it could start as far as its owner and its dependencies go.  A requeue
+    does not change it; None: not yet."""
+    array: ArrayTasks | None = None
+    """Of an array's record."""
+    array_job_id: JobId | None = None
+    """Of a task that left it; likewise the next."""
+    array_task_id: int | None = None
+    dependency: Dependency | None = None
+    """What is not met yet."""
+    never: str = ""
+    """Why that can never be."""
+    ready: int = 0
+    """Of an array with ``aftercorr``: the tasks that may start."""
+    hook: str = ""
+    """What the site's submit hook did to it."""
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -214,6 +258,31 @@ class Key:
     note: str = ""
 
 
+@dataclass(slots=True)
+class Member:
+    """A user in an account, and what was used there."""
+
+    info: MemberInfo
+    usage: DecayedUsage = field(default_factory=DecayedUsage)
+
+
+class LimitKey(NamedTuple):
+    holder: Holder
+    name: str
+    resource: str
+    per_user: bool = False
+
+
+def limit_key(limit: LimitInfo) -> LimitKey:
+    return LimitKey(limit.holder, limit.name, limit.resource, limit.per_user)
+
+
+class BudgetKey(NamedTuple):
+    limit: LimitKey
+    user: str
+    """Empty: of all users together."""
+
+
 class Answer(NamedTuple):
     """What a request that changed something was answered."""
 
@@ -249,6 +318,13 @@ class Changes:
     """Also of nodes that are gone."""
     keys: dict[str, None] = field(default_factory=dict)
     """Likewise."""
+    accounts: dict[str, None] = field(default_factory=dict)
+    """Likewise; and the next four."""
+    members: dict[tuple[str, str], None] = field(default_factory=dict)
+    qos: dict[str, None] = field(default_factory=dict)
+    limits: dict[LimitKey, None] = field(default_factory=dict)
+    budgets: dict[BudgetKey, None] = field(default_factory=dict)
+    half_life: bool = False
     answers: dict[bytes, None] = field(default_factory=dict)
     answers_forgotten_before: float | None = None
     next_job_id: bool = False
@@ -266,6 +342,17 @@ class Cluster:
     """By public half (Z85)."""
     answers: dict[bytes, Answer] = field(default_factory=dict)
     """By request id."""
+    accounts: dict[str, AccountInfo] = field(default_factory=dict)
+    """Those that were added; the root and the default account are there without."""
+    members: dict[tuple[str, str], Member] = field(default_factory=dict)
+    """By (user, account).  Whoever has submitted a job is in the account that it went to."""
+    qos: dict[str, QosInfo] = field(default_factory=dict)
+    """Those that were added or changed."""
+    limits: dict[LimitKey, LimitInfo] = field(default_factory=dict)
+    budgets: dict[BudgetKey, Budget] = field(default_factory=dict)
+    """Of the limits that are budgets, from when they were set."""
+    half_life_s: float | None = None
+    """Of `Member.usage`; None: nothing decays."""
     next_job_id: int = 1
     """Never goes back, whatever is forgotten."""
     queue: list[QueueEntry] = field(default_factory=list, compare=False)

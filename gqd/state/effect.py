@@ -7,7 +7,7 @@ import msgspec
 from gq.model.ids import RequestId
 from gq.wire.client import QueryAudit, QueryHistory, ReplyBody
 from gq.wire.node import Order
-from gqd.state.input import Peer, Route
+from gqd.state.input import ClientRequest, Peer, Route
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +83,12 @@ class ReplyAudit(msgspec.Struct, frozen=True, kw_only=True):
     query: QueryAudit
 
 
+class ReadConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Read gq.toml again; what comes of it is a `PolicyChanged` with this request, or a refusal of it."""
+
+    request: ClientRequest
+
+
 class RemoveKeyFile(msgspec.Struct, frozen=True, kw_only=True):
     """The node is no longer part of the cluster: a key of it that was pinned by hand (``keys/nodes``) goes, too."""
 
@@ -94,9 +100,11 @@ class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
 
     route: Route
     why: str
+    is_removed: bool = False
+    """It was a member until now, or until it was away."""
 
 
 Effect = (
     Reply | ReplyHistory | ReplyScript | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere
-    | CloseLink | SendJoined | ReplyAudit | RemoveKeyFile
+    | CloseLink | SendJoined | ReplyAudit | RemoveKeyFile | ReadConfig
 )  # fmt: skip

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gq.model.account import NORMAL_QOS, AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
+from gq.model.dependency import Dependency
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -36,6 +38,14 @@ class JobSubmitted(_Event, frozen=True, kw_only=True):
     partition: str
     time_limit_s: int | None
     requeue: bool
+    account: str = ""
+    qos: str = NORMAL_QOS
+    dependency: Dependency | None = None
+    """What of the spec's is not met yet."""
+    never: str = ""
+    """Why it can never be met."""
+    hook: str = ""
+    """What the site's submit hook did to the spec."""
 
 
 class JobHeld(_Event, frozen=True, kw_only=True):
@@ -55,6 +65,44 @@ class JobUpdated(_Event, frozen=True, kw_only=True):
     partition: str
     time_limit_s: int | None
     requeue: bool
+    account: str = ""
+    """Empty: as before; likewise the next."""
+    qos: str = ""
+
+
+class ArrayTaskLeft(_Event, frozen=True, kw_only=True):
+    """A task leaves the array's record and is a job of its own from now on, pending like the record.
+
+    It is about to start, or something is to be done to it alone.
+    """
+
+    array_job_id: JobId
+    task: int
+    job_id: JobId
+
+
+class ArrayTasksCancelled(_Event, frozen=True, kw_only=True):
+    """Tasks that wait in the record never will start (`gq.model.tasks.pack_tasks`)."""
+
+    array_job_id: JobId
+    tasks: str
+    why: str = ""
+
+
+class ArrayThrottleSet(_Event, frozen=True, kw_only=True):
+    array_job_id: JobId
+    throttle: int | None
+
+
+class DependencyChanged(_Event, frozen=True, kw_only=True):
+    """What the job still waits for; None: nothing any more."""
+
+    job_id: JobId
+    left: Dependency | None = None
+    never: str = ""
+    """Why it can never be met."""
+    ready: str = ""
+    """Of an array with ``aftercorr``: the tasks whose counterparts have ended well (`gq.model.tasks.pack_tasks`)."""
 
 
 class JobAllocated(_Event, frozen=True, kw_only=True):
@@ -62,6 +110,8 @@ class JobAllocated(_Event, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     grants: tuple[Grant, ...]
+    billing: int = 0
+    """Millionths of a weighted GPU that are billed while it runs."""
 
 
 class PartPrepared(_Event, frozen=True, kw_only=True):
@@ -285,6 +335,55 @@ class KeysExpired(_Event, frozen=True, kw_only=True):
     publics: tuple[str, ...]
 
 
+# ── accounts ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AccountSet(_Event, frozen=True, kw_only=True):
+    """Added or changed; the whole of it."""
+
+    account: AccountInfo
+
+
+class AccountRemoved(_Event, frozen=True, kw_only=True):
+    name: str
+
+
+class MemberSet(_Event, frozen=True, kw_only=True):
+    """Added or changed; what they used stays."""
+
+    member: MemberInfo
+
+
+class MemberRemoved(_Event, frozen=True, kw_only=True):
+    user: str
+    account: str
+
+
+class QosSet(_Event, frozen=True, kw_only=True):
+    qos: QosInfo
+
+
+class QosRemoved(_Event, frozen=True, kw_only=True):
+    name: str
+
+
+class LimitSet(_Event, frozen=True, kw_only=True):
+    limit: LimitInfo
+
+
+class LimitRemoved(_Event, frozen=True, kw_only=True):
+    holder: Holder
+    name: str
+    resource: str
+    per_user: bool = False
+
+
+class HalfLifeSet(_Event, frozen=True, kw_only=True):
+    """From now on usage decays so fast; None: it does not.  What was used until now has decayed as before."""
+
+    half_life_s: float | None
+
+
 # ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -324,4 +423,7 @@ Event = (
     | NodeRegistered | NodeLost | NodeDrained | NodeSetDown | NodeResumed | NodeBackedOff | NodeBackoffCleared
     | RequestAnswered | RequestsForgotten
     | NodeRemoved | KeyAdded | NodeJoined | KeyRevoked | KeysExpired | Audited
+    | ArrayTaskLeft | ArrayTasksCancelled | ArrayThrottleSet | DependencyChanged
+    | AccountSet | AccountRemoved | MemberSet | MemberRemoved | QosSet | QosRemoved | LimitSet | LimitRemoved
+    | HalfLifeSet
 )  # fmt: skip

@@ -7,6 +7,7 @@ import msgspec
 from gq.model.ids import RequestId
 from gq.wire.client import RequestBody
 from gq.wire.node import Heartbeat, Hello, Join, ReportBody
+from gqd.state.policy import Policy
 
 Route = tuple[str, bytes]
 """Where an answer goes: name of the door, and what that door needs to find the peer.  Opaque here."""
@@ -38,6 +39,17 @@ class NamedUser(msgspec.Struct, frozen=True, kw_only=True):
     gid: int
 
 
+class PastJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has ended, from the database: what a dependency on it needs to know.  Of an array: of all tasks."""
+
+    is_success: bool
+    started: bool
+    start_at: float | None = None
+    succeeded_tasks: str = ""
+    """Of an array (`gq.model.tasks.pack_tasks`)."""
+    ended_tasks: str = ""
+
+
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A decoded request.  Scripts and environments are in the blob store already; the body names their digests."""
 
@@ -49,6 +61,12 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """32 fresh random bytes, for keys that a decision needs."""
     named_user: NamedUser | None = None
     """The account of ``AddKey.user``; None: the body names no user, or there is no such account."""
+    past: dict[int, PastJob] = {}
+    """Jobs that the request's dependencies name and that are over, from the database; those in memory go before."""
+    hook: str = ""
+    """What the site's submit hook did to the spec of the body."""
+    hook_refusal: str = ""
+    """The hook refuses the job, and says this."""
 
 
 class NodeHello(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +120,18 @@ class TimeLeapt(msgspec.Struct, frozen=True, kw_only=True):
     by_s: float
 
 
+class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """gq.toml was read again, and is valid."""
+
+    policy: Policy
+    request: ClientRequest | None = None
+    """The `ReloadConfig` that asked for it; None: SIGHUP did, or the daemon has just started."""
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed.  At least every ``tick_s``."""
 
 
-Input = ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | TimeLeapt | Tick
+Input = (
+    ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | TimeLeapt | PolicyChanged | Tick
+)

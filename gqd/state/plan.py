@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gq.model.account import LimitInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 
@@ -16,6 +17,10 @@ class Start(msgspec.Struct, frozen=True):
     attempt: int
     """The latest attempt that the plan knew of."""
     grants: tuple[Grant, ...]
+    task: int | None = None
+    """Of the array whose record ``job_id`` is: this one leaves it."""
+    billing: int = 0
+    """See `gqd.state.event.JobAllocated`."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +94,52 @@ class NoNodes(msgspec.Struct, frozen=True):
     partition: str
 
 
+class DependsOn(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that have not come so far."""
+
+    terms: str
+    """What is left, as `gq.model.dependency.format_dependency` writes it."""
+    never: str = ""
+    """Why it can never be met."""
+
+
+class Throttled(msgspec.Struct, frozen=True, kw_only=True):
+    """So many tasks of its array run already."""
+
+    most: int
+
+
+class OverLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of its user, account or QOS is used up."""
+
+    limit: LimitInfo
+    """With ``used``."""
+    wanted: float
+    user: str = ""
+    """Whose share of a limit per user it is."""
+    until: float | None = None
+    """Of a budget: when the next day, week or month begins."""
+
+
+class MayNotBorrow(msgspec.Struct, frozen=True, kw_only=True):
+    """Its account has its guaranteed GPUs, and may not take more of what others leave idle."""
+
+    account: str
+    guaranteed_gpus: int
+    borrow_gpus: int
+    held_gpus: int
+    wanted_gpus: int
+
+
+class Barred(msgspec.Struct, frozen=True, kw_only=True):
+    """The partition or the QOS is not for it any more."""
+
+    why: str
+
+
 Wait = (
-    Held | BeginsLater | PartitionIsDown | Behind | Insufficient | Unavailable | Infeasible | NoNodes
+    Held | BeginsLater | PartitionIsDown | Behind | Insufficient | Unavailable | Infeasible | NoNodes | DependsOn
+    | Throttled | OverLimit | MayNotBorrow | Barred
 )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, tzinfo
+
 import msgspec
 
 ALL_NODES = ("*",)
@@ -17,6 +19,21 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """For jobs that name no time limit; None: the maximum."""
     max_time_s: int | None = None
     """None: unlimited."""
+    priority: int = 0
+    """The highest of all partitions counts as 1 in the priority's partition factor."""
+    max_nodes: int | None = None
+    """Of one job."""
+    default_cpus_per_gpu: int | None = None
+    """For jobs with GPUs that say no number of CPUs."""
+    default_mem_per_gpu_mib: int | None = None
+    """For jobs with GPUs that say nothing of memory."""
+    users: tuple[str, ...] = ()
+    """Who may use it; users, groups and accounts empty: everybody."""
+    groups: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    """And the accounts below them."""
+    qos: tuple[str, ...] = ()
+    """Only jobs of these; empty: of all."""
 
     def has_node(self, node: str) -> bool:
         return self.nodes == ALL_NODES or node in self.nodes
@@ -45,6 +62,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     (held, to begin later) does not count."""
     restarts: int = 20
     """A job that has started again so often is not queued again after one more failure of a node."""
+    array_tasks: int = 100_000
+    """Of one array."""
+    accounts: int = 10_000
+    """Accounts, QOS and limits together; members may be ten times as many."""
     launch_failures: int = 10
     """After so many failed launches in a row that are the job's fault it is held."""
 
@@ -68,6 +89,43 @@ class Timers(msgspec.Struct, frozen=True, kw_only=True):
     interactive_lost_s: float = 60.0
     schedule_min_interval_s: float = 0.0
     tick_s: float = 0.5
+
+
+class PriorityWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """``[priority]``: points of each factor where it is 1."""
+
+    age: float = 1000.0
+    fair_share: float = 10_000.0
+    job_size: float = 0.0
+    partition: float = 1000.0
+    qos: float = 2000.0
+    max_age_s: float = 7 * 86400.0
+    """Older counts as 1."""
+    favor_small: bool = False
+    """The job size factor is 1 for the smallest job, not for the largest."""
+    half_life_s: float | None = 7 * 86400.0
+    """Of usage; None (``"never"``): nothing is forgotten."""
+    factors: dict[str, float] = {}
+    """Weights of the site's own factors, by the name of their entry point in ``gq.priority_factors``."""
+
+
+class Billing(msgspec.Struct, frozen=True, kw_only=True):
+    """``[billing]``: how much an hour of each costs, in hours of a GPU of weight 1."""
+
+    gpu: float = 1.0
+    gpu_types: dict[str, float] = {}
+    """By type; those that are not here have the weight of ``gpu``."""
+    cpu: float = 0.0
+    memory_gib: float = 0.0
+
+
+class Accounting(msgspec.Struct, frozen=True, kw_only=True):
+    """``[accounts]``"""
+
+    require: bool = False
+    """Refuse jobs of users who are in no account; else they go to the default account."""
+    kill_on_invalid_dep: bool = False
+    """Jobs end when their dependency can never be met, unless they say otherwise."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +152,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Its public key (Z85); empty without a tcp door."""
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
+    weights: PriorityWeights = PriorityWeights()
+    billing: Billing = Billing()
+    accounting: Accounting = Accounting()
+    zone: tzinfo = UTC
+    """In which days, weeks and months of budgets begin; its rules are in memory."""
 
     def partition(self, name: str) -> Partition | None:
         return next((partition for partition in self.partitions if partition.name == name), None)

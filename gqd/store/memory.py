@@ -48,6 +48,7 @@ class MemoryStore:
                 "steps": [row for row in tables["steps"].values() if row[_STEP_END_AT] is None],
                 "nodes": tables["nodes"].values(),
                 "keys": tables["keys"].values(),
+                **{table: tables[table].values() for table in ("accounts", "members", "qos", "limits", "budgets")},
                 "requests": tables["requests"].values(),
                 "meta": tables["meta"].values(),
             }
@@ -96,7 +97,7 @@ class MemoryStore:
 
     def _delete(self, deletes: dict[str, tuple[Row, ...]]) -> None:
         self._forgotten.update(deletes.get("jobs", ()), deletes.get("attempts", ()))
-        for table in ("nodes", "keys"):
+        for table in ("nodes", "keys", "accounts", "members", "qos", "limits", "budgets"):
             for name in deletes.get(table, ()):
                 self._tables[table].pop(name, None)
         for (before,) in deletes.get("requests", ()):

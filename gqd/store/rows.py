@@ -10,12 +10,14 @@ stays for history, a node or a key goes, of the requests all that were answered 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 import msgspec
 
+from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
 from gq.model.audit import AuditEntry
+from gq.model.dependency import Dependency
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -23,10 +25,28 @@ from gq.model.node import Inventory
 from gq.model.resource import Grant, format_ids, parse_ids
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
+from gq.model.tasks import pack_tasks, unpack_tasks
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Key, Node, Part, Step, StepPartEnd
+from gqd.state.cluster import (
+    Answer,
+    ArrayTasks,
+    Attempt,
+    BudgetKey,
+    Changes,
+    Cluster,
+    Job,
+    Key,
+    LimitKey,
+    Member,
+    Node,
+    Part,
+    Step,
+    StepPartEnd,
+    limit_key,
+)
 from gqd.state.describe import held, job_demand
 from gqd.state.event import Audited, Event
+from gqd.state.usage import Budget, DecayedUsage
 from gqd.store.protocol import Batch, Row
 
 Rows = tuple[Row, ...]
@@ -36,12 +56,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "job_id", "name", "user", "uid", "gid", "partition", "state", "outcome", "reason", "why", "failure_class",
         "hold", "attempt", "restart_count", "launch_failures", "nodes", "node_count", "tasks", "cpus", "gpus",
         "memory_mib", "nice", "time_limit_s", "requeue", "submit_at", "eligible_at", "start_at", "end_at",
-        "exit_code", "signal", "avoid", "spec",
+        "exit_code", "signal", "avoid", "spec", "account", "qos", "accrue_at", "array_job_id", "array_task_id",
+        "array_throttle", "array_waiting", "array_cancelled", "array_succeeded", "array_failed", "dependency", "never",
+        "ready", "hook",
     ),
     "attempts": (
         "job_id", "attempt", "nodes", "node_count", "tasks", "cpus", "gpus", "memory_mib", "allocated_at", "start_at",
         "end_at", "outcome", "exit_code", "signal", "reason", "why", "failure_class", "after_ending", "grace_s",
         "master_port", "next_step", "user_cpu_s", "system_cpu_s", "max_rss_mib", "grants",
+        "billing",
     ),
     "allocations": (
         "job_id", "attempt", "node", "tasks", "cpus", "gpus", "cpu_ids", "gpu_ids", "memory_mib", "phase",
@@ -60,6 +83,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "keys": (
         "public", "kind", "name", "uid", "gid", "is_login", "added_at", "added_by", "expires_at", "joined", "note",
     ),
+    "accounts": (
+        "account", "parent", "description", "shares", "guaranteed_gpus", "borrow_gpus", "unix_group", "coordinators",
+        "default_qos",
+    ),
+    "members": ("user", "account", "shares", "is_default", "from_group", "usage", "usage_at", "usage_rate"),
+    "qos": ("qos", "description", "priority", "usage_factor", "max_time_s", "users", "groups", "accounts"),
+    "limits": ("holder", "name", "resource", "per_user", "most", "enforced_at"),
+    "budgets": ("holder", "name", "resource", "per_user", "user", "began_at", "used", "used_at", "rate"),
     "requests": ("request_id", "at", "uid", "answer"),
     "events": ("at", "kind", "job_id", "node", "body"),
     "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
@@ -73,12 +104,18 @@ KEYS: dict[str, tuple[str, ...]] = {
     "steps": ("job_id", "attempt", "step"),
     "nodes": ("node",),
     "keys": ("public",),
+    "accounts": ("account",),
+    "members": ("user", "account"),
+    "qos": ("qos",),
+    "limits": ("holder", "name", "resource", "per_user"),
+    "budgets": ("holder", "name", "resource", "per_user", "user"),
     "requests": ("request_id",),
     "meta": ("name",),
 }
 """Primary keys; always the first columns.  (Events and lines of the audit trail are numbered by the database.)"""
 
 NEXT_JOB_ID = "next_job_id"
+HALF_LIFE_S = "half_life_s"
 
 _to_json = msgspec.json.encode
 
@@ -99,6 +136,8 @@ _part_ends_of = _decoder(dict[str, StepPartEnd])
 _layout_of = _decoder(StepLayout)
 _inventory_of = _decoder(Inventory)
 _drained_gpus_of = _decoder(dict[int, str])
+_dependency_of = _decoder(Dependency)
+_names_of = _decoder(tuple[str, ...])
 _event_of = _decoder(Event)
 
 
@@ -126,15 +165,32 @@ def job_row(job: Job, attempt: Attempt | None) -> Row:
         None if job.hold is None else job.hold.value, job.attempt, job.restart_count, job.launch_failures,
         ",".join([grant.node for grant in grants]), *job_demand(job, grants), spec.nice, job.time_limit_s,
         1 if job.requeue else 0, job.submit_at, job.eligible_at, job.start_at, job.end_at, *_exit_columns(job.exit),
-        _json(job.avoid), _json(spec),
+        _json(job.avoid), _json(spec), job.account, job.qos, job.accrue_at, job.array_job_id, job.array_task_id,
+        *_array_columns(job.array), None if job.dependency is None else _json(job.dependency), job.never,
+        pack_tasks(job.ready), job.hook,
     )  # fmt: skip
+
+
+def _array_columns(array: ArrayTasks | None) -> Row:
+    if array is None:
+        return (None, None, None, None, None)
+    sets = (array.waiting, array.cancelled, array.succeeded, array.failed)
+    return (array.throttle, *[pack_tasks(one) for one in sets])
+
+
+def _array_of(throttle: int | None, *sets: str | None) -> ArrayTasks | None:
+    waiting, cancelled, succeeded, failed = [None if one is None else unpack_tasks(one) for one in sets]
+    if waiting is None:
+        return None
+    return ArrayTasks(waiting, throttle, cancelled or 0, succeeded or 0, failed or 0)
 
 
 def job_of(row: Row) -> Job:
     (
         job_id, _name, user, uid, gid, partition, state, outcome, reason, why, failure_class, hold, attempt,
         restart_count, launch_failures, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, _nice, time_limit_s,
-        requeue, submit_at, eligible_at, start_at, end_at, exit_code, signal, avoid, spec,
+        requeue, submit_at, eligible_at, start_at, end_at, exit_code, signal, avoid, spec, account, qos, accrue_at,
+        array_job_id, array_task_id, throttle, waiting, cancelled, succeeded, failed, dependency, never, ready, hook,
     ) = row  # fmt: skip
     return Job(
         job_id=job_id,
@@ -160,6 +216,16 @@ def job_of(row: Row) -> Job:
         reason=reason,
         why=why,
         failure_class=failure_class,
+        account=account,
+        qos=qos,
+        accrue_at=accrue_at,
+        array=_array_of(throttle, waiting, cancelled, succeeded, failed),
+        array_job_id=array_job_id,
+        array_task_id=array_task_id,
+        dependency=None if dependency is None else _dependency_of(dependency),
+        never=never,
+        ready=unpack_tasks(ready),
+        hook=hook,
     )
 
 
@@ -174,7 +240,7 @@ def attempt_row(attempt: Attempt) -> Row:
         None if attempt.outcome is None else attempt.outcome.value, *_exit_columns(attempt.exit), attempt.reason,
         attempt.why, attempt.failure_class, None if attempt.then is None else attempt.then.value, attempt.grace_s,
         attempt.master_port, attempt.next_step, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib,
-        _json(grants),
+        _json(grants), attempt.billing,
     )  # fmt: skip
 
 
@@ -183,7 +249,7 @@ def attempt_of(row: Row) -> Attempt:
     (
         job_id, attempt, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, allocated_at, start_at, end_at,
         outcome, exit_code, signal, reason, why, failure_class, then, grace_s, master_port, next_step, user_cpu_s,
-        system_cpu_s, max_rss_mib, grants,
+        system_cpu_s, max_rss_mib, grants, billing,
     ) = row  # fmt: skip
     return Attempt(
         attempt_id=AttemptId(job_id, attempt),
@@ -201,6 +267,7 @@ def attempt_of(row: Row) -> Attempt:
         then=None if then is None else AfterEnding(then),
         grace_s=grace_s,
         usage=Usage(user_cpu_s, system_cpu_s, max_rss_mib),
+        billing=billing,
         next_step=next_step,
     )
 
@@ -334,6 +401,93 @@ def key_of(row: Row) -> Key:
     )
 
 
+def account_row(account: AccountInfo) -> Row:
+    return (
+        account.name, account.parent, account.description, account.shares, account.guaranteed_gpus,
+        account.borrow_gpus, account.group, _json(account.coordinators), account.default_qos,
+    )  # fmt: skip
+
+
+def account_of(row: Row) -> AccountInfo:
+    name, parent, description, shares, guaranteed_gpus, borrow_gpus, group, coordinators, default_qos = row
+    return AccountInfo(
+        name=name,
+        parent=parent,
+        description=description,
+        shares=shares,
+        guaranteed_gpus=guaranteed_gpus,
+        borrow_gpus=borrow_gpus,
+        group=group,
+        coordinators=_names_of(coordinators),
+        default_qos=default_qos,
+    )
+
+
+def member_row(member: Member) -> Row:
+    info, usage = member.info, member.usage
+    return (
+        info.user, info.account, info.shares, 1 if info.is_default else 0, 1 if info.from_group else 0, usage.value,
+        usage.at, usage.rate,
+    )  # fmt: skip
+
+
+def member_of(row: Row) -> Member:
+    user, account, shares, is_default, from_group, usage, usage_at, usage_rate = row
+    info = MemberInfo(
+        user=user, account=account, shares=shares, is_default=bool(is_default), from_group=bool(from_group)
+    )
+    return Member(info, DecayedUsage(usage, usage_at, usage_rate))
+
+
+def qos_row(qos: QosInfo) -> Row:
+    return (
+        qos.name, qos.description, qos.priority, qos.usage_factor, qos.max_time_s, _json(qos.users),
+        _json(qos.groups), _json(qos.accounts),
+    )  # fmt: skip
+
+
+def qos_of(row: Row) -> QosInfo:
+    name, description, priority, usage_factor, max_time_s, users, groups, accounts = row
+    return QosInfo(
+        name=name,
+        description=description,
+        priority=priority,
+        usage_factor=usage_factor,
+        max_time_s=max_time_s,
+        users=_names_of(users),
+        groups=_names_of(groups),
+        accounts=_names_of(accounts),
+    )
+
+
+def _limit_columns(key: LimitKey) -> Row:
+    return (key.holder.value, key.name, key.resource, 1 if key.per_user else 0)
+
+
+def _limit_key_of(holder: str, name: str, resource: str, per_user: int) -> LimitKey:
+    return LimitKey(Holder(holder), name, resource, bool(per_user))
+
+
+def limit_row(limit: LimitInfo) -> Row:
+    return (*_limit_columns(limit_key(limit)), limit.most, limit.at.value)
+
+
+def limit_of(row: Row) -> LimitInfo:
+    holder, name, resource, per_user, most, at = row
+    return LimitInfo(
+        holder=Holder(holder), name=name, resource=resource, per_user=bool(per_user), most=most, at=LimitAt(at)
+    )
+
+
+def budget_row(key: BudgetKey, budget: Budget) -> Row:
+    return (*_limit_columns(key.limit), key.user, budget.began_at, budget.used, budget.at, budget.rate)
+
+
+def budget_of(row: Row) -> tuple[BudgetKey, Budget]:
+    *limit, user, began_at, used, used_at, rate = row
+    return BudgetKey(_limit_key_of(*limit), user), Budget(began_at, used, used_at, rate)
+
+
 def request_row(request_id: bytes, answer: Answer) -> Row:
     return (request_id, answer.at, answer.uid, answer.answer)
 
@@ -396,8 +550,13 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         "steps": tuple([step_row(step) for step in changes.steps.values()]),
         "nodes": tuple([node_row(cluster.nodes[name]) for name in changes.nodes if name in cluster.nodes]),
         "keys": tuple([key_row(cluster.keys[public]) for public in changes.keys if public in cluster.keys]),
+        "accounts": tuple([account_row(cluster.accounts[one]) for one in changes.accounts if one in cluster.accounts]),
+        "members": tuple([member_row(cluster.members[one]) for one in changes.members if one in cluster.members]),
+        "qos": tuple([qos_row(cluster.qos[one]) for one in changes.qos if one in cluster.qos]),
+        "limits": tuple([limit_row(cluster.limits[one]) for one in changes.limits if one in cluster.limits]),
+        "budgets": tuple([budget_row(one, cluster.budgets[one]) for one in changes.budgets if one in cluster.budgets]),
         "requests": tuple([request_row(one, cluster.answers[one]) for one in changes.answers]),
-        "meta": ((NEXT_JOB_ID, cluster.next_job_id),) if changes.next_job_id else (),
+        "meta": tuple(_changed_meta(cluster, changes)),
     }
     happened = tuple(events)
     return Batch(
@@ -406,6 +565,13 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         deletes=_deletes(cluster, changes),
         audit=tuple([audit_row(one) for one in happened if type(one) is Audited]),
     )
+
+
+def _changed_meta(cluster: Cluster, changes: Changes) -> Iterator[Row]:
+    if changes.next_job_id:
+        yield NEXT_JOB_ID, cluster.next_job_id
+    if changes.half_life:
+        yield HALF_LIFE_S, cluster.half_life_s
 
 
 def _attempt(cluster: Cluster, changes: Changes, attempt_id: AttemptId) -> Attempt:
@@ -441,6 +607,13 @@ def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
         "attempts": tuple([(one.job_id, one.attempt) for one in changes.departed_attempts]),
         "nodes": tuple([(name,) for name in changes.nodes if name not in cluster.nodes]),
         "keys": tuple([(public,) for public in changes.keys if public not in cluster.keys]),
+        "accounts": tuple([(name,) for name in changes.accounts if name not in cluster.accounts]),
+        "members": tuple([one for one in changes.members if one not in cluster.members]),
+        "qos": tuple([(name,) for name in changes.qos if name not in cluster.qos]),
+        "limits": tuple([_limit_columns(one) for one in changes.limits if one not in cluster.limits]),
+        "budgets": tuple(
+            [(*_limit_columns(one.limit), one.user) for one in changes.budgets if one not in cluster.budgets]
+        ),
     }
     if changes.answers_forgotten_before is not None:
         deletes["requests"] = ((changes.answers_forgotten_before,),)
@@ -454,16 +627,23 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
     """The cluster of these rows, indices built.
 
     ``jobs`` and ``attempts``: those not forgotten.  ``allocations``: those not freed.  ``steps``: running ones; those
-    of forgotten attempts are passed over.  ``nodes``, ``keys``, ``requests``, ``meta``: all.
+    of forgotten attempts are passed over.  All of the other tables.
     """
     cluster = Cluster(
         jobs={JobId(row[0]): job_of(row) for row in tables["jobs"]},
         attempts={AttemptId(row[0], row[1]): attempt_of(row) for row in tables["attempts"]},
         nodes={row[0]: node_of(row) for row in tables["nodes"]},
         keys={row[0]: key_of(row) for row in tables["keys"]},
+        accounts={row[0]: account_of(row) for row in tables["accounts"]},
+        members={(row[0], row[1]): member_of(row) for row in tables["members"]},
+        qos={row[0]: qos_of(row) for row in tables["qos"]},
+        limits={limit_key(limit): limit for limit in map(limit_of, tables["limits"])},
+        budgets=dict(map(budget_of, tables["budgets"])),
         answers={row[0]: answer_of(row) for row in tables["requests"]},
     )
-    cluster.next_job_id = next((value for name, value in tables["meta"] if name == NEXT_JOB_ID), 1)
+    meta: dict[str, Any] = dict(tables["meta"])
+    cluster.next_job_id = meta.get(NEXT_JOB_ID, 1)
+    cluster.half_life_s = meta.get(HALF_LIFE_S)
     _add_parts(cluster, tables["allocations"])
     for row in tables["steps"]:
         attempt = cluster.attempts.get(AttemptId(row[0], row[1]))

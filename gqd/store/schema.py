@@ -287,6 +287,108 @@ def keys_and_audit(db: Database) -> None:
         db.execute(statement)
 
 
+_WHO_GOES_NEXT = (
+    "ALTER TABLE jobs ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN qos TEXT NOT NULL DEFAULT 'normal'",
+    "ALTER TABLE jobs ADD COLUMN accrue_at REAL",
+    "ALTER TABLE jobs ADD COLUMN array_job_id INTEGER",
+    "ALTER TABLE jobs ADD COLUMN array_task_id INTEGER",
+    "ALTER TABLE jobs ADD COLUMN array_throttle INTEGER",
+    "ALTER TABLE jobs ADD COLUMN array_waiting TEXT",
+    "ALTER TABLE jobs ADD COLUMN array_cancelled TEXT",
+    "ALTER TABLE jobs ADD COLUMN array_succeeded TEXT",
+    "ALTER TABLE jobs ADD COLUMN array_failed TEXT",
+    "ALTER TABLE jobs ADD COLUMN dependency TEXT",
+    "ALTER TABLE jobs ADD COLUMN never TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN ready TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN hook TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE attempts ADD COLUMN billing INTEGER NOT NULL DEFAULT 0",
+    "UPDATE jobs SET accrue_at = eligible_at",
+    "CREATE INDEX jobs_by_array ON jobs (array_job_id, array_task_id) WHERE array_job_id IS NOT NULL",
+    "CREATE INDEX jobs_by_account ON jobs (account, job_id)",
+    """
+    CREATE TABLE accounts (
+        account TEXT NOT NULL PRIMARY KEY,
+        parent TEXT NOT NULL,
+        description TEXT NOT NULL,
+        shares INTEGER NOT NULL,
+        guaranteed_gpus INTEGER,
+        borrow_gpus INTEGER,
+        unix_group TEXT NOT NULL,           -- whose members are in it
+        coordinators TEXT NOT NULL,         -- JSON
+        default_qos TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE members (                  -- users in accounts, and what they used there
+        user TEXT NOT NULL,
+        account TEXT NOT NULL,
+        shares INTEGER NOT NULL,
+        is_default INTEGER NOT NULL,
+        from_group INTEGER NOT NULL,
+        usage REAL NOT NULL,                -- weighted GPU-seconds, decayed until usage_at
+        usage_at REAL NOT NULL,
+        usage_rate INTEGER NOT NULL,        -- millionths of a weighted GPU in use since then
+        PRIMARY KEY (user, account)
+    )
+    """,
+    """
+    CREATE TABLE qos (
+        qos TEXT NOT NULL PRIMARY KEY,
+        description TEXT NOT NULL,
+        priority INTEGER NOT NULL,
+        usage_factor REAL NOT NULL,
+        max_time_s INTEGER,
+        users TEXT NOT NULL,                -- JSON; likewise the next two
+        groups TEXT NOT NULL,
+        accounts TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE limits (
+        holder TEXT NOT NULL,               -- user, account, qos
+        name TEXT NOT NULL,
+        resource TEXT NOT NULL,
+        per_user INTEGER NOT NULL,
+        most REAL NOT NULL,
+        enforced_at TEXT NOT NULL,          -- submit, start
+        PRIMARY KEY (holder, name, resource, per_user)
+    )
+    """,
+    """
+    CREATE TABLE budgets (                  -- of limits in GPU-hours a day, week or month: what is used up
+        holder TEXT NOT NULL,
+        name TEXT NOT NULL,
+        resource TEXT NOT NULL,
+        per_user INTEGER NOT NULL,
+        user TEXT NOT NULL,                 -- empty: all users together
+        began_at REAL NOT NULL,             -- the day, week or month
+        used REAL NOT NULL,                 -- weighted GPU-seconds until used_at
+        used_at REAL NOT NULL,
+        rate INTEGER NOT NULL,              -- millionths of a weighted GPU in use since then
+        PRIMARY KEY (holder, name, resource, per_user, user)
+    )
+    """,
+    """
+    CREATE VIEW usage_by_account AS         -- billed: from the start to the end, times what was billed
+    SELECT jobs.account AS account, jobs.user AS user, count(DISTINCT attempts.job_id) AS jobs,
+           round(sum(attempts.gpus * ran_s) / 3600, 3) AS gpu_hours,
+           round(sum(billing / 1000000.0 * ran_s) / 3600, 3) AS billed_hours
+    FROM (SELECT *, coalesce(end_at, strftime('%s', 'now')) - start_at AS ran_s
+          FROM attempts WHERE start_at IS NOT NULL) AS attempts
+    JOIN jobs USING (job_id)
+    GROUP BY jobs.account, jobs.user ORDER BY billed_hours DESC, account, user
+    """,
+)
+
+
+@MIGRATIONS()
+def who_goes_next(db: Database) -> None:
+    """Arrays, dependencies, accounts, QOS, limits and usage."""
+    for statement in _WHO_GOES_NEXT:
+        db.execute(statement)
+
+
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
     try:

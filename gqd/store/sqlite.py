@@ -39,6 +39,11 @@ _LOADED = {
     "steps": "WHERE end_at IS NULL ORDER BY job_id, attempt, step",
     "nodes": "ORDER BY rowid",
     "keys": "ORDER BY rowid",
+    "accounts": "ORDER BY rowid",
+    "members": "ORDER BY rowid",
+    "qos": "ORDER BY rowid",
+    "limits": "ORDER BY rowid",
+    "budgets": "ORDER BY rowid",
     "requests": "ORDER BY rowid",
     "meta": "ORDER BY rowid",
 }
@@ -64,7 +69,10 @@ _DELETES = {
     "jobs": "UPDATE jobs SET is_forgotten = 1 WHERE job_id = ?",
     "attempts": "UPDATE attempts SET is_forgotten = 1 WHERE job_id = ? AND attempt = ?",
     "nodes": "DELETE FROM nodes WHERE node = ?",
-    "keys": "DELETE FROM keys WHERE public = ?",
+    **{
+        table: f"DELETE FROM {table} WHERE {' AND '.join(f'{column} = ?' for column in KEYS[table])}"
+        for table in ("keys", "accounts", "members", "qos", "limits", "budgets")
+    },
     "requests": "DELETE FROM requests WHERE at < ?",
 }
 

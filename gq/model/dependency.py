@@ -1,0 +1,100 @@
+"""What a job waits for besides resources: other jobs (``--dependency``).  Pure.
+
+====================  ==========================================================================================
+after:J[+minutes]     J has started (so long ago) or was cancelled before it did
+afterany:J            J has ended
+afterok:J             J has ended well (of an array: every task)
+afternotok:J          J has ended badly (of an array: any task)
+aftercorr:J           of two arrays: task T of this one after task T of J has ended well
+singleton             no other job of this name and user that was queued before is left
+====================  ==========================================================================================
+
+J is a job, an array or a task of one (``7_3``).  ``,`` between terms: all of them; ``?``: any of them.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from gq.model.resource import Count
+
+_JOB = re.compile(r"(\d{1,18})(?:_(\d{1,9}))?(?:\+(\d{1,9}))?")
+MAX_TERMS = 1000
+
+
+class DependencyKind(StrEnum):
+    AFTER = "after"
+    AFTEROK = "afterok"
+    AFTERANY = "afterany"
+    AFTERNOTOK = "afternotok"
+    AFTERCORR = "aftercorr"
+    SINGLETON = "singleton"
+
+
+class DependencyTerm(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: DependencyKind
+    job_id: Count = 0
+    """0 for ``singleton``."""
+    task: Count | None = None
+    """Of an array; None: the job, or all of the array."""
+    delay_s: Count = 0
+    """Of ``after``: so long after the start."""
+
+    def __str__(self) -> str:
+        """As it is written; without what stands before the number, where that is wanted, see `format_dependency`."""
+        if self.kind is DependencyKind.SINGLETON:
+            return self.kind.value
+        task = "" if self.task is None else f"_{self.task}"
+        delay = f"+{self.delay_s // 60}" if self.delay_s else ""
+        return f"{self.kind.value}:{self.job_id}{task}{delay}"
+
+
+class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
+    terms: tuple[DependencyTerm, ...]
+    is_any: bool = False
+    """One of the terms is enough."""
+
+
+def parse_dependency(text: str) -> Dependency:
+    """``afterok:7:8,singleton`` → its terms; ValueError says what is wrong and how it is written."""
+    if "," in text and "?" in text:
+        raise ValueError("`,` (all of them) and `?` (any of them) cannot be mixed")
+    is_any = "?" in text
+    terms = [term for part in text.split("?" if is_any else ",") for term in _terms(part.strip())]
+    if len(terms) > MAX_TERMS:
+        raise ValueError(f"it names {len(terms)} jobs; at most {MAX_TERMS} can be named")
+    return Dependency(tuple(dict.fromkeys(terms)), is_any)
+
+
+def _terms(text: str) -> list[DependencyTerm]:
+    word, _, jobs = text.partition(":")
+    try:
+        kind = DependencyKind(word.lower())
+    except ValueError:
+        kinds = ", ".join(one.value for one in DependencyKind)
+        raise ValueError(f"`{word}` is not a kind of dependency; there are {kinds}") from None
+    if kind is DependencyKind.SINGLETON:
+        if jobs:
+            raise ValueError("singleton names no job")
+        return [DependencyTerm(kind)]
+    if not jobs:
+        raise ValueError(f"{kind.value} needs the id of a job, as in {kind.value}:123")
+    return [_term(kind, one) for one in jobs.split(":")]
+
+
+def _term(kind: DependencyKind, text: str) -> DependencyTerm:
+    match = _JOB.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise ValueError(f"`{text[:40]}` is not the id of a job; for example 123, or 123_4 for a task of an array")
+    if match[3] is not None and kind is not DependencyKind.AFTER:
+        raise ValueError(f"`+{match[3]}` (minutes after the start) goes with `after` only")
+    task = None if match[2] is None else int(match[2])
+    return DependencyTerm(kind, int(match[1]), task, 60 * int(match[3] or 0))
+
+
+def format_dependency(dependency: Dependency) -> str:
+    """As `parse_dependency` reads it."""
+    return ("?" if dependency.is_any else ",").join(str(term) for term in dependency.terms)
