@@ -193,7 +193,7 @@ def close_link(draft: Draft, node: str, why: str) -> None:
     """What comes over it is not heard any more, and the node is told."""
     route = draft.volatile.links.pop(node, None)
     if route is not None:
-        draft.do(CloseLink(route=route, why=why))
+        draft.do(CloseLink(route=route, why=why, is_removed=True))
 
 
 def tick(draft: Draft) -> None:

@@ -29,7 +29,11 @@ MAX_REASON = 1024
 def on_hello(draft: Draft, fact: NodeHello) -> None:
     """A node joins, or meets the controller again: register it and settle what each believes of attempts."""
     hello = fact.hello
-    why = _why_unwelcome(draft, hello) or _why_not_trusted(draft, fact)
+    if fact.key and fact.key not in draft.cluster.keys:
+        why = "its key was revoked; join again with a new token"
+        draft.do(CloseLink(route=fact.route, why=why, is_removed=True))
+        return
+    why = _why_unwelcome(draft, hello) or _why_not_trusted(draft, hello)
     if why:
         draft.do(CloseLink(route=fact.route, why=why))
         return
@@ -71,11 +75,8 @@ def _why_unwelcome(draft: Draft, hello: wire.Hello) -> str:
     return ""
 
 
-def _why_not_trusted(draft: Draft, fact: NodeHello) -> str:
+def _why_not_trusted(draft: Draft, hello: wire.Hello) -> str:
     """What is known of the node's key is worth more than what it says."""
-    hello = fact.hello
-    if fact.key and fact.key not in draft.cluster.keys:
-        return "its key was revoked; join again with a new token"
     if not hello.is_relay and access.is_login_node(hello.node, draft.cluster, draft.policy):
         return "it is a login node, which runs no jobs: set `login = true` in [node] of its gq.toml"
     return ""

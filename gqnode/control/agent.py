@@ -51,6 +51,7 @@ from gqnode.control.input import (
     OrderReceived,
     ProcessEnded,
     ProcessStarted,
+    Removed,
     StepAttached,
     StepTaskFailed,
     StepTasksEnded,
@@ -82,6 +83,11 @@ class Agent:
     def last_seq(self) -> int:
         """Number of the newest report, for `Hello`."""
         return self._ledger.outbox.last_seq
+
+    @property
+    def has_cells(self) -> bool:
+        """Something of an attempt is here, or may be."""
+        return any(record.phase is not Phase.ENDED for record in self._ledger.records.values())
 
     def next_wakeup(self) -> float | None:
         """When a `Tick` is wanted, at the latest."""
@@ -122,6 +128,8 @@ class Agent:
                 steps.task_failed(ledger, input.step_id)
             case StepTasksEnded():
                 _step_tasks_ended(ledger, input)
+            case Removed():
+                _end_all(ledger, input.grace_s)
             case ClockLeapt():
                 _leap(ledger, input.by_s)
             case Tick():
@@ -247,6 +255,14 @@ def _hasten_stop(ledger: Ledger, record: AttemptRecord, grace_s: int) -> None:
         record = ledger.save(replace(record, stop_ordered=True, kill_at=kill_at))
     if kill_at <= ledger.now or not _may_finish(record):
         ledger.empty(record.launch.attempt_id)
+
+
+def _end_all(ledger: Ledger, grace_s: int) -> None:
+    """As if the controller had ordered each to stop; what it did order keeps its outcome, and no longer grace."""
+    for attempt_id in sorted(ledger.records):
+        if ledger.records[attempt_id].phase is not Phase.ENDED:
+            text = "CANCELLED AT {time} DUE TO NODE FAILURE"
+            _stop(ledger, Stop(attempt_id=attempt_id, outcome=Outcome.NODE_FAIL, grace_s=grace_s, text=text))
 
 
 def _signal_attempt(ledger: Ledger, order: SignalAttempt) -> None:

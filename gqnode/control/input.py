@@ -95,6 +95,12 @@ class CellQuiet(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: AttemptId
 
 
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    """The controller has taken this node out of the cluster: whatever is here ends, within the grace."""
+
+    grace_s: int
+
+
 class ClockLeapt(msgspec.Struct, frozen=True, kw_only=True):
     """Forward: the machine slept, or its clock was set right.  Nothing ran in these seconds."""
 
@@ -107,5 +113,5 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 Input = (
     OrderReceived | Acknowledged | LinkUp | CellMade | CellFailed | ProcessStarted | ProcessEnded | CellEmpty
-    | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | ClockLeapt | Tick
+    | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | Removed | ClockLeapt | Tick
 )  # fmt: skip

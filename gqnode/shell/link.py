@@ -51,7 +51,7 @@ class Home(Protocol):
 
     def on_welcome(self, welcome: wire.Welcome) -> None: ...
 
-    def on_unwelcome(self, why: str) -> None: ...
+    def on_unwelcome(self, why: str, is_removed: bool) -> None: ...
 
     def on_ack(self, seqs: tuple[int, ...]) -> None: ...
 
@@ -204,7 +204,7 @@ class Link:
                 self._beat_in(self._heartbeat_s)
                 self._home.on_welcome(message)
             case wire.Unwelcome():
-                self._home.on_unwelcome(message.why)
+                self._home.on_unwelcome(message.why, message.is_removed)
             case wire.WhoIsThere():
                 self._is_welcome = False
                 self._say_hello()

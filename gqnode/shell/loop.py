@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_SLEEP_S = 60.0
 CLOSE_S = 5.0
+EMPTY_WITHIN_S = 20.0
+"""After KILL, what is not gone is stuck in the kernel: a node that was removed does not wait for it."""
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,8 @@ class NodeDaemon:
         self._keys = self._read_keys()
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[int] | None = None
+        self._is_leaving = False
+        """Removed from the cluster: it ends when its cells are empty."""
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,6 +265,9 @@ class NodeDaemon:
                 log.debug("%s", type(wanted).__name__, extra=about(attempt_of(wanted)))
             self._effects.do(wanted)
         self._set_timer()
+        if self._is_leaving and not self._agent.has_cells:
+            log.info("nothing of a job is left on this node")
+            self.end(1)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -320,8 +327,27 @@ class NodeDaemon:
             self._member_path.write_text(f"{os.getpid()}\n")
         self._guarded(happening.LinkUp())
 
-    def on_unwelcome(self, why: str) -> None:
+    def on_unwelcome(self, why: str, is_removed: bool) -> None:
         log.error("the controller does not let this node in: %s", why)
+        if is_removed and self._agent.has_cells:
+            self._empty_and_end()
+        else:
+            self.end(1)
+
+    def _empty_and_end(self) -> None:
+        """Nobody else will: what is here gets its grace, and the daemon ends when its cells are empty."""
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        log.warning("the jobs of this node are ended")
+        self._link.close()
+        grace_s = self._equipment.config.timers.grace_s
+        asyncio.get_running_loop().call_later(grace_s + EMPTY_WITHIN_S, self._end_with_cells)
+        self._guarded(happening.Removed(grace_s=grace_s))
+
+    def _end_with_cells(self) -> None:
+        for status in self._agent.statuses():
+            log.critical("processes of an attempt could not be ended", extra=about(status.attempt_id))
         self.end(1)
 
     def on_ack(self, seqs: tuple[int, ...]) -> None:

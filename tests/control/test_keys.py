@@ -251,9 +251,8 @@ def test_a_node_that_was_removed_does_not_come_back_by_its_old_token() -> None:
     host.ask(client.RemoveNode(name="n1"), peer=ADAM)
     assert "let a node in already" in why_closed(host.handle(join("n1", TOKEN, FIRST), now=2))
     fact = msgspec.structs.replace(hello("n1"), key=FIRST)
-    assert host.handle(fact, now=3) == Turn(
-        effects=(CloseLink(route=fact.route, why="its key was revoked; join again with a new token"),)
-    )
+    why = "its key was revoked; join again with a new token"
+    assert host.handle(fact, now=3) == Turn(effects=(CloseLink(route=fact.route, why=why, is_removed=True),))
 
 
 def test_a_login_node_that_says_it_runs_jobs_is_not_welcome() -> None:
@@ -264,6 +263,7 @@ def test_a_login_node_that_says_it_runs_jobs_is_not_welcome() -> None:
     [closed] = turn.effects
     assert isinstance(closed, CloseLink)
     assert "login node, which runs no jobs" in closed.why
+    assert not closed.is_removed, "a mistake in its gq.toml does not cost it what it runs"
     assert turn.events == ()
     relay = msgspec.structs.replace(hello("l1").hello, is_relay=True)
     turn = host.handle(msgspec.structs.replace(hello("l1"), hello=relay, key=FIRST), now=3)
@@ -392,6 +392,7 @@ def test_revoking_a_nodes_key_closes_its_link() -> None:
     turn = host.handle(client_request(client.RevokeKey(public=FIRST), 900, ADAM))
     [closed] = [one for one in turn.effects if isinstance(one, CloseLink)]
     assert "was revoked by adam" in closed.why
+    assert closed.is_removed, "what it runs is to end"
     assert "n1" not in host.controller.volatile.links
     host.handle(Tick(), now=100)
     assert host.cluster.nodes["n1"].is_lost

@@ -41,6 +41,7 @@ def test_an_idle_node_goes_with_its_key_and_its_link() -> None:
     closed, key_file, reply = turn.effects
     assert isinstance(closed, CloseLink)
     assert closed.why == r"node n2 was removed by adam: sold\n"
+    assert closed.is_removed
     assert key_file == RemoveKeyFile(node="n2")
     assert isinstance(reply, Reply)
     assert list(host.cluster.nodes) == ["n1"]

@@ -51,6 +51,7 @@ from gqnode.control.input import (
     CellQuiet,
     LinkUp,
     ProcessStarted,
+    Removed,
     Tick,
 )
 from gqnode.control.ledger import Settings
@@ -609,6 +610,44 @@ def test_after_a_restart_a_start_of_which_nothing_is_found_is_lost_and_never_mad
         assert resumed == (FindProcess(attempt_id=ATTEMPT),)
         assert without_saves(ended) == [EmptyCell(attempt_id=ATTEMPT)]
         assert report.outcome is Outcome.NODE_FAIL
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_node_that_is_removed_ends_whatever_it_has(phase: Phase) -> None:
+    host = at(phase)
+
+    host.handle(Removed(grace_s=10), now=150)
+    host.handle(Tick(), now=160)
+    host.handle(CellEmpty(attempt_id=ATTEMPT), now=161)
+
+    assert host.record().phase is Phase.ENDED
+    assert not host.agent.has_cells
+
+
+def test_a_node_that_is_removed_gives_its_jobs_their_grace() -> None:
+    host = at(Phase.RUNNING)
+
+    told = host.handle(Removed(grace_s=10), now=150)
+    killed = host.handle(Tick(), now=160)
+
+    text = "*** JOB 7 ON n1 CANCELLED AT {time} DUE TO NODE FAILURE ***"
+    assert [one for one in told if not isinstance(one, SaveRecord)] == [
+        WriteLine(attempt_id=ATTEMPT, text=text, at=150),
+        SignalProcess(attempt_id=ATTEMPT, signum=signal.SIGTERM, scope="all"),
+        SignalProcess(attempt_id=ATTEMPT, signum=signal.SIGCONT, scope="all"),
+    ]
+    assert EmptyCell(attempt_id=ATTEMPT) in killed
+    assert host.agent.has_cells
+    assert host.record().outcome is Outcome.NODE_FAIL
+
+
+def test_a_node_that_is_removed_does_not_prolong_a_stop_that_was_ordered() -> None:
+    host = at(Phase.RUNNING)
+    host.order(Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, grace_s=5), now=150)
+
+    host.handle(Removed(grace_s=30), now=151)
+
+    assert (host.record().outcome, host.record().kill_at) == (Outcome.CANCELLED, 155)
 
 
 def test_after_a_restart_a_start_that_is_found_running_is_running() -> None:

@@ -15,7 +15,7 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.job import ExitStatus
 from gq.model.state import Outcome
 from gq.wire import node as wire
-from tests.node.controller import NodeProcess, ScriptedController, launch_of, private_cluster
+from tests.node.controller import CONFIG, NodeProcess, ScriptedController, launch_of, private_cluster
 
 ATTEMPT = AttemptId(JobId(7), 1)
 
@@ -225,6 +225,51 @@ def test_heartbeats_go_on_and_an_unwelcome_node_ends_with_the_reason(
 
     assert node.wait() == 1
     assert "this name is taken" in node.log()
+
+
+def test_a_node_that_is_removed_ends_what_it_runs_though_it_does_not_listen_before_it_ends_itself(
+    tmp_path: Path,
+) -> None:
+    config = CONFIG.replace("[timers]", "[timers]\ngrace_s = 1")
+    with private_cluster(tmp_path / "cluster", config) as location:
+        controller, node = ScriptedController(location.node_endpoint), NodeProcess(location)
+        controller.bind()
+        try:
+            pid = _run_deaf(controller, node, tmp_path)
+            controller.say(wire.Unwelcome(why="it was removed by adam", is_removed=True))
+
+            assert node.wait() == 1
+            assert not Path(f"/proc/{pid}").exists()
+            assert "nothing of a job is left on this node" in node.log()
+        finally:
+            node.close()
+            controller.close()
+
+
+def test_a_node_that_is_only_not_let_in_leaves_its_jobs_alone(
+    controller: ScriptedController, node: NodeProcess, tmp_path: Path
+) -> None:
+    pid = _run_deaf(controller, node, tmp_path)
+
+    controller.say(wire.Unwelcome(why="it speaks version 1; this controller speaks 2 to 3"))
+
+    assert node.wait() == 1
+    assert Path(f"/proc/{pid}").exists()
+    node.start()
+    controller.hear(lambda: len(controller.hellos) > 1)
+    controller.order(wire.Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, grace_s=0))
+    assert controller.report(wire.AttemptEnded).outcome is Outcome.CANCELLED
+
+
+def _run_deaf(controller: ScriptedController, node: NodeProcess, tmp_path: Path) -> int:
+    """Process id of a part of a running job, in a session of its own, which ignores TERM."""
+    node.start()
+    controller.hear(lambda: controller.hellos)
+    script = f"#!/bin/sh\ntrap '' TERM\nsetsid sleep 1000 &\necho $! > {tmp_path}/pid\necho up\nwait\n".encode()
+    launch, blobs = launch_of(script, {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
+    controller.launch(launch, blobs)
+    _until(tmp_path / "out.txt", "up")
+    return int((tmp_path / "pid").read_text())
 
 
 def test_a_second_daemon_of_the_same_name_is_refused(

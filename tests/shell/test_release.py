@@ -117,8 +117,9 @@ def test_orders_without_a_link_are_counted_and_dropped() -> None:
 def test_a_node_that_is_turned_away_hears_first_what_it_shall_stop() -> None:
     rig = Rig()
     rig.release(welcome())
-    rig.release(effect.CloseLink(route=("nodes", b"one"), why="removed"), send(stop(1)))
-    assert rig.nodes.said(b"one")[1:] == [node.Orders(orders=(stop(1),)), node.Unwelcome(why="removed")]
+    rig.release(effect.CloseLink(route=("nodes", b"one"), why="removed", is_removed=True), send(stop(1)))
+    last = node.Unwelcome(why="removed", is_removed=True)
+    assert rig.nodes.said(b"one")[1:] == [node.Orders(orders=(stop(1),)), last]
 
 
 def test_blobs_that_are_too_many_for_one_message_are_spread_over_several() -> None:
