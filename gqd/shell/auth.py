@@ -3,7 +3,8 @@
 Owns both questions; nothing that a peer says about itself is believed.  On ``ipc://`` libzmq puts the peer
 credentials of the connection into every message (``localhost:UID:GID:PID``).  On tcp a peer proves a CURVE key;
 `KeyCheck` lets in only keys that the `KeyRing` knows, each through the door that it is for, and libzmq then puts the
-key into every message.
+key into every message.  Where MUNGE may vouch for keys, a door also lets in some that are not known; what those bring
+is `gqd.shell.reception`'s to judge.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ HEARTBEAT_MS = 20_000
 GONE_MS = 60_000
 """A host that fell off the network is noticed: its link would stand for ever."""
 
+NOT_KNOWN = "its key is not known"
+
+WhyNoStranger = Callable[[bytes], str]
+"""Why a door (by its domain) lets in no key that is not known; empty: it does."""
 RefusedKey = Callable[[str, str], None]
 """Told the address of a host that was turned away, and why."""
 
@@ -77,9 +82,11 @@ class KeyCheck:
         context: zmq.Context[zmq.Socket[bytes]],
         holder: Callable[[str], Holder | None],
         on_refused: RefusedKey,
+        why_no_stranger: WhyNoStranger = lambda domain: NOT_KNOWN,
     ) -> None:
         self._holder = holder
         self._on_refused = on_refused
+        self._why_no_stranger = why_no_stranger
         self._socket = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ZAP_ENDPOINT)
@@ -112,7 +119,7 @@ class KeyCheck:
         """Empty: it may come in."""
         found = self._holder(public)
         if found is None:
-            return "its key is not known"
+            return self._why_no_stranger(domain)
         if found.kind not in KINDS.get(domain, ()):
             return f"the key of {found.kind.value} {found.name or '(a token)'} is not for the door of {domain.decode()}"
         return ""

@@ -56,7 +56,7 @@ class RequestDesk:
 
     def take(self, data: Bytes, route: Route, caller: Caller) -> bytes | None:
         """Put the request into the inbox; or return the bytes of a refusal.  What cannot be answered is dropped."""
-        head = _head(data)
+        head = head_of(data)
         if head is None:
             self._counters.malformed += 1
             self._incidents.tell("Malformed", caller.origin, "what came is no request", caller.user, caller.uid)
@@ -79,15 +79,14 @@ class RequestDesk:
             return caller.establish()
         except Refusal as refusal:
             self._counters.not_served += 1
-            action = "".join(word.capitalize() for word in refusal.code.split("_"))
-            self._incidents.tell(action, caller.origin, refusal.message, caller.user, caller.uid)
+            self._incidents.tell(action_of(refusal), caller.origin, refusal.message, caller.user, caller.uid)
             raise
 
     def _named_user(self, body: wire.RequestBody) -> NamedUser | None:
         return self._peers.named(body.user) if isinstance(body, wire.AddKey) and body.user else None
 
     def _read(self, data: Bytes, head: wire.RequestHead) -> wire.Request:
-        _check_version(head.version)
+        check_version(head.version)
         if len(data) > self._limits.message_bytes:
             raise Refusal(
                 "too_large",
@@ -154,6 +153,11 @@ def enrolled_caller(peers: LocalPeers, ring: KeyRing, frame: zmq.Frame) -> Calle
     return Caller(establish=establish, origin=f"key {public[:8]} ({host})")
 
 
+def action_of(refusal: Refusal) -> str:
+    """What the audit trail calls it that somebody was turned away so."""
+    return "".join(word.capitalize() for word in refusal.code.split("_"))
+
+
 def _input(
     peer: Peer, route: Route, request_id: RequestId, body: wire.RequestBody, named_user: NamedUser | None
 ) -> ClientRequest:
@@ -167,7 +171,7 @@ def _input(
     )
 
 
-def _head(data: Bytes) -> wire.RequestHead | None:
+def head_of(data: Bytes) -> wire.RequestHead | None:
     """What can be answered even where the rest is unknown."""
     try:
         head = wire.REQUEST_HEADS.decode(data)
@@ -176,7 +180,7 @@ def _head(data: Bytes) -> wire.RequestHead | None:
     return head if len(head.request_id) == wire.REQUEST_ID_BYTES else None
 
 
-def _check_version(version: int) -> None:
+def check_version(version: int) -> None:
     if not OLDEST_WIRE_VERSION <= version <= WIRE_VERSION:
         raise Refusal(
             "wrong_version",

@@ -3,13 +3,14 @@
 clients         ipc, for users of this host
 nodes           ipc, for node daemons of this host
 remote-nodes    tcp, for node keys and tokens
-remote-clients  tcp, for users' keys
+remote-clients  tcp, for users' keys, and where the site has MUNGE for those that it vouches for
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -20,16 +21,28 @@ from gq.errors import Refusal
 from gq.locate import Location
 from gq.wire.codec import MAX_MESSAGE_BYTES
 from gq.wire.node import MAX_NODE_MESSAGE_BYTES
-from gqd.shell.auth import BACKLOG, CLIENT_DOMAIN, NODE_DOMAIN, KeyCheck, guard
+from gqd.shell.auth import BACKLOG, CLIENT_DOMAIN, NODE_DOMAIN, NOT_KNOWN, KeyCheck, guard
 from gqd.shell.clients import ClientDoor, RequestDesk, enrolled_caller, local_caller
 from gqd.shell.door import Door, bind_ipc, router
 from gqd.shell.inbox import Inbox
 from gqd.shell.incidents import Incidents
 from gqd.shell.keys import KeyRing
-from gqd.shell.links import MAX_LINKS, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, links_per_user
+from gqd.shell.links import (
+    MAX_LINKS,
+    NO_WORD,
+    SHARE_OF_HOST,
+    Bounds,
+    Links,
+    Unproven,
+    links_per_door,
+    links_per_user,
+)
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import NodeDoor
 from gqd.shell.peers import LocalPeers
+
+if TYPE_CHECKING:
+    from gqd.shell.reception import Reception
 
 CLIENTS = "clients"
 NODES = "nodes"
@@ -38,6 +51,12 @@ REMOTE_CLIENTS = "remote-clients"
 ENVELOPE_BYTES = 4096
 """What a message may be longer than the request in it.  Strangers can make a tcp door take in one message each."""
 TCP_DOORS = 2
+MIN_STRANGERS = 64
+STRANGERS_BYTES = 1024 * 1024 * 1024
+"""What links that nobody has introduced may all together make the door take in: each one message."""
+INTRODUCE_S = 15.0
+"""How long such a link may take to be introduced."""
+NO_ROOM = "its key is not known, and many others have not said yet whose theirs are"
 LINGER_S = 0.5
 """How long the last answers may take to leave."""
 
@@ -65,6 +84,8 @@ class Doors:
         self._desk = RequestDesk(peers, config.limits, inbox, counters, self._incidents)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._key_check: KeyCheck | None = None
+        self._reception: Reception | None = None
+        """Where MUNGE vouches for users."""
         self._links: dict[zmq.Socket[bytes], Links] = {}
 
     def open(self) -> None:
@@ -83,6 +104,8 @@ class Doors:
             door.look()
 
     def close(self) -> None:
+        if self._reception is not None:
+            self._reception.close()
         for links in self._links.values():
             links.close()
         for door in self.opened.values():
@@ -118,16 +141,45 @@ class Doors:
     def _open_remote_clients(self, endpoint: str) -> None:
         socket = self._listen(endpoint, "listen_clients", CLIENT_DOMAIN, self._config.limits.message_bytes)
         clients = ClientDoor(self._desk, self._counters, partial(enrolled_caller, self._peers, self._ring))
-        clients.door = self._door(REMOTE_CLIENTS, socket, clients.receive)
+        if self._config.controller.munge:
+            self._reception = self._receive_strangers(clients, self._links[socket])
+            receive = self._reception.receive
+            self._reception.door = clients.door = self._door(REMOTE_CLIENTS, socket, receive, notes=False)
+        else:
+            clients.door = self._door(REMOTE_CLIENTS, socket, clients.receive)
+
+    def _receive_strangers(self, clients: ClientDoor, links: Links) -> Reception:
+        from gqd.shell.introductions import Introductions  # only where a site has MUNGE
+        from gqd.shell.reception import Reception
+
+        introductions = Introductions(self._peers, self._config.controller.munge_socket)
+        return Reception(
+            clients, self._desk, self._peers, self._ring, links, introductions, self._counters, self._incidents
+        )
+
+    def _why_no_stranger(self, domain: bytes) -> str:
+        if domain != CLIENT_DOMAIN or not self._config.controller.munge:
+            return NOT_KNOWN
+        strangers = sum(links.silent_count for links in self._links.values() if links.has_strangers)
+        return "" if strangers <= self._most_strangers() else NO_ROOM
+
+    def _most_strangers(self) -> int:
+        return max(MIN_STRANGERS, STRANGERS_BYTES // self._config.limits.message_bytes)
+
+    def _bounds(self, domain: bytes) -> Bounds:
+        most = links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG)
+        of_host = max(1, most // SHARE_OF_HOST)
+        if domain != CLIENT_DOMAIN or not self._config.controller.munge:
+            return Bounds(most, of_host)
+        return Bounds(most, of_host, silent=self._most_strangers() // SHARE_OF_HOST, proof_s=INTRODUCE_S)
 
     def _listen(self, endpoint: str, setting: str, domain: bytes, message_bytes: int) -> zmq.Socket[bytes]:
         keys = read_keys(server_key_path(self._location.keys_dir))
         if self._key_check is None:
-            self._key_check = KeyCheck(self._context, self._ring.holder, self._on_refused_key)
+            self._key_check = KeyCheck(self._context, self._ring.holder, self._on_refused_key, self._why_no_stranger)
         socket = router(self._context, message_bytes + ENVELOPE_BYTES)
         guard(socket, keys, domain)
-        most = links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG)
-        self._watch(socket, Bounds(most, max(1, most // SHARE_OF_HOST)), self._on_unproven)
+        self._watch(socket, self._bounds(domain), self._on_unproven)
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -145,8 +197,15 @@ class Doors:
     def _node_door(self) -> NodeDoor:
         return NodeDoor(self._peers, self._desk, self._inbox, self._counters, self._incidents)
 
-    def _door(self, name: str, socket: zmq.Socket[bytes], receive: Callable[[bytes, zmq.Frame], None]) -> Door:
-        links = self._links.get(socket)
+    def _door(
+        self,
+        name: str,
+        socket: zmq.Socket[bytes],
+        receive: Callable[[bytes, zmq.Frame], None],
+        notes: bool = True,
+    ) -> Door:
+        """`notes`: any message proves what there is to prove."""
+        links = self._links.get(socket) if notes else None
 
         def receive_and_note(peer_id: bytes, frame: zmq.Frame) -> None:
             if links is not None:
@@ -166,7 +225,7 @@ class Doors:
 
     def _on_unproven(self, address: str, how: str) -> None:
         self._counters.links_unproven += 1
-        self._incidents.tell("NoHandshake", address, how)
+        self._incidents.tell("NoIntroduction" if how == NO_WORD else "NoHandshake", address, how)
 
     def _on_crowd(self, peer: str) -> None:
         """`peer` as `Links` names it: an address, or ``uid 1000``."""

@@ -58,4 +58,4 @@ def _who(origin: str) -> str:
     """The origin as the log puts it."""
     if origin == "local":
         return "somebody on this host"
-    return origin if origin.startswith(("node ", "key ")) else f"a host at {origin}"
+    return origin if origin.startswith(("node ", "key ", "munge ")) else f"a host at {origin}"

@@ -3,7 +3,8 @@
 Owns two bounds, so that whoever opens links by the thousand leaves descriptors for everybody else; libzmq itself would
 accept until there is none left, and then spin.  One peer (an address; on this host, a user) may have a part of them:
 for what it opens beyond, its oldest link that has not brought a message is hung up on, so that somebody honest at the
-same address still gets in.  And at the bound of a tcp door the kernel is told to drop what comes to
+same address still gets in.  Where a link can stand without anybody knowing whose it is (MUNGE), those that have proved
+nothing are fewer, and have a time to do it in.  And at the bound of a tcp door the kernel is told to drop what comes to
 the listening socket (a packet filter), until enough have gone; who knocks meanwhile is let in when its own kernel
 tries again.  Links that have brought a message are not touched.
 """
@@ -17,11 +18,14 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import zmq
 
 from gqd.shell.log import LOG
+
+V = TypeVar("V")
 
 RESERVED_DESCRIPTORS = 512
 """For nodes of this host, and the databases."""
@@ -54,6 +58,10 @@ _WATCHED = (
 UNKNOWN = "an unknown address"
 NO_CURVE = "it spoke no CURVE"
 NO_PROOF = "it went, or was hung up on, before it proved a key"
+NO_WORD = "it did not say in time whose its key is"
+SWEEP_S = 1.0
+MAX_UNHEEDED = 8
+"""Messages that a link may bring before one of them proves something."""
 
 Unproven = Callable[[str, str], None]
 """Told the address of a host whose link ended before it proved a key, and how."""
@@ -77,6 +85,18 @@ class Bounds(NamedTuple):
 
     all: int
     peer: int
+    silent: int = MAX_LINKS
+    """Of one peer, links that have proved nothing."""
+    proof_s: float | None = None
+    """How long a link may prove nothing."""
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Of a link that has proved nothing."""
+
+    since: float
+    unheeded: int = 0
 
 
 class Links:
@@ -99,8 +119,8 @@ class Links:
         """Descriptor → who is at the other end."""
         self._of_peer: dict[str, dict[int, None]] = {}
         """Who is at the other end → descriptors, without those that were hung up on."""
-        self._silent: dict[str, dict[int, None]] = {}
-        """Likewise, the oldest first: those that have not brought a message."""
+        self._silent: dict[str, dict[int, _Silence]] = {}
+        """Likewise, the oldest first: those that have not brought a message that counts."""
         self._told_at: dict[str, float] = {}
         """By the address of a host whose links ended without a proof."""
         self._failed_how = ""
@@ -117,20 +137,57 @@ class Links:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(int(self._events.getsockopt(zmq.FD)), self._read)
         self._loop.call_soon(self._read)
+        self._sweeping: asyncio.TimerHandle | None = None
+        if bounds.proof_s is not None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep, bounds.proof_s)
 
     @property
     def count(self) -> int:
         return len(self._open)
+
+    @property
+    def has_strangers(self) -> bool:
+        """Whether a link may prove nothing for a while."""
+        return self._bounds.proof_s is not None
+
+    @property
+    def silent_count(self) -> int:
+        return sum(len(theirs) for theirs in self._silent.values())
 
     def heard(self, frame: zmq.Frame) -> None:
         """A message has come: whoever sent it has proved what there is to prove."""
         descriptor = int(frame.get(zmq.SRCFD))
         self._silent.get(self._open.get(descriptor, ""), {}).pop(descriptor, None)
 
+    def is_silent(self, frame: zmq.Frame) -> bool:
+        """Whether the link that brought this has proved nothing so far."""
+        return self._silence(frame) is not None
+
+    def unheeded(self, frame: zmq.Frame) -> None:
+        """A message has come that proves nothing; not many may."""
+        silence = self._silence(frame)
+        if silence is not None:
+            silence.unheeded += 1
+            if silence.unheeded >= MAX_UNHEEDED:
+                self.hang_up(frame)
+
+    def hang_up(self, frame: zmq.Frame) -> None:
+        """On the link that brought this."""
+        descriptor = int(frame.get(zmq.SRCFD))
+        peer = self._open.get(descriptor)
+        if peer is not None:
+            self._cut(descriptor, peer)
+
+    def _silence(self, frame: zmq.Frame) -> _Silence | None:
+        descriptor = int(frame.get(zmq.SRCFD))
+        return self._silent.get(self._open.get(descriptor, ""), {}).get(descriptor)
+
     def close(self) -> None:
         """Before the socket that is watched."""
         if self._events.closed:
             return
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         self._loop.remove_reader(int(self._events.getsockopt(zmq.FD)))
         self._watched.disable_monitor()
         self._events.close(linger=0)
@@ -167,23 +224,38 @@ class Links:
     def _accepted(self, descriptor: int) -> None:
         peer = _peer_of(descriptor)
         self._open[descriptor] = peer
-        for table in (self._of_peer, self._silent):
-            table.setdefault(peer, {})[descriptor] = None
-        if len(self._of_peer[peer]) > self._bounds.peer and peer != UNKNOWN:
-            victim = next(iter(self._silent[peer]))  # there is one: this link is new
-            self._forget(victim, peer)
-            _hang_up(victim, peer)
-            self._is_news(peer)  # that its links end so is no news any more
+        self._of_peer.setdefault(peer, {})[descriptor] = None
+        self._silent.setdefault(peer, {})[descriptor] = _Silence(self._now())
+        if self._is_crowd(peer):
+            self._cut(next(iter(self._silent[peer])), peer)  # there is one: this link is new
             self._on_crowd(peer)
         if len(self._open) >= self._bounds.all and not self.is_shut:
             self._shut()
 
+    def _is_crowd(self, peer: str) -> bool:
+        bounds = self._bounds
+        is_over = len(self._of_peer[peer]) > bounds.peer or len(self._silent[peer]) > bounds.silent
+        return is_over and peer != UNKNOWN
+
+    def _cut(self, descriptor: int, peer: str) -> None:
+        self._forget(descriptor, peer)
+        _hang_up(descriptor, peer)
+        self._is_news(peer)  # that its links end so is no news any more
+
+    def _sweep(self, proof_s: float) -> None:
+        """Hang up on the links that had their time."""
+        before = self._now() - proof_s
+        for peer, theirs in list(self._silent.items()):
+            late = [descriptor for descriptor, silence in theirs.items() if silence.since < before]
+            for descriptor in late:
+                self._cut(descriptor, peer)
+            if late:
+                self._on_unproven(peer, NO_WORD)
+        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep, proof_s)
+
     def _forget(self, descriptor: int, peer: str) -> None:
-        for table in (self._of_peer, self._silent):
-            theirs = table.get(peer, {})
-            theirs.pop(descriptor, None)
-            if not theirs:
-                table.pop(peer, None)
+        _drop(self._of_peer, peer, descriptor)
+        _drop(self._silent, peer, descriptor)
 
     def _ended(self, descriptor: int) -> None:
         """How a link failed is told just before it ends."""
@@ -227,6 +299,13 @@ class Links:
         assert self._listener is not None
         self._listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
         self.is_shut = False
+
+
+def _drop(table: dict[str, dict[int, V]], peer: str, descriptor: int) -> None:
+    theirs = table.get(peer, {})
+    theirs.pop(descriptor, None)
+    if not theirs:
+        table.pop(peer, None)
 
 
 def _peer_of(descriptor: int) -> str:

@@ -24,6 +24,9 @@ class Counters:
     """Dropped: a node that spoke for another, or without a key that is valid now."""
     handshakes_refused: int = 0
     """CURVE keys that are not known, or not for that door."""
+    introductions: int = 0
+    """Keys that MUNGE vouched for."""
+    introductions_refused: int = 0
     links_unproven: int = 0
     """Links over tcp that ended without the proof of a key, of one host counted once in a while."""
     incidents: int = 0

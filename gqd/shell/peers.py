@@ -71,16 +71,30 @@ class LocalPeers:
     def enrolled(self, user: str, uid: int, key: str, address: str) -> Peer:
         """The one to whom an enrolled key belongs."""
         if not self.is_shared:
-            gid = self._by_uid(uid)
-            found = self._of_private(uid, gid.gid if gid is not None else uid)
+            found = self._of_private(uid, self._gid(uid))
         else:
             found = self._same(user, uid, "in the list of keys")
         return msgspec.structs.replace(found, key=key, address=address)
+
+    def introduced(self, user: str, uid: int, address: str) -> Peer:
+        """One whose uid MUNGE vouches for, and whose name on that host is what it says."""
+        if uid == ROOT_UID:
+            raise Refusal(
+                "munge_root",
+                "root of another host is not root here, though MUNGE vouches for it",
+                "be a user; or root on the controller's host, or by a key that root enrolled there",
+            )
+        found = self._same(user, uid, "on its host") if self.is_shared else self._of_private(uid, self._gid(uid))
+        return msgspec.structs.replace(found, by_munge=True, address=address)
 
     def named(self, user: str) -> NamedUser | None:
         """The account of this name; None if there is none."""
         found = self._by_name(user)
         return None if found is None else NamedUser(user=found.user, uid=found.uid, gid=found.gid)
+
+    def _gid(self, uid: int) -> int:
+        found = self._by_uid(uid)
+        return uid if found is None else found.gid
 
     def _of_private(self, uid: int, gid: int) -> Peer:
         if uid not in self._private:
