@@ -6,6 +6,7 @@ one; a value of the wrong kind is an error that names file and key.  Nothing her
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -28,6 +29,11 @@ _ROOT_UID = 0
 AUTO = "auto"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATION_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
+HOOK_FAILURES = ("refuse", "accept")
+NEVER = "never"
+MAX_WEIGHT = 1e9
+"""Sums of points stay exact in whole numbers."""
+_HOOK = re.compile(r"(?s)[^\0]+\.py:[^\W\d]\w*")
 _TCP = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
 
 
@@ -49,6 +55,13 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
     """None: memory is neither counted nor limited unless asked for."""
+    time_zone: str = ""
+    """In which the days, weeks and months of budgets begin (``Europe/Berlin``); empty: the machine's."""
+    submit_hook: str = ""
+    """``FILE.py:FUNCTION`` that every job is shown to (gq-hook(7)); empty: none."""
+    submit_hook_timeout_s: float = 2.0
+    submit_hook_on_failure: str = "refuse"
+    """Jobs that the hook could not be asked about; or ``accept``."""
 
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +105,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_memory_s: int = 600
     plan_depth: int = 2000
     restarts: int = 20
+    array_tasks: int = 100_000
+    accounts: int = 10_000
     launch_failures: int = 10
     inbox: int = 10_000
     """Messages that wait to be handled; beyond, the doors are not read."""
@@ -116,6 +131,40 @@ class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tick_s: float = 0.5
 
 
+class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[priority]`` (as ``gqd.state.policy.PriorityWeights``): points of each factor where it is 1."""
+
+    age: float = 1000.0
+    fair_share: float = 10_000.0
+    job_size: float = 0.0
+    partition: float = 1000.0
+    qos: float = 2000.0
+    max_age_s: float = 7 * 86400.0
+    favor_small: bool = False
+    half_life_s: float | None = 7 * 86400.0
+    """None (``"never"``): nothing that was used is forgotten."""
+    factors: dict[str, float] = {}
+    """The site's own, by the name of their entry point."""
+
+
+class BillingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[billing]`` (as ``gqd.state.policy.Billing``): what an hour of each costs."""
+
+    gpu: float = 1.0
+    gpu_types: dict[str, float] = {}
+    cpu: float = 0.0
+    memory_gib: float = 0.0
+
+
+class AccountsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[accounts]`` (as ``gqd.state.policy.Accounting``)"""
+
+    require: bool = False
+    """Refuse jobs of users who are in no account."""
+    kill_on_invalid_dep: bool = False
+    """Jobs end when their dependency can never be met, unless they say otherwise."""
+
+
 class PartitionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One ``[[partition]]``"""
 
@@ -126,6 +175,18 @@ class PartitionSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_time_s: int | None = None
     max_time_s: int | None = None
     up: bool = True
+    priority: int = 0
+    max_nodes: int | None = None
+    """Of one job."""
+    default_cpus_per_gpu: int | None = None
+    default_mem_per_gpu_mib: int | None = None
+    users: tuple[str, ...] = ()
+    """Who may use it; users, groups and accounts empty: everybody."""
+    groups: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    """And the accounts below them."""
+    qos: tuple[str, ...] = ()
+    """Only jobs of these; empty: of all."""
 
 
 class FakeGpuSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +248,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientSettings = ClientSettings()
     limits: LimitSettings = LimitSettings()
     timers: TimerSettings = TimerSettings()
+    priority: PrioritySettings = PrioritySettings()
+    billing: BillingSettings = BillingSettings()
+    accounts: AccountsSettings = AccountsSettings()
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
     nodes: tuple[NodeSettings, ...] = ()
     keys_set: frozenset[str] = frozenset()
@@ -213,6 +277,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             ("client", self.client),
             ("limits", self.limits),
             ("timers", self.timers),
+            ("priority", self.priority),
+            ("billing", self.billing),
+            ("accounts", self.accounts),
             *((f"partition.{partition.name}", partition) for partition in self.partitions),
             *((f"node.{node.name}", node) for node in self.nodes),
         ]
@@ -224,6 +291,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 _FIELD_OF = {
     "default_mem_per_cpu": "default_mem_per_cpu_mib",
+    "default_mem_per_gpu": "default_mem_per_gpu_mib",
+    "max_age": "max_age_s",
+    "half_life": "half_life_s",
     "default_time": "default_time_s",
     "max_time": "max_time_s",
     "memory": "memory_mib",
@@ -231,12 +301,17 @@ _FIELD_OF = {
 }
 """Key in the file → field here, where the file takes a word with a unit."""
 _KEY_OF = {field: key for key, field in _FIELD_OF.items()}
-_MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu"})
-_DURATION_KEYS = frozenset({"default_time", "max_time"})
+_MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu", "default_mem_per_gpu"})
+_DURATION_KEYS = frozenset({"default_time", "max_time", "max_age", "half_life"})
+_WEIGHT_KEYS = frozenset({"factors", "gpu_types"})
 _TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
 _NAME_KEYS = frozenset({"name"})
+_PARTITION_LEAST = {"priority": 0, "max_nodes": 1, "default_cpus_per_gpu": 1, "default_mem_per_gpu_mib": 1}
 
-_TABLES = ["cluster", "controller", "access", "client", "limits", "timers", "partition", "node"]
+_TABLES = [
+    "cluster", "controller", "access", "client", "limits", "timers", "priority", "billing", "accounts", "partition",
+    "node",
+]  # fmt: skip
 _PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
 """Z85."""
 
@@ -308,31 +383,58 @@ class _Reader:
         self._keys_set: set[str] = set()
 
     def config(self, raw: Table) -> Config:
-        self._check_keys(
-            raw, ["cluster", "controller", "access", "client", "limits", "timers", "partition", "node"], ""
-        )
+        self._check_keys(raw, _TABLES, "")
         cluster = raw.get("cluster", "gq")
         if not isinstance(cluster, str) or not NAME.fullmatch(cluster):
             self._fail("cluster", f"`{cluster}` is not a name; use letters, digits, `.`, `_` and `-`")
         if "cluster" in raw:
             self._keys_set.add("cluster")
-        controller = self._table(ControllerSettings, raw.get("controller", {}), "controller")
-        if controller.log_level not in LOG_LEVELS:
-            self._fail("controller.log_level", f"`{controller.log_level}` is none of {', '.join(LOG_LEVELS)}")
-        if controller.munge and controller.listen_clients is None:
-            self._fail("controller.munge", "is for users of other hosts, who have no door here", "set listen_clients")
         return Config(
             path=self._path,
             cluster=cluster,
-            controller=controller,
+            controller=self._controller(raw.get("controller", {})),
             access=self._table(AccessSettings, raw.get("access", {}), "access"),
             client=self._client(raw.get("client", {})),
             limits=self._limits(raw.get("limits", {})),
             timers=self._timers(raw.get("timers", {})),
+            priority=self._priority(raw.get("priority", {})),
+            billing=self._billing(raw.get("billing", {})),
+            accounts=self._table(AccountsSettings, raw.get("accounts", {}), "accounts"),
             partitions=self._partitions(raw.get("partition", [])),
             nodes=self._nodes(raw.get("node", [])),
             keys_set=frozenset(self._keys_set),
         )
+
+    def _controller(self, raw: object) -> ControllerSettings:
+        controller = self._table(ControllerSettings, raw, "controller")
+        if controller.log_level not in LOG_LEVELS:
+            self._fail("controller.log_level", f"`{controller.log_level}` is none of {', '.join(LOG_LEVELS)}")
+        if controller.munge and controller.listen_clients is None:
+            self._fail("controller.munge", "is for users of other hosts, who have no door here", "set listen_clients")
+        if controller.submit_hook and not _HOOK.fullmatch(controller.submit_hook):
+            key, example = "controller.submit_hook", 'for example "/etc/gq/hook.py:submit"'
+            self._fail(key, f"`{controller.submit_hook}` is not FILE.py:FUNCTION", example)
+        if not (math.isfinite(controller.submit_hook_timeout_s) and controller.submit_hook_timeout_s > 0):
+            self._fail(
+                "controller.submit_hook_timeout_s", f"is {controller.submit_hook_timeout_s:g}; a hook needs time"
+            )
+        if controller.submit_hook_on_failure not in HOOK_FAILURES:
+            message = f"`{controller.submit_hook_on_failure}` is none of {', '.join(HOOK_FAILURES)}"
+            self._fail("controller.submit_hook_on_failure", message)
+        return controller
+
+    def _priority(self, raw: object) -> PrioritySettings:
+        priority = self._table(PrioritySettings, raw, "priority")
+        self._check_weights(priority, "priority")
+        for name in ("max_age_s", "half_life_s"):
+            if getattr(priority, name) == 0:
+                self._fail(f"priority.{_KEY_OF[name]}", "is 0; it must be more than 0")
+        return priority
+
+    def _billing(self, raw: object) -> BillingSettings:
+        billing = self._table(BillingSettings, raw, "billing")
+        self._check_weights(billing, "billing")
+        return billing
 
     def _client(self, raw: object) -> ClientSettings:
         client = self._table(ClientSettings, raw, "client")
@@ -372,6 +474,11 @@ class _Reader:
             longest, usual = partition.max_time_s, partition.default_time_s
             if longest is not None and usual is not None and usual > longest:
                 self._fail(f"partition.{partition.name}.default_time", "is longer than max_time")
+            for name, least in _PARTITION_LEAST.items():
+                value = getattr(partition, name)
+                if value is not None and value < least:
+                    key = f"partition.{partition.name}.{_KEY_OF.get(name, name)}"
+                    self._fail(key, f"is {value}; it must be at least {least}")
         return partitions
 
     def _nodes(self, raw: object) -> tuple[NodeSettings, ...]:
@@ -441,7 +548,9 @@ class _Reader:
             return self._fake_gpus(value, dotted)
         if key == "isolation":
             return self._isolation(value, dotted)
-        if key == "gpus" and value == AUTO:
+        if key in _WEIGHT_KEYS:
+            return self._weights(value, dotted)
+        if (key, value) in (("gpus", AUTO), ("half_life", NEVER)):
             return None
         if not isinstance(value, str):
             if key in _DURATION_KEYS or (key in _MEMORY_KEYS and not _is_whole(value)):
@@ -455,11 +564,17 @@ class _Reader:
             if key in _MEMORY_KEYS:
                 return parse_memory_mib(value)
             if key in _DURATION_KEYS:
-                return parse_duration_s(value)
+                return self._duration(key, value, dotted)
         except ValueError as error:
             self._fail(dotted, str(error))
         self._check_text(key, value, dotted)
         return value
+
+    def _duration(self, key: str, value: str, dotted: str) -> int | None:
+        seconds = parse_duration_s(value)
+        if seconds is None and key == "max_age":
+            self._fail(dotted, f"`{value}` has no end, and age counts in proportion to it", 'for example "7d"')
+        return seconds
 
     def _check_text(self, key: str, value: str, dotted: str) -> None:
         if key in _TCP_KEYS:
@@ -489,6 +604,28 @@ class _Reader:
             self._fail(dotted, f"must be {AUTO!r} or a table such as {{cpu = 'none'}}, not {_kind_of(raw)}")
         self._check_keys(raw, list(ISOLATION_FUNCTIONS), dotted)
         return {function: how for function, how in raw.items() if how != AUTO}
+
+    def _weights(self, raw: object, dotted: str) -> dict[str, float]:
+        """A table of names and weights."""
+        if not isinstance(raw, dict):
+            self._fail(dotted, f"is not a table; write [{dotted}]")
+        for name, weight in raw.items():
+            if not NAME.fullmatch(name):
+                self._fail(f"{dotted}.{name}", "is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
+            if not isinstance(weight, int | float) or isinstance(weight, bool):
+                self._fail(f"{dotted}.{name}", f"must be a number, not {_kind_of(weight)}")
+            self._check_weight(weight, f"{dotted}.{name}")
+        return {name: float(weight) for name, weight in raw.items()}
+
+    def _check_weights(self, table: msgspec.Struct, prefix: str) -> None:
+        for name in table.__struct_fields__:
+            value = getattr(table, name)
+            if isinstance(value, float):
+                self._check_weight(value, f"{prefix}.{_KEY_OF.get(name, name)}")
+
+    def _check_weight(self, value: float, dotted: str) -> None:
+        if not 0 <= value <= MAX_WEIGHT:
+            self._fail(dotted, f"is {value:g}; it must be between 0 and {MAX_WEIGHT:g}")
 
     def _check_positive(self, table: msgspec.Struct, prefix: str, may_be_zero: tuple[str, ...] = ()) -> None:
         for name in table.__struct_fields__:

@@ -19,12 +19,15 @@ from gq.cli._command import Command, all_options
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, load, module_of
 from gq.config import (
     AccessSettings,
+    AccountsSettings,
+    BillingSettings,
     ClientSettings,
     ControllerSettings,
     FakeGpuSettings,
     LimitSettings,
     NodeSettings,
     PartitionSettings,
+    PrioritySettings,
     TimerSettings,
 )
 from gq.model.state import STATE_LETTERS, Reason
@@ -209,6 +212,9 @@ def test_the_messages_are_those_in_the_code(title: str, union: Any) -> None:
 
 KEY_OF = {
     "default_mem_per_cpu_mib": "default_mem_per_cpu",
+    "default_mem_per_gpu_mib": "default_mem_per_gpu",
+    "max_age_s": "max_age",
+    "half_life_s": "half_life",
     "default_time_s": "default_time",
     "max_time_s": "max_time",
     "fake_gpus": "fake_gpu",
@@ -224,6 +230,9 @@ KEY_OF = {
         ("[client]", ClientSettings),
         ("[limits]", LimitSettings),
         ("[timers]", TimerSettings),
+        ("[priority]", PrioritySettings),
+        ("[billing]", BillingSettings),
+        ("[accounts]", AccountsSettings),
         ("[[partition]]", PartitionSettings),
         ("[[node]]", NodeSettings),
         ("[[node.fake_gpu]]", FakeGpuSettings),

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from datetime import datetime, tzinfo
+from pathlib import Path
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from gq.config import Config, ControllerSettings, PartitionSettings
 from gq.curve import read_keys, server_key_path
+from gq.errors import UsageError
 from gq.locate import Location, is_run_for_all
-from gqd.state.policy import ALL_NODES, Limits, Partition, Policy, Timers
+from gqd.state.policy import ALL_NODES, Accounting, Billing, Limits, Partition, Policy, PriorityWeights, Timers
 
 S = TypeVar("S", bound=msgspec.Struct)
+_LOCAL_TIME = Path("/etc/localtime")
 _EVERY_ADDRESS = frozenset({"*", "0.0.0.0", "[::]"})
 """To listen on; nobody can connect to them from elsewhere."""
 
 
 def policy_of(config: Config, owner_uid: int, location: Location | None = None) -> Policy:
-    """`location`: where the controller runs, if it does; then its key is read, which must be there for a tcp door."""
+    """`location`: where the controller runs, if it does; then its key is read, which must be there for a tcp door.
+
+    Raises `UsageError` where the file asks for what this host does not have.
+    """
     endpoint = _endpoint(config.controller, config.controller.listen)
     client_endpoint = _endpoint(config.controller, config.controller.listen_clients)
     has_tcp = bool(endpoint or client_endpoint)
@@ -38,7 +47,38 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         endpoint=endpoint,
         client_endpoint=client_endpoint,
         server_key=_server_key(location) if location is not None and has_tcp else "",
+        weights=_shared(PriorityWeights, config.priority),
+        billing=_shared(Billing, config.billing),
+        accounting=_shared(Accounting, config.accounts),
+        zone=_zone(config),
     )
+
+
+def _zone(config: Config) -> tzinfo:
+    name = config.controller.time_zone
+    if not name:
+        return local_zone()
+    try:
+        return ZoneInfo(name)
+    except (ValueError, LookupError, OSError):
+        message = f"{config.path}: `controller.time_zone` `{name}` is no time zone that this host knows"
+        raise UsageError("bad_config", message, "for example `Europe/Berlin`; /usr/share/zoneinfo has them") from None
+
+
+def local_zone() -> tzinfo:
+    """The machine's, with its rules; where nothing says which it is, what the clock is ahead of UTC now."""
+    try:
+        if name := os.environ.get("TZ", "").removeprefix(":"):
+            return ZoneInfo(name)
+        named = str(_LOCAL_TIME.resolve(strict=True)).partition("/zoneinfo/")[2]
+        if named:
+            return ZoneInfo(named)
+        with _LOCAL_TIME.open("rb") as file:
+            return ZoneInfo.from_file(file)
+    except (ValueError, LookupError, OSError):
+        ahead = datetime.now().astimezone().tzinfo
+        assert ahead is not None
+        return ahead
 
 
 def _endpoint(settings: ControllerSettings, listen: str | None) -> str:
@@ -69,6 +109,14 @@ def _partitions(settings: tuple[PartitionSettings, ...]) -> tuple[Partition, ...
             is_up=one.up,
             default_time_s=one.default_time_s,
             max_time_s=one.max_time_s,
+            priority=one.priority,
+            max_nodes=one.max_nodes,
+            default_cpus_per_gpu=one.default_cpus_per_gpu,
+            default_mem_per_gpu_mib=one.default_mem_per_gpu_mib,
+            users=one.users,
+            groups=one.groups,
+            accounts=one.accounts,
+            qos=one.qos,
         )
         for place, one in enumerate(settings)
     )

@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 
-from gq.config import ClientSettings, Config, LimitSettings, TimerSettings, load_config, parse_config
+from gq.config import (
+    AccountsSettings,
+    BillingSettings,
+    ClientSettings,
+    Config,
+    LimitSettings,
+    PrioritySettings,
+    TimerSettings,
+    load_config,
+    parse_config,
+)
 from gq.curve import make_keys, server_key_path, server_public_path
 from gq.errors import Refusal, UsageError
 from gq.locate import Location, private_location, system_location
-from gqd.shell.settings import policy_of
-from gqd.state.policy import ALL_NODES, Limits, Partition, Policy, Timers
+from gqd.shell.settings import local_zone, policy_of
+from gqd.state.policy import ALL_NODES, Accounting, Billing, Limits, Partition, Policy, PriorityWeights, Timers
 from tests.requires import needs_root
 
 PATH = "/etc/gq/gq.toml"
@@ -79,7 +90,7 @@ numa = 1
 def test_an_empty_file_gives_every_default() -> None:
     config = parse_config("", PATH)
     assert config == Config(path=PATH)
-    assert policy_of(config, owner_uid=7) == Policy(owner_uid=7)
+    assert policy_of(config, owner_uid=7) == Policy(owner_uid=7, zone=local_zone())
 
 
 def test_every_key_of_the_file_reaches_its_setting() -> None:
@@ -117,7 +128,16 @@ def test_the_first_partition_is_the_default_where_none_is_named() -> None:
     assert [partition.is_default for partition in policy.partitions] == [True, False]
 
 
-@pytest.mark.parametrize(("settings", "policy"), [(LimitSettings(), Limits()), (TimerSettings(), Timers())])
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        (LimitSettings(), Limits()),
+        (TimerSettings(), Timers()),
+        (PrioritySettings(), PriorityWeights()),
+        (BillingSettings(), Billing()),
+        (AccountsSettings(), Accounting()),
+    ],
+)
 def test_names_and_defaults_are_those_of_the_deciding_code(settings: msgspec.Struct, policy: msgspec.Struct) -> None:
     shared = {name: getattr(settings, name) for name in policy.__struct_fields__}
     assert shared == msgspec.structs.asdict(policy)
@@ -143,6 +163,11 @@ def test_each_value_knows_where_it_comes_from() -> None:
         ("[limits]\njbos = 3", "limits.jbos", "did you mean `jobs`?"),
         ("[controller]\nlisten_on = 'x'", "controller.listen_on", "`listen`"),
         ("[[partition]]\nname = 'a'\nmaxtime = '1h'", "partition.a.maxtime", "did you mean `max_time`?"),
+        ("[priority]\nmax_age_s = 3", "priority.max_age_s", "did you mean `max_age`?"),
+        ("[priority]\nfairshare = 3", "priority.fairshare", "did you mean `fair_share`?"),
+        ("[billing]\ngpus = 3", "billing.gpus", "`gpu`"),
+        ("[accounts]\nrequired = true", "accounts.required", "did you mean `require`?"),
+        ("[[partition]]\nname = 'a'\nuser = ['u']", "partition.a.user", "did you mean `users`?"),
         ("[[node]]\nname = 'n1'\n[[node.fake_gpu]]\nmemroy = '1G'", "node.n1.fake_gpu.0.memroy", "`memory`"),
         ("[[node]]\nname = 'n1'\nisolation = {gpu = 'none'}", "node.n1.isolation.gpu", "`devices`"),
     ],
@@ -168,6 +193,34 @@ def test_an_unknown_key_is_named_with_the_nearest_one(toml: str, key: str, words
         ("[controller]\nlisten = '10.0.0.1:7321'", "controller.listen"),
         ("[controller]\nlisten = 'tcp://10.0.0.1:99999'", "controller.listen"),
         ("[controller]\ndefault_mem_per_cpu = 'much'", "controller.default_mem_per_cpu"),
+        ("[controller]\nsubmit_hook = '/etc/gq/hook.sh'", "controller.submit_hook"),
+        ("[controller]\nsubmit_hook = '/etc/gq/hook.py:sub-mit'", "controller.submit_hook"),
+        ("[controller]\nsubmit_hook_timeout_s = 0", "controller.submit_hook_timeout_s"),
+        ("[controller]\nsubmit_hook_timeout_s = nan", "controller.submit_hook_timeout_s"),
+        ("[controller]\nsubmit_hook_on_failure = 'shrug'", "controller.submit_hook_on_failure"),
+        ("[priority]\nage = -1", "priority.age"),
+        ("[priority]\nqos = nan", "priority.qos"),
+        ("[priority]\nqos = inf", "priority.qos"),
+        ("[priority]\nqos = true", "priority.qos"),
+        ("[priority]\nmax_age = 3", "priority.max_age"),
+        ("[priority]\nmax_age = '0'", "priority.max_age"),
+        ("[priority]\nmax_age = 'unlimited'", "priority.max_age"),
+        ("[priority]\nhalf_life = '0s'", "priority.half_life"),
+        ("[priority]\nhalf_life = 'ever'", "priority.half_life"),
+        ("[priority]\nfactors = 3", "priority.factors"),
+        ("[priority.factors]\nweather = -0.5", "priority.factors.weather"),
+        ("[priority.factors]\nweather = nan", "priority.factors.weather"),
+        ("[priority.factors]\nweather = 'fine'", "priority.factors.weather"),
+        ("[priority.factors]\n'bad weather' = 1", "priority.factors.bad weather"),
+        ("[billing]\ncpu = -1", "billing.cpu"),
+        ("[billing.gpu_types]\na100 = -2", "billing.gpu_types.a100"),
+        ("[billing.gpu_types]\na100 = true", "billing.gpu_types.a100"),
+        ("[accounts]\nrequire = 'yes'", "accounts.require"),
+        ("[limits]\narray_tasks = 0", "limits.array_tasks"),
+        ("[[partition]]\nname = 'a'\nmax_nodes = 0", "partition.a.max_nodes"),
+        ("[[partition]]\nname = 'a'\npriority = -1", "partition.a.priority"),
+        ("[[partition]]\nname = 'a'\ndefault_mem_per_gpu = '0'", "partition.a.default_mem_per_gpu"),
+        ("[[partition]]\nname = 'a'\nusers = 'ann'", "partition.a.users"),
         ("cluster = 'a b'", "cluster"),
         ("limits = 3", "limits"),
         ("[partition]\nname = 'a'", "partition"),
@@ -214,6 +267,107 @@ def test_a_node_that_the_file_does_not_know_is_refused_with_the_nearest() -> Non
     with pytest.raises(Refusal) as caught:
         parse_config(FULL, PATH).node("n11")
     assert "did you mean `n1`?" in caught.value.hint
+
+
+# ── who goes next ─────────────────────────────────────────────────────────────────────────────────────────────
+
+SCHEDULING = """
+[controller]
+time_zone = "Europe/Berlin"
+
+[priority]
+age = 5
+fair_share = 2.5
+job_size = 1
+partition = 0
+qos = 7
+max_age = "14d"
+half_life = "3d"
+favor_small = true
+[priority.factors]
+weather = 0.5
+
+[billing]
+gpu = 1.5
+cpu = 0.02
+memory_gib = 0.001
+[billing.gpu_types]
+a100 = 2.5
+h100 = 6
+
+[accounts]
+require = true
+kill_on_invalid_dep = true
+
+[limits]
+array_tasks = 500
+accounts = 50
+
+[[partition]]
+name = "gpu"
+priority = 3
+max_nodes = 4
+default_cpus_per_gpu = 8
+default_mem_per_gpu = "64G"
+users = ["ann"]
+groups = ["lab"]
+accounts = ["physics"]
+qos = ["normal", "high"]
+"""
+
+
+def test_all_that_the_file_says_of_who_goes_next_reaches_the_policy() -> None:
+    policy = policy_of(parse_config(SCHEDULING, PATH), owner_uid=7)
+    assert policy.weights == PriorityWeights(
+        age=5.0,
+        fair_share=2.5,
+        job_size=1.0,
+        partition=0.0,
+        qos=7.0,
+        max_age_s=14 * 86400.0,
+        favor_small=True,
+        half_life_s=3 * 86400.0,
+        factors={"weather": 0.5},
+    )
+    assert policy.billing == Billing(gpu=1.5, gpu_types={"a100": 2.5, "h100": 6.0}, cpu=0.02, memory_gib=0.001)
+    assert policy.accounting == Accounting(require=True, kill_on_invalid_dep=True)
+    assert (policy.limits.array_tasks, policy.limits.accounts) == (500, 50)
+    assert policy.partitions == (
+        Partition(
+            name="gpu",
+            is_default=True,
+            priority=3,
+            max_nodes=4,
+            default_cpus_per_gpu=8,
+            default_mem_per_gpu_mib=65536,
+            users=("ann",),
+            groups=("lab",),
+            accounts=("physics",),
+            qos=("normal", "high"),
+        ),
+    )
+    assert policy.zone == ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize("word", ["never", "unlimited"])
+def test_usage_that_is_never_forgotten_has_no_half_life(word: str) -> None:
+    policy = policy_of(parse_config(f'[priority]\nhalf_life = "{word}"\n', PATH), owner_uid=7)
+    assert policy.weights.half_life_s is None
+
+
+@pytest.mark.parametrize("zone", ["Europe/Atlantis", "../../etc/passwd", "Europe", "UTC+3"])
+def test_a_time_zone_that_this_host_does_not_have_is_named_with_file_and_key(zone: str) -> None:
+    config = parse_config(f'[controller]\ntime_zone = "{zone}"\n', PATH)
+    with pytest.raises(UsageError) as caught:
+        policy_of(config, owner_uid=7)
+    assert caught.value.message.startswith(f"{PATH}: `controller.time_zone` `{zone}` is no time zone")
+
+
+def test_the_machines_zone_is_the_default_and_follows_tz(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", ":Asia/Tokyo")
+    assert policy_of(parse_config("", PATH), owner_uid=7).zone == ZoneInfo("Asia/Tokyo")
+    monkeypatch.setenv("TZ", "no/zone/of/that/name")
+    assert local_zone().utcoffset(None) is not None, "what the clock says does instead"
 
 
 # ── a shared cluster ──────────────────────────────────────────────────────────────────────────────────────────
