@@ -51,6 +51,7 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.NodeBackedOff: node_facts.apply_backed_off,
     event.NodeBackoffCleared: node_facts.apply_backoff_cleared,
     event.NodeRemoved: node_facts.apply_removed,
+    event.KeyFileGone: node_facts.apply_key_file_gone,
     event.KeyAdded: key_facts.apply_added,
     event.NodeJoined: key_facts.apply_joined,
     event.KeyRevoked: key_facts.apply_revoked,

@@ -35,11 +35,12 @@ from gqd.control.turn import Draft, Turn
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
-from gqd.state.effect import Reply, ReplyAudit, ReplyHistory, ReplyScript
+from gqd.state.effect import RemoveKeyFile, Reply, ReplyAudit, ReplyHistory, ReplyScript
 from gqd.state.input import (
     ClientRequest,
     DoorIncident,
     Input,
+    KeyFileDeleted,
     NodeHeartbeat,
     NodeHello,
     NodeJoin,
@@ -99,6 +100,8 @@ class Controller:
                 self._on_tick(draft)
             case NodeJoin():
                 key.decide_join(draft, happened)
+            case KeyFileDeleted():
+                node.on_key_file_deleted(draft, happened)
             case DoorIncident():
                 draft.note(trail.of_incident(now, happened))
             case _ as never:
@@ -130,6 +133,8 @@ class Controller:
         for held in list(self.cluster.attempts.values()):
             for name in held.parts:
                 orders.send_owed(draft, held, name)
+        for name in self.cluster.void_key_files:
+            draft.do(RemoveKeyFile(node=name))
         return self._close(draft)
 
     def wants_plan(self, now: float) -> bool:

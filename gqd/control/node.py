@@ -16,7 +16,7 @@ from gqd.state import event
 from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Node
 from gqd.state.effect import AckReport, AskWhoIsThere, CloseLink, RemoveKeyFile, SendHeartbeatSeen, SendWelcome
-from gqd.state.input import NodeHeartbeat, NodeHello, NodeReport, Peer
+from gqd.state.input import KeyFileDeleted, NodeHeartbeat, NodeHello, NodeReport, Peer
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -285,6 +285,11 @@ def decide_remove(draft: Draft, who: Caller, body: client.RemoveNode) -> client.
     draft.volatile.wants_plan = True
     draft.do(RemoveKeyFile(node=name))
     return client.Done(text=f"node {name} is no longer part of the cluster")
+
+
+def on_key_file_deleted(draft: Draft, fact: KeyFileDeleted) -> None:
+    if fact.node in draft.cluster.void_key_files:
+        draft.note(event.KeyFileGone(at=draft.now, node=fact.node))
 
 
 def _has_key(draft: Draft, name: str) -> bool:

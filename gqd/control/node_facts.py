@@ -77,6 +77,13 @@ def apply_removed(cluster: Cluster, fact: event.NodeRemoved) -> None:
     for public in [key.public for key in cluster.keys.values() if key.kind is KeyKind.NODE and key.name == fact.node]:
         cluster.drop_key(public)
         cluster.changes.keys[public] = None
+    cluster.void_key_files[fact.node] = None
+    cluster.changes.void_key_files = True
+
+
+def apply_key_file_gone(cluster: Cluster, fact: event.KeyFileGone) -> None:
+    del cluster.void_key_files[fact.node]
+    cluster.changes.void_key_files = True
 
 
 def apply_backed_off(cluster: Cluster, fact: event.NodeBackedOff) -> None:

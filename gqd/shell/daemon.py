@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from gq.clock import Clock
@@ -32,6 +33,7 @@ from gqd.shell.planning import Planning
 from gqd.shell.release import Releaser
 from gqd.shell.settings import policy_of
 from gqd.state.effect import Reply
+from gqd.state.input import KeyFileDeleted
 from gqd.store.blobs import SqliteBlobStore
 from gqd.store.protocol import BlobStore, Store
 from gqd.store.sqlite import SqliteStore
@@ -47,12 +49,13 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     loop = Loop(core, Planning(core, Planner()), clock, policy.timers.tick_s, counters)
     with ExitStack() as stack:
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
-        ring = KeyRing(lambda: core.cluster.keys, location.keys_dir, clock.now)
+        ring = KeyRing(lambda: core.cluster.keys, location.keys_dir, clock.now, lambda: core.cluster.void_key_files)
         doors = Doors(location, config, inbox, counters, LocalPeers(owner_uid, policy.is_shared), ring)
         stack.callback(doors.close)
         history = HistoryDesk(store, policy.limits.page, lambda reply: _answer(releaser, doors, reply))
         stack.callback(history.close)
-        releaser = Releaser(doors.opened, policy, counters, history.ask, ring.remove_file)
+        remove_key_file = partial(_remove_key_file, ring, inbox)
+        releaser = Releaser(doors.opened, policy, counters, history.ask, remove_key_file)
         outgoing = Outgoing(store, blobs, releaser.release, on_change=loop.wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, loop.stop)
@@ -67,6 +70,16 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
 def _answer(releaser: Releaser, doors: Doors, reply: Reply) -> None:
     releaser.reply(reply)
     doors.look()
+
+
+def _remove_key_file(ring: KeyRing, inbox: Inbox, node: str) -> None:
+    """Where it cannot be done now, the key is void all the same, and it is tried again after the next start."""
+    try:
+        ring.remove_file(node)
+    except OSError as error:
+        LOG.error("the key file of node %s, which was removed, cannot be deleted: %s", node, error)
+    else:
+        inbox.put(KeyFileDeleted(node=node))
 
 
 def run(location: Location, config: Config) -> int:

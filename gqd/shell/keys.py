@@ -7,11 +7,12 @@ links that stand neither.  It changes nothing but the file of a node that was re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from gq.curve import node_public_path, pinned_nodes
+from gq.files import sync_directory
 from gq.model.key import KeyKind
 from gqd.state.cluster import Key
 
@@ -32,12 +33,22 @@ class Holder(NamedTuple):
 
 
 class KeyRing:
-    """`rows` is the deciding code's own table, which it changes; `now` is wall time, as in ``expires_at``."""
+    """`rows` is the deciding code's own table, which it changes; `now` is wall time, as in ``expires_at``.
 
-    def __init__(self, rows: Callable[[], Mapping[str, Key]], keys_dir: str, now: Callable[[], float]) -> None:
+    `void_files`: nodes that were removed, and whose file may still be there.
+    """
+
+    def __init__(
+        self,
+        rows: Callable[[], Mapping[str, Key]],
+        keys_dir: str,
+        now: Callable[[], float],
+        void_files: Callable[[], Container[str]] = tuple,
+    ) -> None:
         self._rows = rows
         self._now = now
         self._keys_dir = keys_dir
+        self._void_files = void_files
         self._files: dict[str, str] = {}
         self._changed_at_ns = -1
         self._read_at = float("-inf")
@@ -48,14 +59,17 @@ class KeyRing:
         row = self._rows().get(public)
         if row is None:
             name = self._pinned().get(public)
-            return None if name is None else Holder(KeyKind.NODE, name, is_file=True)
+            return None if name is None or name in self._void_files() else Holder(KeyKind.NODE, name, is_file=True)
         if row.expires_at is not None and row.expires_at <= self._now():
             return None
         return Holder(row.kind, row.name, row.uid)
 
     def remove_file(self, node: str) -> None:
-        """A key of this node that was pinned by hand is void from now on."""
-        node_public_path(self._keys_dir, node).unlink(missing_ok=True)
+        """The key of this node that was pinned by hand; when this returns no power cut brings it back.  `OSError`."""
+        path = node_public_path(self._keys_dir, node)
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            sync_directory(path.parent)
         self._read_at = float("-inf")
 
     def _pinned(self) -> dict[str, str]:

@@ -325,6 +325,7 @@ class Changes:
     limits: dict[LimitKey, None] = field(default_factory=dict)
     budgets: dict[BudgetKey, None] = field(default_factory=dict)
     half_life: bool = False
+    void_key_files: bool = False
     answers: dict[bytes, None] = field(default_factory=dict)
     answers_forgotten_before: float | None = None
     next_job_id: bool = False
@@ -340,6 +341,8 @@ class Cluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     keys: dict[str, Key] = field(default_factory=dict)
     """By public half (Z85)."""
+    void_key_files: dict[str, None] = field(default_factory=dict)
+    """Nodes that were removed, and whose file in ``keys/nodes`` is not known to be deleted yet."""
     answers: dict[bytes, Answer] = field(default_factory=dict)
     """By request id."""
     accounts: dict[str, AccountInfo] = field(default_factory=dict)

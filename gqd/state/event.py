@@ -290,11 +290,20 @@ class NodeBackoffCleared(_Event, frozen=True, kw_only=True):
 
 
 class NodeRemoved(_Event, frozen=True, kw_only=True):
-    """No longer part of the cluster; its keys are void.  What it held was given up before (`PartEmptied`)."""
+    """No longer part of the cluster; its keys are void.  What it held was given up before (`PartEmptied`).
+
+    A key of it that was pinned by hand is void, too, until `KeyFileGone`.
+    """
 
     node: str
     reason: str
     by: str
+
+
+class KeyFileGone(_Event, frozen=True, kw_only=True):
+    """The file with the key of a removed node is deleted: one that is put there now is a new one."""
+
+    node: str
 
 
 # ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -422,7 +431,7 @@ Event = (
     | StepStarted | StepPartReceived | StepPartEnded | StepFinished
     | NodeRegistered | NodeLost | NodeDrained | NodeSetDown | NodeResumed | NodeBackedOff | NodeBackoffCleared
     | RequestAnswered | RequestsForgotten
-    | NodeRemoved | KeyAdded | NodeJoined | KeyRevoked | KeysExpired | Audited
+    | NodeRemoved | KeyFileGone | KeyAdded | NodeJoined | KeyRevoked | KeysExpired | Audited
     | ArrayTaskLeft | ArrayTasksCancelled | ArrayThrottleSet | DependencyChanged
     | AccountSet | AccountRemoved | MemberSet | MemberRemoved | QosSet | QosRemoved | LimitSet | LimitRemoved
     | HalfLifeSet

@@ -114,6 +114,12 @@ class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
     uid: int | None = None
 
 
+class KeyFileDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """`RemoveKeyFile` is done, for good: there was none, or the file is off the disk."""
+
+    node: str
+
+
 class TimeLeapt(msgspec.Struct, frozen=True, kw_only=True):
     """The clock leapt forward: the machine slept, or was set right.  In these seconds nobody could say a word."""
 
@@ -133,5 +139,6 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Input = (
-    ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | TimeLeapt | PolicyChanged | Tick
-)
+    ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | KeyFileDeleted | TimeLeapt
+    | PolicyChanged | Tick
+)  # fmt: skip

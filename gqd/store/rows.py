@@ -116,6 +116,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 NEXT_JOB_ID = "next_job_id"
 HALF_LIFE_S = "half_life_s"
+VOID_KEY_FILES = "void_key_files"
 
 _to_json = msgspec.json.encode
 
@@ -572,6 +573,8 @@ def _changed_meta(cluster: Cluster, changes: Changes) -> Iterator[Row]:
         yield NEXT_JOB_ID, cluster.next_job_id
     if changes.half_life:
         yield HALF_LIFE_S, cluster.half_life_s
+    if changes.void_key_files:
+        yield VOID_KEY_FILES, _to_json(list(cluster.void_key_files)).decode()
 
 
 def _attempt(cluster: Cluster, changes: Changes, attempt_id: AttemptId) -> Attempt:
@@ -644,6 +647,7 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
     meta: dict[str, Any] = dict(tables["meta"])
     cluster.next_job_id = meta.get(NEXT_JOB_ID, 1)
     cluster.half_life_s = meta.get(HALF_LIFE_S)
+    cluster.void_key_files = dict.fromkeys(msgspec.json.decode(meta.get(VOID_KEY_FILES, "[]"), type=list[str]))
     _add_parts(cluster, tables["allocations"])
     for row in tables["steps"]:
         attempt = cluster.attempts.get(AttemptId(row[0], row[1]))

@@ -11,10 +11,11 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.state import event
 from gqd.state.effect import AskWhoIsThere, CloseLink, RemoveKeyFile, Reply, SendOrder
-from gqd.state.input import NodeHeartbeat, Tick
+from gqd.state.input import KeyFileDeleted, NodeHeartbeat, Tick
 from tests.builders import ADAM, ALICE, SHARED, client_request, hello, inventory, join, public_key, report, submit
 from tests.hosts import CoreHost
 
@@ -193,6 +194,19 @@ def test_a_node_that_joins_again_gets_no_jobs_until_what_it_still_runs_is_stoppe
     assert host.controller.wants_plan(host.now)
     host.schedule()
     assert host.job(2).state is JobState.STARTING
+
+
+def test_until_its_key_file_is_deleted_that_is_wanted_at_every_start() -> None:
+    host = cluster(n1=4)
+    remove(host, "n1")
+    for _ in range(2):
+        assert host.controller.resume(now=10).effects == (RemoveKeyFile(node="n1"),)
+
+    gone = host.handle(KeyFileDeleted(node="n1"), now=11)
+
+    assert gone == Turn(events=(event.KeyFileGone(at=11, node="n1"),))
+    assert host.controller.resume(now=12) == Turn()
+    assert host.handle(KeyFileDeleted(node="n1"), now=13) == Turn()
 
 
 def test_removing_it_twice_by_one_request_is_done_once() -> None:

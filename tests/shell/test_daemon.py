@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -27,6 +28,14 @@ from gq.curve import (
 )
 from gq.locate import Location, private_location
 from gq.wire import client as wire
+from gqd.control.controller import Controller
+from gqd.shell.keys import KeyRing
+from gqd.state.input import Peer
+from gqd.state.policy import Policy
+from gqd.store.rows import materialise
+from gqd.store.sqlite import SqliteStore
+from tests.builders import client_request, hello
+from tests.clusters import wait_until
 from tests.shell.rig import job, short_directory
 
 GQD = (sys.executable, "-m", "gqd")
@@ -158,6 +167,48 @@ def test_keygen_makes_keys_that_only_their_owner_reads_and_never_overwrites(gqd:
     again = gqd.call("keygen", "--node", "n1")
     assert again.returncode == 1
     assert "is there already" in again.stderr
+
+
+def test_a_crash_between_the_removal_of_a_node_and_that_of_its_key_file_leaves_no_good_key(gqd: Gqd) -> None:
+    assert gqd.call("--dir", str(gqd.directory), "keygen", "--node", "n1").returncode == 0
+    keys_dir, database = gqd.location.keys_dir, str(gqd.directory / "gq.db")
+    _remove_node_and_crash(database)
+    assert pinned_nodes(keys_dir), "the file is there, and the removal is on disk"
+    ring = KeyRing(dict, keys_dir, time.time, lambda: _void_key_files(database))
+    public = read_public(node_public_path(keys_dir, "n1")).decode()
+    assert ring.holder(public) is None, "it opens nothing even before it is deleted"
+
+    gqd.start()
+
+    wait_until(lambda: not pinned_nodes(keys_dir))
+    assert gqd.end(signal.SIGTERM) == 0
+    assert _void_key_files(database) == {}
+    node_key_path(keys_dir, "n1").unlink()
+    assert gqd.call("keygen", "--node", "n1").returncode == 0
+    gqd.start()
+    assert gqd.end(signal.SIGTERM) == 0
+    assert pinned_nodes(keys_dir), "one that is pinned anew stays"
+
+
+def _remove_node_and_crash(database: str) -> None:
+    """Up to the commit, and not a step further."""
+    store = SqliteStore(database)
+    core = Controller(store.load(), Policy(owner_uid=os.geteuid()))
+    peer = Peer(uid=os.geteuid(), gid=os.getegid(), user="owner")
+    events = [
+        *core.handle(hello("n1"), now=1.0).events,
+        *core.handle(client_request(wire.RemoveNode(name="n1"), 1, peer), now=2.0).events,
+    ]
+    asyncio.run(store.commit(materialise(core.cluster, events)))
+    store.close()
+
+
+def _void_key_files(database: str) -> dict[str, None]:
+    store = SqliteStore(database)
+    try:
+        return store.load().void_key_files
+    finally:
+        store.close()
 
 
 def test_nobody_else_can_read_what_it_writes_whatever_its_umask_was(gqd: Gqd) -> None:

@@ -29,7 +29,9 @@ class Membership:
         """The door asks for each message."""
         controller = self._world.controller
         assert controller is not None
-        return key in controller.cluster.keys if key else name not in self._unpinned
+        if key:
+            return key in controller.cluster.keys
+        return name not in self._unpinned and name not in controller.cluster.void_key_files
 
     def remove(self, name: str) -> None:
         self._world.ask(client.RemoveNode(name=name, reason="test"))

@@ -303,6 +303,7 @@ class World:
                 self.members.joined(route)
             case controller_effect.RemoveKeyFile(node=name):
                 self.members.unpin(name)
+                self.after(0.01, lambda: self.tell_controller(controller_input.KeyFileDeleted(node=name)))
             case _:
                 pass
 

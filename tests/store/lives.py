@@ -253,6 +253,9 @@ class Lives:
         if names:
             reason = self._random.choice(WHYS)
             self._note(event.NodeRemoved(at=self.now, node=self._random.choice(names), reason=reason, by="root"))
+        elif self.cluster.void_key_files:
+            node = self._random.choice(list(self.cluster.void_key_files))
+            self._note(event.KeyFileGone(at=self.now, node=node))
 
     # ── keys and the audit trail ──────────────────────────────────────────────────────────────────────────────
 
