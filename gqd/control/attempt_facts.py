@@ -5,7 +5,7 @@ from __future__ import annotations
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
 from gqd.control.job_facts import move
-from gqd.state import event
+from gqd.state import event, tally
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job, Part
 
@@ -30,6 +30,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
     for grant in fact.grants:
         cluster.nodes[grant.node].hold(fact.attempt_id, grant)
         _touch(cluster, fact.attempt_id, grant.node)
+    tally.count_held(cluster, job, attempt)
 
 
 def apply_part_prepared(cluster: Cluster, fact: event.PartPrepared) -> None:
@@ -61,6 +62,7 @@ def apply_started(cluster: Cluster, fact: event.JobStarted) -> None:
     job, attempt = _current(cluster, fact.attempt_id)
     move(cluster, job, event.JobStarted)
     job.start_at = attempt.start_at = fact.at
+    tally.count_billed(cluster, job, attempt.billing)
     job.launch_failures = 0
     job.reason, job.why, job.failure_class = "None", "", ""
     job.avoid = {}
@@ -76,6 +78,8 @@ def apply_ending(cluster: Cluster, fact: event.JobEnding) -> None:
     attempt.grace_s = fact.grace_s
     if attempt.end_at is None:
         attempt.end_at = job.end_at = fact.at
+        if attempt.start_at is not None:
+            tally.count_billed(cluster, job, -attempt.billing)
 
 
 def apply_launch_failed(cluster: Cluster, fact: event.LaunchFailed) -> None:

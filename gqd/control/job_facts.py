@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gq.model.state import JobState
-from gqd.state import event
+from gqd.state import event, tally
 from gqd.state.after import Hold
 from gqd.state.cluster import Cluster, Job
 from gqd.state.lifecycle import next_state
@@ -20,9 +20,18 @@ def move(cluster: Cluster, job: Job, kind: type) -> None:
         cluster.dequeue(job)
     if job.state is JobState.PENDING:
         cluster.enqueue(job)
+    _count(cluster, job, before)
     if job.state is JobState.ENDED:
         cluster.count_active(job.user, -1)
         cluster.ended[job.job_id] = None
+
+
+def _count(cluster: Cluster, job: Job, before: JobState) -> None:
+    """The tallies of what waits and what is held; what it is given is counted when the attempt is there."""
+    if before is JobState.COMPLETING:
+        tally.count_freed(cluster, job)
+    elif job.state is JobState.ENDED and job.array is None:
+        tally.count_waiting(cluster, job, -1)
 
 
 def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
@@ -52,6 +61,7 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
     cluster.next_job_id += 1
     cluster.enqueue(job)
     cluster.count_active(job.user, 1)
+    tally.count_waiting(cluster, job, tally.width(job))
     cluster.changes.jobs[job.job_id] = None
     cluster.changes.next_job_id = True
 
@@ -75,11 +85,13 @@ def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
     is_pending = job.state is JobState.PENDING
     if is_pending:
         cluster.dequeue(job)
+        tally.count_waiting(cluster, job, -tally.width(job))
     job.spec, job.partition = fact.spec, fact.partition
     job.time_limit_s, job.requeue = fact.time_limit_s, fact.requeue
     job.account, job.qos = fact.account or job.account, fact.qos or job.qos
     if is_pending:
         cluster.enqueue(job)
+        tally.count_waiting(cluster, job, tally.width(job))
         job.eligible_at = max(job.submit_at, fact.spec.begin_at or 0.0)
     move(cluster, job, event.JobUpdated)
 

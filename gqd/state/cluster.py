@@ -29,6 +29,7 @@ from gq.model.node import Inventory
 from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
+from gqd.state import tally
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.usage import Budget, DecayedUsage
 
@@ -372,6 +373,8 @@ class Cluster:
     """Index: nodes that joined as login nodes, and their keys."""
     join_keys: dict[str, None] = field(default_factory=dict, compare=False)
     """Index: keys that expire."""
+    tallies: tally.Tallies = field(default_factory=tally.Tallies, compare=False)
+    """Index: what users, accounts and QOS have in the queue and hold."""
     changes: Changes = field(default_factory=Changes, compare=False)
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -448,6 +451,7 @@ class Cluster:
                 self.nodes[name].held[attempt.attempt_id] = part.grant
         for node in self.nodes.values():
             node.recount()
+        tally.rebuild(self)
 
     # ── invariants ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -457,6 +461,7 @@ class Cluster:
         for node in self.nodes.values():
             self._check_node(node)
         self._check_keys()
+        tally.check(self)
         for attempt in self.attempts.values():
             gone = attempt.parts.keys() - self.nodes.keys()
             assert not gone, f"5: {attempt.attempt_id} has parts on nodes that are no longer there: {gone}"
