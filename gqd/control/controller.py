@@ -35,9 +35,10 @@ from gqd.control.turn import Draft, Turn
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
-from gqd.state.effect import RemoveKeyFile, Reply, ReplyAudit, ReplyHistory, ReplyScript
+from gqd.state.effect import ReadConfig, RemoveKeyFile, Reply, ReplyAudit, ReplyHistory, ReplyScript
 from gqd.state.input import (
     ClientRequest,
+    ConfigRefused,
     DoorIncident,
     Input,
     KeyFileDeleted,
@@ -95,7 +96,9 @@ class Controller:
             case TimeLeapt():
                 self.volatile.leap(happened.by_s)
             case PolicyChanged():
-                self.policy = happened.policy
+                self._on_policy_changed(draft, happened)
+            case ConfigRefused():
+                self._on_config_refused(draft, happened)
             case Tick():
                 self._on_tick(draft)
             case NodeJoin():
@@ -155,6 +158,24 @@ class Controller:
         due_at = self.volatile.next_time_event_at
         return due_at if due_at is not None and due_at > now else None
 
+    def _on_policy_changed(self, draft: Draft, happened: PolicyChanged) -> None:
+        self.policy = draft.policy = happened.policy
+        self.volatile.wants_plan = True
+        if happened.request is None:
+            draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=happened.text))
+            return
+        answer = client.Done(text=happened.text)
+        self._remember(draft, happened.request, answer)
+        self._reply(draft, happened.request, answer)
+
+    def _on_config_refused(self, draft: Draft, happened: ConfigRefused) -> None:
+        if happened.request is None:
+            draft.note(trail.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
+            return
+        answer = client.Refused(code=happened.code, message=happened.message, hint=happened.hint)
+        self._audit(draft, happened.request, answer)
+        self._reply(draft, happened.request, answer)
+
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_request(self, draft: Draft, request: ClientRequest) -> None:
@@ -175,7 +196,10 @@ class Controller:
             if isinstance(body, Change) or isinstance(refusal, access.Denied):
                 self._audit(draft, request, answer)
         if answer is not None:
-            draft.do(Reply(route=request.route, request_id=request.request_id, body=answer))
+            self._reply(draft, request, answer)
+
+    def _reply(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+        draft.do(Reply(route=request.route, request_id=request.request_id, body=answer))
 
     def _remember(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
         draft.note(
@@ -199,7 +223,7 @@ class Controller:
         """Do it; None: the answer comes later."""
         match body:
             case client.Submit():
-                return job.decide_submit(draft, who, body)
+                return job.decide_submit(draft, who, request, body)
             case client.CancelJobs():
                 return job.decide_cancel(draft, who, body)
             case client.SignalStep():
@@ -228,7 +252,10 @@ class Controller:
                 return key.decide_add_key(draft, who, request, body)
             case client.RevokeKey():
                 return key.decide_revoke_key(draft, who, body)
-            case client.SubmitChain() | client.ReloadConfig():
+            case client.ReloadConfig():
+                draft.do(ReadConfig(request=request))
+                return None
+            case client.SubmitChain():
                 raise Refusal("not_available", "being built")
             case (
                 client.SetAccount() | client.RemoveAccount() | client.SetMember() | client.RemoveMember()

@@ -6,7 +6,7 @@ Each ``decide_*`` answers with the body of the reply, or raises `Refusal` with n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,7 @@ from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Job
 from gqd.state.effect import SendOrder
-from gqd.state.input import Peer
+from gqd.state.input import ClientRequest, Peer
 from gqd.state.policy import Partition, Policy
 
 if TYPE_CHECKING:
@@ -48,44 +48,68 @@ MAX_ENDED = 100_000
 # ── submit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_submit(draft: Draft, who: Caller, body: client.Submit) -> client.Submitted | client.Tested:
-    """Queue the job, if it is one that can ever run."""
-    peer, spec = who.peer, body.spec
+class Prepared(NamedTuple):
+    """A job that may be queued; nothing has changed yet."""
+
+    fact: event.JobSubmitted
+    shape: Shape
+    partition: Partition
+
+
+def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
+    """Queue the job, if it is one that can ever run.  → `Submitted`, or `Tested`"""
+    prepared = prepare(draft, who, request, body.spec)
+    if body.test_only:
+        return _tested(draft, prepared.shape, prepared.partition)
+    return client.Submitted(job_id=queue(draft, prepared))
+
+
+def prepare(
+    draft: Draft, who: Caller, request: ClientRequest, spec: JobSpec, ahead: tuple[Prepared, ...] = ()
+) -> Prepared:
+    """Every check of a submission, or `Refusal`; changes nothing.
+
+    `ahead`: jobs that the same request queues before this one; they count as if they were queued.
+    """
+    peer = who.peer
     access.refuse_root_jobs(who, draft.policy)
     access.refuse_priority(who, spec.nice)
-    _refuse_over_limits(draft, peer)
+    _refuse_over_limits(draft, peer, len(ahead))
     _refuse_bad_text(spec)
     partition = partition_of(draft.policy, spec.partition)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
     shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
     _refuse_impossible(draft, shape, partition)
-    if body.test_only:
-        return _tested(draft, shape, partition)
-    job_id = JobId(draft.cluster.next_job_id)
-    draft.note(
-        event.JobSubmitted(
-            at=draft.now,
-            job_id=job_id,
-            user=peer.user,
-            uid=peer.uid,
-            gid=peer.gid,
-            spec=spec,
-            partition=partition.name,
-            time_limit_s=time_limit_s,
-            requeue=draft.policy.job_requeue if spec.requeue is None else spec.requeue,
-        )
+    fact = event.JobSubmitted(
+        at=draft.now,
+        job_id=JobId(draft.cluster.next_job_id + len(ahead)),
+        user=peer.user,
+        uid=peer.uid,
+        gid=peer.gid,
+        spec=spec,
+        partition=partition.name,
+        time_limit_s=time_limit_s,
+        requeue=draft.policy.job_requeue if spec.requeue is None else spec.requeue,
+        hook=request.hook,
     )
+    return Prepared(fact, shape, partition)
+
+
+def queue(draft: Draft, prepared: Prepared) -> JobId:
+    """It was prepared in this turn."""
+    fact = prepared.fact
+    draft.note(fact)
     draft.volatile.wants_plan = True
-    if spec.is_interactive:
-        draft.volatile.client_seen_at[job_id] = draft.now
-    return client.Submitted(job_id=job_id)
+    if fact.spec.is_interactive:
+        draft.volatile.client_seen_at[fact.job_id] = draft.now
+    return fact.job_id
 
 
-def _refuse_over_limits(draft: Draft, peer: Peer) -> None:
+def _refuse_over_limits(draft: Draft, peer: Peer, ahead: int) -> None:
     limits, active = draft.policy.limits, draft.cluster.active_by_user
-    if sum(active.values()) >= limits.jobs:
+    if sum(active.values()) + ahead >= limits.jobs:
         raise Refusal("queue_full", f"the queue holds its {limits.jobs} jobs", "try again when some have ended")
-    if active.get(peer.user, 0) >= limits.jobs_per_user:
+    if active.get(peer.user, 0) + ahead >= limits.jobs_per_user:
         message = f"user {peer.user} has {limits.jobs_per_user} jobs in the queue, the most that one user may have"
         hint = "try again when some have ended; limits.jobs_per_user in gq.toml sets it"
         raise Refusal("too_many_jobs", message, hint)
