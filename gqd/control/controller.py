@@ -270,7 +270,7 @@ class Controller:
         body = request.body
         match body:
             case client.ListJobs():
-                return self._list_jobs(who, body)
+                return self._list_jobs(draft, who, body)
             case client.QueryHistory():
                 route, request_id = request.route, request.request_id
                 draft.do(ReplyHistory(route=route, request_id=request_id, query=body, shown_to=who.shown_to))
@@ -324,12 +324,12 @@ class Controller:
             server_key=self.policy.server_key,
         )
 
-    def _list_jobs(self, who: Caller, body: client.ListJobs) -> client.Jobs:
+    def _list_jobs(self, draft: Draft, who: Caller, body: client.ListJobs) -> client.Jobs:
         limit = self._page(body.limit)
         chosen = select_jobs(self.cluster, body.filter, body.after)
         if body.in_queue_order:
             wanted = {one.job_id for one in chosen}
-            chosen = (one for one in info.queue_order(self.cluster) if one.job_id in wanted)
+            chosen = (one for one in info.queue_order(self.cluster, self.policy, draft.now) if one.job_id in wanted)
         page = list(islice(chosen, limit + 1))
         seen_by = who.shown_to
         shown = [info.job_info_for(seen_by, self.cluster, self.volatile, one, body.with_steps) for one in page[:limit]]

@@ -56,6 +56,8 @@ def of_request(
         outcome, detail = answer.code, answer.message
     elif isinstance(answer, client.JobsDone) and answer.refused and not answer.job_ids:
         outcome, detail = REFUSED, answer.refused[0][1]
+    elif isinstance(body, client.ReloadConfig) and isinstance(answer, client.Done):
+        detail = answer.text
     else:
         detail = detail_of(body)
     return _asked(at, peer, cluster, body, object_of(body, answer), outcome, detail)
@@ -87,6 +89,11 @@ def of_incident(at: float, fact: DoorIncident) -> event.Audited:
         outcome=REFUSED,
         detail=fact.detail,
     )
+
+
+def of_signal(at: float, request: type[client.RequestBody], outcome: str = DONE, detail: str = "") -> event.Audited:
+    """What a signal to the daemon asked for, which whoever can send it may ask."""
+    return line(at, action=request.__name__, origin="signal", outcome=outcome, detail=detail)
 
 
 def origin_of(peer: Peer, cluster: Cluster) -> str:

@@ -24,16 +24,19 @@ from gqd.shell.doors import Doors
 from gqd.shell.history import HistoryDesk
 from gqd.shell.inbox import Inbox
 from gqd.shell.keys import KeyRing
-from gqd.shell.log import LOG
+from gqd.shell.log import LOG, set_up_logging
 from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters
 from gqd.shell.outgoing import Outgoing
 from gqd.shell.peers import LocalPeers
 from gqd.shell.planning import Planning
 from gqd.shell.release import Releaser
+from gqd.shell.reload import Reloader
 from gqd.shell.settings import policy_of
+from gqd.shell.upkeep import Upkeep
 from gqd.state.effect import Reply
 from gqd.state.input import KeyFileDeleted
+from gqd.state.policy import Policy
 from gqd.store.blobs import SqliteBlobStore
 from gqd.store.protocol import BlobStore, Store
 from gqd.store.sqlite import SqliteStore
@@ -55,14 +58,28 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         history = HistoryDesk(store, policy.limits.page, lambda reply: _answer(releaser, doors, reply))
         stack.callback(history.close)
         remove_key_file = partial(_remove_key_file, ring, inbox)
-        releaser = Releaser(doors.opened, policy, counters, history.ask, remove_key_file)
+        reloader = Reloader(location, config, policy, inbox, lambda *said: adopt(*said))
+        releaser = Releaser(doors.opened, policy, counters, history.ask, remove_key_file, reloader.read)
         outgoing = Outgoing(store, blobs, releaser.release, on_change=loop.wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, loop.stop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.read)
+
+        def adopt(before: Config, config: Config, policy: Policy) -> None:
+            has_other_beat = policy.timers.heartbeat_s != releaser.policy.timers.heartbeat_s
+            log = (config.controller.log_level, config.controller.log_json)
+            if log != (before.controller.log_level, before.controller.log_json):
+                set_up_logging(*log)
+            loop.tick_s, history.page, releaser.policy = policy.timers.tick_s, policy.limits.page, policy
+            if has_other_beat:
+                releaser.welcome_again()
+
         doors.open()
         stack.enter_context(_pid_file(Path(location.state_dir, "gqd.pid")))
         fields = {"cluster": config.cluster, "doors": location.run_dir, "is_shared": policy.is_shared}
         LOG.info("gqd serves", extra={"fields": fields})
+        upkeep = asyncio.create_task(Upkeep(store, blobs, config.history).run())
+        stack.callback(upkeep.cancel)
         await loop.run(inbox, blobs, outgoing)
         LOG.info("gqd ends", extra={"fields": {"cluster": config.cluster}})
 

@@ -23,12 +23,13 @@ MAX_WAITING = 256
 
 
 class HistoryDesk:
-    """`answer` sends a reply; it is called on the loop.  `page`: jobs or lines in one answer, at most."""
+    """`answer` sends a reply; it is called on the loop.  `page`: jobs or lines in one answer, at most;
+    it may be changed."""
 
     def __init__(self, store: Store, page: int, answer: Callable[[Reply], None]) -> None:
         self._store = store
         self._answer = answer
-        self._page = page
+        self.page = page
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
         self._running: set[asyncio.Task[None]] = set()
 
@@ -60,13 +61,13 @@ class HistoryDesk:
         return self._read_jobs(effect.query, effect.shown_to)
 
     def _read_trail(self, asked: QueryAudit) -> AuditTrail:
-        query = msgspec.structs.replace(asked, limit=min(max(asked.limit, 1), self._page))
+        query = msgspec.structs.replace(asked, limit=min(max(asked.limit, 1), self.page))
         found = self._store.audit(query)
         return AuditTrail(entries=found.entries, last=found.last, more=found.more)
 
     def _read_jobs(self, asked: QueryHistory, shown_to: Peer | None) -> Jobs:
         """One page; one job more than it holds tells whether there is more."""
-        limit = min(max(asked.limit, 1), self._page)
+        limit = min(max(asked.limit, 1), self.page)
         query = HistoryQuery(
             filter=asked.filter,
             started_before=asked.started_before,

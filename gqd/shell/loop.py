@@ -50,7 +50,8 @@ class Loop:
         self._core = core
         self._planning = planning
         self._clock = clock
-        self._tick_s = tick_s
+        self.tick_s = tick_s
+        """At least so often time passes; may be changed."""
         self._counters = counters
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -145,12 +146,12 @@ class Loop:
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _is_tick_due(self, now: float) -> bool:
-        return self._alarm_rang or now - self._ticked_at >= self._tick_s
+        return self._alarm_rang or now - self._ticked_at >= self.tick_s
 
     def _set_alarms(self) -> None:
         """Before going to sleep: when time will matter next is worth asking only then."""
         now = self._clock.now()
-        due_at = self._ticked_at + self._tick_s
+        due_at = self._ticked_at + self.tick_s
         wanted_at = self._core.next_wakeup(now)
         if wanted_at is not None:
             due_at = min(due_at, wanted_at)

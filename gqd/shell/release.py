@@ -18,7 +18,7 @@ from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import relay_target
 from gqd.state import effect
-from gqd.state.input import Route
+from gqd.state.input import ClientRequest, Route
 from gqd.state.policy import Policy
 
 MAX_BLOB_BYTES = 16 * 1024 * 1024
@@ -46,7 +46,7 @@ def wanted_blobs(effects: tuple[effect.Effect, ...]) -> tuple[str, ...]:
 
 
 class Releaser:
-    """Sends what has been decided, through `doors` (by name)."""
+    """Sends what has been decided, through `doors` (by name).  `policy` may be changed; then `welcome_again`."""
 
     def __init__(
         self,
@@ -55,12 +55,14 @@ class Releaser:
         counters: Counters,
         ask_history: Callable[[effect.ReplyHistory | effect.ReplyAudit], None],
         remove_key_file: Callable[[str], None] = lambda node: None,
+        read_config: Callable[[ClientRequest], None] = lambda request: None,
     ) -> None:
         self._doors = doors
-        self._policy = policy
+        self.policy = policy
         self._counters = counters
         self._ask_history = ask_history
         self._remove_key_file = remove_key_file
+        self._read_config = read_config
         self._links: dict[str, Route] = {}
 
     def release(self, effects: tuple[effect.Effect, ...], blobs: Mapping[str, bytes]) -> None:
@@ -82,8 +84,6 @@ class Releaser:
                     orders.setdefault(one.node, []).append(one.order)
                 case effect.CloseLink():
                     closing.append(one)
-                case effect.ReadConfig():
-                    pass  # being built
                 case _:
                     self._do(one)
         for name, owed in orders.items():
@@ -117,13 +117,16 @@ class Releaser:
         | effect.AskWhoIsThere
         | effect.SendJoined
         | effect.ReplyAudit
-        | effect.RemoveKeyFile,
+        | effect.RemoveKeyFile
+        | effect.ReadConfig,
     ) -> None:
         match one:
+            case effect.ReadConfig():
+                self._read_config(one.request)
             case effect.RemoveKeyFile():
                 self._remove_key_file(one.node)
             case effect.SendJoined():
-                self._tell(one.route, node.Joined(cluster=self._policy.cluster, node=one.node, is_login=one.is_login))
+                self._tell(one.route, node.Joined(cluster=self.policy.cluster, node=one.node, is_login=one.is_login))
             case effect.ReplyHistory() | effect.ReplyAudit():
                 self._ask_history(one)
             case effect.SendWelcome():
@@ -141,13 +144,18 @@ class Releaser:
         LOG.warning("a node was turned away: %s", one.why)
         self._tell(one.route, node.Unwelcome(why=one.why, is_removed=one.is_removed))
 
+    def welcome_again(self) -> None:
+        """Nodes hear from it how often to say that they live."""
+        for route in self._links.values():
+            self._tell(route, self._welcome())
+
     def _welcome(self) -> node.Welcome:
         return node.Welcome(
-            cluster=self._policy.cluster,
+            cluster=self.policy.cluster,
             version=WIRE_VERSION,
-            heartbeat_s=self._policy.timers.heartbeat_s,
-            owner_uid=self._policy.owner_uid,
-            is_shared=self._policy.is_shared,
+            heartbeat_s=self.policy.timers.heartbeat_s,
+            owner_uid=self.policy.owner_uid,
+            is_shared=self.policy.is_shared,
         )
 
     def _with_counters(self, body: client.ReplyBody) -> client.ReplyBody:

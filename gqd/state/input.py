@@ -131,7 +131,19 @@ class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: Policy
     request: ClientRequest | None = None
-    """The `ReloadConfig` that asked for it; None: SIGHUP did, or the daemon has just started."""
+    """The `ReloadConfig` that asked for it; None: SIGHUP did."""
+    text: str = ""
+    """What is in force now, and what waits for a restart."""
+
+
+class ConfigRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """gq.toml was to be read again, and is wrong: nothing has changed."""
+
+    code: str
+    message: str
+    hint: str = ""
+    request: ClientRequest | None = None
+    """As in `PolicyChanged`."""
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,5 +152,6 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 Input = (
     ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | KeyFileDeleted | TimeLeapt
-    | PolicyChanged | Tick
+    | PolicyChanged | ConfigRefused
+    | Tick
 )  # fmt: skip

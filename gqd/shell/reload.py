@@ -1,0 +1,109 @@
+"""gq.toml, read again while the controller runs: what of it is in force at once, and what waits for a restart.
+
+Owns that comparison.  A file that cannot be read, is not safe or is wrong changes nothing.  What the doors and the
+database were opened with stays as it was until gqd starts again; what only nodes read, until their gqnode does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from gq.config import Config, load_config
+from gq.errors import GqError
+from gq.locate import Location
+from gqd.shell.inbox import Inbox
+from gqd.shell.log import LOG
+from gqd.shell.settings import policy_of
+from gqd.state.input import ClientRequest, ConfigRefused, PolicyChanged
+from gqd.state.policy import Policy
+
+OPENED_WITH = frozenset({
+    "cluster", "controller.listen", "controller.address", "controller.listen_clients", "controller.munge",
+    "controller.munge_socket", "limits.inbox", "limits.message_bytes", "limits.script_bytes",
+    "limits.environment_bytes",
+})  # fmt: skip
+"""Keys that wait for a restart of gqd."""
+_KEPT = ("cluster", "endpoint", "client_endpoint", "server_key", "owner_uid", "is_shared")
+"""Of the policy, likewise."""
+_OF_COMMANDS = "client."
+_OF_NODES = "node."
+_ALSO_OF_CONTROLLER = ".login"
+MAX_NAMED = 12
+
+
+class Reloader:
+    """`adopt` (what was in force, what is now) tells the parts of the shell."""
+
+    def __init__(
+        self,
+        location: Location,
+        config: Config,
+        policy: Policy,
+        inbox: Inbox,
+        adopt: Callable[[Config, Config, Policy], None],
+    ) -> None:
+        self._location = location
+        self._started = self._current = config
+        self._policy = policy
+        self._inbox = inbox
+        self._adopt = adopt
+
+    def read(self, request: ClientRequest | None = None) -> None:
+        """Read the file; what comes of it goes into the inbox.  `request`: who asked, if it was not a signal."""
+        try:
+            config = load_config(self._location)
+            policy = policy_of(config, self._policy.owner_uid, self._location)
+        except GqError as error:
+            LOG.error("gq.toml is not read again, and nothing has changed: %s", error)
+            refused = ConfigRefused(code=error.code, message=error.message, hint=error.hint, request=request)
+            self._inbox.put(refused)
+            return
+        text = what_changed(self._started, self._current, config)
+        self._policy = msgspec.structs.replace(policy, **{name: getattr(self._policy, name) for name in _KEPT})
+        LOG.info("gq.toml was read again: %s", text)
+        self._adopt(self._current, config, self._policy)
+        self._current = config
+        self._inbox.put(PolicyChanged(policy=self._policy, request=request, text=text))
+
+
+def what_changed(started: Config, current: Config, fresh: Config) -> str:
+    """In words: what differs from before, and of what the daemons started with what waits for a restart."""
+    in_force = [key for key in _differences(current, fresh) if not _waits_for(key)]
+    waiting = _differences(started, fresh)
+    parts = [f"in force: {_listed(in_force)}" if in_force else "nothing that takes effect at once has changed"]
+    for daemon in ("gqd", "gqnode"):
+        keys = [key for key in waiting if _waits_for(key) == daemon]
+        if keys:
+            parts.append(f"waits for a restart of {daemon}: {_listed(keys)}")
+    return "; ".join(parts)
+
+
+def _waits_for(key: str) -> str:
+    """The daemon that has to start again; empty: none."""
+    if key.startswith(_OF_NODES):
+        return "" if key.endswith(_ALSO_OF_CONTROLLER) else "gqnode"
+    return "gqd" if key in OPENED_WITH else ""
+
+
+def _differences(before: Config, after: Config) -> list[str]:
+    """Dotted keys in the order of the file; a partition or node that is new or gone is one."""
+    old, new = ({key: value for key, value, _ in config.settings()} for config in (before, after))
+    return list(dict.fromkeys(_changes(old, new)))
+
+
+def _changes(old: dict[str, object], new: dict[str, object]) -> Iterator[str]:
+    for key in {**old, **new}:
+        if key.startswith(_OF_COMMANDS):
+            continue  # no daemon reads it
+        if key in old and key in new:
+            if old[key] != new[key]:
+                yield key
+        else:
+            yield key.rpartition(".")[0]
+
+
+def _listed(keys: list[str]) -> str:
+    more = len(keys) - MAX_NAMED
+    return ", ".join(keys[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
