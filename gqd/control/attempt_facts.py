@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
+from gqd.control import array_facts, usage_facts
 from gqd.control.job_facts import move
 from gqd.state import event, tally
 from gqd.state.after import AfterEnding, PartPhase
@@ -67,6 +68,7 @@ def apply_started(cluster: Cluster, fact: event.JobStarted) -> None:
     job.reason, job.why, job.failure_class = "None", "", ""
     job.avoid = {}
     cluster.changes.attempts[fact.attempt_id] = None
+    usage_facts.bill_start(cluster, job, attempt)
 
 
 def apply_ending(cluster: Cluster, fact: event.JobEnding) -> None:
@@ -78,6 +80,7 @@ def apply_ending(cluster: Cluster, fact: event.JobEnding) -> None:
     attempt.grace_s = fact.grace_s
     if attempt.end_at is None:
         attempt.end_at = job.end_at = fact.at
+        usage_facts.bill_end(cluster, job, attempt)
         if attempt.start_at is not None:
             tally.count_billed(cluster, job, -attempt.billing)
 
@@ -92,6 +95,7 @@ def apply_launch_failed(cluster: Cluster, fact: event.LaunchFailed) -> None:
     if fact.is_job_fault:
         job.launch_failures += 1
         job.avoid = {node: until for node, until in job.avoid.items() if until > fact.at} | {fact.node: fact.until}
+        array_facts.warn_siblings(cluster, job)
 
 
 def apply_part_emptied(cluster: Cluster, fact: event.PartEmptied) -> None:

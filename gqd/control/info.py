@@ -17,6 +17,7 @@ from gq.model.state import JobState
 from gq.version import VERSION
 from gqd.control import snapshot
 from gqd.control.explain import story_of_wait, without_private
+from gqd.sched.priority import rank
 from gqd.state import describe
 from gqd.state.cluster import Cluster, Job, Node
 from gqd.state.input import Peer
@@ -47,9 +48,9 @@ def job_info_for(
     return seen
 
 
-def queue_order(cluster: Cluster) -> Iterator[Job]:
-    """Jobs as the queue stands: what runs or ends first, then what waits by place, then what has ended."""
-    waiting = [cluster.jobs[entry.job_id] for entry in cluster.queue]
+def queue_order(cluster: Cluster, policy: Policy, now: float) -> Iterator[Job]:
+    """Jobs as the queue stands: what runs or ends first, then what waits by priority, then what has ended."""
+    waiting = [cluster.jobs[job_id] for job_id in rank(cluster, policy, now).ordered_ids()]
     others = [job for job in cluster.jobs.values() if job.state is not JobState.PENDING]
     yield from (job for job in others if job.state is not JobState.ENDED)
     yield from waiting

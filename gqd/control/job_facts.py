@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gq.model.state import JobState
+from gqd.control import array_facts
 from gqd.state import event, tally
 from gqd.state.after import Hold
 from gqd.state.cluster import Cluster, Job
@@ -11,18 +12,20 @@ from gqd.state.lifecycle import next_state
 
 def move(cluster: Cluster, job: Job, kind: type) -> None:
     """Give the job the state that the table of its life says, and keep the indices."""
-    before = job.state
+    before, was_waiting, held = job.state, job.is_waiting, job.holds_resources
     job.state = next_state(before, kind)
     cluster.changes.jobs[job.job_id] = None
     if before is job.state:
         return
-    if before is JobState.PENDING:
+    if was_waiting:
         cluster.dequeue(job)
-    if job.state is JobState.PENDING:
+    if job.is_waiting:
         cluster.enqueue(job)
+    if (known := cluster.record_of(job)) is not None:
+        known[1].active += job.holds_resources - held
     _count(cluster, job, before)
     if job.state is JobState.ENDED:
-        cluster.count_active(job.user, -1)
+        cluster.count_active(job.user, -job.width)
         cluster.ended[job.job_id] = None
 
 
@@ -54,13 +57,16 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
         dependency=fact.dependency,
         never=fact.never,
         hook=fact.hook,
+        array=array_facts.tasks_of(fact.spec),
     )
     if fact.dependency is None and job.hold is None:
         job.accrue_at = job.eligible_at
     cluster.jobs[job.job_id] = job
     cluster.next_job_id += 1
     cluster.enqueue(job)
-    cluster.count_active(job.user, 1)
+    cluster.count_active(job.user, job.width)
+    if job.array is not None:
+        cluster.arrays[job.job_id] = None
     tally.count_waiting(cluster, job, tally.width(job))
     cluster.changes.jobs[job.job_id] = None
     cluster.changes.next_job_id = True
@@ -70,6 +76,9 @@ def apply_held(cluster: Cluster, fact: event.JobHeld) -> None:
     job = cluster.jobs[fact.job_id]
     move(cluster, job, event.JobHeld)
     job.hold = fact.hold
+    if fact.hold is Hold.USER:
+        job.accrue_at = None
+    cluster.refresh(job)
 
 
 def apply_released(cluster: Cluster, fact: event.JobReleased) -> None:
@@ -78,20 +87,32 @@ def apply_released(cluster: Cluster, fact: event.JobReleased) -> None:
     job.hold = None
     job.launch_failures, job.avoid = 0, {}
     job.eligible_at = max(fact.at, job.spec.begin_at or 0.0)
+    begin_to_accrue(job, fact.at)
+    cluster.refresh(job)
+
+
+def begin_to_accrue(job: Job, at: float) -> None:
+    """Its priority grows from when neither its owner nor a dependency keeps it back any more."""
+    if job.accrue_at is None and job.hold is None and job.dependency is None:
+        job.accrue_at = max(at, job.spec.begin_at or 0.0)
 
 
 def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
     job = cluster.jobs[fact.job_id]
-    is_pending = job.state is JobState.PENDING
-    if is_pending:
+    is_pending, is_waiting = job.state is JobState.PENDING, job.is_waiting
+    if is_waiting:
         cluster.dequeue(job)
         tally.count_waiting(cluster, job, -tally.width(job))
+    before = job.spec
     job.spec, job.partition = fact.spec, fact.partition
     job.time_limit_s, job.requeue = fact.time_limit_s, fact.requeue
     job.account, job.qos = fact.account or job.account, fact.qos or job.qos
-    if is_pending:
+    if job.accrue_at is not None and job.spec.begin_at != before.begin_at:
+        job.accrue_at = max(fact.at, job.spec.begin_at or 0.0)
+    if is_waiting:
         cluster.enqueue(job)
         tally.count_waiting(cluster, job, tally.width(job))
+    if is_pending:
         job.eligible_at = max(job.submit_at, fact.spec.begin_at or 0.0)
     move(cluster, job, event.JobUpdated)
 
@@ -107,6 +128,7 @@ def apply_requeued(cluster: Cluster, fact: event.JobRequeued) -> None:
         job.exit, job.reason, job.why, job.failure_class = None, "None", "", ""
     if fact.hold is not None:
         job.hold = fact.hold
+    cluster.refresh(job)
 
 
 def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
@@ -115,8 +137,11 @@ def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
     job.outcome, job.exit = fact.outcome, fact.exit
     job.reason, job.why, job.failure_class = fact.reason, fact.why, fact.failure_class
     job.hold = None
-    if job.end_at is None:  # else it is when the attempt was over, before its nodes were cleaned
+    if job.end_at is None or job.array is not None:  # else it is when the attempt was over, before nodes were cleaned
         job.end_at = fact.at
+    if job.array is not None:
+        del cluster.arrays[job.job_id]
+    array_facts.end_task(cluster, job)
 
 
 def apply_forgotten(cluster: Cluster, fact: event.JobsForgotten) -> None:
@@ -128,6 +153,7 @@ def apply_forgotten(cluster: Cluster, fact: event.JobsForgotten) -> None:
         if attempt is not None:
             assert not attempt.parts, f"job {job_id} still has parts and was to be forgotten"
             cluster.forget_attempt(attempt)
+        array_facts.forget_task(cluster, job)
         cluster.changes.forgotten_jobs[job_id] = None
         cluster.changes.departed_jobs[job_id] = job
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 from gq.model.state import JobState
+from gqd.sched.priority import head, rank
 from gqd.sched.shape import shape_of
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Attempt, Cluster, Job, Node
 from gqd.state.policy import Policy
+from gqd.state.queue import member_of, startable_tasks
 from gqd.state.volatile import Volatile
 
 
@@ -23,7 +24,7 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         free_cpus=tuple(free.free_cpus),
         free_gpus=tuple(free.free_gpus),
         free_memory_mib=tuple(free.free_memory_mib),
-        pending=tuple(_pending(job, policy) for job in _head_of_queue(cluster, policy, now)),
+        pending=_head_of_queue(cluster, policy, now),
         running=tuple(
             running for attempt in cluster.attempts.values() if (running := _running(cluster, attempt)) is not None
         ),
@@ -41,24 +42,14 @@ def overlay(cluster: Cluster, volatile: Volatile, now: float) -> Overlay:
     )
 
 
-def _head_of_queue(cluster: Cluster, policy: Policy, now: float) -> Iterator[Job]:
-    """From the head, so many jobs of each partition that could start if there were room.
-
-    Those that could not (held, to begin later, in a partition that is down) do not count: thousands of them at the
-    head must not keep everybody behind them from being looked at.
-    """
-    depth, pending = policy.limits.plan_depth, cluster.pending_by_partition
-    left = {one.name: min(depth, pending[one.name]) for one in policy.partitions if one.is_up and one.name in pending}
-    for entry in cluster.queue:
-        if not left:
-            return
-        job = cluster.jobs[entry.job_id]
-        if job.partition not in left or job.hold is not None or (job.spec.begin_at or 0.0) > now:
-            continue
-        left[job.partition] -= 1
-        if not left[job.partition]:
-            del left[job.partition]
-        yield job
+def _head_of_queue(cluster: Cluster, policy: Policy, now: float) -> tuple[PendingJob, ...]:
+    """What the pass looks at, in order."""
+    ranking = rank(cluster, policy, now)
+    places = head(cluster, policy, now, ranking)
+    ids, priorities = ranking.job_ids[places].tolist(), ranking.priority[places].tolist()
+    return tuple(
+        [_pending(cluster.jobs[job_id], policy, points) for job_id, points in zip(ids, priorities, strict=True)]
+    )
 
 
 def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:
@@ -128,7 +119,7 @@ def _drained_mask(node: Node) -> int:
     return mask
 
 
-def _pending(job: Job, policy: Policy) -> PendingJob:
+def _pending(job: Job, policy: Policy, priority: int) -> PendingJob:
     return PendingJob(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -138,6 +129,11 @@ def _pending(job: Job, policy: Policy) -> PendingJob:
         is_held=job.hold is not None,
         begin_at=job.spec.begin_at,
         avoid=tuple(job.avoid.items()),
+        account=member_of(job)[1],
+        qos=job.qos,
+        priority=priority,
+        tasks=startable_tasks(job),
+        array_job_id=job.job_id if job.array is not None else job.array_job_id,
     )
 
 

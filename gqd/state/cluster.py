@@ -11,12 +11,13 @@ Invariants (numbered as `check` names them):
 4. the queue index holds exactly the PENDING jobs, in order, and the other indices of jobs agree with it;
 5. free masks equal a recount from the parts;
 6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank;
-7. a node has one key at most, a user's key has a uid, and the indices of keys agree with them.
+7. a node has one key at most, a user's key has a uid, and the indices of keys agree with them;
+10. each task of an array is in exactly one place, and what its record says of it is what its job says.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,8 +30,10 @@ from gq.model.node import Inventory
 from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
-from gqd.state import tally
+from gq.model.tasks import parse_tasks, task_bit
+from gqd.state import association, tally
 from gqd.state.after import AfterEnding, Hold, PartPhase
+from gqd.state.queue import PendingQueue
 from gqd.state.usage import Budget, DecayedUsage
 
 
@@ -179,6 +182,20 @@ class Job:
         return AttemptId(self.job_id, self.attempt)
 
     @property
+    def is_waiting(self) -> bool:
+        """It is in the queue: pending, and of an array's record something waits in it."""
+        return self.state is JobState.PENDING and (self.array is None or self.array.waiting != 0)
+
+    @property
+    def holds_resources(self) -> bool:
+        return self.state not in (JobState.PENDING, JobState.ENDED)
+
+    @property
+    def width(self) -> int:
+        """How many jobs it counts as: an array's record as the tasks that wait in it."""
+        return 1 if self.array is None else self.array.waiting.bit_count()
+
+    @property
     def queue_key(self) -> tuple[int, int]:
         """First come, first served, moved back by ``nice``; a requeued job keeps its place."""
         return (self.spec.nice, self.job_id)
@@ -231,6 +248,13 @@ class Node:
     def release(self, attempt_id: AttemptId) -> None:
         del self.held[attempt_id]
         self.recount()
+
+
+def _union(sets: Iterable[int]) -> int:
+    whole = 0
+    for one in sets:
+        whole |= one
+    return whole
 
 
 def mask_of(ids: tuple[int, ...]) -> int:
@@ -290,13 +314,6 @@ class Answer(NamedTuple):
     at: float
     uid: int
     answer: bytes
-
-
-class QueueEntry(NamedTuple):
-    """A pending job's place; sorts as the queue stands."""
-
-    nice: int
-    job_id: JobId
 
 
 @dataclass(slots=True)
@@ -359,20 +376,22 @@ class Cluster:
     """Of `Member.usage`; None: nothing decays."""
     next_job_id: int = 1
     """Never goes back, whatever is forgotten."""
-    queue: list[QueueEntry] = field(default_factory=list, compare=False)
-    """Index: pending jobs in order."""
-    pending_by_partition: dict[str, int] = field(default_factory=dict, compare=False)
-    """Index: how many."""
+    queue: PendingQueue = field(default_factory=PendingQueue, compare=False)
+    """Index: pending jobs of which something waits."""
     timed: dict[JobId, None] = field(default_factory=dict, compare=False)
     """Index: pending jobs that time alone may let start (they begin later, or leave nodes out for a while)."""
     ended: dict[JobId, None] = field(default_factory=dict, compare=False)
     """Index: jobs that have ended, about in the order in which they did."""
+    arrays: dict[JobId, None] = field(default_factory=dict, compare=False)
+    """Index: records of arrays that have not ended."""
     active_by_user: dict[str, int] = field(default_factory=dict, compare=False)
     """Index: jobs that have not ended."""
     login_nodes: dict[str, str] = field(default_factory=dict, compare=False)
     """Index: nodes that joined as login nodes, and their keys."""
     join_keys: dict[str, None] = field(default_factory=dict, compare=False)
     """Index: keys that expire."""
+    associations: association.Associations = field(default_factory=association.Associations, compare=False)
+    """Index: accounts, members and limits by whom they are looked up for."""
     tallies: tally.Tallies = field(default_factory=tally.Tallies, compare=False)
     """Index: what users, accounts and QOS have in the queue and hold."""
     changes: Changes = field(default_factory=Changes, compare=False)
@@ -386,23 +405,31 @@ class Cluster:
     # ── indices, kept by apply ────────────────────────────────────────────────────────────────────────────────
 
     def enqueue(self, job: Job) -> None:
-        insort(self.queue, QueueEntry(job.spec.nice, job.job_id))
-        self._index_pending(job)
+        """An array's record of which nothing waits stays out."""
+        if job.is_waiting:
+            self.queue.add(job)
+            self._index_timed(job)
 
-    def _index_pending(self, job: Job) -> None:
-        self.pending_by_partition[job.partition] = self.pending_by_partition.get(job.partition, 0) + 1
+    def _index_timed(self, job: Job) -> None:
         if job.spec.begin_at is not None or job.avoid:
             self.timed[job.job_id] = None
 
     def dequeue(self, job: Job) -> None:
-        entry = QueueEntry(job.spec.nice, job.job_id)
-        place = bisect_left(self.queue, entry)
-        assert self.queue[place] == entry, f"job {job.job_id} is not in the queue"
-        del self.queue[place]
+        """An array's record may be out of it already."""
+        if job.array is None or job.job_id in self.queue:
+            self.queue.remove(job.job_id)
         self.timed.pop(job.job_id, None)
-        self.pending_by_partition[job.partition] -= 1
-        if not self.pending_by_partition[job.partition]:
-            del self.pending_by_partition[job.partition]
+
+    def refresh(self, job: Job) -> None:
+        """Something changed on which the job's place in the queue may depend; a no-op for one that is not in it."""
+        if job.job_id in self.queue:
+            self.queue.refresh(job)
+            self._index_timed(job)
+
+    def record_of(self, job: Job) -> tuple[Job, ArrayTasks] | None:
+        """Of a task that left its array's record: that record, if it is still known."""
+        record = None if job.array_job_id is None else self.jobs.get(job.array_job_id)
+        return None if record is None or record.array is None else (record, record.array)
 
     def count_active(self, user: str, by: int) -> None:
         self.active_by_user[user] = self.active_by_user.get(user, 0) + by
@@ -430,17 +457,16 @@ class Cluster:
 
     def rebuild_indices(self) -> None:
         """After loading: every index from the facts."""
-        pending = [job for job in self.jobs.values() if job.state is JobState.PENDING]
-        self.queue = sorted(QueueEntry(job.spec.nice, job.job_id) for job in pending)
-        self.pending_by_partition, self.timed = {}, {}
-        for job in pending:
-            self._index_pending(job)
+        self.queue, self.timed = PendingQueue(), {}
+        for job in self.jobs.values():
+            self.enqueue(job)
         ended = [job for job in self.jobs.values() if job.state is JobState.ENDED]
         self.ended = {job.job_id: None for job in sorted(ended, key=lambda job: job.end_at or 0.0)}
         self.active_by_user = {}
         for job in self.jobs.values():
-            if job.state is not JobState.ENDED:
-                self.active_by_user[job.user] = self.active_by_user.get(job.user, 0) + 1
+            if job.state is not JobState.ENDED and job.width:
+                self.active_by_user[job.user] = self.active_by_user.get(job.user, 0) + job.width
+        self._rebuild_arrays()
         self.login_nodes, self.join_keys = {}, {}
         for key in self.keys.values():
             self.add_key(key)
@@ -451,17 +477,37 @@ class Cluster:
                 self.nodes[name].held[attempt.attempt_id] = part.grant
         for node in self.nodes.values():
             node.recount()
+        self.associations = association.recount(self)
         tally.rebuild(self)
+
+    def _rebuild_arrays(self) -> None:
+        records = [job for job in self.jobs.values() if job.array is not None]
+        self.arrays = {job.job_id: None for job in records if job.state is not JobState.ENDED}
+        for record in records:
+            assert record.array is not None
+            record.array.jobs, record.array.active = {}, 0
+        for job in self.jobs.values():
+            known = self.record_of(job)
+            if known is not None and job.array_task_id is not None:
+                record, array = known
+                array.jobs[job.array_task_id] = job.job_id
+                array.active += job.holds_resources
+                if job.spec == record.spec:
+                    job.spec = record.spec  # thousands of tasks have one
 
     # ── invariants ────────────────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> None:
         """AssertionError with the number of the invariant that is broken."""
         self._check_jobs()
+        for job in self.jobs.values():
+            if job.array is not None:
+                self._check_array(job, job.array)
         for node in self.nodes.values():
             self._check_node(node)
         self._check_keys()
         tally.check(self)
+        association.check(self)
         for attempt in self.attempts.values():
             gone = attempt.parts.keys() - self.nodes.keys()
             assert not gone, f"5: {attempt.attempt_id} has parts on nodes that are no longer there: {gone}"
@@ -483,13 +529,43 @@ class Cluster:
                 assert attempt is None or not attempt.waits_for(), f"2: job {job.job_id} is {job.state} with live parts"
             else:
                 assert attempt is not None, f"3: job {job.job_id} is {job.state} without an attempt"
-        pending = sorted((j.spec.nice, j.job_id) for j in self.jobs.values() if j.state is JobState.PENDING)
-        assert [tuple(entry) for entry in self.queue] == pending, "4: the queue index differs from the pending jobs"
-        assert sum(self.pending_by_partition.values()) == len(pending), "4: pending jobs are miscounted by partition"
-        timed = {j.job_id for j in self.jobs.values() if j.state is JobState.PENDING and (j.spec.begin_at or j.avoid)}
+        waiting = [job for job in self.jobs.values() if job.is_waiting]
+        for job in waiting:
+            self.queue.check(job)
+        assert len(self.queue) == len(waiting), "4: the queue has jobs that do not wait"
+        timed = {j.job_id for j in self.jobs.values() if j.is_waiting and (j.spec.begin_at or j.avoid)}
         assert timed <= self.timed.keys(), "4: a job that waits for its time is not in the index"
         ended = {j.job_id for j in self.jobs.values() if j.state is JobState.ENDED}
         assert ended == self.ended.keys(), "4: the index of ended jobs differs from them"
+        active: dict[str, int] = {}
+        for job in self.jobs.values():
+            if job.state is not JobState.ENDED and job.width:
+                active[job.user] = active.get(job.user, 0) + job.width
+        assert active == self.active_by_user, f"4: active jobs are {active}, the index says {self.active_by_user}"
+        arrays = {j.job_id for j in self.jobs.values() if j.array is not None and j.state is not JobState.ENDED}
+        assert arrays == self.arrays.keys(), "4: the index of arrays differs from them"
+
+    def _check_array(self, record: Job, array: ArrayTasks) -> None:
+        """Each task is in exactly one place, and what the sets say of it is what its job says."""
+        name, whole = f"8: array {record.job_id}", parse_tasks(record.spec.array)
+        sets = (array.waiting, array.cancelled, array.succeeded, array.failed)
+        together = _union(sets)
+        assert sum(one.bit_count() for one in sets) == together.bit_count(), f"{name} has a task twice"
+        assert not together & ~whole, f"{name} has tasks that it was not submitted with"
+        own = {j.array_task_id or 0: j for j in self.jobs.values() if j.array_job_id == record.job_id}
+        assert {task: job.job_id for task, job in own.items()} == array.jobs, f"{name} does not know its jobs"
+        for task, job in own.items():
+            bit = task_bit(task)
+            assert not bit & (array.waiting | array.cancelled), f"{name}: task {task} left, and is in the record, too"
+            said = (bool(array.succeeded & bit), bool(array.failed & bit))
+            ended = (job.outcome is Outcome.COMPLETED, job.outcome not in (None, Outcome.COMPLETED))
+            assert said == ended, f"{name}: task {task} is {job.outcome}, the sets say {said}"
+        left = whole & ~together
+        not_over = _union(task_bit(task) for task, job in own.items() if job.outcome is None)
+        assert left == not_over, f"{name} lost a task"
+        assert array.active == sum(job.holds_resources for job in own.values()), f"{name} miscounts what runs"
+        is_over = not array.waiting and not left
+        assert is_over == (record.state is JobState.ENDED), f"{name} is {record.state}, over: {is_over}"
 
     def _check_node(self, node: Node) -> None:
         here = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, tzinfo
 
 import msgspec
+
+from gqd.state.queue import Columns, Floats
 
 ALL_NODES = ("*",)
 
@@ -153,6 +156,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
     weights: PriorityWeights = PriorityWeights()
+    plugins: dict[str, Callable[[Columns], Floats]] = {}
+    """The site's own factors of the priority (`gqd.sched.protocols.PriorityFactor`), checked, by name."""
     billing: Billing = Billing()
     accounting: Accounting = Accounting()
     zone: tzinfo = UTC

@@ -1,0 +1,206 @@
+"""The pending jobs as rows of numbers, so that a hundred thousand of them are ordered in a few milliseconds.  Pure.
+
+An index of the cluster: one row for each pending job, kept by `Cluster.enqueue`, `dequeue` and `refresh`, dense and
+in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come.  `Columns` is what the
+factors of the priority see of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gq.model.account import DEFAULT_ACCOUNT
+from gq.model.ids import JobId
+from gq.model.resource import least_demand
+
+if TYPE_CHECKING:
+    from gqd.state.cluster import Job
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Booleans: TypeAlias = NDArray[np.bool_]
+
+NEVER = float("inf")
+NO_OVERRIDE = -1
+LEAST_ROWS = 1024
+_ROW = np.dtype(
+    [
+        ("job_id", np.int64),
+        ("submit_at", np.float64),
+        ("accrue_at", np.float64),
+        ("begin_at", np.float64),
+        ("time_limit_s", np.float64),
+        ("override", np.int64),
+        ("nice", np.int32),
+        ("member", np.int32),
+        ("partition", np.int32),
+        ("qos", np.int32),
+        ("nodes", np.int32),
+        ("cpus", np.int32),
+        ("gpus", np.int32),
+        ("is_open", np.int32),
+    ]
+)
+_MOST = 2**31 - 1
+
+Member: TypeAlias = tuple[str, str]
+"""(user, account)"""
+
+
+class Labels(NamedTuple):
+    """A column of names: ``names[codes[place]]``."""
+
+    codes: Integers
+    names: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Columns:
+    """Pending jobs, one place in every column each; nobody may write to them.
+
+    Counts are the least that a job comes to; of an array's record, of one task.
+    """
+
+    now: float
+    job_id: Integers
+    submit_at: Floats
+    accrue_at: Floats
+    """Since when the job could start as far as its owner and its dependencies go; infinite: not yet."""
+    time_limit_s: Floats
+    """Infinite: it has none."""
+    nodes: Integers
+    cpus: Integers
+    gpus: Integers
+    user: Labels
+    account: Labels
+    partition: Labels
+    qos: Labels
+    fair_share: Floats
+    """0…1, of its user in its account (`gqd.sched.fairshare`)."""
+    partition_priority: Floats
+    """0…1: as a part of the highest that a partition has."""
+    qos_priority: Floats
+    """Likewise, of the QOS."""
+    all_nodes: int
+    """Of the cluster; and the next two."""
+    all_cpus: int
+    all_gpus: int
+    max_age_s: float
+    favor_small: bool
+
+
+def startable_tasks(job: Job) -> int:
+    """Of an array's record: the tasks that no dependency keeps back (a bit set)."""
+    if job.array is None:
+        return 0
+    return job.array.waiting if job.dependency is None else job.array.waiting & job.ready
+
+
+def is_open(job: Job) -> bool:
+    """Neither held nor kept back by a dependency."""
+    is_ready = job.dependency is None or bool(startable_tasks(job))
+    return job.hold is None and is_ready and not job.never
+
+
+def member_of(job: Job) -> Member:
+    """Who is billed for it; in rows from before there were accounts none is named."""
+    return job.user, job.account or DEFAULT_ACCOUNT
+
+
+class PendingQueue:
+    """Rows by place; `place_of` finds a job's.  The last row fills the gap that one leaves."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros(LEAST_ROWS, _ROW)
+        self._place_of: dict[JobId, int] = {}
+        self._members: dict[Member, int] = {}
+        self._partitions: dict[str, int] = {}
+        self._qos: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._place_of)
+
+    def __contains__(self, job_id: JobId) -> bool:
+        return job_id in self._place_of
+
+    def __iter__(self) -> Iterator[JobId]:
+        """In no order."""
+        return iter(self._place_of)
+
+    # ── kept by the cluster ───────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, job: Job) -> None:
+        assert job.job_id not in self._place_of, f"job {job.job_id} is in the queue already"
+        place = len(self._place_of)
+        if place == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros(len(self._rows) // 2, _ROW)])
+        self._rows[place] = self._row_of(job)
+        self._place_of[job.job_id] = place
+
+    def remove(self, job_id: JobId) -> None:
+        place = self._place_of.pop(job_id)
+        last = len(self._place_of)
+        if place != last:
+            self._rows[place] = self._rows[last]
+            self._place_of[JobId(int(self._rows[place]["job_id"]))] = place
+
+    def refresh(self, job: Job) -> None:
+        """What the row says may have changed."""
+        self._rows[self._place_of[job.job_id]] = self._row_of(job)
+
+    def check(self, job: Job) -> None:
+        place = self._place_of.get(job.job_id)
+        assert place is not None, f"4: job {job.job_id} waits and is not in the queue"
+        kept, wanted = self._rows[place].item(), self._row_of(job)
+        assert kept == wanted, f"4: the queue has job {job.job_id} as {kept}, and it is {wanted}"
+
+    def _row_of(self, job: Job) -> tuple[float, ...]:
+        spec = job.spec
+        demand = least_demand(spec.resources)
+        return (
+            job.job_id,
+            job.submit_at,
+            NEVER if job.accrue_at is None else job.accrue_at,
+            spec.begin_at or 0.0,
+            NEVER if job.time_limit_s is None else job.time_limit_s,
+            NO_OVERRIDE if spec.priority is None else spec.priority,
+            spec.nice,
+            self._members.setdefault(member_of(job), len(self._members)),
+            self._partitions.setdefault(job.partition, len(self._partitions)),
+            self._qos.setdefault(job.qos, len(self._qos)),
+            min(demand.nodes, _MOST),
+            min(demand.cpus, _MOST),
+            min(demand.gpus, _MOST),
+            int(is_open(job)),
+        )
+
+    # ── what is asked of it ───────────────────────────────────────────────────────────────────────────────────
+
+    def place_of(self, job_id: JobId) -> int | None:
+        return self._place_of.get(job_id)
+
+    def floats(self, name: str) -> Floats:
+        """A column by its name, as a copy."""
+        return self._rows[name][: len(self)].astype(np.float64)
+
+    def integers(self, name: str) -> Integers:
+        """Likewise, of whole numbers."""
+        return self._rows[name][: len(self)].astype(np.int64)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """By the numbers of the column ``member``; likewise the next two."""
+        return tuple(self._members)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(self._partitions)
+
+    @property
+    def qos(self) -> tuple[str, ...]:
+        return tuple(self._qos)
