@@ -16,6 +16,7 @@ from gq.wire import client
 from gq.wire.step import LogTicket, seal
 from gqd.control import (
     access,
+    array_end,
     attempt,
     environment,
     explain,
@@ -215,12 +216,14 @@ class Controller:
     def _audit(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
         peer, body = request.peer, request.body
         if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids:
-            draft.note(trail.of_request(draft.now, peer, self.cluster, body, answer))
+            draft.note(trail.of_request(draft.now, peer, self.cluster, body, answer, request.hook))
         for code, job_ids in draft.denied.items():
             draft.note(trail.of_denied(draft.now, peer, self.cluster, body, code, job_ids))
 
     def _change(self, draft: Draft, request: ClientRequest, who: Caller, body: Change) -> client.ReplyBody | None:
         """Do it; None: the answer comes later."""
+        if request.hook_refusal:
+            raise Refusal("hook_refused", request.hook_refusal, request.hook_hint)
         match body:
             case client.Submit():
                 return job.decide_submit(draft, who, request, body)
@@ -424,7 +427,9 @@ class Controller:
         return Draft(self.cluster, self.policy, self.volatile, now)
 
     def _close(self, draft: Draft) -> Turn:
-        """Answers that were held back and are due now belong to the same turn."""
+        """What follows, and answers that were held back and are due now, belong to the same turn."""
+        for fact in draft.events:  # and of what follows, what follows from that
+            array_end.follow(draft, fact)
         touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
             for waiter, answer in wait.take_ready_steps(draft, touched):

@@ -48,9 +48,14 @@ def line(
 
 
 def of_request(
-    at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, answer: client.ReplyBody
+    at: float,
+    peer: Peer,
+    cluster: Cluster,
+    body: client.RequestBody,
+    answer: client.ReplyBody,
+    hook: str = "",
 ) -> event.Audited:
-    """What came of a request."""
+    """What came of a request.  `hook`: what the submit hook did to it."""
     outcome, detail = DONE, ""
     if isinstance(answer, client.Refused):
         outcome, detail = answer.code, answer.message
@@ -60,6 +65,8 @@ def of_request(
         detail = answer.text
     else:
         detail = detail_of(body)
+    if hook:
+        detail = f"{detail}; hook: {hook}" if detail else f"hook: {hook}"
     return _asked(at, peer, cluster, body, object_of(body, answer), outcome, detail)
 
 

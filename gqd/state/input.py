@@ -64,9 +64,15 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     past: dict[int, PastJob] = {}
     """Jobs that the request's dependencies name and that are over, from the database; those in memory go before."""
     hook: str = ""
-    """What the site's submit hook did to the spec of the body."""
+    """What the site's submit hook did to the specs of the body."""
+    hooks: tuple[str, ...] = ()
+    """Of a chain: to that of each stage."""
     hook_refusal: str = ""
     """The hook refuses the job, and says this."""
+    hook_hint: str = ""
+
+    def hook_of(self, stage: int) -> str:
+        return self.hooks[stage] if self.hooks else self.hook
 
 
 class NodeHello(msgspec.Struct, frozen=True, kw_only=True):
