@@ -165,6 +165,16 @@ class AccountsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs end when their dependency can never be met, unless they say otherwise."""
 
 
+class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[history]``: for how many days what is over is kept; 0: for ever."""
+
+    keep_events_days: int = 30
+    """The change log: what happened to jobs and nodes, fact by fact.  (Jobs themselves stay.)"""
+    keep_audit_days: int = 730
+    keep_scripts_days: int = 30
+    """Scripts and environments, after the end of the last job that had them."""
+
+
 class PartitionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One ``[[partition]]``"""
 
@@ -248,6 +258,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientSettings = ClientSettings()
     limits: LimitSettings = LimitSettings()
     timers: TimerSettings = TimerSettings()
+    history: HistorySettings = HistorySettings()
     priority: PrioritySettings = PrioritySettings()
     billing: BillingSettings = BillingSettings()
     accounts: AccountsSettings = AccountsSettings()
@@ -277,6 +288,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             ("client", self.client),
             ("limits", self.limits),
             ("timers", self.timers),
+            ("history", self.history),
             ("priority", self.priority),
             ("billing", self.billing),
             ("accounts", self.accounts),
@@ -309,8 +321,8 @@ _NAME_KEYS = frozenset({"name"})
 _PARTITION_LEAST = {"priority": 0, "max_nodes": 1, "default_cpus_per_gpu": 1, "default_mem_per_gpu_mib": 1}
 
 _TABLES = [
-    "cluster", "controller", "access", "client", "limits", "timers", "priority", "billing", "accounts", "partition",
-    "node",
+    "cluster", "controller", "access", "client", "limits", "timers", "history", "priority", "billing", "accounts",
+    "partition", "node",
 ]  # fmt: skip
 _PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
 """Z85."""
@@ -397,6 +409,7 @@ class _Reader:
             client=self._client(raw.get("client", {})),
             limits=self._limits(raw.get("limits", {})),
             timers=self._timers(raw.get("timers", {})),
+            history=self._history(raw.get("history", {})),
             priority=self._priority(raw.get("priority", {})),
             billing=self._billing(raw.get("billing", {})),
             accounts=self._table(AccountsSettings, raw.get("accounts", {}), "accounts"),
@@ -455,6 +468,11 @@ class _Reader:
             if getattr(limits, name) > most:
                 self._fail(f"limits.{name}", f"{getattr(limits, name)} is over {most}, the limit of the protocol")
         return limits
+
+    def _history(self, raw: object) -> HistorySettings:
+        history = self._table(HistorySettings, raw, "history")
+        self._check_positive(history, "history", may_be_zero=history.__struct_fields__)
+        return history
 
     def _timers(self, raw: object) -> TimerSettings:
         timers = self._table(TimerSettings, raw, "timers")

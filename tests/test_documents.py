@@ -24,6 +24,7 @@ from gq.config import (
     ClientSettings,
     ControllerSettings,
     FakeGpuSettings,
+    HistorySettings,
     LimitSettings,
     NodeSettings,
     PartitionSettings,
@@ -230,6 +231,7 @@ KEY_OF = {
         ("[client]", ClientSettings),
         ("[limits]", LimitSettings),
         ("[timers]", TimerSettings),
+        ("[history]", HistorySettings),
         ("[priority]", PrioritySettings),
         ("[billing]", BillingSettings),
         ("[accounts]", AccountsSettings),
@@ -245,7 +247,9 @@ def test_the_settings_are_those_in_the_code(title: str, kind: type[msgspec.Struc
     assert items(section("gq.toml.5", title), "Ic") == keys
 
 
-@pytest.mark.parametrize(("title", "kind"), [("[limits]", LimitSettings), ("[timers]", TimerSettings)])
+@pytest.mark.parametrize(
+    ("title", "kind"), [("[limits]", LimitSettings), ("[timers]", TimerSettings), ("[history]", HistorySettings)]
+)
 def test_the_defaults_of_settings_are_those_in_the_code(title: str, kind: type[msgspec.Struct]) -> None:
     written = dict(re.findall(r"^\.It Ic (\S+) Pq (\S+)$", section("gq.toml.5", title), re.MULTILINE))
 

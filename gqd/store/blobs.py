@@ -7,12 +7,14 @@ A blob is written before the row that names it, and never changes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlite_utils import Database, Migrations
 
@@ -51,6 +53,12 @@ class BlobCache:
             self._data.move_to_end(digest)
         return data
 
+    def forget(self, digest: str) -> None:
+        """The blob is to be dropped from the database: who puts it again writes it again."""
+        self._known.pop(digest, None)
+        data = self._data.pop(digest, None)
+        self._bytes -= len(data or b"")
+
     def add(self, digest: str, data: bytes) -> None:
         """The blob is in the database."""
         self._known[digest] = None
@@ -66,35 +74,75 @@ class BlobCache:
             self._bytes -= len(oldest)
 
 
+class _Change(NamedTuple):
+    put: dict[str, bytes]
+    drop: tuple[str, ...]
+
+
 class SqliteBlobStore:
     """The `BlobStore` in the file at `path`, 0600.  The controller that holds the queue database is its only writer."""
 
     def __init__(self, path: str, cache_bytes: int = CACHE_BYTES) -> None:
         self._db = open_database(path)
+        self._db.execute("PRAGMA secure_delete = ON")  # what is dropped may hold secrets
         Path(path).chmod(0o600)  # whatever a restored copy had
         migrate(self._db, path, MIGRATIONS)
         self._path = path
         self._cache = BlobCache(cache_bytes)
         self._reader: sqlite3.Connection | None = None
         self._reading = threading.Lock()
-        self._writer: GroupWriter[dict[str, bytes]] = GroupWriter("blobs", self._write)
+        self._suspects: set[str] = set()
+        self._drops = 0
+        self._being_put: Counter[str] = Counter()
+        self._writer: GroupWriter[_Change] = GroupWriter("blobs", self._write)
 
     async def put(self, blobs: dict[str, bytes]) -> None:
+        """Whoever is about to be named again is suspected no more: from the call on, and still when it returns."""
+        self._suspects.difference_update(blobs)
+        self._being_put.update(blobs.keys())
+        try:
+            await self._put(blobs)
+        finally:
+            self._suspects.difference_update(blobs)
+            self._being_put -= Counter(blobs.keys())
+
+    async def _put(self, blobs: dict[str, bytes]) -> None:
         new = {digest: data for digest, data in blobs.items() if not self._cache.is_known(digest)}
         if not new:
             return
-        await self._writer.put(new)
+        await self._writer.put(_Change(new, ()))
         for digest, data in new.items():
             self._cache.add(digest, data)
+
+    def suspect(self, digests: Iterable[str]) -> None:
+        self._suspects = set(digests) - self._being_put.keys()
+
+    async def drop(self, digests: Iterable[str]) -> int:
+        """Out of the cache before anything else happens: a later `put` comes behind it in the writer's queue."""
+        dropped = tuple(sorted(self._suspects.intersection(digests) - self._being_put.keys()))
+        self._suspects.clear()
+        for digest in dropped:
+            self._cache.forget(digest)
+        if dropped:
+            self._drops += 1
+            await self._writer.put(_Change({}, dropped))
+        return len(dropped)
+
+    def after(self, digest: str, limit: int) -> tuple[str, ...]:
+        with contextlib.closing(connect(self._path)) as connection:
+            query = "SELECT digest FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
+            return tuple(name for (name,) in connection.execute(query, (digest, limit)))
 
     async def get(self, digests: tuple[str, ...]) -> dict[str, bytes]:
         cached = {digest: data for digest in digests if (data := self._cache.get(digest)) is not None}
         missing = [digest for digest in digests if digest not in cached]
         if not missing:
             return cached
+        drops = self._drops
         found = await asyncio.to_thread(self._read, missing)
-        for digest, data in found.items():
-            self._cache.add(digest, data)
+        if drops == self._drops:  # else it may be gone again, and who puts it has to write it
+            for digest, data in found.items():
+                self._cache.add(digest, data)
         return cached | found
 
     def close(self) -> None:
@@ -116,11 +164,12 @@ class SqliteBlobStore:
             )
             return dict(rows.fetchall())
 
-    def _write(self, groups: Iterable[dict[str, bytes]]) -> None:
-        """In the writer's thread: one transaction."""
-        rows = [row for blobs in groups for row in blobs.items()]
+    def _write(self, changes: Iterable[_Change]) -> None:
+        """In the writer's thread: one transaction, in the order of the calls."""
         with self._db.conn as connection:
-            connection.executemany("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", rows)
+            for change in changes:
+                connection.executemany("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", change.put.items())
+                connection.executemany("DELETE FROM blobs WHERE digest = ?", [(digest,) for digest in change.drop])
 
 
 class MemoryBlobStore:
@@ -128,9 +177,24 @@ class MemoryBlobStore:
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
+        self._suspects: set[str] = set()
 
     async def put(self, blobs: dict[str, bytes]) -> None:
+        self._suspects.difference_update(blobs)
         self._blobs.update(blobs)
 
     async def get(self, digests: tuple[str, ...]) -> dict[str, bytes]:
         return {digest: self._blobs[digest] for digest in digests if digest in self._blobs}
+
+    def suspect(self, digests: Iterable[str]) -> None:
+        self._suspects = set(digests)
+
+    async def drop(self, digests: Iterable[str]) -> int:
+        dropped = self._suspects.intersection(digests) & self._blobs.keys()
+        self._suspects = set()
+        for digest in dropped:
+            del self._blobs[digest]
+        return len(dropped)
+
+    def after(self, digest: str, limit: int) -> tuple[str, ...]:
+        return tuple(sorted(one for one in self._blobs if one > digest)[:limit])

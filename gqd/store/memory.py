@@ -16,7 +16,7 @@ from gqd.state.describe import job_info
 from gqd.state.event import Event
 from gqd.store import trail
 from gqd.store.history import matches
-from gqd.store.protocol import AuditPage, Batch, HistoryQuery, Row, StoreFailed
+from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, StoreFailed
 from gqd.store.rows import COLUMNS, KEYS, attempt_of, audit_entry_of, cluster_of, event_of, event_row, job_of, step_of
 
 _FREED_AT = COLUMNS["allocations"].index("freed_at")
@@ -82,6 +82,19 @@ class MemoryStore:
         found = [(number, entry) for number, entry in numbered if trail.matches(query, entry)]
         return trail.page(found, query)
 
+    def has_older(self, forgetting: Forgetting) -> bool:
+        bounds = ((self._events, forgetting.events_before), (self._audit, forgetting.audit_before))
+        return any(
+            before is not None and any(line[0] < before for line in lines[:-1][: forgetting.most])
+            for lines, before in bounds
+        )
+
+    def named_blobs(self, ended_after: float) -> frozenset[str]:
+        jobs = [(key, job_of(row)) for key, row in self._tables["jobs"].items()]
+        kept = [job for key, job in jobs if key not in self._forgotten or (job.end_at or 0.0) >= ended_after]
+        named = [name for job in kept for name in (job.spec.script_digest, job.spec.environment_digest)]
+        return frozenset(name for name in named if name)
+
     # ── for tests and the simulator ───────────────────────────────────────────────────────────────────────────
 
     def write(self, batch: Batch) -> None:
@@ -94,6 +107,14 @@ class MemoryStore:
         self._delete(batch.deletes)
         self._events.extend(map(event_row, batch.events))
         self._audit.extend(batch.audit)
+        if batch.forgetting is not None:
+            self._forget(batch.forgetting)
+
+    def _forget(self, wanted: Forgetting) -> None:
+        for lines, before in ((self._events, wanted.events_before), (self._audit, wanted.audit_before)):
+            oldest = lines[: wanted.most] if before is not None else []
+            kept = [line for line in oldest if before is None or line[0] >= before or line is lines[-1]]
+            lines[: len(oldest)] = kept
 
     def _delete(self, deletes: dict[str, tuple[Row, ...]]) -> None:
         self._forgotten.update(deletes.get("jobs", ()), deletes.get("attempts", ()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -18,6 +18,14 @@ Row = tuple[Any, ...]
 """Values in the order of `gqd.store.rows.COLUMNS[table]`."""
 
 
+class Forgetting(NamedTuple):
+    """Lines of the change log and of the audit trail that are older; None: none.  At most so many of each at once."""
+
+    events_before: float | None
+    audit_before: float | None
+    most: int = 2000
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What one turn of the loop changed, as values: the writer never sees a live object.
 
@@ -29,9 +37,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     deletes: dict[str, tuple[Row, ...]] = {}
     audit: tuple[Row, ...] = ()
     """Lines that are added to the audit trail."""
+    forgetting: Forgetting | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.upserts or self.deletes or self.audit)
+        return bool(self.events or self.upserts or self.deletes or self.audit or self.forgetting)
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +79,14 @@ class Store(Protocol):
         """Committed jobs, active ones included, by job id.  May be called from another thread."""
         ...
 
+    def has_older(self, forgetting: Forgetting) -> bool:
+        """Whether there is anything to forget.  The newest line of each stays.  May be called from another thread."""
+        ...
+
+    def named_blobs(self, ended_after: float) -> frozenset[str]:
+        """Digests of committed jobs that have not ended, or not before.  May be called from another thread."""
+        ...
+
     def audit(self, query: QueryAudit) -> AuditPage:
         """At most ``limit`` committed lines after number ``after``.  May be called from another thread."""
         ...
@@ -84,4 +101,16 @@ class BlobStore(Protocol):
 
     async def get(self, digests: tuple[str, ...]) -> dict[str, bytes]:
         """Those that are there."""
+        ...
+
+    def suspect(self, digests: Iterable[str]) -> None:
+        """These seem to be named by nobody: `drop` may drop those that nobody puts from now on."""
+        ...
+
+    async def drop(self, digests: Iterable[str]) -> int:
+        """Drop those of them that are under suspicion still; how many.  Durable when it returns."""
+        ...
+
+    def after(self, digest: str, limit: int) -> tuple[str, ...]:
+        """Digests that are there, in order, beyond this one.  May be called from another thread."""
         ...

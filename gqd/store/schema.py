@@ -234,6 +234,12 @@ def first(db: Database) -> None:
         db.execute(statement)
 
 
+AUDIT_IS_NEVER_DELETED = """
+CREATE TRIGGER audit_is_never_deleted BEFORE DELETE ON audit
+BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
+"""
+"""See `gqd.store.forget`."""
+
 _KEYS_AND_AUDIT = (
     """
     CREATE TABLE keys (                     -- who may come in from another host (CURVE); nothing here is secret
@@ -268,10 +274,7 @@ _KEYS_AND_AUDIT = (
     CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
     BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
     """,
-    """
-    CREATE TRIGGER audit_is_never_deleted BEFORE DELETE ON audit
-    BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
-    """,
+    AUDIT_IS_NEVER_DELETED,
     # A REPLACE deletes without asking that trigger; only lines that are numbered by the database are new.
     """
     CREATE TRIGGER audit_is_never_replaced BEFORE INSERT ON audit WHEN NEW.seq > 0

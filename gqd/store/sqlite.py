@@ -23,7 +23,8 @@ from gq.model.job import JobInfo
 from gq.wire.client import QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.store import history, trail
-from gqd.store.protocol import AuditPage, Batch, HistoryQuery, Row
+from gqd.store.forget import forget, has_older
+from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row
 from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
 from gqd.store.schema import migrate
 from gqd.store.writer import GroupWriter
@@ -62,6 +63,14 @@ def _insert(table: str) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
+_NAMED_BLOBS = """
+WITH kept AS (
+    SELECT spec FROM jobs WHERE is_forgotten = 0
+    UNION ALL SELECT spec FROM jobs WHERE state = 'ENDED' AND end_at >= ?
+)
+SELECT json_extract(spec, '$.script_digest') AS digest FROM kept WHERE digest <> ''
+UNION SELECT json_extract(spec, '$.environment_digest') AS digest FROM kept WHERE digest <> ''
+"""
 _INSERT_EVENT = _insert("events")
 _INSERT_AUDIT = _insert("audit")
 _UPSERTS = {table: upsert(table) for table in KEYS}
@@ -119,6 +128,15 @@ class SqliteStore:
         with self._reading:
             return trail.select_entries(self._connection_to_read(), query)
 
+    def has_older(self, forgetting: Forgetting) -> bool:
+        with self._reading:
+            return has_older(self._connection_to_read(), forgetting)
+
+    def named_blobs(self, ended_after: float) -> frozenset[str]:
+        """Over a connection of its own: it may take a while, and history goes on meanwhile."""
+        with contextlib.closing(connect(self._path)) as connection:
+            return frozenset(name for (name,) in connection.execute(_NAMED_BLOBS, (ended_after,)))
+
     def _connection_to_read(self) -> sqlite3.Connection:
         """Under the lock."""
         if self._reader is None:
@@ -156,6 +174,8 @@ def _write_batch(connection: sqlite3.Connection, batch: Batch) -> None:
         connection.executemany(_DELETES[table], rows)
     connection.executemany(_INSERT_EVENT, map(event_row, batch.events))
     connection.executemany(_INSERT_AUDIT, batch.audit)
+    if batch.forgetting is not None:
+        forget(connection, batch.forgetting)
 
 
 def open_database(path: str) -> Database:

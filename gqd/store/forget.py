@@ -1,0 +1,53 @@
+"""What the database may forget: lines of the change log and of the audit trail that are older than a bound.
+
+The audit trail is only added to, and triggers see to it, for every connection.  Only here, in the writer's thread, is
+the one against deleting taken away, and put back in the same transaction: whatever crashes, nobody ever meets a trail
+without it.  The oldest lines go, a bounded number at a time, and the newest line of all stays, so that the numbers of
+lines never start anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from gqd.store.protocol import Forgetting
+from gqd.store.schema import AUDIT_IS_NEVER_DELETED
+
+_DELETE_OLDEST = """
+DELETE FROM {table} WHERE seq IN (
+    SELECT seq FROM (SELECT seq, at FROM {table} ORDER BY seq LIMIT :most) WHERE at < :before
+) AND seq < (SELECT max(seq) FROM {table})
+"""
+_HAS_OLDER = """
+SELECT EXISTS (
+    SELECT 1 FROM (SELECT seq, at FROM {table} ORDER BY seq LIMIT :most)
+    WHERE at < :before AND seq < (SELECT max(seq) FROM {table})
+)
+"""
+
+
+def forget(connection: sqlite3.Connection, wanted: Forgetting) -> None:
+    """In the transaction of the caller."""
+    if wanted.events_before is not None:
+        connection.execute(_DELETE_OLDEST.format(table="events"), _bounds(wanted, wanted.events_before))
+    if wanted.audit_before is not None and _has_older(connection, "audit", wanted, wanted.audit_before):
+        connection.execute("DROP TRIGGER audit_is_never_deleted")
+        connection.execute(_DELETE_OLDEST.format(table="audit"), _bounds(wanted, wanted.audit_before))
+        connection.execute(AUDIT_IS_NEVER_DELETED)
+
+
+def has_older(connection: sqlite3.Connection, wanted: Forgetting) -> bool:
+    return _has_older(connection, "events", wanted, wanted.events_before) or _has_older(
+        connection, "audit", wanted, wanted.audit_before
+    )
+
+
+def _has_older(connection: sqlite3.Connection, table: str, wanted: Forgetting, before: float | None) -> bool:
+    if before is None:
+        return False
+    [(found,)] = connection.execute(_HAS_OLDER.format(table=table), _bounds(wanted, before))
+    return bool(found)
+
+
+def _bounds(wanted: Forgetting, before: float) -> dict[str, float]:
+    return {"most": wanted.most, "before": before}

@@ -1,0 +1,134 @@
+"""Old lines of the change log and of the audit trail go in portions; nothing else ever takes a line from the trail."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gq.wire.client import QueryAudit
+from gqd.state import event
+from gqd.store.memory import MemoryStore
+from gqd.store.protocol import Batch, Forgetting, Store
+from gqd.store.rows import audit_row
+from gqd.store.sqlite import SqliteStore
+
+SOURCE = Path(__file__).parents[2]
+
+OLD = Forgetting(events_before=100.0, audit_before=100.0, most=7)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore()
+    else:
+        durable = SqliteStore(str(tmp_path / "gq.db"))
+        yield durable
+        durable.close()
+
+
+def lines(at: list[float]) -> Batch:
+    audited = [event.Audited(at=one, user="ann", uid=1000, origin="here", action="Submit", object="") for one in at]
+    facts = tuple(event.NodeLost(at=one, node="n1") for one in at)
+    return Batch(events=facts, upserts={}, audit=tuple(map(audit_row, audited)))
+
+
+def forget_all(store: Store, wanted: Forgetting = OLD) -> int:
+    portions = 0
+    while store.has_older(wanted):
+        asyncio.run(store.commit(Batch(events=(), upserts={}, forgetting=wanted)))
+        portions += 1
+    return portions
+
+
+def trail(store: Store) -> list[float]:
+    return [entry.at for entry in store.audit(QueryAudit(limit=1000)).entries]
+
+
+def test_what_is_older_goes_a_few_at_a_time_and_what_is_younger_stays(store: Store) -> None:
+    asyncio.run(store.commit(lines([*map(float, range(20)), 100.0, 150.0])))
+
+    assert forget_all(store) == 3, "of seven each"
+
+    assert trail(store) == [100.0, 150.0]
+    assert not store.has_older(OLD)
+
+
+def test_the_newest_line_stays_however_old_so_that_numbers_never_start_anew(store: Store) -> None:
+    asyncio.run(store.commit(lines([1.0, 2.0, 3.0])))
+
+    forget_all(store)
+
+    assert trail(store) == [3.0]
+
+
+def test_what_is_kept_for_ever_is_kept(store: Store) -> None:
+    asyncio.run(store.commit(lines([1.0, 2.0])))
+
+    assert forget_all(store, Forgetting(events_before=None, audit_before=None)) == 0
+    forget_all(store, Forgetting(events_before=100.0, audit_before=None))
+
+    assert trail(store) == [1.0, 2.0]
+
+
+def test_afterwards_the_trail_is_as_closed_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "gq.db"
+    store = SqliteStore(str(path))
+    asyncio.run(store.commit(lines([1.0, 2.0, 200.0])))
+    forget_all(store)
+    with sqlite3.connect(path) as other:
+        assert [seq for (seq,) in other.execute("SELECT seq FROM events")] == [3], "numbers stay"
+        for statement in ("DELETE FROM audit", "UPDATE audit SET user = 'eve'", "REPLACE INTO audit (seq) VALUES (3)"):
+            with pytest.raises(sqlite3.IntegrityError, match="only added to"):
+                other.execute(statement)
+    other.close()
+    store.close()
+
+
+ENDLESS_FORGETTING = """
+import asyncio, sys
+from gqd.store.protocol import Batch, Forgetting
+from gqd.store.sqlite import SqliteStore
+from tests.store.test_forget import lines
+
+store = SqliteStore(sys.argv[1])
+number = 0
+while True:
+    number += 1
+    asyncio.run(store.commit(lines([float(number)])))
+    wanted = Forgetting(events_before=number - 20.0, audit_before=number - 20.0, most=3)
+    asyncio.run(store.commit(Batch(events=(), upserts={}, forgetting=wanted)))
+    print(number, flush=True)
+"""
+
+
+def test_whoever_kills_it_in_the_middle_finds_the_trail_closed_and_whole(tmp_path: Path) -> None:
+    path = str(tmp_path / "gq.db")
+    for wait_for in (40, 57, 83):
+        process = subprocess.Popen(
+            [sys.executable, "-c", ENDLESS_FORGETTING, path], cwd=SOURCE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(wait_for):
+            process.stdout.readline()
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+
+        with sqlite3.connect(path) as database:
+            audit, events = (
+                [row for row in database.execute(f"SELECT seq, at FROM {one}")] for one in ("audit", "events")
+            )
+            assert audit == events, "both go together, line by line"
+            assert [seq for seq, _ in audit] == list(range(audit[0][0], audit[-1][0] + 1))
+            with pytest.raises(sqlite3.IntegrityError, match="only added to"):
+                database.execute("DELETE FROM audit")
+        database.close()
+        Path(path).unlink()
