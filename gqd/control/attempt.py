@@ -13,7 +13,7 @@ from gq.model.ids import AttemptId
 from gq.model.job import ExitStatus, Usage
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
-from gqd.control import orders, step
+from gqd.control import array, orders, step
 from gqd.sched.placement import is_possible
 from gqd.sched.view import Overlay
 from gqd.state import event
@@ -34,15 +34,19 @@ def decide_start(draft: Draft, start: Start, overlay: Overlay, places: dict[str,
     `places`: where the nodes that may get jobs are on the overlay.
     """
     job = draft.cluster.jobs.get(start.job_id)
-    if job is None or job.state is not JobState.PENDING or job.hold or job.attempt != start.attempt:
+    if job is None or not job.is_waiting or job.hold or job.attempt != start.attempt:
+        return False
+    if not array.may_start(draft.cluster, job, start.task):
         return False
     if job.job_id in draft.volatile.updated_jobs:
         return False  # it may want something else now
     if not is_possible(overlay, start.grants, places):
         return False
     overlay.take_all(places, start.grants)
+    if start.task is not None:
+        job = array.leave(draft, job, start.task)
     attempt_id = AttemptId(job.job_id, job.attempt + 1)
-    draft.note(event.JobAllocated(at=draft.now, attempt_id=attempt_id, grants=start.grants))
+    draft.note(event.JobAllocated(at=draft.now, attempt_id=attempt_id, grants=start.grants, billing=start.billing))
     attempt = draft.cluster.attempts[attempt_id]
     for node in attempt.parts:
         orders.send_owed(draft, attempt, node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
 from gqd.control import array_facts, usage_facts
+from gqd.control import limit_facts
 from gqd.control.job_facts import move
 from gqd.state import event, tally
 from gqd.state.after import AfterEnding, PartPhase
@@ -63,7 +64,7 @@ def apply_started(cluster: Cluster, fact: event.JobStarted) -> None:
     job, attempt = _current(cluster, fact.attempt_id)
     move(cluster, job, event.JobStarted)
     job.start_at = attempt.start_at = fact.at
-    tally.count_billed(cluster, job, attempt.billing)
+    limit_facts.bill(cluster, job, fact.at, attempt.billing)
     job.launch_failures = 0
     job.reason, job.why, job.failure_class = "None", "", ""
     job.avoid = {}
@@ -82,7 +83,7 @@ def apply_ending(cluster: Cluster, fact: event.JobEnding) -> None:
         attempt.end_at = job.end_at = fact.at
         usage_facts.bill_end(cluster, job, attempt)
         if attempt.start_at is not None:
-            tally.count_billed(cluster, job, -attempt.billing)
+            limit_facts.bill(cluster, job, fact.at, -attempt.billing)
 
 
 def apply_launch_failed(cluster: Cluster, fact: event.LaunchFailed) -> None:

@@ -14,6 +14,7 @@ from gq.model.ids import AttemptId
 from gq.model.state import Outcome
 from gq.patterns import error_pattern, input_pattern, output_pattern
 from gq.wire.node import GangMember, Go, Launch, LaunchStep, Order, Prepare, SetTimeLimit, Stop, StopStep
+from gqd.control import array
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Job, Step
 from gqd.state.effect import SendOrder
@@ -130,6 +131,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
     spec, request = job.spec, job.spec.resources
     grant = attempt.parts[node].grant
     is_batch_node = node == attempt.batch_node
+    extent = array.extent_of(spec.array) if spec.array else array.NO_ARRAY
     return Launch(
         attempt_id=attempt.attempt_id,
         job_name=spec.name,
@@ -173,4 +175,12 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         mem_per_node_mib=request.mem_per_node_mib,
         mem_per_cpu_mib=request.mem_per_cpu_mib,
         gpus=request.gpus,
+        account=job.account,
+        qos=job.qos,
+        array_job_id=job.array_job_id,
+        array_task_id=job.array_task_id,
+        array_task_min=extent.least,
+        array_task_max=extent.most,
+        array_task_step=extent.step,
+        array_task_count=extent.size,
     )

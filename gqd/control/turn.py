@@ -8,9 +8,11 @@ from gq.model.ids import JobId
 from gqd.control.apply import apply
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect
-from gqd.state.event import Event
+from gqd.state.event import ArrayTaskLeft, ArrayTasksCancelled, ArrayThrottleSet, Event
 from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
+
+ArrayEvent = ArrayTaskLeft | ArrayTasksCancelled | ArrayThrottleSet
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,8 +47,11 @@ class Draft:
         self.events.append(event)
 
     def touched_jobs(self) -> set[JobId]:
-        """The jobs that something happened to in this turn."""
-        return {job_id for event in self.events if (job_id := _job_of(event)) is not None}
+        """The jobs that something happened to in this turn, and the arrays of those that are tasks."""
+        touched = {job_id for event in self.events if (job_id := _job_of(event)) is not None}
+        arrays = {event.array_job_id for event in self.events if isinstance(event, ArrayEvent)}
+        jobs = (self.cluster.jobs.get(job_id) for job_id in touched)
+        return touched | arrays | {job.array_job_id for job in jobs if job is not None and job.array_job_id is not None}
 
     def deny(self, job_id: int, code: str = "not_owner") -> None:
         self.denied.setdefault(code, []).append(job_id)

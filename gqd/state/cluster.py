@@ -547,7 +547,7 @@ class Cluster:
 
     def _check_array(self, record: Job, array: ArrayTasks) -> None:
         """Each task is in exactly one place, and what the sets say of it is what its job says."""
-        name, whole = f"8: array {record.job_id}", parse_tasks(record.spec.array)
+        name, whole = f"10: array {record.job_id}", parse_tasks(record.spec.array)
         sets = (array.waiting, array.cancelled, array.succeeded, array.failed)
         together = _union(sets)
         assert sum(one.bit_count() for one in sets) == together.bit_count(), f"{name} has a task twice"

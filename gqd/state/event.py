@@ -44,6 +44,8 @@ class JobSubmitted(_Event, frozen=True, kw_only=True):
     """What of the spec's is not met yet."""
     never: str = ""
     """Why it can never be met."""
+    ready: str = ""
+    """Of an array with ``aftercorr``: the tasks that may start at once."""
     hook: str = ""
     """What the site's submit hook did to the spec."""
 
@@ -87,6 +89,8 @@ class ArrayTasksCancelled(_Event, frozen=True, kw_only=True):
     array_job_id: JobId
     tasks: str
     why: str = ""
+    reason: str = "None"
+    """`gq.model.state.Reason`; ``DeadLine``: it was too late for them."""
 
 
 class ArrayThrottleSet(_Event, frozen=True, kw_only=True):
@@ -102,7 +106,9 @@ class DependencyChanged(_Event, frozen=True, kw_only=True):
     never: str = ""
     """Why it can never be met."""
     ready: str = ""
-    """Of an array with ``aftercorr``: the tasks whose counterparts have ended well (`gq.model.tasks.pack_tasks`)."""
+    """Of an array with ``aftercorr``: tasks that may start from now on (`gq.model.tasks.pack_tasks`)."""
+    is_new: bool = False
+    """Its owner asks for another one: what could start by the one before cannot by this."""
 
 
 class JobAllocated(_Event, frozen=True, kw_only=True):
@@ -387,6 +393,14 @@ class LimitRemoved(_Event, frozen=True, kw_only=True):
     per_user: bool = False
 
 
+class PeriodsBegan(_Event, frozen=True, kw_only=True):
+    """The day, week and month that budgets count in began at these instants."""
+
+    day_at: float
+    week_at: float
+    month_at: float
+
+
 class HalfLifeSet(_Event, frozen=True, kw_only=True):
     """From now on usage decays so fast; None: it does not.  What was used until now has decayed as before."""
 
@@ -434,5 +448,5 @@ Event = (
     | NodeRemoved | KeyFileGone | KeyAdded | NodeJoined | KeyRevoked | KeysExpired | Audited
     | ArrayTaskLeft | ArrayTasksCancelled | ArrayThrottleSet | DependencyChanged
     | AccountSet | AccountRemoved | MemberSet | MemberRemoved | QosSet | QosRemoved | LimitSet | LimitRemoved
-    | HalfLifeSet
+    | PeriodsBegan | HalfLifeSet
 )  # fmt: skip

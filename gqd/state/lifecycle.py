@@ -9,9 +9,14 @@ _P, _S, _R, _C, _E = JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobS
 
 TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
     (None, event.JobSubmitted): _P,
+    (None, event.ArrayTaskLeft): _P,
+    (_P, event.ArrayTaskLeft): _P,
+    (_P, event.ArrayTasksCancelled): _P,
+    (_P, event.ArrayThrottleSet): _P,
     (_P, event.JobHeld): _P,
     (_P, event.JobReleased): _P,
     (_P, event.JobUpdated): _P,
+    (_P, event.DependencyChanged): _P,
     (_P, event.JobAllocated): _S,
     (_P, event.JobEnded): _E,
     (_S, event.JobUpdated): _S,
@@ -33,6 +38,7 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
 
 Events about parts (`PartEmptied`, `PartStranded`) and about the ends of steps are facts of an attempt, which may
 outlive the job's interest in it: they change no state and are allowed in any.
+`ArrayTaskLeft` makes a job of a task, and leaves the array's record, from which it comes, as it is.
 A second `JobEnding` while COMPLETING changes what follows (a cancel of a job that was to be queued again).
 """
 

@@ -1,0 +1,257 @@
+"""Arrays: which jobs and waiting tasks a request means, and how tasks leave their record.  Pure.
+
+An array is one job, its record; a task is a job of its own only once it has left it (see `ArrayTasks`).  Every request
+that names jobs comes through `choose`, so that ``7``, ``7_3`` and ``7_[2-8]`` mean the same to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from gq.errors import Refusal
+from gq.model.ids import JobId
+from gq.model.job import JobSpec
+from gq.model.state import Outcome, Reason
+from gq.model.tasks import first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
+from gqd.state import event
+from gqd.state.cluster import ArrayTasks, Cluster, Job
+from gqd.state.policy import Policy
+from gqd.state.queue import startable_tasks
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_LEAVING = 10_000
+"""Tasks that one request may have leave their record: each becomes a job of its own, while everybody waits."""
+
+# ── which tasks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Chosen(NamedTuple):
+    """A job; or of an array's record those of the tasks that wait in it, a bit set."""
+
+    job: Job
+    tasks: int = 0
+    is_named: bool = True
+    """By itself, not only with all of its array: whether it cannot be done is worth saying."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Not a part of a record."""
+        return self.job.array is None or self.tasks == self.job.array.waiting
+
+    @property
+    def width(self) -> int:
+        return 1 if self.job.array is None else self.tasks.bit_count()
+
+
+def tasks_asked(text: str) -> int:
+    """The set, or a `Refusal`."""
+    try:
+        return parse_tasks(text)
+    except ValueError as error:
+        raise Refusal("bad_tasks", f"{error}", "for example 7_3, 7_[1-5] or 7_[1-9:2]") from None
+
+
+def choose(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Chosen]:
+    """What these ids mean, by id; `Refusal` if one of them does not exist or is out of memory.
+
+    The id of an array: what waits in its record, and all of its tasks that left and are in memory.
+    """
+    chosen: dict[JobId, Chosen] = {}
+    for job_id in dict.fromkeys(job_ids):
+        job = known(cluster, job_id)
+        chosen[job.job_id] = Chosen(job, 0 if job.array is None else job.array.waiting)
+        for left in () if job.array is None else job.array.jobs.values():
+            chosen.setdefault(left, Chosen(cluster.jobs[left], is_named=False))
+    for array_id, text in tasks.items():
+        record, array = known_array(cluster, array_id)
+        for one in _of_array(cluster, record, array, tasks_asked(text)):
+            chosen.setdefault(one.job.job_id, one)
+    return [chosen[job_id] for job_id in sorted(chosen)]
+
+
+def _of_array(cluster: Cluster, record: Job, array: ArrayTasks, asked: int) -> Iterator[Chosen]:
+    """Those that wait, if any, and those that left; `Refusal` if the array has none of them, or all are long over."""
+    wanted = asked & all_tasks(record.spec.array)
+    if not wanted:
+        has = format_tasks(all_tasks(record.spec.array), 4)
+        message = f"array {record.job_id} has no task {format_tasks(asked, 4)}"
+        raise Refusal("unknown_task", message, f"it has {has}")
+    left = [job_id for task, job_id in array.jobs.items() if wanted & task_bit(task)]
+    if not wanted & array.waiting and not left:
+        what = "was cancelled" if wanted & array.cancelled else "ended long ago"
+        raise Refusal("job_over", f"task {record.job_id}_{format_tasks(wanted, 4)} {what}", "gqacct shows it")
+    if wanted & array.waiting:
+        yield Chosen(record, wanted & array.waiting)
+    for job_id in left:
+        yield Chosen(cluster.jobs[job_id])
+
+
+def known(cluster: Cluster, job_id: int) -> Job:
+    """The job, or `Refusal`: never existed, or left memory."""
+    job = cluster.jobs.get(JobId(job_id))
+    if job is not None:
+        return job
+    if 0 < job_id < cluster.next_job_id:
+        raise Refusal("job_over", f"job {job_id} ended long ago", "gqacct shows it")
+    raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue, gqacct what has ended")
+
+
+def known_array(cluster: Cluster, job_id: int) -> tuple[Job, ArrayTasks]:
+    record = known(cluster, job_id)
+    if record.array is None:
+        hint = "a task is named by the id of its array" if record.array_job_id else f"name it as {job_id}"
+        raise Refusal("not_an_array", f"job {job_id} is no array, and has no tasks", hint)
+    return record, record.array
+
+
+def one_of(cluster: Cluster, job_id: int, task: int | None) -> Job:
+    """The one job that is meant: of a task that waits its record; `Refusal` as of `choose`."""
+    if task is None:
+        return known(cluster, job_id)
+    record, array = known_array(cluster, job_id)
+    return next(iter(_of_array(cluster, record, array, task_bit(max(task, 0))))).job
+
+
+def started_one(cluster: Cluster, job_id: int, task: int | None) -> Job:
+    """As `one_of`, for what only a job that has left its record has."""
+    job = one_of(cluster, job_id, task)
+    if job.array is None:
+        return job
+    if task is not None:
+        raise Refusal("not_running", f"task {job_id}_{task} is pending, not running")
+    raise Refusal("is_array", f"job {job_id} is an array", f"name one of its tasks, for example {job_id}_{_any(job)}")
+
+
+def _any(record: Job) -> int:
+    """A task to give as an example."""
+    assert record.array is not None
+    return next(iter(record.array.jobs), first_task(all_tasks(record.spec.array)))
+
+
+@lru_cache(maxsize=256)
+def all_tasks(text: str) -> int:
+    return parse_tasks(text)
+
+
+class Extent(NamedTuple):
+    """What a task is told of its array; `step` is 1 where the tasks are not evenly apart."""
+
+    least: int
+    most: int
+    step: int
+    size: int
+
+
+NO_ARRAY = Extent(0, 0, 1, 0)
+
+
+@lru_cache(maxsize=256)
+def extent_of(text: str) -> Extent:
+    tasks = all_tasks(text)
+    first, last, others = first_task(tasks), tasks.bit_length() - 1, tasks & (tasks - 1)
+    step = first_task(others) - first if others else 1
+    is_even = parse_tasks(f"{first}-{last}:{step}") == tasks
+    return Extent(first, last, step if is_even else 1, tasks.bit_count())
+
+
+# ── submit ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refuse_bad_array(spec: JobSpec, policy: Policy) -> None:
+    """`Refusal` unless the tasks, if there are any, can be an array's."""
+    if not spec.array:
+        if spec.array_throttle is not None or spec.fail_fast:
+            raise Refusal("bad_array", "the job is no array, and has no tasks to limit", "give --array")
+        return
+    try:
+        count = all_tasks(spec.array).bit_count()
+    except ValueError as error:
+        raise Refusal("bad_array", f"--array: {error}", "for example --array=1-100%8") from None
+    most = policy.limits.array_tasks
+    if count > most:
+        hint = "submit several; limits.array_tasks in gq.toml sets it"
+        raise Refusal("bad_array", f"the array has {count} tasks, the most that one may have is {most}", hint)
+    if spec.is_interactive:
+        raise Refusal("bad_array", "an interactive job cannot be an array", "submit it with gqsub")
+
+
+def width_of(spec: JobSpec) -> int:
+    """How many jobs it will count as."""
+    return all_tasks(spec.array).bit_count() if spec.array else 1
+
+
+# ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def array_room(cluster: Cluster) -> dict[JobId, int]:
+    """By array with a throttle: how many more of its tasks may hold resources."""
+    room = {}
+    for job_id in cluster.arrays:
+        array = cluster.jobs[job_id].array
+        if array is not None and array.throttle is not None:
+            room[job_id] = max(0, array.throttle - array.active)
+    return room
+
+
+def array_throttle(cluster: Cluster) -> dict[JobId, int]:
+    """By array with a throttle: how many of its tasks may hold resources."""
+    arrays = ((job_id, cluster.jobs[job_id].array) for job_id in cluster.arrays)
+    return {job_id: array.throttle for job_id, array in arrays if array is not None and array.throttle is not None}
+
+
+def may_start(cluster: Cluster, job: Job, task: int | None) -> bool:
+    """The job, or this task of a record, as far as its array goes."""
+    if (job.array is not None) != (task is not None):
+        return False
+    if job.array is not None and task is not None:
+        return bool(startable_tasks(job) & task_bit(task)) and _has_room(job.array)
+    known_record = cluster.record_of(job)
+    return known_record is None or _has_room(known_record[1])
+
+
+def _has_room(array: ArrayTasks) -> bool:
+    return array.throttle is None or array.active < array.throttle
+
+
+def leave(draft: Draft, record: Job, task: int) -> Job:
+    """The task becomes a job of its own."""
+    job_id = JobId(draft.cluster.next_job_id)
+    draft.note(event.ArrayTaskLeft(at=draft.now, array_job_id=record.job_id, task=task, job_id=job_id))
+    return draft.cluster.jobs[job_id]
+
+
+def apart(draft: Draft, one: Chosen) -> list[Job]:
+    """The jobs that stand for exactly this: the tasks leave a record of which they are only a part."""
+    if one.is_whole:
+        return [one.job]
+    return [leave(draft, one.job, task) for task in tasks_in(one.tasks)]
+
+
+def refuse_too_many(chosen: Iterable[Chosen]) -> None:
+    """Before anything is changed."""
+    leaving = sum(one.width for one in chosen if not one.is_whole)
+    if leaving > MAX_LEAVING:
+        message = f"{leaving} tasks of a larger array would become jobs of their own, at most {MAX_LEAVING} at once"
+        raise Refusal("too_many_tasks", message, "name fewer, or all that still wait")
+
+
+# ── cancel ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cancel_tasks(draft: Draft, record: Job, tasks: int, why: str = "", reason: str = Reason.NONE.value) -> None:
+    """Tasks that wait in the record never will start; how it ends `array_end` says."""
+    assert record.array is not None
+    if tasks & record.array.waiting:
+        packed = pack_tasks(tasks & record.array.waiting)
+        job_id = record.job_id
+        draft.note(event.ArrayTasksCancelled(at=draft.now, array_job_id=job_id, tasks=packed, why=why, reason=reason))
+        draft.volatile.wants_plan = True
+
+
+def cancelled_outcome(record: Job) -> Outcome:
+    """Of the tasks that were cancelled in the record."""
+    return Outcome.DEADLINE if record.reason == Reason.DEADLINE.value else Outcome.CANCELLED

@@ -1,0 +1,67 @@
+"""What the end of tasks means to their array: its record ends with the last of them, or the others end, too.  Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gq.model.state import JobState, Outcome
+from gqd.control import array as array_control
+from gqd.control.job import cancel
+from gqd.state import event
+from gqd.state.cluster import ArrayTasks, Cluster, Job
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+
+def follow(draft: Draft, fact: event.Event) -> None:
+    """What follows from an event for the array that it is about: that it is over, or that its other tasks end, too."""
+    if isinstance(fact, event.ArrayTasksCancelled):
+        _end_if_over(draft, draft.cluster.jobs[fact.array_job_id])
+    elif isinstance(fact, event.JobEnded) and (job := draft.cluster.jobs.get(fact.job_id)) is not None:
+        found = draft.cluster.record_of(job)
+        if found is not None:
+            record, _array = found
+            if record.spec.fail_fast and job.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
+                _end_others(draft, record, job)
+            _end_if_over(draft, record)
+
+
+def _end_others(draft: Draft, record: Job, failed: Job) -> None:
+    assert record.array is not None
+    why = f"task {record.job_id}_{failed.array_task_id} failed, and it was to fail fast"
+    array_control.cancel_tasks(draft, record, record.array.waiting, why)
+    for job_id in list(record.array.jobs.values()):
+        if draft.cluster.jobs[job_id].state is not JobState.ENDED:
+            cancel(draft, draft.cluster.jobs[job_id], why=why)
+
+
+def _end_if_over(draft: Draft, record: Job) -> None:
+    array = record.array
+    if array is None or record.state is JobState.ENDED or array.waiting:
+        return
+    if array.cancelled | array.succeeded | array.failed != array_control.all_tasks(record.spec.array):
+        return
+    outcome = _outcome(draft.cluster, record, array)
+    draft.note(
+        event.JobEnded(
+            at=draft.now,
+            job_id=record.job_id,
+            outcome=outcome,
+            exit=None if outcome is Outcome.CANCELLED else record.exit,
+            reason=record.reason,
+            why=record.why,
+        )
+    )
+
+
+def _outcome(cluster: Cluster, record: Job, array: ArrayTasks) -> Outcome:
+    """All went well; all were cancelled (as far as those that left are remembered); or neither."""
+    if not array.cancelled and not array.failed:
+        return Outcome.COMPLETED
+    if array.succeeded:
+        return Outcome.FAILED
+    left = [cluster.jobs[job_id].outcome for job_id in array.jobs.values()]
+    if len(left) < array.failed.bit_count() or any(one is not Outcome.CANCELLED for one in left):
+        return Outcome.FAILED
+    return array_control.cancelled_outcome(record)

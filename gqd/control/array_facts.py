@@ -1,0 +1,151 @@
+"""What the events of arrays do to the cluster.  Pure; decides nothing (see `gqd.control.apply`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.model.dependency import Dependency, DependencyKind
+from gq.model.ids import JobId
+from gq.model.job import ExitStatus, JobSpec
+from gq.model.state import Outcome
+from gq.model.tasks import parse_tasks, task_bit, unpack_tasks
+from gqd.state import event, tally
+from gqd.state.cluster import ArrayTasks, Cluster, Job
+from gqd.state.lifecycle import next_state
+
+
+def tasks_of(spec: JobSpec) -> ArrayTasks | None:
+    """Of a new array's record: all of its tasks wait."""
+    return ArrayTasks(parse_tasks(spec.array), spec.array_throttle or None) if spec.array else None
+
+
+def apply_task_left(cluster: Cluster, fact: event.ArrayTaskLeft) -> None:
+    record, array = _record(cluster, fact.array_job_id)
+    next_state(record.state, event.ArrayTaskLeft)
+    next_state(None, event.ArrayTaskLeft)
+    bit = task_bit(fact.task)
+    assert array.waiting & bit, f"task {fact.task} of array {record.job_id} does not wait in its record"
+    assert fact.job_id == cluster.next_job_id, f"job id {fact.job_id} is not the next one, {cluster.next_job_id}"
+    array.waiting ^= bit
+    array.jobs[fact.task] = fact.job_id
+    job = _task(record, fact)
+    cluster.jobs[job.job_id] = job
+    cluster.next_job_id += 1
+    _shrink(cluster, record, array, 1)
+    cluster.enqueue(job)
+    cluster.count_active(job.user, 1)
+    tally.count_waiting(cluster, job, 1)
+    cluster.changes.jobs[record.job_id] = cluster.changes.jobs[job.job_id] = None
+    cluster.changes.next_job_id = True
+
+
+def _shrink(cluster: Cluster, record: Job, array: ArrayTasks, by: int) -> None:
+    """So many tasks fewer wait in the record."""
+    cluster.count_active(record.user, -by)
+    tally.count_waiting(cluster, record, -by)
+    if array.waiting:
+        cluster.refresh(record)
+    else:
+        cluster.dequeue(record)
+
+
+def _task(record: Job, fact: event.ArrayTaskLeft) -> Job:
+    return Job(
+        job_id=fact.job_id,
+        spec=record.spec,
+        user=record.user,
+        uid=record.uid,
+        gid=record.gid,
+        partition=record.partition,
+        time_limit_s=record.time_limit_s,
+        requeue=record.requeue,
+        submit_at=record.submit_at,
+        eligible_at=record.eligible_at,
+        hold=record.hold,
+        avoid=dict(record.avoid),
+        account=record.account,
+        qos=record.qos,
+        accrue_at=record.accrue_at,
+        array_job_id=record.job_id,
+        array_task_id=fact.task,
+        dependency=None if record.ready & task_bit(fact.task) else _own_dependency(record.dependency, fact.task),
+        never=record.never,
+        hook=record.hook,
+    )
+
+
+def _own_dependency(dependency: Dependency | None, task: int) -> Dependency | None:
+    """What one task waits for: of ``aftercorr`` its own counterpart."""
+    if dependency is None:
+        return None
+    corresponding, afterok = DependencyKind.AFTERCORR, DependencyKind.AFTEROK
+    terms = [
+        msgspec.structs.replace(one, kind=afterok, task=task) if one.kind is corresponding else one
+        for one in dependency.terms
+    ]
+    return Dependency(tuple(terms), dependency.is_any)
+
+
+def apply_tasks_cancelled(cluster: Cluster, fact: event.ArrayTasksCancelled) -> None:
+    record, array = _record(cluster, fact.array_job_id)
+    next_state(record.state, event.ArrayTasksCancelled)
+    tasks = unpack_tasks(fact.tasks)
+    assert tasks and not tasks & ~array.waiting, f"array {record.job_id} was to cancel tasks that do not wait in it"
+    array.waiting &= ~tasks
+    array.cancelled |= tasks
+    _shrink(cluster, record, array, tasks.bit_count())
+    record.reason, record.why, record.end_at = fact.reason, fact.why, fact.at
+    cluster.changes.jobs[record.job_id] = None
+
+
+def apply_throttle_set(cluster: Cluster, fact: event.ArrayThrottleSet) -> None:
+    record, array = _record(cluster, fact.array_job_id)
+    next_state(record.state, event.ArrayThrottleSet)
+    array.throttle = fact.throttle
+    cluster.changes.jobs[record.job_id] = None
+
+
+def end_task(cluster: Cluster, job: Job) -> None:
+    """A job has ended: if it was a task, its array notes how, and keeps the worst exit status."""
+    known = cluster.record_of(job)
+    if known is None or job.array_task_id is None:
+        return
+    record, array = known
+    if job.outcome is Outcome.COMPLETED:
+        array.succeeded |= task_bit(job.array_task_id)
+    else:
+        array.failed |= task_bit(job.array_task_id)
+    if job.exit is not None and _badness(job.exit) > _badness(record.exit):
+        record.exit = job.exit
+    cluster.changes.jobs[record.job_id] = None
+
+
+def _badness(exit: ExitStatus | None) -> int:
+    """As a shell tells it; -1: nothing is known."""
+    if exit is None:
+        return -1
+    return 128 + exit.signal if exit.signal else exit.code
+
+
+def forget_task(cluster: Cluster, job: Job) -> None:
+    known = cluster.record_of(job)
+    if known is not None and job.array_task_id is not None:
+        del known[1].jobs[job.array_task_id]
+
+
+def warn_siblings(cluster: Cluster, job: Job) -> None:
+    """What failed for one task by its own fault would fail for each: the others leave those nodes out as long."""
+    known = cluster.record_of(job)
+    if known is None:
+        return
+    record, array = known
+    record.avoid = dict(job.avoid)
+    cluster.changes.jobs[record.job_id] = None
+    if array.waiting:
+        cluster.timed[record.job_id] = None
+
+
+def _record(cluster: Cluster, job_id: JobId) -> tuple[Job, ArrayTasks]:
+    record = cluster.jobs[job_id]
+    assert record.array is not None, f"job {job_id} is no array"
+    return record, record.array
