@@ -18,6 +18,7 @@ from gq.config import Config
 from gq.descriptors import raise_descriptor_limit
 from gq.errors import GqError
 from gq.locate import Location, make_run_dir, make_state_dir
+from gq.socket_dirs import remove_left_over
 from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
 from gqd.shell.doors import Doors
@@ -106,6 +107,8 @@ def run(location: Location, config: Config) -> int:
     try:
         make_state_dir(location)
         make_run_dir(location)
+        if location.is_private:
+            remove_left_over(Path(location.run_dir))
         with _stores(location) as (store, blobs):
             asyncio.run(serve(location, config, store, blobs))
     except GqError as error:

@@ -164,7 +164,9 @@ def test_what_is_being_put_or_was_put_since_is_not_dropped(files: Files) -> None
     asyncio.run(story())
 
 
-def test_what_was_dropped_is_not_on_the_disk_any_more(files: Files, tmp_path: Path) -> None:
+def test_what_was_dropped_is_not_on_the_disk_any_more(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+
     async def story() -> None:
         await files.put(b"API_TOKEN=hunter2" * 50)
         assert await files.upkeep().drop_scripts() == 1
