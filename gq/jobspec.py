@@ -19,6 +19,7 @@ from gq.getopt import Arguments, Given, bad_value, not_available, whole_number
 from gq.model.job import JobSpec, SignalSpec
 from gq.model.nodelist import expand
 from gq.model.resource import ResourceRequest
+from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
 from gq.signals import parse_signal
 from gq.units import parse_duration_s, parse_instant, parse_memory_mib
 
@@ -27,6 +28,7 @@ _Fields = dict[str, object]
 """Fields of a `ResourceRequest` by name."""
 
 MAX_NAME_LENGTH = 256
+MAX_PRIORITY = 2**31 - 1
 NOTHING = ResourceRequest()
 UNLIMITED_S = 0
 """In a `JobSpec`: no time limit (None is the partition's default)."""
@@ -53,14 +55,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_spec(arguments: Arguments, submission: Submission) -> JobSpec:
     """The job that these options describe."""
+    array = arguments.read("array", parse_array)
     return JobSpec(
         name=_name(arguments.last("job-name"), submission.name),
         resources=resource_request(arguments),
         partition=arguments.read("partition", _partition),
+        account=arguments.read("account", _word),
+        qos=arguments.read("qos", _word),
+        array=array.tasks if array else "",
+        array_throttle=array.throttle if array else None,
+        fail_fast=_fail_fast(arguments),
         time_limit_s=arguments.read("time", time_limit_s),
         begin_at=arguments.read("begin", lambda text: parse_instant(text, submission.now)),
         is_held=arguments.has("hold"),
         nice=arguments.integer("nice", -(2**31), 2**31) or 0,
+        priority=arguments.integer("priority", 0, MAX_PRIORITY),
         requeue=_requeue(arguments),
         signal=_signal(arguments.last("signal")),
         kill_on_bad_exit=_choice(arguments, "kill-on-bad-exit", {"1": True, "0": False}, True),
@@ -108,6 +117,36 @@ def _partition(text: str) -> str:
     if not text.strip():
         raise ValueError("a partition has a name")
     return text.strip()
+
+
+def _word(text: str) -> str:
+    """The name of an account or a QOS; which there are the controller knows."""
+    if not text.strip() or not text.isprintable():
+        raise ValueError(f"`{text[:40]}` is not a name")
+    return text.strip()
+
+
+class Array(NamedTuple):
+    """``--array``: which tasks, and how many of them at once (None: as many as fit)."""
+
+    tasks: str
+    throttle: int | None
+
+
+def parse_array(text: str) -> Array:
+    """``1-100:2%8``; ``ValueError`` with a sentence."""
+    tasks, percent, throttle = text.partition("%")
+    if throttle == "auto":
+        raise not_available("an array's `%auto`")
+    found = format_tasks(parse_tasks(tasks))
+    return Array(found, whole_number(throttle, 1, MAX_TASK) if percent else None)
+
+
+def _fail_fast(arguments: Arguments) -> bool:
+    given = arguments.last("fail-fast")
+    if given is not None and not arguments.has("array"):
+        raise UsageError("contradiction", f"{given.place} is about the tasks of an array", "add --array=1-10")
+    return given is not None
 
 
 def time_limit_s(text: str) -> int:

@@ -38,6 +38,13 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="partition", letter="p", metavar="NAME", help="Partition to run in."),
     JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 30m, 2h or unlimited."),
     JobOption(name="comment", metavar="TEXT", help="Any text, shown with the job."),
+    JobOption(
+        name="array", letter="a", metavar="TASKS[%COUNT]", commands=(SUB,),
+        help="Queue an array of tasks: 1-100, 1,5,9 or 0-30:10; with %8 at most 8 of them at once.",
+    ),
+    JobOption(name="fail-fast", commands=(SUB,), help="When a task of the array fails, end the others."),
+    JobOption(name="account", letter="A", metavar="NAME", help="Account that it counts for (your default one)."),
+    JobOption(name="qos", letter="q", metavar="NAME", help="Quality of service (the account's default one)."),
     # ── resources ─────────────────────────────────────────────────────────────────────────────────────────────
     JobOption(name="nodes", letter="N", metavar="MIN[-MAX]", help="Number of nodes, all of them or none."),
     JobOption(name="ntasks", letter="n", metavar="COUNT", help="Number of tasks."),
@@ -71,6 +78,9 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="hold", letter="H", help="Queue it held; `gqctl release` lets it go."),
     JobOption(
         name="nice", metavar="[=COUNT]", if_bare="100", help="Go later in the queue; negative only for operators.",
+    ),
+    JobOption(
+        name="priority", metavar="COUNT", help="Place in the queue, whatever the factors add up to; for operators.",
     ),
     JobOption(
         name="requeue", commands=(SUB,), help="Queue it again after a node failure.", rivals=("no-requeue",),
@@ -132,8 +142,7 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     *(
         JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
         for name, letter, metavar in (
-            ("array", "a", "INDICES"), ("dependency", "d", "LIST"), ("account", "A", "NAME"), ("qos", "q", "NAME"),
-            ("deadline", "", "TIME"), ("chain", "", ""), ("if", "", "COMMAND"), ("priority", "", "COUNT"),
+            ("dependency", "d", "LIST"), ("deadline", "", "TIME"), ("chain", "", ""), ("if", "", "COMMAND"),
             ("constraint", "C", "FEATURES"), ("prefer", "", "FEATURES"), ("switches", "", "COUNT"),
             ("min-gpu-mem", "", "SIZE"), ("tmp", "", "SIZE"), ("licenses", "L", "LIST"), ("role", "", "SPEC"),
             ("data", "", "PATH"), ("what-if", "", ""), ("start", "", ""), ("reservation", "", "NAME"),

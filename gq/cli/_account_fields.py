@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gq.cli._columns import NULL, asked_memory, elapsed_s, job_label, node_count
+from gq.cli._columns import MOST_OF_TASKS, NULL, asked_memory, elapsed_s, is_several, job_label, node_count
 from gq.cli._output import Column, local_time
 from gq.errors import nearest
 from gq.model.job import JobInfo, StepInfo, Usage
@@ -44,6 +44,11 @@ class Field(NamedTuple):
     is_number: bool = False
     is_wide: bool = False
     width: int = 0
+    short: Callable[[Line], str] | None = None
+    """In a table that is for people, where that differs."""
+
+    def in_table(self, line: Line) -> str:
+        return (self.short or self.value)(line)
 
     @property
     def column(self) -> Column:
@@ -68,6 +73,10 @@ def _job(value: Callable[[JobInfo], str]) -> Callable[[Line], str]:
 
 def _label(line: Line) -> str:
     return job_label(line.job) if line.step is None else f"{job_label(line.job)}.{line.step.step}"
+
+
+def _short_label(line: Line) -> str:
+    return job_label(line.job, MOST_OF_TASKS) if is_several(line.job) else _label(line)
 
 
 def _raw_label(line: Line) -> str:
@@ -150,7 +159,7 @@ def _cpu_time_s(line: Line) -> float:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("JobID", _label),
+    Field("JobID", _label, short=_short_label),
     Field("JobIDRaw", _raw_label),
     Field("JobName", _name, is_wide=True),
     Field("User", _job(lambda job: job.user)),
@@ -188,6 +197,11 @@ FIELDS: tuple[Field, ...] = (
     Field("CPUTime", lambda line: _clock(_cpu_time_s(line)), is_number=True),
     Field("CPUTimeRAW", lambda line: str(int(_cpu_time_s(line))), is_number=True),
     Field("Restarts", _job(lambda job: str(job.restart_count)), is_number=True),
+    Field("ArrayJobID", _job(lambda job: "" if job.array_job_id is None else str(job.array_job_id))),
+    Field("ArrayTaskID", _job(lambda job: "" if job.array_task_id is None else str(job.array_task_id))),
+    Field("ArrayTasks", _job(lambda job: job.array_tasks)),
+    Field("Dependency", _job(lambda job: job.dependency)),
+    Field("Billing", _job(lambda job: f"{job.billing:g}"), is_number=True),
     Field("Priority", _job(lambda job: str(job.priority)), is_number=True),
     Field("WorkDir", _job(lambda job: job.chdir), is_wide=True),
     Field("Command", _job(lambda job: job.command or NULL), is_wide=True),

@@ -7,17 +7,22 @@ Owns how a job's facts read in a column and the two format languages of `gqstat`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+import msgspec
 
 from gq.cli._output import Column, local_time, printable
 from gq.errors import nearest
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress
 from gq.model.state import state_letters
+from gq.model.tasks import parse_tasks, tasks_in
 from gq.units import format_duration, format_memory
 
 DEFAULT_FIELD_WIDTH = 20
+MOST_OF_TASKS = 20
+"""Characters of the tasks of an array, in a table."""
 NULL = "(null)"
 
 
@@ -42,9 +47,42 @@ class JobColumn(NamedTuple):
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def job_label(job: JobInfo) -> str:
-    """``123``, or ``100_4`` for a task of an array."""
-    return str(job.job_id) if job.array_task_id is None else f"{job.array_job_id}_{job.array_task_id}"
+def job_label(job: JobInfo, most: int | None = None) -> str:
+    """``123``, ``100_4`` for a task of an array, ``100_[5-9%2]`` for those that wait in its record.
+
+    `most`: of the tasks at most so many characters, and ``...`` for the rest.
+    """
+    if job.array_task_id is not None:
+        return f"{job.array_job_id}_{job.array_task_id}"
+    if not job.array_tasks:
+        return str(job.job_id)
+    return f"{job.job_id}_[{_shortened(job.array_tasks, most)}{_throttle(job)}]"
+
+
+def _throttle(job: JobInfo) -> str:
+    return "" if job.array_throttle is None or job.state != "PENDING" else f"%{job.array_throttle}"
+
+
+def _shortened(tasks: str, most: int | None) -> str:
+    """Cut behind a comma, so that no number is cut in two."""
+    if most is None or len(tasks) <= most:
+        return tasks
+    kept = tasks[: most + 1].rpartition(",")[0]
+    return f"{kept},..." if kept else "..."
+
+
+def is_several(job: JobInfo) -> bool:
+    """It stands for tasks of an array that have no line of their own."""
+    return bool(job.array_tasks) and job.array_task_id is None
+
+
+def each_task(job: JobInfo) -> Iterator[JobInfo]:
+    """The job, or in its place each task that it stands for."""
+    if not is_several(job):
+        yield job
+        return
+    for task in tasks_in(parse_tasks(job.array_tasks)):
+        yield msgspec.structs.replace(job, array_job_id=job.job_id, array_task_id=task, array_tasks="")
 
 
 def elapsed_s(job: JobInfo, now: float) -> float:
@@ -100,7 +138,14 @@ def _first_node(job: JobInfo, now: float) -> str:
 
 
 def _array_task(job: JobInfo, now: float) -> str:
+    """As squeue: a number, or what waits: ``5-9%2``."""
+    if is_several(job):
+        return f"{job.array_tasks}{_throttle(job)}"
     return "N/A" if job.array_task_id is None else str(job.array_task_id)
+
+
+def _short_label(job: JobInfo, now: float) -> str:
+    return job_label(job, MOST_OF_TASKS)
 
 
 def _group(job: JobInfo, now: float) -> str:
@@ -158,6 +203,10 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("y", ("nice",), "NICE", lambda job, now: str(job.nice), is_number=True),
     JobColumn("o", ("command",), "COMMAND", lambda job, now: job.command or NULL, is_wide=True),
     JobColumn("Z", ("workdir",), "WORK_DIR", lambda job, now: job.chdir, is_wide=True),
+    JobColumn("E", ("dependency",), "DEPENDENCY", lambda job, now: job.dependency or NULL, is_wide=True),
+    JobColumn("", ("deadline",), "DEADLINE", lambda job, now: local_time(job.deadline_at)),
+    JobColumn("", ("arraytasks",), "ARRAY_TASKS", lambda job, now: job.array_tasks or NULL, is_wide=True),
+    JobColumn("", ("billing",), "BILLING", lambda job, now: f"{job.billing:g}", is_number=True),
     JobColumn("k", ("comment",), "COMMENT", lambda job, now: job.comment or NULL, is_wide=True),
     JobColumn("", ("stdout",), "STDOUT", lambda job, now: job.output_path, is_wide=True),
     JobColumn("", ("stderr",), "STDERR", lambda job, now: job.error_path, is_wide=True),
@@ -167,16 +216,16 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
 _BY_CODE = {column.code: column for column in JOB_COLUMNS if column.code}
 _BY_NAME = {name: column for column in JOB_COLUMNS for name in column.names}
 
-DEFAULT_COLUMNS = tuple(
+_SHORT_ID = _BY_NAME["jobarrayid"]._replace(value=_short_label)
+"""As it stands in tables; formats that were asked for have it whole."""
+DEFAULT_COLUMNS = (_SHORT_ID, *(
     _BY_NAME[name]
-    for name in ("jobarrayid", "partition", "name", "username", "statecompact", "timeused", "numnodes", "gpus",
-                 "reasonlist")
-)  # fmt: skip
-START_COLUMNS = tuple(
+    for name in ("partition", "name", "username", "statecompact", "timeused", "numnodes", "gpus", "reasonlist")
+))  # fmt: skip
+START_COLUMNS = (_SHORT_ID, *(
     _BY_NAME[name]
-    for name in ("jobarrayid", "partition", "name", "username", "statecompact", "starttime", "numnodes", "gpus",
-                 "reasonlist")
-)  # fmt: skip
+    for name in ("partition", "name", "username", "statecompact", "starttime", "numnodes", "gpus", "reasonlist")
+))  # fmt: skip
 
 
 # ── formats ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
+from gq.cli._operands import JobWord, NamedJobs, only
 from gq.client import Client
-from gq.errors import ProtocolError, UsageError
+from gq.errors import ProtocolError, Refusal, UsageError
 from gq.locate import find_cluster
 from gq.model.job import JobInfo
 from gq.wire.client import JobFilter, Jobs, ListJobs, QueryHistory, ReplyBody, RequestBody, Waited, WaitJobs
@@ -51,28 +52,41 @@ def job_pages(client: Client, query: ListJobs | QueryHistory) -> Iterator[tuple[
         query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
 
 
+def present_job(client: Client, word: JobWord) -> JobInfo:
+    """The one job, or array task, that the controller has in memory; `Refusal` if there is none."""
+    jobs = only(word)
+    found = ask(client, ListJobs(filter=JobFilter(job_ids=jobs.job_ids, tasks=jobs.tasks)), Jobs).jobs
+    if not found:
+        raise Refusal("unknown_job", f"there is no job {word}", "`gqstat --me` lists yours")
+    return found[0]
+
+
 def await_jobs(
-    client: Client, job_ids: tuple[int, ...], wait_any: bool = False, deadline: float | None = None
+    client: Client, named: NamedJobs, wait_any: bool = False, deadline: float | None = None
 ) -> tuple[bool, list[JobInfo]]:
     """Block until all (or any) of the jobs have ended, or until `deadline` (monotonic).
 
-    Returns whether they have, and how each stands; the controller holds one answer only so long, so ask again.
+    Returns whether they have, and how each stands (of an array, each task); the controller holds one answer only so
+    long, so ask again.
     """
     while True:
         left_s = _MAX_HOLD_S if deadline is None else max(0.0, deadline - time.monotonic())
-        request = WaitJobs(job_ids=job_ids, wait_any=wait_any, timeout_s=min(left_s, _MAX_HOLD_S))
+        request = WaitJobs(
+            job_ids=named.job_ids, tasks=named.tasks, wait_any=wait_any, timeout_s=min(left_s, _MAX_HOLD_S)
+        )
         answer = ask(client, request, Waited)
         if answer.is_done or (deadline is not None and time.monotonic() >= deadline):
-            return answer.is_done, [*answer.jobs, *_forgotten(client, job_ids, answer)]
+            return answer.is_done, _how_they_stand(client, named, answer)
 
 
-def _forgotten(client: Client, job_ids: tuple[int, ...], answer: Waited) -> list[JobInfo]:
-    """Jobs that ended so long ago that only the history has them."""
-    missing = tuple(set(job_ids) - {job.job_id for job in answer.jobs})
-    if not missing:
-        return []
-    query = QueryHistory(filter=JobFilter(job_ids=missing), with_steps=False)
-    return [job for page in job_pages(client, query) for job in page]
+def _how_they_stand(client: Client, named: NamedJobs, answer: Waited) -> list[JobInfo]:
+    """As was answered; tasks of arrays, and what ended so long ago that only the history has it, from there."""
+    by_id = {job.job_id: job for job in answer.jobs if job.array_job_id is None}
+    missing = tuple(job_id for job_id in named.job_ids if job_id not in by_id)
+    if not missing and not named.tasks:
+        return list(by_id.values())
+    query = QueryHistory(filter=JobFilter(job_ids=missing, tasks=named.tasks), with_steps=False)
+    return [*by_id.values(), *(job for page in job_pages(client, query) for job in page)]
 
 
 def job_exit_code(job: JobInfo) -> int:

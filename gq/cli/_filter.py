@@ -1,13 +1,12 @@
-"""Which jobs: the filter options that `gqstat`, `gqdel` and `gqacct` share, and job ids as people write them."""
+"""Which jobs: the filter options that `gqstat`, `gqdel`, `gqacct` and `gqprio` share."""
 
 from __future__ import annotations
 
-from gq.getopt import Arguments, Option, not_available, whole_number
+from gq.cli._operands import NamedJobs
+from gq.getopt import Arguments, Option
 from gq.model.nodelist import expand
 from gq.model.state import parse_state_word
 from gq.wire.client import JobFilter
-
-MAX_JOB_ID = 2**63 - 1
 
 ME = Option(name="me", help="Only your own jobs.")
 USER = Option(name="user", letter="u", aliases=("users",), metavar="USERS", help="Only jobs of these users.")
@@ -23,27 +22,25 @@ STATES = Option(
     help="Only jobs in these states (words or letters).",
 )
 NODELIST = Option(name="nodelist", letter="w", metavar="NODES", help="Only jobs on these nodes.")
+ACCOUNT = Option(
+    name="account", letter="A", aliases=("accounts",), metavar="NAMES", help="Only jobs of these accounts."
+)
+QOS = Option(name="qos", letter="q", metavar="NAMES", help="Only jobs with these QOS.")
 ALL_STATES = "all"
+NO_JOBS = NamedJobs((), {})
 
 
-def job_id(text: str) -> int:
-    """``123``; ``ValueError`` for what is not a job id."""
-    if "_" in text and text.replace("_", "").isdecimal():
-        raise not_available(f"an array task such as `{text}`")
-    try:
-        return whole_number(text, 1, MAX_JOB_ID)
-    except ValueError:
-        raise ValueError(f"`{text}` is not a job id; use a number such as 123") from None
-
-
-def job_filter(arguments: Arguments, job_ids: tuple[int, ...] = ()) -> JobFilter:
+def job_filter(arguments: Arguments, jobs: NamedJobs = NO_JOBS) -> JobFilter:
     """The filter that these options make; without states all states are meant."""
     users = arguments.words("user") + ((own_name(),) if arguments.has("me") else ())
     return JobFilter(
-        job_ids=job_ids,
+        job_ids=jobs.job_ids,
+        tasks=jobs.tasks,
         users=users,
         names=arguments.words("name"),
         partitions=arguments.words("partition"),
+        accounts=arguments.words("account"),
+        qos=arguments.words("qos"),
         states=states(arguments),
         nodes=arguments.gather("nodelist", expand),
     )

@@ -27,11 +27,11 @@ _CLOCKS_DIFFER_S = 60.0
 class LogSource:
     """Reads what a `LogAccess` points to, from the beginning."""
 
-    def __init__(self, client: Client, access: LogAccess, stream: str) -> None:
+    def __init__(self, client: Client, access: LogAccess, asked: AccessLog) -> None:
         self.access = access
         self.offset = 0
         self._client = client
-        self._stream = stream
+        self._asked = asked
         self._door: _LogDoor | None = None
 
     def read(self) -> bytes:
@@ -87,7 +87,7 @@ class LogSource:
 
     def _renewed(self, refusal: wire.StepRefused) -> _LogDoor:
         """With a new ticket: the old one ran out, or the node's daemon has been restarted."""
-        fresh = ask(self._client, AccessLog(job_id=self.access.job_id, stream=self._stream), LogAccess)
+        fresh = ask(self._client, self._asked, LogAccess)
         if fresh.attempt != self.access.attempt or not fresh.ticket:
             raise Refusal(refusal.code, f"node {self.access.node}: {refusal.message}")
         self.close()

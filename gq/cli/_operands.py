@@ -1,19 +1,25 @@
-"""Operands of commands: none missing, none too many, each read with a complaint that names it."""
+"""Operands of commands: none missing, none too many, each read with a complaint that names it; and jobs among them.
+
+Owns how jobs are named wherever a command takes one: ``123`` (of an array: all of it), ``123_4`` (a task of an
+array), ``123_1-5`` and ``123_[1-5,8]`` (some of its tasks).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from gq.errors import UsageError
-from gq.getopt import Arguments
+from gq.getopt import Arguments, bad_value, whole_number
+from gq.model.tasks import first_task, format_tasks, parse_tasks, task_bit
 
 T = TypeVar("T")
+MAX_JOB_ID = 2**63 - 1
 
 
 def operands(arguments: Arguments, reader: Callable[[str], T], what: str, at_most: int | None = None) -> tuple[T, ...]:
     """At least one operand, each read by `reader`; lists with commas count as several."""
-    words = [word for operand in arguments.operands for word in operand.split(",") if word]
+    words = [word for operand in arguments.operands for word in listed(operand)]
     if not words:
         raise UsageError("missing_operand", f"{what} is missing")
     if at_most is not None and len(words) > at_most:
@@ -32,3 +38,108 @@ def read(reader: Callable[[str], T], word: str) -> T:
 def refuse_operands(arguments: Arguments, hint: str = "") -> None:
     if arguments.operands:
         raise UsageError("extra_operand", f"`{arguments.operands[0]}` is not expected here", hint)
+
+
+def listed(text: str) -> Iterator[str]:
+    """``7,8_[1-5,8]`` → ``7`` and ``8_[1-5,8]``: the parts between commas that stand in no brackets."""
+    depth = begin = 0
+    for place, letter in enumerate(f"{text},"):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth <= 0:
+            if word := text[begin:place].strip():
+                yield word
+            begin = place + 1
+    if depth > 0 and (word := text[begin:].strip()):
+        yield word
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class JobWord(NamedTuple):
+    """A job, or tasks of an array, as somebody named them."""
+
+    job_id: int
+    tasks: int = 0
+    """Of the array, as a set of `gq.model.tasks`; 0: the job, or all of the array."""
+
+    @staticmethod
+    def of(job_id: int, task: int | None) -> JobWord:
+        return JobWord(job_id, 0 if task is None else task_bit(task))
+
+    def __str__(self) -> str:
+        if not self.tasks:
+            return str(self.job_id)
+        tasks = format_tasks(self.tasks)
+        return f"{self.job_id}_{tasks}" if tasks.isdecimal() else f"{self.job_id}_[{tasks}]"
+
+
+class NamedJobs(NamedTuple):
+    """Several jobs, as requests carry them."""
+
+    job_ids: tuple[int, ...]
+    tasks: dict[int, str]
+    """Array id → which of its tasks; its id is not in `job_ids` then."""
+
+    @staticmethod
+    def of(words: Iterable[JobWord]) -> NamedJobs:
+        """Each once, in the order in which they were named; who names the whole array means no part of it."""
+        found: dict[int, int] = {}
+        for word in words:
+            known = found.get(word.job_id, word.tasks)
+            found[word.job_id] = known | word.tasks if known and word.tasks else 0
+        return NamedJobs(
+            tuple(job_id for job_id, tasks in found.items() if not tasks),
+            {job_id: format_tasks(tasks) for job_id, tasks in found.items() if tasks},
+        )
+
+    def has(self, word: JobWord) -> bool:
+        """All that `word` names is among them."""
+        tasks = parse_tasks(self.tasks[word.job_id]) if word.job_id in self.tasks else 0
+        return word.job_id in self.job_ids or bool(word.tasks and not word.tasks & ~tasks)
+
+
+def job_id(text: str) -> int:
+    """``123``; ``ValueError`` for what is not a job id."""
+    try:
+        return whole_number(text, 1, MAX_JOB_ID)
+    except ValueError:
+        raise ValueError(f"`{text}` is not a job id; use a number such as 123") from None
+
+
+def job_word(text: str) -> JobWord:
+    """``123``, ``123_4``, ``123_1-5``, ``123_[1-5,8]``; ``ValueError`` for what is none of them."""
+    job, underscore, tasks = text.partition("_")
+    if not underscore:
+        return JobWord(job_id(text))
+    if tasks.startswith("[") and tasks.endswith("]"):
+        tasks = tasks[1:-1]
+    return JobWord(job_id(job), parse_tasks(tasks))
+
+
+def one_job(text: str) -> tuple[int, int | None]:
+    """A job, or one task of an array: ``(123, None)``, ``(123, 4)``."""
+    word = job_word(text)
+    if word.tasks.bit_count() > 1:
+        raise ValueError(f"`{text}` names several tasks; name one, such as {word.job_id}_{first_task(word.tasks)}")
+    return word.job_id, first_task(word.tasks) if word.tasks else None
+
+
+def only(word: JobWord) -> NamedJobs:
+    return NamedJobs.of([word])
+
+
+def jobs_named(arguments: Arguments) -> NamedJobs:
+    """The jobs that the operands name, at least one."""
+    return NamedJobs.of(operands(arguments, job_word, "JOB"))
+
+
+def words_of(arguments: Arguments, option: str, reader: Callable[[str], T]) -> tuple[T, ...]:
+    """What an option names that may be repeated and holds lists, brackets and all: ``-j 7,8_[1-5,8]``."""
+    found: list[T] = []
+    for given in arguments.every(option):
+        try:
+            found.extend(reader(word) for word in listed(given.value))
+        except ValueError as error:
+            raise bad_value(given, str(error)) from error
+    return tuple(found)

@@ -191,6 +191,7 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "job_id": job.job_id,
         "array_job_id": job.array_job_id,
         "array_task_id": job.array_task_id,
+        "array_tasks": job.array_tasks,
         "name": job.name,
         "user": job.user,
         "account": job.account,
@@ -214,6 +215,7 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "failure_class": job.failure_class,
         "restart_count": job.restart_count,
         "priority": job.priority,
+        "dependency": job.dependency,
     }
 
 

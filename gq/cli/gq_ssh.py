@@ -13,7 +13,8 @@ import sys
 import msgspec
 
 from gq.cli._command import Command
-from gq.cli._connection import ask
+from gq.cli._connection import ask, present_job
+from gq.cli._operands import JobWord, one_job, read
 from gq.cli._steps import Bring, lead_step, say
 from gq.cli._submission import job_environment, submission
 from gq.cli._task_output import OutputOptions, open_output
@@ -25,24 +26,24 @@ from gq.locate import find_cluster
 from gq.model.job import JobInfo
 from gq.model.resource import Grant
 from gq.model.step import StepRequest
-from gq.wire.client import GetJobEnvironment, JobEnvironment, JobFilter, Jobs, ListJobs
+from gq.wire.client import GetJobEnvironment, JobEnvironment
 
 _PATIENCE_S = 60.0
 """How long a controller that restarts may keep us waiting."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """``12``, or ``12.1``: the second of its nodes."""
+    """``12``, ``12_4`` (a task of an array), or ``12.1``: the second of its nodes."""
 
-    job_id: int
+    job: JobWord
     index: int | None = None
 
 
 def parse_target(text: str) -> Target:
     job, dot, index = text.partition(".")
-    if not job.isdecimal() or not int(job) or (dot and not index.isdecimal()):
+    if dot and not index.isdecimal():
         raise UsageError("bad_job", f"`{text}` is not a job", "give its number, or 12.1 for the second of its nodes")
-    return Target(int(job), int(index) if dot else None)
+    return Target(JobWord.of(*read(one_job, job)), int(index) if dot else None)
 
 
 def run(arguments: Arguments) -> int:
@@ -53,9 +54,10 @@ def run(arguments: Arguments) -> int:
     note = say("gq ssh")
     client = Client(find_cluster(os.environ), patience_s=_PATIENCE_S, on_wait=lambda error: note(error.message))
     with client:
-        grant = _grant(_job(client, target.job_id), target, arguments.text("node"))
-        inside = ask(client, GetJobEnvironment(job_id=target.job_id), JobEnvironment)
-        created = create_step(client, target.job_id, _request(grant, command), note)
+        job = present_job(client, target.job)
+        grant = _grant(job, target, arguments.text("node"))
+        inside = ask(client, GetJobEnvironment(job_id=job.job_id), JobEnvironment)
+        created = create_step(client, job.job_id, _request(grant, command), note)
         bring = Bring(
             argv=command or _login_shell(),
             environment=job_environment(arguments) | dict(inside.variables),
@@ -69,29 +71,22 @@ def run(arguments: Arguments) -> int:
         return lead_step(client.location, created, bring, output, note)
 
 
-def _job(client: Client, job_id: int) -> JobInfo:
-    found = ask(client, ListJobs(filter=JobFilter(job_ids=(job_id,))), Jobs).jobs
-    if not found:
-        raise Refusal("unknown_job", f"there is no job {job_id}", "`gqstat --me` lists yours")
-    return found[0]
-
-
 def _grant(job: JobInfo, target: Target, node: str) -> Grant:
     """The node that is meant; the job's first where none is named."""
     if job.state != "RUNNING":
         raise Refusal(
-            "not_running", f"job {job.job_id} is {job.state}: only a running job can be entered", job.why or ""
+            "not_running", f"job {target.job} is {job.state}: only a running job can be entered", job.why or ""
         )
     if node and target.index is not None:
         raise UsageError(
             "contradiction",
-            f"`--node` and the index in `{target.job_id}.{target.index}` exclude each other",
+            f"`--node` and the index in `{target.job}.{target.index}` exclude each other",
             "give one",
         )
     index = (target.index or 0) if not node else next((i for i, one in enumerate(job.nodes) if one == node), -1)
     if not 0 <= index < len(job.grants):
-        wanted = f"node `{node}` is not one" if node else f"{job.job_id}.{target.index} is not one"
-        raise Refusal("not_in_allocation", f"{wanted} of job {job.job_id}'s nodes", f"it has {', '.join(job.nodes)}")
+        wanted = f"node `{node}` is not one" if node else f"{target.job}.{target.index} is not one"
+        raise Refusal("not_in_allocation", f"{wanted} of job {target.job}'s nodes", f"it has {', '.join(job.nodes)}")
     return job.grants[index]
 
 
@@ -124,7 +119,7 @@ def _is_terminal(command: tuple[str, ...]) -> bool:
 COMMAND = Command(
     name="gq ssh",
     summary="Run a shell or a command inside a running job, on one of its nodes.",
-    operands="JOB[.INDEX] [COMMAND [ARGUMENT...]]",
+    operands="JOB[_TASK][.INDEX] [COMMAND [ARGUMENT...]]",
     options=(Option(name="node", letter="w", metavar="NODE", help="On this node of the job (its first one)."),),
     run=run,
     details=(

@@ -16,8 +16,8 @@ import msgspec
 from gq.cli._account_fields import DEFAULT_FIELDS, FIELDS, Field, Line, parse_format
 from gq.cli._command import JSON, Command
 from gq.cli._connection import controller, job_pages
-from gq.cli._filter import ME, NAME, NODELIST, PARTITION, STATES, USER, job_filter, job_id, own_name
-from gq.cli._operands import refuse_operands
+from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter, own_name
+from gq.cli._operands import JobWord, NamedJobs, job_word, one_job, refuse_operands, words_of
 from gq.cli._output import job_json, printable, step_json, write_json_list, write_line, write_table
 from gq.errors import UsageError
 from gq.getopt import Arguments, Option
@@ -33,8 +33,8 @@ def run(arguments: Arguments) -> int:
         return 0
     fields = arguments.gather("format", parse_format) or DEFAULT_FIELDS
     now = time.time()
-    chosen = Chosen.of(arguments.items("jobs", job_or_step))
-    query = _query(arguments, chosen.job_ids, now)
+    chosen = Chosen.of(words_of(arguments, "jobs", job_or_step))
+    query = _query(arguments, chosen.jobs, now)
     with controller() as client:
         pages = (chosen.narrowed(page) for page in job_pages(client, query))
         if arguments.has("json"):
@@ -47,41 +47,45 @@ def run(arguments: Arguments) -> int:
 class Chosen(NamedTuple):
     """What ``--jobs`` names: jobs with all of their steps, and steps alone."""
 
-    whole: frozenset[int]
-    steps: dict[int, frozenset[int]]
+    jobs: NamedJobs
+    steps: dict[JobWord, frozenset[int]]
     """Of jobs that are not named as a whole."""
 
     @staticmethod
-    def of(named: Sequence[tuple[int, int | None]]) -> Chosen:
-        whole = frozenset(job for job, step in named if step is None)
-        steps: dict[int, frozenset[int]] = {}
+    def of(named: Sequence[tuple[JobWord, int | None]]) -> Chosen:
+        whole = NamedJobs.of(job for job, step in named if step is None)
+        steps: dict[JobWord, frozenset[int]] = {}
         for job, step in named:
-            if step is not None and job not in whole:
+            if step is not None and not whole.has(job):
                 steps[job] = steps.get(job, frozenset()) | {step}
-        return Chosen(whole, steps)
-
-    @property
-    def job_ids(self) -> tuple[int, ...]:
-        return tuple(sorted(self.whole | self.steps.keys()))
+        return Chosen(NamedJobs.of(job for job, _ in named), steps)
 
     def narrowed(self, jobs: Sequence[JobInfo]) -> list[JobInfo]:
         """With those steps only that were named."""
-        return [
-            job
-            if job.job_id not in self.steps
-            else msgspec.structs.replace(
-                job, steps=tuple(step for step in job.steps if step.step in self.steps[job.job_id])
-            )
-            for job in jobs
-        ]
+        return [self._narrowed(job, self.steps_of(job)) for job in jobs] if self.steps else list(jobs)
+
+    def steps_of(self, job: JobInfo) -> frozenset[int] | None:
+        """Those that were named of it; None: all of them, and the job itself."""
+        steps = self.steps.get(JobWord(job.job_id))
+        if steps is None and job.array_job_id is not None and job.array_task_id is not None:
+            steps = self.steps.get(JobWord.of(job.array_job_id, job.array_task_id))
+        return steps
+
+    @staticmethod
+    def _narrowed(job: JobInfo, steps: frozenset[int] | None) -> JobInfo:
+        if steps is None:
+            return job
+        return msgspec.structs.replace(job, steps=tuple(step for step in job.steps if step.step in steps))
 
 
-def job_or_step(text: str) -> tuple[int, int | None]:
-    """``35``, or ``35.2``."""
+def job_or_step(text: str) -> tuple[JobWord, int | None]:
+    """``35``, ``35_[1-4]``, ``35.2`` or ``35_4.2``."""
     job, dot, step = text.partition(".")
-    if dot and not step.isdecimal():
+    if not dot:
+        return job_word(job), None
+    if not step.isdecimal():
         raise ValueError(f"`{text}` is not a step; use a job and a number such as 123.0")
-    return job_id(job), int(step) if dot else None
+    return JobWord.of(*one_job(job)), int(step)
 
 
 def _json(job: JobInfo, with_steps: bool) -> dict[str, object]:
@@ -92,7 +96,7 @@ def _json(job: JobInfo, with_steps: bool) -> dict[str, object]:
 
 def _lines(jobs: Sequence[JobInfo], chosen: Chosen, now: float) -> Iterator[Line]:
     for job in jobs:
-        if job.job_id not in chosen.steps:
+        if chosen.steps_of(job) is None:
             yield Line(job, None, now)
         for step in job.steps:
             yield Line(job, step, now)
@@ -103,7 +107,7 @@ def _write(arguments: Arguments, fields: Sequence[Field], pages: Iterable[Iterab
     if arguments.has("parsable2") or arguments.has("parsable"):
         _write_parsable(fields, pages, with_header, "|" if arguments.has("parsable") else "")
         return
-    rows = ([[field.fit(field.value(line)) for field in fields] for line in page] for page in pages)
+    rows = ([[field.fit(field.in_table(line)) for field in fields] for line in page] for page in pages)
     write_table([field.column for field in fields], rows, with_header)
 
 
@@ -118,11 +122,11 @@ def _write_parsable(fields: Sequence[Field], pages: Iterable[Iterable[Line]], wi
 # ── which jobs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _query(arguments: Arguments, job_ids: tuple[int, ...], now: float) -> QueryHistory:
-    chosen = job_filter(arguments, job_ids)
+def _query(arguments: Arguments, jobs: NamedJobs, now: float) -> QueryHistory:
+    chosen = job_filter(arguments, jobs)
     starttime = arguments.read("starttime", lambda text: _past_instant(text, now))
     endtime = arguments.read("endtime", lambda text: _past_instant(text, now))
-    if starttime is None and not chosen.job_ids:
+    if starttime is None and not (chosen.job_ids or chosen.tasks):
         starttime = parse_instant("today", now)
     if starttime is not None and endtime is not None and endtime < starttime:
         raise UsageError("contradiction", "`--endtime` is before `--starttime`", "exchange them")
@@ -146,7 +150,7 @@ def _past_instant(text: str, now: float) -> float:
 
 def _of_users(chosen: JobFilter, arguments: Arguments) -> JobFilter:
     """Where no user and no job is named: one's own jobs; root sees all."""
-    if chosen.users or chosen.job_ids or arguments.has("allusers") or os.geteuid() == 0:
+    if chosen.users or chosen.job_ids or chosen.tasks or arguments.has("allusers") or os.geteuid() == 0:
         return chosen
     return msgspec.structs.replace(chosen, users=(own_name(),))
 
@@ -159,7 +163,13 @@ COMMAND = Command(
         " (root: all)."
     ),
     options=(
-        Option(name="jobs", letter="j", aliases=("job",), metavar="IDS", help="Only these jobs, or steps (35.2)."),
+        Option(
+            name="jobs",
+            letter="j",
+            aliases=("job",),
+            metavar="IDS",
+            help="Only these jobs, tasks (35_4), or steps (35.2).",
+        ),
         Option(name="starttime", letter="S", metavar="TIME", help="Jobs in any state after this time."),
         Option(name="endtime", letter="E", metavar="TIME", help="Jobs that were there before this time."),
         USER,
@@ -167,6 +177,8 @@ COMMAND = Command(
         Option(name="allusers", letter="a", help="Jobs of all users."),
         Option(name="partition", letter="r", metavar="NAMES", help=PARTITION.help),
         Option(name="name", metavar="NAMES", help=NAME.help),
+        ACCOUNT,
+        QOS,
         Option(name="states", letter="s", aliases=("state",), metavar="STATES", help=STATES.help),
         Option(name="nodelist", letter="N", metavar="NODES", help=NODELIST.help),
         Option(name="allocations", letter="X", help="No lines for steps."),

@@ -9,15 +9,16 @@ from typing import NamedTuple
 
 from gq.cli._command import Command, warn
 from gq.cli._connection import ask, controller
-from gq.cli._filter import ME, NAME, NODELIST, PARTITION, STATES, USER, job_filter, job_id
-from gq.cli._operands import read
+from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
+from gq.cli._operands import JobWord, NamedJobs, job_word, listed, one_job, read
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option, whole_number
+from gq.model.tasks import parse_tasks
 from gq.signals import parse_signal, signal_name
 from gq.wire.client import CancelJobs, Done, JobFilter, JobsDone, SignalStep
 
-_FILTERS = ("me", "user", "partition", "name", "states", "nodelist")
+_FILTERS = ("me", "user", "partition", "name", "states", "nodelist", "account", "qos")
 _NO_FILTER = JobFilter()
 _GONE = ("unknown_job", "unknown_step", "job_over", "not_running")
 """Refusals that mean: there is nothing left to end."""
@@ -25,14 +26,18 @@ _GONE = ("unknown_job", "unknown_step", "job_over", "not_running")
 
 class _Step(NamedTuple):
     job_id: int
+    task: int | None
     step: int
+
+    def __str__(self) -> str:
+        return f"{self.job_id}.{self.step}" if self.task is None else f"{self.job_id}_{self.task}.{self.step}"
 
 
 def run(arguments: Arguments) -> int:
-    targets = [read(_target, word) for operand in arguments.operands for word in operand.split(",") if word]
-    job_ids = tuple(target for target in targets if isinstance(target, int))
+    targets = [read(_target, word) for operand in arguments.operands for word in listed(operand)]
+    jobs = NamedJobs.of(target for target in targets if isinstance(target, JobWord))
     steps = [target for target in targets if isinstance(target, _Step)]
-    chosen = job_filter(arguments, job_ids)
+    chosen = job_filter(arguments, jobs)
     _refuse_nothing(arguments, chosen, steps)
     _refuse_batch_alone(arguments)
     signum = arguments.read("signal", parse_signal)
@@ -45,10 +50,10 @@ def run(arguments: Arguments) -> int:
     return 1 if failures else 0
 
 
-def _target(word: str) -> int | _Step:
-    """``123`` or ``123.0``"""
+def _target(word: str) -> JobWord | _Step:
+    """``123``, ``123_[1-5]``, ``123.0`` or ``123_4.0``"""
     job, dot, step = word.partition(".")
-    return _Step(job_id(job), whole_number(step, 0)) if dot else job_id(word)
+    return _Step(*one_job(job), whole_number(step, 0)) if dot else job_word(word)
 
 
 def _refuse_nothing(arguments: Arguments, chosen: JobFilter, steps: list[_Step]) -> None:
@@ -69,6 +74,8 @@ def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: 
     verb = "cancelled" if signum is None else f"sent {signal_name(signum)} to"
     for one in done.job_ids:
         _tell(arguments, f"{verb} job {one}")
+    for array, tasks in done.tasks:
+        _tell(arguments, f"{verb} job {JobWord(array, parse_tasks(tasks))}")
     for one, why in done.refused:
         warn(f"error: job {one}: {why}")
     is_picky = signum is not None and not any(arguments.has(name) for name in _FILTERS)
@@ -83,14 +90,14 @@ def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: 
 
 def _end_step(client: Client, step: _Step, signum: int | None, arguments: Arguments) -> int:
     try:
-        ask(client, SignalStep(job_id=step.job_id, step=step.step, signum=signum), Done)
+        ask(client, SignalStep(job_id=step.job_id, task=step.task, step=step.step, signum=signum), Done)
     except Refusal as error:
         if signum is None and error.code in _GONE:
             _tell(arguments, error.message)
             return 0
-        warn(f"error: step {step.job_id}.{step.step}: {error.message}")
+        warn(f"error: step {step}: {error.message}")
         return 1
-    _tell(arguments, f"{'ended' if signum is None else 'signalled'} step {step.job_id}.{step.step}")
+    _tell(arguments, f"{'ended' if signum is None else 'signalled'} step {step}")
     return 0
 
 
@@ -109,10 +116,11 @@ def _tell(arguments: Arguments, text: str) -> None:
 COMMAND = Command(
     name="gqdel",
     summary="Cancel jobs or steps, or send them a signal.",
-    operands="[JOB|JOB.STEP]...",
+    operands="[JOB|JOB_TASKS|JOB.STEP]...",
     details=(
         "Several filters must all hold. Without --signal a job is cancelled: TERM, and KILL after the grace time. With"
         " --signal its steps get that signal and it goes on. Unknown and ended jobs are passed over."
+        " JOB may be an array, a task of one (12_4), or several (12_[1-5,8])."
     ),
     options=(
         ME,
@@ -121,6 +129,8 @@ COMMAND = Command(
         NAME,
         STATES,
         NODELIST,
+        ACCOUNT,
+        QOS,
         Option(name="signal", letter="s", metavar="SIG", help="Send this signal to the job's steps instead."),
         Option(name="batch", letter="b", help="The signal goes to the batch script only."),
         Option(name="full", letter="f", help="The signal goes to the batch script and the steps."),

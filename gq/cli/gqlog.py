@@ -15,9 +15,10 @@ import msgspec
 from gq.cli._command import EXIT_NO_ANSWER, Command, report, warn
 from gq.cli._connection import EXIT_NO_CODE, ask, controller, job_pages
 from gq.cli._log_source import LogSource
+from gq.cli._operands import one_job, read
 from gq.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
-from gq.getopt import Arguments, Option, not_available
+from gq.getopt import Arguments, Option
 from gq.model.state import ACTIVE_WORDS
 from gq.units import tell_instants
 from gq.wire.client import AccessLog, JobFilter, Jobs, ListJobs, LogAccess, QueryHistory, Waited, WaitJobs
@@ -30,34 +31,36 @@ _WAIT_S = 10.0
 
 
 class Target(msgspec.Struct, frozen=True):
-    """``12``, ``12.3`` (rank 3), ``last``."""
+    """``12``, ``12_4`` (a task of an array), ``12.3`` (rank 3), ``last``."""
 
     job_id: int | None
     """None: the caller's latest."""
+    task: int | None = None
     rank: int | None = None
 
 
 def parse_target(text: str) -> Target:
     job, dot, rank = text.partition(".")
-    if "_" in job:
-        raise not_available(f"the output of an array's task, `{text}`,")
-    if (dot and not rank.isdecimal()) or not (job == "last" or (job.isdecimal() and int(job) > 0)):
+    if dot and not rank.isdecimal():
         raise UsageError("bad_job", f"`{text}` is not a job", "give its number, 12.3 for rank 3 of it, or `last`")
-    return Target(None if job == "last" else int(job), int(rank) if dot else None)
+    job_id, task = (None, None) if job == "last" else read(one_job, job)
+    return Target(job_id, task, int(rank) if dot else None)
 
 
 def run(arguments: Arguments) -> int:
     if len(arguments.operands) != 1:
-        raise UsageError("one_job", f"gqlog shows one job, not {len(arguments.operands)}", "gqlog [-f] JOB[.RANK]")
+        raise UsageError(
+            "one_job", f"gqlog shows one job, not {len(arguments.operands)}", "gqlog [-f] JOB[_TASK][.RANK]"
+        )
     target = parse_target(arguments.operands[0])
     stream = "error" if arguments.has("stderr") else "output"
     with controller() as client:
-        job_id = _latest(client) if target.job_id is None else target.job_id
+        asked = AccessLog(job_id=target.job_id or _latest(client), task=target.task, stream=stream)
         printer = Printer(target.rank)
         if not arguments.has("follow"):
-            return _show(client, job_id, stream, printer)
+            return _show(client, asked, printer)
         try:
-            return _follow(client, job_id, stream, printer)
+            return _follow(client, asked, printer)
         except GqError as error:
             report(error)
             return EXIT_NO_ANSWER if isinstance(error, Unreachable) else error.exit_status
@@ -76,23 +79,23 @@ def _latest(client: Client) -> int:
     raise Refusal("no_jobs", f"{user} has not submitted any batch job yet", "gqsub submits one")
 
 
-def _access(client: Client, job_id: int, stream: str) -> LogAccess:
+def _access(client: Client, asked: AccessLog) -> LogAccess:
     """From gqd's memory, or for a job that ended long ago from its database: then only as a file of this host."""
     try:
-        return ask(client, AccessLog(job_id=job_id, stream=stream), LogAccess)
+        return ask(client, asked, LogAccess)
     except Refusal as refusal:
         if refusal.code != "job_over":
             raise
-        found = ask(client, QueryHistory(filter=JobFilter(job_ids=(job_id,)), with_steps=False), Jobs).jobs
-        if not found:
+        found = ask(client, QueryHistory(filter=_filter(asked), with_steps=False), Jobs).jobs
+        if len(found) != 1:
             raise
     [job] = found
-    path = job.error_path if stream == "error" and job.error_path else job.output_path
+    path = job.error_path if asked.stream == "error" and job.error_path else job.output_path
     if job.attempt and job.nodes and not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
-        message = f"the output of job {job_id} is in {path} on node {job.nodes[0]}, and not on this host"
+        message = f"the output of job {_label(asked)} is in {path} on node {job.nodes[0]}, and not on this host"
         raise Refusal("not_here", message, "a node shows it to other hosts for some minutes after the job's end")
     return LogAccess(
-        job_id=job_id,
+        job_id=job.job_id,
         attempt=job.attempt,
         state=job.state,
         node=job.nodes[0] if job.nodes else "",
@@ -102,16 +105,26 @@ def _access(client: Client, job_id: int, stream: str) -> LogAccess:
     )
 
 
+def _filter(asked: AccessLog) -> JobFilter:
+    if asked.task is None:
+        return JobFilter(job_ids=(asked.job_id,))
+    return JobFilter(tasks={asked.job_id: str(asked.task)})
+
+
+def _label(asked: AccessLog) -> str:
+    return str(asked.job_id) if asked.task is None else f"{asked.job_id}_{asked.task}"
+
+
 # ── once ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _show(client: Client, job_id: int, stream: str, printer: Printer) -> int:
-    access = _access(client, job_id, stream)
+def _show(client: Client, asked: AccessLog, printer: Printer) -> int:
+    access = _access(client, asked)
     is_over = access.state not in ACTIVE_WORDS
     if not access.path and not is_over:
-        message = f"job {job_id} has no output yet: it is {access.state}"
+        message = f"job {_label(asked)} has no output yet: it is {access.state}"
         raise Refusal("no_output", message, "`gqlog -f` waits for it, `gqwhy` says why")
-    source = LogSource(client, access, stream)
+    source = LogSource(client, access, asked)
     while data := source.read():
         printer.feed(data)
     printer.finish()
@@ -132,13 +145,13 @@ def _tell_why(client: Client, access: LogAccess) -> int:
 # ── following ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _follow(client: Client, job_id: int, stream: str, printer: Printer) -> int:
+def _follow(client: Client, asked: AccessLog, printer: Printer) -> int:
     """Until the job has ended and all of its output is shown; returns its code."""
     source: LogSource | None = None
     while True:
-        access = _access(client, job_id, stream)
+        access = _access(client, asked)
         if source is None or access.path != source.access.path:
-            source = LogSource(client, access, stream)
+            source = LogSource(client, access, asked)
         elif access.attempt != source.access.attempt:
             source.access = access  # the same file, appended to by the next attempt
         is_over = access.state not in ACTIVE_WORDS
@@ -148,7 +161,9 @@ def _follow(client: Client, job_id: int, stream: str, printer: Printer) -> int:
             is_mute = not source.offset and access.state != "COMPLETED"
             return _tell_why(client, access) if is_mute else _code(access)
         if not access.path:
-            ask(client, WaitJobs(job_ids=(job_id,), until="started", timeout_s=_WAIT_S), Waited)
+            wanted = _filter(asked)
+            wait = WaitJobs(job_ids=wanted.job_ids, tasks=wanted.tasks, until="started", timeout_s=_WAIT_S)
+            ask(client, wait, Waited)
 
 
 def _copy(source: LogSource, printer: Printer, patience_s: float) -> None:
@@ -218,14 +233,14 @@ class Printer:
 COMMAND = Command(
     name="gqlog",
     summary="Show the output of a job, or follow it from pending to its end.",
-    operands="JOB[.RANK]|last",
+    operands="JOB[_TASK][.RANK]|last",
     options=(
         Option(name="follow", letter="f", help="Go on until the job ends; returns its exit code."),
         Option(name="stderr", help="Its standard error (where that is a file of its own)."),
     ),
     run=run,
     details=(
-        "With .RANK only the lines that `gqrun --label` marked with that rank. `last` is your latest job. The file is "
-        "read here where this host sees it, else by the daemon of the node that wrote it."
+        "12_4 is task 4 of array 12. With .RANK only the lines that `gqrun --label` marked with that rank. `last` is "
+        "your latest job. The file is read here where this host sees it, else by the daemon of the node that wrote it."
     ),
 )

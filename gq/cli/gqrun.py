@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 import zmq
 
 from gq.cli._command import Command
-from gq.cli._connection import ask
+from gq.cli._connection import ask, present_job
 from gq.cli._conversation import Conversation, JobWatch
 from gq.cli._interactive import allocation_environment, held_job
+from gq.cli._operands import JobWord, one_job
 from gq.cli._steps import Bring, Note, lead_step, say
 from gq.cli._submission import job_environment, submission
 from gq.cli._task_output import OutputOptions, TaskOutput, open_output
@@ -37,7 +38,7 @@ _HELD_S = 25.0
 """How long the controller may hold the answer afterwards."""
 _FOR_NEW_JOBS = frozenset({
     "partition", "time", "comment", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "exclusive", "begin", "hold",
-    "nice", "signal", "no-kill",
+    "nice", "signal", "no-kill", "account", "qos", "priority",
 })  # fmt: skip
 """Options that mean nothing to a step."""
 
@@ -47,37 +48,40 @@ def run(arguments: Arguments) -> int:
     if not command:
         raise UsageError("no_command", "no command to run", "gqrun [OPTIONS] COMMAND [ARGUMENT...]")
     options = job_arguments(RUN, arguments, os.environ)
-    job_id = _enclosing_job(options)
-    if job_id is not None:
-        _refuse_job_options(arguments, job_id)
+    enclosing = _enclosing_job(options)
+    if enclosing is not None:
+        _refuse_job_options(arguments, enclosing)
     _refuse_with_pty(options)
     note = say("gqrun")
     client = Client(
-        find_cluster(os.environ), patience_s=_PATIENCE_S if job_id else 0.0, on_wait=lambda error: note(error.message)
+        find_cluster(os.environ),
+        patience_s=_PATIENCE_S if enclosing else 0.0,
+        on_wait=lambda error: note(error.message),
     )
     with client:
-        if job_id is not None:
+        if enclosing is not None:
+            job_id = present_job(client, enclosing).job_id if enclosing.tasks else enclosing.job_id
             environment = _step_environment(client, job_id, options)
             return _run_step(client, job_id, options, command, environment, note, lambda now: "")
         return _run_job(client, options, command, note)
 
 
-def _enclosing_job(options: Arguments) -> int | None:
+def _enclosing_job(options: Arguments) -> JobWord | None:
     """The job to make a step of; None: outside."""
-    given = options.integer("jobid", at_least=1)
+    given = options.read("jobid", one_job)
     if given is not None:
-        return given
+        return JobWord.of(*given)
     inherited = os.environ.get("GQ_JOB_ID", "")
-    return int(inherited) if inherited.isdecimal() else None
+    return JobWord(int(inherited)) if inherited.isdecimal() else None
 
 
-def _refuse_job_options(arguments: Arguments, job_id: int) -> None:
+def _refuse_job_options(arguments: Arguments, job: JobWord) -> None:
     """On the command line they are a mistake; as variables they are for other calls and do not count here."""
     for given in arguments:
         if given.name in _FOR_NEW_JOBS:
             raise UsageError(
                 "not_for_steps",
-                f"{given.place} is for a new job, but this is a step of job {job_id}",
+                f"{given.place} is for a new job, but this is a step of job {job}",
                 "leave it out; `env -u GQ_JOB_ID gqrun …` queues a job of its own",
             )
 

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from gq.cli._columns import DEFAULT_COLUMNS, START_COLUMNS, Format, JobColumn, parse_codes, parse_fields
+from gq.cli._columns import DEFAULT_COLUMNS, START_COLUMNS, Format, JobColumn, each_task, parse_codes, parse_fields
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller, job_pages
-from gq.cli._filter import ME, NAME, NODELIST, PARTITION, STATES, USER, job_filter, job_id
-from gq.cli._operands import refuse_operands
+from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
+from gq.cli._operands import JobWord, NamedJobs, job_word, refuse_operands, words_of
 from gq.cli._output import job_json, write_json_list, write_line, write_table
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
+from gq.model.tasks import parse_tasks
 from gq.wire.client import JobFilter, Jobs, ListJobs
 
 _ACTIVE = tuple(sorted(ACTIVE_WORDS))
@@ -45,6 +46,8 @@ def run(arguments: Arguments) -> int:
 
 def _show(arguments: Arguments, form: Format | None, pages: Iterable[Sequence[JobInfo]]) -> None:
     now = time.time()
+    if arguments.has("array"):
+        pages = ([task for job in page for task in each_task(job)] for page in pages)
     if arguments.has("iterate") and not arguments.has("json"):
         write_line(time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(now)))
     with_header = not arguments.has("noheader")
@@ -81,7 +84,7 @@ def _form(arguments: Arguments) -> Format | None:
 
 
 def _query(arguments: Arguments) -> ListJobs:
-    chosen = job_filter(arguments, arguments.items("jobs", job_id))
+    chosen = job_filter(arguments, NamedJobs.of(words_of(arguments, "jobs", job_word)))
     states = chosen.states
     if arguments.has("start"):
         states = ("PENDING",)
@@ -106,20 +109,21 @@ def _jobs(client: Client, query: ListJobs, limit: int | None, by_start: bool) ->
         if limit is not None and shown >= limit:
             return
     if not shown:
-        _refuse_unknown(client, query.filter.job_ids)
+        _refuse_unknown(client, query.filter)
 
 
 def _expected_start(job: JobInfo) -> tuple[float, int]:
     return (_END_OF_TIME if job.expected_start_at is None else job.expected_start_at, job.job_id)
 
 
-def _refuse_unknown(client: Client, job_ids: tuple[int, ...]) -> None:
+def _refuse_unknown(client: Client, asked: JobFilter) -> None:
     """As squeue: a single id that the queue does not know is an error; among several it is passed over."""
-    if len(job_ids) != 1:
+    if len(asked.job_ids) + len(asked.tasks) != 1:
         return
-    if not ask(client, ListJobs(filter=JobFilter(job_ids=job_ids)), Jobs).jobs:
-        hint = f"`gqacct -j {job_ids[0]}` shows jobs that ended a while ago"
-        raise Refusal("unknown_job", f"job {job_ids[0]} is not in the queue", hint)
+    if not ask(client, ListJobs(filter=JobFilter(job_ids=asked.job_ids, tasks=asked.tasks)), Jobs).jobs:
+        words = [*map(JobWord, asked.job_ids), *(JobWord(one, parse_tasks(of)) for one, of in asked.tasks.items())]
+        hint = f"`gqacct -j {words[0]}` shows jobs that ended a while ago"
+        raise Refusal("unknown_job", f"job {words[0]} is not in the queue", hint)
 
 
 COMMAND = Command(
@@ -132,12 +136,15 @@ COMMAND = Command(
     ),
     options=(
         ME,
-        Option(name="jobs", letter="j", aliases=("job",), metavar="IDS", help="Only these jobs."),
+        Option(name="jobs", letter="j", aliases=("job",), metavar="IDS", help="Only these jobs, or tasks (12_[1-5])."),
         USER,
         PARTITION,
         STATES,
         NODELIST,
         NAME,
+        ACCOUNT,
+        QOS,
+        Option(name="array", letter="r", help="A line for each task of an array, also those that wait."),
         Option(name="start", help="Pending jobs by when they are expected to start."),
         Option(name="limit", metavar="COUNT", help="At most so many jobs."),
         Option(name="format", letter="o", metavar="FORMAT", help="Line format with Slurm's %-codes."),

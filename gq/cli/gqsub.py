@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
-from gq.cli._connection import ask, await_jobs, controller, job_exit_code
+from gq.cli._connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
+from gq.cli._operands import JobWord, only
 from gq.cli._output import local_time, sentence, write_json, write_line
 from gq.cli._submission import job_environment, submission
 from gq.client import Client
@@ -71,8 +72,8 @@ def _submit(client: Client, request: Submit, options: Arguments, as_json: bool) 
     if not options.has("wait"):
         return 0
     sys.stdout.flush()
-    _, [job] = await_jobs(client, (job_id,))
-    return job_exit_code(job)
+    _, jobs = await_jobs(client, only(JobWord(job_id)))
+    return max((job_exit_code(job) for job in jobs), default=EXIT_NO_CODE)
 
 
 def _test(client: Client, request: Submit, as_json: bool) -> int:

@@ -6,8 +6,7 @@ import time
 
 from gq.cli._command import JSON, Command
 from gq.cli._connection import await_jobs, controller, job_exit_code
-from gq.cli._filter import job_id
-from gq.cli._operands import operands
+from gq.cli._operands import jobs_named
 from gq.cli._output import job_json, write_json_list
 from gq.getopt import Arguments, Option, bad_value
 from gq.model.state import ACTIVE_WORDS
@@ -16,11 +15,11 @@ EXIT_TIMEOUT = 124
 
 
 def run(arguments: Arguments) -> int:
-    job_ids = tuple(dict.fromkeys(operands(arguments, job_id, "JOB")))
+    named = jobs_named(arguments)
     timeout_s = _timeout_s(arguments)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     with controller() as client:
-        is_done, jobs = await_jobs(client, job_ids, arguments.has("any"), deadline)
+        is_done, jobs = await_jobs(client, named, arguments.has("any"), deadline)
     if arguments.has("json"):
         write_json_list(job_json(job) for job in jobs)
     if not is_done:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
-from gq.cli._filter import job_id
-from gq.cli._operands import operands
+from gq.cli._operands import one_job, operands
 from gq.cli._output import sentence, write_json_list, write_sentence
 from gq.getopt import Arguments
 from gq.units import iso_instant, tell_instants
@@ -13,9 +12,9 @@ from gq.wire.client import Explain, Explanation
 
 
 def run(arguments: Arguments) -> int:
-    job_ids = operands(arguments, job_id, "JOB")
+    jobs = operands(arguments, one_job, "JOB")
     with controller() as client:
-        found = [ask(client, Explain(job_id=job_id), Explanation) for job_id in job_ids]
+        found = [ask(client, Explain(job_id=job_id, task=task), Explanation) for job_id, task in jobs]
     if arguments.has("json"):
         write_json_list(_json(explanation) for explanation in found)
         return 0

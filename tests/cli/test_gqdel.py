@@ -122,7 +122,8 @@ def test_a_step_that_is_over_need_not_be_ended_but_cannot_be_signalled(
         (["-s", "NOSIG", "7"], 2, "`-s`: `NOSIG` is not a signal"),
         (["-b", "7"], 2, "`--batch` says whom a signal reaches"),
         (["-u", "ada", "7.0"], 2, "steps are named by id"),
-        (["7_3"], 1, "an array task such as `7_3` is not available in this version"),
+        (["7_x"], 2, "`x` is not a task or a range of tasks"),
+        (["7_[1-3].0"], 2, "`7_[1-3]` names several tasks"),
     ],
 )
 def test_a_bad_command_line_is_refused_before_anything_is_ended(

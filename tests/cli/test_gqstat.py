@@ -16,9 +16,9 @@ from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
 
 KEYS = [
-    "job_id", "array_job_id", "array_task_id", "name", "user", "account", "partition", "qos", "state", "reason",
-    "why", "nodes", "gpus", "cpus", "memory_mib", "time_limit_s", "submit_at", "eligible_at", "start_at", "end_at",
-    "expected_start_at", "exit_code", "signal", "failure_class", "restart_count", "priority",
+    "job_id", "array_job_id", "array_task_id", "array_tasks", "name", "user", "account", "partition", "qos", "state",
+    "reason", "why", "nodes", "gpus", "cpus", "memory_mib", "time_limit_s", "submit_at", "eligible_at", "start_at",
+    "end_at", "expected_start_at", "exit_code", "signal", "failure_class", "restart_count", "priority", "dependency",
 ]  # fmt: skip
 RUNNING = a_job(
     5, state="RUNNING", reason="None", name="a-name-that-is-much-longer-than-eight-letters", gpus=8, time_limit_s=7200,
@@ -163,8 +163,69 @@ def test_a_bad_command_line_is_refused_before_anything_is_asked(
     assert result.err.startswith(f"error: {message}")
 
 
-def test_an_array_task_is_refused_as_not_available(run: Run, controller: ScriptedController) -> None:
-    assert run("gqstat", "-j", "12_3").err == "error: an array task such as `12_3` is not available in this version\n"
+def test_tasks_of_arrays_are_named_as_everywhere(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs(a_job()))
+
+    run("gqstat", "-t", "all", "-j", "12_3,7,12_[5-7,9],13_1-2", "--jobs=8_1,8")
+
+    assert asked(controller) == wire.JobFilter(job_ids=(7, 8), tasks={12: "3,5-7,9", 13: "1-2"})
+
+
+def test_jobs_can_be_chosen_by_account_and_qos(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs(a_job()))
+
+    run("gqstat", "-t", "all", "-A", "nlp,vision", "-q", "high")
+
+    assert asked(controller) == wire.JobFilter(accounts=("nlp", "vision"), qos=("high",))
+
+
+# ── arrays ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WAITING = a_job(
+    7, array_job_id=7, array_tasks="2-8:2,11,13,15,17,19,100-200", array_task_count=110, array_throttle=2,
+    reason="JobArrayTaskLimit",
+)  # fmt: skip
+LEFT = a_job(12, array_job_id=7, array_task_id=1, state="RUNNING", grants=(Grant(node="n1"),))
+
+
+def test_the_tasks_that_wait_are_one_line_and_a_long_list_of_them_is_shortened(
+    run: Run, controller: ScriptedController
+) -> None:
+    controller.on(wire.ListJobs, jobs(LEFT, WAITING))
+
+    table = run("gqstat")
+
+    assert [line.split()[0] for line in table.lines] == ["JOBID", "7_1", "7_[2-8:2,11,13,15,17,19,...%2]"]
+    assert table.lines[2].endswith("(JobArrayTaskLimit)")
+
+
+def test_programs_get_the_tasks_whole(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs(LEFT, WAITING))
+
+    whole = "2-8:2,11,13,15,17,19,100-200"
+    assert run("gqstat", "-h", "-o", "%i %F %K %A").lines == ["7_1 7 1 12", f"7_[{whole}%2] 7 {whole}%2 7"]
+    assert run("gqstat", "-h", "-O", "jobarrayid:40").lines[1].strip() == f"7_[{whole}%2]"
+    [left, waiting] = json.loads(run("gqstat", "--json").out)
+    assert (left["job_id"], left["array_job_id"], left["array_task_id"], left["array_tasks"]) == (12, 7, 1, "")
+    assert (waiting["array_job_id"], waiting["array_task_id"], waiting["array_tasks"]) == (7, None, whole)
+
+
+def test_each_task_can_have_a_line_of_its_own(run: Run, controller: ScriptedController) -> None:
+    few = a_job(7, array_job_id=7, array_tasks="2-4", array_throttle=2)
+    controller.on(wire.ListJobs, jobs(LEFT, few))
+
+    assert [line.split()[0] for line in run("gqstat", "-r", "-h").lines] == ["7_1", "7_2", "7_3", "7_4"]
+    assert [one["array_task_id"] for one in json.loads(run("gqstat", "--array", "--json").out)] == [1, 2, 3, 4]
+
+
+def test_account_qos_priority_and_dependency_have_squeues_letters(run: Run, controller: ScriptedController) -> None:
+    job = a_job(7, account="nlp", qos="high", priority=4294967, dependency="afterok:5")
+    controller.on(wire.ListJobs, jobs(job, a_job(8)))
+
+    assert run("gqstat", "-h", "-o", "%a %q %Q %p %E").lines == [
+        "nlp high 4294967 0.00099999993108 afterok:5",
+        "(null) normal 0 0.00000000000000 (null)",
+    ]
 
 
 # ── formats ───────────────────────────────────────────────────────────────────────────────────────────────────

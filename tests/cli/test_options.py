@@ -25,15 +25,17 @@ SPINE = [
     "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-gpu", "mem-per-gpu", "gres", "nodelist", "exclude",
     "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
     "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",
+    "array", "fail-fast", "account", "qos", "priority",
 ]  # fmt: skip
 LATER = [
-    "array", "dependency", "account", "qos", "deadline", "chain", "if", "priority", "constraint", "prefer",
+    "dependency", "deadline", "chain", "if", "constraint", "prefer",
     "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "what-if", "start", "reservation", "notify",
     "notify-on", "mail-type", "mail-user", "grace", "time-min", "requeue-on", "max-requeue", "sweep",
 ]  # fmt: skip
 LETTERS = {
     "J": "job-name", "p": "partition", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus",
     "w": "nodelist", "x": "exclude", "H": "hold", "o": "output", "e": "error", "i": "input", "D": "chdir", "b": "begin",
+    "a": "array", "A": "account", "q": "qos",
 }  # fmt: skip
 
 
@@ -163,11 +165,11 @@ def test_a_variable_that_names_no_option_is_refused_with_the_nearest() -> None:
 
 def test_what_is_not_built_is_never_what_was_meant() -> None:
     with pytest.raises(UsageError) as caught:
-        input_variables(SUB, {"GQSUB_FOO": "5"})
+        input_variables(SUB, {"GQSUB_NOTIFY_OM": "5"})
     assert caught.value.hint == "`gqsub --help` lists the options"
 
     with pytest.raises(UsageError) as caught:
-        parse(["--foo"], options_of(SUB))
+        parse(["--notify-om"], options_of(SUB))
     assert caught.value.hint == ""
 
 

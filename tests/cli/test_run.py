@@ -324,7 +324,8 @@ def test_there_is_no_completion_for_an_unknown_shell(run: Run) -> None:
     ("words", "expected"),
     [
         ("gqsub --gpus-per-", {"--gpus-per-node", "--gpus-per-task"}),
-        ("gqsub --arr", set()),
+        ("gqsub --arr", {"--array"}),
+        ("gqsub --licen", set()),
         ("gqctl node dr", {"drain"}),
         ("gq st", {"stat", "status"}),
     ],

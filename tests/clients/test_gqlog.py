@@ -19,9 +19,16 @@ from tests.clients.scripted import ScriptedDoor
 
 @pytest.mark.parametrize(
     ("text", "target"),
-    [("12", Target(12)), ("12.3", Target(12, 3)), ("last", Target(None)), ("last.0", Target(None, 0))],
+    [
+        ("12", Target(12)),
+        ("12.3", Target(12, rank=3)),
+        ("12_4", Target(12, 4)),
+        ("12_4.3", Target(12, 4, 3)),
+        ("last", Target(None)),
+        ("last.0", Target(None, rank=0)),
+    ],
 )
-def test_a_job_is_named_by_number_rank_or_last(text: str, target: Target) -> None:
+def test_a_job_is_named_by_number_task_rank_or_last(text: str, target: Target) -> None:
     assert parse_target(text) == target
 
 

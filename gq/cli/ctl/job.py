@@ -9,15 +9,15 @@ import msgspec
 
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller, job_pages
-from gq.cli._filter import job_id
-from gq.cli._operands import operands, read
+from gq.cli._operands import JobWord, NamedJobs, job_word, jobs_named, listed, one_job, only, operands, read
 from gq.cli._output import job_json, write_json_list, write_records
 from gq.client import Client
-from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments
-from gq.jobspec import resource_fields, resource_request, time_limit_s
+from gq.errors import Refusal, UsageError, nearest
+from gq.getopt import Arguments, Given, Option
+from gq.jobspec import MAX_PRIORITY, resource_fields, resource_request, time_limit_s
 from gq.model.job import JobInfo
 from gq.model.resource import ResourceRequest, format_ids
+from gq.model.tasks import MAX_TASK, format_tasks
 from gq.options import JOB_OPTIONS, merge
 from gq.units import iso_instant, parse_instant
 from gq.wire.client import (
@@ -41,19 +41,43 @@ _RESOURCES = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
     "gpus-per-task", "cpus-per-gpu", "gres", "nodelist", "exclude", "exclusive",
 )  # fmt: skip
-_CHANGEABLE = ("job-name", "partition", "time", "begin", "nice", "comment", "requeue", "no-requeue", *_RESOURCES)
+_CHANGEABLE = (
+    "job-name", "partition", "time", "begin", "nice", "comment", "requeue", "no-requeue", "account", "qos", "priority",
+    *_RESOURCES,
+)  # fmt: skip
+BY_FACTORS = "auto"
+PRIORITY = Option(
+    name="priority", metavar="COUNT|auto", help="Place in the queue, or auto: as the factors say again; for operators."
+)
+THROTTLE = Option(name="array-throttle", metavar="COUNT", help="So many tasks of the array at once; 0: as many as fit.")
+SCONTROL = {
+    "account": "account",
+    "arraytaskthrottle": THROTTLE.name,
+    "comment": "comment",
+    "jobname": "job-name",
+    "name": "job-name",
+    "nice": "nice",
+    "numnodes": "nodes",
+    "partition": "partition",
+    "priority": "priority",
+    "qos": "qos",
+    "requeue": "requeue",
+    "starttime": "begin",
+    "timelimit": "time",
+}
+"""Words of scontrol, lower case, and the options that they stand for."""
 
 
 # ── hold, release, requeue ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _on_jobs(request: Callable[[tuple[int, ...]], RequestBody]) -> Callable[[Arguments], int]:
+def _on_jobs(request: Callable[[NamedJobs], RequestBody]) -> Callable[[Arguments], int]:
     """A verb that does one thing to several jobs; silent when all went well."""
 
     def run(arguments: Arguments) -> int:
-        job_ids = operands(arguments, job_id, "JOB")
+        named = jobs_named(arguments)
         with controller() as client:
-            done = ask(client, request(job_ids), JobsDone)
+            done = ask(client, request(named), JobsDone)
         for one, why in done.refused:
             warn(f"error: job {one}: {why}")
         for one in done.skipped:
@@ -67,21 +91,54 @@ def _on_jobs(request: Callable[[tuple[int, ...]], RequestBody]) -> Callable[[Arg
 
 
 def _update(arguments: Arguments) -> int:
-    job_ids = operands(arguments, job_id, "JOB")
-    changes = Arguments(merge(arguments))
-    if not any(changes.has(name) for name in _CHANGEABLE):
+    words = [word for operand in arguments.operands for word in _scontrol_jobs(operand)]
+    changes = _changes(arguments)
+    if not any(changes.has(name) for name in (*_CHANGEABLE, THROTTLE.name)):
         raise UsageError("missing_option", "nothing says what to change", "for example --time=2h or --partition=NAME")
+    named = operands(Arguments((), words), job_word, "JOB")
     change = _change(changes, time.time())
     is_about_resources = bool(resource_fields(changes))
     with controller() as client:
-        for one in job_ids:
-            resources = resource_request(changes, _asked_now(client, one)) if is_about_resources else None
-            ask(client, msgspec.structs.replace(change, job_id=one, resources=resources), Done)
+        for word in named:
+            resources = resource_request(changes, _asked_now(client, word)) if is_about_resources else None
+            tasks = format_tasks(word.tasks) if word.tasks else ""
+            ask(client, msgspec.structs.replace(change, job_id=word.job_id, tasks=tasks, resources=resources), Done)
     return 0
+
+
+def _changes(arguments: Arguments) -> Arguments:
+    """What is to change: options, and scontrol's words such as ``account=nlp``."""
+    said = [given for operand in arguments.operands for given in _scontrol_change(operand)]
+    own = [one for one in (*arguments, *said) if one.name == THROTTLE.name]
+    return Arguments([*merge(one for one in (*arguments, *said) if one.name != THROTTLE.name), *own])
+
+
+def _scontrol_jobs(operand: str) -> list[str]:
+    """The jobs that an operand names; none where it says what to change."""
+    key, equals, value = operand.partition("=")
+    if not equals:
+        return list(listed(operand))
+    return list(listed(value)) if key.lower() in ("job", "jobid") else []
+
+
+def _scontrol_change(operand: str) -> list[Given]:
+    """``TimeLimit=2:00:00`` → the option that it stands for."""
+    key, equals, value = operand.partition("=")
+    word = key.lower()
+    if not equals or word in ("job", "jobid"):
+        return []
+    if word == "requeue" and value in ("0", "1"):
+        return [Given("requeue" if value == "1" else "no-requeue", "", key)]
+    if word not in SCONTROL:
+        close = nearest(word, list(SCONTROL))
+        hint = f"did you mean `{close}`?" if close else "`gqctl update --help` lists the options"
+        raise UsageError("unknown_option", f"`{key}` is nothing that can be changed", hint)
+    return [Given(SCONTROL[word], value, key)]
 
 
 def _change(changes: Arguments, now: float) -> UpdateJob:
     """What is to change, but for the resources, which depend on what a job asks for now."""
+    is_computed = changes.text("priority").lower() == BY_FACTORS
     return UpdateJob(
         job_id=0,
         name=_text(changes, "job-name"),
@@ -91,6 +148,11 @@ def _change(changes: Arguments, now: float) -> UpdateJob:
         nice=changes.integer("nice", -(2**30), 2**30),
         comment=_text(changes, "comment"),
         requeue=changes.has("requeue") if changes.has("requeue") or changes.has("no-requeue") else None,
+        account=_text(changes, "account"),
+        qos=_text(changes, "qos"),
+        priority=None if is_computed else changes.integer("priority", 0, MAX_PRIORITY),
+        clear_priority=is_computed,
+        array_throttle=changes.integer(THROTTLE.name, 0, MAX_TASK),
     )
 
 
@@ -98,24 +160,26 @@ def _text(changes: Arguments, name: str) -> str | None:
     return changes.text(name) if changes.has(name) else None
 
 
-def _asked_now(client: Client, job_id: int) -> ResourceRequest:
-    jobs = ask(client, ListJobs(filter=JobFilter(job_ids=(job_id,))), Jobs).jobs
+def _asked_now(client: Client, word: JobWord) -> ResourceRequest:
+    """Of an array the request of its record, or of the first of the tasks that have left it."""
+    named = only(word)
+    jobs = ask(client, ListJobs(filter=JobFilter(job_ids=named.job_ids, tasks=named.tasks)), Jobs).jobs
     if not jobs:
-        raise _unknown(job_id)
+        raise _unknown(word)
     return jobs[0].resources
 
 
-def _unknown(job_id: int) -> Refusal:
-    return Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue, gqacct what has ended")
+def _unknown(word: JobWord) -> Refusal:
+    return Refusal("unknown_job", f"job {word} does not exist", "gqstat lists the queue, gqacct what has ended")
 
 
 # ── show ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _show(arguments: Arguments) -> int:
-    job_ids = operands(arguments, job_id, "JOB")
+    words = operands(arguments, job_word, "JOB")
     with controller() as client:
-        jobs = [_find(client, one) for one in job_ids]
+        jobs = [job for word in words for job in _find(client, word)]
     if arguments.has("json"):
         write_json_list(job_detail(job) for job in jobs)
     else:
@@ -123,14 +187,15 @@ def _show(arguments: Arguments) -> int:
     return 0
 
 
-def _find(client: Client, job_id: int) -> JobInfo:
-    """From the queue, or, if it ended a while ago, from the history."""
-    chosen = JobFilter(job_ids=(job_id,))
+def _find(client: Client, word: JobWord) -> list[JobInfo]:
+    """From the queue, or, if it ended a while ago, from the history; of an array what waits and what has left it."""
+    jobs = only(word)
+    chosen = JobFilter(job_ids=jobs.job_ids, tasks=jobs.tasks)
     for query in (ListJobs(filter=chosen), QueryHistory(filter=chosen, with_steps=False)):
-        for page in job_pages(client, query):
-            for job in page:
-                return job
-    raise _unknown(job_id)
+        found = [job for page in job_pages(client, query) for job in page]
+        if found:
+            return found
+    raise _unknown(word)
 
 
 def job_detail(job: JobInfo) -> dict[str, object]:
@@ -138,6 +203,13 @@ def job_detail(job: JobInfo) -> dict[str, object]:
     return {
         **job_json(job),
         "uid": job.uid,
+        "array_task_count": job.array_task_count,
+        "array_throttle": job.array_throttle,
+        "fail_fast": job.fail_fast,
+        "kill_on_invalid_dep": job.kill_on_invalid_dep,
+        "deadline_at": iso_instant(job.deadline_at),
+        "billing": job.billing,
+        "hook": job.hook,
         "nodes_wanted": job.nodes_wanted,
         "tasks": job.tasks,
         "gpu_type": job.gpu_type,
@@ -168,9 +240,9 @@ def job_detail(job: JobInfo) -> dict[str, object]:
 def _notify(arguments: Arguments) -> int:
     if len(arguments.operands) < 2:
         raise UsageError("missing_operand", "JOB and TEXT are needed", "gqctl notify 12 'please save your work'")
-    target = read(job_id, arguments.operands[0])
+    job_id, task = read(one_job, arguments.operands[0])
     with controller() as client:
-        ask(client, NotifyJob(job_id=target, text=" ".join(arguments.operands[1:])), Done)
+        ask(client, NotifyJob(job_id=job_id, task=task, text=" ".join(arguments.operands[1:])), Done)
     return 0
 
 
@@ -180,26 +252,32 @@ def verbs() -> dict[str, Command]:
             name="gqctl hold",
             summary="Keep pending jobs from starting.",
             operands="JOB...",
-            run=_on_jobs(lambda job_ids: HoldJobs(job_ids=job_ids)),
+            run=_on_jobs(lambda named: HoldJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "release": Command(
             name="gqctl release",
             summary="Let held jobs start.",
             operands="JOB...",
-            run=_on_jobs(lambda job_ids: ReleaseJobs(job_ids=job_ids)),
+            run=_on_jobs(lambda named: ReleaseJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "requeue": Command(
             name="gqctl requeue",
             summary="End what runs of a job and queue it again under its id.",
             operands="JOB...",
-            run=_on_jobs(lambda job_ids: RequeueJobs(job_ids=job_ids)),
+            run=_on_jobs(lambda named: RequeueJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "update": Command(
             name="gqctl update",
             summary="Change jobs.",
             operands="JOB...",
-            details="Resources, partition, begin and nice can be changed while a job is pending, the rest at any time.",
-            options=tuple(option for option in JOB_OPTIONS if option.name in _CHANGEABLE),
+            details="Resources, partition, account, QOS, begin and nice can be changed while a job is pending, the rest"
+            " at any time. What is changed of one task (12_4) or of some (12_[1-5]) is not changed of the others."
+            " scontrol's words are known, too: `gqctl update 12 TimeLimit=2:00:00`.",
+            options=(
+                *(option for option in JOB_OPTIONS if option.name in _CHANGEABLE and option.name != PRIORITY.name),
+                PRIORITY,
+                THROTTLE,
+            ),
             run=_update,
         ),
         "show": Command(
