@@ -110,6 +110,8 @@ LIMITED = {
     "gpu_hours_per_month": "GPU-hours a month",
 }
 """What can be limited, and what it is called in sentences."""
+BUDGETS = {"gpu_hours_per_day": "day", "gpu_hours_per_week": "week", "gpu_hours_per_month": "month"}
+"""Limits of what is used up in a day, a week (from Monday on) or a month."""
 AT_SUBMIT_ONLY = frozenset({"pending_jobs", "gpus_per_job", "nodes_per_job", "time"})
 """Limits that say what may be queued at all."""
 AT_START_ONLY = frozenset({"running_jobs"})

@@ -11,15 +11,25 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from gq.errors import Refusal
+from gq.model.account import DEFAULT_ACCOUNT, ROOT, Holder
 from gq.model.ids import JobId
 from gq.wire import client
+from gqd.control.association import User
 from gqd.state.cluster import Cluster, Job
 from gqd.state.describe import is_of
 from gqd.state.input import Peer
 from gqd.state.policy import Policy
+from gqd.state.tally import account_path
 
 ROOT_UID = 0
 NO_JOB = JobId(0)
+NOBODYS = ""
+"""No account: nobody is its coordinator."""
+STEERING = (
+    client.CancelJobs, client.SignalStep, client.HoldJobs, client.ReleaseJobs, client.RequeueJobs, client.UpdateJob,
+    client.NotifyJob,
+)  # fmt: skip
+"""What coordinators may ask about the jobs of their accounts, too; scripts and output stay their owners'."""
 
 
 class Denied(Refusal):
@@ -27,7 +37,7 @@ class Denied(Refusal):
 
 
 class Role(IntEnum):
-    """Each may do what those below it may.  Between the first two is room for coordinators of accounts."""
+    """Each may do what those below it may.  Coordinators of accounts are users who may do more there."""
 
     USER = 0
     OPERATOR = 20
@@ -123,6 +133,12 @@ class Caller(NamedTuple):
     role: Role
     is_from_job: bool = False
     """A node that runs jobs vouches."""
+    coordinates: frozenset[str] = frozenset()
+    """Accounts that this user coordinates, and all below them."""
+
+    @property
+    def user(self) -> User:
+        return User(self.peer.user, self.peer.groups)
 
     @property
     def shown_to(self) -> Peer | None:
@@ -133,7 +149,7 @@ class Caller(NamedTuple):
         return is_of(self.peer, job.user, job.uid)
 
     def may_steer(self, job: Job) -> bool:
-        return self.role >= Role.OPERATOR or self.owns(job)
+        return self.role >= Role.OPERATOR or self.owns(job) or job.account in self.coordinates
 
 
 # ── who it is ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,7 +165,7 @@ def caller_of(peer: Peer, cluster: Cluster, policy: Policy) -> Caller:
     if policy.is_shared and peer.via_node and not is_login_node(peer.via_node, cluster, policy):
         _refuse_unvouched(peer, cluster)
         return Caller(peer, Role.USER, is_from_job=True)
-    return Caller(peer, _role_of(peer, policy))
+    return Caller(peer, _role_of(peer, policy), coordinates=coordinated_by(peer.user, cluster))
 
 
 def _refuse_strangers(peer: Peer, policy: Policy) -> None:
@@ -169,6 +185,15 @@ def _is_named(peer: Peer, names: tuple[str, ...]) -> bool:
     if not names:
         return False
     return peer.user in names or any(f"%{group}" in names for group in peer.groups)
+
+
+def coordinated_by(user: str, cluster: Cluster) -> frozenset[str]:
+    """Accounts that the user coordinates, and all below them."""
+    named = cluster.associations.coordinated.get(user)
+    if not named:
+        return frozenset()
+    names = (*named, *cluster.accounts, DEFAULT_ACCOUNT)
+    return frozenset(one for one in names if not named.keys().isdisjoint(account_path(cluster.accounts, one)))
 
 
 def is_login_node(node: str, cluster: Cluster, policy: Policy) -> bool:
@@ -208,9 +233,67 @@ def authorise(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
     if right is Right.SELF and who.is_from_job:
         message = f"node {who.peer.via_node} runs jobs, and what outlives a job cannot be asked from there"
         raise Denied("not_vouched", message, "keys are enrolled on the controller's host or on a login node")
+    if right is Right.COORDINATOR:
+        _refuse_uncoordinated(who, body, cluster)
     job = cluster.jobs.get(getattr(body, "job_id", NO_JOB))
-    if job is not None and not who.owns(job):
+    if job is not None and not who.owns(job) and not (isinstance(body, STEERING) and who.may_steer(job)):
         raise not_owner(job)
+
+
+def _refuse_uncoordinated(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
+    """`Denied` unless a coordinator is above all that the request is about.
+
+    Members of the account that one coordinates; for everything else the accounts below it: what one's own account may
+    have is for those above to say.
+    """
+    for account in _accounts_about(body, cluster):
+        if account not in who.coordinates:
+            message = f"{type(body).__name__} of `{_named(body)}` is for coordinators of an account above it"
+            message = f"{message} and for operators, and {who.peer.user} is neither"
+            raise Denied("not_coordinator", message, "gqctl account show names the coordinators; ask one")
+
+
+def _accounts_about(body: client.RequestBody, cluster: Cluster) -> list[str]:
+    """The accounts of which the caller has to be a coordinator; `NOBODYS` where only operators will do."""
+    match body:
+        case client.SetMember():
+            return [body.member.account]
+        case client.RemoveMember():
+            return [body.account]
+        case client.SetAccount():
+            return [*_parents(body.account.name, cluster), body.account.parent]
+        case client.RemoveAccount():
+            return _parents(body.name, cluster) or [NOBODYS]
+        case client.SetLimit() if body.limit.holder is Holder.ACCOUNT:
+            return _parents(body.limit.name, cluster) or [NOBODYS]
+        case client.RemoveLimit() if body.holder == Holder.ACCOUNT:
+            return _parents(body.name, cluster) or [NOBODYS]
+        case _:
+            return [NOBODYS]
+
+
+def _parents(account: str, cluster: Cluster) -> list[str]:
+    """The account above one that is there; the root has none that anybody could be a coordinator of."""
+    if account in (ROOT, DEFAULT_ACCOUNT):
+        return [NOBODYS]
+    known = cluster.accounts.get(account)
+    return [] if known is None else [known.parent]
+
+
+def _named(body: client.RequestBody) -> str:
+    match body:
+        case client.SetMember():
+            return body.member.account
+        case client.RemoveMember():
+            return body.account
+        case client.SetAccount():
+            return body.account.name
+        case client.SetLimit():
+            return f"{body.limit.holder.value} {body.limit.name}"
+        case client.RemoveLimit():
+            return f"{body.holder} {body.name}"
+        case _:
+            return str(getattr(body, "name", ""))
 
 
 def _too_low(who: Caller, body: client.RequestBody, right: Right) -> Denied:
@@ -226,7 +309,7 @@ def not_owner(job: Job) -> Denied:
 def refuse_users_of_others(who: Caller, users: tuple[str, ...]) -> None:
     """Somebody who names the jobs of another means them, and is told; `Denied` unless they may steer them."""
     others = [user for user in users if user != who.peer.user]
-    if others and who.role < Role.OPERATOR:
+    if others and who.role < Role.OPERATOR and not who.coordinates:
         raise Denied(
             "not_owner", f"the jobs of {others[0]} are not yours", "only their owner and operators may do this"
         )
@@ -247,7 +330,10 @@ def refuse_more_time(who: Caller, before_s: int | None, after_s: int | None) -> 
         raise Denied("raised_limit", message, "ask one; you may lower it")
 
 
-def refuse_priority(who: Caller, nice: int | None) -> None:
+def refuse_priority(who: Caller, nice: int | None, priority: int | None = None) -> None:
     """To go before others is not a user's to decide."""
+    if priority is not None and who.role < Role.OPERATOR:
+        message = f"--priority={priority} takes the place of what the factors add up to, which is for operators"
+        raise Denied("set_priority", message, "leave it out; --nice=N (0 or more) lets others go first")
     if nice is not None and nice < 0 and who.role < Role.OPERATOR:
         raise Denied("negative_nice", f"--nice={nice} is below 0, which is for operators", "ask for 0 or more")

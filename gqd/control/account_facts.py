@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from gqd.state import event
-from gqd.state.cluster import Cluster, LimitKey, Member, limit_key
+from gq.model.account import Holder
+from gqd.control import limit_facts
+from gqd.state import event, tally
+from gqd.state.cluster import Cluster, Member
 
 
 def apply_account_set(cluster: Cluster, fact: event.AccountSet) -> None:
-    cluster.accounts[fact.account.name] = fact.account
-    cluster.changes.accounts[fact.account.name] = None
+    account, before = fact.account, cluster.accounts.get(fact.account.name)
+    cluster.accounts[account.name] = account
+    cluster.changes.accounts[account.name] = None
+    cluster.associations.set_account(before, account)
+    if before is None or before.parent != account.parent:
+        _move_counts(cluster, account.name, fact.at)
+
+
+def _move_counts(cluster: Cluster, account: str, at: float) -> None:
+    """The account is somewhere else in the tree: what is below it counts for others than before."""
+    cluster.tallies.known_places.clear()
+    if (Holder.ACCOUNT, account, "") in cluster.tallies.by_place:
+        tally.rebuild(cluster)
+        limit_facts.meet_rates(cluster, at)
 
 
 def apply_account_removed(cluster: Cluster, fact: event.AccountRemoved) -> None:
-    del cluster.accounts[fact.name]
+    cluster.associations.set_account(cluster.accounts.pop(fact.name), None)
+    cluster.tallies.known_places.clear()
     cluster.changes.accounts[fact.name] = None
 
 
@@ -24,12 +39,14 @@ def apply_member_set(cluster: Cluster, fact: event.MemberSet) -> None:
     else:
         member = cluster.members[place] = Member(info)
         member.usage.at = fact.at
+        cluster.associations.add_member(*place)
     cluster.changes.members[place] = None
 
 
 def apply_member_removed(cluster: Cluster, fact: event.MemberRemoved) -> None:
     place = (fact.user, fact.account)
     del cluster.members[place]
+    cluster.associations.drop_member(*place)
     cluster.changes.members[place] = None
 
 
@@ -41,21 +58,6 @@ def apply_qos_set(cluster: Cluster, fact: event.QosSet) -> None:
 def apply_qos_removed(cluster: Cluster, fact: event.QosRemoved) -> None:
     del cluster.qos[fact.name]
     cluster.changes.qos[fact.name] = None
-
-
-def apply_limit_set(cluster: Cluster, fact: event.LimitSet) -> None:
-    key = limit_key(fact.limit)
-    cluster.limits[key] = fact.limit
-    cluster.changes.limits[key] = None
-
-
-def apply_limit_removed(cluster: Cluster, fact: event.LimitRemoved) -> None:
-    key = LimitKey(fact.holder, fact.name, fact.resource, fact.per_user)
-    del cluster.limits[key]
-    cluster.changes.limits[key] = None
-    for budget in [one for one in cluster.budgets if one.limit == key]:
-        del cluster.budgets[budget]
-        cluster.changes.budgets[budget] = None
 
 
 def apply_half_life_set(cluster: Cluster, fact: event.HalfLifeSet) -> None:

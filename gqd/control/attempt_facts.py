@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
-from gqd.control import array_facts, usage_facts
-from gqd.control import limit_facts
+from gqd.control import array_facts, limit_facts, usage_facts
 from gqd.control.job_facts import move
 from gqd.state import event, tally
 from gqd.state.after import AfterEnding, PartPhase

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gq.errors import Refusal, nearest
+from gq.model.account import MemberInfo
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import JobState, Outcome, state_word
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import access, attempt, orders, snapshot
+from gqd.control import access, array, association, attempt, orders, snapshot
 from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import may_use
 from gqd.sched.placement import place
-from gqd.sched.shape import Shape, shape_of
+from gqd.sched.shape import Shape, shape_in, shape_of
 from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import Overlay
 from gqd.state import event
@@ -54,6 +55,8 @@ class Prepared(NamedTuple):
     fact: event.JobSubmitted
     shape: Shape
     partition: Partition
+    member: MemberInfo | None = None
+    """Who is not in the account's list yet."""
 
 
 def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
@@ -74,11 +77,16 @@ def prepare(
     peer = who.peer
     access.refuse_root_jobs(who, draft.policy)
     access.refuse_priority(who, spec.nice)
-    _refuse_over_limits(draft, peer, len(ahead))
     _refuse_bad_text(spec)
+    array.refuse_bad_array(spec, draft.policy)
+    _refuse_over_limits(draft, peer, sum(array.width_of(one.fact.spec) for one in ahead), array.width_of(spec))
     partition = partition_of(draft.policy, spec.partition)
+    spec = msgspec.structs.replace(spec, resources=association.with_defaults(spec.resources, partition))
+    placed = association.associate(draft.cluster, draft.policy, who.user, partition, spec.account, spec.qos)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
-    shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
+    time_limit_s = association.time_limit_under(placed.qos, spec.time_limit_s, time_limit_s)
+    shape = shape_in(draft.policy, spec.resources, partition.name)
+    association.refuse_nodes(partition, shape)
     _refuse_impossible(draft, shape, partition)
     fact = event.JobSubmitted(
         at=draft.now,
@@ -90,14 +98,18 @@ def prepare(
         partition=partition.name,
         time_limit_s=time_limit_s,
         requeue=draft.policy.job_requeue if spec.requeue is None else spec.requeue,
-        hook=request.hook,
+        account=placed.account,
+        qos=placed.qos.name,
+        hook=request.hook_of(len(ahead)),
     )
-    return Prepared(fact, shape, partition)
+    return Prepared(fact, shape, partition, placed.member)
 
 
 def queue(draft: Draft, prepared: Prepared) -> JobId:
     """It was prepared in this turn."""
     fact = prepared.fact
+    if prepared.member is not None and (fact.user, fact.account) not in draft.cluster.members:
+        draft.note(event.MemberSet(at=draft.now, member=prepared.member))
     draft.note(fact)
     draft.volatile.wants_plan = True
     if fact.spec.is_interactive:
@@ -105,12 +117,16 @@ def queue(draft: Draft, prepared: Prepared) -> JobId:
     return fact.job_id
 
 
-def _refuse_over_limits(draft: Draft, peer: Peer, ahead: int) -> None:
+def _refuse_over_limits(draft: Draft, peer: Peer, ahead: int, count: int) -> None:
+    """Each task of an array is a job of the `count`."""
     limits, active = draft.policy.limits, draft.cluster.active_by_user
-    if sum(active.values()) + ahead >= limits.jobs:
-        raise Refusal("queue_full", f"the queue holds its {limits.jobs} jobs", "try again when some have ended")
-    if active.get(peer.user, 0) + ahead >= limits.jobs_per_user:
-        message = f"user {peer.user} has {limits.jobs_per_user} jobs in the queue, the most that one user may have"
+    in_all, own = sum(active.values()) + ahead, active.get(peer.user, 0) + ahead
+    what = "the job" if count == 1 else f"the array of {count} tasks"
+    if in_all + count > limits.jobs:
+        message = f"the queue has {in_all} jobs, and room for {limits.jobs}: not for {what}"
+        raise Refusal("queue_full", message, "try again when some have ended")
+    if own + count > limits.jobs_per_user:
+        message = f"user {peer.user} has {own} jobs in the queue and may have {limits.jobs_per_user}: not {what}, too"
         hint = "try again when some have ended; limits.jobs_per_user in gq.toml sets it"
         raise Refusal("too_many_jobs", message, hint)
 
@@ -332,8 +348,11 @@ def _signal_order(job: Job, signum: int, scope: str) -> Callable[[], wire.Order]
 
 
 def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> None:
-    """End the job, wherever it stands."""
+    """End the job, wherever it stands; of an array's record all that waits in it."""
     reason = why or (f"by {peer.user}" if peer else "")
+    if job.array is not None:
+        array.cancel_tasks(draft, job, job.array.waiting, reason)
+        return
     if job.state is JobState.PENDING:
         draft.note(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, why=reason))
         draft.volatile.wants_plan = True
@@ -375,7 +394,7 @@ def _requeue_after_end(draft: Draft, job: Job) -> None:
 
 
 def decide_notify(draft: Draft, body: client.NotifyJob) -> client.Done:
-    job = running(draft, body.job_id)
+    job = running(draft, body.job_id, body.task)
     text = "".join(one if one.isprintable() else " " for one in body.text)[:4096]
     node = draft.cluster.attempts[job.attempt_id].batch_node
     draft.do(SendOrder(node=node, order=wire.Notify(attempt_id=job.attempt_id, text=text)))
@@ -385,7 +404,7 @@ def decide_notify(draft: Draft, body: client.NotifyJob) -> client.Done:
 def decide_signal_step(draft: Draft, body: client.SignalStep) -> client.Done:
     """Signal or end one step on all its nodes."""
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
-    job = running(draft, body.job_id)
+    job = running(draft, body.job_id, body.task)
     step = draft.cluster.attempts[job.attempt_id].steps.get(body.step)
     if step is None:
         raise Refusal("unknown_step", f"job {job.job_id} has no running step {body.step}", "gqacct shows its steps")
@@ -446,7 +465,7 @@ def _old_jobs(draft: Draft, before: float) -> Iterator[JobId]:
         job = draft.cluster.jobs[job_id]
         if (job.end_at or 0.0) > before and len(ended) - position <= MAX_ENDED:
             return
-        if not _has_parts(draft, job):
+        if not _has_parts(draft, job) and not (job.array and job.array.jobs):  # an array stays as long as its tasks
             yield job_id
 
 
@@ -460,16 +479,11 @@ def _has_parts(draft: Draft, job: Job) -> bool:
 
 def known(draft: Draft, job_id: int) -> Job:
     """The job, or `Refusal`: never existed, or left memory."""
-    job = draft.cluster.jobs.get(JobId(job_id))
-    if job is not None:
-        return job
-    if 0 < job_id < draft.cluster.next_job_id:
-        raise Refusal("job_over", f"job {job_id} ended long ago", "gqacct shows it")
-    raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue, gqacct what has ended")
+    return array.known(draft.cluster, job_id)
 
 
-def running(draft: Draft, job_id: int) -> Job:
-    job = known(draft, job_id)
+def running(draft: Draft, job_id: int, task: int | None = None) -> Job:
+    job = array.started_one(draft.cluster, job_id, task)
     if job.state is not JobState.RUNNING:
         raise Refusal("not_running", f"job {job_id} is {_word(job)}, not running")
     return job

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gq.errors import Refusal
 from gq.model.resource import ResourceRequest
+from gqd.state.policy import Policy
 
 ANY_NUMBER = 1_000_000
 """Of nodes, tasks, CPUs or GPUs: more than there will be."""
@@ -82,12 +83,26 @@ class Demand(NamedTuple):
     """-1: all of the node; 0: not counted."""
 
 
+def shape_in(policy: Policy, request: ResourceRequest, partition: str) -> Shape:
+    """The shape of a request in a partition of this policy; `Refusal` where the request contradicts itself."""
+    known = policy.partition(partition)
+    most = None if known is None else known.max_nodes
+    return shape_of(request, partition, policy.default_mem_per_cpu_mib, most)
+
+
 @lru_cache(maxsize=4096)
-def shape_of(request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None = None) -> Shape:
-    """The shape of a request; `Refusal` where it contradicts itself."""
+def shape_of(
+    request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None = None, max_nodes: int | None = None
+) -> Shape:
+    """The shape of a request; `Refusal` where it contradicts itself.
+
+    `max_nodes` is where the job may choose; what asks for more is told so elsewhere.
+    """
     _refuse_nonsense(request)
     per_node = _tasks_per_node(request)
     unit, units, nodes_min, nodes_max = _counts(request, per_node)
+    if max_nodes is not None:
+        nodes_max = max(nodes_min, min(nodes_max, max_nodes))
     are_tasks_dealt = unit == "task" or (unit == "gpu" and request.ntasks is not None)
     says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
     return Shape(

@@ -1,0 +1,206 @@
+"""Which account and QOS a job gets, and whether it may use them and its partition.  Pure; changes nothing.
+
+Whom a list of access names is judged when a job is submitted or moved, since groups are known of who asks only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from gq.errors import Refusal, nearest
+from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS, ROOT, AccountInfo, MemberInfo, QosInfo
+from gq.model.resource import ResourceRequest, least_demand
+from gqd.sched.access import is_listed
+from gqd.sched.shape import Shape
+from gqd.state.cluster import Cluster
+from gqd.state.policy import Partition, Policy
+from gqd.state.tally import account_path
+
+MAX_LISTED = 8
+
+
+class User(NamedTuple):
+    """Whose job it is."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Association(NamedTuple):
+    account: str
+    qos: QosInfo
+    member: MemberInfo | None
+    """Who is in the account without being in its list yet: this is to be noted before the job."""
+
+
+def account_named(cluster: Cluster, name: str) -> AccountInfo | None:
+    """The root and the default account are there also where nobody has changed anything about them."""
+    known = cluster.accounts.get(name)
+    return AccountInfo(name=name) if known is None and name in (ROOT, DEFAULT_ACCOUNT) else known
+
+
+def qos_named(cluster: Cluster, name: str) -> QosInfo | None:
+    known = cluster.qos.get(name)
+    return QosInfo(name=name) if known is None and name == NORMAL_QOS else known
+
+
+def known_account(cluster: Cluster, name: str) -> AccountInfo:
+    """`Refusal` with the nearest name where there is none."""
+    account = account_named(cluster, name)
+    if account is None:
+        raise _unknown("account", name, [ROOT, DEFAULT_ACCOUNT, *cluster.accounts], "gqctl account show lists them")
+    return account
+
+
+def known_qos(cluster: Cluster, name: str) -> QosInfo:
+    qos = qos_named(cluster, name)
+    if qos is None:
+        raise _unknown("QOS", name, [NORMAL_QOS, *cluster.qos], "gqctl qos show lists them")
+    return qos
+
+
+def _unknown(noun: str, name: str, names: list[str], hint: str) -> Refusal:
+    close = nearest(name, list(dict.fromkeys(names)))
+    return Refusal(f"unknown_{noun.lower()}", f"{noun} `{name[:80]}` does not exist", _or(close, hint))
+
+
+def _or(close: str, hint: str) -> str:
+    return f"did you mean `{close}`? {hint}" if close else hint
+
+
+# ── which account ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def associate(
+    cluster: Cluster, policy: Policy, user: User, partition: Partition, account: str | None, qos: str | None
+) -> Association:
+    """The account and QOS of a job of this user, as asked or by default; `Refusal` where they may not be used."""
+    chosen = _default_account(cluster, policy, user) if account is None else _asked_account(cluster, user, account)
+    is_member = (user.name, chosen) in cluster.members
+    member = None if is_member else MemberInfo(user=user.name, account=chosen, from_group=True)
+    known = known_qos(cluster, qos or _default_qos(cluster, chosen))
+    refuse_qos(cluster, user, chosen, known)
+    refuse_partition(cluster, user, chosen, known.name, partition)
+    return Association(chosen, known, member)
+
+
+def accounts_of(cluster: Cluster, user: User) -> list[str]:
+    """Those that the user may use: by list, then by Unix group; the default account only for who has no other."""
+    listed = sorted(name for name in _listed(cluster, user) if name != DEFAULT_ACCOUNT)
+    grouped = sorted(one.name for one in cluster.accounts.values() if one.group and one.group in user.groups)
+    names = list(dict.fromkeys([*listed, *grouped]))
+    by_hand = cluster.members.get((user.name, DEFAULT_ACCOUNT))
+    if not names or (by_hand is not None and not by_hand.info.from_group):
+        names.append(DEFAULT_ACCOUNT)
+    return names
+
+
+def _listed(cluster: Cluster, user: User) -> Iterable[str]:
+    for name in cluster.associations.accounts_of_user.get(user.name, ()):
+        member, account = cluster.members[user.name, name], cluster.accounts.get(name)
+        if not member.info.from_group or (account is not None and account.group in user.groups):
+            yield name
+
+
+def _default_account(cluster: Cluster, policy: Policy, user: User) -> str:
+    names = accounts_of(cluster, user)
+    for name in names:
+        member = cluster.members.get((user.name, name))
+        if member is not None and member.info.is_default:
+            return name
+    is_nowhere = names == [DEFAULT_ACCOUNT] and _is_in_by_default(cluster, user)
+    if policy.accounting.require and is_nowhere:
+        message = f"user {user.name} is in no account, and this cluster takes jobs only of those who are in one"
+        raise Refusal("no_account", message, f"ask for `gqctl user add {user.name} --account=NAME`")
+    return names[0]
+
+
+def _is_in_by_default(cluster: Cluster, user: User) -> bool:
+    member = cluster.members.get((user.name, DEFAULT_ACCOUNT))
+    return member is None or member.info.from_group
+
+
+def _asked_account(cluster: Cluster, user: User, name: str) -> str:
+    known_account(cluster, name)
+    names = accounts_of(cluster, user)
+    if name not in names:
+        listed = ", ".join(f"`{one}`" for one in names[:MAX_LISTED])
+        raise Refusal("not_member", f"user {user.name} is not in account `{name}`", f"you may use {listed}")
+    return name
+
+
+def _default_qos(cluster: Cluster, account: str) -> str:
+    """Of the account, else of the nearest above it."""
+    for name in account_path(cluster.accounts, account):
+        known = cluster.accounts.get(name)
+        if known is not None and known.default_qos:
+            return known.default_qos
+    return NORMAL_QOS
+
+
+# ── may it be used ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refuse_qos(cluster: Cluster, user: User, account: str, qos: QosInfo) -> None:
+    if not is_listed(qos, user.name, user.groups, account_path(cluster.accounts, account)):
+        message = f"QOS `{qos.name}` is not for user {user.name} in account `{account}`: it is for {_whom(qos)}"
+        raise Refusal("qos_access", message, "choose another with --qos; gqctl qos show lists them")
+
+
+def refuse_partition(cluster: Cluster, user: User, account: str, qos: str, partition: Partition) -> None:
+    if not is_listed(partition, user.name, user.groups, account_path(cluster.accounts, account)):
+        message = f"partition `{partition.name}` is not for user {user.name} in account `{account}`"
+        message = f"{message}: it is for {_whom(partition)}"
+        raise Refusal("partition_access", message, "choose another with --partition; gqinfo lists them")
+    if partition.qos and qos not in partition.qos:
+        listed = ", ".join(f"`{one}`" for one in partition.qos[:MAX_LISTED])
+        message = f"partition `{partition.name}` takes no jobs of QOS `{qos}`"
+        raise Refusal("partition_qos", message, f"ask for one of {listed} with --qos, or another partition")
+
+
+def _whom(listed: QosInfo | Partition) -> str:
+    """``users ada, bob; group ml; accounts nlp``"""
+    parts = []
+    for noun, names in (("user", listed.users), ("group", listed.groups), ("account", listed.accounts)):
+        if names:
+            more = ", …" if len(names) > MAX_LISTED else ""
+            parts.append(f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names[:MAX_LISTED])}{more}")
+    return "; ".join(parts)
+
+
+def refuse_nodes(partition: Partition, shape: Shape) -> None:
+    most = partition.max_nodes
+    if most is not None and shape.nodes_min > most:
+        message = f"it asks for {shape.nodes_min} nodes; a job of partition `{partition.name}` may have {most}"
+        raise Refusal("max_nodes", message, f"ask for at most --nodes={most}, or another partition")
+
+
+# ── what is filled in ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_defaults(request: ResourceRequest, partition: Partition) -> ResourceRequest:
+    """The request with the partition's CPUs and memory per GPU, where it has GPUs and says nothing of these."""
+    cpus, memory_mib = partition.default_cpus_per_gpu, partition.default_mem_per_gpu_mib
+    if (cpus is None and memory_mib is None) or not least_demand(request).gpus:
+        return request
+    says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
+    if cpus is not None and request.cpus_per_task is None and request.cpus_per_gpu is None:
+        request = msgspec.structs.replace(request, cpus_per_gpu=cpus)
+    if memory_mib is not None and not says_memory:
+        request = msgspec.structs.replace(request, mem_per_gpu_mib=memory_mib)
+    return request
+
+
+def time_limit_under(qos: QosInfo, asked_s: int | None, time_limit_s: int | None) -> int | None:
+    """The job's time limit under that of its QOS: what was asked for is refused, what was filled in is cut."""
+    most = qos.max_time_s
+    if most is None or (time_limit_s is not None and time_limit_s <= most):
+        return time_limit_s
+    if asked_s is None:
+        return most
+    asked = f"{asked_s} s" if asked_s else "unlimited"
+    message = f"the time limit ({asked}) is over the maximum of QOS `{qos.name}`, {most} s"
+    raise Refusal("time_limit", message, f"ask for at most --time={most // 60 or f'0:{most}'}, or another QOS")
