@@ -18,6 +18,7 @@ from gqd.control import (
     access,
     array_end,
     attempt,
+    dependency,
     environment,
     explain,
     info,
@@ -25,6 +26,7 @@ from gqd.control import (
     key,
     node,
     orders,
+    share,
     snapshot,
     step,
     trail,
@@ -134,6 +136,7 @@ class Controller:
         for name in self.cluster.nodes:
             self.volatile.heard_at[name] = now
         draft = self._draft(now)
+        share.meet_half_life(draft)
         for held in list(self.cluster.attempts.values()):
             for name in held.parts:
                 orders.send_owed(draft, held, name)
@@ -161,6 +164,7 @@ class Controller:
 
     def _on_policy_changed(self, draft: Draft, happened: PolicyChanged) -> None:
         self.policy = draft.policy = happened.policy
+        share.meet_half_life(draft)
         self.volatile.wants_plan = True
         if happened.request is None:
             draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=happened.text))
@@ -303,7 +307,12 @@ class Controller:
                 return self._identity(draft, who)
             case client.ListKeys():
                 return key.list_keys(draft, who, body)
-            case client.ListAccounts() | client.ListPriorities() | client.ListShares():
+            case client.ListPriorities():
+                page = self._page(body.limit)
+                return share.list_priorities(self.cluster, self.policy, body, page, draft.now)
+            case client.ListShares():
+                return share.list_shares(self.cluster, self.policy, body, draft.now)
+            case client.ListAccounts():
                 raise Refusal("not_available", "being built")
             case client.QueryAudit():
                 query = msgspec.structs.replace(body, limit=self._page(body.limit))
@@ -430,6 +439,7 @@ class Controller:
         """What follows, and answers that were held back and are due now, belong to the same turn."""
         for fact in draft.events:  # and of what follows, what follows from that
             array_end.follow(draft, fact)
+            dependency.follow(draft, fact)
         touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
             for waiter, answer in wait.take_ready_steps(draft, touched):

@@ -83,34 +83,24 @@ def weighted_factors(policy: Policy) -> list[tuple[str, PriorityFactor, float]]:
 
 @dataclass(slots=True, frozen=True)
 class Ranking:
-    """The queue as it stands at one instant, by place in the queue."""
+    """The queue as it stands at one instant; every column by place in the queue, as it was then."""
 
     job_ids: Integers
     priority: Integers
     order: Integers
     """Places, the first to be considered first."""
+    factors: dict[str, Floats]
+    """0…1"""
+    points: dict[str, Integers]
+    """Their sum is the priority."""
 
     def ordered_ids(self) -> list[JobId]:
-        return [JobId(one) for one in self.job_ids[self.order].tolist()]
-
-
-@dataclass(slots=True, frozen=True)
-class Points:
-    """How the priorities come about: by factor, by place in the queue."""
-
-    factors: dict[str, Floats]
-    points: dict[str, Integers]
-    priority: Integers
+        ids: list[JobId] = self.job_ids[self.order].tolist()
+        return ids
 
 
 def rank(cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None) -> Ranking:
     """The whole queue in order; `tree`: the fair-share tree at `now`, if it is there already."""
-    job_ids = cluster.queue.integers("job_id")
-    priority = points_of(cluster, policy, now, tree).priority
-    return Ranking(job_ids, priority, _ordered(priority, job_ids))
-
-
-def points_of(cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None) -> Points:
     jobs = columns_of(cluster, policy, now, tree)
     override = cluster.queue.integers("override")
     is_overridden = override != NO_OVERRIDE
@@ -121,7 +111,8 @@ def points_of(cluster: Cluster, policy: Policy, now: float, tree: Tree | None = 
         points[name] = _points(factors[name], weight, is_overridden)
     points[NICE] = np.where(is_overridden, 0, -cluster.queue.integers("nice"))
     points[OVERRIDE] = np.where(is_overridden, override, 0)
-    return Points(factors, points, np.sum(list(points.values()), axis=0, dtype=np.int64))
+    priority = sum(points.values(), np.zeros(len(jobs.job_id), np.int64))
+    return Ranking(jobs.job_id, priority, _ordered(priority, jobs.job_id), factors, points)
 
 
 def _points(factor: Floats, weight: float, is_overridden: Booleans) -> Integers:
