@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gq.model.state import JobState
+from gqd.control import array
 from gqd.sched.priority import head, rank
 from gqd.sched.shape import shape_of
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
@@ -28,6 +29,8 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         running=tuple(
             running for attempt in cluster.attempts.values() if (running := _running(cluster, attempt)) is not None
         ),
+        array_room=array.array_room(cluster),
+        array_throttle=array.array_throttle(cluster),
     )
 
 

@@ -102,6 +102,8 @@ class Snapshot:
     running: tuple[RunningJob, ...]
     array_room: dict[JobId, int] = field(default_factory=dict)
     """By array with a throttle: how many more of its tasks may start."""
+    array_throttle: dict[JobId, int] = field(default_factory=dict)
+    """Likewise: how many there may be at once."""
 
     def place_of(self, name: str) -> int | None:
         return next((place for place, node in enumerate(self.nodes) if node.name == name), None)
