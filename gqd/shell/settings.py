@@ -15,6 +15,7 @@ from gq.config import Config, ControllerSettings, PartitionSettings
 from gq.curve import read_keys, server_key_path
 from gq.errors import UsageError
 from gq.locate import Location, is_run_for_all
+from gqd.shell.factors import load_factors
 from gqd.state.policy import ALL_NODES, Accounting, Billing, Limits, Partition, Policy, PriorityWeights, Timers
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -48,6 +49,7 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         client_endpoint=client_endpoint,
         server_key=_server_key(location) if location is not None and has_tcp else "",
         weights=_shared(PriorityWeights, config.priority),
+        plugins=load_factors(config.priority.factors),
         billing=_shared(Billing, config.billing),
         accounting=_shared(Accounting, config.accounts),
         zone=_zone(config),

@@ -1,0 +1,73 @@
+"""The site's own factors of the priority: found among the installed packages, checked, and kept from harm.
+
+A package announces one in its entry points::
+
+    [project.entry-points."gq.priority_factors"]
+    deadline_near = "our_gq.factors:deadline_near"
+
+and gq.toml gives it a weight: ``[priority.factors] deadline_near = 2000``.  It is `gqd.sched.protocols.PriorityFactor`.
+Only those with a weight are loaded, when gqd starts and when gq.toml is read again; a package that was installed
+meanwhile is found then, one that was changed needs a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+import numpy as np
+
+from gq.errors import UsageError, nearest
+from gqd.sched.contract import breach
+from gqd.sched.protocols import PriorityFactor
+from gqd.shell.log import LOG
+from gqd.state.queue import Columns, Floats
+
+GROUP = "gq.priority_factors"
+
+
+def load_factors(weights: Mapping[str, float]) -> dict[str, PriorityFactor]:
+    """Those that gq.toml gives a weight; `UsageError` where one is not there, or does not keep to the contract."""
+    return find_factors(weights, entry_points(group=GROUP)) if weights else {}
+
+
+def find_factors(weights: Mapping[str, float], installed: Iterable[EntryPoint]) -> dict[str, PriorityFactor]:
+    known = {one.name: one for one in installed}
+    return {name: Guarded(name, _load(name, known)) for name in weights}
+
+
+def _load(name: str, known: Mapping[str, EntryPoint]) -> PriorityFactor:
+    if name not in known:
+        close = nearest(name, list(known))
+        listed = f"installed are: {', '.join(sorted(known))}" if known else "none is installed"
+        hint = f"did you mean `{close}`?" if close else f"{listed}; gq-scheduling(7) says how to add one"
+        raise UsageError("unknown_factor", f"[priority.factors] {name}: no package has a factor of this name", hint)
+    try:
+        factor: PriorityFactor = known[name].load()
+    except Exception as error:
+        message = f"[priority.factors] {name}: {known[name].value} cannot be loaded: {type(error).__name__}: {error}"
+        raise UsageError("bad_factor", message, "mend the package, or take the line out of gq.toml") from error
+    wrong = breach(name, factor)
+    if wrong:
+        message = f"[priority.factors] {name}: {known[name].value}: {wrong}"
+        raise UsageError("bad_factor", message, "gq-scheduling(7) says what a factor keeps to")
+    return factor
+
+
+class Guarded:
+    """A factor that fails on a real queue counts as 0 for all jobs, and says so once in the log."""
+
+    def __init__(self, name: str, factor: PriorityFactor) -> None:
+        self._name = name
+        self._factor = factor
+        self._has_failed = False
+
+    def __call__(self, jobs: Columns, /) -> Floats:
+        count = len(jobs.job_id)
+        try:
+            return np.asarray(self._factor(jobs), np.float64).reshape(count)
+        except Exception as error:
+            if not self._has_failed:
+                LOG.error("the factor %s of the priority fails and counts as 0: %s", self._name, error)
+            self._has_failed = True
+            return np.zeros(count)
