@@ -42,6 +42,11 @@ class DependencyTerm(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of an array; None: the job, or all of the array."""
     delay_s: Count = 0
     """Of ``after``: so long after the start."""
+    since: float | None = None
+    """Of ``after`` with a delay, once the job has started: when it did.  Set by the controller."""
+    good: str | None = None
+    """Of ``aftercorr``, once it is decided for all tasks: those that may start (`gq.model.tasks.pack_tasks`).  Set by
+    the controller."""
 
     def __str__(self) -> str:
         """As it is written; without what stands before the number, where that is wanted, see `format_dependency`."""
@@ -93,6 +98,12 @@ def _term(kind: DependencyKind, text: str) -> DependencyTerm:
         raise ValueError(f"`+{match[3]}` (minutes after the start) goes with `after` only")
     task = None if match[2] is None else int(match[2])
     return DependencyTerm(kind, int(match[1]), task, 60 * int(match[3] or 0))
+
+
+def as_asked(dependency: Dependency) -> Dependency:
+    """Without what only the controller may say."""
+    terms = tuple([msgspec.structs.replace(term, since=None, good=None) for term in dependency.terms])
+    return Dependency(terms, dependency.is_any)
 
 
 def format_dependency(dependency: Dependency) -> str:

@@ -73,8 +73,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     fail_fast: bool = False
     """When a task of the array ends badly, the others end, too."""
     dependency: Dependency | None = None
-    kill_on_invalid_dep: bool = False
-    """It ends when its dependency can never be met; else it stays in the queue and says so."""
+    kill_on_invalid_dep: bool | None = None
+    """It ends when its dependency can never be met; else it stays in the queue and says so.  None: as the site likes."""
     deadline_at: float | None = None
     """It must be over by then: it never starts when it could not be, and ends at the latest then."""
     priority: Count | None = None

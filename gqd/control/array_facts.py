@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from gq.model.dependency import Dependency, DependencyKind
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import Outcome
 from gq.model.tasks import parse_tasks, task_bit, unpack_tasks
-from gqd.state import event, tally
+from gqd.state import dependants, event, tally
 from gqd.state.cluster import ArrayTasks, Cluster, Job
 from gqd.state.lifecycle import next_state
 
@@ -30,6 +27,7 @@ def apply_task_left(cluster: Cluster, fact: event.ArrayTaskLeft) -> None:
     array.jobs[fact.task] = fact.job_id
     job = _task(record, fact)
     cluster.jobs[job.job_id] = job
+    cluster.dependants.enter(job, cluster.jobs.values())
     cluster.next_job_id += 1
     _shrink(cluster, record, array, 1)
     cluster.enqueue(job)
@@ -50,6 +48,7 @@ def _shrink(cluster: Cluster, record: Job, array: ArrayTasks, by: int) -> None:
 
 
 def _task(record: Job, fact: event.ArrayTaskLeft) -> Job:
+    dependency, never = dependants.of_task(record, fact.task)
     return Job(
         job_id=fact.job_id,
         spec=record.spec,
@@ -68,22 +67,10 @@ def _task(record: Job, fact: event.ArrayTaskLeft) -> Job:
         accrue_at=record.accrue_at,
         array_job_id=record.job_id,
         array_task_id=fact.task,
-        dependency=None if record.ready & task_bit(fact.task) else _own_dependency(record.dependency, fact.task),
-        never=record.never,
+        dependency=dependency,
+        never=never,
         hook=record.hook,
     )
-
-
-def _own_dependency(dependency: Dependency | None, task: int) -> Dependency | None:
-    """What one task waits for: of ``aftercorr`` its own counterpart."""
-    if dependency is None:
-        return None
-    corresponding, afterok = DependencyKind.AFTERCORR, DependencyKind.AFTEROK
-    terms = [
-        msgspec.structs.replace(one, kind=afterok, task=task) if one.kind is corresponding else one
-        for one in dependency.terms
-    ]
-    return Dependency(tuple(terms), dependency.is_any)
 
 
 def apply_tasks_cancelled(cluster: Cluster, fact: event.ArrayTasksCancelled) -> None:

@@ -13,12 +13,13 @@ from gq.model.ids import AttemptId
 from gq.model.job import ExitStatus, Usage
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
-from gqd.control import array, orders, step
+from gqd.control import array, deadline, dependency, orders, step
 from gqd.sched.placement import is_possible
 from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
+from gqd.state.deadlines import time_limit_of
 from gqd.state.plan import Start
 from gqd.state.volatile import OrderClock
 
@@ -37,6 +38,8 @@ def decide_start(draft: Draft, start: Start, overlay: Overlay, places: dict[str,
     if job is None or not job.is_waiting or job.hold or job.attempt != start.attempt:
         return False
     if not array.may_start(draft.cluster, job, start.task):
+        return False
+    if not dependency.may_start(job) or not deadline.may_start(job, draft.now):
         return False
     if job.job_id in draft.volatile.updated_jobs:
         return False  # it may want something else now
@@ -92,6 +95,10 @@ def on_started(draft: Draft, node: str, report: wire.Started) -> None:
     at = min(max(report.at, attempt.allocated_at), draft.now)
     draft.note(event.JobStarted(at=at, attempt_id=report.attempt_id, master_port=attempt.master_port))
     orders.send_owed(draft, attempt, node)
+    started = draft.cluster.jobs[report.attempt_id.job_id]
+    if started.spec.deadline_at is not None:
+        for one in attempt.parts:
+            orders.send_time_limit(draft, started, one)
 
 
 def on_prepare_received(draft: Draft, node: str, report: wire.PrepareReceived) -> None:
@@ -233,6 +240,8 @@ def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wir
             then = _after_node_failure(draft, job)
         case Outcome.TIMEOUT:
             reason = Reason.TIME_LIMIT
+            if deadline.is_what_ended(job, attempt):
+                outcome, reason = Outcome.DEADLINE, Reason.DEADLINE
         case Outcome.OUT_OF_MEMORY:
             reason, failure_class = Reason.OUT_OF_MEMORY, "memory"
         case Outcome.FAILED:
@@ -418,7 +427,9 @@ def on_time_limit_set(draft: Draft, node: str, report: wire.TimeLimitSet) -> Non
 def meet_time_limit(draft: Draft, attempt_id: AttemptId, node: str, enforced_s: int | None) -> None:
     """Tell the node, if it enforces another limit than the job has."""
     job = draft.cluster.jobs.get(attempt_id.job_id)
-    if job is not None and _owes_time_limit(draft, job, attempt_id, node) and enforced_s != job.time_limit_s:
+    if job is None or not _owes_time_limit(draft, job, attempt_id, node):
+        return
+    if enforced_s != time_limit_of(job, draft.cluster.attempts[attempt_id]):
         orders.send_time_limit(draft, job, node)
 
 

@@ -6,18 +6,22 @@ the planner while `wants_plan`, gives the plan to `adopt`, and once after a star
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import assert_never
 
 import msgspec
 
 from gq.errors import Refusal
+from gq.model.ids import JobId
 from gq.wire import client
 from gq.wire.step import LogTicket, seal
 from gqd.control import (
     access,
+    array,
     array_end,
     attempt,
+    deadline,
     dependency,
     environment,
     explain,
@@ -33,7 +37,7 @@ from gqd.control import (
     wait,
 )
 from gqd.control.access import Caller
-from gqd.control.job_select import select_jobs
+from gqd.control.job_select import Line, select_lines
 from gqd.control.turn import Draft, Turn
 from gqd.sched.view import Snapshot
 from gqd.state import event
@@ -285,7 +289,7 @@ class Controller:
             case client.Explain():
                 return self._explain(draft, who, body)
             case client.GetScript():
-                digest = job.known(draft, body.job_id).spec.script_digest
+                digest = array.one_of(self.cluster, body.job_id, body.task).spec.script_digest
                 draft.do(ReplyScript(route=request.route, request_id=request.request_id, digest=digest))
                 return None
             case client.WaitJobs():
@@ -338,17 +342,27 @@ class Controller:
 
     def _list_jobs(self, draft: Draft, who: Caller, body: client.ListJobs) -> client.Jobs:
         limit = self._page(body.limit)
-        chosen = select_jobs(self.cluster, body.filter, body.after)
+        lines = select_lines(self.cluster, body.filter, body.after)
         if body.in_queue_order:
-            wanted = {one.job_id for one in chosen}
-            chosen = (one for one in info.queue_order(self.cluster, self.policy, draft.now) if one.job_id in wanted)
-        page = list(islice(chosen, limit + 1))
-        seen_by = who.shown_to
-        shown = [info.job_info_for(seen_by, self.cluster, self.volatile, one, body.with_steps) for one in page[:limit]]
+            lines = self._in_queue_order(lines, draft.now)
+        page = list(islice(lines, limit + 2))
+        if len(page) > limit and page[limit - 1].job is page[limit].job:
+            limit += 1  # a page ends with a job, since the next one begins after it
+        shown = [
+            info.job_info_for(who.shown_to, self.cluster, self.volatile, job, body.with_steps, part)
+            for job, part in page[:limit]
+        ]
         return client.Jobs(jobs=tuple(shown), more=len(page) > limit)
 
+    def _in_queue_order(self, lines: Iterable[Line], now: float) -> Iterator[Line]:
+        by_id: dict[JobId, list[Line]] = {}
+        for line in lines:
+            by_id.setdefault(line.job.job_id, []).append(line)
+        for one in info.queue_order(self.cluster, self.policy, now):
+            yield from by_id.get(one.job_id, ())
+
     def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:
-        one = job.known(draft, body.job_id)
+        one = array.one_of(self.cluster, body.job_id, body.task)
         story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
         shown = info.job_info(self.cluster, self.volatile, one)
         return client.Explanation(
@@ -370,7 +384,7 @@ class Controller:
 
     def _log_access(self, draft: Draft, request: ClientRequest, body: client.AccessLog) -> client.LogAccess:
         """Where the output is, and a ticket for the node that has it."""
-        one = job.known(draft, body.job_id)
+        one = array.started_one(self.cluster, body.job_id, body.task)
         shown = info.job_info(self.cluster, self.volatile, one)
         held = self.cluster.attempt_of(one)
         if one.spec.is_interactive:
@@ -403,6 +417,8 @@ class Controller:
         node.tick(draft)
         attempt.tick(draft)
         step.tick(draft)
+        deadline.tick(draft)
+        dependency.tick(draft)
         job.tick(draft)
         key.tick(draft)
         self._forget_requests(draft)
@@ -412,13 +428,15 @@ class Controller:
         self.volatile.next_time_event_at = self._next_time_event(draft.now)
 
     def _next_time_event(self, after: float) -> float | None:
-        """The first instant after `after` at which time alone may let a job start."""
+        """The first instant after `after` at which time alone may let a job start, or end it."""
         due = [one.backoff_until for one in self.cluster.nodes.values() if one.backoff_until > after]
         for job_id in self.cluster.timed:
             waiting = self.cluster.jobs[job_id]
             if waiting.spec.begin_at is not None and waiting.spec.begin_at > after:
                 due.append(waiting.spec.begin_at)
             due.extend(until for until in waiting.avoid.values() if until > after)
+        due += (at for at in self.cluster.deadlines.values() if at > after)
+        due += (at for at in self.cluster.dependants.due.values() if at > after)
         return min(due, default=None)
 
     def _forget_requests(self, draft: Draft) -> None:

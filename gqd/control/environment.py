@@ -20,6 +20,6 @@ def environment_of(draft: Draft, job_id: int) -> client.JobEnvironment:
     start_at = attempt.allocated_at if attempt.start_at is None else attempt.start_at
     return client.JobEnvironment(
         job_id=job_id,
-        variables=job_variables(launch, attempt.master_port, start_at, one.time_limit_s),
+        variables=job_variables(launch, attempt.master_port, start_at, launch.time_limit_s),
         chdir=one.spec.chdir,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gq.model.state import JobState
+from gq.model.tasks import unpack_tasks
 from gqd.control import array_facts
 from gqd.state import event, tally
 from gqd.state.after import Hold
@@ -27,6 +28,7 @@ def move(cluster: Cluster, job: Job, kind: type) -> None:
     if job.state is JobState.ENDED:
         cluster.count_active(job.user, -job.width)
         cluster.ended[job.job_id] = None
+        cluster.dependants.leave(job)
 
 
 def _count(cluster: Cluster, job: Job, before: JobState) -> None:
@@ -58,8 +60,9 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
         never=fact.never,
         hook=fact.hook,
         array=array_facts.tasks_of(fact.spec),
+        ready=unpack_tasks(fact.ready),
     )
-    if fact.dependency is None and job.hold is None:
+    if (fact.dependency is None or fact.ready) and job.hold is None:
         job.accrue_at = job.eligible_at
     cluster.jobs[job.job_id] = job
     cluster.next_job_id += 1
@@ -68,6 +71,7 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
     if job.array is not None:
         cluster.arrays[job.job_id] = None
     tally.count_waiting(cluster, job, tally.width(job))
+    cluster.dependants.enter(job, cluster.jobs.values())
     cluster.changes.jobs[job.job_id] = None
     cluster.changes.next_job_id = True
 
@@ -104,11 +108,14 @@ def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
         cluster.dequeue(job)
         tally.count_waiting(cluster, job, -tally.width(job))
     before = job.spec
+    cluster.dependants.leave(job)
     job.spec, job.partition = fact.spec, fact.partition
     job.time_limit_s, job.requeue = fact.time_limit_s, fact.requeue
     job.account, job.qos = fact.account or job.account, fact.qos or job.qos
     if job.accrue_at is not None and job.spec.begin_at != before.begin_at:
         job.accrue_at = max(fact.at, job.spec.begin_at or 0.0)
+    if job.state is not JobState.ENDED:
+        cluster.dependants.enter(job, cluster.jobs.values())
     if is_waiting:
         cluster.enqueue(job)
         tally.count_waiting(cluster, job, tally.width(job))

@@ -17,6 +17,7 @@ from gq.wire.node import GangMember, Go, Launch, LaunchStep, Order, Prepare, Set
 from gqd.control import array
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Job, Step
+from gqd.state.deadlines import time_limit_of
 from gqd.state.effect import SendOrder
 from gqd.state.volatile import OrderClock
 
@@ -86,7 +87,8 @@ def owed_of_step(draft: Draft, step: Step, node: str) -> Order | None:
 def send_time_limit(draft: Draft, job: Job, node: str) -> None:
     """Repeated until the node says that it enforces it."""
     draft.volatile.limit_orders[job.attempt_id, node] = draft.now
-    draft.do(SendOrder(node=node, order=SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=job.time_limit_s)))
+    limit_s = time_limit_of(job, draft.cluster.attempts[job.attempt_id])
+    draft.do(SendOrder(node=node, order=SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=limit_s)))
 
 
 def stop_stranger(draft: Draft, attempt_id: AttemptId, node: str) -> None:
@@ -153,7 +155,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         ),
         grant=grant,
         is_interactive=spec.is_interactive,
-        time_limit_s=job.time_limit_s,
+        time_limit_s=time_limit_of(job, attempt),
         grace_s=draft.policy.timers.grace_s,
         signal=spec.signal,
         script_digest=spec.script_digest if is_batch_node else "",

@@ -10,6 +10,7 @@ from gqd.sched.priority import head, rank
 from gqd.sched.shape import shape_of
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Attempt, Cluster, Job, Node
+from gqd.state.deadlines import time_limit_of
 from gqd.state.policy import Policy
 from gqd.state.queue import member_of, startable_tasks
 from gqd.state.volatile import Volatile
@@ -147,8 +148,8 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob | None:
     job = cluster.jobs.get(attempt.attempt_id.job_id)
     is_current = job is not None and job.attempt_id == attempt.attempt_id
     ends_at = None
-    if is_current and job is not None and job.time_limit_s is not None:
-        ends_at = (attempt.start_at or attempt.allocated_at) + job.time_limit_s
+    if is_current and job is not None and (limit_s := time_limit_of(job, attempt)) is not None:
+        ends_at = (attempt.start_at or attempt.allocated_at) + limit_s
     if is_current and job is not None and job.state is JobState.COMPLETING:
         ends_at = (attempt.end_at or attempt.allocated_at) + attempt.grace_s
     return RunningJob(

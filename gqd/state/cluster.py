@@ -12,6 +12,8 @@ Invariants (numbered as `check` names them):
 5. free masks equal a recount from the parts;
 6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank;
 7. a node has one key at most, a user's key has a uid, and the indices of keys agree with them;
+8. who waits for others is pending, these others are there and not over, and the index of dependants agrees with both;
+9. the index of deadlines holds the jobs that wait and have one;
 10. each task of an array is in exactly one place, and what its record says of it is what its job says.
 """
 
@@ -31,7 +33,7 @@ from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gq.model.tasks import parse_tasks, task_bit
-from gqd.state import association, tally
+from gqd.state import association, deadlines, dependants, tally
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.queue import PendingQueue
 from gqd.state.usage import Budget, DecayedUsage
@@ -180,6 +182,11 @@ class Job:
     @property
     def attempt_id(self) -> AttemptId:
         return AttemptId(self.job_id, self.attempt)
+
+    @property
+    def label(self) -> str:
+        """Its id as people write it: ``7``, of a task ``7_3``."""
+        return str(self.job_id) if self.array_task_id is None else f"{self.array_job_id}_{self.array_task_id}"
 
     @property
     def is_waiting(self) -> bool:
@@ -394,6 +401,10 @@ class Cluster:
     """Index: accounts, members and limits by whom they are looked up for."""
     tallies: tally.Tallies = field(default_factory=tally.Tallies, compare=False)
     """Index: what users, accounts and QOS have in the queue and hold."""
+    deadlines: dict[JobId, float] = field(default_factory=dict, compare=False)
+    """Index: jobs that wait and have a deadline: the last moment at which they may start."""
+    dependants: dependants.Dependants = field(default_factory=dependants.Dependants, compare=False)
+    """Index: jobs that wait for others."""
     changes: Changes = field(default_factory=Changes, compare=False)
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -413,12 +424,14 @@ class Cluster:
     def _index_timed(self, job: Job) -> None:
         if job.spec.begin_at is not None or job.avoid:
             self.timed[job.job_id] = None
+        deadlines.index(self, job)
 
     def dequeue(self, job: Job) -> None:
         """An array's record may be out of it already."""
         if job.array is None or job.job_id in self.queue:
             self.queue.remove(job.job_id)
         self.timed.pop(job.job_id, None)
+        self.deadlines.pop(job.job_id, None)
 
     def refresh(self, job: Job) -> None:
         """Something changed on which the job's place in the queue may depend; a no-op for one that is not in it."""
@@ -457,7 +470,7 @@ class Cluster:
 
     def rebuild_indices(self) -> None:
         """After loading: every index from the facts."""
-        self.queue, self.timed = PendingQueue(), {}
+        self.queue, self.timed, self.deadlines = PendingQueue(), {}, {}
         for job in self.jobs.values():
             self.enqueue(job)
         ended = [job for job in self.jobs.values() if job.state is JobState.ENDED]
@@ -479,6 +492,7 @@ class Cluster:
             node.recount()
         self.associations = association.recount(self)
         tally.rebuild(self)
+        dependants.rebuild(self)
 
     def _rebuild_arrays(self) -> None:
         records = [job for job in self.jobs.values() if job.array is not None]
@@ -507,6 +521,8 @@ class Cluster:
             self._check_node(node)
         self._check_keys()
         tally.check(self)
+        dependants.check(self)
+        deadlines.check(self)
         association.check(self)
         for attempt in self.attempts.values():
             gone = attempt.parts.keys() - self.nodes.keys()

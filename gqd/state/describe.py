@@ -6,17 +6,25 @@ Why a job waits now only the planner knows: that is added by ``gqd.control.info`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from gq.model.dependency import format_dependency
 from gq.model.job import JobInfo, StepInfo, Usage
 from gq.model.resource import Demand, Grant, least_demand
-from gq.model.state import JobState, Reason, state_word
+from gq.model.state import JobState, Outcome, Reason, state_word
+from gq.model.tasks import format_tasks
 from gq.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
 from gqd.state.after import Hold
-from gqd.state.cluster import Attempt, Job, Step
+from gqd.state.cluster import ArrayTasks, Attempt, Job, Step
+from gqd.state.deadlines import time_limit_of
 from gqd.state.ending import how_it_ended
 from gqd.state.input import Peer
+
+PENDING_WORD = state_word(JobState.PENDING, None)
+MOST_PARTS = 256
+"""Of the tasks of an array that are shown, in ranges: beyond them stands ``...``."""
 
 HOLD_REASONS = {
     Hold.USER: Reason.HELD_USER,
@@ -25,8 +33,51 @@ HOLD_REASONS = {
 }
 
 
-def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = ()) -> JobInfo:
-    """A job as it is shown; `attempt` is its latest."""
+class RecordLine(NamedTuple):
+    """What lists show of an array's record: tasks that wait in it, or that were cancelled there."""
+
+    state: str
+    tasks: int
+
+
+def record_lines(job: Job, asked: int = -1) -> list[RecordLine]:
+    """Those that are about the tasks `asked` (-1: all); none of a record that all of its tasks have left."""
+    array = job.array
+    if array is None:
+        return []
+    word = state_word(JobState.ENDED, cancelled_outcome(job))
+    lines = (RecordLine(PENDING_WORD, array.waiting & asked), RecordLine(word, array.cancelled & asked))
+    return [line for line in lines if line.tasks]
+
+
+def cancelled_outcome(record: Job) -> Outcome:
+    """Of the tasks that were cancelled in the record."""
+    return Outcome.DEADLINE if record.reason == Reason.DEADLINE.value else Outcome.CANCELLED
+
+
+def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = (), line: RecordLine | None = None) -> JobInfo:
+    """A job as it is shown; `attempt` is its latest.  `line`: the part that is shown of an array's record."""
+    shown = _job_info(job, attempt, steps)
+    if job.array is not None:
+        _tell_record(shown, job, job.array, line)
+    return shown
+
+
+def _tell_record(shown: JobInfo, job: Job, array: ArrayTasks, line: RecordLine | None) -> None:
+    tasks = (array.waiting or array.cancelled) if line is None else line.tasks
+    shown.array_job_id = job.job_id
+    shown.array_tasks, shown.array_task_count = format_tasks(tasks, MOST_PARTS), tasks.bit_count()
+    shown.array_throttle = array.throttle
+    if line is None:
+        return
+    shown.state, shown.exit_code, shown.signal = line.state, None, None
+    if line.state == PENDING_WORD:
+        shown.end_at = None
+    else:
+        shown.reason, shown.why = job.reason, how_it_ended(job, cancelled_outcome(job))[0]
+
+
+def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobInfo:
     spec = job.spec
     grants = attempt.grants if attempt is not None else ()
     demand = job_demand(job, grants)
@@ -49,7 +100,10 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = ()) -> J
         gpus=demand.gpus,
         memory_mib=demand.memory_mib,
         gpu_type=spec.resources.gpu_type,
-        time_limit_s=job.time_limit_s,
+        time_limit_s=_time_limit_s(job, attempt),
+        dependency="" if job.dependency is None else format_dependency(job.dependency),
+        kill_on_invalid_dep=bool(spec.kill_on_invalid_dep),
+        deadline_at=spec.deadline_at,
         submit_at=job.submit_at,
         eligible_at=job.eligible_at,
         start_at=job.start_at,
@@ -74,7 +128,20 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = ()) -> J
         usage=Usage() if attempt is None else attempt.usage,
         resources=spec.resources,
         steps=tuple([step_info(step) for step in steps]),
+        account=job.account,
+        qos=job.qos,
+        array_job_id=job.array_job_id,
+        array_task_id=job.array_task_id,
+        fail_fast=spec.fail_fast,
+        hook=job.hook,
     )
+
+
+def _time_limit_s(job: Job, attempt: Attempt | None) -> int | None:
+    """Before a deadline it is shorter than what was asked for."""
+    if attempt is None or job.state is JobState.PENDING:
+        return job.time_limit_s
+    return time_limit_of(job, attempt)
 
 
 def is_of(peer: Peer, user: str, uid: int) -> bool:
@@ -133,7 +200,17 @@ def output_paths(job: Job, attempt: Attempt | None) -> tuple[str, str, str]:
     spec, node = job.spec, None if attempt is None else attempt.batch_node
     patterns = (output_pattern(spec), error_pattern(spec) or output_pattern(spec), input_pattern(spec))
     output, error, source = (
-        expand_pattern(pattern, job_id=job.job_id, name=spec.name, user=job.user, node=node, rank=0, node_rank=0)
+        expand_pattern(
+            pattern,
+            job_id=job.job_id,
+            name=spec.name,
+            user=job.user,
+            node=node,
+            rank=0,
+            node_rank=0,
+            array_job_id=job.array_job_id,
+            array_task_id=job.array_task_id,
+        )
         for pattern in patterns
     )
     return output, error, source

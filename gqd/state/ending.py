@@ -7,12 +7,12 @@ from gq.units import spoken_duration
 from gqd.state.cluster import Job
 
 
-def how_it_ended(job: Job) -> tuple[str, str]:
-    """(one plain sentence, what would help)"""
+def how_it_ended(job: Job, outcome: Outcome | None = None) -> tuple[str, str]:
+    """(one plain sentence, what would help); `outcome`: of a part of it that ended for itself."""
     took = f" after {spoken_duration(job.end_at - job.start_at)}" if job.start_at and job.end_at else ""
     detail = f": {job.why}" if job.why else ""
     hint = ""
-    match job.outcome:
+    match outcome or job.outcome:
         case Outcome.COMPLETED:
             why = f"it completed{took}"
         case Outcome.FAILED if job.failure_class == "launch":
@@ -21,13 +21,19 @@ def how_it_ended(job: Job) -> tuple[str, str]:
             why = f"it was ended by signal {job.exit.signal}{took}"
         case Outcome.FAILED:
             why = f"it failed with exit code {job.exit.code if job.exit else 1}{took}"
-            hint = "" if job.spec.is_interactive else f"gqlog {job.job_id} shows its output"
+            hint = "" if job.spec.is_interactive else f"gqlog {job.label} shows its output"
         case Outcome.CANCELLED:
             by = f" {job.why}" if job.why.startswith("by ") else f", because {job.why}" if job.why else ""
             why = f"it was cancelled{by}{took}"
         case Outcome.TIMEOUT:
             why = f"it reached its time limit of {spoken_duration(job.time_limit_s or 0)}"
             hint = "ask for a longer --time"
+        case Outcome.DEADLINE if job.start_at is not None:
+            why = f"its deadline came{took}"
+            hint = "submit it earlier, or with a later --deadline"
+        case Outcome.DEADLINE:
+            why = f"it never started{f', because {job.why}' if job.why else detail}"
+            hint = "submit it with a later --deadline, or with a shorter --time"
         case Outcome.OUT_OF_MEMORY:
             why = f"it used more memory than it was given{took}{detail}"
             hint = "ask for more with --mem"

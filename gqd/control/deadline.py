@@ -1,0 +1,77 @@
+"""``--deadline``: a job that could not be over by then never starts, and one that runs ends then.  Pure.
+
+A pending job is checked whenever its moment comes: the last at which its time limit still fits before the deadline.
+A job that runs has the rest of the time as its limit where that is shorter; like any time limit it is the nodes that
+enforce it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gq.errors import Refusal
+from gq.model.job import JobSpec
+from gq.model.state import Outcome, Reason
+from gq.units import spoken_duration
+from gqd.control import array
+from gqd.state import event
+from gqd.state.cluster import Attempt, Job
+from gqd.state.deadlines import last_start_at, time_limit_of
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_SECONDS = 2**40
+
+
+def refuse_late(spec: JobSpec, time_limit_s: int | None, now: float) -> None:
+    """`Refusal`, if a job of this limit that starts as soon as it may cannot be over by its deadline."""
+    at = spec.deadline_at
+    if at is None:
+        return
+    if not 0 <= at <= MAX_SECONDS:
+        raise Refusal("bad_number", f"--deadline is {at}, which is not between 0 and {MAX_SECONDS}")
+    if at <= now:
+        late = spoken_duration(now - at)
+        raise Refusal("deadline_passed", f"the deadline passed {late} ago", "choose one that is still to come")
+    start_at = max(now, spec.begin_at or 0.0)
+    if start_at + (time_limit_s or 0) <= at and start_at < at:
+        return
+    left = spoken_duration(max(0.0, at - start_at))
+    if time_limit_s is None:
+        raise Refusal(
+            "deadline", "the job begins after its deadline", "choose a later --deadline or an earlier --begin"
+        )
+    message = f"{left} are left before the deadline, and the time limit is {spoken_duration(time_limit_s)}"
+    minutes = int(max(0.0, at - start_at) // 60)
+    raise Refusal("deadline", message, f"ask for at most --time={minutes} (minutes), or for a later deadline")
+
+
+def tick(draft: Draft) -> None:
+    """Pending jobs that cannot make it any more end."""
+    for job_id, at in list(draft.cluster.deadlines.items()):
+        if at < draft.now:
+            _end(draft, draft.cluster.jobs[job_id])
+
+
+def _end(draft: Draft, job: Job) -> None:
+    assert job.spec.deadline_at is not None
+    limit = f"with its time limit of {spoken_duration(job.time_limit_s)} " if job.time_limit_s else ""
+    why = f"{limit}it could not be over any more by its deadline"
+    reason = Reason.DEADLINE.value
+    draft.volatile.wants_plan = True
+    if job.array is not None:
+        array.cancel_tasks(draft, job, job.array.waiting, why, reason)
+        return
+    draft.volatile.client_seen_at.pop(job.job_id, None)
+    draft.note(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.DEADLINE, reason=reason, why=why))
+
+
+def may_start(job: Job, now: float) -> bool:
+    last = last_start_at(job)
+    return last is None or now <= last
+
+
+def is_what_ended(job: Job, attempt: Attempt) -> bool:
+    """The job ran into its time limit: the limit was the rest of the time before its deadline."""
+    return time_limit_of(job, attempt) != job.time_limit_s

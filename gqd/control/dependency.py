@@ -1,0 +1,504 @@
+"""Dependencies: what a job still waits for of others, decided as those come so far.  Pure.
+
+Every term is decided once, by an event of the waiting job (`DependencyChanged`), in the same turn in which its parent
+comes so far; so a parent may leave memory, and a restart loses nothing.  Parents that have left it are known from the
+database when a dependency is asked for (`ClientRequest.past`).  A new job can only depend on older ones, and an
+update may not lead back to the job: cycles cannot arise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.dependency import MAX_TERMS, Dependency, DependencyKind, DependencyTerm, as_asked
+from gq.model.ids import JobId
+from gq.model.job import JobSpec
+from gq.model.state import JobState, Outcome, Reason
+from gq.model.tasks import format_tasks, pack_tasks, task_bit, unpack_tasks
+from gqd.control import array
+from gqd.state import event
+from gqd.state.cluster import ArrayTasks, Cluster, Job
+from gqd.state.dependants import Name, is_counted, name_of, place_of
+from gqd.state.input import PastJob
+from gqd.state.policy import Policy
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+_CORR = DependencyKind.AFTERCORR
+NO_PAST: Mapping[int, PastJob] = {}
+_NO_COUNTERPART = "none of its tasks has a counterpart that ended well or still can"
+
+
+class Progress(NamedTuple):
+    """How far a parent is."""
+
+    began_at: float | None = None
+    """When it started, or ended without: None: neither."""
+    is_success: bool | None = None
+    """None: it is not over."""
+    word: str = ""
+    """How it ended."""
+
+
+class Standing(NamedTuple):
+    """What a dependency comes to at one moment."""
+
+    left: Dependency | None
+    """None: it is met."""
+    never: str = ""
+    ready: int = 0
+    """Of an array: the tasks that may start."""
+    lost: int = 0
+    """Of an array: those that never may."""
+
+
+class _Verdict(NamedTuple):
+    is_met: bool
+    """Neither this nor `never`: it is open."""
+    never: str = ""
+    term: DependencyTerm | None = None
+    """What is left of it."""
+
+
+# ── how far parents are ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Parents:
+    """Jobs that others depend on: from memory, from the database, or about to be queued (`ahead`).
+
+    `is_alone`: no job of the same name and user was queued before the one that depends.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        is_alone: bool,
+        past: Mapping[int, PastJob] = NO_PAST,
+        ahead: Sequence[event.JobSubmitted] = (),
+    ) -> None:
+        self.is_alone = is_alone
+        self._cluster = cluster
+        self._past = past
+        self._ahead = {fact.job_id: fact for fact in ahead}
+
+    def progress(self, term: DependencyTerm) -> Progress:
+        """Of a job that is there; a task that its array does not have never ends well."""
+        job = self._cluster.jobs.get(JobId(term.job_id))
+        if job is not None:
+            return _of_job(self._cluster, job) if term.task is None else _of_task(self._cluster, job, term.task)
+        past = self._past.get(term.job_id)
+        if past is None:
+            return Progress()
+        if term.task is None:
+            return Progress(past.start_at or 0.0, past.is_success)
+        return Progress(past.start_at or 0.0, bool(unpack_tasks(past.succeeded_tasks) & task_bit(term.task)))
+
+    def counterparts(self, term: DependencyTerm, own: int) -> tuple[int, int]:
+        """Of these tasks: those whose counterparts have ended well, and those where that can never be."""
+        if term.good is not None:
+            good = own & unpack_tasks(term.good)
+            return good, own & ~good
+        job = self._cluster.jobs.get(JobId(term.job_id))
+        if job is not None and job.array is not None:
+            there = job.array
+            good = own & there.succeeded
+            open_tasks = 0 if job.state is JobState.ENDED else array.all_tasks(job.spec.array)
+            return good, own & ~(open_tasks & ~(there.failed | there.cancelled))
+        past = self._past.get(term.job_id)
+        if past is None:
+            return 0, 0
+        good = own & unpack_tasks(past.succeeded_tasks)
+        return good, own & ~good
+
+    def refuse_bad(self, term: DependencyTerm, before: int, is_array: bool) -> None:
+        """`Refusal`, if no such job can be waited for.  `before`: jobs with this id and above are none yet."""
+        job = self._cluster.jobs.get(JobId(term.job_id))
+        past = self._past.get(term.job_id)
+        if not 0 < term.job_id < before or (job is None and past is None and term.job_id not in self._ahead):
+            message = f"job {term.job_id}, which the dependency `{term}` names, does not exist"
+            raise Refusal("unknown_job", message, "gqstat lists the queue, gqacct what has ended")
+        tasks = self._tasks(term.job_id)
+        if term.kind is _CORR and (tasks == 0 or term.task is not None or not is_array):
+            what = "this job" if not is_array else f"job {term.job_id}{'' if term.task is None else f'_{term.task}'}"
+            hint = f"use afterok:{term.job_id}" + ("" if term.task is None else f"_{term.task}")
+            raise Refusal("not_an_array", f"`{term}` is for two arrays, and {what} is none", hint)
+        if term.task is not None and not tasks & task_bit(term.task):
+            what = f"array {term.job_id} has no task {term.task}" if tasks else f"job {term.job_id} is no array"
+            hint = f"its tasks are {format_tasks(tasks, 8)}" if tasks else f"use {term.kind.value}:{term.job_id}"
+            raise Refusal("unknown_task", f"`{term}`: {what}", hint)
+
+    def _tasks(self, job_id: int) -> int:
+        job = self._cluster.jobs.get(JobId(job_id))
+        if job is not None:
+            return array.all_tasks(job.spec.array) if job.array is not None else 0
+        if job_id in self._ahead:
+            return (
+                array.all_tasks(self._ahead[JobId(job_id)].spec.array) if self._ahead[JobId(job_id)].spec.array else 0
+            )
+        past = self._past.get(job_id)
+        return 0 if past is None else unpack_tasks(past.ended_tasks)
+
+
+def _of_job(cluster: Cluster, job: Job) -> Progress:
+    if job.state is JobState.ENDED:
+        began_at = job.start_at or job.end_at or job.submit_at
+        return Progress(began_at, job.outcome is Outcome.COMPLETED, job.outcome.value if job.outcome else "")
+    if job.array is None:
+        return Progress(job.start_at)
+    return Progress(_all_began_at(cluster, job, job.array))
+
+
+def _all_began_at(cluster: Cluster, record: Job, tasks: ArrayTasks) -> float | None:
+    """When the last task of an array began; None: one has not."""
+    if tasks.waiting:
+        return None
+    began_at = record.submit_at
+    for job_id in reversed(tasks.jobs.values()):  # the last to leave are the last to begin
+        at = _of_job(cluster, cluster.jobs[job_id]).began_at
+        if at is None:
+            return None
+        began_at = max(began_at, at)
+    return began_at
+
+
+def _of_task(cluster: Cluster, record: Job, task: int) -> Progress:
+    bit, tasks = task_bit(task), record.array
+    if tasks is None:
+        return Progress(record.submit_at, False)
+    left = cluster.jobs.get(tasks.jobs.get(task, JobId(0)))
+    if left is not None:
+        return _of_job(cluster, left)
+    if tasks.waiting & bit:
+        return Progress()
+    if tasks.succeeded & bit:
+        return Progress(record.submit_at, True)
+    return Progress(record.submit_at, False, Outcome.CANCELLED.value if tasks.cancelled & bit else "")
+
+
+# ── what a dependency comes to ────────────────────────────────────────────────────────────────────────────────
+
+
+def standing(dependency: Dependency, own: int, parents: Parents, now: float) -> Standing:
+    """`own`: the tasks that wait in the array's record; 0: the job is none."""
+    make = _any_of if dependency.is_any else _all_of
+    return make(dependency, own, parents, now)
+
+
+def _all_of(dependency: Dependency, own: int, parents: Parents, now: float) -> Standing:
+    left: list[DependencyTerm] = []
+    nevers: list[str] = []
+    ready = possible = own
+    for term in dependency.terms:
+        if term.kind is _CORR:
+            good, lost = parents.counterparts(term, own)
+            ready, possible = ready & good, possible & ~lost
+            if own & ~good:
+                left.append(_decided(term, good) if own == good | lost else term)
+            continue
+        verdict = _judge(term, parents, now)
+        if verdict.never:
+            nevers.append(verdict.never)
+        if not verdict.is_met:
+            left.append(verdict.term or term)
+            ready = 0
+    if own and not possible:
+        nevers.append(_NO_COUNTERPART)
+    if nevers:
+        return Standing(Dependency(tuple(left)), "; ".join(nevers[:3]), 0, own)
+    return Standing(Dependency(tuple(left)) if left else None, "", ready, own & ~possible)
+
+
+def _any_of(dependency: Dependency, own: int, parents: Parents, now: float) -> Standing:
+    left: list[DependencyTerm] = []
+    nevers: list[str] = []
+    ready = possible = 0
+    for term in dependency.terms:
+        if term.kind is _CORR:
+            good, lost = parents.counterparts(term, own)
+            ready, possible = ready | good, possible | (own & ~lost)
+            is_decided = own == good | lost
+            if good or not is_decided:
+                left.append(_decided(term, good) if is_decided else term)
+            continue
+        verdict = _judge(term, parents, now)
+        if verdict.is_met:
+            return Standing(None)
+        if verdict.never:
+            nevers.append(verdict.never)
+        else:
+            left.append(verdict.term or term)
+            possible = own
+    if own and ready == own:
+        return Standing(None)
+    if not left or (own and not possible):
+        nevers = nevers or [_NO_COUNTERPART]
+        return Standing(dependency, "; ".join(nevers[:3]), 0, own)
+    return Standing(Dependency(tuple(left), is_any=True), "", ready, own & ~possible)
+
+
+def _decided(term: DependencyTerm, good: int) -> DependencyTerm:
+    return term if term.good is not None else msgspec.structs.replace(term, good=pack_tasks(good))
+
+
+def _judge(term: DependencyTerm, parents: Parents, now: float) -> _Verdict:
+    if term.kind is DependencyKind.SINGLETON:
+        return _Verdict(is_met=parents.is_alone)
+    if term.since is not None:
+        return _Verdict(is_met=now >= term.since + term.delay_s)
+    parent = parents.progress(term)
+    match term.kind:
+        case DependencyKind.AFTER:
+            return _Verdict(False) if parent.began_at is None else _after(term, parent.began_at, now)
+        case DependencyKind.AFTERANY:
+            return _Verdict(parent.is_success is not None)
+        case DependencyKind.AFTEROK:
+            return _ended(term, parent, wanted=True)
+        case _:
+            return _ended(term, parent, wanted=False)
+
+
+def _after(term: DependencyTerm, began_at: float, now: float) -> _Verdict:
+    if now >= began_at + term.delay_s:
+        return _Verdict(is_met=True)
+    return _Verdict(is_met=False, term=msgspec.structs.replace(term, since=began_at))
+
+
+def _ended(term: DependencyTerm, parent: Progress, wanted: bool) -> _Verdict:
+    if parent.is_success is None or parent.is_success is wanted:
+        return _Verdict(is_met=parent.is_success is wanted)
+    who = f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"
+    how = f" ({parent.word})" if parent.word else ""
+    one, other = ("well", "badly") if wanted else ("badly", "well")
+    return _Verdict(is_met=False, never=f"{who} was to end {one} and ended {other}{how}")
+
+
+# ── as it is asked for ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def at_submit(
+    draft: Draft,
+    spec: JobSpec,
+    user: str,
+    past: Mapping[int, PastJob],
+    ahead: Sequence[event.JobSubmitted] = (),
+) -> Standing:
+    """What a new job's dependency comes to, or `Refusal`.  `ahead`: jobs that are queued before it at once."""
+    if spec.dependency is None:
+        return Standing(None)
+    cluster = draft.cluster
+    job_id = JobId(cluster.next_job_id + len(ahead))
+    own = array.all_tasks(spec.array) if spec.array else 0
+    dependency = as_asked(spec.dependency)
+    is_alone = _is_alone(cluster, dependency, (user, spec.name), job_id) and not any(
+        fact.spec.name == spec.name for fact in ahead
+    )
+    parents = Parents(cluster, is_alone, past, ahead)
+    _refuse_bad_terms(dependency, parents, job_id, bool(own))
+    return standing(dependency, own, parents, draft.now)
+
+
+def at_update(draft: Draft, job: Job, spec: JobSpec, past: Mapping[int, PastJob]) -> Standing | None:
+    """What the dependency of a pending job comes to when its spec becomes this, or `Refusal`; None: what it was."""
+    cluster = draft.cluster
+    is_renamed = spec.name != job.spec.name
+    if spec.dependency == job.spec.dependency and not is_renamed:
+        return None
+    if spec.dependency != job.spec.dependency and job.state is not JobState.PENDING:
+        raise Refusal("job_started", f"the dependency of job {job.job_id} cannot be changed: it is not pending")
+    if spec.dependency is None:
+        return Standing(None)
+    own = 0 if job.array is None else job.array.waiting
+    dependency = as_asked(spec.dependency)
+    parents = Parents(cluster, _is_alone(cluster, dependency, (job.user, spec.name), place_of(job)), past)
+    if spec.dependency == job.spec.dependency:
+        _refuse_cycle(cluster, job, spec.name, job.dependency)
+        return None if job.dependency is None else standing(job.dependency, own, parents, draft.now)
+    _refuse_bad_terms(dependency, parents, cluster.next_job_id, job.array is not None)
+    _refuse_cycle(cluster, job, spec.name, dependency)
+    return standing(dependency, own, parents, draft.now)
+
+
+def changed(job_id: JobId, now: float, result: Standing) -> event.DependencyChanged:
+    """The event of a new dependency."""
+    ready = pack_tasks(result.ready if result.left is not None else 0)
+    return event.DependencyChanged(
+        at=now, job_id=job_id, left=result.left, never=result.never, ready=ready, is_new=True
+    )
+
+
+def _refuse_bad_terms(dependency: Dependency, parents: Parents, before: int, is_array: bool) -> None:
+    if not 0 < len(dependency.terms) <= MAX_TERMS:
+        raise Refusal("bad_dependency", f"a dependency has 1 to {MAX_TERMS} terms, not {len(dependency.terms)}")
+    for term in dependency.terms:
+        if term.kind is not DependencyKind.SINGLETON:
+            parents.refuse_bad(term, before, is_array)
+
+
+def _is_alone(cluster: Cluster, dependency: Dependency | None, name: Name, place: JobId) -> bool:
+    """No job of that name was queued before; looked at only where it matters."""
+    if dependency is None or not any(term.kind is DependencyKind.SINGLETON for term in dependency.terms):
+        return False
+    group = cluster.dependants.groups.get(name)
+    if group is not None:
+        return next(iter(group.active), place) >= place
+    return not any(job.job_id < place and is_counted(job) and name_of(job) == name for job in cluster.jobs.values())
+
+
+# ── cycles, which only an update could make ───────────────────────────────────────────────────────────────────
+
+
+class _Node(NamedTuple):
+    job_id: JobId
+    is_whole: bool = True
+    """Of an array: with all of its tasks, not only what waits in the record."""
+
+
+def _refuse_cycle(cluster: Cluster, job: Job, name: str, dependency: Dependency | None) -> None:
+    """`Refusal`, if the job waited for itself with this name and this dependency."""
+    seen: set[_Node] = set()
+    ahead = list(_waits_for(cluster, job, name, dependency))
+    while ahead:
+        node = ahead.pop()
+        if node.job_id == job.job_id:
+            message = f"job {job.job_id} would wait for itself"
+            raise Refusal("cycle", message, "leave out what waits for it; gqwhy says what a job waits for")
+        if node in seen:
+            continue
+        seen.add(node)
+        other = cluster.jobs.get(node.job_id)
+        if other is None or other.state is JobState.ENDED:
+            continue
+        ahead.extend(_waits_for(cluster, other, other.spec.name, other.dependency, (job, name)))
+        if node.is_whole and other.array is not None:
+            ahead.extend(_Node(job_id) for job_id in other.array.jobs.values())
+
+
+def _waits_for(
+    cluster: Cluster, job: Job, name: str, dependency: Dependency | None, renamed: tuple[Job, str] | None = None
+) -> Iterator[_Node]:
+    """The jobs that must come so far before this one can; `renamed`: a job that is about to have another name."""
+    for term in dependency.terms if dependency is not None else ():
+        if term.kind is DependencyKind.SINGLETON:
+            yield from _queued_before(cluster, job, name, renamed)
+        elif term.task is None:
+            yield _Node(JobId(term.job_id))
+        else:
+            record = cluster.jobs.get(JobId(term.job_id))
+            left = None if record is None or record.array is None else record.array.jobs.get(term.task)
+            yield _Node(JobId(term.job_id), is_whole=False) if left is None else _Node(left)
+
+
+def _queued_before(cluster: Cluster, job: Job, name: str, renamed: tuple[Job, str] | None) -> Iterator[_Node]:
+    for other in cluster.jobs.values():
+        now_named = renamed[1] if renamed is not None and other is renamed[0] else other.spec.name
+        if other.job_id < place_of(job) and is_counted(other) and (other.user, now_named) == (job.user, name):
+            yield _Node(other.job_id)
+
+
+# ── as parents come so far ────────────────────────────────────────────────────────────────────────────────────
+
+
+def follow(draft: Draft, fact: event.Event) -> None:
+    """What this event decides for the jobs that waited for it."""
+    match fact:
+        case event.JobStarted():
+            _decide_children(draft, fact.attempt_id.job_id)
+        case event.JobEnded():
+            _decide_children(draft, fact.job_id)
+            _decide_group(draft, name_of(draft.cluster.jobs[fact.job_id]))
+        case event.ArrayTasksCancelled():
+            _decide_children(draft, fact.array_job_id)
+        case event.JobSubmitted() | event.ArrayTaskLeft() if draft.cluster.jobs[fact.job_id].dependency is not None:
+            decide(draft, draft.cluster.jobs[fact.job_id])
+
+
+def may_start(job: Job) -> bool:
+    """As far as it depends on others; of an array see `gqd.state.queue.startable_tasks`."""
+    return job.dependency is None or job.array is not None
+
+
+def _decide_children(draft: Draft, parent: JobId) -> None:
+    job = draft.cluster.jobs[parent]
+    by_parent = draft.cluster.dependants.by_parent
+    children = [*by_parent.get(parent, ())]
+    if job.array_job_id is not None:
+        children += by_parent.get(job.array_job_id, ())
+    for child in children:
+        decide(draft, draft.cluster.jobs[child])
+
+
+def _decide_group(draft: Draft, name: Name) -> None:
+    group = draft.cluster.dependants.groups.get(name)
+    for job_id in group.next() if group is not None else ():
+        decide(draft, draft.cluster.jobs[job_id])
+
+
+def renamed(draft: Draft, user: str, name: str) -> None:
+    """A job had this name until now: a singleton may have waited for it."""
+    _decide_group(draft, (user, name))
+
+
+def tick(draft: Draft) -> None:
+    """The minutes after a start are over."""
+    for job_id, due_at in list(draft.cluster.dependants.due.items()):
+        if due_at <= draft.now:
+            decide(draft, draft.cluster.jobs[job_id])
+
+
+def decide(draft: Draft, job: Job) -> None:
+    """Note what has changed for a waiting job, and end what can never be where that is wanted."""
+    if job.dependency is None or job.state is not JobState.PENDING:
+        return
+    own = 0 if job.array is None else job.array.waiting
+    lost = own
+    if not job.never:
+        result = _standing_of(draft, job, own)
+        _note(draft, job, result)
+        lost = result.lost
+    if (job.never or lost) and kills(draft.policy, job.spec):
+        _end_hopeless(draft, job, lost)
+
+
+def _standing_of(draft: Draft, job: Job, own: int) -> Standing:
+    assert job.dependency is not None
+    if job.array is not None and not own:
+        return Standing(None)  # all of its tasks have left: each waits for its own
+    is_alone = _is_alone(draft.cluster, job.dependency, name_of(job), place_of(job))
+    return standing(job.dependency, own, Parents(draft.cluster, is_alone), draft.now)
+
+
+def _note(draft: Draft, job: Job, result: Standing) -> None:
+    fresh = result.ready & ~job.ready if result.left is not None else 0
+    if result.left == job.dependency and not fresh and not result.never:
+        return
+    draft.note(
+        event.DependencyChanged(
+            at=draft.now, job_id=job.job_id, left=result.left, never=result.never, ready=pack_tasks(fresh)
+        )
+    )
+    if result.left is None or fresh:
+        draft.volatile.wants_plan = True
+
+
+def kills(policy: Policy, spec: JobSpec) -> bool:
+    wanted = spec.kill_on_invalid_dep
+    return policy.accounting.kill_on_invalid_dep if wanted is None else wanted
+
+
+def _end_hopeless(draft: Draft, job: Job, lost: int) -> None:
+    reason = Reason.DEPENDENCY_NEVER.value
+    draft.volatile.wants_plan = True
+    if job.array is not None:
+        why = job.never or "their counterparts did not end well"
+        array.cancel_tasks(draft, job, lost, why, reason)
+        decide(draft, job)
+        return
+    why = job.never
+    fact = event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, reason=reason, why=why)
+    draft.note(fact)
+    draft.volatile.client_seen_at.pop(job.job_id, None)

@@ -1,0 +1,94 @@
+"""Which jobs a job waits for, and why that may never be, in one plain sentence.  Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gq.model.dependency import DependencyKind, DependencyTerm, format_dependency
+from gq.model.ids import JobId
+from gq.model.state import JobState, Reason, state_word
+from gq.model.tasks import format_tasks
+from gqd.state import plan as planned
+from gqd.state.cluster import Cluster, Job
+from gqd.state.queue import startable_tasks
+
+MAX_NAMED = 4
+_WANTED = {
+    DependencyKind.AFTER: "start",
+    DependencyKind.AFTERANY: "end",
+    DependencyKind.AFTEROK: "end well",
+    DependencyKind.AFTERNOTOK: "end badly",
+}
+
+
+class Sentence(NamedTuple):
+    reason: str
+    why: str
+    hint: str
+    blockers: tuple[int, ...]
+    expected_start_at: float | None = None
+
+
+def wait_of(job: Job) -> planned.DependsOn | None:
+    """What keeps a waiting job (of an array: all of its tasks) besides resources; None: no other job does."""
+    if job.dependency is None or (job.array is not None and startable_tasks(job)):
+        return None
+    return planned.DependsOn(terms=format_dependency(job.dependency), never=job.never)
+
+
+def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Sentence:
+    terms = job.dependency.terms if job.dependency is not None else ()
+    blockers = tuple(dict.fromkeys(term.job_id for term in terms if JobId(term.job_id) in cluster.jobs))
+    if wait.never:
+        why = f"it can never start: {wait.never}"
+        hint = (
+            f"gqctl update {job.job_id} --dependency=none lets it start; gqdel {job.job_id} takes it out of the queue"
+        )
+        return Sentence(Reason.DEPENDENCY_NEVER.value, why, hint, blockers)
+    is_any = job.dependency is not None and job.dependency.is_any
+    named = [_wanted(cluster, job, term) for term in terms[:MAX_NAMED]]
+    more = f", {'or' if is_any else 'and'} {len(terms) - MAX_NAMED} more" if len(terms) > MAX_NAMED else ""
+    why = f"it waits for {(' or ' if is_any else ' and for ').join(named)}{more}"
+    due = [term.since + term.delay_s for term in terms if term.since is not None]
+    if len(due) == len(terms) and due:
+        return Sentence(Reason.DEPENDENCY.value, why, "", blockers, min(due) if is_any else max(due))
+    hint = f"gqwhy {blockers[0]} says how that one stands" if blockers else ""
+    return Sentence(Reason.DEPENDENCY.value, why, hint, blockers)
+
+
+def lost_tasks(job: Job) -> str:
+    """Of an array of which some tasks may start and others never can, since their counterparts did not end well."""
+    if job.array is None or job.dependency is None or job.dependency.is_any:
+        return ""
+    if not job.dependency.terms or any(term.good is None for term in job.dependency.terms):
+        return ""
+    lost = job.array.waiting & ~job.ready
+    return f"tasks {format_tasks(lost, 8)} never can, since their counterparts did not end well" if lost else ""
+
+
+def _wanted(cluster: Cluster, job: Job, term: DependencyTerm) -> str:
+    if term.kind is DependencyKind.SINGLETON:
+        return f"all earlier jobs of {job.user} named {job.spec.name} to end"
+    if term.since is not None:
+        return f"@{{{int(term.since + term.delay_s)}}}, {term.delay_s // 60} minutes after the start of {_name(term)}"
+    parent = _described(cluster, term)
+    if term.kind is DependencyKind.AFTERCORR:
+        return f"the same tasks of {parent} to end well"
+    later = f" and {term.delay_s // 60} minutes to pass" if term.delay_s else ""
+    return f"{parent} to {_WANTED[term.kind]}{later}"
+
+
+def _described(cluster: Cluster, term: DependencyTerm) -> str:
+    parent = cluster.jobs.get(JobId(term.job_id))
+    if parent is None:
+        return _name(term)
+    left = parent.array.jobs.get(term.task) if parent.array is not None and term.task is not None else None
+    stands = cluster.jobs[left] if left is not None else parent
+    word = state_word(stands.state, stands.outcome).lower()
+    if parent.array is not None and term.task is None and parent.state is JobState.PENDING:
+        word = f"{parent.array.waiting.bit_count()} tasks still pending"
+    return f"{_name(term)} ({parent.user}: {parent.spec.name}, {word})"
+
+
+def _name(term: DependencyTerm) -> str:
+    return f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"
