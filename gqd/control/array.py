@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from gq.errors import Refusal
 from gq.model.ids import JobId
 from gq.model.job import JobSpec
-from gq.model.state import Outcome, Reason
+from gq.model.state import Reason
 from gq.model.tasks import first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
+from gq.wire import client
 from gqd.state import event
 from gqd.state.cluster import ArrayTasks, Cluster, Job
 from gqd.state.policy import Policy
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 MAX_LEAVING = 10_000
 """Tasks that one request may have leave their record: each becomes a job of its own, while everybody waits."""
 
+ALL = -1
+"""Every task, as a bit set."""
+
 # ── which tasks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -35,7 +39,9 @@ class Chosen(NamedTuple):
     job: Job
     tasks: int = 0
     is_named: bool = True
-    """By itself, not only with all of its array: whether it cannot be done is worth saying."""
+    """By itself, not only with all of its array: that it cannot be done is worth saying."""
+    asked: int = ALL
+    """Of a record: the tasks that were named, wherever they are."""
 
     @property
     def is_whole(self) -> bool:
@@ -56,38 +62,56 @@ def tasks_asked(text: str) -> int:
 
 
 def choose(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Chosen]:
-    """What these ids mean, by id; `Refusal` if one of them does not exist or is out of memory.
+    """What these ids mean, by id; `Refusal` if one of them does not exist or is out of memory."""
+    job_ids = tuple(job_ids)
+    for job_id in job_ids:
+        known(cluster, job_id)
+    for array_id, text in tasks.items():
+        _refuse_missing(*known_array(cluster, array_id), tasks_asked(text))
+    return [one for one in named(cluster, job_ids, tasks) if one.job.array is None or one.tasks or one.is_named]
 
-    The id of an array: what waits in its record, and all of its tasks that left and are in memory.
+
+def named(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Chosen]:
+    """As `choose`, by id; what is not there is passed over, and a record is there though nothing waits in it.
+
+    The id of an array: its record, and all of its tasks that left and are in memory.
     """
     chosen: dict[JobId, Chosen] = {}
-    for job_id in dict.fromkeys(job_ids):
-        job = known(cluster, job_id)
-        chosen[job.job_id] = Chosen(job, 0 if job.array is None else job.array.waiting)
-        for left in () if job.array is None else job.array.jobs.values():
-            chosen.setdefault(left, Chosen(cluster.jobs[left], is_named=False))
+    for job_id in job_ids:
+        job = cluster.jobs.get(JobId(job_id))
+        if job is not None and job.array is not None:
+            for left in job.array.jobs.values():
+                chosen.setdefault(left, Chosen(cluster.jobs[left], is_named=False))
+            chosen[job.job_id] = Chosen(job, job.array.waiting, is_named=not job.array.jobs)
+        elif job is not None:
+            chosen[job.job_id] = Chosen(job)
     for array_id, text in tasks.items():
-        record, array = known_array(cluster, array_id)
-        for one in _of_array(cluster, record, array, tasks_asked(text)):
-            chosen.setdefault(one.job.job_id, one)
+        record, asked = cluster.jobs.get(JobId(array_id)), tasks_asked(text)
+        if record is not None and record.array is not None:
+            for one in _of_array(cluster, record, record.array, asked):
+                chosen.setdefault(one.job.job_id, one)
     return [chosen[job_id] for job_id in sorted(chosen)]
 
 
 def _of_array(cluster: Cluster, record: Job, array: ArrayTasks, asked: int) -> Iterator[Chosen]:
-    """Those that wait, if any, and those that left; `Refusal` if the array has none of them, or all are long over."""
+    if asked & (array.waiting | array.cancelled):
+        waiting = asked & array.waiting
+        yield Chosen(record, waiting, is_named=bool(waiting), asked=asked)
+    for task, job_id in array.jobs.items():
+        if asked & task_bit(task):
+            yield Chosen(cluster.jobs[job_id])
+
+
+def _refuse_missing(record: Job, array: ArrayTasks, asked: int) -> None:
+    """`Refusal` if the array has none of these tasks, or all of them are long over."""
     wanted = asked & all_tasks(record.spec.array)
     if not wanted:
         has = format_tasks(all_tasks(record.spec.array), 4)
         message = f"array {record.job_id} has no task {format_tasks(asked, 4)}"
         raise Refusal("unknown_task", message, f"it has {has}")
-    left = [job_id for task, job_id in array.jobs.items() if wanted & task_bit(task)]
-    if not wanted & array.waiting and not left:
+    if not wanted & array.waiting and not any(wanted & task_bit(task) for task in array.jobs):
         what = "was cancelled" if wanted & array.cancelled else "ended long ago"
         raise Refusal("job_over", f"task {record.job_id}_{format_tasks(wanted, 4)} {what}", "gqacct shows it")
-    if wanted & array.waiting:
-        yield Chosen(record, wanted & array.waiting)
-    for job_id in left:
-        yield Chosen(cluster.jobs[job_id])
 
 
 def known(cluster: Cluster, job_id: int) -> Job:
@@ -113,7 +137,9 @@ def one_of(cluster: Cluster, job_id: int, task: int | None) -> Job:
     if task is None:
         return known(cluster, job_id)
     record, array = known_array(cluster, job_id)
-    return next(iter(_of_array(cluster, record, array, task_bit(max(task, 0))))).job
+    asked = tasks_asked(str(task))
+    _refuse_missing(record, array, asked)
+    return next(_of_array(cluster, record, array, asked)).job
 
 
 def started_one(cluster: Cluster, job_id: int, task: int | None) -> Job:
@@ -239,6 +265,51 @@ def refuse_too_many(chosen: Iterable[Chosen]) -> None:
         raise Refusal("too_many_tasks", message, "name fewer, or all that still wait")
 
 
+class Report:
+    """What a request about many jobs came to, for its answer."""
+
+    def __init__(self) -> None:
+        self._job_ids: dict[JobId, None] = {}
+        self._tasks: dict[JobId, int] = {}
+        self._refused: list[tuple[int, str]] = []
+        self._arrays: dict[JobId, None] = {}
+        """Of which something was done."""
+        self._passed_over: dict[JobId, str] = {}
+        """Arrays of which something could not be done that was not named by itself."""
+
+    def did(self, one: Chosen) -> None:
+        """Called before it changes: a part of a record is told by its tasks, all that waits in it by its id, too."""
+        job = one.job
+        if job.array is not None:
+            self._tasks[job.job_id] = self._tasks.get(job.job_id, 0) | one.tasks
+        if one.is_whole:
+            self._job_ids[job.job_id] = None
+        self._arrays[_array_id(job)] = None
+
+    def refuse(self, one: Chosen, why: str) -> None:
+        array_id = _array_id(one.job)
+        if one.is_named:
+            self._refused.append((one.job.job_id, why))
+        else:
+            self._passed_over[array_id] = why
+
+    def answer(self, skipped: Iterable[int] = (), is_reversed: bool = False) -> client.JobsDone:
+        """`is_reversed`: what was done last is told first."""
+        passed_over = ((job_id, why) for job_id, why in self._passed_over.items() if job_id not in self._arrays)
+        none_could = [(int(job_id), f"none of its tasks: {why}") for job_id, why in passed_over]
+        order = -1 if is_reversed else 1
+        return client.JobsDone(
+            job_ids=tuple(self._job_ids)[::order],
+            skipped=tuple(skipped),
+            refused=(*self._refused[::order], *none_could),
+            tasks=tuple([(int(job_id), format_tasks(tasks)) for job_id, tasks in self._tasks.items()]),
+        )
+
+
+def _array_id(job: Job) -> JobId:
+    return job.job_id if job.array_job_id is None else job.array_job_id
+
+
 # ── cancel ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -250,8 +321,3 @@ def cancel_tasks(draft: Draft, record: Job, tasks: int, why: str = "", reason: s
         job_id = record.job_id
         draft.note(event.ArrayTasksCancelled(at=draft.now, array_job_id=job_id, tasks=packed, why=why, reason=reason))
         draft.volatile.wants_plan = True
-
-
-def cancelled_outcome(record: Job) -> Outcome:
-    """Of the tasks that were cancelled in the record."""
-    return Outcome.DEADLINE if record.reason == Reason.DEADLINE.value else Outcome.CANCELLED

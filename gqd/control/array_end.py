@@ -9,6 +9,7 @@ from gqd.control import array as array_control
 from gqd.control.job import cancel
 from gqd.state import event
 from gqd.state.cluster import ArrayTasks, Cluster, Job
+from gqd.state.describe import cancelled_outcome
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -64,4 +65,4 @@ def _outcome(cluster: Cluster, record: Job, array: ArrayTasks) -> Outcome:
     left = [cluster.jobs[job_id].outcome for job_id in array.jobs.values()]
     if len(left) < array.failed.bit_count() or any(one is not Outcome.CANCELLED for one in left):
         return Outcome.FAILED
-    return array_control.cancelled_outcome(record)
+    return cancelled_outcome(record)

@@ -10,12 +10,12 @@ from typing import NamedTuple, assert_never
 
 from gq.model.state import JobState, Reason
 from gq.units import format_memory
-from gqd.control import snapshot
+from gqd.control import explain_dependency, snapshot
 from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
 from gqd.state import plan as planned
 from gqd.state.after import Hold
-from gqd.state.cluster import Cluster, Job
+from gqd.state.cluster import ArrayTasks, Cluster, Job
 from gqd.state.ending import how_it_ended
 from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
@@ -42,6 +42,8 @@ _NOT_YET = Story(Reason.NONE.value, "it has not been considered yet; it will be 
 
 def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now: float) -> Story:
     """The story of a job, by a fresh run of the planner if it waits."""
+    if job.array is not None and not job.is_waiting:
+        return _story_of_record(job, job.array)
     if job.state is not JobState.PENDING:
         return _story_of_state(cluster, job)
     plan = plan_whole(snapshot.take(cluster, policy, volatile, now))
@@ -52,9 +54,11 @@ def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Stor
     """Why a pending job waits, as of that plan."""
     if job.hold is not None:
         return _held(job)
+    if (others := explain_dependency.wait_of(job)) is not None:
+        return _story_of(cluster, job, others)
     if plan is None:
         return _NOT_YET
-    if any(start.job_id == job.job_id for start in plan.starts):
+    if any(start.job_id == job.job_id and start.task is None for start in plan.starts):
         return Story(Reason.NONE.value, "it is about to start")
     if plan.partitions and job.partition not in plan.partitions:
         why = f"partition `{job.partition}` does not exist any more"
@@ -102,10 +106,12 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return _insufficient(wait)
         case planned.Unavailable():
             return _unavailable(job, wait)
-        case (
-            planned.DependsOn() | planned.Throttled() | planned.OverLimit() | planned.MayNotBorrow() | planned.Barred()
-        ):
+        case planned.DependsOn():
+            return Story(*explain_dependency.sentence(cluster, job, wait))
+        case planned.OverLimit() | planned.MayNotBorrow() | planned.Barred():
             raise NotImplementedError  # the issue's helpers
+        case planned.Throttled():
+            return _throttled(job, wait)
         case planned.Infeasible():
             return Story(Reason.BAD_CONSTRAINTS.value, f"it can never start: {wait.why}", wait.hint)
         case _ as never:
@@ -231,6 +237,25 @@ def _places(cluster: Cluster, job: Job) -> str:
     attempt = cluster.attempts[job.attempt_id]
     nodes = attempt.waits_for() or [grant.node for grant in attempt.grants]
     return ", ".join(nodes[:MAX_NAMED]) + (f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else "")
+
+
+def _story_of_record(job: Job, array: ArrayTasks) -> Story:
+    """Of an array of which nothing waits in the record any more."""
+    not_over = len(array.jobs) - sum(1 for one in array.jobs if (array.succeeded | array.failed) >> one & 1)
+    counts = {
+        "not over yet": not_over,
+        "completed": array.succeeded.bit_count(),
+        "failed or cancelled": array.failed.bit_count(),
+        "cancelled before they started": array.cancelled.bit_count(),
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return Story(job.reason, f"none of its tasks waits any more: {told}", f"gqacct -j {job.job_id} shows them")
+
+
+def _throttled(job: Job, wait: planned.Throttled) -> Story:
+    array_id = job.job_id if job.array_job_id is None else job.array_job_id
+    why = f"{counted(wait.most, 'tasks')} of array {array_id} may run at once, and as many do"
+    return Story(Reason.ARRAY_TASK_LIMIT.value, why, f"gqctl update {array_id} --array-throttle=COUNT changes that")
 
 
 def story_of_end(job: Job) -> Story:

@@ -25,11 +25,17 @@ from gqd.state.policy import Partition, Policy
 from gqd.state.volatile import Volatile
 
 
-def job_info(cluster: Cluster, volatile: Volatile, job: Job, with_steps: bool = False) -> JobInfo:
+def job_info(
+    cluster: Cluster,
+    volatile: Volatile,
+    job: Job,
+    with_steps: bool = False,
+    line: describe.RecordLine | None = None,
+) -> JobInfo:
     """A job with what the last plan says of it."""
     attempt = cluster.attempt_of(job)
-    shown = describe.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else ())
-    if job.state is JobState.PENDING:
+    shown = describe.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else (), line)
+    if shown.state == describe.PENDING_WORD:
         story = story_of_wait(cluster, job, volatile.plan)
         shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
     elif job.state is JobState.RUNNING:
@@ -38,10 +44,15 @@ def job_info(cluster: Cluster, volatile: Volatile, job: Job, with_steps: bool = 
 
 
 def job_info_for(
-    peer: Peer | None, cluster: Cluster, volatile: Volatile, job: Job, with_steps: bool = False
+    peer: Peer | None,
+    cluster: Cluster,
+    volatile: Volatile,
+    job: Job,
+    with_steps: bool = False,
+    line: describe.RecordLine | None = None,
 ) -> JobInfo:
     """The job as this user may see it (None: one who may see everything); why it waits is everybody's to know."""
-    whole = job_info(cluster, volatile, job, with_steps)
+    whole = job_info(cluster, volatile, job, with_steps, line)
     seen = describe.as_seen_by(peer, whole)
     if seen is not whole:
         seen.why = without_private(whole.why, job)
@@ -51,10 +62,10 @@ def job_info_for(
 def queue_order(cluster: Cluster, policy: Policy, now: float) -> Iterator[Job]:
     """Jobs as the queue stands: what runs or ends first, then what waits by priority, then what has ended."""
     waiting = [cluster.jobs[job_id] for job_id in rank(cluster, policy, now).ordered_ids()]
-    others = [job for job in cluster.jobs.values() if job.state is not JobState.PENDING]
-    yield from (job for job in others if job.state is not JobState.ENDED)
+    others = [job for job in cluster.jobs.values() if not job.is_waiting]
+    yield from (job for job in others if job.holds_resources)
     yield from waiting
-    yield from (job for job in others if job.state is JobState.ENDED)
+    yield from (job for job in others if not job.holds_resources)
 
 
 def node_info(cluster: Cluster, policy: Policy, volatile: Volatile, node: Node, now: float) -> NodeInfo:
@@ -117,9 +128,15 @@ def cluster_info(cluster: Cluster, policy: Policy, volatile: Volatile, now: floa
         gpus=_summaries(nodes, usable),
         largest_gangs=_largest_gangs(usable),
         partitions=tuple(_partition_info(one, nodes, usable) for one in policy.partitions),
-        jobs_pending=len(cluster.queue),
+        jobs_pending=jobs_pending(cluster),
         jobs_running=sum(1 for state in states if state not in (JobState.PENDING, JobState.ENDED)),
     )
+
+
+def jobs_pending(cluster: Cluster) -> int:
+    """An array's record is as many as wait in it."""
+    records = (cluster.jobs[job_id] for job_id in cluster.arrays)
+    return len(cluster.queue) + sum(record.width - 1 for record in records if record.is_waiting)
 
 
 def _summaries(nodes: list[Node], usable: list[Node]) -> tuple[GpuSummary, ...]:

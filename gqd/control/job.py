@@ -15,11 +15,13 @@ from gq.model.account import MemberInfo
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import JobState, Outcome, state_word
+from gq.model.tasks import pack_tasks
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import access, array, association, attempt, orders, snapshot
+from gqd.control import access, array, association, attempt, deadline, dependency, orders, snapshot
 from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
+from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import may_use
@@ -88,6 +90,8 @@ def prepare(
     shape = shape_in(draft.policy, spec.resources, partition.name)
     association.refuse_nodes(partition, shape)
     _refuse_impossible(draft, shape, partition)
+    deadline.refuse_late(spec, time_limit_s, draft.now)
+    after = dependency.at_submit(draft, spec, peer.user, request.past, [one.fact for one in ahead])
     fact = event.JobSubmitted(
         at=draft.now,
         job_id=JobId(draft.cluster.next_job_id + len(ahead)),
@@ -101,6 +105,9 @@ def prepare(
         account=placed.account,
         qos=placed.qos.name,
         hook=request.hook_of(len(ahead)),
+        dependency=after.left,
+        never=after.never,
+        ready=pack_tasks(after.ready) if after.left is not None else "",
     )
     return Prepared(fact, shape, partition, placed.member)
 
@@ -219,47 +226,86 @@ def _tested(draft: Draft, shape: Shape, partition: Partition) -> client.Tested:
 
 def decide_hold(draft: Draft, who: Caller, body: client.HoldJobs) -> client.JobsDone:
     """What an operator holds only operators release."""
-    done: list[int] = []
-    refused: list[tuple[int, str]] = []
-    for job in _steerable(draft, who, body.job_ids, refused):
-        if job.state is not JobState.PENDING:
-            refused.append((job.job_id, f"it is {_word(job)}; only pending jobs can be held"))
+    report = array.Report()
+    for one in _steerable(draft, who, body, report):
+        job = one.job
+        if not job.is_waiting:
+            report.refuse(one, f"it is {_word(job)}; only pending jobs can be held")
             continue
+        report.did(one)
         hold = Hold.USER if who.owns(job) else Hold.ADMIN
         if job.hold is None or (hold is Hold.ADMIN and job.hold is not hold):
-            draft.note(event.JobHeld(at=draft.now, job_id=job.job_id, hold=hold))
+            for alone in array.apart(draft, one):
+                draft.note(event.JobHeld(at=draft.now, job_id=alone.job_id, hold=hold))
             draft.volatile.wants_plan = True
-        done.append(job.job_id)
-    return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
+    return report.answer()
 
 
 def decide_release(draft: Draft, who: Caller, body: client.ReleaseJobs) -> client.JobsDone:
-    done: list[int] = []
-    refused: list[tuple[int, str]] = []
-    for job in _steerable(draft, who, body.job_ids, refused):
-        if job.state is not JobState.PENDING:
-            refused.append((job.job_id, f"it is {_word(job)}; only pending jobs can be released"))
+    report = array.Report()
+    for one in _steerable(draft, who, body, report):
+        job = one.job
+        if not job.is_waiting:
+            report.refuse(one, f"it is {_word(job)}; only pending jobs can be released")
             continue
         if job.hold is Hold.ADMIN and who.role < Role.OPERATOR:
-            refused.append((job.job_id, "an operator holds it; only operators release it"))
+            report.refuse(one, "an operator holds it; only operators release it")
             draft.deny(job.job_id, "admin_hold")
             continue
+        report.did(one)
         if job.hold is not None:
-            draft.note(event.JobReleased(at=draft.now, job_id=job.job_id))
+            for alone in array.apart(draft, one):
+                draft.note(event.JobReleased(at=draft.now, job_id=alone.job_id))
             draft.volatile.wants_plan = True
-        done.append(job.job_id)
-    return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
+    return report.answer()
 
 
 def decide_update(draft: Draft, who: Caller, body: client.UpdateJob) -> client.Done:
-    """Change a job; what a running job is made of stays."""
-    job = known(draft, body.job_id)
+    """Change a job, an array or tasks of one; what a running job is made of stays.  Everything is checked first."""
+    record = known(draft, body.job_id)
+    throttle = _throttle_set(draft, record, body)
+    which = ((), {body.job_id: body.tasks}) if body.tasks else ((body.job_id,), {})
+    chosen = [one for one in array.choose(draft.cluster, *which) if one.is_named or not _why_fixed(one.job, body)]
+    array.refuse_too_many(chosen)
+    is_more = body != client.UpdateJob(job_id=body.job_id, array_throttle=body.array_throttle)
+    facts = [(one, _updated(draft, who, one.job, body)) for one in chosen if is_more or throttle is None]
+    if not facts and throttle is None:
+        raise Refusal("job_over", f"array {body.job_id} has no task left of which this can be changed", "see gqstat")
+    if throttle is not None:
+        draft.note(throttle)
+    for one, fact in facts:
+        for alone in array.apart(draft, one):
+            _note_update(draft, alone, msgspec.structs.replace(fact, job_id=alone.job_id))
+    draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _throttle_set(draft: Draft, record: Job, body: client.UpdateJob) -> event.ArrayThrottleSet | None:
+    if body.array_throttle is None:
+        return None
+    if record.array is None or body.tasks:
+        what = f"job {record.job_id}" if record.array is None else f"{record.job_id}_{body.tasks}"
+        raise Refusal("not_an_array", f"{what} is no array whose tasks could be limited", "name the array itself")
+    if record.state is JobState.ENDED:
+        raise Refusal("job_over", f"array {record.job_id} is {_word(record)}: it cannot be changed any more")
+    return event.ArrayThrottleSet(at=draft.now, array_job_id=record.job_id, throttle=body.array_throttle or None)
+
+
+def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
+    """Why the job, being where it is, cannot be changed so."""
     if job.state in (JobState.COMPLETING, JobState.ENDED):
-        raise Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
+        return Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
     fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources}
     said = [name for name, value in fixed.items() if value is not None]
     if said and job.state is not JobState.PENDING:
-        raise Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
+        return Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
+    return None
+
+
+def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> event.JobUpdated:
+    """What the job is after the update, or `Refusal`; changes nothing."""
+    if (fixed := _why_fixed(job, body)) is not None:
+        raise fixed
     access.refuse_priority(who, body.nice)
     _refuse_bad_number("--time", body.time_limit_s, 0, MAX_SECONDS)
     spec = msgspec.structs.replace(
@@ -275,28 +321,29 @@ def decide_update(draft: Draft, who: Caller, body: client.UpdateJob) -> client.D
     if body.partition is not None or body.resources is not None:
         shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
         _refuse_impossible(draft, shape, partition)
-    time_limit_s = before_s = job.time_limit_s
+    time_limit_s = job.time_limit_s
     if body.time_limit_s is not None or body.partition is not None:
         time_limit_s = time_limit_of(partition, _asked_limit(job, body))
     if job.state is not JobState.PENDING:
-        access.refuse_more_time(who, before_s, time_limit_s)
-    draft.note(
-        event.JobUpdated(
-            at=draft.now,
-            job_id=job.job_id,
-            spec=spec,
-            partition=partition.name,
-            time_limit_s=time_limit_s,
-            requeue=job.requeue if body.requeue is None else body.requeue,
-        )
+        access.refuse_more_time(who, job.time_limit_s, time_limit_s)
+    return event.JobUpdated(
+        at=draft.now,
+        job_id=job.job_id,
+        spec=spec,
+        partition=partition.name,
+        time_limit_s=time_limit_s,
+        requeue=job.requeue if body.requeue is None else body.requeue,
     )
-    draft.volatile.wants_plan = True
+
+
+def _note_update(draft: Draft, job: Job, fact: event.JobUpdated) -> None:
+    before_s = job.time_limit_s
+    draft.note(fact)
     draft.volatile.updated_jobs.add(job.job_id)
     current = draft.cluster.attempts.get(job.attempt_id)
-    if time_limit_s != before_s and current is not None and job.state is not JobState.PENDING:
+    if fact.time_limit_s != before_s and current is not None and job.state is not JobState.PENDING:
         for node in current.parts:
             orders.send_time_limit(draft, job, node)
-    return client.Done()
 
 
 def _partition_after(policy: Policy, job: Job, body: client.UpdateJob) -> Partition:
@@ -318,29 +365,35 @@ def decide_cancel(draft: Draft, who: Caller, body: client.CancelJobs) -> client.
     """Cancel or signal every job that the filter names; those of others only where they are named."""
     access.refuse_users_of_others(who, body.filter.users)
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
-    done: list[int] = []
-    refused: list[tuple[int, str]] = []
-    named = {JobId(one) for one in body.filter.job_ids}
-    chosen = {job.job_id: job for job in select_jobs(draft.cluster, body.filter) if job.state is not JobState.ENDED}
-    for job in reversed(chosen.values()):  # to leave a queue at its end is cheap
+    report = array.Report()
+    named = {JobId(one) for one in (*body.filter.job_ids, *body.filter.tasks)}
+    chosen = [one for one in select_jobs(draft.cluster, body.filter) if _is_left(one)]
+    for one in reversed(chosen):  # to leave a queue at its end is cheap
+        job = one.job
         if not who.may_steer(job):
-            if job.job_id in named:
-                _refuse_other(draft, job, refused)
-            continue
-        if body.signum is None:
-            cancel(draft, job, who.peer)
-        elif job.state is not JobState.RUNNING:
-            refused.append((job.job_id, f"it is {_word(job)}; only running jobs can be signalled"))
-            continue
+            if job.job_id in named or job.array_job_id in named:
+                _refuse_other(draft, one, report)
+        elif body.signum is not None and job.state is not JobState.RUNNING:
+            report.refuse(one, f"it is {_word(job)}; only running jobs can be signalled")
         else:
-            signum, scope = body.signum, body.scope
-            _send_to_live_parts(draft, job, _signal_order(job, signum, scope))
-        done.append(job.job_id)
-    return client.JobsDone(
-        job_ids=tuple(reversed(done)),
-        skipped=tuple(sorted(named - chosen.keys())),
-        refused=tuple(reversed(refused)),
-    )
+            report.did(one)
+            _cancel_or_signal(draft, one, who.peer, body)
+    found = {one.job.job_id for one in chosen} | {one.job.array_job_id for one in chosen}
+    return report.answer(skipped=sorted(named - found), is_reversed=True)
+
+
+def _is_left(one: Chosen) -> bool:
+    """There is something of it to end; a record of which nothing waits lives in its tasks."""
+    return one.job.state is not JobState.ENDED and (one.job.array is None or one.tasks != 0)
+
+
+def _cancel_or_signal(draft: Draft, one: Chosen, peer: Peer, body: client.CancelJobs) -> None:
+    if body.signum is not None:
+        _send_to_live_parts(draft, one.job, _signal_order(one.job, body.signum, body.scope))
+    elif one.job.array is not None:
+        array.cancel_tasks(draft, one.job, one.tasks, f"by {peer.user}")
+    else:
+        cancel(draft, one.job, peer)
 
 
 def _signal_order(job: Job, signum: int, scope: str) -> Callable[[], wire.Order]:
@@ -369,21 +422,21 @@ def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> N
 
 def decide_requeue(draft: Draft, who: Caller, body: client.RequeueJobs) -> client.JobsDone:
     """End the attempt and queue the job again; it keeps its id and its place."""
-    done: list[int] = []
-    refused: list[tuple[int, str]] = []
-    for job in _steerable(draft, who, body.job_ids, refused):
+    report = array.Report()
+    for one in _steerable(draft, who, body, report):
+        job = one.job
         if job.spec.is_interactive:
-            refused.append((job.job_id, "it is interactive: nobody would be there when it starts again"))
+            report.refuse(one, "it is interactive: nobody would be there when it starts again")
         elif job.state in (JobState.STARTING, JobState.RUNNING):
+            report.did(one)
             grace_s = draft.policy.timers.grace_s
             attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.REQUEUE, why="requeued", grace_s=grace_s)
-            done.append(job.job_id)
         elif job.state is JobState.COMPLETING:
+            report.did(one)
             _requeue_after_end(draft, job)
-            done.append(job.job_id)
         else:
-            refused.append((job.job_id, f"it is {_word(job)}; only a job that has started can be requeued"))
-    return client.JobsDone(job_ids=tuple(done), refused=tuple(refused))
+            report.refuse(one, f"it is {_word(job)}; only a job that has started can be requeued")
+    return report.answer()
 
 
 def _requeue_after_end(draft: Draft, job: Job) -> None:
@@ -461,11 +514,13 @@ def tick(draft: Draft) -> None:
 def _old_jobs(draft: Draft, before: float) -> Iterator[JobId]:
     """Ended jobs that leave memory: those that are old enough, and the oldest of too many."""
     ended = draft.cluster.ended
+    just_now = draft.touched_jobs()  # who depends on them has still to hear of it
     for position, job_id in enumerate(ended):
         job = draft.cluster.jobs[job_id]
         if (job.end_at or 0.0) > before and len(ended) - position <= MAX_ENDED:
             return
-        if not _has_parts(draft, job) and not (job.array and job.array.jobs):  # an array stays as long as its tasks
+        is_array = job.array is not None and job.array.jobs  # it stays as long as its tasks
+        if job_id not in just_now and not is_array and not _has_parts(draft, job):
             yield job_id
 
 
@@ -489,19 +544,23 @@ def running(draft: Draft, job_id: int, task: int | None = None) -> Job:
     return job
 
 
-def _steerable(draft: Draft, who: Caller, job_ids: tuple[int, ...], refused: list[tuple[int, str]]) -> list[Job]:
-    """Those that the caller may steer; the others are `refused`.  A `Refusal` before anything has changed if one of
-    them does not exist."""
-    jobs = [known(draft, job_id) for job_id in dict.fromkeys(job_ids)]
-    for job in jobs:
-        if not who.may_steer(job):
-            _refuse_other(draft, job, refused)
-    return [job for job in jobs if who.may_steer(job)]
+def _steerable(
+    draft: Draft, who: Caller, body: client.HoldJobs | client.ReleaseJobs | client.RequeueJobs, report: array.Report
+) -> list[Chosen]:
+    """What the caller may steer of that; the rest is refused.  A `Refusal` before anything has changed if something
+    of it does not exist, or is too much."""
+    chosen = array.choose(draft.cluster, body.job_ids, body.tasks)
+    if not isinstance(body, client.RequeueJobs):
+        array.refuse_too_many(chosen)
+    for one in chosen:
+        if not who.may_steer(one.job):
+            _refuse_other(draft, one, report)
+    return [one for one in chosen if who.may_steer(one.job)]
 
 
-def _refuse_other(draft: Draft, job: Job, refused: list[tuple[int, str]]) -> None:
-    refused.append((job.job_id, f"it belongs to {job.user}"))
-    draft.deny(job.job_id)
+def _refuse_other(draft: Draft, one: Chosen, report: array.Report) -> None:
+    report.refuse(one, f"it belongs to {one.job.user}")
+    draft.deny(one.job.job_id)
 
 
 def _word(job: Job) -> str:

@@ -5,32 +5,71 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
-from gq.model.ids import JobId
 from gq.model.state import state_word
 from gq.wire.client import JobFilter
+from gqd.control.array import Chosen, named
 from gqd.state.cluster import Cluster, Job
+from gqd.state.describe import PENDING_WORD, RecordLine, record_lines
 
 
-def select_jobs(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Job]:
-    """Jobs in memory that the filter means, by id, above `after`."""
-    if chosen.job_ids:
-        ids = sorted({JobId(one) for one in chosen.job_ids if one > after})
-        jobs: Iterator[Job] = (cluster.jobs[one] for one in ids if one in cluster.jobs)
-    else:
-        ids = list(cluster.jobs)  # ascending: they are made and loaded in this order
-        jobs = (cluster.jobs[one] for one in islice(ids, bisect_right(ids, after), None))
-    return (job for job in jobs if matches(cluster, job, chosen))
+def select_jobs(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Chosen]:
+    """Jobs in memory that the filter means, by id, above `after`; of an array's record what waits in it."""
+    for one in _select(cluster, chosen, after):
+        if not chosen.states or _word(one.job) in chosen.states:
+            yield one
+
+
+class Line(NamedTuple):
+    """What a list shows: a job, or a part of an array's record."""
+
+    job: Job
+    record: RecordLine | None = None
+
+
+def select_lines(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Line]:
+    """Likewise as lists show them: of an array's record up to two lines, and none where all of its tasks have left."""
+    for one in _select(cluster, chosen, after):
+        if one.job.array is None:
+            if not chosen.states or _word(one.job) in chosen.states:
+                yield Line(one.job)
+            continue
+        for line in record_lines(one.job, one.asked):
+            if not chosen.states or line.state in chosen.states:
+                yield Line(one.job, line)
+
+
+def _select(cluster: Cluster, chosen: JobFilter, after: int) -> Iterator[Chosen]:
+    """Of any state."""
+    if chosen.job_ids or chosen.tasks:
+        for one in named(cluster, chosen.job_ids, chosen.tasks):
+            if one.job.job_id > after and _matches(cluster, one.job, chosen):
+                yield one
+        return
+    ids = list(cluster.jobs)  # ascending: they are made and loaded in this order
+    for job_id in islice(ids, bisect_right(ids, after), None):
+        job = cluster.jobs[job_id]
+        if _matches(cluster, job, chosen):
+            yield Chosen(job, 0 if job.array is None else job.array.waiting)
+
+
+def _word(job: Job) -> str:
+    return PENDING_WORD if job.is_waiting else state_word(job.state, job.outcome)
 
 
 def matches(cluster: Cluster, job: Job, chosen: JobFilter) -> bool:
     """All conditions that are given hold; ids are not looked at."""
+    return (not chosen.states or _word(job) in chosen.states) and _matches(cluster, job, chosen)
+
+
+def _matches(cluster: Cluster, job: Job, chosen: JobFilter) -> bool:
     return (
         (not chosen.users or job.user in chosen.users)
         and (not chosen.names or job.spec.name in chosen.names)
         and (not chosen.partitions or job.partition in chosen.partitions)
-        and (not chosen.states or state_word(job.state, job.outcome) in chosen.states)
-        and (not chosen.accounts or "" in chosen.accounts)
+        and (not chosen.accounts or job.account in chosen.accounts)
+        and (not chosen.qos or job.qos in chosen.qos)
         and (not chosen.nodes or bool(set(nodes_of(cluster, job)) & set(chosen.nodes)))
     )
 
