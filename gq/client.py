@@ -2,8 +2,9 @@
 
 Owns one connection (a DEALER socket): to the door of this host, or by tcp to the controller's own.  A request is sent
 as the same bytes, with the same request id, as often as needed, so that asking again never does a thing twice.  A link
-that gqd closed (it restarted) is noticed within `_SLICE_S` and made anew.  It prints nothing and never decides what a
-refusal means.
+that gqd closed (it restarted) is noticed within `_SLICE_S` and made anew.  Where MUNGE says who the user is, each link
+begins with an introduction, and is made anew when the controller asks for one.  It prints nothing and never decides
+what a refusal means.
 
 Start-up counts here, since every command pays for it: nothing but zmq and msgspec is imported, unless the controller is
 reached by tcp.
@@ -40,6 +41,8 @@ _WINDOW_BYTES = 16 * 1024 * 1024
 _RETRY_S = 0.1
 _FIRST_LINK_S = 0.05
 _NEXT_LINK_S = 2.0
+_MAX_INTRODUCTIONS = 3
+"""In a row, with no other answer between them."""
 
 
 class Client:
@@ -64,6 +67,8 @@ class Client:
         self._remote: RemoteController | None = None
         """Once it has been read, where the controller is reached by tcp."""
         self._socket: zmq.Socket[bytes] | None = None
+        self._introductions = 0
+        """Since the last answer that was no wish for one."""
         self._forgotten: weakref.finalize[..., Client] | None = None
 
     def __enter__(self) -> Client:
@@ -114,8 +119,13 @@ class Client:
         while not pipeline.is_oldest_answered:
             frames = self._receive(_SLICE_S)
             now = time.monotonic()
-            if frames is not None:
+            if frames is not None and self._wants_introduction(frames):
+                self._hang_up()
+                self._connect(now + self._patience_s)
+                self._send_all(pipeline)
+            elif frames is not None:
                 if pipeline.take(frames):
+                    self._introductions = 0
                     deadline, resend_at = now + limit_s + held_s, now + held_s + pause_s
                 continue
             if now >= deadline:
@@ -168,12 +178,50 @@ class Client:
 
         if self._remote is None:
             self._remote = read_remote(self.location)
-        self._socket = self._fresh_socket()
-        try:
-            link(self._socket, self._remote, self._timeout_s)
-        except BaseException:
+        for _ in range(_MAX_INTRODUCTIONS):
+            self._socket = self._fresh_socket()
+            try:
+                link(self._socket, self._remote, self._timeout_s)
+                if not self._remote.by_munge or self._introduce(self._remote):
+                    return
+            except BaseException:
+                self._hang_up()
+                raise
             self._hang_up()
-            raise
+        raise Unreachable(
+            "unreachable",
+            f"the controller at {self._remote.endpoint} hung up before it knew who asks",
+            "many may be asking at once; try again",
+        )
+
+    def _introduce(self, remote: RemoteController) -> bool:
+        """Say whose the key of a fresh link is, and hear that it is believed; False: the link is lost."""
+        from gq.remote import introduction
+
+        assert self._socket is not None
+        request_id = RequestId(os.urandom(wire.REQUEST_ID_BYTES))
+        self._introductions += 1
+        self._socket.send(introduction(remote, request_id))
+        deadline = time.monotonic() + self._timeout_s
+        while (left_s := deadline - time.monotonic()) > 0 and self._is_linked():
+            data = self._receive(min(left_s, _SLICE_S))
+            reply = wire.REPLIES.decode(data) if data is not None else None
+            if reply is not None and reply.request_id == request_id:
+                answer = _unwrap(reply.body)
+                if isinstance(answer, Refusal):
+                    raise answer
+                return True
+        if self._is_linked():
+            raise self._silence(self._timeout_s)
+        return False
+
+    def _wants_introduction(self, data: bytes) -> bool:
+        """Some time after the last one, or after a new start, the controller does not know the key any more."""
+        if self._remote is None or not self._remote.by_munge or self._introductions >= _MAX_INTRODUCTIONS:
+            return False
+        from gq.remote import must_introduce
+
+        return must_introduce(wire.REPLIES.decode(data))
 
     def _open_local(self) -> None:
         """Connect, and wait until linked; a plain connect tells a door that nobody opens from one that is busy."""
@@ -248,14 +296,19 @@ def _close(socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -
     context.term()
 
 
-def dial(socket: zmq.Socket[bytes], location: Location) -> None:
-    """Connect a socket of one's own to the controller, without waiting until there is a link."""
+def dial(socket: zmq.Socket[bytes], location: Location) -> RemoteController | None:
+    """Connect a socket of one's own to the controller, without waiting until there is a link.
+
+    The controller at the other end, if its links begin with an introduction, which is the caller's to make.
+    """
     if not location.is_remote:
         socket.connect(location.client_endpoint)
-        return
+        return None
     from gq import remote  # as above
 
-    remote.dial(socket, remote.read_remote(location))
+    controller = remote.read_remote(location)
+    remote.dial(socket, controller)
+    return controller if controller.by_munge else None
 
 
 class _Pipeline:

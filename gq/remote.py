@@ -1,11 +1,15 @@
 """The way of a command to a controller that is not on this host nor reached through a node of it: tcp, with a key.
 
-Owns the ``[client]`` table's meaning, and the words for what can go wrong with a link that proves both ends.  Only
-commands on machines outside the cluster come here; all others speak to a socket of their own host.
+The key is one that the user has enrolled; or where MUNGE says who the user is, one that was made a moment ago, and
+each link begins with an introduction.  Owns the ``[client]`` table's meaning, and the words for what can go wrong with
+a link that proves both ends.  Only commands on machines outside the cluster come here; all others speak to a socket of
+their own host.
 """
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +18,11 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from gq.config import load_config
-from gq.curve import KeyPair, is_ipv6, read_keys
+from gq.curve import KeyPair, fresh_keys, is_ipv6, read_keys
 from gq.errors import GqError, Refusal, Unreachable
 from gq.locate import Location
+from gq.model.ids import RequestId
+from gq.wire import client as wire
 
 HEARTBEAT_MS = 10_000
 GONE_MS = 30_000
@@ -34,6 +40,9 @@ class RemoteController(NamedTuple):
     endpoint: str
     server_key: bytes
     keys: KeyPair
+    by_munge: bool = False
+    """The keys are nobody's until they are introduced."""
+    munge_socket: str = ""
 
 
 def read_remote(location: Location) -> RemoteController:
@@ -45,12 +54,35 @@ def read_remote(location: Location) -> RemoteController:
             f"{location.config_path}: [client] must set both controller and server_key",
             "those who run the cluster know both: its listen_clients, and what is in its keys/gqd.pub",
         )
+    if settings.munge:
+        server_key = settings.server_key.encode("ascii")
+        return RemoteController(settings.controller, server_key, fresh_keys(), True, settings.munge_socket)
     try:
         keys = read_keys(Path(settings.key_file).expanduser())
     except Refusal as error:
-        hint = "`gq key new` makes one, `gqctl key add` on a host of the cluster enrols it"
+        hint = (
+            "`gq key new` makes one, `gqctl key add` on a host of the cluster enrols it; or `munge = true` in [client]"
+        )
         raise Refusal(error.code, error.message, hint if error.code == "no_key" else error.hint) from error
     return RemoteController(settings.controller, settings.server_key.encode("ascii"), keys)
+
+
+def introduction(remote: RemoteController, request_id: RequestId) -> bytes:
+    """What a link begins with where MUNGE says who the user is; good for once.  `Refusal` where MUNGE does not."""
+    from gq import munge  # only where a site has it
+
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        message, hint = f"uid {os.geteuid()} has no name on this host", "the controller compares name and uid"
+        raise Refusal("unknown_user", message, hint) from None
+    credential = munge.encode(munge.payload_of(remote.keys.public.decode("ascii")), remote.munge_socket)
+    return wire.introduction(request_id, wire.Introduce(user=user, credential=credential))
+
+
+def must_introduce(reply: wire.Reply) -> bool:
+    """Whether the controller does not know, or not any more, whose the key of this link is."""
+    return isinstance(reply.body, wire.Refused) and reply.body.code == "introduce_first"
 
 
 def dial(socket: zmq.Socket[bytes], remote: RemoteController) -> None:
@@ -89,6 +121,12 @@ def link(socket: zmq.Socket[bytes], remote: RemoteController, timeout_s: float) 
 
 
 def _failure(event: int, remote: RemoteController) -> GqError:
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and remote.by_munge:
+        return Refusal(
+            "key_refused",
+            f"the controller at {remote.endpoint} takes no user by the word of MUNGE, or too many come at once",
+            "has it `munge = true` in [controller]? else a key lets you in: `gq key new`",
+        )
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         return Refusal(
             "key_refused",

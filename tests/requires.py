@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from ctypes.util import find_library
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,6 +32,12 @@ def _has_gpu() -> bool:
     return Path("/dev/nvidia0").exists()
 
 
+def _has_munge() -> bool:
+    """The daemon, which Debian has where only root's PATH leads, and the library."""
+    has_daemon = shutil.which("munged", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}") is not None
+    return has_daemon and find_library("munge") is not None
+
+
 def _mounted(kind: str) -> set[str]:
     """The options of all mounts of this type: for v1 they name the controllers."""
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
@@ -42,6 +49,7 @@ _CHECKS: dict[str, tuple[Callable[[], bool], str]] = {
     "user": (lambda: not _is_root(), "needs an ordinary user"),
     "cgroup1": (_has_cgroup1, "needs root and the cgroup v1 controllers"),
     "cgroup2": (_has_cgroup2, "needs root and a cgroup v2 mount"),
+    "munge": (_has_munge, "needs munged and libmunge"),
     "gpu": (_has_gpu, "needs an NVIDIA GPU"),
 }
 _NEVER_DEMANDED = frozenset({"gpu", "user", "cgroup1"})
@@ -84,3 +92,4 @@ needs_user = _needs("user")
 needs_cgroup1 = _needs("cgroup1")
 needs_cgroup2 = _needs("cgroup2")
 needs_gpu = _needs("gpu")
+needs_munge = _needs("munge")

@@ -1,16 +1,19 @@
 """Requests to gqd from a loop that has other things to do: nothing here waits.
 
 Owns one link to gqd's door and the questions that are not answered yet; they are sent again, as the same bytes,
-until they are.  `JobWatch` is the standing conversation of a client that holds an interactive job.
+until they are.  Where MUNGE says who asks, they wait until the link is introduced.  `JobWatch` is the standing
+conversation of a client that holds an interactive job.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 import zmq
 
 from gq.client import dial
+from gq.errors import GqError
 from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo
@@ -31,9 +34,14 @@ class Conversation:
         self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
-        dial(self.socket, location)
         self._asked: dict[RequestId, tuple[bytes, float, float]] = {}
         """Bytes, when they were last sent, how long the answer may be held."""
+        self._introduction: RequestId | None = None
+        """While it is not answered."""
+        self._introduced_at = 0.0
+        self._remote = dial(self.socket, location)
+        if self._remote is not None:
+            self._introduce()
 
     def close(self, linger_ms: int = 0) -> None:
         self.socket.close(linger=linger_ms)
@@ -57,17 +65,56 @@ class Conversation:
                 reply = wire.REPLIES.decode(self.socket.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return found
+            if self._remote is not None and self._is_about_introduction(reply):
+                continue
             if self._asked.pop(reply.request_id, None) is not None:
                 found.append((reply.request_id, reply.body))
 
     def keep_up(self, now: float) -> None:
         """Send again what has been without an answer for long."""
+        if self._introduction is not None:
+            if time.monotonic() - self._introduced_at >= _RESEND_S:
+                self._introduce()
+            return
         for request_id, (data, sent_at, held_s) in self._asked.items():
             if now - sent_at >= _RESEND_S + held_s:
                 self._asked[request_id] = (data, now, held_s)
                 self._send(data)
 
+    def _is_about_introduction(self, reply: wire.Reply) -> bool:
+        """An answer to it, or that the controller asks for one; what was asked meanwhile is asked again."""
+        from gq.remote import must_introduce
+
+        if reply.request_id == self._introduction and isinstance(reply.body, wire.Done):
+            self._introduction = None
+            for data, _, _ in self._asked.values():
+                self._send(data)
+        elif must_introduce(reply):
+            self._introduce()
+        else:
+            return reply.request_id == self._introduction  # refused: `keep_up` tries again
+        return True
+
+    def _introduce(self) -> None:
+        """Not twice at once.  Where MUNGE is away, it is tried again as everything is."""
+        from gq.remote import introduction
+
+        now = time.monotonic()
+        if self._introduction is not None and now - self._introduced_at < _RESEND_S:
+            return
+        assert self._remote is not None
+        self._introduction = RequestId(os.urandom(wire.REQUEST_ID_BYTES))
+        self._introduced_at = now
+        try:
+            self._hand_over(introduction(self._remote, self._introduction))
+        except GqError:
+            pass  # who began this has asked before, and was told why
+
     def _send(self, data: bytes) -> None:
+        if self._introduction is None:
+            self._hand_over(data)
+
+    def _hand_over(self, data: bytes) -> None:
         try:
             self.socket.send(data, zmq.NOBLOCK)
         except zmq.Again:  # nobody took the last thousand: `keep_up` tries again

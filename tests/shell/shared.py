@@ -118,22 +118,27 @@ class SharedRig:
         return Location(str(home / "gq.toml"), str(home), str(home), is_private=False, is_remote=True)
 
 
-def shared_config(nodes: str, clients: str, **access: object) -> Config:
+def shared_config(nodes: str, clients: str, munge_socket: str = "", **access: object) -> Config:
     return Config(
         path="gq.toml",
-        controller=ControllerSettings(listen=nodes, listen_clients=clients),
+        controller=ControllerSettings(
+            listen=nodes, listen_clients=clients, munge=bool(munge_socket), munge_socket=munge_socket
+        ),
         access=AccessSettings(**access),  # type: ignore[arg-type]
         timers=TimerSettings(tick_s=0.05),
     )
 
 
 @asynccontextmanager
-async def shared_running(**access: object) -> AsyncIterator[SharedRig]:
+async def shared_running(munge_socket: str = "", **access: object) -> AsyncIterator[SharedRig]:
+    """`munge_socket`: where MUNGE vouches for users."""
     with short_directory() as directory:
         keys = f"{directory}/keys"
         server = make_keys(server_key_path(keys), server_public_path(keys))
         nodes, clients = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
-        async with running(shared_config(nodes, clients, **access), directory=directory, is_shared=True) as rig:
+        async with running(
+            shared_config(nodes, clients, munge_socket, **access), directory=directory, is_shared=True
+        ) as rig:
             yield SharedRig(rig, nodes, clients, server)
 
 
