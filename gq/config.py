@@ -353,7 +353,7 @@ def load_config(location: Location) -> Config:
     try:
         with path.open("rb") as file:
             if not location.is_private:
-                _check_written_by_trusted(path, os.fstat(file.fileno()))
+                check_written_by_trusted(path, os.fstat(file.fileno()))
             text = file.read().decode("utf-8")
     except FileNotFoundError:
         raise Refusal("no_config", f"{path} does not exist", "`gq up` makes a private cluster") from None
@@ -362,7 +362,7 @@ def load_config(location: Location) -> Config:
     return parse_config(text, str(path))
 
 
-def _check_written_by_trusted(path: Path, file: os.stat_result) -> None:
+def check_written_by_trusted(path: Path, file: os.stat_result) -> None:
     """What a daemon of the system does is said here: only root, or whoever runs the daemon, may say it."""
     for place, found in ((path, file), (path.parent, path.parent.stat())):
         if found.st_uid not in (_ROOT_UID, os.geteuid()):

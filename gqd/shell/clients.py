@@ -20,12 +20,11 @@ from gq.wire import client as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
 from gqd.shell.auth import address, credentials, proven_key
 from gqd.shell.door import Door
-from gqd.shell.inbox import Inbox
 from gqd.shell.incidents import Incidents
 from gqd.shell.keys import KeyRing
 from gqd.shell.metrics import Counters
 from gqd.shell.peers import LocalPeers
-from gqd.shell.submission import take_blobs
+from gqd.shell.submission import take_blobs, take_chain_blobs
 from gqd.state.input import ClientRequest, NamedUser, Peer, Route
 
 ENTROPY_BYTES = 32
@@ -43,19 +42,27 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestDesk:
-    """Takes requests from any door: from clients of this host, from those with keys, and those that a node relays."""
+    """Takes requests from any door: from clients of this host, from those with keys, and those that a node relays.
+
+    `enter` takes what may come in, with the blobs that must be durable before it is handled.
+    """
 
     def __init__(
-        self, peers: LocalPeers, limits: LimitSettings, inbox: Inbox, counters: Counters, incidents: Incidents
+        self,
+        peers: LocalPeers,
+        limits: LimitSettings,
+        enter: Callable[[ClientRequest, dict[str, bytes]], None],
+        counters: Counters,
+        incidents: Incidents,
     ) -> None:
         self._peers = peers
         self._limits = limits
-        self._inbox = inbox
+        self._enter = enter
         self._counters = counters
         self._incidents = incidents
 
     def take(self, data: Bytes, route: Route, caller: Caller) -> bytes | None:
-        """Put the request into the inbox; or return the bytes of a refusal.  What cannot be answered is dropped."""
+        """Let the request in; or return the bytes of a refusal.  What cannot be answered is dropped."""
         head = head_of(data)
         if head is None:
             self._counters.malformed += 1
@@ -71,7 +78,7 @@ class RequestDesk:
                 head.request_id, wire.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
             )
         self._counters.requests += 1
-        self._inbox.put(_input(peer, route, request.request_id, body, self._named_user(body)), blobs)
+        self._enter(_input(peer, route, request.request_id, body, self._named_user(body)), blobs)
         return None
 
     def _identify(self, caller: Caller) -> Peer:
@@ -103,9 +110,11 @@ class RequestDesk:
             ) from error
 
     def _without_blobs(self, body: wire.RequestBody) -> tuple[wire.RequestBody, dict[str, bytes]]:
-        if not isinstance(body, wire.Submit):
-            return body, {}
-        return take_blobs(body, self._limits.script_bytes, self._limits.environment_bytes)
+        if isinstance(body, wire.Submit):
+            return take_blobs(body, self._limits.script_bytes, self._limits.environment_bytes)
+        if isinstance(body, wire.SubmitChain):
+            return take_chain_blobs(body, self._limits.script_bytes, self._limits.environment_bytes)
+        return body, {}
 
 
 class ClientDoor:

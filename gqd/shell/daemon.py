@@ -23,6 +23,7 @@ from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
 from gqd.shell.doors import Doors
 from gqd.shell.history import HistoryDesk
+from gqd.shell.hook import HookDesk, HookSettings, hook_settings
 from gqd.shell.inbox import Inbox
 from gqd.shell.keys import KeyRing
 from gqd.shell.log import LOG, set_up_logging
@@ -54,7 +55,9 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     with ExitStack() as stack:
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
         ring = KeyRing(lambda: core.cluster.keys, location.keys_dir, clock.now, lambda: core.cluster.void_key_files)
-        doors = Doors(location, config, inbox, counters, LocalPeers(owner_uid, policy.is_shared), ring)
+        hook = HookDesk(hook_settings(config), inbox.put)
+        peers = LocalPeers(owner_uid, policy.is_shared)
+        doors = Doors(location, config, inbox, counters, peers, ring, hook.take)
         stack.callback(doors.close)
         history = HistoryDesk(store, policy.limits.page, lambda reply: _answer(releaser, doors, reply))
         stack.callback(history.close)
@@ -66,12 +69,13 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
             asyncio.get_running_loop().add_signal_handler(number, loop.stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.read)
 
-        def adopt(before: Config, config: Config, policy: Policy) -> None:
+        def adopt(before: Config, config: Config, policy: Policy, fresh: HookSettings) -> None:
             has_other_beat = policy.timers.heartbeat_s != releaser.policy.timers.heartbeat_s
             log = (config.controller.log_level, config.controller.log_json)
             if log != (before.controller.log_level, before.controller.log_json):
                 set_up_logging(*log)
             loop.tick_s, history.page, releaser.policy = policy.timers.tick_s, policy.limits.page, policy
+            hook.adopt(fresh)
             if has_other_beat:
                 releaser.welcome_again()
 
@@ -81,7 +85,10 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         LOG.info("gqd serves", extra={"fields": fields})
         upkeep = asyncio.create_task(Upkeep(store, blobs, config.history).run())
         stack.callback(upkeep.cancel)
-        await loop.run(inbox, blobs, outgoing)
+        try:
+            await loop.run(inbox, blobs, outgoing)
+        finally:
+            await hook.close()
         LOG.info("gqd ends", extra={"fields": {"cluster": config.cluster}})
 
 

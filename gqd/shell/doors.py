@@ -40,8 +40,10 @@ from gqd.shell.links import (
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import NodeDoor
 from gqd.shell.peers import LocalPeers
+from gqd.state.input import ClientRequest
 
 if TYPE_CHECKING:
+    from gqd.shell.introductions import Introductions
     from gqd.shell.reception import Reception
 
 CLIENTS = "clients"
@@ -62,7 +64,7 @@ LINGER_S = 0.5
 
 
 class Doors:
-    """`opened` by name."""
+    """`opened` by name.  `enter`: where requests of clients go; all else goes into the inbox."""
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class Doors:
         counters: Counters,
         peers: LocalPeers,
         ring: KeyRing,
+        enter: Callable[[ClientRequest, dict[str, bytes]], None],
     ) -> None:
         self.opened: dict[str, Door] = {}
         self._location = location
@@ -81,7 +84,7 @@ class Doors:
         self._peers = peers
         self._ring = ring
         self._incidents = Incidents(inbox, counters)
-        self._desk = RequestDesk(peers, config.limits, inbox, counters, self._incidents)
+        self._desk = RequestDesk(peers, config.limits, enter, counters, self._incidents)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._key_check: KeyCheck | None = None
         self._reception: Reception | None = None
@@ -139,20 +142,24 @@ class Doors:
         nodes.door = self._door(REMOTE_NODES, socket, partial(nodes.receive_proven, ring=self._ring))
 
     def _open_remote_clients(self, endpoint: str) -> None:
+        introductions = self._introductions() if self._config.controller.munge else None  # may refuse: before the door
         socket = self._listen(endpoint, "listen_clients", CLIENT_DOMAIN, self._config.limits.message_bytes)
         clients = ClientDoor(self._desk, self._counters, partial(enrolled_caller, self._peers, self._ring))
-        if self._config.controller.munge:
-            self._reception = self._receive_strangers(clients, self._links[socket])
+        if introductions is not None:
+            self._reception = self._receive_strangers(clients, self._links[socket], introductions)
             receive = self._reception.receive
             self._reception.door = clients.door = self._door(REMOTE_CLIENTS, socket, receive, notes=False)
         else:
             clients.door = self._door(REMOTE_CLIENTS, socket, clients.receive)
 
-    def _receive_strangers(self, clients: ClientDoor, links: Links) -> Reception:
+    def _introductions(self) -> Introductions:
         from gqd.shell.introductions import Introductions  # only where a site has MUNGE
-        from gqd.shell.reception import Reception
 
-        introductions = Introductions(self._peers, self._config.controller.munge_socket)
+        return Introductions(self._peers, self._config.controller.munge_socket)
+
+    def _receive_strangers(self, clients: ClientDoor, links: Links, introductions: Introductions) -> Reception:
+        from gqd.shell.reception import Reception  # likewise
+
         return Reception(
             clients, self._desk, self._peers, self._ring, links, introductions, self._counters, self._incidents
         )

@@ -13,6 +13,7 @@ import msgspec
 from gq.config import Config, load_config
 from gq.errors import GqError
 from gq.locate import Location
+from gqd.shell.hook import HookSettings, hook_settings
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG
 from gqd.shell.settings import policy_of
@@ -34,7 +35,7 @@ MAX_NAMED = 12
 
 
 class Reloader:
-    """`adopt` (what was in force, what is now) tells the parts of the shell."""
+    """`adopt` (what was in force, what is now, what comes of that) tells the parts of the shell."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Reloader:
         config: Config,
         policy: Policy,
         inbox: Inbox,
-        adopt: Callable[[Config, Config, Policy], None],
+        adopt: Callable[[Config, Config, Policy, HookSettings], None],
     ) -> None:
         self._location = location
         self._started = self._current = config
@@ -55,6 +56,7 @@ class Reloader:
         try:
             config = load_config(self._location)
             policy = policy_of(config, self._policy.owner_uid, self._location)
+            hook = hook_settings(config)
         except GqError as error:
             LOG.error("gq.toml is not read again, and nothing has changed: %s", error)
             refused = ConfigRefused(code=error.code, message=error.message, hint=error.hint, request=request)
@@ -63,7 +65,7 @@ class Reloader:
         text = what_changed(self._started, self._current, config)
         self._policy = msgspec.structs.replace(policy, **{name: getattr(self._policy, name) for name in _KEPT})
         LOG.info("gq.toml was read again: %s", text)
-        self._adopt(self._current, config, self._policy)
+        self._adopt(self._current, config, self._policy, hook)
         self._current = config
         self._inbox.put(PolicyChanged(policy=self._policy, request=request, text=text))
 

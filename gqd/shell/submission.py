@@ -10,7 +10,7 @@ import hashlib
 import msgspec
 
 from gq.errors import Refusal
-from gq.wire.client import Submit
+from gq.wire.client import Submit, SubmitChain
 
 _ENVIRONMENTS = msgspec.msgpack.Encoder(order="deterministic")
 """Equal environments have equal bytes, so that they are stored once."""
@@ -30,6 +30,15 @@ def take_blobs(submit: Submit, script_limit: int, environment_limit: int) -> tup
     )
     bare = msgspec.structs.replace(submit, spec=spec, script=b"", environment={})
     return bare, {} if submit.test_only else named
+
+
+def take_chain_blobs(
+    chain: SubmitChain, script_limit: int, environment_limit: int
+) -> tuple[SubmitChain, dict[str, bytes]]:
+    """The same of every stage."""
+    taken = [take_blobs(stage, script_limit, environment_limit) for stage in chain.stages]
+    blobs = {name: data for _, named in taken for name, data in named.items()}
+    return msgspec.structs.replace(chain, stages=tuple([stage for stage, _ in taken])), blobs
 
 
 def digest(data: bytes) -> str:

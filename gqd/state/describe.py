@@ -10,17 +10,19 @@ from typing import NamedTuple
 
 import msgspec
 
+from gq.errors import Refusal
 from gq.model.dependency import format_dependency
 from gq.model.job import JobInfo, StepInfo, Usage
 from gq.model.resource import Demand, Grant, least_demand
 from gq.model.state import JobState, Outcome, Reason, state_word
-from gq.model.tasks import format_tasks
+from gq.model.tasks import format_tasks, parse_tasks
 from gq.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
 from gqd.state.after import Hold
 from gqd.state.cluster import ArrayTasks, Attempt, Job, Step
 from gqd.state.deadlines import time_limit_of
 from gqd.state.ending import how_it_ended
 from gqd.state.input import Peer
+from gqd.state.usage import MILLION
 
 PENDING_WORD = state_word(JobState.PENDING, None)
 MOST_PARTS = 256
@@ -31,6 +33,14 @@ HOLD_REASONS = {
     Hold.ADMIN: Reason.HELD_ADMIN,
     Hold.LAUNCH: Reason.LAUNCH_FAILED_HELD,
 }
+
+
+def tasks_asked(text: str) -> int:
+    """Tasks of an array as a request names them, or a `Refusal`."""
+    try:
+        return parse_tasks(text)
+    except ValueError as error:
+        raise Refusal("bad_tasks", f"{error}", "for example 7_3, 7_[1-5] or 7_[1-9:2]") from None
 
 
 class RecordLine(NamedTuple):
@@ -126,6 +136,7 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         submit_host=spec.submit_host,
         is_interactive=spec.is_interactive,
         usage=Usage() if attempt is None else attempt.usage,
+        billing=0.0 if attempt is None or job.state is JobState.PENDING else attempt.billing / MILLION,
         resources=spec.resources,
         steps=tuple([step_info(step) for step in steps]),
         account=job.account,
@@ -166,6 +177,7 @@ def redacted(shown: JobInfo) -> JobInfo:
         command="",
         args=(),
         comment="",
+        hook="",
         submit_dir="",
         steps=tuple([msgspec.structs.replace(step, name="") for step in shown.steps]),
     )

@@ -1,0 +1,26 @@
+"""A submit hook to begin with: copy it to /etc/gq/hook.py, and point gq.toml at it.
+
+    [controller]
+    submit_hook = "/etc/gq/hook.py:submit"
+
+Then `systemctl reload gqd`, or `gqctl config reload`.  See gq-hook(7).
+"""
+
+from msgspec.structs import replace
+
+from gq.hook import JobSpec, Reject, Submitter
+
+HOUR = 3600
+LONGEST_WITHOUT_STAFF = 24 * HOUR
+
+
+def submit(job: JobSpec, submitter: Submitter) -> JobSpec | None:
+    """Jobs without a time limit get two hours, wide jobs the partition for them; long ones are for staff."""
+    if job.time_limit_s is None:
+        job = replace(job, time_limit_s=2 * HOUR)
+    elif job.time_limit_s > LONGEST_WITHOUT_STAFF and "staff" not in submitter.groups:
+        raise Reject("jobs of more than a day are for staff", "ask for at most --time=1-0, and write checkpoints")
+    gpus = job.resources.gpus or job.resources.gpus_per_node or 0
+    if gpus > 8 and job.partition is None:
+        job = replace(job, partition="wide")
+    return job
