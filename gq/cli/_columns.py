@@ -52,11 +52,15 @@ def job_label(job: JobInfo, most: int | None = None) -> str:
 
     `most`: of the tasks at most so many characters, and ``...`` for the rest.
     """
-    if job.array_task_id is not None:
-        return f"{job.array_job_id}_{job.array_task_id}"
-    if not job.array_tasks:
-        return str(job.job_id)
-    return f"{job.job_id}_[{_shortened(job.array_tasks, most)}{_throttle(job)}]"
+    return array_label(job.job_id, job.array_job_id, job.array_task_id, job.array_tasks, most, _throttle(job))
+
+
+def array_label(
+    job_id: int, array: int | None, task: int | None, tasks: str, most: int | None = None, throttle: str = ""
+) -> str:
+    if task is not None:
+        return f"{array}_{task}"
+    return f"{job_id}_[{_shortened(tasks, most)}{throttle}]" if tasks else str(job_id)
 
 
 def _throttle(job: JobInfo) -> str:

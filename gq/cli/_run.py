@@ -21,11 +21,11 @@ EXIT_BROKEN_PIPE = 141
 
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "ctl")
+JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "prio", "share", "ctl")
 """``gq VERB`` is the command ``gqVERB``."""
 CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor", "ssh", "pam-check", "key", "install-service")
 """``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
-UNBUILT_VERBS = ("eff", "prio", "share", "resv", "cron", "top", "sim", "jupyter", "tunnel", "events")
+UNBUILT_VERBS = ("eff", "resv", "cron", "top", "sim", "jupyter", "tunnel", "events")
 """Named in the documents, brought by later versions."""
 
 
@@ -71,6 +71,14 @@ def gqinfo() -> NoReturn:
 
 def gqacct() -> NoReturn:
     _main("gqacct")
+
+
+def gqprio() -> NoReturn:
+    _main("gqprio")
+
+
+def gqshare() -> NoReturn:
+    _main("gqshare")
 
 
 def gqctl() -> NoReturn:

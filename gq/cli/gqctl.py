@@ -1,11 +1,14 @@
-"""`gqctl`: change jobs, nodes and keys.  Each noun is a module of `gq.cli.ctl`; for jobs the noun may be left out."""
+"""`gqctl`: change jobs, nodes, accounts, limits and keys.
+
+Each noun is a module of `gq.cli.ctl`; for jobs the noun may be left out.
+"""
 
 from __future__ import annotations
 
 from gq.cli._command import Command
-from gq.cli.ctl import audit, job, key, node, token
+from gq.cli.ctl import account, audit, config, job, key, limit, node, qos, token
 
-_UNBUILT_NOUNS = ("partition", "account", "user", "qos", "limit", "config", "gpu", "events")
+_UNBUILT_NOUNS = ("partition", "gpu", "events")
 
 
 def _verbs() -> dict[str, Command]:
@@ -16,6 +19,27 @@ def _verbs() -> dict[str, Command]:
         ),
         "node": Command(
             name="gqctl node", summary="Change and show nodes.", verbs=node.verbs, unbuilt=node.UNBUILT, operands="VERB"
+        ),
+        "account": Command(
+            name="gqctl account", summary="Add, change and show accounts.", verbs=account.verbs, operands="VERB"
+        ),
+        "user": Command(
+            name="gqctl user", summary="Say who is in which account.", verbs=account.user_verbs, operands="VERB"
+        ),
+        "qos": Command(
+            name="gqctl qos", summary="Add, change and show classes of service.", verbs=qos.verbs, operands="VERB"
+        ),
+        "limit": Command(
+            name="gqctl limit",
+            summary="Say how much users, accounts and QOS may have.",
+            verbs=limit.verbs,
+            operands="VERB",
+        ),
+        "config": Command(
+            name="gqctl config",
+            summary="Show the settings, and read them again.",
+            verbs=config.verbs,
+            operands="VERB",
         ),
         "token": Command(name="gqctl token", summary="Let hosts become nodes.", verbs=token.verbs, operands="VERB"),
         "key": Command(
@@ -30,7 +54,7 @@ def _verbs() -> dict[str, Command]:
 
 COMMAND = Command(
     name="gqctl",
-    summary="Change jobs, nodes and keys.",
+    summary="Change jobs, nodes, accounts, limits and keys.",
     operands="[NOUN] VERB",
     details="For jobs the noun may be left out: `gqctl hold 12` is `gqctl job hold 12`.",
     verbs=_verbs,

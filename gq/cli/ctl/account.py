@@ -1,0 +1,313 @@
+"""`gqctl account VERB` and `gqctl user VERB`: teams in a tree, and who is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._operands import operands
+from gq.cli._output import Column, JsonValue, write_json_list, write_table
+from gq.client import Client
+from gq.errors import Refusal, UsageError
+from gq.getopt import Arguments, Option, whole_number
+from gq.model.account import AccountInfo, MemberInfo
+from gq.wire.client import Accounts, Done, ListAccounts, RemoveAccount, RemoveMember, SetAccount, SetMember
+
+Readers = dict[str, tuple[str, Callable[[str], object]]]
+"""Field → the option that says it, and how that is read."""
+
+NONE = "none"
+IDLE = "idle"
+_MAX = 2**31 - 1
+
+_ACCOUNT_COLUMNS = (
+    Column("ACCOUNT"),
+    Column("PARENT"),
+    Column("SHARES", is_number=True),
+    Column("GUARANTEED", is_number=True),
+    Column("BORROWS", is_number=True),
+    Column("GROUP"),
+    Column("QOS"),
+    Column("COORDINATORS", is_wide=True),
+    Column("DESCRIPTION", is_wide=True),
+)
+_MEMBER_COLUMNS = (
+    Column("USER"), Column("ACCOUNT"), Column("SHARES", is_number=True), Column("DEFAULT"), Column("FROM")
+)  # fmt: skip
+
+
+def said(arguments: Arguments, readers: Readers) -> dict[str, object]:
+    """The fields that the options say, and no others."""
+    return {field: arguments.read(name, reader) for field, (name, reader) in readers.items() if arguments.has(name)}
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def count(text: str) -> int:
+    return whole_number(text, 0, _MAX)
+
+
+def count_or(word: str) -> Callable[[str], int | None]:
+    """A number, or the word for there being none."""
+    return lambda text: None if text.strip().lower() == word else count(text)
+
+
+def a_name(text: str) -> str:
+    """As it is written; which names there can be the controller knows."""
+    if not text.strip() or "=" in text:
+        raise ValueError(f"`{text}` is not a name; options stand for themselves, as in --shares=2")
+    return text.strip()
+
+
+# ── accounts ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+_ACCOUNT: Readers = {
+    "parent": ("parent", str),
+    "description": ("description", str),
+    "shares": ("shares", count),
+    "guaranteed_gpus": ("guarantee", count_or(NONE)),
+    "borrow_gpus": ("borrow", count_or(IDLE)),
+    "group": ("group", str),
+    "coordinators": ("coordinator", names),
+    "default_qos": ("default-qos", str),
+}
+_ACCOUNT_OPTIONS = (
+    Option(name="parent", metavar="NAME", help="The account above it (root)."),
+    Option(name="shares", metavar="COUNT", help="Its part of what its parent has, beside its siblings (1)."),
+    Option(name="guarantee", metavar="COUNT|none", help="GPUs that its jobs get before those of others who borrow."),
+    Option(name="borrow", metavar="COUNT|idle", help="GPUs that it may hold beyond these (as many as are idle)."),
+    Option(name="group", metavar="GROUP", help="A Unix group whose members are in it without being added."),
+    Option(name="coordinator", metavar="USERS", help="Who may change what is below it and steer its jobs."),
+    Option(name="default-qos", metavar="NAME", help="QOS of its jobs that ask for none (its parent's)."),
+    Option(name="description", metavar="TEXT", help="What it is."),
+)
+
+
+def _set_account(is_new: bool) -> Callable[[Arguments], int]:
+    def run(arguments: Arguments) -> int:
+        [name] = operands(arguments, a_name, "NAME", at_most=1)
+        fields = said(arguments, _ACCOUNT)
+        refuse_no_change(fields, is_new)
+        with controller() as client:
+            base = AccountInfo(name=name) if is_new else _account(client, name)
+            ask(client, SetAccount(account=msgspec.structs.replace(base, **fields), is_new=is_new), Done)
+        return 0
+
+    return run
+
+
+def refuse_no_change(fields: dict[str, object], is_new: bool) -> None:
+    if not is_new and not fields:
+        raise UsageError("missing_option", "nothing says what to change", "--help lists the options")
+
+
+def _account(client: Client, name: str) -> AccountInfo:
+    for account in ask(client, ListAccounts(accounts=(name,)), Accounts).accounts:
+        if account.name == name:
+            return account
+    raise Refusal("unknown_account", f"account `{name}` does not exist", "`gqctl account show` lists the accounts")
+
+
+def _remove_account(arguments: Arguments) -> int:
+    found = operands(arguments, a_name, "NAME")
+    with controller() as client:
+        for name in found:
+            ask(client, RemoveAccount(name=name), Done)
+    return 0
+
+
+def _show_accounts(arguments: Arguments) -> int:
+    wanted = tuple(name for operand in arguments.operands for name in names(operand))
+    with controller() as client:
+        found = ask(client, ListAccounts(accounts=wanted), Accounts).accounts
+    accounts = [account for account in found if not wanted or account.name in wanted]
+    refuse_missing("account", wanted, [account.name for account in accounts])
+    if arguments.has("json"):
+        write_json_list(map(_account_json, accounts))
+    else:
+        write_table(_ACCOUNT_COLUMNS, [map(_account_row, accounts)])
+    return 0
+
+
+def refuse_missing(what: str, wanted: tuple[str, ...], found: list[str]) -> None:
+    for name in wanted:
+        if name not in found:
+            raise Refusal(f"unknown_{what}", f"{what} `{name}` does not exist", f"`gqctl {what} show` lists all")
+
+
+def _account_row(account: AccountInfo) -> tuple[str, ...]:
+    return (
+        account.name,
+        account.parent if account.parent != account.name else "",
+        str(account.shares),
+        "-" if account.guaranteed_gpus is None else str(account.guaranteed_gpus),
+        IDLE if account.borrow_gpus is None else str(account.borrow_gpus),
+        account.group or "-",
+        account.default_qos or "-",
+        ",".join(account.coordinators) or "-",
+        account.description,
+    )
+
+
+def _account_json(account: AccountInfo) -> dict[str, JsonValue]:
+    return {
+        "account": account.name,
+        "parent": account.parent,
+        "description": account.description,
+        "shares": account.shares,
+        "guaranteed_gpus": account.guaranteed_gpus,
+        "borrow_gpus": account.borrow_gpus,
+        "group": account.group,
+        "coordinators": account.coordinators,
+        "default_qos": account.default_qos,
+    }
+
+
+# ── users in them ─────────────────────────────────────────────────────────────────────────────────────────────
+
+_IN = Option(name="account", letter="A", metavar="NAME", help="The account (needed).")
+_MEMBER_OPTIONS = (
+    _IN,
+    Option(name="shares", metavar="COUNT", help="Their part of what the account has, beside its other users (1)."),
+    Option(name="default", help="Their jobs that name no account are this one's."),
+)
+
+
+def _its_account(arguments: Arguments) -> str:
+    if not arguments.has("account"):
+        raise UsageError("missing_option", "nothing says which account", "add --account=NAME")
+    return arguments.read("account", a_name) or ""
+
+
+def _set_member(is_new: bool) -> Callable[[Arguments], int]:
+    def run(arguments: Arguments) -> int:
+        users = operands(arguments, a_name, "USER")
+        account = _its_account(arguments)
+        fields = said(arguments, {"shares": ("shares", count)})
+        if arguments.has("default"):
+            fields["is_default"] = True
+        refuse_no_change(fields, is_new)
+        with controller() as client:
+            for user in users:
+                base = MemberInfo(user=user, account=account) if is_new else _member(client, user, account)
+                ask(client, SetMember(member=msgspec.structs.replace(base, **fields), is_new=is_new), Done)
+        return 0
+
+    return run
+
+
+def _member(client: Client, user: str, account: str) -> MemberInfo:
+    for member in ask(client, ListAccounts(users=(user,)), Accounts).members:
+        if (member.user, member.account) == (user, account):
+            return member
+    message = f"user `{user}` is not in account `{account}`"
+    raise Refusal("unknown_member", message, f"`gqctl user add {user} --account={account}` adds them")
+
+
+def _remove_member(arguments: Arguments) -> int:
+    users = operands(arguments, a_name, "USER")
+    account = _its_account(arguments)
+    with controller() as client:
+        for user in users:
+            ask(client, RemoveMember(user=user, account=account), Done)
+    return 0
+
+
+def _show_members(arguments: Arguments) -> int:
+    users = tuple(name for operand in arguments.operands for name in names(operand))
+    accounts = arguments.words("account")
+    with controller() as client:
+        found = ask(client, ListAccounts(users=users, accounts=accounts), Accounts).members
+    members = [one for one in found if (not users or one.user in users) and (not accounts or one.account in accounts)]
+    if not accounts:
+        refuse_missing("user", users, [member.user for member in members])
+    if arguments.has("json"):
+        write_json_list(map(_member_json, members))
+    else:
+        write_table(_MEMBER_COLUMNS, [map(_member_row, members)])
+    return 0
+
+
+def _member_row(member: MemberInfo) -> tuple[str, ...]:
+    default = "yes" if member.is_default else "no"
+    return member.user, member.account, str(member.shares), default, "group" if member.from_group else "hand"
+
+
+def _member_json(member: MemberInfo) -> dict[str, JsonValue]:
+    return {
+        "user": member.user,
+        "account": member.account,
+        "shares": member.shares,
+        "is_default": member.is_default,
+        "from_group": member.from_group,
+    }
+
+
+def verbs() -> dict[str, Command]:
+    return {
+        "add": Command(
+            name="gqctl account add",
+            summary="Add an account.",
+            operands="NAME",
+            options=_ACCOUNT_OPTIONS,
+            run=_set_account(is_new=True),
+        ),
+        "set": Command(
+            name="gqctl account set",
+            summary="Change an account; what is not named stays.",
+            operands="NAME",
+            options=_ACCOUNT_OPTIONS,
+            run=_set_account(is_new=False),
+        ),
+        "show": Command(
+            name="gqctl account show",
+            summary="Show accounts, those above first.",
+            operands="[NAME...]",
+            options=(JSON,),
+            run=_show_accounts,
+        ),
+        "remove": Command(
+            name="gqctl account remove",
+            summary="Remove accounts that have no users, no jobs and no accounts below them.",
+            operands="NAME...",
+            run=_remove_account,
+        ),
+    }
+
+
+def user_verbs() -> dict[str, Command]:
+    return {
+        "add": Command(
+            name="gqctl user add",
+            summary="Add users to an account.",
+            operands="USER...",
+            options=_MEMBER_OPTIONS,
+            run=_set_member(is_new=True),
+        ),
+        "set": Command(
+            name="gqctl user set",
+            summary="Change what users are in an account.",
+            operands="USER...",
+            options=_MEMBER_OPTIONS,
+            run=_set_member(is_new=False),
+        ),
+        "show": Command(
+            name="gqctl user show",
+            summary="Show users and the accounts that they are in.",
+            operands="[USER...]",
+            options=(Option(name="account", letter="A", metavar="NAMES", help="Only users of these accounts."), JSON),
+            run=_show_members,
+        ),
+        "remove": Command(
+            name="gqctl user remove",
+            summary="Take users out of an account in which they have no jobs.",
+            operands="USER...",
+            options=(_IN,),
+            run=_remove_member,
+        ),
+    }

@@ -1,0 +1,88 @@
+"""`gqctl config VERB`: what gq.toml says, where each value comes from, and reading it again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._operands import refuse_operands
+from gq.cli._output import Column, JsonValue, sentence, write_json_list, write_sentence, write_table
+from gq.errors import Refusal
+from gq.getopt import Arguments, Option
+from gq.locate import find_cluster
+from gq.wire.client import Done, ReloadConfig
+
+_COLUMNS = (Column("SETTING"), Column("VALUE", is_wide=True, is_wrapped=True), Column("FROM", is_wide=True))
+
+
+def _show(arguments: Arguments) -> int:
+    from gq.config import DEFAULT, load_config  # reads TOML, which no other command does
+
+    settings = list(load_config(find_cluster(os.environ)).settings())
+    chosen = [one for one in settings if _is_meant(one[0], arguments.operands)]
+    if arguments.operands and not chosen:
+        raise Refusal("unknown_setting", f"`{arguments.operands[0]}` is no setting", "gqctl config show lists all")
+    if arguments.has("set"):
+        chosen = [one for one in chosen if one[2] != DEFAULT]
+    if arguments.has("json"):
+        write_json_list(_json(*one) for one in chosen)
+    else:
+        write_table(_COLUMNS, [[(key, _text(value), origin) for key, value, origin in chosen]])
+    return 0
+
+
+def _is_meant(key: str, wanted: tuple[str, ...]) -> bool:
+    """A setting by its name, or by that of a table that it is in."""
+    return not wanted or any(key == one or key.startswith(f"{one}.") for one in wanted)
+
+
+def _json(key: str, value: object, origin: str) -> dict[str, JsonValue]:
+    return {"setting": key, "value": value, "from": origin}
+
+
+def _text(value: object) -> str:
+    """As in the file, near enough."""
+    return "-" if value is None else " ".join(_words(msgspec.to_builtins(value))) or "-"
+
+
+def _words(value: object) -> Iterator[str]:
+    match value:
+        case bool():
+            yield "true" if value else "false"
+        case dict():
+            yield from (f"{name}={' '.join(_words(one))}" for name, one in value.items())
+        case list() | tuple():
+            yield ", ".join(" ".join(_words(one)) for one in value)
+        case _:
+            yield str(value)
+
+
+def _reload(arguments: Arguments) -> int:
+    refuse_operands(arguments)
+    with controller() as client:
+        done = ask(client, ReloadConfig(), Done)
+    if done.text:
+        write_sentence(sentence(done.text))
+    return 0
+
+
+def verbs() -> dict[str, Command]:
+    return {
+        "show": Command(
+            name="gqctl config show",
+            summary="Show the settings of gq.toml on this host, and where each value comes from.",
+            operands="[SETTING...]",
+            options=(Option(name="set", help="Only those that the file sets."), JSON),
+            run=_show,
+            details="SETTING is one, such as limits.jobs, or a table of them, such as limits.",
+        ),
+        "reload": Command(
+            name="gqctl config reload",
+            summary="Let the controller read its gq.toml again; a file that is wrong changes nothing.",
+            run=_reload,
+        ),
+    }

@@ -1,0 +1,228 @@
+"""`gqctl limit VERB`: how much users, accounts and QOS may have, and where that binds."""
+
+from __future__ import annotations
+
+import math
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._operands import operands, refuse_operands
+from gq.cli._output import Column, JsonValue, write_json_list, write_table
+from gq.errors import UsageError, nearest
+from gq.getopt import Arguments, Option, whole_number
+from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
+from gq.units import format_duration, format_memory, parse_duration_s, parse_memory_mib
+from gq.wire.client import Accounts, Done, ListAccounts, RemoveLimit, SetLimit
+
+GPUS_OF_TYPE = "gpus:"
+MOST = 2**53
+
+_COLUMNS = (
+    Column("OF"),
+    Column("NAME"),
+    Column("RESOURCE"),
+    Column("MOST", is_number=True),
+    Column("USED", is_number=True),
+    Column("LEFT", is_number=True),
+    Column("EACH USER"),
+    Column("AT"),
+)
+_WHOSE = (
+    Option(name="user", letter="u", metavar="USERS", help="Of these users, in all accounts together."),
+    Option(name="account", letter="A", metavar="NAMES", help="Of these accounts, with all below them."),
+    Option(name="qos", letter="q", metavar="NAMES", help="Of jobs with these QOS."),
+)
+_PER_USER = Option(name="per-user", help="Of each user of the account or the QOS, not all of them together.")
+
+
+def resource(text: str) -> str:
+    """A name of `LIMITED`, or ``gpus:TYPE``; ``ValueError`` says what there is."""
+    word = text.strip().lower().replace("-", "_") if not text.startswith(GPUS_OF_TYPE) else text.strip().lower()
+    if word in LIMITED or (word.startswith(GPUS_OF_TYPE) and len(word) > len(GPUS_OF_TYPE)):
+        return word
+    close = nearest(word, list(LIMITED))
+    there = f"did you mean `{close}`?" if close else f"use {', '.join(LIMITED)} or gpus:TYPE"
+    raise ValueError(f"`{text}` is nothing that can be limited; {there}")
+
+
+def amount(of: str, text: str) -> float:
+    """``4``, ``512G`` of memory, ``2d`` of time, GPU-hours; ``ValueError`` with a sentence."""
+    if of == "memory":
+        return parse_memory_mib(text)
+    if of == "time":
+        seconds = parse_duration_s(text)
+        if seconds is None:
+            raise ValueError(f"`{text}` is no limit; `gqctl limit remove` takes one away")
+        return seconds
+    return _gpu_hours(text) if of.startswith("gpu_hours") else whole_number(text, 0, MOST)
+
+
+def _gpu_hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = -1.0
+    if not (math.isfinite(hours) and 0 <= hours <= MOST):
+        raise ValueError(f"`{text}` is not a number of GPU-hours; for example 2000 or 0.5")
+    return hours
+
+
+def shown_amount(of: str, most: float) -> str:
+    """As `amount` reads it."""
+    if of == "memory":
+        return format_memory(int(most))
+    return format_duration(int(most)) if of == "time" else f"{most:.10g}"
+
+
+def _assignment(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"`{text}` is not RESOURCE=MOST; for example gpus=4")
+    of = resource(name)
+    return of, amount(of, value)
+
+
+# ── whose ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _holders(arguments: Arguments) -> list[tuple[Holder, str]]:
+    """Whom the options name, at least one."""
+    found = [(Holder(option.name), name) for option in _WHOSE for name in arguments.words(option.name)]
+    if not found:
+        raise UsageError("missing_option", "nothing says whose limit", "add --user=USER, --account=NAME or --qos=NAME")
+    if arguments.has("per-user") and any(holder is Holder.USER for holder, _ in found):
+        raise UsageError("contradiction", "`--user` and `--per-user` exclude each other", "a user is one already")
+    return found
+
+
+def _at(arguments: Arguments, of: str) -> LimitAt:
+    """Where it binds; some limits can do so at one point only."""
+    given = arguments.last("at")
+    only = LimitAt.SUBMIT if of in AT_SUBMIT_ONLY else LimitAt.START if of in AT_START_ONLY else None
+    if given is None:
+        return only or LimitAt.START
+    at = _AT.get(given.value.lower())
+    if at is None:
+        raise UsageError("bad_value", f"{given.place}: `{given.value}` is no such point", "use submit or start")
+    if only is not None and at is not only:
+        raise UsageError("contradiction", f"a limit of {LIMITED[of]} binds at {only.value} only", "leave --at out")
+    return at
+
+
+_AT = {one.value: one for one in LimitAt}
+
+
+# ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _set(arguments: Arguments) -> int:
+    holders = _holders(arguments)
+    limits = operands(arguments, _assignment, "RESOURCE=MOST")
+    requests = [
+        SetLimit(
+            limit=LimitInfo(
+                holder=holder, name=name, resource=of, most=most, per_user=arguments.has("per-user"),
+                at=_at(arguments, of),
+            )
+        )
+        for holder, name in holders
+        for of, most in limits
+    ]  # fmt: skip
+    with controller() as client:
+        for request in requests:
+            ask(client, request, Done)
+    return 0
+
+
+def _remove(arguments: Arguments) -> int:
+    holders = _holders(arguments)
+    resources = operands(arguments, resource, "RESOURCE")
+    is_per_user = arguments.has("per-user")
+    with controller() as client:
+        for holder, name in holders:
+            for of in resources:
+                ask(client, RemoveLimit(holder=holder.value, name=name, resource=of, per_user=is_per_user), Done)
+    return 0
+
+
+def _show(arguments: Arguments) -> int:
+    refuse_operands(arguments, "use --user, --account and --qos")
+    chosen = {(Holder(option.name), name) for option in _WHOSE for name in arguments.words(option.name)}
+    wanted = {holder: tuple(name for of, name in chosen if of is holder) for holder in Holder}
+    request = ListAccounts(accounts=wanted[Holder.ACCOUNT], users=wanted[Holder.USER], qos=wanted[Holder.QOS])
+    with controller() as client:
+        found = ask(client, request, Accounts).limits
+    limits = [limit for limit in found if not chosen or (limit.holder, limit.name) in chosen]
+    if arguments.has("json"):
+        write_json_list(map(_json, limits))
+    else:
+        write_table(_COLUMNS, [map(_row, limits)])
+    return 0
+
+
+def _row(limit: LimitInfo) -> tuple[str, ...]:
+    used, left = _used_and_left(limit)
+    return (
+        limit.holder.value,
+        limit.name,
+        limit.resource,
+        shown_amount(limit.resource, limit.most),
+        used,
+        left,
+        "yes" if limit.per_user else "no",
+        limit.at.value,
+    )
+
+
+def _used_and_left(limit: LimitInfo) -> tuple[str, str]:
+    if limit.used is None:
+        return "-", "-"
+    used, left = _rounded(limit.used), _rounded(max(0.0, limit.most - limit.used))
+    return shown_amount(limit.resource, used), shown_amount(limit.resource, left)
+
+
+def _rounded(amount: float) -> float:
+    """GPU-hours have no end of digits."""
+    return round(amount, 1)
+
+
+def _json(limit: LimitInfo) -> dict[str, JsonValue]:
+    return {
+        "holder": limit.holder,
+        "name": limit.name,
+        "resource": limit.resource,
+        "most": limit.most,
+        "used": limit.used,
+        "per_user": limit.per_user,
+        "at": limit.at,
+    }
+
+
+def verbs() -> dict[str, Command]:
+    return {
+        "set": Command(
+            name="gqctl limit set",
+            summary="Set or change limits.",
+            operands="RESOURCE=MOST...",
+            options=(
+                *_WHOSE,
+                _PER_USER,
+                Option(name="at", metavar="submit|start", help="Refuse what goes beyond it, or let it wait (start)."),
+            ),
+            run=_set,
+            details=f"RESOURCE is one of {', '.join(LIMITED)}, or gpus:TYPE. What is queued or runs is not touched.",
+        ),
+        "show": Command(
+            name="gqctl limit show",
+            summary="Show limits, and how much of each is used.",
+            options=(*_WHOSE, JSON),
+            run=_show,
+        ),
+        "remove": Command(
+            name="gqctl limit remove",
+            summary="Take limits away.",
+            operands="RESOURCE...",
+            options=(*_WHOSE, _PER_USER),
+            run=_remove,
+        ),
+    }

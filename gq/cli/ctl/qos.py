@@ -1,0 +1,157 @@
+"""`gqctl qos VERB`: classes of service that jobs ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._operands import operands
+from gq.cli._output import Column, JsonValue, write_json_list, write_table
+from gq.cli.ctl.account import Readers, a_name, count, names, refuse_missing, refuse_no_change, said
+from gq.client import Client
+from gq.errors import Refusal
+from gq.getopt import Arguments, Option
+from gq.model.account import QosInfo
+from gq.units import format_duration, parse_duration_s
+from gq.wire.client import Accounts, Done, ListAccounts, RemoveQos, SetQos
+
+MOST_USAGE_FACTOR = 1e6
+_COLUMNS = (
+    Column("QOS"),
+    Column("PRIORITY", is_number=True),
+    Column("USAGE FACTOR", is_number=True),
+    Column("MAX TIME", is_number=True),
+    Column("WHO", is_wide=True, is_wrapped=True),
+    Column("DESCRIPTION", is_wide=True),
+)
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = -1.0
+    if not 0 <= factor <= MOST_USAGE_FACTOR:
+        raise ValueError(f"`{text}` is not a factor; for example 2 or 0.5, and 0 bills nothing")
+    return factor
+
+
+_QOS: Readers = {
+    "description": ("description", str),
+    "priority": ("priority", count),
+    "usage_factor": ("usage-factor", _factor),
+    "max_time_s": ("max-time", parse_duration_s),
+    "users": ("users", names),
+    "groups": ("groups", names),
+    "accounts": ("accounts", names),
+}
+_OPTIONS = (
+    Option(name="priority", metavar="COUNT", help="The highest of all QOS counts as 1 in the priority's factor (0)."),
+    Option(name="usage-factor", metavar="FACTOR", help="What its jobs use is billed so many times (1)."),
+    Option(name="max-time", metavar="TIME", help="Longest time limit of its jobs; unlimited: none."),
+    Option(name="users", metavar="USERS", help="Who may ask for it; nobody named at all: everybody."),
+    Option(name="groups", metavar="GROUPS", help="Unix groups that may ask for it."),
+    Option(name="accounts", metavar="NAMES", help="Accounts that may ask for it, and those below them."),
+    Option(name="description", metavar="TEXT", help="What it is for."),
+)
+
+
+def _set(is_new: bool) -> Callable[[Arguments], int]:
+    def run(arguments: Arguments) -> int:
+        [name] = operands(arguments, a_name, "NAME", at_most=1)
+        fields = said(arguments, _QOS)
+        refuse_no_change(fields, is_new)
+        with controller() as client:
+            base = QosInfo(name=name) if is_new else _qos(client, name)
+            ask(client, SetQos(qos=msgspec.structs.replace(base, **fields), is_new=is_new), Done)
+        return 0
+
+    return run
+
+
+def _qos(client: Client, name: str) -> QosInfo:
+    for qos in ask(client, ListAccounts(qos=(name,)), Accounts).qos:
+        if qos.name == name:
+            return qos
+    raise Refusal("unknown_qos", f"QOS `{name}` does not exist", "`gqctl qos show` lists all")
+
+
+def _remove(arguments: Arguments) -> int:
+    found = operands(arguments, a_name, "NAME")
+    with controller() as client:
+        for name in found:
+            ask(client, RemoveQos(name=name), Done)
+    return 0
+
+
+def _show(arguments: Arguments) -> int:
+    wanted = tuple(name for operand in arguments.operands for name in names(operand))
+    with controller() as client:
+        found = ask(client, ListAccounts(qos=wanted), Accounts).qos
+    classes = [qos for qos in found if not wanted or qos.name in wanted]
+    refuse_missing("qos", wanted, [qos.name for qos in classes])
+    if arguments.has("json"):
+        write_json_list(map(_json, classes))
+    else:
+        write_table(_COLUMNS, [map(_row, classes)])
+    return 0
+
+
+def _row(qos: QosInfo) -> tuple[str, ...]:
+    return (
+        qos.name,
+        str(qos.priority),
+        f"{qos.usage_factor:g}",
+        format_duration(qos.max_time_s, "unlimited"),
+        _who(qos),
+        qos.description,
+    )
+
+
+def _who(qos: QosInfo) -> str:
+    kinds = (("users", qos.users), ("groups", qos.groups), ("accounts", qos.accounts))
+    return " ".join(f"{kind} {','.join(those)}" for kind, those in kinds if those) or "all"
+
+
+def _json(qos: QosInfo) -> dict[str, JsonValue]:
+    return {
+        "qos": qos.name,
+        "description": qos.description,
+        "priority": qos.priority,
+        "usage_factor": qos.usage_factor,
+        "max_time_s": qos.max_time_s,
+        "users": qos.users,
+        "groups": qos.groups,
+        "accounts": qos.accounts,
+    }
+
+
+def verbs() -> dict[str, Command]:
+    return {
+        "add": Command(
+            name="gqctl qos add", summary="Add a QOS.", operands="NAME", options=_OPTIONS, run=_set(is_new=True)
+        ),
+        "set": Command(
+            name="gqctl qos set",
+            summary="Change a QOS; what is not named stays.",
+            operands="NAME",
+            options=_OPTIONS,
+            run=_set(is_new=False),
+        ),
+        "show": Command(
+            name="gqctl qos show",
+            summary="Show the classes of service and who may ask for them.",
+            operands="[NAME...]",
+            options=(JSON,),
+            run=_show,
+        ),
+        "remove": Command(
+            name="gqctl qos remove",
+            summary="Remove QOS that no job has.",
+            operands="NAME...",
+            run=_remove,
+        ),
+    }

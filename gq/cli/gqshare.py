@@ -1,0 +1,158 @@
+"""`gqshare`: the fair-share tree; who holds how much, who borrows, and why somebody stands where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._filter import own_name
+from gq.cli._operands import refuse_operands
+from gq.cli._output import Column, JsonValue, sentence, write_json, write_json_list, write_sentence, write_table
+from gq.errors import UsageError
+from gq.getopt import Arguments, Option
+from gq.model.account import ShareInfo
+from gq.units import tell_instants
+from gq.wire.client import ListShares, Shares
+
+SHARE_COLUMNS = (
+    Column("ACCOUNT"),
+    Column("USER"),
+    Column("SHARES", is_number=True),
+    Column("DUE", is_number=True),
+    Column("GPU-HOURS", is_number=True),
+    Column("USED", is_number=True),
+    Column("LEVELFS", is_number=True),
+    Column("FAIRSHARE", is_number=True),
+    Column("GPUS", is_number=True),
+)
+GUARANTEE_COLUMNS = (
+    Column("ACCOUNT"),
+    Column("GPUS", is_number=True),
+    Column("GUARANTEED", is_number=True),
+    Column("BORROWED", is_number=True),
+    Column("MAY BORROW", is_number=True),
+    Column("GIVES BACK", is_number=True),
+)
+
+
+def run(arguments: Arguments) -> int:
+    refuse_operands(arguments, "use -u for users and -A for accounts")
+    explained = _explained(arguments)
+    with controller() as client:
+        request = ListShares(accounts=arguments.words("account"), users=_users(arguments), explain=explained)
+        shares = ask(client, request, Shares)
+    if explained:
+        _explain(arguments, shares)
+    elif arguments.has("json"):
+        write_json_list(map(_json, shares.lines))
+    elif arguments.has("guarantees"):
+        rows = [_guarantee_row(line) for line in shares.lines if not line.user]
+        write_table(GUARANTEE_COLUMNS, [rows], not arguments.has("noheader"))
+    else:
+        write_table(SHARE_COLUMNS, [map(_share_row, shares.lines)], not arguments.has("noheader"))
+    return 0
+
+
+def _users(arguments: Arguments) -> tuple[str, ...]:
+    """Whose lines besides those of accounts: one's own, those named, or (none) all."""
+    if arguments.has("all"):
+        return ()
+    return arguments.words("user") or (own_name(),)
+
+
+def _explained(arguments: Arguments) -> str:
+    given = arguments.last("explain")
+    if given is None:
+        return ""
+    if arguments.has("guarantees"):
+        raise UsageError("contradiction", "`--explain` and `--guarantees` exclude each other", "give one of them")
+    return given.value.strip() or own_name()
+
+
+def _explain(arguments: Arguments, shares: Shares) -> None:
+    if arguments.has("json"):
+        write_json({"why": tell_instants(shares.why)})
+        return
+    for line in shares.why.splitlines():
+        write_sentence(sentence(line))
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _share_row(line: ShareInfo) -> Sequence[str]:
+    return (
+        f"{'  ' * line.depth}{line.account}",
+        line.user,
+        str(line.shares),
+        _percent(line.norm_shares),
+        f"{line.usage / 3600:.1f}",
+        _percent(line.norm_usage),
+        _level(line.level_fs),
+        "" if line.fair_share is None else f"{line.fair_share:.3f}",
+        str(line.gpus),
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f}%"
+
+
+def _level(level_fs: float | None) -> str:
+    """Of whom has used nothing there is no end to it."""
+    return "-" if level_fs is None else f"{level_fs:.2f}" if level_fs < 1000 else ">999"
+
+
+def _guarantee_row(line: ShareInfo) -> Sequence[str]:
+    return (
+        f"{'  ' * line.depth}{line.account}",
+        str(line.gpus),
+        "-" if line.guaranteed_gpus is None else str(line.guaranteed_gpus),
+        str(line.borrowed_gpus),
+        "idle" if line.may_borrow_gpus is None else str(line.may_borrow_gpus),
+        "" if line.gives_back is None else str(line.gives_back),
+    )
+
+
+def _json(line: ShareInfo) -> dict[str, JsonValue]:
+    return {
+        "account": line.account,
+        "user": line.user or None,
+        "depth": line.depth,
+        "shares": line.shares,
+        "norm_shares": line.norm_shares,
+        "usage_gpu_hours": line.usage / 3600,
+        "norm_usage": line.norm_usage,
+        "level_fs": line.level_fs,
+        "fair_share": line.fair_share,
+        "gpus": line.gpus,
+        "guaranteed_gpus": line.guaranteed_gpus,
+        "borrowed_gpus": line.borrowed_gpus,
+        "may_borrow_gpus": line.may_borrow_gpus,
+        "gives_back": line.gives_back,
+    }
+
+
+COMMAND = Command(
+    name="gqshare",
+    summary="Show the fair-share tree: who is due how much, and who used it.",
+    details=(
+        "Accounts, and your own line in them. DUE is the part of the cluster that the shares stand for, USED the part"
+        " of all decayed usage; LEVELFS is the one against the other among siblings: below 1 more was used than is due."
+        " FAIRSHARE, between 0 and 1, goes into the priority."
+        "\n\n"
+        "With --guarantees: who holds how many GPUs, how many of them are guaranteed and borrowed, how many more may be"
+        " borrowed (idle: as many as are idle), and in what order accounts would give back what they borrowed."
+    ),
+    options=(
+        Option(name="account", letter="A", aliases=("accounts",), metavar="NAMES", help="Only these and below them."),
+        Option(name="user", letter="u", aliases=("users",), metavar="USERS", help="With the lines of these users."),
+        Option(name="all", letter="a", help="With the lines of all users."),
+        Option(name="guarantees", letter="g", help="Who borrows GPUs, and who would give them back first."),
+        Option(name="explain", metavar="USER", help="Say in words why this user stands where they stand."),
+        Option(name="noheader", letter="h", help="No header line."),
+        JSON,
+    ),
+    run=run,
+)
