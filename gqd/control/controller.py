@@ -6,21 +6,21 @@ the planner while `wants_plan`, gives the plan to `adopt`, and once after a star
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import assert_never
 
 import msgspec
 
 from gq.errors import Refusal
-from gq.model.ids import JobId
 from gq.wire import client
 from gq.wire.step import LogTicket, seal
 from gqd.control import (
     access,
+    account,
     array,
     array_end,
     attempt,
+    chain,
     deadline,
     dependency,
     environment,
@@ -28,6 +28,7 @@ from gqd.control import (
     info,
     job,
     key,
+    limit,
     node,
     orders,
     share,
@@ -37,8 +38,9 @@ from gqd.control import (
     wait,
 )
 from gqd.control.access import Caller
-from gqd.control.job_select import Line, select_lines
+from gqd.control.job_select import select_lines
 from gqd.control.turn import Draft, Turn
+from gqd.sched.priority import rank
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
@@ -91,6 +93,7 @@ class Controller:
     def handle(self, happened: Input, now: float) -> Turn:
         """Something happened."""
         draft = self._draft(now)
+        limit.meet_periods(draft)
         match happened:
             case ClientRequest():
                 self._on_request(draft, happened)
@@ -223,7 +226,7 @@ class Controller:
 
     def _audit(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
         peer, body = request.peer, request.body
-        if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids:
+        if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids or answer.tasks:
             draft.note(trail.of_request(draft.now, peer, self.cluster, body, answer, request.hook))
         for code, job_ids in draft.denied.items():
             draft.note(trail.of_denied(draft.now, peer, self.cluster, body, code, job_ids))
@@ -246,7 +249,7 @@ class Controller:
             case client.RequeueJobs():
                 return job.decide_requeue(draft, who, body)
             case client.UpdateJob():
-                return job.decide_update(draft, who, body)
+                return job.decide_update(draft, who, request, body)
             case client.NotifyJob():
                 return job.decide_notify(draft, body)
             case client.EndInteractive():
@@ -267,12 +270,23 @@ class Controller:
                 draft.do(ReadConfig(request=request))
                 return None
             case client.SubmitChain():
-                raise Refusal("not_available", "being built")
-            case (
-                client.SetAccount() | client.RemoveAccount() | client.SetMember() | client.RemoveMember()
-                | client.SetQos() | client.RemoveQos() | client.SetLimit() | client.RemoveLimit()
-            ):  # fmt: skip
-                raise Refusal("not_available", "being built")
+                return chain.decide_submit(draft, who, request, body)
+            case client.SetAccount():
+                return account.decide_set_account(draft, who, body)
+            case client.RemoveAccount():
+                return account.decide_remove_account(draft, body)
+            case client.SetMember():
+                return account.decide_set_member(draft, who, body)
+            case client.RemoveMember():
+                return account.decide_remove_member(draft, body)
+            case client.SetQos():
+                return account.decide_set_qos(draft, body)
+            case client.RemoveQos():
+                return account.decide_remove_qos(draft, body)
+            case client.SetLimit():
+                return limit.decide_set_limit(draft, body)
+            case client.RemoveLimit():
+                return limit.decide_remove_limit(draft, body)
             case _ as never:
                 assert_never(never)
 
@@ -317,7 +331,7 @@ class Controller:
             case client.ListShares():
                 return share.list_shares(self.cluster, self.policy, body, draft.now)
             case client.ListAccounts():
-                raise Refusal("not_available", "being built")
+                return account.list_accounts(draft, body)
             case client.QueryAudit():
                 query = msgspec.structs.replace(body, limit=self._page(body.limit))
                 draft.do(ReplyAudit(route=request.route, request_id=request.request_id, query=query))
@@ -342,9 +356,9 @@ class Controller:
 
     def _list_jobs(self, draft: Draft, who: Caller, body: client.ListJobs) -> client.Jobs:
         limit = self._page(body.limit)
-        lines = select_lines(self.cluster, body.filter, body.after)
-        if body.in_queue_order:
-            lines = self._in_queue_order(lines, draft.now)
+        ranking = rank(self.cluster, self.policy, draft.now)
+        order = info.queue_order(self.cluster, ranking) if body.in_queue_order else None
+        lines = select_lines(self.cluster, body.filter, body.after, order)
         page = list(islice(lines, limit + 2))
         if len(page) > limit and page[limit - 1].job is page[limit].job:
             limit += 1  # a page ends with a job, since the next one begins after it
@@ -352,14 +366,8 @@ class Controller:
             info.job_info_for(who.shown_to, self.cluster, self.volatile, job, body.with_steps, part)
             for job, part in page[:limit]
         ]
+        info.tell_order(self.cluster, self.policy, ranking, shown)
         return client.Jobs(jobs=tuple(shown), more=len(page) > limit)
-
-    def _in_queue_order(self, lines: Iterable[Line], now: float) -> Iterator[Line]:
-        by_id: dict[JobId, list[Line]] = {}
-        for line in lines:
-            by_id.setdefault(line.job.job_id, []).append(line)
-        for one in info.queue_order(self.cluster, self.policy, now):
-            yield from by_id.get(one.job_id, ())
 
     def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:
         one = array.one_of(self.cluster, body.job_id, body.task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gq.model.ids import JobId
 from gq.model.job import JobInfo
 from gq.model.node import (
     ClusterInfo,
@@ -17,11 +18,14 @@ from gq.model.state import JobState
 from gq.version import VERSION
 from gqd.control import snapshot
 from gqd.control.explain import story_of_wait, without_private
-from gqd.sched.priority import rank
+from gqd.sched.billing import billing_of
+from gqd.sched.priority import Ranking
 from gqd.state import describe
 from gqd.state.cluster import Cluster, Job, Node
 from gqd.state.input import Peer
 from gqd.state.policy import Partition, Policy
+from gqd.state.tally import asked_amounts
+from gqd.state.usage import MILLION
 from gqd.state.volatile import Volatile
 
 
@@ -59,13 +63,27 @@ def job_info_for(
     return seen
 
 
-def queue_order(cluster: Cluster, policy: Policy, now: float) -> Iterator[Job]:
+def queue_order(cluster: Cluster, ranking: Ranking) -> Iterator[Job]:
     """Jobs as the queue stands: what runs or ends first, then what waits by priority, then what has ended."""
-    waiting = [cluster.jobs[job_id] for job_id in rank(cluster, policy, now).ordered_ids()]
     others = [job for job in cluster.jobs.values() if not job.is_waiting]
     yield from (job for job in others if job.holds_resources)
-    yield from waiting
+    yield from (cluster.jobs[job_id] for job_id in ranking.ordered_ids())
     yield from (job for job in others if not job.holds_resources)
+
+
+def tell_order(cluster: Cluster, policy: Policy, ranking: Ranking, shown: list[JobInfo]) -> None:
+    """Of jobs that wait: their priority, and what they would be billed."""
+    for one in shown:
+        place = cluster.queue.place_of(JobId(one.job_id))
+        if place is not None and one.state == describe.PENDING_WORD:
+            one.priority = int(ranking.priority[place])
+            one.billing = _would_be_billed(cluster, policy, cluster.jobs[JobId(one.job_id)]) / MILLION
+
+
+def _would_be_billed(cluster: Cluster, policy: Policy, job: Job) -> int:
+    qos = cluster.qos.get(job.qos)
+    factor = 1.0 if qos is None else qos.usage_factor
+    return billing_of(policy.billing, asked_amounts(job.spec.resources), factor)
 
 
 def node_info(cluster: Cluster, policy: Policy, volatile: Volatile, node: Node, now: float) -> NodeInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -28,9 +28,14 @@ class Line(NamedTuple):
     record: RecordLine | None = None
 
 
-def select_lines(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Line]:
-    """Likewise as lists show them: of an array's record up to two lines, and none where all of its tasks have left."""
-    for one in _select(cluster, chosen, after):
+def select_lines(
+    cluster: Cluster, chosen: JobFilter, after: int = 0, order: Iterable[Job] | None = None
+) -> Iterator[Line]:
+    """Likewise as lists show them: of an array's record up to two lines, and none where all of its tasks have left.
+
+    `order`: all jobs, in another order than by id.
+    """
+    for one in _select(cluster, chosen, after) if order is None else _select_in_order(cluster, chosen, order):
         if one.job.array is None:
             if not chosen.states or _word(one.job) in chosen.states:
                 yield Line(one.job)
@@ -50,6 +55,17 @@ def _select(cluster: Cluster, chosen: JobFilter, after: int) -> Iterator[Chosen]
     ids = list(cluster.jobs)  # ascending: they are made and loaded in this order
     for job_id in islice(ids, bisect_right(ids, after), None):
         job = cluster.jobs[job_id]
+        if _matches(cluster, job, chosen):
+            yield Chosen(job, 0 if job.array is None else job.array.waiting)
+
+
+def _select_in_order(cluster: Cluster, chosen: JobFilter, order: Iterable[Job]) -> Iterator[Chosen]:
+    """Whoever wants the first few does not wait for the rest."""
+    if chosen.job_ids or chosen.tasks:
+        by_id = {one.job.job_id: one for one in _select(cluster, chosen, 0)}
+        yield from (by_id[job.job_id] for job in order if job.job_id in by_id)
+        return
+    for job in order:
         if _matches(cluster, job, chosen):
             yield Chosen(job, 0 if job.array is None else job.array.waiting)
 

@@ -24,7 +24,7 @@ from gq.model.ids import JobId
 from gq.model.tasks import format_tasks
 from gq.units import format_duration
 from gq.wire import client
-from gqd.control.job_select import matches
+from gqd.control.job_select import select_jobs
 from gqd.sched.fairshare import Branch, Tree, fair_tree, known_accounts
 from gqd.sched.priority import OVERRIDE, Ranking, guarantor_of, rank, weighted_factors
 from gqd.state import event
@@ -70,12 +70,9 @@ def _chosen(cluster: Cluster, ranking: Ranking, body: client.ListPriorities) -> 
     ids = zip(ranking.ordered_ids(), ranking.order.tolist(), strict=True)
     if body.filter == type(body.filter)():
         return list(ids)
-    named = set(body.filter.job_ids)
-    return [
-        (job_id, place)
-        for job_id, place in ids
-        if (not named or job_id in named) and matches(cluster, cluster.jobs[job_id], body.filter)
-    ]
+    jobs = select_jobs(cluster, body.filter)
+    meant = {one.job.job_id for one in jobs}
+    return [(job_id, place) for job_id, place in ids if job_id in meant]
 
 
 def _priority_info(job: Job, ranking: Ranking, place: int) -> PriorityInfo:
