@@ -73,6 +73,17 @@ def enable(service: str) -> None:
     _systemctl(service, "enable", "--now", f"{service}.service")
 
 
+def disable(service: str) -> None:
+    """Not at the next boot; one that runs goes on.  No unit: nothing to do."""
+    if Path(UNIT_DIR, f"{service}.service").exists():
+        _systemctl(service, "disable", f"{service}.service")
+
+
+def stop(service: str) -> None:
+    if Path(UNIT_DIR, f"{service}.service").exists():
+        _systemctl(service, "stop", f"{service}.service")
+
+
 def _systemctl(service: str, *words: str) -> None:
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True)
     if done.returncode != 0:

@@ -138,6 +138,32 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
         typer.echo(f"or, where no systemd runs, in the foreground:\n  gqnode --config {location.config_path}")
 
 
+@app.command()
+def leave(
+    context: typer.Context,
+    force: Annotated[bool, typer.Option("--force", help="End the jobs that run here.")] = False,
+) -> None:
+    """This host is no node any more: the counterpart of join, as root.
+
+    Ends gqnode, and removes the node's keys and its table of gq.toml.  Where the controller does not hear root of this
+    host, prints what its administrator has to do.
+    """
+    from gq.complaint import complain
+    from gq.errors import GqError, UsageError
+    from gq.locate import SYSTEM_CONFIG, system_location
+    from gqnode.shell import leave as host
+
+    name, directory, config = context.obj
+    try:
+        if directory:
+            raise UsageError("contradiction", "a private cluster is left with `gq down`", "leave out --dir")
+        said = host.leave(system_location(config or SYSTEM_CONFIG), lambda config: _own_node(config, name), force)
+    except GqError as error:
+        raise typer.Exit(complain(error)) from None
+    for line in said:
+        typer.echo(line)
+
+
 def _serve_node(name: str, directory: str, config: str) -> int:
     from gq.complaint import complain
     from gq.errors import GqError
@@ -219,6 +245,8 @@ def _lock(spool_root: Path, name: str) -> int:
     except BlockingIOError:
         os.close(lock)
         raise Refusal("node_runs", f"a gqnode for {name} runs already", "`gq status` shows what runs") from None
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
     return lock
 
 
@@ -260,11 +288,13 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
 
 
 async def _serve(equipment: Equipment) -> int:
+    from gqnode.shell.leave import LEAVE_SIGNAL
     from gqnode.shell.loop import NodeDaemon
 
     daemon = NodeDaemon(equipment)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, daemon.end)
+    asyncio.get_running_loop().add_signal_handler(LEAVE_SIGNAL, daemon.leave)
     return await daemon.run()
 
 

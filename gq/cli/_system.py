@@ -10,6 +10,7 @@ import os
 import shlex
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -89,8 +90,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         return " and ".join(words) or "part of no cluster"
 
 
-def find_host(location: Location) -> Host:
-    """Look at everything once."""
+def find_host(location: Location, asks: Callable[[Host], bool] = lambda host: True) -> Host:
+    """Look at everything once; `asks`: whether the controller is to be asked from such a host."""
     config, error = _config(location)
     processes = _processes()
     node = None if config is None else _own_node(location, config, processes)
@@ -104,7 +105,7 @@ def find_host(location: Location) -> Host:
         processes=processes,
         is_root=os.geteuid() == 0,
     )
-    return _asked(host)
+    return _asked(host) if asks(host) else host
 
 
 def _config(location: Location) -> tuple[Config | None, GqError | None]:

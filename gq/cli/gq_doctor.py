@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 from gq.cli._checks import CHECKS, Finding, Patient, Verdict, commands_on_path, python_version
 from gq.cli._command import JSON, Command
 from gq.cli._output import plural, write_json_list, write_line
-from gq.cli.gq_status import asked
+from gq.cli.gq_status import SYSTEM, asked
 from gq.cli.gq_up import DIR, directory_of
 from gq.config import Config, load_config
 from gq.errors import GqError, Unreachable, UsageError
-from gq.getopt import Arguments, Option
+from gq.getopt import Arguments
 from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
 
 if TYPE_CHECKING:
     from gq.cli._system_checks import Check
 
-SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
 QUESTIONS = 29
 """About a host; for the help text, which loads none of them.  A test counts."""
 

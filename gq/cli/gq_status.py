@@ -1,4 +1,4 @@
-"""gq status: which daemons of a private cluster run, and what the cluster does.
+"""gq status: which daemons of a private cluster run, or of the system's on this host, and what the cluster does.
 
 Only looks: starts nothing, changes nothing.
 """
@@ -19,12 +19,13 @@ from gq.client import Client
 from gq.config import load_config
 from gq.daemons import Daemon
 from gq.errors import Refusal, Unreachable, UsageError
-from gq.getopt import Arguments
-from gq.locate import Location, private_location
+from gq.getopt import Arguments, Option
+from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
 from gq.model.node import ClusterInfo, NodeInfo
 from gq.units import iso_instant
 from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
 
+SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
 _COLUMNS = (Column("DAEMON"), Column("PID", is_number=True), Column("STATE"), Column("LOG", is_wide=True))
 
 
@@ -38,6 +39,10 @@ class Answer(msgspec.Struct, frozen=True):
 def run(arguments: Arguments) -> int:
     if arguments.operands:
         raise UsageError("operands", f"`gq status` takes no operand, not `{arguments.operands[0]}`")
+    if (system := _system(arguments)) is not None:
+        from gq.cli._system_status import show  # not for the many who have a private one
+
+        return show(system, arguments.has("json"))
     location = private_location(directory_of(arguments), os.environ)
     if not Path(location.config_path).exists():
         raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "`gq up` makes one")
@@ -50,6 +55,21 @@ def run(arguments: Arguments) -> int:
     else:
         _write(location, everyone, states, answer)
     return 0 if all(state.startswith("up") for state in states.values()) else 1
+
+
+def _system(arguments: Arguments) -> Location | None:
+    """The system's cluster, if that is meant: it was said, or there is no other."""
+    if arguments.has("system") and arguments.has("dir"):
+        raise UsageError("contradiction", "`--dir` and `--system` exclude each other", "give one of them")
+    if arguments.has("system"):
+        return system_location(os.environ.get("GQ_CONFIG") or SYSTEM_CONFIG)
+    if arguments.has("dir"):
+        return None
+    try:
+        found = find_cluster(os.environ)
+    except Unreachable:
+        return None
+    return None if found.is_private else found
 
 
 def asked(location: Location) -> Answer | None:
@@ -107,8 +127,8 @@ def _json(
 
 COMMAND = Command(
     name="gq status",
-    summary="Show which daemons of a private cluster run, and what the cluster does.",
-    options=(DIR, JSON),
+    summary="Show which daemons of a cluster run on this host, and what the cluster does.",
+    options=(DIR, SYSTEM, JSON),
     run=run,
     details="Returns 0 if all of them run, else 1.",
 )

@@ -51,6 +51,8 @@ class Home(Protocol):
 
     def on_welcome(self, welcome: wire.Welcome) -> None: ...
 
+    def on_parted(self) -> None: ...
+
     def on_unwelcome(self, why: str, is_removed: bool) -> None: ...
 
     def on_ack(self, seqs: tuple[int, ...]) -> None: ...
@@ -117,8 +119,13 @@ class Link:
         self._beat_in(HELLO_AGAIN_S)
         self._loop.call_soon(self._on_monitor)
 
+    def _part(self) -> None:
+        if self._is_welcome:
+            self._is_welcome = False
+            self._home.on_parted()
+
     def _hang_up(self, linger_s: float = 0.0) -> None:
-        self._is_welcome = False
+        self._part()
         if self._monitor is not None:
             self._loop.remove_reader(int(self._monitor.getsockopt(zmq.FD)))
             self._raw.disable_monitor()
@@ -136,12 +143,12 @@ class Link:
                 return
             match happening["event"]:
                 case zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                    self._is_welcome = False
+                    self._part()
                     self._say_hello()
                 case zmq.EVENT_DISCONNECTED:
                     if self._is_welcome:
                         log.warning("the link to the controller broke")
-                    self._is_welcome = False
+                    self._part()
                 case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                     self._complain("does not accept this node's key: its public key belongs into keys/nodes there")
                 case _:
@@ -206,7 +213,7 @@ class Link:
             case wire.Unwelcome():
                 self._home.on_unwelcome(message.why, message.is_removed)
             case wire.WhoIsThere():
-                self._is_welcome = False
+                self._part()
                 self._say_hello()
             case wire.HeartbeatSeen():
                 pass

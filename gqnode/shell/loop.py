@@ -92,6 +92,7 @@ class NodeDaemon:
         self._over: asyncio.Future[int] | None = None
         self._is_leaving = False
         """Removed from the cluster: it ends when its cells are empty."""
+        self._leaving_status = 1
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -267,7 +268,7 @@ class NodeDaemon:
         self._set_timer()
         if self._is_leaving and not self._agent.has_cells:
             log.info("nothing of a job is left on this node")
-            self.end(1)
+            self.end(self._leaving_status)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -327,12 +328,21 @@ class NodeDaemon:
             self._member_path.write_text(f"{os.getpid()}\n")
         self._guarded(happening.LinkUp())
 
+    def on_parted(self) -> None:
+        with contextlib.suppress(OSError):
+            self._member_path.unlink(missing_ok=True)
+
     def on_unwelcome(self, why: str, is_removed: bool) -> None:
         log.error("the controller does not let this node in: %s", why)
         if is_removed and self._agent.has_cells:
             self._empty_and_end()
         else:
             self.end(1)
+
+    def leave(self) -> None:
+        """Root of this host wants it to end, and its jobs with it."""
+        self._leaving_status = 0
+        self._empty_and_end()
 
     def _empty_and_end(self) -> None:
         """Nobody else will: what is here gets its grace, and the daemon ends when its cells are empty."""
@@ -348,7 +358,7 @@ class NodeDaemon:
     def _end_with_cells(self) -> None:
         for status in self._agent.statuses():
             log.critical("processes of an attempt could not be ended", extra=about(status.attempt_id))
-        self.end(1)
+        self.end(1)  # also after `leave`: it is not as it was wanted
 
     def on_ack(self, seqs: tuple[int, ...]) -> None:
         self._guarded(happening.Acknowledged(seqs=seqs))

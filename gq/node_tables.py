@@ -1,0 +1,99 @@
+"""The [[node]] tables of a gq.toml as text, for commands that change one and leave everything else as it was written.
+
+Owns that a change is what was meant: what comes out is read again and compared with what went in.  Where that cannot
+be had (a table written in an uncommon way), the answer is None, and whoever asked does without.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+_HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
+_NODE = re.compile(r"[ \t]*\[\[[ \t]*node[ \t]*\]\]")
+_BELOW_NODE = re.compile(r"[ \t]*\[\[?[ \t]*node[ \t]*\.")
+
+Table = dict[str, Any]
+
+
+def without_node(text: str, name: str) -> str | None:
+    """`text` without this node's table, and what belongs to it; None: it cannot be taken out by rule."""
+    before = tomllib.loads(text)
+    kept = "".join(block for block in _blocks(text) if _name_of(block) != name)
+    nodes = [node for node in before.get("node", []) if node.get("name") != name]
+    return kept if _read(kept) == _with_nodes(before, nodes) else None
+
+
+def with_values(text: str, values: Mapping[str, str], defaults: Mapping[str, str], cluster: str) -> str | None:
+    """`text` with these values (as TOML writes them) in the table of its only node; None: not by rule.
+
+    `defaults` are set where the table says nothing.  What else the file says stays.
+    """
+    before = tomllib.loads(text)
+    nodes = before.get("node", [])
+    if len(nodes) != 1 or not isinstance(before.get("cluster", ""), str):
+        return None
+    [node] = nodes
+    wanted = {**values, **{key: value for key, value in defaults.items() if key not in node}}
+    blocks = _blocks(text)
+    place = next((place for place, block in enumerate(blocks) if _NODE.match(block)), None)
+    if place is None:
+        return None
+    blocks[place] = _set(blocks[place], wanted)
+    blocks[0] = _set_line(blocks[0] or "\n", "cluster", f'"{cluster}"')
+    meant = {**before, "cluster": cluster, "node": [{**node, **_values(wanted)}]}
+    changed = "".join(blocks)
+    return changed if _read(changed) == meant else None
+
+
+def _blocks(text: str) -> list[str]:
+    """What stands before the first table, then each table; what is below a node is with it."""
+    starts = [0, *(found.start() for found in _HEADER.finditer(text)), len(text)]
+    blocks: list[str] = []
+    for start, end in pairwise(starts):
+        block = text[start:end]
+        if blocks and _BELOW_NODE.match(block):
+            blocks[-1] += block
+        else:
+            blocks.append(block)
+    return blocks
+
+
+def _name_of(block: str) -> str:
+    """Of the node that the block is; empty: it is none."""
+    nodes = (_read(block) or {}).get("node") if _NODE.match(block) else None
+    return str(nodes[0].get("name", "")) if nodes else ""
+
+
+def _set(block: str, wanted: Mapping[str, str]) -> str:
+    """Each key in the line that sets it, else in a new one behind the header."""
+    for key, value in wanted.items():
+        block = _set_line(block, key, value)
+    return block
+
+
+def _set_line(block: str, key: str, value: str) -> str:
+    line = re.compile(rf"^([ \t]*{re.escape(key)}[ \t]*=[ \t]*)(\"[^\"\n]*\"|true|false)", re.MULTILINE)
+    if line.search(block):
+        return line.sub(lambda found: found[1] + value, block, count=1)
+    header, newline, rest = block.partition("\n")
+    return f"{header}{newline or chr(10)}{key} = {value}\n{rest}"
+
+
+def _values(wanted: Mapping[str, str]) -> Table:
+    return tomllib.loads("".join(f"{key} = {value}\n" for key, value in wanted.items()))
+
+
+def _with_nodes(table: Table, nodes: list[Table]) -> Table:
+    rest = {key: value for key, value in table.items() if key != "node"}
+    return {**rest, "node": nodes} if nodes else rest
+
+
+def _read(text: str) -> Table | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
