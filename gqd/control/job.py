@@ -18,13 +18,14 @@ from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import pack_tasks
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import access, array, association, attempt, deadline, dependency, orders, snapshot
+from gqd.control import access, array, association, attempt, deadline, dependency, limit, orders, snapshot
 from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
 from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import may_use
+from gqd.sched.limit import Asker
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape, shape_in, shape_of
 from gqd.sched.timeline import earliest_fit
@@ -32,9 +33,12 @@ from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Job
+from gqd.state.deadlines import limit_under
+from gqd.state.deadlines import time_limit_of as time_limit_under
 from gqd.state.effect import SendOrder
 from gqd.state.input import ClientRequest, Peer
 from gqd.state.policy import Partition, Policy
+from gqd.state.tally import asked_amounts
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -57,6 +61,7 @@ class Prepared(NamedTuple):
     fact: event.JobSubmitted
     shape: Shape
     partition: Partition
+    asked: limit.Asked
     member: MemberInfo | None = None
     """Who is not in the account's list yet."""
 
@@ -78,7 +83,7 @@ def prepare(
     """
     peer = who.peer
     access.refuse_root_jobs(who, draft.policy)
-    access.refuse_priority(who, spec.nice)
+    access.refuse_priority(who, spec.nice, spec.priority)
     _refuse_bad_text(spec)
     array.refuse_bad_array(spec, draft.policy)
     _refuse_over_limits(draft, peer, sum(array.width_of(one.fact.spec) for one in ahead), array.width_of(spec))
@@ -87,9 +92,13 @@ def prepare(
     placed = association.associate(draft.cluster, draft.policy, who.user, partition, spec.account, spec.qos)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
     time_limit_s = association.time_limit_under(placed.qos, spec.time_limit_s, time_limit_s)
+    asker = Asker(peer.user, placed.account, placed.qos.name)
+    time_limit_s = limit.time_limit_under(draft.cluster, asker, spec.time_limit_s, time_limit_s)
     shape = shape_in(draft.policy, spec.resources, partition.name)
     association.refuse_nodes(partition, shape)
     _refuse_impossible(draft, shape, partition)
+    asked = limit.Asked(asker, shape, asked_amounts(spec.resources), array.width_of(spec), time_limit_s)
+    limit.refuse_over(draft, asked, [one.asked for one in ahead])
     deadline.refuse_late(spec, time_limit_s, draft.now)
     after = dependency.at_submit(draft, spec, peer.user, request.past, [one.fact for one in ahead])
     fact = event.JobSubmitted(
@@ -109,7 +118,7 @@ def prepare(
         never=after.never,
         ready=pack_tasks(after.ready) if after.left is not None else "",
     )
-    return Prepared(fact, shape, partition, placed.member)
+    return Prepared(fact, shape, partition, asked, placed.member)
 
 
 def queue(draft: Draft, prepared: Prepared) -> JobId:
@@ -260,7 +269,7 @@ def decide_release(draft: Draft, who: Caller, body: client.ReleaseJobs) -> clien
     return report.answer()
 
 
-def decide_update(draft: Draft, who: Caller, body: client.UpdateJob) -> client.Done:
+def decide_update(draft: Draft, who: Caller, request: ClientRequest, body: client.UpdateJob) -> client.Done:
     """Change a job, an array or tasks of one; what a running job is made of stays.  Everything is checked first."""
     record = known(draft, body.job_id)
     throttle = _throttle_set(draft, record, body)
@@ -269,13 +278,15 @@ def decide_update(draft: Draft, who: Caller, body: client.UpdateJob) -> client.D
     array.refuse_too_many(chosen)
     is_more = body != client.UpdateJob(job_id=body.job_id, array_throttle=body.array_throttle)
     facts = [(one, _updated(draft, who, one.job, body)) for one in chosen if is_more or throttle is None]
+    for one, fact in facts:
+        dependency.refuse_update(draft, one, fact.spec, request.past)
     if not facts and throttle is None:
         raise Refusal("job_over", f"array {body.job_id} has no task left of which this can be changed", "see gqstat")
     if throttle is not None:
         draft.note(throttle)
     for one, fact in facts:
         for alone in array.apart(draft, one):
-            _note_update(draft, alone, msgspec.structs.replace(fact, job_id=alone.job_id))
+            _note_update(draft, request, alone, msgspec.structs.replace(fact, job_id=alone.job_id))
     draft.volatile.wants_plan = True
     return client.Done()
 
@@ -295,7 +306,8 @@ def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
     """Why the job, being where it is, cannot be changed so."""
     if job.state in (JobState.COMPLETING, JobState.ENDED):
         return Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
-    fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources}
+    fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources,
+             "dependency": body.dependency or body.clear_dependency or None}  # fmt: skip
     said = [name for name, value in fixed.items() if value is not None]
     if said and job.state is not JobState.PENDING:
         return Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
@@ -315,6 +327,8 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         begin_at=job.spec.begin_at if body.begin_at is None else body.begin_at,
         comment=job.spec.comment if body.comment is None else body.comment,
         resources=job.spec.resources if body.resources is None else body.resources,
+        dependency=None if body.clear_dependency else body.dependency or job.spec.dependency,
+        deadline_at=job.spec.deadline_at if body.deadline_at is None else body.deadline_at or None,
     )
     _refuse_bad_text(spec)
     partition = _partition_after(draft.policy, job, body)
@@ -324,8 +338,12 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
     time_limit_s = job.time_limit_s
     if body.time_limit_s is not None or body.partition is not None:
         time_limit_s = time_limit_of(partition, _asked_limit(job, body))
-    if job.state is not JobState.PENDING:
-        access.refuse_more_time(who, job.time_limit_s, time_limit_s)
+    current = draft.cluster.attempts.get(job.attempt_id)
+    if job.state is not JobState.PENDING and current is not None:
+        before_s, after_s = time_limit_under(job, current), limit_under(spec.deadline_at, time_limit_s, current)
+        access.refuse_more_time(who, before_s, after_s)
+    elif (spec.deadline_at, time_limit_s) != (job.spec.deadline_at, job.time_limit_s):
+        deadline.refuse_late(spec, time_limit_s, draft.now)
     return event.JobUpdated(
         at=draft.now,
         job_id=job.job_id,
@@ -336,12 +354,14 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
     )
 
 
-def _note_update(draft: Draft, job: Job, fact: event.JobUpdated) -> None:
-    before_s = job.time_limit_s
+def _note_update(draft: Draft, request: ClientRequest, job: Job, fact: event.JobUpdated) -> None:
+    before, before_s = job.spec, job.time_limit_s
     draft.note(fact)
+    dependency.after_update(draft, job, before, request.past)
     draft.volatile.updated_jobs.add(job.job_id)
     current = draft.cluster.attempts.get(job.attempt_id)
-    if fact.time_limit_s != before_s and current is not None and job.state is not JobState.PENDING:
+    is_other = (before.deadline_at, before_s) != (fact.spec.deadline_at, fact.time_limit_s)
+    if is_other and current is not None and job.state is not JobState.PENDING:
         for node in current.parts:
             orders.send_time_limit(draft, job, node)
 

@@ -6,6 +6,11 @@ request; nodes that join; and what the doors saw.  A line never holds a secret: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
+from gq.model.account import AccountInfo, MemberInfo, QosInfo
 from gq.wire import client
 from gqd.state import event
 from gqd.state.cluster import Cluster
@@ -59,7 +64,7 @@ def of_request(
     outcome, detail = DONE, ""
     if isinstance(answer, client.Refused):
         outcome, detail = answer.code, answer.message
-    elif isinstance(answer, client.JobsDone) and answer.refused and not answer.job_ids:
+    elif isinstance(answer, client.JobsDone) and answer.refused and not (answer.job_ids or answer.tasks):
         outcome, detail = REFUSED, answer.refused[0][1]
     elif isinstance(body, client.ReloadConfig) and isinstance(answer, client.Done):
         detail = answer.text
@@ -122,26 +127,50 @@ def origin_of(peer: Peer, cluster: Cluster) -> str:
 def object_of(body: client.RequestBody, answer: client.ReplyBody) -> str:
     if isinstance(answer, client.Submitted):
         return f"job {answer.job_id}"
-    if isinstance(answer, client.JobsDone) and answer.job_ids:
-        return _jobs(answer.job_ids)
+    if isinstance(answer, client.JobsDone) and (answer.job_ids or answer.tasks):
+        return _jobs(answer.job_ids, dict(answer.tasks))
     match body:
         case client.HoldJobs() | client.ReleaseJobs() | client.RequeueJobs() | client.WaitJobs():
-            return _jobs(body.job_ids)
+            return _jobs(body.job_ids, body.tasks)
         case client.CancelJobs():
-            return _jobs(body.filter.job_ids)
+            return _jobs(body.filter.job_ids, body.filter.tasks)
+        case client.UpdateJob():
+            return _jobs((), {body.job_id: body.tasks}) if body.tasks else _jobs((body.job_id,))
         case client.UpdateNodes():
             return _several("node", body.names)
         case client.RemoveNode():
             return f"node {body.name}"
+        case client.SetAccount():
+            return f"account {body.account.name}"
+        case client.RemoveAccount():
+            return f"account {body.name}"
+        case client.SetMember():
+            return f"user {body.member.user} in account {body.member.account}"
+        case client.RemoveMember():
+            return f"user {body.user} in account {body.account}"
+        case client.SetQos():
+            return f"qos {body.qos.name}"
+        case client.RemoveQos():
+            return f"qos {body.name}"
+        case client.SetLimit():
+            return _limit(body.limit.holder.value, body.limit.name, body.limit.resource, body.limit.per_user)
+        case client.RemoveLimit():
+            return _limit(body.holder, body.name, body.resource, body.per_user)
         case client.CreateToken() | client.AddKey() | client.RevokeKey():
             return f"key {body.public[:8]}"
         case _:
-            job_id = getattr(body, "job_id", None)
-            return "" if job_id is None else f"job {job_id}"
+            job_id, task = getattr(body, "job_id", None), getattr(body, "task", None)
+            return "" if job_id is None else f"job {job_id}" if task is None else f"job {job_id}_{task}"
 
 
-def _jobs(job_ids: list[int] | tuple[int, ...]) -> str:
-    return _several("job", [str(one) for one in job_ids[:MAX_OBJECT]])
+def _jobs(job_ids: list[int] | tuple[int, ...], tasks: Mapping[int, str] = {}) -> str:
+    """By their ids; tasks that have none as ``7_[2-8]``, unless the whole array is named."""
+    parts = [f"{array_id}_[{which[:MAX_OBJECT]}]" for array_id, which in tasks.items() if array_id not in job_ids]
+    return _several("job", [*(str(one) for one in job_ids[:MAX_OBJECT]), *parts[:MAX_OBJECT]])
+
+
+def _limit(holder: str, name: str, resource: str, per_user: bool) -> str:
+    return f"limit {resource} of {'each user of ' if per_user else ''}{holder} {name}"
 
 
 def _several(noun: str, names: list[str] | tuple[str, ...]) -> str:
@@ -161,6 +190,14 @@ def detail_of(body: client.RequestBody) -> str:
             return f"step {body.step}" if body.signum is None else f"step {body.step}, signal {body.signum}"
         case client.UpdateJob():
             return _changes(body)
+        case client.SetAccount():
+            return _values(body.account, body.is_new)
+        case client.SetMember():
+            return _values(body.member, body.is_new)
+        case client.SetQos():
+            return _values(body.qos, body.is_new)
+        case client.SetLimit():
+            return f"{body.limit.most:g} at {body.limit.at.value}"
         case client.UpdateNodes():
             gpu = "" if body.gpu is None else f" GPU {body.gpu}"
             return f"{body.action}{gpu}: {body.reason}" if body.reason else f"{body.action}{gpu}"
@@ -176,8 +213,15 @@ def detail_of(body: client.RequestBody) -> str:
 
 
 def _changes(body: client.UpdateJob) -> str:
-    names = ("name", "partition", "time_limit_s", "begin_at", "nice", "requeue")
+    names = ("name", "partition", "time_limit_s", "begin_at", "nice", "requeue", "array_throttle")
     said = [f"{name}={getattr(body, name)}" for name in names if getattr(body, name) is not None]
     if body.comment is not None:
         said.append("comment")
     return ", ".join([*said, "resources"] if body.resources is not None else said)
+
+
+def _values(info: AccountInfo | MemberInfo | QosInfo, is_new: bool) -> str:
+    """What was said besides the names; what is as it always is is left out."""
+    names = {"name", "user", "account"}
+    said = [f"{name}={value}" for name, value in msgspec.to_builtins(info).items() if name not in names]
+    return ", ".join(["new", *said] if is_new else said)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.wire.client import CreateStep
@@ -24,18 +24,26 @@ class OrderClock:
     is_received: bool = False
 
 
+class Target(NamedTuple):
+    """What is waited for: a job, all of an array, or some of its tasks."""
+
+    job_id: JobId
+    tasks: int | None = None
+    """A bit set."""
+
+
 @dataclass(slots=True)
 class JobWaiter:
     """A `WaitJobs` whose answer is held back."""
 
     route: Route
     request_id: RequestId
-    job_ids: tuple[JobId, ...]
+    targets: tuple[Target, ...]
     until: str
     wait_any: bool
     deadline_at: float
     watched: frozenset[JobId] = frozenset()
-    """The same ids, to look one up."""
+    """Their ids, to look one up."""
     place: int = 0
     """Of the job that is looked at first: it had not come so far when it was last looked at."""
     shown_to: Peer | None = None
@@ -83,6 +91,8 @@ class Volatile:
     next_time_event_at: float | None = None
     """The next instant at which time alone may let a job start."""
     started_at: float = 0.0
+    periods_until: float = 0.0
+    """When the next day begins, and with it perhaps a week or a month of budgets."""
     possible_shapes: set[Hashable] = field(default_factory=set)
     """Shapes of requests that the nodes, as they are registered, can meet; only ever looked up."""
 

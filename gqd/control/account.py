@@ -1,0 +1,280 @@
+"""Accounts, members and QOS: set, removed, listed.  Pure.
+
+The tree of accounts has no cycles, nothing is removed that a job needs, and guarantees below an account never come to
+more than its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS, ROOT, AccountInfo, Holder, MemberInfo
+from gq.model.state import JobState
+from gq.wire import client
+from gqd.control import limit
+from gqd.control.access import Caller, Denied, Role
+from gqd.control.account_names import refuse_bad_name, refuse_bad_user, refuse_too_many
+from gqd.control.association import account_named, known_account, known_qos, qos_named
+from gqd.state import event
+from gqd.state.cluster import Cluster
+from gqd.state.tally import account_path
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_TEXT = 200
+MAX_FACTOR = 1_000_000.0
+MEMBERS_PER_ACCOUNT = 10
+"""So many times `limits.accounts`."""
+
+
+# ── accounts ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_set_account(draft: Draft, who: Caller, body: client.SetAccount) -> client.Done:
+    account, cluster = body.account, draft.cluster
+    refuse_bad_name("account", account.name)
+    before = cluster.accounts.get(account.name)
+    _refuse_wrong_newness("account", account.name, account_named(cluster, account.name) is not None, body.is_new)
+    _refuse_bad_account(cluster, account)
+    if before is None:
+        refuse_too_many(draft)
+    if who.role < Role.OPERATOR:
+        _refuse_more_than_own(who, cluster, before, account)
+    _refuse_guarantees(cluster, account)
+    if before != account:
+        draft.note(event.AccountSet(at=draft.now, account=account))
+        draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _refuse_bad_account(cluster: Cluster, account: AccountInfo) -> None:
+    name = account.name
+    if name == ROOT and account.parent != ROOT:
+        raise Refusal("bad_parent", f"`{ROOT}` is the top of the tree: it has no parent", "leave --parent out")
+    known_account(cluster, account.parent)
+    if name != ROOT and name in account_path(cluster.accounts, account.parent):
+        message = f"account `{name}` cannot be below `{account.parent}`, which is `{name}` itself or below it"
+        raise Refusal("cycle", message, "choose a parent that is not below it; gqctl account show prints the tree")
+    _refuse_bad_text("description", account.description)
+    if account.group:
+        refuse_bad_user("group", account.group)
+    for user in account.coordinators:
+        refuse_bad_user("user", user)
+    if account.default_qos:
+        known_qos(cluster, account.default_qos)
+
+
+def _refuse_more_than_own(who: Caller, cluster: Cluster, before: AccountInfo | None, account: AccountInfo) -> None:
+    """What a coordinator deals out is only what their own accounts have."""
+    if account.group != (before.group if before is not None else ""):
+        message = f"the Unix group of account `{account.name}` is for operators to set: it says whose jobs go there"
+        raise Denied("not_operator", message, "add members one by one, or ask an operator")
+    more = account.guaranteed_gpus or 0
+    if more <= (before.guaranteed_gpus or 0 if before is not None else 0):
+        return
+    path = account_path(cluster.accounts, account.parent)
+    own = [one for one in path if one in who.coordinates and one in cluster.accounts]
+    if all(cluster.accounts[one].guaranteed_gpus is None for one in own):
+        message = f"account `{account.name}` cannot be guaranteed {more} GPUs: none of your accounts above it has any"
+        raise Denied("not_operator", message, "operators guarantee GPUs to your account; you deal those out")
+
+
+def _refuse_guarantees(cluster: Cluster, account: AccountInfo) -> None:
+    """What is guaranteed below an account is at most what the account itself is guaranteed, if it is."""
+    accounts = {**cluster.accounts, account.name: account}
+    below: dict[str, list[str]] = {}
+    for one in accounts.values():
+        if one.name != ROOT:
+            below.setdefault(one.parent, []).append(one.name)
+    for name in account_path(accounts, account.name):
+        above = accounts.get(name)
+        if above is None or above.guaranteed_gpus is None:
+            continue
+        dealt = sum(_guaranteed(accounts, below, one) for one in below.get(name, ()))
+        if dealt > above.guaranteed_gpus:
+            message = f"the accounts below `{name}` would be guaranteed {dealt} GPUs, and `{name}` itself is guaranteed"
+            hint = f"guarantee `{name}` at least {dealt} first, or guarantee less below it"
+            raise Refusal("guarantee", f"{message} {above.guaranteed_gpus}", hint)
+
+
+def _guaranteed(accounts: dict[str, AccountInfo], below: dict[str, list[str]], name: str) -> int:
+    """To the account itself, else to those below it."""
+    own = accounts[name].guaranteed_gpus
+    return own if own is not None else sum(_guaranteed(accounts, below, one) for one in below.get(name, ()))
+
+
+def decide_remove_account(draft: Draft, body: client.RemoveAccount) -> client.Done:
+    """With the limits that are its own."""
+    name, cluster = body.name, draft.cluster
+    known_account(cluster, name)
+    if name in (ROOT, DEFAULT_ACCOUNT):
+        raise Refusal("always_there", f"account `{name}` is always there", "only others can be removed")
+    below = [one.name for one in cluster.accounts.values() if one.parent == name]
+    if below:
+        raise Refusal("in_use", f"account `{name}` has accounts below it: {_some(below)}", "move or remove those first")
+    if jobs := cluster.tallies.of((Holder.ACCOUNT, name, "")).submitted.get("jobs", 0):
+        raise Refusal("in_use", f"account `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
+    users = list(cluster.associations.users_of_account.get(name, ()))
+    by_hand = [one for one in users if not cluster.members[one, name].info.from_group]
+    if by_hand:
+        raise Refusal("in_use", f"account `{name}` has members: {_some(by_hand)}", "remove those first")
+    qos = [one.name for one in cluster.qos.values() if name in one.accounts]
+    if qos:
+        raise Refusal("in_use", f"QOS {_some(qos)} names account `{name}`", "change the QOS first")
+    limit.remove_all(draft, Holder.ACCOUNT, name)
+    for user in users:
+        draft.note(event.MemberRemoved(at=draft.now, user=user, account=name))
+    draft.note(event.AccountRemoved(at=draft.now, name=name))
+    return client.Done()
+
+
+# ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_set_member(draft: Draft, who: Caller, body: client.SetMember) -> client.Done:
+    cluster = draft.cluster
+    info = msgspec.structs.replace(body.member, from_group=False)
+    known_account(cluster, info.account)
+    if info.account == ROOT:
+        message = f"`{ROOT}` is the top of the tree, and has no members"
+        raise Refusal("bad_account", message, f"add {info.user} to an account below it, or to `{DEFAULT_ACCOUNT}`")
+    refuse_bad_user("user", info.user)
+    known = cluster.members.get((info.user, info.account))
+    is_there = known is not None and not (body.is_new and known.info.from_group)
+    _refuse_wrong_newness("user", f"{info.user}` in account `{info.account}", is_there, body.is_new)
+    if known is None and len(cluster.members) >= (most := MEMBERS_PER_ACCOUNT * draft.policy.limits.accounts):
+        raise Refusal("too_many_members", f"there are {most} members already", "raise limits.accounts in gq.toml")
+    if info.is_default:
+        _take_default(draft, who, info)
+    if known is None or known.info != info:
+        draft.note(event.MemberSet(at=draft.now, member=info))
+        draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _take_default(draft: Draft, who: Caller, info: MemberInfo) -> None:
+    """A user has one default account."""
+    cluster = draft.cluster
+    others = [one for one in cluster.associations.accounts_of_user.get(info.user, ()) if one != info.account]
+    before = [one for one in others if cluster.members[info.user, one].info.is_default]
+    foreign = [one for one in before if who.role < Role.OPERATOR and one not in who.coordinates]
+    if foreign:
+        message = f"the default account of {info.user} is `{foreign[0]}`, which you do not coordinate"
+        raise Denied("not_coordinator", message, "add them without --default, or ask an operator")
+    for account in before:
+        changed = msgspec.structs.replace(cluster.members[info.user, account].info, is_default=False)
+        draft.note(event.MemberSet(at=draft.now, member=changed))
+
+
+def decide_remove_member(draft: Draft, body: client.RemoveMember) -> client.Done:
+    cluster, user, account = draft.cluster, body.user, body.account
+    known_account(cluster, account)
+    if (user, account) not in cluster.members:
+        raise Refusal("unknown_user", f"user `{user[:80]}` is not in account `{account}`", "gqctl user show lists them")
+    if cluster.tallies.of((Holder.ACCOUNT, account, user)).submitted:
+        jobs = [job for job in cluster.jobs.values() if job.user == user and job.state is not JobState.ENDED]
+        ids = [str(job.job_id) for job in jobs if job.account == account]
+        if ids:
+            message = f"user {user} has jobs in account `{account}`: {_some(ids)}"
+            raise Refusal("in_use", message, "wait for them, or cancel or move them first")
+    draft.note(event.MemberRemoved(at=draft.now, user=user, account=account))
+    return client.Done()
+
+
+# ── QOS ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_set_qos(draft: Draft, body: client.SetQos) -> client.Done:
+    qos, cluster = body.qos, draft.cluster
+    refuse_bad_name("QOS", qos.name)
+    _refuse_wrong_newness("QOS", qos.name, qos_named(cluster, qos.name) is not None, body.is_new)
+    _refuse_bad_text("description", qos.description)
+    if not (math.isfinite(qos.usage_factor) and 0 <= qos.usage_factor <= MAX_FACTOR):
+        message = f"the usage factor {qos.usage_factor} is not between 0 and {MAX_FACTOR:.0f}"
+        raise Refusal("bad_number", message, "1 bills what is used, 0 nothing, 2 twice as much")
+    if qos.max_time_s is not None and qos.max_time_s < 1:
+        raise Refusal("bad_number", f"a longest time of {qos.max_time_s} s lets no job run", "leave it out: unlimited")
+    for user in qos.users:
+        refuse_bad_user("user", user)
+    for group in qos.groups:
+        refuse_bad_user("group", group)
+    for account in qos.accounts:
+        known_account(cluster, account)
+    if qos.name not in cluster.qos:
+        refuse_too_many(draft)
+    if cluster.qos.get(qos.name) != qos:
+        draft.note(event.QosSet(at=draft.now, qos=qos))
+        draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def decide_remove_qos(draft: Draft, body: client.RemoveQos) -> client.Done:
+    """With the limits that are its own."""
+    name, cluster = body.name, draft.cluster
+    known_qos(cluster, name)
+    if name == NORMAL_QOS:
+        raise Refusal("always_there", f"QOS `{name}` is always there", "only others can be removed")
+    if jobs := cluster.tallies.of((Holder.QOS, name, "")).submitted.get("jobs", 0):
+        raise Refusal("in_use", f"QOS `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
+    accounts = [one.name for one in cluster.accounts.values() if one.default_qos == name]
+    if accounts:
+        raise Refusal("in_use", f"QOS `{name}` is the default of account {_some(accounts)}", "give those another first")
+    limit.remove_all(draft, Holder.QOS, name)
+    draft.note(event.QosRemoved(at=draft.now, name=name))
+    return client.Done()
+
+
+# ── list ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_accounts(draft: Draft, body: client.ListAccounts) -> client.Accounts:
+    """Everything, or what names one of these accounts, users or QOS."""
+    cluster = draft.cluster
+    accounts = [account_named(cluster, one) for one in dict.fromkeys((ROOT, DEFAULT_ACCOUNT, *cluster.accounts))]
+    qos = [qos_named(cluster, one) for one in dict.fromkeys((NORMAL_QOS, *cluster.qos))]
+    members = [one.info for one in cluster.members.values()]
+    limits = list(cluster.limits.values())
+    if body.accounts or body.users or body.qos:
+        members = [one for one in members if one.account in body.accounts or one.user in body.users]
+        named = {*body.accounts, *(one.account for one in members if one.user in body.users)}
+        accounts = [one for one in accounts if one is not None and one.name in named]
+        qos = [one for one in qos if one is not None and one.name in body.qos]
+        wanted = {Holder.ACCOUNT: body.accounts, Holder.USER: body.users, Holder.QOS: body.qos}
+        limits = [one for one in limits if one.name in wanted[one.holder]]
+    return client.Accounts(
+        accounts=tuple(one for one in accounts if one is not None),
+        members=tuple(members),
+        qos=tuple(one for one in qos if one is not None),
+        limits=tuple(limit.with_used(cluster, draft.policy, one, draft.now) for one in limits),
+    )
+
+
+# ── checks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _refuse_bad_text(what: str, text: str) -> None:
+    if len(text) > MAX_TEXT or (text and not text.isprintable()):
+        raise Refusal("bad_text", f"the {what} {text[:40]!r} is not at most {MAX_TEXT} printable characters")
+
+
+def _refuse_wrong_newness(noun: str, name: str, is_there: bool, is_new: bool) -> None:
+    verb = noun.lower()
+    if is_new and is_there:
+        raise Refusal(f"known_{verb}", f"{noun} `{name}` is there already", f"gqctl {verb} set changes it")
+    if not is_new and not is_there:
+        raise Refusal(f"unknown_{verb}", f"{noun} `{name}` does not exist", f"gqctl {verb} add makes it")
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

@@ -1,0 +1,34 @@
+"""What names of accounts, QOS, users and groups may be, and how many of the first two there may be.  Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gq.errors import Refusal
+from gq.model.ids import NAME
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_USER_NAME = 64
+
+
+def refuse_bad_name(noun: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        hint = "use letters, digits, `.`, `_` and `-`, at most 63, a letter or a digit first"
+        raise Refusal("bad_name", f"{name[:80]!r} is not a name for {'a' if noun == 'QOS' else 'an'} {noun}", hint)
+
+
+def refuse_bad_user(noun: str, name: str) -> None:
+    """What the operating system takes for the name of a user or a group is wider than `NAME`."""
+    is_word = bool(name) and name.isprintable() and not any(one in " ,:%/" for one in name) and name[0] != "-"
+    if not is_word or len(name) > MAX_USER_NAME:
+        hint = f"at most {MAX_USER_NAME} printable characters, without spaces and `,:%/`"
+        raise Refusal("bad_name", f"{name[:80]!r} is not the name of a {noun}", hint)
+
+
+def refuse_too_many(draft: Draft) -> None:
+    cluster, most = draft.cluster, draft.policy.limits.accounts
+    if len(cluster.accounts) + len(cluster.qos) + len(cluster.limits) >= most:
+        message = f"there are {most} accounts, QOS and limits already, the most that there may be"
+        raise Refusal("too_many_accounts", message, "remove some, or raise limits.accounts in gq.toml")

@@ -1,0 +1,23 @@
+"""What a job is billed while it runs, in millionths of a weighted GPU.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gqd.state.policy import Billing
+from gqd.state.usage import MILLION
+
+TYPE_PREFIX = "gpus:"
+
+
+def billing_of(billing: Billing, amounts: Mapping[str, int], usage_factor: float = 1.0) -> int:
+    """`amounts` as `gqd.state.tally` counts them: ``gpus``, ``gpus:TYPE``, ``cpus``, ``memory`` (MiB).
+
+    GPUs of no known type have the weight of ``gpu``; the QOS's factor multiplies all of it.
+    """
+    typed = {name: count for name, count in amounts.items() if name.startswith(TYPE_PREFIX)}
+    weighted = billing.gpu * (amounts.get("gpus", 0) - sum(typed.values()))
+    for name, count in typed.items():
+        weighted += billing.gpu_types.get(name.removeprefix(TYPE_PREFIX), billing.gpu) * count
+    weighted += billing.cpu * amounts.get("cpus", 0) + billing.memory_gib * amounts.get("memory", 0) / 1024
+    return round(weighted * usage_factor * MILLION)
