@@ -14,7 +14,7 @@ from gq.model.resource import ResourceRequest
 from gq.wire.client import RequestBody, Submit
 from gq.wire.codec import WIRE_VERSION
 from gq.wire.node import AttemptStatus, Hello, Join
-from gqd.state.input import ClientRequest, NamedUser, NodeHello, NodeJoin, NodeReport, Peer
+from gqd.state.input import ClientRequest, NamedUser, NodeHello, NodeJoin, NodeReport, PastJob, Peer
 from gqd.state.policy import Policy
 
 OWNER = Peer(uid=1000, gid=1000, user="ada")
@@ -107,7 +107,11 @@ def join(node: str, token: str, key: str, *, address: str = "192.0.2.7") -> Node
 
 
 def client_request(
-    body: RequestBody, number: int, peer: Peer = OWNER, named_user: NamedUser | None = None
+    body: RequestBody,
+    number: int,
+    peer: Peer = OWNER,
+    named_user: NamedUser | None = None,
+    past: dict[int, PastJob] | None = None,
 ) -> ClientRequest:
     return ClientRequest(
         peer=peer,
@@ -116,6 +120,7 @@ def client_request(
         body=body,
         entropy=number.to_bytes(32, "little"),
         named_user=named_user,
+        past=past or {},
     )
 
 

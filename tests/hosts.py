@@ -20,6 +20,7 @@ from gqd.control.apply import apply
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
+from gqd.shell.past import named_jobs
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.event import Audited, Event
@@ -75,7 +76,8 @@ class CoreHost:
     ) -> ReplyBody | None:
         """The answer to a request of its own id; `Refusal` where it is one; None where it is held back."""
         self._requests += 1
-        turn = self.handle(client_request(body, self._requests, peer, named_user), now)
+        past = self.store.past([one for one in named_jobs(body) if one not in self.cluster.jobs])
+        turn = self.handle(client_request(body, self._requests, peer, named_user, past), now)
         answers = [effect.body for effect in turn.effects if isinstance(effect, Reply)]
         if answers and isinstance(answers[-1], client.Refused):
             raise Refusal(answers[-1].code, answers[-1].message, answers[-1].hint)

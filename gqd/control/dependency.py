@@ -22,7 +22,7 @@ from gq.model.tasks import format_tasks, pack_tasks, task_bit, unpack_tasks
 from gqd.control import array
 from gqd.state import event
 from gqd.state.cluster import ArrayTasks, Cluster, Job
-from gqd.state.dependants import Name, is_counted, name_of, place_of
+from gqd.state.dependants import Name, is_counted, name_of, of_one_task, place_of
 from gqd.state.input import PastJob
 from gqd.state.policy import Policy
 
@@ -302,32 +302,44 @@ def at_submit(
     return standing(dependency, own, parents, draft.now)
 
 
-def at_update(draft: Draft, job: Job, spec: JobSpec, past: Mapping[int, PastJob]) -> Standing | None:
-    """What the dependency of a pending job comes to when its spec becomes this, or `Refusal`; None: what it was."""
-    cluster = draft.cluster
-    is_renamed = spec.name != job.spec.name
-    if spec.dependency == job.spec.dependency and not is_renamed:
-        return None
-    if spec.dependency != job.spec.dependency and job.state is not JobState.PENDING:
-        raise Refusal("job_started", f"the dependency of job {job.job_id} cannot be changed: it is not pending")
-    if spec.dependency is None:
-        return Standing(None)
-    own = 0 if job.array is None else job.array.waiting
-    dependency = as_asked(spec.dependency)
-    parents = Parents(cluster, _is_alone(cluster, dependency, (job.user, spec.name), place_of(job)), past)
-    if spec.dependency == job.spec.dependency:
-        _refuse_cycle(cluster, job, spec.name, job.dependency)
-        return None if job.dependency is None else standing(job.dependency, own, parents, draft.now)
-    _refuse_bad_terms(dependency, parents, cluster.next_job_id, job.array is not None)
-    _refuse_cycle(cluster, job, spec.name, dependency)
-    return standing(dependency, own, parents, draft.now)
+def refuse_update(draft: Draft, one: array.Chosen, spec: JobSpec, past: Mapping[int, PastJob]) -> None:
+    """`Refusal`, if what is chosen cannot have this dependency, or could not have this name with the one it has."""
+    job = one.job
+    if spec.dependency != job.spec.dependency and spec.dependency is not None:
+        dependency = as_asked(spec.dependency)
+        parents = Parents(draft.cluster, False, past)
+        is_array = job.array is not None or job.array_job_id is not None
+        _refuse_bad_terms(dependency, parents, draft.cluster.next_job_id, is_array)
+        _refuse_cycle(draft.cluster, one, spec.name, dependency)
+    elif spec.name != job.spec.name:
+        _refuse_cycle(draft.cluster, one, spec.name, job.dependency)
 
 
-def changed(job_id: JobId, now: float, result: Standing) -> event.DependencyChanged:
-    """The event of a new dependency."""
-    ready = pack_tasks(result.ready if result.left is not None else 0)
+def after_update(draft: Draft, job: Job, before: JobSpec, past: Mapping[int, PastJob]) -> None:
+    """The job was updated; it was not refused."""
+    if job.spec.dependency != before.dependency:
+        draft.note(_renewed(draft, job, past))
+    if job.spec.name != before.name:
+        _decide_group(draft, (job.user, before.name))
+        decide(draft, job)
+
+
+def _renewed(draft: Draft, job: Job, past: Mapping[int, PastJob]) -> event.DependencyChanged:
+    dependency, own = job.spec.dependency, 0 if job.array is None else job.array.waiting
+    result = Standing(None)
+    if dependency is not None:
+        dependency = as_asked(dependency)
+        if job.array_task_id is not None:
+            dependency = of_one_task(dependency, job.array_task_id)
+        is_alone = _is_alone(draft.cluster, dependency, name_of(job), place_of(job))
+        result = standing(dependency, own, Parents(draft.cluster, is_alone, past), draft.now)
     return event.DependencyChanged(
-        at=now, job_id=job_id, left=result.left, never=result.never, ready=ready, is_new=True
+        at=draft.now,
+        job_id=job.job_id,
+        left=result.left,
+        never=result.never,
+        ready=pack_tasks(result.ready if result.left is not None else 0),
+        is_new=True,
     )
 
 
@@ -354,27 +366,26 @@ def _is_alone(cluster: Cluster, dependency: Dependency | None, name: Name, place
 
 class _Node(NamedTuple):
     job_id: JobId
-    is_whole: bool = True
-    """Of an array: with all of its tasks, not only what waits in the record."""
+    task: int | None = None
+    """One that waits in the record of the array; None: the job, or all of the array."""
 
 
-def _refuse_cycle(cluster: Cluster, job: Job, name: str, dependency: Dependency | None) -> None:
-    """`Refusal`, if the job waited for itself with this name and this dependency."""
+def _refuse_cycle(cluster: Cluster, one: array.Chosen, name: str, dependency: Dependency | None) -> None:
+    """`Refusal`, if what is chosen waited for itself with this name and this dependency."""
+    job = one.job
     seen: set[_Node] = set()
     ahead = list(_waits_for(cluster, job, name, dependency))
     while ahead:
         node = ahead.pop()
-        if node.job_id == job.job_id:
+        if node.job_id == job.job_id and (one.is_whole or node.task is None or one.tasks & task_bit(node.task)):
             message = f"job {job.job_id} would wait for itself"
             raise Refusal("cycle", message, "leave out what waits for it; gqwhy says what a job waits for")
-        if node in seen:
+        other = cluster.jobs.get(node.job_id)
+        if node in seen or other is None or other.state is JobState.ENDED:
             continue
         seen.add(node)
-        other = cluster.jobs.get(node.job_id)
-        if other is None or other.state is JobState.ENDED:
-            continue
         ahead.extend(_waits_for(cluster, other, other.spec.name, other.dependency, (job, name)))
-        if node.is_whole and other.array is not None:
+        if node.task is None and other.array is not None:
             ahead.extend(_Node(job_id) for job_id in other.array.jobs.values())
 
 
@@ -390,7 +401,7 @@ def _waits_for(
         else:
             record = cluster.jobs.get(JobId(term.job_id))
             left = None if record is None or record.array is None else record.array.jobs.get(term.task)
-            yield _Node(JobId(term.job_id), is_whole=False) if left is None else _Node(left)
+            yield _Node(JobId(term.job_id), term.task) if left is None else _Node(left)
 
 
 def _queued_before(cluster: Cluster, job: Job, name: str, renamed: tuple[Job, str] | None) -> Iterator[_Node]:
@@ -413,7 +424,7 @@ def follow(draft: Draft, fact: event.Event) -> None:
             _decide_group(draft, name_of(draft.cluster.jobs[fact.job_id]))
         case event.ArrayTasksCancelled():
             _decide_children(draft, fact.array_job_id)
-        case event.JobSubmitted() | event.ArrayTaskLeft() if draft.cluster.jobs[fact.job_id].dependency is not None:
+        case event.JobSubmitted() | event.ArrayTaskLeft() | event.DependencyChanged(is_new=True):
             decide(draft, draft.cluster.jobs[fact.job_id])
 
 
@@ -436,11 +447,6 @@ def _decide_group(draft: Draft, name: Name) -> None:
     group = draft.cluster.dependants.groups.get(name)
     for job_id in group.next() if group is not None else ():
         decide(draft, draft.cluster.jobs[job_id])
-
-
-def renamed(draft: Draft, user: str, name: str) -> None:
-    """A job had this name until now: a singleton may have waited for it."""
-    _decide_group(draft, (user, name))
 
 
 def tick(draft: Draft) -> None:

@@ -30,6 +30,7 @@ from gqd.shell.log import LOG, set_up_logging
 from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters
 from gqd.shell.outgoing import Outgoing
+from gqd.shell.past import PastDesk
 from gqd.shell.peers import LocalPeers
 from gqd.shell.planning import Planning
 from gqd.shell.release import Releaser
@@ -55,7 +56,11 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     with ExitStack() as stack:
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
         ring = KeyRing(lambda: core.cluster.keys, location.keys_dir, clock.now, lambda: core.cluster.void_key_files)
-        hook = HookDesk(hook_settings(config), inbox.put)
+        past = PastDesk(
+            store, lambda one: one in core.cluster.jobs, inbox.put, lambda reply: _answer(releaser, doors, reply)
+        )
+        stack.callback(past.close)
+        hook = HookDesk(hook_settings(config), past.take)
         peers = LocalPeers(owner_uid, policy.is_shared)
         doors = Doors(location, config, inbox, counters, peers, ring, hook.take)
         stack.callback(doors.close)

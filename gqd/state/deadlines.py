@@ -18,11 +18,15 @@ def last_start_at(job: Job) -> float | None:
 
 def time_limit_of(job: Job, attempt: Attempt) -> int | None:
     """The seconds that an attempt of the job may run: its time limit, or what is left before its deadline."""
-    if job.spec.deadline_at is None:
-        return job.time_limit_s
+    return limit_under(job.spec.deadline_at, job.time_limit_s, attempt)
+
+
+def limit_under(deadline_at: float | None, time_limit_s: int | None, attempt: Attempt) -> int | None:
+    if deadline_at is None:
+        return time_limit_s
     began_at = attempt.allocated_at if attempt.start_at is None else attempt.start_at
-    left_s = max(1, int(job.spec.deadline_at - began_at))
-    return left_s if job.time_limit_s is None else min(left_s, job.time_limit_s)
+    left_s = max(1, int(deadline_at - began_at))
+    return left_s if time_limit_s is None else min(left_s, time_limit_s)
 
 
 def index(cluster: Cluster, job: Job) -> None:

@@ -118,8 +118,14 @@ def of_task(record: Job, task: int) -> tuple[Dependency | None, str]:
     """What a task waits for that leaves the record, and why that can never be."""
     if record.dependency is None or record.ready & task_bit(task):
         return None, ""
-    terms = tuple([own for term in record.dependency.terms if (own := _own(term, task)) is not None])
-    return Dependency(terms, record.dependency.is_any) if terms else None, record.never
+    own = of_one_task(record.dependency, task)
+    return own if own.terms else None, record.never
+
+
+def of_one_task(dependency: Dependency, task: int) -> Dependency:
+    """What an array waits for, as one of its tasks does."""
+    terms = tuple([own for term in dependency.terms if (own := _own(term, task)) is not None])
+    return Dependency(terms, dependency.is_any)
 
 
 def _own(term: DependencyTerm, task: int) -> DependencyTerm | None:

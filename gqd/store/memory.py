@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from gq.model.job import JobInfo
+from gq.model.state import JobState
 from gq.wire.client import QueryAudit
 from gqd.state.cluster import Cluster, Job, Step
-from gqd.state.describe import job_info
 from gqd.state.event import Event
+from gqd.state.input import PastJob
 from gqd.store import trail
-from gqd.store.history import matches
+from gqd.store.history import job_infos, matches
+from gqd.store.past import past_of
 from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, StoreFailed
 from gqd.store.rows import COLUMNS, KEYS, attempt_of, audit_entry_of, cluster_of, event_of, event_row, job_of, step_of
 
@@ -68,14 +70,24 @@ class MemoryStore:
             nodes.setdefault(job_id, set()).add(node)
         jobs = [job_of(row) for _, row in sorted(self._tables["jobs"].items())]
         found = [job for job in jobs if matches(query, job, nodes.get(job.job_id, ()))]
-        for job in found[: query.limit]:
+        shown = 0
+        for job in found:
             row = self._tables["attempts"].get((job.job_id, job.attempt))
             steps = self._steps_of(job) if query.with_steps else []
-            yield job_info(job, None if row is None else attempt_of(row), steps)
+            for one in job_infos(query, job, None if row is None else attempt_of(row), steps):
+                shown += 1
+                yield one
+            if shown >= query.limit:
+                return
 
     def _steps_of(self, job: Job) -> list[Step]:
         rows = sorted(self._tables["steps"].items())
         return [step_of(row) for key, row in rows if key[:2] == (job.job_id, job.attempt)]
+
+    def past(self, job_ids: Collection[int]) -> dict[int, PastJob]:
+        rows = (self._tables["jobs"].get((job_id,)) for job_id in job_ids)
+        jobs = [job_of(row) for row in rows if row is not None]
+        return {job.job_id: past_of(job) for job in jobs if job.state is JobState.ENDED}
 
     def audit(self, query: QueryAudit) -> AuditPage:
         numbered = [(number, audit_entry_of(row)) for number, row in enumerate(self._audit, 1) if number > query.after]

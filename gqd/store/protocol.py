@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -13,6 +13,7 @@ from gq.model.job import JobInfo
 from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.event import Event
+from gqd.state.input import PastJob
 
 Row = tuple[Any, ...]
 """Values in the order of `gqd.store.rows.COLUMNS[table]`."""
@@ -44,7 +45,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of the database by id, ``after`` < id, at most ``limit``."""
+    """Jobs of the database by id, ``after`` < id, at most ``limit``; one more where it ends with both parts of an
+    array's record."""
 
     filter: JobFilter
     started_before: float | None = None
@@ -85,6 +87,10 @@ class Store(Protocol):
 
     def named_blobs(self, ended_after: float) -> frozenset[str]:
         """Digests of committed jobs that have not ended, or not before.  May be called from another thread."""
+        ...
+
+    def past(self, job_ids: Collection[int]) -> dict[int, PastJob]:
+        """Those of these jobs that have ended, as committed.  May be called from another thread."""
         ...
 
     def audit(self, query: QueryAudit) -> AuditPage:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,8 +22,10 @@ from gq.errors import GqError
 from gq.model.job import JobInfo
 from gq.wire.client import QueryAudit
 from gqd.state.cluster import Cluster
+from gqd.state.input import PastJob
 from gqd.store import history, trail
 from gqd.store.forget import forget, has_older
+from gqd.store.past import select_past
 from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row
 from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
 from gqd.store.schema import migrate
@@ -123,6 +125,10 @@ class SqliteStore:
         with self._reading:
             jobs = history.select_jobs(self._connection_to_read(), query)
         return iter(jobs)
+
+    def past(self, job_ids: Collection[int]) -> dict[int, PastJob]:
+        with self._reading:
+            return select_past(self._connection_to_read(), job_ids)
 
     def audit(self, query: QueryAudit) -> AuditPage:
         with self._reading:
