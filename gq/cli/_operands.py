@@ -67,6 +67,11 @@ class JobWord(NamedTuple):
     def of(job_id: int, task: int | None) -> JobWord:
         return JobWord(job_id, 0 if task is None else task_bit(task))
 
+    @property
+    def task(self) -> int | None:
+        """The first of its tasks; None: the job, or all of the array."""
+        return first_task(self.tasks) if self.tasks else None
+
     def __str__(self) -> str:
         if not self.tasks:
             return str(self.job_id)
@@ -122,7 +127,7 @@ def one_job(text: str) -> tuple[int, int | None]:
     word = job_word(text)
     if word.tasks.bit_count() > 1:
         raise ValueError(f"`{text}` names several tasks; name one, such as {word.job_id}_{first_task(word.tasks)}")
-    return word.job_id, first_task(word.tasks) if word.tasks else None
+    return word.job_id, word.task
 
 
 def only(word: JobWord) -> NamedJobs:

@@ -1,0 +1,223 @@
+"""Arrays and their tasks in every command: what is asked for ``7_3`` and ``7_[1-5,8]``, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from gq.model.job import StepInfo
+from gq.model.resource import Grant
+from gq.wire import client as wire
+from tests.cli.conftest import Run
+from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
+
+DONE = a_job(
+    11, array_job_id=7, array_task_id=1, state="COMPLETED", exit_code=0, start_at=SUBMITTED_AT,
+    end_at=SUBMITTED_AT + 60, grants=(Grant(node="n1"),),
+    steps=(StepInfo(job_id=11, attempt=1, step=0, name="a", state="COMPLETED"),),
+)  # fmt: skip
+FAILED = msgspec.structs.replace(DONE, job_id=12, array_task_id=2, state="FAILED", exit_code=5, steps=())
+CANCELLED = a_job(7, array_job_id=7, array_tasks="5-9", array_task_count=5, state="CANCELLED", array_throttle=2)
+HISTORY = jobs(DONE, FAILED, CANCELLED)
+
+
+# ── submitting and waiting ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def script(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
+    with open("job.sh", "w") as file:  # noqa: PTH123 - the present directory is what matters
+        file.write("#!/bin/sh\n#SBATCH --array=0-30:10,7%2\ntrue\n")
+    return "job.sh"
+
+
+def test_an_array_is_submitted_once_and_called_by_one_number(
+    run: Run, controller: ScriptedController, script: str
+) -> None:
+    controller.on(wire.Submit, wire.Submitted(job_id=7))
+
+    assert run("gqsub", script) == (0, "Submitted batch job 7\n", "")
+    spec = controller.the(wire.Submit).spec
+    assert (spec.array, spec.array_throttle, spec.fail_fast) == ("0,7,10,20,30", 2, False)
+
+
+def test_account_qos_priority_and_fail_fast_go_along(run: Run, controller: ScriptedController, script: str) -> None:
+    controller.on(wire.Submit, wire.Submitted(job_id=7))
+
+    run("gqsub", "-a", "1-100000", "--fail-fast", "-A", "nlp", "-q", "high", "--priority=50", script)
+
+    spec = controller.the(wire.Submit).spec
+    assert (spec.array, spec.array_throttle, spec.fail_fast) == ("1-100000", None, True)
+    assert (spec.account, spec.qos, spec.priority) == ("nlp", "high", 50)
+
+
+def test_waiting_for_an_array_returns_the_highest_code_of_its_tasks(
+    run: Run, controller: ScriptedController, script: str
+) -> None:
+    controller.on(wire.Submit, wire.Submitted(job_id=7))
+    controller.on(wire.WaitJobs, wire.Waited(is_done=True, jobs=(CANCELLED,)))
+    controller.on(wire.QueryHistory, HISTORY)
+
+    assert run("gqsub", "--wait", script).status == 5
+    assert run("gqwait", "7").status == 5
+    assert controller.all(wire.QueryHistory)[-1].filter == wire.JobFilter(job_ids=(7,))
+
+
+def test_single_tasks_can_be_waited_for(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.WaitJobs, wire.Waited(is_done=True, jobs=(a_job(3, state="COMPLETED"), DONE)))
+    controller.on(wire.QueryHistory, jobs(DONE))
+
+    assert run("gqwait", "7_1", "3").status == 0
+    request = controller.the(wire.WaitJobs)
+    assert (request.job_ids, request.tasks) == ((3,), {7: "1"})
+    assert controller.the(wire.QueryHistory).filter == wire.JobFilter(tasks={7: "1"})
+
+
+# ── steering ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"), [("hold", wire.HoldJobs), ("release", wire.ReleaseJobs), ("requeue", wire.RequeueJobs)]
+)
+def test_tasks_are_held_released_and_requeued(
+    run: Run,
+    controller: ScriptedController,
+    verb: str,
+    kind: type[wire.HoldJobs | wire.ReleaseJobs | wire.RequeueJobs],
+) -> None:
+    controller.on(kind, wire.JobsDone(job_ids=(8,), tasks=((7, "1-5,8"),)))
+
+    assert run("gqctl", verb, "8,7_[1-5,8]") == (0, "", "")
+    assert (controller.the(kind).job_ids, controller.the(kind).tasks) == ((8,), {7: "1-5,8"})
+
+
+def test_tasks_are_cancelled_and_told_with_the_name_of_their_array(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.CancelJobs, wire.JobsDone(job_ids=(12,), tasks=((7, "3-5"), (9, "1"))))
+
+    done = run("gqdel", "-v", "7_2-5", "9_1", "-A", "nlp", "-q", "high")
+
+    assert done.err == "cancelled job 12\ncancelled job 7_[3-5]\ncancelled job 9_1\n"
+    assert controller.the(wire.CancelJobs).filter == wire.JobFilter(
+        tasks={7: "2-5", 9: "1"}, accounts=("nlp",), qos=("high",)
+    )
+
+
+def test_a_step_of_a_task_is_ended(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.SignalStep, wire.Done())
+
+    assert run("gqdel", "-v", "7_2.0").err == "ended step 7_2.0\n"
+    assert controller.the(wire.SignalStep) == wire.SignalStep(job_id=7, task=2, step=0)
+
+
+def test_an_update_may_be_for_some_tasks_only(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.UpdateJob, wire.Done())
+
+    words = ("--account=nlp", "--qos=high", "--priority=9", "--array-throttle=4")
+    assert run("gqctl", "update", "7_[1-3]", "8", *words) == (0, "", "")
+    change = wire.UpdateJob(job_id=8, account="nlp", qos="high", priority=9, array_throttle=4)
+    assert controller.heard == [msgspec.structs.replace(change, job_id=7, tasks="1-3"), change]
+
+
+def test_an_update_knows_the_words_of_scontrol(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.UpdateJob, wire.Done())
+
+    words = ("JobId=7_2", "Account=nlp", "ArrayTaskThrottle=0", "TimeLimit=2:00:00", "Requeue=0", "priority=auto")
+    assert run("gqctl", "update", *words) == (0, "", "")
+    assert controller.the(wire.UpdateJob) == wire.UpdateJob(
+        job_id=7, tasks="2", account="nlp", array_throttle=0, time_limit_s=7200, requeue=False, clear_priority=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["7", "acount=nlp"], "`acount` is nothing that can be changed\nhint: did you mean `account`?"),
+        (["7", "priority=x"], "`priority`: `x` is not a whole number"),
+        (["7", "--array-throttle=-1"], "`--array-throttle`: -1 is too small"),
+        (["account=nlp"], "JOB is missing"),
+        (["7_"], "nothing says what to change"),
+        (["7_", "qos=a"], "`` is not a task or a range of tasks"),
+    ],
+)
+def test_a_wrong_update_asks_for_nothing(
+    run: Run, controller: ScriptedController, words: list[str], message: str
+) -> None:
+    done = run("gqctl", "update", *words)
+
+    assert (done.status, controller.heard) == (2, [])
+    assert done.err.startswith(f"error: {message}")
+
+
+def test_a_line_is_written_to_one_task(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.NotifyJob, wire.Done())
+
+    assert run("gqctl", "notify", "7_3", "save", "now").status == 0
+    assert controller.the(wire.NotifyJob) == wire.NotifyJob(job_id=7, task=3, text="save now")
+    assert run("gqctl", "notify", "7_1-3", "save").err.startswith("error: `7_1-3` names several tasks")
+
+
+# ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_why_is_asked_of_one_task_or_of_all(run: Run, controller: ScriptedController) -> None:
+    controller.on(
+        wire.Explain, lambda body: wire.Explanation(job_id=body.job_id, state="PENDING", reason="None", why="so")
+    )
+
+    assert run("gqwhy", "7_3", "7").lines == ["7_3: so", "7: so"]
+    assert controller.all(wire.Explain) == [wire.Explain(job_id=7, task=3), wire.Explain(job_id=7)]
+
+
+def test_the_output_of_a_task_is_asked_for_by_its_name(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.AccessLog, wire.LogAccess(job_id=12, attempt=0, state="PENDING"))
+
+    done = run("gqlog", "7_3")
+
+    assert controller.the(wire.AccessLog) == wire.AccessLog(job_id=7, task=3)
+    assert done.err.startswith("error: job 7_3 has no output yet: it is PENDING\n")
+
+
+def test_an_array_is_shown_with_all_that_has_left_it(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs(DONE, CANCELLED))
+
+    shown = json.loads(run("gqctl", "show", "7", "--json").out)
+
+    assert [(one["job_id"], one["array_task_id"], one["array_tasks"]) for one in shown] == [
+        (11, 1, ""),
+        (7, None, "5-9"),
+    ]
+    assert controller.the(wire.ListJobs).filter == wire.JobFilter(job_ids=(7,))
+
+
+def test_history_names_tasks_steps_and_what_was_cancelled_in_the_record(
+    run: Run, controller: ScriptedController
+) -> None:
+    controller.on(wire.QueryHistory, HISTORY)
+
+    assert [line.split()[0] for line in run("gqacct", "-n", "-j", "7").lines] == ["7_1", "7_1.0", "7_2", "7_[5-9]"]
+    fields = "jobid,jobidraw,arrayjobid,arraytaskid,arraytasks,account,qos,state"
+    assert run("gqacct", "-n", "-P", "-X", "-j", "7", "-o", fields).lines == [
+        "7_1|11|7|1|||normal|COMPLETED",
+        "7_2|12|7|2|||normal|FAILED",
+        "7_[5-9]|7|7||5-9||normal|CANCELLED",
+    ]
+
+
+def test_a_step_of_one_task_is_shown_alone(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryHistory, jobs(DONE, FAILED))
+
+    assert [line.split()[0] for line in run("gqacct", "-n", "-j", "7_1.0,7_2").lines] == ["7_1.0", "7_2"]
+    assert controller.all(wire.QueryHistory)[0].filter == wire.JobFilter(tasks={7: "1-2"})
+
+
+def test_a_step_is_made_in_one_task_of_an_array(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs(a_job(12, array_job_id=7, array_task_id=2, state="RUNNING")))
+    controller.on(wire.GetJobEnvironment, wire.Refused(code="stop", message="as far as this"))
+    controller.on(wire.CreateStep, wire.Refused(code="stop", message="as far as this"))
+
+    assert run("gqrun", "--jobid=7_2", "true").err == "error: as far as this\n"
+    assert controller.the(wire.ListJobs).filter == wire.JobFilter(tasks={7: "2"})
+    assert {getattr(body, "job_id", 12) for body in controller.heard} == {12}
