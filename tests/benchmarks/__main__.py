@@ -18,15 +18,15 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from gq.version import VERSION
-from tests.benchmarks import commands, crash, latency, pending, submission, throughput
+from tests.benchmarks import arrays, commands, crash, latency, pending, submission, throughput
 from tests.benchmarks.baseline import take_baseline
 from tests.benchmarks.bench import Bench, Family
-from tests.benchmarks.gq_side import fresh_cluster
+from tests.benchmarks.gq_side import NODES, GqSide, fresh_cluster
 from tests.benchmarks.row import Row
 from tests.benchmarks.scale import FULL, QUICK, Scale
 from tests.benchmarks.side import Side
@@ -43,6 +43,9 @@ FAMILIES: dict[str, tuple[str, Family]] = {
     "processes": ("submissions, a process each", submission.processes),
     "client": ("durable submissions, Python client", submission.client),
     "commands": ("one command, a whole process", commands.commands),
+    "arrays": ("arrays", arrays.accepted),
+    "tasks": ("arrays that are taken apart", arrays.taken_apart),
+    "cancel": ("cancelling what waits", arrays.cancelled),
     "pending": ("many pending jobs", pending.pending),
 }
 """What `--only` takes → how the table calls it, and how it is measured."""
@@ -106,7 +109,12 @@ def _slurm(stack: ExitStack, base: Path) -> Side | None:
 
 def _measured(name: str, scale: Scale, yard: ClusterYard, slurm: Side | None) -> list[Row]:
     title, family = FAMILIES[name]
-    return list(family(Bench(title, scale, take_baseline(yard.base), partial(fresh_cluster, yard), slurm)))
+    gq, wide_gq = partial(fresh_cluster, yard), partial(_wide_cluster, yard)
+    return list(family(Bench(title, scale, take_baseline(yard.base), gq, wide_gq, slurm)))
+
+
+def _wide_cluster(yard: ClusterYard, jobs: int) -> AbstractContextManager[GqSide]:
+    return fresh_cluster(yard, cpus=-(-jobs // NODES))
 
 
 def _machine(load: float, took_s: float) -> str:

@@ -22,6 +22,8 @@ class Bench:
     baseline: Baseline
     gq: Callable[[], AbstractContextManager[GqSide]]
     """A cluster of its own, ended with the block."""
+    wide_gq: Callable[[int], AbstractContextManager[GqSide]]
+    """The same, with room for so many jobs of one CPU."""
     slurm: Side | None
 
     def on_slurm(self, measured: Callable[[Side], list[float]]) -> list[float]:

@@ -23,6 +23,11 @@ class Scale(NamedTuple):
     commands: int
     """Processes of each command, one after the other."""
     pending: tuple[int, ...]
+    """Separate jobs that wait; the bars are for the last."""
+    tasks: int
+    """Of an array that waits."""
+    running_tasks: int
+    cancelled: int
 
 
 FULL = Scale(
@@ -36,6 +41,9 @@ FULL = Scale(
     submissions=16_000,
     commands=40,
     pending=(1000, 10_000, 100_000),
+    tasks=100_000,
+    running_tasks=1000,
+    cancelled=10_000,
 )
 QUICK = Scale(
     latencies=10,
@@ -48,4 +56,7 @@ QUICK = Scale(
     submissions=4000,
     commands=10,
     pending=(1000, 10_000),
+    tasks=100_000,
+    running_tasks=100,
+    cancelled=10_000,
 )

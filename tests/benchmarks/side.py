@@ -15,6 +15,7 @@ class Words(NamedTuple):
     alloc: str
     stat: str
     info: str
+    cancel: str
 
 
 class Side(Protocol):

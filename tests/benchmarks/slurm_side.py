@@ -83,7 +83,7 @@ class SlurmSide:
     def __init__(self, directory: Path, programs: dict[str, str]) -> None:
         self._directory = directory
         self._programs = programs
-        self.words = Words("sbatch", "srun", "salloc", "squeue", "sinfo")
+        self.words = Words("sbatch", "srun", "salloc", "squeue", "sinfo", "scancel")
         self.environ = clean_environment(os.environ) | {"SLURM_CONF": str(directory / "slurm.conf")}
         self.workdir = directory / "work"
         self._daemons: list[_Daemon] = []

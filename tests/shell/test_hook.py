@@ -185,7 +185,7 @@ def test_what_a_hook_prints_and_reads_is_not_the_conversation() -> None:
     async def scene() -> None:
         hook = "def submit(job, submitter):\n    print('hello'); os.write(1, b'x' * 9); assert sys.stdin.read() == ''"
         async with hooked(hook) as (rig, _):
-            await queued(rig)
+            assert await queued(rig)
 
     asyncio.run(scene())
 
