@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gq.model.account import NORMAL_QOS
 from gq.model.nodelist import compress, compress_counts
 from gq.wire.node import Launch
-
-QOS = "normal"
-"""Of every job, as `JobInfo` says."""
 
 _STEP_NAMES = (
     "STEP_ID",
@@ -99,7 +97,29 @@ def without(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, 
 
 def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_s: int | None) -> dict[str, str]:
     """What is true on every node of the job, in and outside steps.  ``GQ_JOB_END_TIME`` is empty without a limit."""
-    return {**_gq_facts(launch, start_at, time_limit_s), **_slurm_facts(launch), **_rendezvous(launch, master_port)}
+    return {
+        **_gq_facts(launch, start_at, time_limit_s),
+        **_slurm_facts(launch),
+        **_owner_and_array(launch),
+        **_rendezvous(launch, master_port),
+    }
+
+
+def _owner_and_array(launch: Launch) -> dict[str, str]:
+    """Who pays, and which task of which array it is; of a job that is none nothing, since clients look for that."""
+    facts: dict[str, str | int] = {"JOB_QOS": launch.qos or NORMAL_QOS}
+    if launch.account:
+        facts["JOB_ACCOUNT"] = launch.account
+    if launch.array_job_id is not None and launch.array_task_id is not None:
+        facts |= {
+            "ARRAY_JOB_ID": launch.array_job_id,
+            "ARRAY_TASK_ID": launch.array_task_id,
+            "ARRAY_TASK_MIN": launch.array_task_min,
+            "ARRAY_TASK_MAX": launch.array_task_max,
+            "ARRAY_TASK_STEP": launch.array_task_step,
+            "ARRAY_TASK_COUNT": launch.array_task_count,
+        }
+    return {f"{prefix}{name}": str(value) for name, value in facts.items() for prefix in _PREFIXES}
 
 
 def _gq_facts(launch: Launch, start_at: float, time_limit_s: int | None) -> dict[str, str]:
@@ -143,7 +163,6 @@ def _slurm_facts(launch: Launch) -> dict[str, str]:
         "SLURM_JOB_UID": str(launch.uid),
         "SLURM_JOB_GID": str(launch.gid),
         "SLURM_JOB_PARTITION": launch.partition,
-        "SLURM_JOB_QOS": QOS,
         "SLURM_JOB_NODELIST": nodelist,
         "SLURM_NODELIST": nodelist,
         "SLURM_JOB_NUM_NODES": count,

@@ -24,6 +24,7 @@ import re
 from gq.model.job import JobSpec
 
 DEFAULT_OUTPUT = "gq-%j.out"
+DEFAULT_ARRAY_OUTPUT = "gq-%A_%a.out"
 MAX_PADDING = 10
 
 _CODE = re.compile(r"%(\d{0,9})([A-Za-z%])")
@@ -74,7 +75,7 @@ def output_pattern(spec: JobSpec) -> str:
     if spec.is_interactive:
         return ""
     if spec.output is None:
-        return _inside(spec.submit_dir, DEFAULT_OUTPUT)
+        return _inside(spec.submit_dir, DEFAULT_ARRAY_OUTPUT if spec.array else DEFAULT_OUTPUT)
     return _inside(spec.chdir, spec.output)
 
 

@@ -254,6 +254,10 @@ def _output_or_end(
         raise
 
 
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
 def _output(options: Arguments, created: StepCreated, environment: Mapping[str, str], directory: str) -> TaskOutput:
     """The step's output: to this terminal or to files."""
     nodes = [part.node for part in created.layout.parts for _ in range(part.tasks)]
@@ -269,6 +273,8 @@ def _output(options: Arguments, created: StepCreated, environment: Mapping[str, 
             rank=rank,
             node_rank=node_ranks[rank],
             step=created.step,
+            array_job_id=_number(environment.get("GQ_ARRAY_JOB_ID")),
+            array_task_id=_number(environment.get("GQ_ARRAY_TASK_ID")),
         )
         return os.path.join(directory, name)  # noqa: PTH118
 

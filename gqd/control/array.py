@@ -18,6 +18,7 @@ from gq.model.tasks import first_task, format_tasks, pack_tasks, parse_tasks, ta
 from gq.wire import client
 from gqd.state import event
 from gqd.state.cluster import ArrayTasks, Cluster, Job
+from gqd.state.describe import tasks_asked
 from gqd.state.policy import Policy
 from gqd.state.queue import startable_tasks
 
@@ -51,14 +52,6 @@ class Chosen(NamedTuple):
     @property
     def width(self) -> int:
         return 1 if self.job.array is None else self.tasks.bit_count()
-
-
-def tasks_asked(text: str) -> int:
-    """The set, or a `Refusal`."""
-    try:
-        return parse_tasks(text)
-    except ValueError as error:
-        raise Refusal("bad_tasks", f"{error}", "for example 7_3, 7_[1-5] or 7_[1-9:2]") from None
 
 
 def choose(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Chosen]:
@@ -102,13 +95,19 @@ def _of_array(cluster: Cluster, record: Job, array: ArrayTasks, asked: int) -> I
             yield Chosen(cluster.jobs[job_id])
 
 
-def _refuse_missing(record: Job, array: ArrayTasks, asked: int) -> None:
-    """`Refusal` if the array has none of these tasks, or all of them are long over."""
+def tasks_of_it(record: Job, asked: int) -> int:
+    """Those of the tasks that the array was submitted with; `Refusal` if there is none."""
     wanted = asked & all_tasks(record.spec.array)
     if not wanted:
         has = format_tasks(all_tasks(record.spec.array), 4)
         message = f"array {record.job_id} has no task {format_tasks(asked, 4)}"
         raise Refusal("unknown_task", message, f"it has {has}")
+    return wanted
+
+
+def _refuse_missing(record: Job, array: ArrayTasks, asked: int) -> None:
+    """`Refusal` if the array has none of these tasks, or all of them are long over."""
+    wanted = tasks_of_it(record, asked)
     if not wanted & array.waiting and not any(wanted & task_bit(task) for task in array.jobs):
         what = "was cancelled" if wanted & array.cancelled else "ended long ago"
         raise Refusal("job_over", f"task {record.job_id}_{format_tasks(wanted, 4)} {what}", "gqacct shows it")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gq.errors import Refusal
 from gq.model.ids import JobId
 from gq.model.state import JobState
+from gq.model.tasks import task_bit
 from gq.wire import client
+from gqd.control import array as array_control
 from gqd.control import info, job, step
+from gqd.state.cluster import ArrayTasks, Job
+from gqd.state.describe import tasks_asked
 from gqd.state.effect import Reply
 from gqd.state.input import ClientRequest, Peer
-from gqd.state.volatile import JobWaiter, StepWaiter
+from gqd.state.volatile import JobWaiter, StepWaiter, Target
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -23,10 +28,7 @@ def on_wait_jobs(
     draft: Draft, request: ClientRequest, body: client.WaitJobs, shown_to: Peer | None
 ) -> client.Waited | None:
     """The answer, or None: it comes later.  `shown_to`: see `gqd.state.describe.as_seen_by`."""
-    ids = tuple(JobId(one) for one in dict.fromkeys(body.job_ids))
-    for job_id in ids:
-        if not 0 < job_id < draft.cluster.next_job_id:
-            raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue")
+    targets = tuple(_targets(draft, body))
     if body.until not in ("started", "ended"):
         raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
     timeout_s = _bounded(body.timeout_s)
@@ -34,11 +36,11 @@ def on_wait_jobs(
     waiter = JobWaiter(
         request.route,
         request.request_id,
-        ids,
+        targets,
         body.until,
         body.wait_any,
         deadline_at,
-        watched=frozenset(ids),
+        watched=frozenset(one.job_id for one in targets),
         shown_to=shown_to,
     )
     if _is_over(draft, waiter) or not timeout_s:
@@ -115,26 +117,66 @@ def take_ready_steps(draft: Draft, touched: set[JobId]) -> list[tuple[StepWaiter
     return answers
 
 
+def _targets(draft: Draft, body: client.WaitJobs) -> Iterator[Target]:
+    """`Refusal` if one of them never existed."""
+    for job_id in dict.fromkeys((*body.job_ids, *body.tasks)):
+        if not 0 < job_id < draft.cluster.next_job_id:
+            raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue")
+    yield from (Target(JobId(one)) for one in dict.fromkeys(body.job_ids))
+    for array_id, text in body.tasks.items():
+        tasks = tasks_asked(text)
+        if JobId(array_id) in draft.cluster.jobs:  # else all of it is over
+            record, _array = array_control.known_array(draft.cluster, array_id)
+            tasks = array_control.tasks_of_it(record, tasks)
+        yield Target(JobId(array_id), tasks)
+
+
 def _is_over(draft: Draft, waiter: JobWaiter) -> bool:
     """Asked after everything that happens, so one job that is not there yet answers for thousands."""
-    ids = waiter.job_ids
+    targets = waiter.targets
     if waiter.wait_any:
-        return any(_has_come(draft, job_id, waiter.until) for job_id in ids)
-    for _ in ids:
-        if not _has_come(draft, ids[waiter.place], waiter.until):
+        return any(_has_come(draft, one, waiter.until, is_any=True) for one in targets)
+    for _ in targets:
+        if not _has_come(draft, targets[waiter.place], waiter.until):
             return False
-        waiter.place = (waiter.place + 1) % len(ids)
+        waiter.place = (waiter.place + 1) % len(targets)
     return True
 
 
-def _has_come(draft: Draft, job_id: JobId, until: str) -> bool:
-    known = draft.cluster.jobs.get(job_id)
+def _has_come(draft: Draft, target: Target, until: str, is_any: bool = False) -> bool:
+    """`is_any`: of tasks that were named, one is enough."""
+    known = draft.cluster.jobs.get(target.job_id)
     if known is None or known.state is JobState.ENDED:
         return True
-    return until == "started" and known.start_at is not None
+    if known.array is None:
+        return until == "started" and known.start_at is not None
+    wanted = array_control.all_tasks(known.spec.array) if target.tasks is None else target.tasks
+    come = known.array.cancelled | known.array.succeeded | known.array.failed
+    if until == "started":
+        come |= _started(draft, known.array)
+    return bool(wanted & come) if is_any and target.tasks is not None else not wanted & ~come
+
+
+def _started(draft: Draft, array: ArrayTasks) -> int:
+    """Of the tasks in memory."""
+    started = 0
+    for task, job_id in array.jobs.items():
+        if draft.cluster.jobs[job_id].start_at is not None:
+            started |= task_bit(task)
+    return started
 
 
 def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:
-    jobs = [draft.cluster.jobs[one] for one in waiter.job_ids if one in draft.cluster.jobs]
-    shown = [info.job_info_for(waiter.shown_to, draft.cluster, draft.volatile, one) for one in jobs]
+    """Of an array as a whole its record; of tasks that were named those that have left it, as far as a page goes."""
+    jobs: dict[JobId, Job] = {}
+    for target in waiter.targets:
+        job = draft.cluster.jobs.get(target.job_id)
+        if job is None:
+            continue
+        if job.array is None or target.tasks is None:
+            jobs[job.job_id] = job
+        else:
+            left = [job_id for task, job_id in job.array.jobs.items() if target.tasks & task_bit(task)]
+            jobs |= {job_id: draft.cluster.jobs[job_id] for job_id in left[: draft.policy.limits.page]}
+    shown = [info.job_info_for(waiter.shown_to, draft.cluster, draft.volatile, one) for one in jobs.values()]
     return client.Waited(is_done=_is_over(draft, waiter), jobs=tuple(shown))

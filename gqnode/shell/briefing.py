@@ -113,6 +113,8 @@ def _expand(launch: Launch, pattern: str) -> str:
         node=launch.grant.node,
         rank=0,
         node_rank=launch.node_rank,
+        array_job_id=launch.array_job_id,
+        array_task_id=launch.array_task_id,
     )
 
 
