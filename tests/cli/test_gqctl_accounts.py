@@ -298,10 +298,10 @@ def test_settings_are_shown_with_where_they_come_from(run: Run, location: Locati
 
     assert run("gqctl", "config", "show", "--set").lines == [
         "SETTING                 VALUE FROM",
-        f"limits.jobs             12    {path}",
-        f"partition.main.name     main  {path}",
-        f"partition.main.default  true  {path}",
-        f"partition.main.max_time 7200  {path}",
+        "limits.jobs             12    gq.toml",
+        "partition.main.name     main  gq.toml",
+        "partition.main.default  true  gq.toml",
+        "partition.main.max_time 7200  gq.toml",
     ]
     assert "limits.page                  2000" in run("gqctl", "config", "show", "limits").out
     [jobs] = json.loads(run("gqctl", "config", "show", "limits.jobs", "--json").out)

@@ -150,6 +150,8 @@ def test_the_json_of_a_reason_has_stable_keys(run: Run, controller: ScriptedCont
     assert json.loads(run("gqwhy", "--json", "7").out) == [
         {
             "job_id": 7,
+            "array_job_id": None,
+            "array_task_id": None,
             "state": "PENDING",
             "reason": "Resources",
             "why": "it needs 8 GPUs, 3 are free: job 5 (ada) holds 4 GPUs until 2027-01-15T09:00:00+00:00",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -31,7 +32,7 @@ def _show(arguments: Arguments) -> int:
     if arguments.has("json"):
         write_json_list(_json(*one) for one in chosen)
     else:
-        write_table(_COLUMNS, [[(key, _text(value), origin) for key, value, origin in chosen]])
+        write_table(_COLUMNS, [[(key, _text(value), origin.rpartition("/")[2]) for key, value, origin in chosen]])
     return 0
 
 
@@ -54,9 +55,10 @@ def _words(value: object) -> Iterator[str]:
         case bool():
             yield "true" if value else "false"
         case dict():
-            yield from (f"{name}={' '.join(_words(one))}" for name, one in value.items())
+            yield from (f"{name}={' '.join(_words(one))}" for name, one in value.items() if one or one == 0)
         case list() | tuple():
-            yield ", ".join(" ".join(_words(one)) for one in value)
+            alike = Counter(" ".join(_words(one)) for one in value)
+            yield ", ".join(f"{count} × ({text})" if count > 1 else text for text, count in alike.items())
         case _:
             yield str(value)
 
