@@ -6,6 +6,7 @@ from gq.model.account import Holder
 from gqd.control import limit_facts
 from gqd.state import event, tally
 from gqd.state.cluster import Cluster, Member
+from gqd.state.usage import MOST_HALF_LIVES
 
 
 def apply_account_set(cluster: Cluster, fact: event.AccountSet) -> None:
@@ -64,5 +65,7 @@ def apply_half_life_set(cluster: Cluster, fact: event.HalfLifeSet) -> None:
     for place, member in cluster.members.items():
         member.usage.advance(max(fact.at, member.usage.at), cluster.half_life_s)
         cluster.changes.members[place] = None
+    if cluster.members:
+        cluster.half_lives = (*cluster.half_lives, (fact.at, cluster.half_life_s))[-MOST_HALF_LIVES:]
     cluster.half_life_s = fact.half_life_s
     cluster.changes.half_life = True

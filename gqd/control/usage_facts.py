@@ -31,5 +31,5 @@ def _change_rate(cluster: Cluster, job: Job, at: float, by: int) -> None:
         user, account = place
         member = cluster.members[place] = Member(MemberInfo(user=user, account=account))
         member.usage.at = at
-    member.usage.change_rate(at, by, cluster.half_life_s)
+    member.usage.change_rate(at, by, cluster.half_life_s, cluster.half_lives)
     cluster.changes.members[place] = None

@@ -8,13 +8,14 @@ Invariants (numbered as `check` names them):
 1. a GPU or CPU of a node is in at most one part that is there (stranded parts included);
 2. a job that is PENDING or ENDED has no part of its current attempt that is not stranded;
 3. a job that is STARTING, RUNNING or COMPLETING has a current attempt;
-4. the queue index holds exactly the PENDING jobs, in order, and the other indices of jobs agree with it;
+4. the queue index holds exactly the jobs that wait, as they are, and the other indices of jobs agree with it;
 5. free masks equal a recount from the parts;
 6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank;
 7. a node has one key at most, a user's key has a uid, and the indices of keys agree with them;
 8. who waits for others is pending, these others are there and not over, and the index of dependants agrees with both;
 9. the index of deadlines holds the jobs that wait and have one;
-10. each task of an array is in exactly one place, and what its record says of it is what its job says.
+10. each task of an array is in exactly one place, and what its record says of it is what its job says;
+11. the rate at which each member's usage grows is what its running attempts are billed.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gq.model.tasks import parse_tasks, task_bit
-from gqd.state import association, deadlines, dependants, tally
+from gqd.state import association, deadlines, dependants, tally, usage
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.queue import PendingQueue
-from gqd.state.usage import Budget, DecayedUsage
+from gqd.state.usage import Budget, DecayedUsage, HalfLives
 
 
 @dataclass(slots=True)
@@ -381,6 +382,8 @@ class Cluster:
     """Of the limits that are budgets, from when they were set."""
     half_life_s: float | None = None
     """Of `Member.usage`; None: nothing decays."""
+    half_lives: HalfLives = ()
+    """Those before it: what is reported late began to decay as they say."""
     next_job_id: int = 1
     """Never goes back, whatever is forgotten."""
     queue: PendingQueue = field(default_factory=PendingQueue, compare=False)
@@ -524,6 +527,7 @@ class Cluster:
         dependants.check(self)
         deadlines.check(self)
         association.check(self)
+        usage.check(self)
         for attempt in self.attempts.values():
             gone = attempt.parts.keys() - self.nodes.keys()
             assert not gone, f"5: {attempt.attempt_id} has parts on nodes that are no longer there: {gone}"

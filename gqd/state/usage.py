@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gqd.state.queue import member_of
+
+if TYPE_CHECKING:
+    from gqd.state.cluster import Cluster
 
 MILLION = 1_000_000
 """Of a billing rate: one GPU of weight 1."""
 _LN2 = math.log(2.0)
+
+HalfLives = tuple[tuple[float, float | None], ...]
+"""Half-lives that held before, oldest first: until when, and how long they were."""
+MOST_HALF_LIVES = 16
+"""Remembered; what is reported later than so many changes ago decays as the oldest of them says."""
 
 
 @dataclass(slots=True)
@@ -35,13 +46,30 @@ class DecayedUsage:
     def advance(self, now: float, half_life_s: float | None) -> None:
         self.value, self.at = self.value_at(now, half_life_s), now
 
-    def change_rate(self, at: float, by: int, half_life_s: float | None) -> None:
+    def change_rate(self, at: float, by: int, half_life_s: float | None, earlier: HalfLives = ()) -> None:
         """A job started or ended at `at`, which may be before what was heard last: nodes say when it was."""
         if at >= self.at:
             self.advance(at, half_life_s)
         else:
-            self.value += DecayedUsage(0.0, at, by).value_at(self.at, half_life_s)
+            late = DecayedUsage(0.0, at, by)
+            for until, before_s in earlier:
+                if late.at < until:
+                    late.advance(min(until, self.at), before_s)
+            self.value += late.value_at(self.at, half_life_s)
         self.rate += by
+
+
+def check(cluster: Cluster) -> None:
+    """Everybody is billed for what runs, and for nothing else."""
+    rates: dict[tuple[str, str], int] = {}
+    for job in cluster.jobs.values():
+        attempt = cluster.attempt_of(job)
+        if attempt is not None and attempt.start_at is not None and attempt.end_at is None:
+            place = member_of(job)
+            rates[place] = rates.get(place, 0) + attempt.billing
+    billed = {place: member.usage.rate for place, member in cluster.members.items() if member.usage.rate}
+    wanted = {place: rate for place, rate in rates.items() if rate}
+    assert billed == wanted, f"11: members are billed {billed}, and what runs comes to {wanted}"
 
 
 @dataclass(slots=True)

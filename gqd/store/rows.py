@@ -46,7 +46,7 @@ from gqd.state.cluster import (
 )
 from gqd.state.describe import held, job_demand
 from gqd.state.event import Audited, Event
-from gqd.state.usage import Budget, DecayedUsage
+from gqd.state.usage import Budget, DecayedUsage, HalfLives
 from gqd.store.protocol import Batch, Row
 
 Rows = tuple[Row, ...]
@@ -116,6 +116,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 NEXT_JOB_ID = "next_job_id"
 HALF_LIFE_S = "half_life_s"
+HALF_LIVES = "half_lives"
 VOID_KEY_FILES = "void_key_files"
 
 _to_json = msgspec.json.encode
@@ -573,6 +574,7 @@ def _changed_meta(cluster: Cluster, changes: Changes) -> Iterator[Row]:
         yield NEXT_JOB_ID, cluster.next_job_id
     if changes.half_life:
         yield HALF_LIFE_S, cluster.half_life_s
+        yield HALF_LIVES, _json(cluster.half_lives)
     if changes.void_key_files:
         yield VOID_KEY_FILES, _to_json(list(cluster.void_key_files)).decode()
 
@@ -647,6 +649,7 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
     meta: dict[str, Any] = dict(tables["meta"])
     cluster.next_job_id = meta.get(NEXT_JOB_ID, 1)
     cluster.half_life_s = meta.get(HALF_LIFE_S)
+    cluster.half_lives = msgspec.json.decode(meta.get(HALF_LIVES, "[]"), type=HalfLives)
     cluster.void_key_files = dict.fromkeys(msgspec.json.decode(meta.get(VOID_KEY_FILES, "[]"), type=list[str]))
     _add_parts(cluster, tables["allocations"])
     for row in tables["steps"]:
