@@ -121,12 +121,15 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
     if warning:
         typer.echo(f"warning: {warning}", err=True)
     had_settings = Path(location.config_path).exists()
-    joined, node = host.join(location, wish, token)
+    joined, written = host.join(location, wish, token)
+    node = written.node
     if not node.login and not node.private_tmp:
         typer.echo(f"warning: {own_tmp.shared(location.state_dir)}", err=True)
     kind = "login node" if node.login else "node"
     if had_settings:
         typer.echo(f"what {location.config_path} said before is in {location.config_path}.old", err=True)
+    if written.dropped:
+        typer.echo(f"warning: it does not say any more: {', '.join(written.dropped)}", err=True)
     typer.echo(f"{kind} {joined.node} of cluster {joined.cluster}: {location.config_path}, {location.keys_dir}")
     if is_start:
         log = service.start(

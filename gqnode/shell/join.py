@@ -13,6 +13,7 @@ import re
 import socket
 import stat
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,13 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from gq import own_tmp
-from gq.config import NodeSettings, load_config, node_lines, parse_config
+from gq.config import Config, NodeSettings, load_config, node_lines, parse_config
 from gq.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
-from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
+from gq.errors import GqError, ProtocolError, Refusal, Unreachable, UsageError
 from gq.files import make_directory, write_file
 from gq.locate import SYSTEM_CONFIG, Location
 from gq.model.ids import NAME
+from gq.node_tables import with_values
 from gq.token import MAX_CHARACTERS, Token, parse_token
 from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION
@@ -74,7 +76,14 @@ class Door(NamedTuple):
 # ── the whole way ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, NodeSettings]:
+class Written(NamedTuple):
+    """``dropped``: settings of the gq.toml before that are not in the new one, dotted."""
+
+    node: NodeSettings
+    dropped: tuple[str, ...] = ()
+
+
+def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, Written]:
     """Become a node; what the controller said, and the settings that were written."""
     door = read_endpoint(wish.endpoint)
     name = _checked_name(wish.name) if wish.name else host_name()
@@ -337,19 +346,61 @@ def _pending_keys(location: Location, name: str) -> KeyPair:
     return read_keys(pending)
 
 
-def _write(location: Location, wish: Wish, joined: wire.Joined, server_key: bytes, own_address: str) -> NodeSettings:
+def _write(location: Location, wish: Wish, joined: wire.Joined, server_key: bytes, own_address: str) -> Written:
     """All that makes this host a node.  Once gq.toml is there it is one."""
-    text = _settings(location, wish, joined, own_address)
-    node = parse_config(text, location.config_path).node(joined.node)
     config = Path(location.config_path)
-    if config.exists():
-        write_file(config.with_name(f"{config.name}.old"), config.read_text(), 0o644)
+    text = _settings(location, wish, joined, own_address)
+    before = config.read_text("utf-8") if config.exists() else ""
+    if before:
+        text = _kept(before, text, joined, location.config_path) or text
+        write_file(config.with_name(f"{config.name}.old"), before, 0o644)
+    node = parse_config(text, location.config_path).node(joined.node)
     write_file(server_public_path(location.keys_dir), f"{server_key.decode()}\n", 0o644)
     pending = _pending_path(location, joined.node)
     write_file(node_key_path(location.keys_dir, joined.node), pending.read_text(), 0o600)
     write_file(config, text, 0o644)
     pending.unlink()
-    return node
+    return Written(node, _dropped(before, text, location.config_path))
+
+
+_OF_JOINING = ("name", "address", "controller", "step_listen")
+"""What joining says of a node; the rest of its table is the administrator's."""
+
+
+def _kept(before: str, fresh: str, joined: wire.Joined, path: str) -> str:
+    """The former file with what joining sets; empty: it is of another kind, or not to be changed by rule."""
+    try:
+        old = parse_config(before, path)
+        is_alike = len(old.nodes) == 1 and old.nodes[0].login == joined.is_login
+        if not is_alike or old.controller.listen is not None or old.client.controller is not None:
+            return ""
+        [node] = tomllib.loads(fresh)["node"]
+        values = {key: _toml(node[key]) for key in _OF_JOINING if key in node}
+        defaults = {"private_tmp": _toml(node["private_tmp"])} if "private_tmp" in node else {}
+        text = with_values(before, values, defaults, joined.cluster) or ""
+        return text if text and parse_config(text, path).node(joined.node) else ""
+    except GqError:  # the former file is wrong: a good one takes its place
+        return ""
+
+
+def _toml(value: str | bool) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def _dropped(before: str, text: str, path: str) -> tuple[str, ...]:
+    """Names of nodes are no part of it: another name is no setting lost."""
+    try:
+        old, new = parse_config(before, path), parse_config(text, path)
+    except GqError:
+        return ()
+    return tuple(sorted(_without_names(old) - _without_names(new)))
+
+
+def _without_names(config: Config) -> set[str]:
+    keys = set(config.keys_set)
+    for prefix in [f"node.{node.name}." for node in config.nodes]:
+        keys = {f"node.{key.removeprefix(prefix)}" if key.startswith(prefix) else key for key in keys}
+    return keys
 
 
 def _settings(location: Location, wish: Wish, joined: wire.Joined, address: str) -> str:

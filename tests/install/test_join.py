@@ -156,6 +156,37 @@ def test_a_node_that_was_removed_joins_again_with_a_new_token_and_a_new_key(host
     assert "controller" in b.path(f"{CONFIG_PATH}.old").read_text()
 
 
+def test_joining_again_keeps_what_the_administrator_had_set(hosts: dict[str, Host]) -> None:
+    a, b = hosts.values()
+    b.ok("gqnode", "join", CONTROLLER, "--address=10.0.0.9", stdin=token(a))
+    text = b.path(CONFIG_PATH).read_text().replace("# no_new_privs", "max_processes = 99\nno_new_privs")
+    b.path(CONFIG_PATH).write_text(f"{text}# by me\n[timers]\ngrace_s = 7\n")
+    a.ok("gqctl", "node", "remove", "b")
+
+    again = b.run("gqnode", "join", CONTROLLER, "--force", stdin=token(a))
+
+    assert again.stderr == f"what {CONFIG_PATH} said before is in {CONFIG_PATH}.old\n", "and nothing is lost"
+    text = b.path(CONFIG_PATH).read_text()
+    config = parse_config(text, CONFIG_PATH)
+    node = config.node("b")
+    assert (node.max_processes, node.no_new_privs, config.timers.grace_s) == (99, True, 7)
+    assert (node.address, node.controller, node.private_tmp) == (b.address, CONTROLLER, True)
+    assert "# by me\n" in text
+
+
+def test_settings_that_cannot_be_kept_are_named(hosts: dict[str, Host]) -> None:
+    a, b = hosts.values()
+    b.ok("gqnode", "join", CONTROLLER, stdin=token(a))
+    text = b.path(CONFIG_PATH).read_text()
+    b.path(CONFIG_PATH).write_text(f'{text}max_processes = 99\n[[node]]\nname = "second"\ncpus = 1\n')
+    a.ok("gqctl", "node", "remove", "b")
+
+    again = b.run("gqnode", "join", CONTROLLER, "--force", stdin=token(a))
+
+    assert again.stderr.splitlines()[1] == "warning: it does not say any more: node.cpus, node.max_processes"
+    assert "max_processes = 99" in b.path(f"{CONFIG_PATH}.old").read_text()
+
+
 # ── not joining ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
