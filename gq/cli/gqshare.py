@@ -56,7 +56,7 @@ def run(arguments: Arguments) -> int:
 
 def _users(arguments: Arguments) -> tuple[str, ...]:
     """Whose lines besides those of accounts: one's own, those named, or (none) all."""
-    if arguments.has("all"):
+    if arguments.has("all") or arguments.has("guarantees"):
         return ()
     return arguments.words("user") or (own_name(),)
 
@@ -138,7 +138,7 @@ COMMAND = Command(
     name="gqshare",
     summary="Show the fair-share tree: who is due how much, and who used it.",
     details=(
-        "Accounts, and your own line in them. DUE is the part of the cluster that the shares stand for, USED the part"
+        "The accounts that you are in, those above them, and your own line. DUE is the part of the cluster that the shares stand for, USED the part"
         " of all decayed usage; LEVELFS is the one against the other among siblings: below 1 more was used than is due."
         " FAIRSHARE, between 0 and 1, goes into the priority."
         "\n\n"
