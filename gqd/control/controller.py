@@ -40,6 +40,7 @@ from gqd.control import (
 from gqd.control.access import Caller
 from gqd.control.job_select import select_lines
 from gqd.control.turn import Draft, Turn
+from gqd.sched.limit import Ledger
 from gqd.sched.priority import rank
 from gqd.sched.view import Snapshot
 from gqd.state import event
@@ -124,13 +125,15 @@ class Controller:
     def adopt(self, plan: Plan, now: float) -> Turn:
         """A proposal, re-checked start by start against the live cluster."""
         draft = self._draft(now)
+        limit.meet_periods(draft)
         self.volatile.plan = plan
         self.volatile.planned_at = now
         if plan.starts:
             overlay = snapshot.overlay(self.cluster, self.volatile, now)
             places = {node.name: one for one, node in enumerate(overlay.nodes) if not node.unavailable}
+            ledger = Ledger(limit.view(self.cluster, self.policy, now))
             for start in plan.starts:
-                if not attempt.decide_start(draft, start, overlay, places):
+                if not limit.decide_start(draft, ledger, start, overlay, places):
                     self.volatile.wants_plan = True
         return self._close(draft)
 

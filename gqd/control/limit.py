@@ -15,17 +15,19 @@ import msgspec
 from gq.errors import Refusal, nearest
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, BUDGETS, LIMITED, Holder, LimitAt, LimitInfo
 from gq.wire import client
-from gqd.control import explain_limits
+from gqd.control import attempt, explain_limits
 from gqd.control.account_names import refuse_bad_user, refuse_too_many
 from gqd.control.association import known_account, known_qos
 from gqd.sched.billing import TYPE_PREFIX, billing_of
-from gqd.sched.limit import COUNTED_AS, Asker, LimitView, hours
+from gqd.sched.limit import COUNTED_AS, Asker, Ledger, LimitView, Wanted, hours
 from gqd.sched.shape import Shape
+from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.cluster import BudgetKey, Cluster, Job, LimitKey, limit_key
 from gqd.state.period import next_periods_at, periods_at
+from gqd.state.plan import Start
 from gqd.state.policy import Policy
-from gqd.state.tally import Amounts, Place, account_path, add, asked_amounts, places_of, places_of_job, width
+from gqd.state.tally import Amounts, Place, account_path, add, asked_amounts, granted, places_of, places_of_job, width
 from gqd.state.usage import MILLION
 
 if TYPE_CHECKING:
@@ -255,6 +257,19 @@ def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Job | None)
 # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def decide_start(draft: Draft, ledger: Ledger, start: Start, overlay: Overlay, places: dict[str, int]) -> bool:
+    """Adopt a start, if the limits as they are now leave room for it; the ledger then holds it too."""
+    job = draft.cluster.jobs.get(start.job_id)
+    if job is None:
+        return False
+    asker = Asker(job.user, job.account, job.qos)
+    wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
+    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, overlay, places):
+        return False
+    ledger.take(asker, wanted)
+    return True
+
+
 def view(cluster: Cluster, policy: Policy, now: float) -> LimitView:
     """What the ledger of a pass, or of an adoption, is made from."""
     limits: dict[tuple[Holder, str], list[LimitInfo]] = {}
@@ -295,18 +310,18 @@ def _spent(
         if limit.at is LimitAt.START and bool(key.user) == limit.per_user:
             spent[limit, key.user] = _gpu_hours_used(cluster, policy, key, now)
     until = _until(policy, now)
-    for attempt in cluster.attempts.values():
-        job = cluster.jobs.get(attempt.attempt_id.job_id)
-        is_over = attempt.end_at is not None or job is None or job.attempt_id != attempt.attempt_id
-        if is_over or not attempt.billing or job is None or job.time_limit_s is None:
+    for held in cluster.attempts.values():
+        job = cluster.jobs.get(held.attempt_id.job_id)
+        is_over = held.end_at is not None or job is None or job.attempt_id != held.attempt_id
+        if is_over or not held.billing or job is None or job.time_limit_s is None:
             continue
-        ends_at = (now if attempt.start_at is None else attempt.start_at) + job.time_limit_s
+        ends_at = (now if held.start_at is None else held.start_at) + job.time_limit_s
         for holder, name, user in places_of_job(cluster, job):
             for limit in limits.get((holder, name), ()):
                 if limit.resource in BUDGETS and bool(user) == limit.per_user:
                     left_s = max(0.0, min(ends_at, until[limit.resource]) - now)
                     key_ = (limit, user)
-                    spent[key_] = spent.get(key_, 0.0) + attempt.billing / MILLION * left_s / HOUR_S
+                    spent[key_] = spent.get(key_, 0.0) + held.billing / MILLION * left_s / HOUR_S
     return spent
 
 

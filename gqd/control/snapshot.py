@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gq.model.state import JobState
-from gqd.control import array
+from gqd.control import array, limit
 from gqd.sched.priority import head, rank
-from gqd.sched.shape import shape_of
+from gqd.sched.shape import shape_in
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Attempt, Cluster, Job, Node
 from gqd.state.deadlines import time_limit_of
@@ -32,6 +32,7 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         ),
         array_room=array.array_room(cluster),
         array_throttle=array.array_throttle(cluster),
+        limits=limit.view(cluster, policy, now),
     )
 
 
@@ -128,7 +129,7 @@ def _pending(job: Job, policy: Policy, priority: int) -> PendingJob:
         job_id=job.job_id,
         attempt=job.attempt,
         user=job.user,
-        shape=shape_of(job.spec.resources, job.partition, policy.default_mem_per_cpu_mib),
+        shape=shape_in(policy, job.spec.resources, job.partition),
         time_limit_s=job.time_limit_s,
         is_held=job.hold is not None,
         begin_at=job.spec.begin_at,

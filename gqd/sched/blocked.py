@@ -5,7 +5,7 @@ from __future__ import annotations
 from gq.units import format_memory
 from gqd.sched.feasible import capacity
 from gqd.sched.placement import place
-from gqd.sched.shape import ANY_NUMBER, Shape, demand_for_units
+from gqd.sched.shape import ANY_NUMBER, Shape, demand_for_units, wanted_in_all
 from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
@@ -88,20 +88,6 @@ def _relaxed(overlay: Overlay, resource: str) -> Overlay:
         empty.free_gpus if resource == "GPUs" else overlay.free_gpus,
         empty.free_memory_mib if resource == "memory" else overlay.free_memory_mib,
     )
-
-
-def wanted_in_all(shape: Shape) -> tuple[int, int]:
-    """(GPUs, CPUs) of the whole job at its smallest."""
-    match shape.unit:
-        case "node":
-            demand = demand_for_units(shape, 1)
-            return demand.gpus * shape.nodes_min, demand.cpus * shape.nodes_min
-        case "task":
-            gpus = shape.gpus_per_node * shape.nodes_min or shape.units * shape.gpus_per_task
-            return gpus, max(shape.units * shape.cpus_per_task, gpus * shape.cpus_per_gpu)
-        case _:
-            tasks = shape.ntasks or shape.nodes_min * shape.tasks_per_node
-            return shape.units, max(tasks * shape.cpus_per_task, shape.units * shape.cpus_per_gpu)
 
 
 def _memory_wanted(shape: Shape, largest_mib: int) -> int:

@@ -14,8 +14,7 @@ import msgspec
 
 from gq.model.account import BUDGETS, AccountInfo, Holder, LimitInfo, QosInfo
 from gqd.sched.access import is_listed
-from gqd.sched.blocked import wanted_in_all
-from gqd.sched.shape import Shape
+from gqd.sched.shape import Shape, wanted_in_all
 from gqd.state.plan import Barred, MayNotBorrow, OverLimit, Wait
 from gqd.state.policy import Partition
 from gqd.state.tally import Place, account_path
@@ -40,6 +39,10 @@ class LimitView:
     """GPU-hours of budgets: used, and what runs may still use of it; by limit and user ('': all)."""
     until: Mapping[str, float] = field(default_factory=dict)
     """By budget: when the next day, week or month begins."""
+
+    @property
+    def has_guarantees(self) -> bool:
+        return any(one.guaranteed_gpus is not None for one in self.accounts.values())
 
     def usage_factor(self, qos: str) -> float:
         known = self.qos.get(qos)

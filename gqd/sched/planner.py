@@ -1,22 +1,35 @@
-"""First come, first served, as a resumable pass.  Pure.
+"""Who starts now, in the order of the queue, as a resumable pass.  Pure.
 
 The pass walks the queue once.  A job that fits starts.  One that does not *claims* every node that it could use:
-no younger job may take them, so that nobody overtakes; nodes that no blocked job can use go to whoever is next.
-A job that cannot start even on its available nodes empty (they are down, drained or left out) claims nothing.
+no job behind it may take them, so that nobody overtakes; nodes that no blocked job can use go to whoever is next.
+A job that cannot start even on its available nodes empty (they are down, drained or left out) claims nothing, nor does
+one that a limit of its user, account or QOS keeps back: others go on.
+
+Where accounts are guaranteed GPUs, the queue is walked twice: first those jobs that stay within a guarantee, then all
+others, which borrow what is left.  The record of an array stands for all of its tasks: each start is one of them, the
+lowest first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gq.model.ids import JobId
+from gq.model.resource import Grant
+from gq.model.tasks import first_task, task_bit
+from gqd.sched.billing import billing_of
 from gqd.sched.blocked import insufficient, why_hopeless
 from gqd.sched.feasible import capacity, may_use
+from gqd.sched.limit import Asker, Ledger, Wanted, hours, least_wanted
 from gqd.sched.placement import place
-from gqd.sched.shape import Shape
+from gqd.sched.shape import Shape, wanted_in_all
 from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot
-from gqd.state.plan import BeginsLater, Behind, Held, NoNodes, PartitionIsDown, Plan, Start, Wait
+from gqd.state.cluster import mask_of
+from gqd.state.plan import BeginsLater, Behind, Held, NoNodes, OverLimit, PartitionIsDown, Plan, Start, Throttled, Wait
 from gqd.state.policy import Partition
+
+_NOTHING = Wanted({}, 0.0)
 
 
 @dataclass(slots=True)
@@ -29,7 +42,18 @@ class _Pass:
     available: int
     """Nodes that may get jobs at all."""
     stops_early: bool
+    queue: Sequence[PendingJob]
+    """What is walked in this round."""
+    is_guaranteed_round: bool
+    ledger: Ledger
     position: int = 0
+    later: list[PendingJob] = field(default_factory=list)
+    """What is walked in the next round."""
+    tasks: dict[JobId, int] = field(default_factory=dict)
+    """By array record: what this pass has not started of it."""
+    array_room: dict[JobId, int] = field(default_factory=dict)
+    over: dict[tuple[Asker, Shape, int | None], Wait | None] = field(default_factory=dict)
+    """Those alike of whom one is over a limit: all are, since in a pass what is held only grows."""
     claimed: dict[int, JobId] = field(default_factory=dict)
     """Place of a node → the first job that waits for it."""
     starts: list[Start] = field(default_factory=list)
@@ -43,11 +67,18 @@ class _Pass:
     """What holds resources, with what this pass starts."""
 
     def is_over(self) -> bool:
-        return self.position >= len(self.snapshot.pending) or (self.stops_early and self.is_all_claimed())
+        is_through = self.position >= len(self.queue) and not self.is_guaranteed_round
+        return is_through or (self.stops_early and self.is_all_claimed())
 
     def is_all_claimed(self) -> bool:
         """No younger job may start anywhere: whoever has not been looked at is behind the heads."""
         return 0 < self.available <= len(self.claimed)
+
+    def wanted(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
+        return Wanted(amounts, hours(self.billing(amounts, job.qos), job.time_limit_s))
+
+    def billing(self, amounts: Mapping[str, int], qos: str) -> int:
+        return billing_of(self.snapshot.policy.billing, amounts, self.snapshot.limits.usage_factor(qos))
 
     def plan(self) -> Plan:
         return Plan(
@@ -77,20 +108,30 @@ class Planner:
         places = {node.name: one for one, node in enumerate(snapshot.nodes)}
         available = sum(1 for node in snapshot.nodes if not node.unavailable)
         self._pass = _Pass(
-            snapshot, Overlay.of(snapshot), places, available, stops_early, running=list(snapshot.running)
+            snapshot,
+            Overlay.of(snapshot),
+            places,
+            available,
+            stops_early,
+            snapshot.pending,
+            snapshot.limits.has_guarantees,
+            Ledger(snapshot.limits),
+            tasks={job.job_id: job.tasks for job in snapshot.pending if job.tasks},
+            array_room=dict(snapshot.array_room),
+            running=list(snapshot.running),
         )
 
     def step(self, budget: int) -> Plan | None:
-        """Go on for `budget` jobs; the plan when the queue is through, else None.
+        """Go on for `budget` jobs or tasks; the plan when the queue is through, else None.
 
         Deterministic: the same snapshot gives the same plan, however the budget slices it.
         """
         assert self._pass is not None, "begin first"
         under_way = self._pass
-        until = min(under_way.position + budget, len(under_way.snapshot.pending))
-        while under_way.position < until and not under_way.is_over():
-            _consider(under_way, under_way.snapshot.pending[under_way.position])
-            under_way.position += 1
+        for _ in range(budget):
+            if under_way.is_over():
+                break
+            _advance(under_way)
         if not under_way.is_over():
             return None
         self._pass = None
@@ -101,30 +142,102 @@ def plan_whole(snapshot: Snapshot) -> Plan:
     """A whole pass at once, over every job: for explanations, estimates and tests."""
     planner = Planner()
     planner.begin(snapshot, stops_early=False)
-    plan = planner.step(len(snapshot.pending) + 1)
-    assert plan is not None
+    while (plan := planner.step(1 + len(snapshot.pending))) is None:
+        pass
     return plan
 
 
-def _consider(under_way: _Pass, job: PendingJob) -> None:
-    """Start the job, or say why it waits and claim what it waits for."""
+def _advance(under_way: _Pass) -> None:
+    """Look at the next job or task of the round; at its end begin the next round."""
+    if under_way.position >= len(under_way.queue):
+        under_way.queue, under_way.position, under_way.is_guaranteed_round = under_way.later, 0, False
+        return
+    job = under_way.queue[under_way.position]
+    if under_way.is_guaranteed_round and not under_way.ledger.is_guaranteed(_asker(job), wanted_in_all(job.shape)[0]):
+        under_way.later.append(job)
+        under_way.position += 1
+    elif not (_consider(under_way, job) and under_way.tasks.get(job.job_id)):
+        under_way.position += 1
+
+
+def _asker(job: PendingJob) -> Asker:
+    return Asker(job.user, job.account, job.qos)
+
+
+def _consider(under_way: _Pass, job: PendingJob) -> bool:
+    """Start the job, or a task of it; False: it waits, said is why, and claimed what it waits for."""
     snapshot = under_way.snapshot
     partition = snapshot.policy.partition(job.shape.partition)
-    early = _waits_anyway(snapshot, job, partition)
+    early = _waits_anyway(under_way, job, partition)
     if early is not None or partition is None:
         under_way.waits[job.job_id] = early or NoNodes(job.shape.partition)
-        return
+        return False
     usable, capable = _usable(under_way, job.shape, partition)
     avoided = {name for name, until in job.avoid if until > snapshot.now}
     available = [one for one in capable if not _is_out(snapshot, one, avoided)]
     unclaimed = [one for one in available if one not in under_way.claimed]
-    if len(unclaimed) >= job.shape.nodes_min and (grants := place(under_way.overlay, job.shape, unclaimed)):
-        under_way.overlay.take_all(under_way.places, grants)
-        under_way.starts.append(Start(job.job_id, job.attempt, grants))
-        ends_at = None if job.time_limit_s is None else snapshot.now + job.time_limit_s
-        under_way.running.append(RunningJob(job.job_id, job.user, grants, ends_at))
-        return
+    if len(unclaimed) >= job.shape.nodes_min:
+        grants, wanted, over = _place(under_way, job, unclaimed)
+        if over is not None:
+            under_way.waits[job.job_id] = over
+            return False
+        if grants:
+            _start(under_way, job, grants, wanted)
+            return True
     _block(under_way, job, usable, capable, available)
+    return False
+
+
+def _place(
+    under_way: _Pass, job: PendingJob, places: list[int]
+) -> tuple[tuple[Grant, ...] | None, Wanted, Wait | None]:
+    """(grants, what they come to, the limit that they would be over).
+
+    What is given may be more than the least that was asked for: whole nodes, or GPUs of a type that is limited; then
+    nodes that have other types are tried.
+    """
+    nodes = under_way.snapshot.nodes
+    first_over: Wait | None = None
+    while (grants := place(under_way.overlay, job.shape, places)) is not None:
+        wanted = under_way.wanted(job, _amounts(under_way, grants))
+        over = under_way.ledger.over(_asker(job), wanted)
+        if over is None:
+            return grants, wanted, None
+        first_over = first_over or over
+        gpu_type = over.limit.resource.partition(":")[2] if isinstance(over, OverLimit) else ""
+        if not gpu_type or job.shape.gpu_type is not None:
+            break
+        places = [one for one in places if not nodes[one].type_mask(gpu_type)]
+    return None, _NOTHING, first_over
+
+
+def _amounts(under_way: _Pass, grants: tuple[Grant, ...]) -> dict[str, int]:
+    """What grants come to, as limits and billing count it."""
+    amounts = {"jobs": 1, "gpus": 0, "cpus": 0, "memory": 0}
+    for grant in grants:
+        amounts["gpus"] += len(grant.gpus)
+        amounts["cpus"] += len(grant.cpus)
+        amounts["memory"] += grant.memory_mib
+        mask = mask_of(grant.gpus)
+        for gpu_type, of_type in under_way.snapshot.nodes[under_way.places[grant.node]].gpu_types if mask else ():
+            if count := (mask & of_type).bit_count():
+                amounts[f"gpus:{gpu_type}"] = amounts.get(f"gpus:{gpu_type}", 0) + count
+    return amounts
+
+
+def _start(under_way: _Pass, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted) -> None:
+    under_way.overlay.take_all(under_way.places, grants)
+    under_way.ledger.take(_asker(job), wanted)
+    task = None
+    if tasks := under_way.tasks.get(job.job_id):
+        task = first_task(tasks)
+        under_way.tasks[job.job_id] = tasks & ~task_bit(task)
+    if job.array_job_id in under_way.array_room:
+        under_way.array_room[job.array_job_id] -= 1
+    billing = under_way.billing(wanted.amounts, job.qos)
+    under_way.starts.append(Start(job.job_id, job.attempt, grants, task, billing))
+    ends_at = None if job.time_limit_s is None else under_way.snapshot.now + job.time_limit_s
+    under_way.running.append(RunningJob(job.job_id, job.user, grants, ends_at))
 
 
 def _usable(under_way: _Pass, shape: Shape, partition: Partition) -> tuple[list[int], list[int]]:
@@ -169,15 +282,25 @@ def _claim(under_way: _Pass, job_id: JobId, places: list[int]) -> None:
         under_way.claimed.setdefault(one, job_id)
 
 
-def _waits_anyway(snapshot: Snapshot, job: PendingJob, partition: Partition | None) -> Wait | None:
+def _waits_anyway(under_way: _Pass, job: PendingJob, partition: Partition | None) -> Wait | None:
     """Reasons that no resource can lift."""
     if job.is_held:
         return Held()
-    if job.begin_at is not None and job.begin_at > snapshot.now:
+    if job.begin_at is not None and job.begin_at > under_way.snapshot.now:
         return BeginsLater(job.begin_at)
     if partition is None or not partition.is_up:
         return PartitionIsDown(job.shape.partition)
-    return None
+    if job.array_job_id is not None and under_way.array_room.get(job.array_job_id, 1) <= 0:
+        return Throttled(most=under_way.snapshot.array_throttle.get(job.array_job_id, 0))
+    return under_way.ledger.barred(_asker(job), job.shape, partition) or _over_limit(under_way, job)
+
+
+def _over_limit(under_way: _Pass, job: PendingJob) -> Wait | None:
+    """The limit that it would be over with the least that it asks for."""
+    key = (_asker(job), job.shape, job.time_limit_s)
+    if under_way.over.get(key) is None:
+        under_way.over[key] = under_way.ledger.over(key[0], under_way.wanted(job, least_wanted(job.shape)))
+    return under_way.over[key]
 
 
 def _is_out(snapshot: Snapshot, one: int, avoided: set[str]) -> bool:

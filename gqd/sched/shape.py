@@ -245,3 +245,17 @@ def demand_for_units(shape: Shape, units: int) -> Demand:
             return demand_of(shape, units, shape.gpus_per_node or units * shape.gpus_per_task)
         case _:
             return demand_of(shape, shape.tasks_per_node if shape.ntasks is None else 1, units)
+
+
+def wanted_in_all(shape: Shape) -> tuple[int, int]:
+    """(GPUs, CPUs) of the whole job at its smallest."""
+    match shape.unit:
+        case "node":
+            demand = demand_for_units(shape, 1)
+            return demand.gpus * shape.nodes_min, demand.cpus * shape.nodes_min
+        case "task":
+            gpus = shape.gpus_per_node * shape.nodes_min or shape.units * shape.gpus_per_task
+            return gpus, max(shape.units * shape.cpus_per_task, gpus * shape.cpus_per_gpu)
+        case _:
+            tasks = shape.ntasks or shape.nodes_min * shape.tasks_per_node
+            return shape.units, max(tasks * shape.cpus_per_task, shape.units * shape.cpus_per_gpu)

@@ -147,8 +147,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     made_at: float
     """The instant of the snapshot."""
     starts: tuple[Start, ...]
-    waits: dict[JobId, Wait]
-    heads: dict[str, JobId]
+    waits: dict[JobId, Wait] = {}
+    heads: dict[str, JobId] = {}
     """By partition: the oldest job that waits for resources; whoever is not in `waits` is behind it."""
     partitions: dict[str, bool] = {}
     """Those that there were, and whether they were up."""

@@ -194,7 +194,7 @@ def count_waiting(cluster: Cluster, job: Job, count: int) -> None:
 
 def count_held(cluster: Cluster, job: Job, attempt: Attempt) -> None:
     """One that waited was given an attempt."""
-    cluster.tallies.hold(places_of_job(cluster, job), job.job_id, amounts_held(cluster, attempt))
+    cluster.tallies.hold(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
 
 
 def count_freed(cluster: Cluster, job: Job) -> None:
@@ -208,12 +208,13 @@ def count_billed(cluster: Cluster, job: Job, rate: int) -> None:
         cluster.tallies.bill(places_of_job(cluster, job), rate)
 
 
-def amounts_held(cluster: Cluster, attempt: Attempt) -> Amounts:
+def granted(cluster: Cluster, grants: Iterable[Grant]) -> Amounts:
+    """What grants come to, by the types that the nodes have now."""
     types = {}
-    for grant in attempt.grants:
+    for grant in grants:
         if grant.gpus and grant.node in cluster.nodes:
             types[grant.node] = {gpu.index: gpu.type for gpu in cluster.nodes[grant.node].inventory.gpus}
-    return granted_amounts(attempt.grants, types)
+    return granted_amounts(grants, types)
 
 
 def recount(cluster: Cluster, held_by: Mapping[JobId, Amounts] | None = None) -> Tallies:
@@ -226,7 +227,7 @@ def recount(cluster: Cluster, held_by: Mapping[JobId, Amounts] | None = None) ->
             continue
         places, attempt = places_of_job(cluster, job), cluster.attempts[job.attempt_id]
         tallies.wait(places, asked_amounts(job.spec.resources), 1)
-        tallies.hold(places, job.job_id, (held_by or {}).get(job.job_id) or amounts_held(cluster, attempt))
+        tallies.hold(places, job.job_id, (held_by or {}).get(job.job_id) or granted(cluster, attempt.grants))
         if attempt.start_at is not None and attempt.end_at is None and attempt.billing:
             tallies.bill(places, attempt.billing)
     return tallies
