@@ -1,0 +1,115 @@
+"""What the version before wrote: its database is brought up to date with all jobs, and they go on.
+
+``upgrade/*.sql`` are dumps of the files that a controller left when it was killed: job 1 has failed, 2 had a step, 3
+runs on two nodes, 4 waits with a comment, 5 begins later, 6 is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS
+from gq.model.ids import JobId
+from gq.model.state import JobState
+from gq.wire import client as wire
+from gqd.store.protocol import HistoryQuery
+from gqd.store.sqlite import SqliteStore
+from tests.clusters import PrivateCluster, wait_until
+from tests.shell.rig import running
+from tests.wire.record import read_golden
+
+DUMPS = Path(__file__).parent / "upgrade"
+FORMS = sorted({path.name.partition(".")[0] for path in DUMPS.glob("*.sql")})
+"""Named after the last migration that the version knew."""
+ENDED, RUNNING, WAITS, LATER, HELD = (JobId(one) for one in (1, 3, 4, 5, 6))
+
+
+def lay_down(form: str, name: str, path: Path) -> None:
+    """The database of that version, its jobs this user's."""
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript((DUMPS / f"{form}.{name}.sql").read_text())
+        if name == "gq":
+            me = pwd.getpwuid(os.geteuid())
+            db.execute("UPDATE jobs SET user = ?, uid = ?, gid = ?", (me.pw_name, me.pw_uid, me.pw_gid))
+            db.commit()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_database_of_the_version_before_is_loaded_with_every_job(form: str, tmp_path: Path) -> None:
+    lay_down(form, "gq", tmp_path / "gq.db")
+    store = SqliteStore(str(tmp_path / "gq.db"))
+    try:
+        cluster = store.load()
+        cluster.check()
+        history = {one.job_id: one.state for one in store.history(HistoryQuery(filter=wire.JobFilter()))}
+    finally:
+        store.close()
+
+    jobs = cluster.jobs
+    assert {one: jobs[one].state for one in (RUNNING, WAITS, LATER, HELD)} == {
+        RUNNING: JobState.RUNNING,
+        WAITS: JobState.PENDING,
+        LATER: JobState.PENDING,
+        HELD: JobState.PENDING,
+    }
+    waits = jobs[WAITS]
+    assert (waits.spec.comment, waits.spec.nice, waits.qos, waits.accrue_at) == (
+        "as it was",
+        5,
+        NORMAL_QOS,
+        waits.submit_at,
+    )
+    assert {one for one in jobs if one in cluster.queue} == {WAITS, LATER, HELD}
+    assert history[ENDED] == "FAILED"
+    assert cluster.next_job_id == HELD + 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_jobs_of_the_version_before_go_on(form: str, private_cluster: Callable[..., PrivateCluster]) -> None:
+    cluster = private_cluster(nodes=2, fake_gpus=2, cpus=4)
+    cluster.ok("gq", "down", "--yes")
+    for name in ("gq", "blobs"):
+        for path in cluster.directory.glob(f"{name}.db*"):
+            path.unlink()
+        lay_down(form, name, cluster.directory / f"{name}.db")
+    cluster.up()
+
+    waited = cluster.run("gqwait", *(str(one) for one in (RUNNING, WAITS, LATER)))
+    assert waited.returncode == 0, waited.stderr
+    states = {one["job_id"]: one["state"] for one in json.loads(cluster.ok("gqacct", "-X", "--json"))}
+    assert [states[one] for one in (ENDED, RUNNING, WAITS, LATER)] == ["FAILED", *["COMPLETED"] * 3]
+    assert "JobHeldUser" in cluster.ok("gqstat")
+    cluster.ok("gqctl", "release", str(HELD))
+    wait_until(lambda: cluster.run("gqwait", str(HELD)).returncode == 0)
+    assert cluster.ok("gqsub", "--parsable", "-H", "--wrap", "true").strip() == str(HELD + 1)
+
+
+def test_a_submission_of_a_client_of_the_version_before_is_queued() -> None:
+    """Byte for byte what it sent, but for what only its own cluster knew."""
+    sent = msgspec.msgpack.decode(bytes.fromhex(read_golden()["client.Submit"][0]))
+    body = sent[-1]
+    old = body["spec"]
+    for name in ("partition", "is_interactive", "script_digest", "environment_digest"):
+        del old[name]
+    body["spec"] = old | {"resources": {"cpus_per_task": 3}, "chdir": "/", "submit_dir": "/"}
+    body["test_only"] = False
+
+    async def scene() -> None:
+        async with running() as rig:
+            link = rig.client_wire()
+            await link.send(msgspec.msgpack.encode(sent))
+            assert (await link.reply()).body == wire.Submitted(job_id=1)
+            kept = rig.store.load().jobs[JobId(1)]
+            assert (kept.spec.comment, kept.spec.time_limit_s, kept.account) == ("comment", 86, DEFAULT_ACCOUNT)
+
+    asyncio.run(scene())
