@@ -201,6 +201,7 @@ def test_the_daemon_does_it_beside_its_work(tmp_path: Path, monkeypatch: pytest.
         upkeep = asyncio.create_task(files.upkeep().run())
         while await files.kept(b"orphan"):
             await asyncio.sleep(0.01)
+        assert not upkeep.done(), "it goes on"
         upkeep.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 20))
