@@ -42,7 +42,7 @@ def refuse_late(spec: JobSpec, time_limit_s: int | None, now: float) -> None:
         raise Refusal(
             "deadline", "the job begins after its deadline", "choose a later --deadline or an earlier --begin"
         )
-    message = f"{left} are left before the deadline, and the time limit is {spoken_duration(time_limit_s)}"
+    message = f"only {left} is left before the deadline, and the time limit is {spoken_duration(time_limit_s)}"
     minutes = int(max(0.0, at - start_at) // 60)
     raise Refusal("deadline", message, f"ask for at most --time={minutes} (minutes), or for a later deadline")
 

@@ -108,7 +108,7 @@ class Parents:
             there = job.array
             good = own & there.succeeded
             open_tasks = 0 if job.state is JobState.ENDED else array.all_tasks(job.spec.array)
-            return good, own & ~(open_tasks & ~(there.failed | there.cancelled))
+            return good, own & ~good & ~(open_tasks & ~(there.failed | there.cancelled))
         past = self._past.get(term.job_id)
         if past is None:
             return 0, 0
@@ -502,7 +502,8 @@ def _end_hopeless(draft: Draft, job: Job, lost: int) -> None:
     if job.array is not None:
         why = job.never or "their counterparts did not end well"
         array.cancel_tasks(draft, job, lost, why, reason)
-        decide(draft, job)
+        if not job.never:
+            decide(draft, job)  # what is left of it may wait for nothing any more
         return
     why = job.never
     fact = event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, reason=reason, why=why)

@@ -52,6 +52,12 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
 
 def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
     """Why a pending job waits, as of that plan."""
+    story = _story_of_wait(cluster, job, plan)
+    lost = explain_dependency.lost_tasks(job)
+    return story._replace(why=f"{story.why}; {lost}") if lost and lost not in story.why else story
+
+
+def _story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
     if job.hold is not None:
         return _held(job)
     if (others := explain_dependency.wait_of(job)) is not None:

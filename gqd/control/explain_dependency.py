@@ -33,14 +33,14 @@ def wait_of(job: Job) -> planned.DependsOn | None:
     """What keeps a waiting job (of an array: all of its tasks) besides resources; None: no other job does."""
     if job.dependency is None or (job.array is not None and startable_tasks(job)):
         return None
-    return planned.DependsOn(terms=format_dependency(job.dependency), never=job.never)
+    return planned.DependsOn(terms=format_dependency(job.dependency), never=job.never or lost_tasks(job))
 
 
 def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Sentence:
     terms = job.dependency.terms if job.dependency is not None else ()
     blockers = tuple(dict.fromkeys(term.job_id for term in terms if JobId(term.job_id) in cluster.jobs))
     if wait.never:
-        why = f"it can never start: {wait.never}"
+        why = f"it can never start: {wait.never}" if job.never else wait.never
         hint = (
             f"gqctl update {job.job_id} --dependency=none lets it start; gqdel {job.job_id} takes it out of the queue"
         )
@@ -57,13 +57,14 @@ def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Sentence:
 
 
 def lost_tasks(job: Job) -> str:
-    """Of an array of which some tasks may start and others never can, since their counterparts did not end well."""
-    if job.array is None or job.dependency is None or job.dependency.is_any:
-        return ""
-    if not job.dependency.terms or any(term.good is None for term in job.dependency.terms):
+    """Of an array: the tasks that never can start while others may, since their counterparts did not end well."""
+    if job.array is None or job.dependency is None or any(term.good is None for term in job.dependency.terms):
         return ""
     lost = job.array.waiting & ~job.ready
-    return f"tasks {format_tasks(lost, 8)} never can, since their counterparts did not end well" if lost else ""
+    if not lost:
+        return ""
+    what, whose = ("task", "its counterpart") if lost.bit_count() == 1 else ("tasks", "their counterparts")
+    return f"{what} {format_tasks(lost, 8)} never can, since {whose} did not end well"
 
 
 def _wanted(cluster: Cluster, job: Job, term: DependencyTerm) -> str:
