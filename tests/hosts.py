@@ -159,6 +159,11 @@ class CoreHost:
         assert isinstance(answer, client.Explanation)
         return answer
 
+    def explain_task(self, array_id: int, task: int) -> client.Explanation:
+        answer = self.ask(client.Explain(job_id=array_id, task=task))
+        assert isinstance(answer, client.Explanation)
+        return answer
+
     # ── checking ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _set_time(self, now: float | None) -> None:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 MAX_TASK = 1_000_000
 """The largest number of a task."""
+MAX_PARTS = 1024
+"""In one set as people write it: each may be a million tasks."""
 READABLE_RUNS = 256
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 
 
 def parse_tasks(text: str) -> int:
     """``1-5,8,10-20:5`` → the set; ValueError says what is wrong and how it is written."""
+    parts = text.split(",")
+    if len(parts) > MAX_PARTS:
+        raise ValueError(f"it has {len(parts)} tasks and ranges; at most {MAX_PARTS} can be named")
     tasks = 0
-    for part in text.split(","):
+    for part in parts:
         tasks |= _span(part.strip())
     return tasks
 
@@ -51,6 +57,7 @@ def _every(step: int, count: int) -> int:
     return bits
 
 
+@lru_cache(maxsize=64)
 def format_tasks(tasks: int, most_parts: int | None = None) -> str:
     """The set as `parse_tasks` reads it, shortest first; with `most_parts`, what is beyond is ``...``."""
     parts: list[str] = []
