@@ -130,8 +130,8 @@ class NodeDaemon:
         self._effects = self._make_effects()
         self._effects.door = self._door
         self._clear_leftovers()
-        self._do(self._agent.resume(self._clock.now()))
         self._link = Link(context, self._controller(), self)
+        self._do(self._agent.resume(self._clock.now()))
 
     def _make_effects(self) -> Effects:
         found = self._equipment

@@ -272,6 +272,24 @@ def _run_deaf(controller: ScriptedController, node: NodeProcess, tmp_path: Path)
     return int((tmp_path / "pid").read_text())
 
 
+def test_an_end_that_nobody_heard_is_said_by_the_next_daemon(
+    controller: ScriptedController, node: NodeProcess, tmp_path: Path
+) -> None:
+    controller.acknowledges = False
+    node.start()
+    controller.hear(lambda: controller.hellos)
+    launch, blobs = launch_of(b"#!/bin/sh\nexit 3\n", {"PATH": os.environ["PATH"]}, f"{tmp_path}/out.txt")
+    controller.launch(launch, blobs)
+    ended = controller.report(wire.AttemptEnded)
+    assert node.kill(signal.SIGTERM) == 0
+
+    controller.reports.clear()
+    controller.acknowledges = True
+    node.start()
+
+    assert controller.report(wire.AttemptEnded) == ended
+
+
 def test_a_second_daemon_of_the_same_name_is_refused(
     location: Location, controller: ScriptedController, node: NodeProcess
 ) -> None:
