@@ -97,6 +97,19 @@ def test_a_page_and_its_command_know_the_same_options(verb: str) -> None:
     assert documented(f"gq{verb}.1") == shown(load(f"gq{verb}"))
 
 
+NOUNS = {
+    "node": "Nodes",
+    "account": "Accounts",
+    "user": "Users",
+    "qos": "Quality of service",
+    "limit": "Limits",
+    "config": "Settings",
+    "token": "Tokens",
+    "key": "Keys",
+}
+"""Of gqctl, and the sections of its page."""
+
+
 def test_the_page_of_gqctl_knows_every_verb_and_every_option() -> None:
     command = load("gqctl")
     assert command.verbs is not None
@@ -104,7 +117,7 @@ def test_the_page_of_gqctl_knows_every_verb_and_every_option() -> None:
     single = [name for name, member in members.items() if member.verbs is None]
 
     assert items(section("gqctl.1", "Jobs"), "Ic") + items(section("gqctl.1", "The audit trail"), "Ic") == single
-    for noun, title in (("node", "Nodes"), ("token", "Tokens"), ("key", "Keys")):
+    for noun, title in NOUNS.items():
         verbs = members[noun].verbs
         assert verbs is not None
         assert re.findall(rf"^\.It Ic {noun} (\S+)", section("gqctl.1", title), re.MULTILINE) == list(verbs())
