@@ -10,7 +10,7 @@ from typing import NamedTuple, assert_never
 
 from gq.model.state import JobState, Reason
 from gq.units import format_memory
-from gqd.control import explain_dependency, snapshot
+from gqd.control import explain_dependency, explain_limits, snapshot
 from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
 from gqd.state import plan as planned
@@ -47,7 +47,11 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
     if job.state is not JobState.PENDING:
         return _story_of_state(cluster, job)
     plan = plan_whole(snapshot.take(cluster, policy, volatile, now))
-    return story_of_wait(cluster, job, plan)
+    story = story_of_wait(cluster, job, plan)
+    if story.reason in explain_limits.REASONS and (wait := explain_limits.limited(job, plan)) is not None:
+        holders, blockers = explain_limits.holders(cluster, wait)
+        return story._replace(why=f"{story.why}{holders}", blockers=blockers)
+    return story
 
 
 def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
@@ -64,7 +68,7 @@ def _story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Sto
         return _story_of(cluster, job, others)
     if plan is None:
         return _NOT_YET
-    if any(start.job_id == job.job_id and start.task is None for start in plan.starts):
+    if job.job_id in plan.starting and job.job_id not in plan.waits:
         return Story(Reason.NONE.value, "it is about to start")
     if plan.partitions and job.partition not in plan.partitions:
         why = f"partition `{job.partition}` does not exist any more"
@@ -77,6 +81,8 @@ def _story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Sto
         wait = planned.BeginsLater(job.spec.begin_at)
     if wait is None and job.eligible_at > plan.made_at:
         return _NOT_YET
+    if wait is None:
+        wait = explain_limits.wait_of(job, plan)
     if wait is None:
         head = plan.heads.get(job.partition)
         wait = planned.Behind(head) if head is not None and head != job.job_id else None
@@ -114,8 +120,12 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return _unavailable(job, wait)
         case planned.DependsOn():
             return Story(*explain_dependency.sentence(cluster, job, wait))
-        case planned.OverLimit() | planned.MayNotBorrow() | planned.Barred():
-            raise NotImplementedError  # the helpers
+        case planned.OverLimit():
+            return Story(*explain_limits.over_limit(job, wait))
+        case planned.MayNotBorrow():
+            return Story(*explain_limits.may_not_borrow(wait))
+        case planned.Barred():
+            return Story(*explain_limits.barred(job, wait))
         case planned.Throttled():
             return _throttled(job, wait)
         case planned.Infeasible():

@@ -9,14 +9,18 @@ import math
 from typing import NamedTuple
 
 from gq.errors import Refusal
-from gq.model.account import BUDGETS, LIMITED, Holder, LimitInfo
+from gq.model.account import BUDGETS, DEFAULT_ACCOUNT, LIMITED, Holder, LimitInfo
 from gq.model.state import Reason
 from gq.units import format_duration, format_memory
+from gqd.sched.billing import billing_of
 from gqd.sched.blocked import counted
+from gqd.sched.limit import COUNTED_AS, Wanted, hours, over_of
 from gqd.state import plan as planned
+from gqd.state.cluster import Cluster, Job
+from gqd.state.tally import Place, asked_amounts, places_of_job
 
-TOLERANCE = 1e-9
-"""Of GPU-hours, which are sums of parts."""
+MAX_NAMED = 4
+MAX_BLOCKERS = 50
 _HINT = "gqctl limit show lists the limits"
 
 
@@ -26,7 +30,7 @@ class Words(NamedTuple):
     reason: str
     why: str
     hint: str
-    expected_start_at: float | None = None
+    blockers: tuple[int, ...] = ()
 
 
 def things(resource: str) -> str:
@@ -138,42 +142,86 @@ def reason_of(limit: LimitInfo) -> Reason:
     return table[limit.resource.partition(":")[0]]
 
 
-def over_limit(wait: planned.OverLimit, job_id: int, holders: str = "") -> Words:
-    """`holders`: who holds what is used, if that is known."""
+REASONS = frozenset(one.value for table in (_USERS, _ACCOUNTS, _QOS, _QOS_USERS) for one in table.values()) | {
+    Reason.ASSOC_GRES_MINUTES.value,
+    Reason.QOS_GRES_MINUTES.value,
+}
+
+
+def limited(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.MayNotBorrow | None:
+    """What limit keeps the job back; None: no limit does."""
+    wait = plan.waits.get(job.job_id)
+    return wait if isinstance(wait, planned.OverLimit | planned.MayNotBorrow) else wait_of(job, plan)
+
+
+def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.MayNotBorrow | None:
+    """Likewise, of a job that the pass has not looked at."""
+    used = plan.kept_back.get((job.user, job.account or DEFAULT_ACCOUNT, job.qos))
+    if not used:
+        return None
+    amounts = asked_amounts(job.spec.resources)
+    return over_of(used, Wanted(amounts, hours(billing_of(plan.billing, amounts), job.time_limit_s)))
+
+
+def over_limit(job: Job, wait: planned.OverLimit) -> Words:
     limit, resource, used = wait.limit, wait.limit.resource, wait.limit.used or 0.0
-    reason = reason_of(limit).value
+    reason, owner = reason_of(limit).value, whose(limit, wait.user)
+    most, wanted = amount(resource, limit.most), bare(resource, wait.wanted)
     if resource in BUDGETS:
-        most, per = amount(resource, limit.most), BUDGETS[resource]
-        why = f"{whose(limit, wait.user)} has {most} a {per}, {bare(resource, used)} are used or promised to what runs"
-        why += f", and the job may use up to {bare(resource, wait.wanted)}" if wait.wanted else ""
+        per = BUDGETS[resource]
+        why = f"{owner} has {most} a {per}, {bare(resource, used)} are used or promised to what runs"
+        why += f", and the job may use up to {wanted}" if wait.wanted else ""
         hint = f"the next {per} begins @{{{int(wait.until or 0)}}}"
         if used < limit.most:
-            hint = f"gqctl update {job_id} --time=… with less time could start it; {hint}"
-        return Words(reason, why, hint, wait.until)
-    most = amount(resource, limit.most)
+            hint = f"gqctl update {job.job_id} with less --time could start it; {hint}"
+        return Words(reason, why, hint)
     if resource == "running_jobs":
-        why = f"{whose(limit, wait.user)} may run {most}, and {bare(resource, used)} run"
-    else:
-        verb = "is" if used == 1 or resource == "memory" else "are"
-        why = f"{whose(limit, wait.user)} may hold {most}, {bare(resource, used)} {verb} in use"
-        why += f", the job asks for {bare(resource, wait.wanted)}"
-    left = limit.most - used
-    hint = "it starts when enough of these end"
-    if left > 0 and resource != "running_jobs":
-        hint = f"asking for at most {amount(resource, left)} keeps within the limit; else {hint}"
-    return Words(reason, f"{why}: {holders}" if holders else why, hint)
+        why = f"{owner} may run {most}, and {bare(resource, used)} {'runs' if used == 1 else 'run'}"
+        return Words(reason, why, "it starts when one of these ends")
+    verb = "is" if used == 1 or resource == "memory" else "are"
+    why = f"{owner} may hold {most}, {bare(resource, used)} {verb} in use, the job asks for {wanted}"
+    return Words(reason, why, _hint_of(amount(resource, limit.most - used) if used < limit.most else ""))
 
 
-def may_not_borrow(wait: planned.MayNotBorrow, holders: str = "") -> Words:
+def may_not_borrow(wait: planned.MayNotBorrow) -> Words:
     own = f"is guaranteed {counted(wait.guaranteed_gpus, 'GPUs')}" if wait.guaranteed_gpus else "is guaranteed no GPUs"
     why = f"account `{wait.account}` {own} and may borrow {wait.borrow_gpus or 'none'}"
     why += f"; it holds {wait.held_gpus}, the job asks for {wait.wanted_gpus}"
     left = wait.guaranteed_gpus + wait.borrow_gpus - wait.held_gpus
-    hint = f"asking for at most {counted(left, 'GPUs')} keeps within that; else " if left > 0 else ""
-    why = f"{why}: {holders}" if holders else why
-    return Words(Reason.ASSOC_GRES.value, why, f"{hint}it starts when enough of these end")
+    return Words(Reason.ASSOC_GRES.value, why, _hint_of(counted(left, "GPUs") if left > 0 else ""))
 
 
-def barred(wait: planned.Barred, job_id: int) -> Words:
-    hint = f"gqctl update {job_id} with another --partition, --qos or --account moves it"
+def _hint_of(left: str) -> str:
+    end = "it starts when enough of what is held there ends"
+    return f"asking for at most {left} keeps within the limit; else {end}" if left else end
+
+
+def barred(job: Job, wait: planned.Barred) -> Words:
+    hint = f"gqctl update {job.job_id} with another --partition, --qos or --account moves it"
     return Words(Reason.PARTITION_CONFIG.value, f"it may not start where it is: {wait.why}", hint)
+
+
+def holders(cluster: Cluster, wait: planned.OverLimit | planned.MayNotBorrow) -> tuple[str, tuple[int, ...]]:
+    """Who holds what is counted there, the largest first: what follows the sentence, and the ids of the jobs."""
+    if isinstance(wait, planned.OverLimit):
+        place: Place = (wait.limit.holder, wait.limit.name, wait.user)
+        resource = wait.limit.resource
+    else:
+        place, resource = (Holder.ACCOUNT, wait.account, ""), "gpus"
+    counted_as = COUNTED_AS.get(resource, "gpus" if resource in BUDGETS else resource)
+    held = [
+        (amounts[counted_as], job_id)
+        for job_id, amounts in cluster.tallies.held_by.items()
+        if counted_as in amounts and place in places_of_job(cluster, cluster.jobs[job_id])
+    ]
+    held.sort(key=lambda one: (-one[0], one[1]))
+    named = [_holder(cluster.jobs[job_id], counted_as, number) for number, job_id in held[:MAX_NAMED]]
+    others = len(held) - MAX_NAMED
+    more = f"; and {counted(others, 'more jobs')}" if others > 0 else ""
+    ids = tuple(int(job_id) for _, job_id in held[:MAX_BLOCKERS])
+    return (f": {'; '.join(named)}{more}" if named else ""), ids
+
+
+def _holder(job: Job, counted_as: str, number: int) -> str:
+    verb = "runs" if counted_as == "jobs" else f"holds {amount(counted_as, number)}"
+    return f"job {job.job_id} ({job.user}) {verb}"

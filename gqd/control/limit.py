@@ -19,7 +19,7 @@ from gqd.control import attempt, explain_limits
 from gqd.control.account_names import refuse_bad_user, refuse_too_many
 from gqd.control.association import known_account, known_qos
 from gqd.sched.billing import TYPE_PREFIX, billing_of
-from gqd.sched.limit import COUNTED_AS, Asker, Ledger, LimitView, Wanted, hours
+from gqd.sched.limit import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
 from gqd.sched.shape import Shape
 from gqd.sched.view import Overlay
 from gqd.state import event
@@ -220,7 +220,7 @@ def refuse_over(draft: Draft, asked: Asked, ahead: Iterable[Asked] = (), before:
         used += more.get((limit.holder, limit.name, user), {}).get(_counted_as(limit.resource), 0)
         is_spent = limit.resource in BUDGETS and gpu_hours is None and used >= limit.most
         wanted = one * asked.tasks
-        if (wanted and used + wanted > limit.most + explain_limits.TOLERANCE) or is_spent:
+        if (wanted and used + wanted > limit.most + TOLERANCE) or is_spent:
             raise explain_limits.no_room(limit, used, wanted, user)
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from gq.model.state import JobState
 from gqd.control import array, limit
+from gqd.sched.limit import Asker, LimitView
 from gqd.sched.priority import head, rank
 from gqd.sched.shape import shape_in
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
@@ -19,6 +20,8 @@ from gqd.state.volatile import Volatile
 def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
     """Nodes in natural order, the head of the queue, and everything that holds resources."""
     free = overlay(cluster, volatile, now)
+    limits = limit.view(cluster, policy, now)
+    pending, kept_back = _head_of_queue(cluster, policy, now, limits)
     return Snapshot(
         now=now,
         policy=policy,
@@ -26,13 +29,14 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         free_cpus=tuple(free.free_cpus),
         free_gpus=tuple(free.free_gpus),
         free_memory_mib=tuple(free.free_memory_mib),
-        pending=_head_of_queue(cluster, policy, now),
+        pending=pending,
         running=tuple(
             running for attempt in cluster.attempts.values() if (running := _running(cluster, attempt)) is not None
         ),
         array_room=array.array_room(cluster),
         array_throttle=array.array_throttle(cluster),
-        limits=limit.view(cluster, policy, now),
+        limits=limits,
+        kept_back=kept_back,
     )
 
 
@@ -47,14 +51,15 @@ def overlay(cluster: Cluster, volatile: Volatile, now: float) -> Overlay:
     )
 
 
-def _head_of_queue(cluster: Cluster, policy: Policy, now: float) -> tuple[PendingJob, ...]:
-    """What the pass looks at, in order."""
+def _head_of_queue(
+    cluster: Cluster, policy: Policy, now: float, limits: LimitView
+) -> tuple[tuple[PendingJob, ...], tuple[Asker, ...]]:
+    """What the pass looks at, in order; and of whom limits keep back more."""
     ranking = rank(cluster, policy, now)
-    places = head(cluster, policy, now, ranking)
+    places, kept_back = head(cluster, policy, now, ranking, limits)
     ids, priorities = ranking.job_ids[places].tolist(), ranking.priority[places].tolist()
-    return tuple(
-        [_pending(cluster.jobs[job_id], policy, points) for job_id, points in zip(ids, priorities, strict=True)]
-    )
+    pending = [_pending(cluster.jobs[job_id], policy, points) for job_id, points in zip(ids, priorities, strict=True)]
+    return tuple(pending), kept_back
 
 
 def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:

@@ -6,7 +6,8 @@ What is held only grows in a pass, but for what is rolled back: whoever is over 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import msgspec
 from gq.model.account import BUDGETS, AccountInfo, Holder, LimitInfo, QosInfo
 from gqd.sched.access import is_listed
 from gqd.sched.shape import Shape, wanted_in_all
-from gqd.state.plan import Barred, MayNotBorrow, OverLimit, Wait
+from gqd.state.plan import Barred, MayNotBorrow, OverLimit
 from gqd.state.policy import Partition
 from gqd.state.tally import Place, account_path
 from gqd.state.usage import MILLION
@@ -23,6 +24,8 @@ from gqd.state.usage import MILLION
 SECONDS_PER_HOUR = 3600
 COUNTED_AS = {"running_jobs": "jobs"}
 """Limits that are not called like what is counted for them."""
+TOLERANCE = 1e-9
+"""Of GPU-hours, which are sums of parts."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,6 +42,11 @@ class LimitView:
     """GPU-hours of budgets: used, and what runs may still use of it; by limit and user ('': all)."""
     until: Mapping[str, float] = field(default_factory=dict)
     """By budget: when the next day, week or month begins."""
+
+    @property
+    def binds(self) -> bool:
+        """Somebody may be kept back."""
+        return bool(self.limits) or any(one.borrow_gpus is not None for one in self.accounts.values())
 
     @property
     def has_guarantees(self) -> bool:
@@ -65,6 +73,13 @@ class Wanted(NamedTuple):
     """As `gqd.state.tally` counts them."""
     gpu_hours: float | None
     """Until its time limit, at most; None: it has none."""
+
+
+class Room(NamedTuple):
+    jobs: float
+    gpus: float
+    cpus: float
+    gpu_hours: float
 
 
 def hours(billing: int, time_limit_s: int | None) -> float | None:
@@ -121,20 +136,39 @@ class Ledger:
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def over(self, who: Asker, wanted: Wanted) -> Wait | None:
+    def over(self, who: Asker, wanted: Wanted) -> OverLimit | MayNotBorrow | None:
         """The first limit that has no room for this; None: all have."""
         known = self._of(who)
         for counter in known.counters:
-            amount = _amount(counter, wanted)
-            if amount is None:
-                is_over, amount = counter.used >= counter.limit.most, 0.0
-            else:
-                is_over = amount > 0 and counter.used + amount > counter.limit.most
-            if is_over:
-                limit = msgspec.structs.replace(counter.limit, used=counter.used)
-                until = self.view.until.get(limit.resource)
-                return OverLimit(limit=limit, wanted=amount, user=counter.user, until=until)
-        return self._borrows_too_much(known, wanted.amounts.get("gpus", 0))
+            if _has_no_room(counter.limit, counter.used, wanted):
+                return _filled_in(self._told(counter), wanted)
+        for standing in known.standings:
+            if _borrows_too_much(standing.account, standing.gpus, wanted):
+                return _filled_in(_told_of(standing), wanted)
+        return None
+
+    def used(self, who: Asker) -> tuple[OverLimit | MayNotBorrow, ...]:
+        """All limits that are about these, with what is used; for `over_of`."""
+        known = self._of(who)
+        bounded = (one for one in known.standings if one.account.borrow_gpus is not None)
+        return (*map(self._told, known.counters), *map(_told_of, bounded))
+
+    def room(self, who: Asker) -> Room:
+        """What one more job of these may have at most; types of GPUs and memory are left out."""
+        known = self._of(who)
+        rooms = {"jobs": math.inf, "gpus": math.inf, "cpus": math.inf, "gpu_hours": math.inf}
+        for counter in known.counters:
+            resource = "gpu_hours" if counter.resource in BUDGETS else counter.resource
+            if resource in rooms:
+                rooms[resource] = min(rooms[resource], counter.limit.most - counter.used)
+        for one in known.standings:
+            rooms["gpus"] = min(rooms["gpus"], _ceiling(one.account) - one.gpus)
+        return Room(**rooms)
+
+    def is_bounded(self, who: Asker) -> bool:
+        """Some limit is about these."""
+        known = self._of(who)
+        return bool(known.counters) or bool(known.standings)
 
     def is_guaranteed(self, who: Asker, gpus: int) -> bool:
         """With so many GPUs more its account, or one above it, stays within what it is guaranteed."""
@@ -225,29 +259,68 @@ class Ledger:
             standings.append(self._standings[name])
         return standings
 
-    def _borrows_too_much(self, known: _Known, gpus: int) -> MayNotBorrow | None:
-        for one in known.standings if gpus else ():
-            account, guaranteed = one.account, one.account.guaranteed_gpus or 0
-            if account.borrow_gpus is not None and one.gpus + gpus > guaranteed + account.borrow_gpus:
-                return MayNotBorrow(
-                    account=account.name,
-                    guaranteed_gpus=guaranteed,
-                    borrow_gpus=account.borrow_gpus,
-                    held_gpus=one.gpus,
-                    wanted_gpus=gpus,
-                )
-        return None
+    def _told(self, counter: _Counter) -> OverLimit:
+        limit = msgspec.structs.replace(counter.limit, used=counter.used)
+        return OverLimit(limit=limit, wanted=0, user=counter.user, until=self.view.until.get(limit.resource))
 
 
-def _amount(counter: _Counter, wanted: Wanted) -> float | None:
+def over_of(used: Iterable[OverLimit | MayNotBorrow], wanted: Wanted) -> OverLimit | MayNotBorrow | None:
+    """The first of `Ledger.used` that has no room for this."""
+    for one in used:
+        if _is_over(one, wanted):
+            return _filled_in(one, wanted)
+    return None
+
+
+def _is_over(one: OverLimit | MayNotBorrow, wanted: Wanted) -> bool:
+    if isinstance(one, OverLimit):
+        return _has_no_room(one.limit, one.limit.used or 0.0, wanted)
+    gpus = wanted.amounts.get("gpus", 0)
+    return gpus > 0 and one.held_gpus + gpus > one.guaranteed_gpus + one.borrow_gpus
+
+
+def _filled_in(one: OverLimit | MayNotBorrow, wanted: Wanted) -> OverLimit | MayNotBorrow:
+    if isinstance(one, OverLimit):
+        return msgspec.structs.replace(one, wanted=_amount(one.limit.resource, wanted) or 0.0)
+    return msgspec.structs.replace(one, wanted_gpus=wanted.amounts.get("gpus", 0))
+
+
+def _told_of(one: _Standing) -> MayNotBorrow:
+    return MayNotBorrow(
+        account=one.account.name,
+        guaranteed_gpus=one.account.guaranteed_gpus or 0,
+        borrow_gpus=one.account.borrow_gpus or 0,
+        held_gpus=one.gpus,
+        wanted_gpus=0,
+    )
+
+
+def _has_no_room(limit: LimitInfo, used: float, wanted: Wanted) -> bool:
+    amount = _amount(limit.resource, wanted)
+    if amount is None:
+        return used >= limit.most
+    return amount > 0 and used + amount > limit.most + TOLERANCE
+
+
+def _borrows_too_much(account: AccountInfo, held: int, wanted: Wanted) -> bool:
+    gpus = wanted.amounts.get("gpus", 0)
+    return gpus > 0 and held + gpus > _ceiling(account)
+
+
+def _ceiling(account: AccountInfo) -> float:
+    """GPUs that it may hold, guaranteed and borrowed."""
+    return math.inf if account.borrow_gpus is None else (account.guaranteed_gpus or 0) + account.borrow_gpus
+
+
+def _amount(resource: str, wanted: Wanted) -> float | None:
     """None: of a budget, and nobody knows how much it will be."""
-    if counter.resource in BUDGETS:
+    if resource in BUDGETS:
         return wanted.gpu_hours
-    return wanted.amounts.get(counter.resource, 0)
+    return wanted.amounts.get(COUNTED_AS.get(resource, resource), 0)
 
 
 def _add(known: _Known, wanted: Wanted, times: int) -> None:
     for counter in known.counters:
-        counter.used += times * (_amount(counter, wanted) or 0)
+        counter.used += times * (_amount(counter.resource, wanted) or 0)
     for one in known.standings:
         one.gpus += times * wanted.amounts.get("gpus", 0)

@@ -87,6 +87,9 @@ class _Pass:
             waits=dict(self.waits),
             heads=dict(self.heads),
             partitions={one.name: one.is_up for one in self.snapshot.policy.partitions},
+            billing=self.snapshot.policy.billing,
+            starting=frozenset(start.job_id for start in self.starts),
+            kept_back={(one.user, one.account, one.qos): self.ledger.used(one) for one in self.snapshot.kept_back},
         )
 
 

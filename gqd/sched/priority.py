@@ -17,6 +17,8 @@ import numpy as np
 from gq.model.account import QosInfo
 from gq.model.ids import JobId
 from gqd.sched.fairshare import Tree, fair_tree
+from gqd.sched.kept_back import kept_back
+from gqd.sched.limit import Asker, Ledger, LimitView
 from gqd.sched.protocols import PriorityFactor
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy
@@ -197,13 +199,15 @@ def _read_only(jobs: Columns) -> Columns:
 # ── the head of the queue, which a pass looks at ──────────────────────────────────────────────────────────────
 
 
-def head(cluster: Cluster, policy: Policy, now: float, ranking: Ranking) -> list[int]:
-    """Places of the jobs that a pass looks at, in order.
+def head(
+    cluster: Cluster, policy: Policy, now: float, ranking: Ranking, limits: LimitView
+) -> tuple[list[int], tuple[Asker, ...]]:
+    """Places of the jobs that a pass looks at, in order; and of whom limits keep back jobs that it does not look at.
 
     Of each partition that is up, the first `plan_depth` jobs that could start if there were room; and as many of each
     account with a guarantee, wherever they stand, since they do not have to wait for others to have had their turn.
-    Those that could not start (held, kept back by a dependency, to begin later) do not count: thousands of them at
-    the head must not keep everybody behind them from being looked at.
+    Those that could not start (held, kept back by a dependency or a limit, to begin later) do not count: thousands of
+    them at the head must not keep everybody behind them from being looked at.
     """
     queue, order, depth = cluster.queue, ranking.order, policy.limits.plan_depth
     is_ready = (queue.integers("is_open") > 0) & (queue.floats("begin_at") <= now)
@@ -212,13 +216,17 @@ def head(cluster: Cluster, policy: Policy, now: float, ranking: Ranking) -> list
     partitions, members = queue.integers("partition"), queue.integers("member")
     ready = order[(is_ready & is_up[partitions])[order]]
     if len(ready) <= depth:
-        return [int(one) for one in ready]
+        return [int(one) for one in ready], ()
+    askers: tuple[Asker, ...] = ()
+    if limits.binds:
+        mask, askers = kept_back(queue, Ledger(limits), policy.billing)
+        ready = ready[~mask[ready]]
     chosen = np.zeros(len(ready), np.bool_)
     _choose_first(chosen, partitions[ready], depth)
     guarantors = _guarantors(queue, cluster)
     if guarantors.max(initial=-1) >= 0:
         _choose_first(chosen, guarantors[members[ready]], depth)
-    return [int(one) for one in ready[chosen]]
+    return [int(one) for one in ready[chosen]], askers
 
 
 def _choose_first(chosen: Booleans, groups: Integers, depth: int) -> None:

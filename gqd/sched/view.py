@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from gq.model.account import NORMAL_QOS
 from gq.model.ids import JobId
 from gq.model.resource import Grant
-from gqd.sched.limit import NO_LIMITS, LimitView
+from gqd.sched.limit import NO_LIMITS, Asker, LimitView
 from gqd.sched.shape import Shape
 from gqd.state.cluster import mask_of
 from gqd.state.policy import Policy
@@ -106,6 +106,8 @@ class Snapshot:
     array_throttle: dict[JobId, int] = field(default_factory=dict)
     """Likewise: how many there may be at once."""
     limits: LimitView = NO_LIMITS
+    kept_back: tuple[Asker, ...] = ()
+    """Of these there are jobs that limits keep back, and that are not in `pending`."""
 
     def place_of(self, name: str) -> int | None:
         return next((place for place, node in enumerate(self.nodes) if node.name == name), None)

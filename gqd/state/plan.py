@@ -10,6 +10,7 @@ import msgspec
 from gq.model.account import LimitInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant
+from gqd.state.policy import Billing
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -152,3 +153,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """By partition: the oldest job that waits for resources; whoever is not in `waits` is behind it."""
     partitions: dict[str, bool] = {}
     """Those that there were, and whether they were up."""
+    billing: Billing = Billing()
+    """As the policy was."""
+    starting: frozenset[JobId] = frozenset()
+    """The jobs of `starts`, to look one up."""
+    kept_back: dict[tuple[str, str, str], tuple[OverLimit | MayNotBorrow, ...]] = {}
+    """By user, account and QOS of jobs that limits keep back, and that the pass has not looked at one by one: what of
+    each limit is used.  ``wanted`` is for each job to fill in."""
