@@ -16,6 +16,7 @@ import msgspec
 
 from gq.errors import UsageError
 from gq.getopt import Arguments, Given, bad_value, not_available, whole_number
+from gq.model.dependency import parse_dependency
 from gq.model.job import JobSpec, SignalSpec
 from gq.model.nodelist import expand
 from gq.model.resource import ResourceRequest
@@ -67,6 +68,9 @@ def job_spec(arguments: Arguments, submission: Submission) -> JobSpec:
         fail_fast=_fail_fast(arguments),
         time_limit_s=arguments.read("time", time_limit_s),
         begin_at=arguments.read("begin", lambda text: parse_instant(text, submission.now)),
+        dependency=arguments.read("dependency", parse_dependency),
+        kill_on_invalid_dep=_choice(arguments, "kill-on-invalid-dep", _YES_OR_NO, None),
+        deadline_at=arguments.read("deadline", lambda text: parse_instant(text, submission.now)),
         is_held=arguments.has("hold"),
         nice=arguments.integer("nice", -(2**31), 2**31) or 0,
         priority=arguments.integer("priority", 0, MAX_PRIORITY),
@@ -89,6 +93,7 @@ def job_spec(arguments: Arguments, submission: Submission) -> JobSpec:
     )
 
 
+_YES_OR_NO: dict[str, bool | None] = {"yes": True, "no": False}
 _OPEN_MODES = {"append": "append", "a": "append", "truncate": "truncate", "t": "truncate"}
 
 

@@ -75,6 +75,19 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(
         name="begin", letter="b", metavar="TIME", help="Not before: 18:00, 2026-12-24T18:00, now+2h, tomorrow.",
     ),
+    JobOption(
+        name="dependency", letter="d", metavar="LIST",
+        help="Not before other jobs have come so far: afterok:12, after:12+5, singleton; `,` all, `?` any.",
+    ),
+    JobOption(
+        name="kill-on-invalid-dep", metavar="yes|no",
+        help="End the job when its dependency can never be met, or leave it in the queue (no).",
+    ),
+    JobOption(
+        name="if", metavar="COMMAND", commands=(SUB,),
+        help="Run this command before it, as a small job; it starts only if that ends with code 0.",
+    ),
+    JobOption(name="deadline", metavar="TIME", help="It must be over by then, or it does not start, or is ended."),
     JobOption(name="hold", letter="H", help="Queue it held; `gqctl release` lets it go."),
     JobOption(
         name="nice", metavar="[=COUNT]", if_bare="100", help="Go later in the queue; negative only for operators.",
@@ -128,6 +141,10 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
         name="wrap", metavar="COMMAND", commands=(SUB,), in_header=False,
         help="Run this command line under /bin/sh instead of a script.",
     ),
+    JobOption(
+        name="chain", commands=(SUB,), in_header=False,
+        help="Queue several scripts, each of which starts when the one before has ended well.",
+    ),
     JobOption(name="parsable", commands=(SUB,), help="Print only the job id."),
     JobOption(name="label", letter="l", commands=(RUN,), help="Begin each line with the rank of its task."),
     JobOption(
@@ -142,7 +159,6 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     *(
         JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
         for name, letter, metavar in (
-            ("dependency", "d", "LIST"), ("deadline", "", "TIME"), ("chain", "", ""), ("if", "", "COMMAND"),
             ("constraint", "C", "FEATURES"), ("prefer", "", "FEATURES"), ("switches", "", "COUNT"),
             ("min-gpu-mem", "", "SIZE"), ("tmp", "", "SIZE"), ("licenses", "L", "LIST"), ("role", "", "SPEC"),
             ("data", "", "PATH"), ("what-if", "", ""), ("start", "", ""), ("reservation", "", "NAME"),

@@ -38,7 +38,7 @@ _HELD_S = 25.0
 """How long the controller may hold the answer afterwards."""
 _FOR_NEW_JOBS = frozenset({
     "partition", "time", "comment", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "exclusive", "begin", "hold",
-    "nice", "signal", "no-kill", "account", "qos", "priority",
+    "nice", "dependency", "kill-on-invalid-dep", "deadline", "signal", "no-kill", "account", "qos", "priority",
 })  # fmt: skip
 """Options that mean nothing to a step."""
 

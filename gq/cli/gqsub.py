@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from gq.cli._chain import Stage, gate_of, jobs_of
 from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
 from gq.cli._connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
 from gq.cli._operands import JobWord, only
@@ -21,10 +24,9 @@ from gq.directives import read_header
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.getopt import Arguments
 from gq.jobspec import job_spec
-from gq.model.job import JobSpec
 from gq.options import SUB, job_arguments, options_of
 from gq.units import iso_instant, tell_instants
-from gq.wire.client import MAX_SCRIPT_BYTES, Submit, Submitted, Tested
+from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
 
 
 class Script(NamedTuple):
@@ -40,14 +42,17 @@ class Script(NamedTuple):
 
 
 def run(arguments: Arguments) -> int:
-    script = _script(arguments)
-    header = read_header(script.data.decode(errors="replace"), script.file) if script.file else None
-    for note in header.notes if header else ():
-        warn(note)
-    options = job_arguments(SUB, arguments, os.environ, header.given if header else ())
-    spec = job_spec(options, submission(script.job_name, script.command, script.args))
+    scripts = _scripts(arguments)
+    stages: list[Stage] = []
+    options = Arguments(())
+    for place, script in enumerate(scripts):
+        options = _options(arguments, script, place)
+        gate = gate_of(options)
+        spec = job_spec(options, submission(script.job_name, script.command, script.args))
+        job = Submit(spec=spec, script=script.data, environment=job_environment(options))
+        stages.append(Stage(job, gate))
     try:
-        return _send(spec, script, options, arguments.has("json"))
+        return _send(stages, options, arguments)
     except (Unreachable, ProtocolError) as error:
         if not options.has("wait"):
             raise
@@ -55,22 +60,46 @@ def run(arguments: Arguments) -> int:
         return EXIT_NO_ANSWER
 
 
-def _send(spec: JobSpec, script: Script, options: Arguments, as_json: bool) -> int:
+def _options(arguments: Arguments, script: Script, place: int) -> Arguments:
+    """Of the stage at this place; the gate of the command line is one between stages, and before a job alone."""
+    header = read_header(script.data.decode(errors="replace"), script.file) if script.file else None
+    for note in header.notes if header else ():
+        warn(note)
+    said, environ = list(arguments), dict(os.environ)
+    if arguments.has("chain") and not place:
+        said = [one for one in said if one.name != "if"]
+        environ.pop("GQSUB_IF", None)
+    elif "?" in arguments.text("dependency"):  # the first stage has waited for any of them
+        said = [one for one in said if not place or one.name != "dependency"]
+    return job_arguments(SUB, said, environ, header.given if header else ())
+
+
+def _send(stages: list[Stage], options: Arguments, arguments: Arguments) -> int:
+    as_json = arguments.has("json")
     with controller() as client:
-        environment = job_environment(options)
-        is_test = options.has("test-only")
-        request = Submit(spec=spec, script=script.data, environment=environment, test_only=is_test)
-        return _test(client, request, as_json) if is_test else _submit(client, request, options, as_json)
+        if options.has("test-only"):
+            return _test(client, msgspec.structs.replace(stages[0].job, test_only=True), as_json)
+        if len(stages) == 1 and not stages[0].gate:
+            job_ids: tuple[int, ...] = (ask(client, stages[0].job, Submitted).job_id,)
+            _tell(job_ids, (), options, arguments)
+        else:
+            jobs, places = jobs_of(stages)
+            queued = ask(client, SubmitChain(stages=jobs), ChainSubmitted).job_ids
+            job_ids = tuple(queued[place] for place in places)
+            _tell(job_ids, tuple(one for one in queued if one not in job_ids), options, arguments)
+        return _wait(client, job_ids[-1]) if options.has("wait") else 0
 
 
-def _submit(client: Client, request: Submit, options: Arguments, as_json: bool) -> int:
-    job_id = ask(client, request, Submitted).job_id
-    if as_json:
-        write_json({"job_id": job_id})
-    else:
+def _tell(job_ids: tuple[int, ...], gates: tuple[int, ...], options: Arguments, arguments: Arguments) -> None:
+    if arguments.has("json"):
+        chain = {"job_ids": job_ids} if arguments.has("chain") else {}
+        write_json({"job_id": job_ids[-1], **chain, **({"gate_job_ids": gates} if gates else {})})
+        return
+    for job_id in job_ids:
         write_line(str(job_id) if options.has("parsable") else f"Submitted batch job {job_id}")
-    if not options.has("wait"):
-        return 0
+
+
+def _wait(client: Client, job_id: int) -> int:
     sys.stdout.flush()
     _, jobs = await_jobs(client, only(JobWord(job_id)))
     return max((job_exit_code(job) for job in jobs), default=EXIT_NO_CODE)
@@ -88,6 +117,19 @@ def _test(client: Client, request: Submit, as_json: bool) -> int:
 
 
 # ── the script ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _scripts(arguments: Arguments) -> list[Script]:
+    if not arguments.has("chain"):
+        return [_script(arguments)]
+    for name in ("wrap", "test-only"):
+        if arguments.has(name):
+            raise UsageError("contradiction", f"`--chain` and `--{name}` exclude each other", "give one of them")
+    if not arguments.operands:
+        raise UsageError("missing_operand", "`--chain` needs scripts", "gqsub --chain prep.sh train.sh eval.sh")
+    if odd := next((word for word in arguments.operands if word.startswith("-")), ""):
+        raise UsageError("bad_operand", f"`{odd}` is no script", "options go before the scripts of a chain")
+    return [_from_file((path,)) for path in arguments.operands]
 
 
 def _script(arguments: Arguments) -> Script:
@@ -139,7 +181,7 @@ def _check(data: bytes, file: str) -> None:
 COMMAND = Command(
     name=SUB,
     summary="Queue a batch script and print its job id.",
-    operands="[SCRIPT [ARGS...]]",
+    operands="[SCRIPT [ARGS...]] | --chain SCRIPT...",
     details=(
         "Without SCRIPT (and without --wrap) the script is read from standard input. Lines that begin with #GQ or"
         " #SBATCH before the script's first command hold options; variables GQSUB_<OPTION> win over them, and the"

@@ -74,7 +74,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """When a task of the array ends badly, the others end, too."""
     dependency: Dependency | None = None
     kill_on_invalid_dep: bool | None = None
-    """It ends when its dependency can never be met; else it stays in the queue and says so.  None: as the site likes."""
+    """It ends when its dependency can never be met; else it stays and says so.  None: as the site likes."""
     deadline_at: float | None = None
     """It must be over by then: it never starts when it could not be, and ends at the latest then."""
     priority: Count | None = None

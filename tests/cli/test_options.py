@@ -25,17 +25,17 @@ SPINE = [
     "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-gpu", "mem-per-gpu", "gres", "nodelist", "exclude",
     "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
     "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",
-    "array", "fail-fast", "account", "qos", "priority",
+    "array", "fail-fast", "account", "qos", "priority", "dependency", "kill-on-invalid-dep", "deadline", "if", "chain",
 ]  # fmt: skip
 LATER = [
-    "dependency", "deadline", "chain", "if", "constraint", "prefer",
+    "constraint", "prefer",
     "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "what-if", "start", "reservation", "notify",
     "notify-on", "mail-type", "mail-user", "grace", "time-min", "requeue-on", "max-requeue", "sweep",
 ]  # fmt: skip
 LETTERS = {
     "J": "job-name", "p": "partition", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus",
     "w": "nodelist", "x": "exclude", "H": "hold", "o": "output", "e": "error", "i": "input", "D": "chdir", "b": "begin",
-    "a": "array", "A": "account", "q": "qos",
+    "a": "array", "A": "account", "q": "qos", "d": "dependency",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from gq.client import Client
 from gq.errors import Refusal, UsageError, nearest
 from gq.getopt import Arguments, Given, Option
 from gq.jobspec import MAX_PRIORITY, resource_fields, resource_request, time_limit_s
+from gq.model.dependency import parse_dependency
 from gq.model.job import JobInfo
 from gq.model.resource import ResourceRequest, format_ids
 from gq.model.tasks import MAX_TASK, format_tasks
@@ -43,7 +44,7 @@ _RESOURCES = (
 )  # fmt: skip
 _CHANGEABLE = (
     "job-name", "partition", "time", "begin", "nice", "comment", "requeue", "no-requeue", "account", "qos", "priority",
-    *_RESOURCES,
+    "dependency", "deadline", *_RESOURCES,
 )  # fmt: skip
 BY_FACTORS = "auto"
 PRIORITY = Option(
@@ -54,6 +55,8 @@ SCONTROL = {
     "account": "account",
     "arraytaskthrottle": THROTTLE.name,
     "comment": "comment",
+    "deadline": "deadline",
+    "dependency": "dependency",
     "jobname": "job-name",
     "name": "job-name",
     "nice": "nice",
@@ -153,7 +156,16 @@ def _change(changes: Arguments, now: float) -> UpdateJob:
         priority=None if is_computed else changes.integer("priority", 0, MAX_PRIORITY),
         clear_priority=is_computed,
         array_throttle=changes.integer(THROTTLE.name, 0, MAX_TASK),
+        dependency=None if _is_none(changes, "dependency") else changes.read("dependency", parse_dependency),
+        clear_dependency=_is_none(changes, "dependency"),
+        deadline_at=0 if _is_none(changes, "deadline") else changes.read("deadline", lambda at: parse_instant(at, now)),
     )
+
+
+def _is_none(changes: Arguments, name: str) -> bool:
+    """``--dependency=none``, and scontrol's ``Dependency=``: nothing any more."""
+    given = changes.last(name)
+    return given is not None and given.value.strip().lower() in ("", "none")
 
 
 def _text(changes: Arguments, name: str) -> str | None:
