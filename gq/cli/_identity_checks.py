@@ -57,6 +57,26 @@ def identity(host: Host) -> Iterator[Finding]:
         yield Finding("identity", Verdict.WARN, error.message, error.hint)
 
 
+def vouching(host: Host) -> Iterator[Finding]:
+    """Where users are who MUNGE says: munged answers here."""
+    if host.config is None:
+        return
+    settings = next((one for one in (host.config.controller, host.config.client) if one.munge), None)
+    if settings is None:
+        return
+    from gq import munge  # only where a site has it
+
+    try:
+        munge.encode(munge.payload_of(""), settings.munge_socket)
+    except Refusal as error:
+        mend = (
+            "systemctl start munge" if error.code == "munge_down" else "install the package munge, and the site's key"
+        )
+        yield Finding("munge", Verdict.FAIL, error.message, mend)
+    else:
+        yield Finding("munge", Verdict.OK, "munged answers")
+
+
 def _mismatch(message: str) -> Finding:
     """With the command that gives the user one number."""
     if found := re.search(_MISMATCH, message):

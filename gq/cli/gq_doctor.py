@@ -24,7 +24,7 @@ from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, s
 if TYPE_CHECKING:
     from gq.cli._system_checks import Check
 
-QUESTIONS = 29
+QUESTIONS = 30
 """About a host; for the help text, which loads none of them.  A test counts."""
 
 
@@ -118,6 +118,7 @@ def host_checks() -> list[Check]:
         network.controller_port,
         network.step_door,
         system.answering,
+        people.vouching,
         people.identity,
         people.users,
         system.clock,

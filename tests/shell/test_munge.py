@@ -312,8 +312,9 @@ def test_a_user_must_have_name_and_uid_of_the_controllers_host_and_not_be_root(m
 def test_munge_opens_no_door_but_the_one_for_clients(munged: Munged) -> None:
     async def scenario(shared: SharedRig) -> None:
         keys = fresh_keys()
-        shared.dial(keys, shared.nodes)
+        link = shared.dial(keys, shared.nodes)
         await shared.until_counted("handshakes_refused")
+        link.socket.close(linger=0)
         local = shared.rig.client_wire()
         assert await code_of(local, await credential(munged, keys)) == "unknown_request"
 
