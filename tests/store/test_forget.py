@@ -123,9 +123,7 @@ def test_whoever_kills_it_in_the_middle_finds_the_trail_closed_and_whole(tmp_pat
         assert process.returncode == -signal.SIGKILL
 
         with sqlite3.connect(path) as database:
-            audit, events = (
-                [row for row in database.execute(f"SELECT seq, at FROM {one}")] for one in ("audit", "events")
-            )
+            audit, events = (list(database.execute(f"SELECT seq, at FROM {one}")) for one in ("audit", "events"))
             assert audit == events, "both go together, line by line"
             assert [seq for seq, _ in audit] == list(range(audit[0][0], audit[-1][0] + 1))
             with pytest.raises(sqlite3.IntegrityError, match="only added to"):
