@@ -307,7 +307,8 @@ def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
     if job.state in (JobState.COMPLETING, JobState.ENDED):
         return Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
     fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources,
-             "dependency": body.dependency or body.clear_dependency or None}  # fmt: skip
+             "dependency": body.dependency or body.clear_dependency or None,
+             "priority": body.clear_priority or body.priority}  # fmt: skip
     said = [name for name, value in fixed.items() if value is not None]
     if said and job.state is not JobState.PENDING:
         return Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
@@ -318,12 +319,13 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
     """What the job is after the update, or `Refusal`; changes nothing."""
     if (fixed := _why_fixed(job, body)) is not None:
         raise fixed
-    access.refuse_priority(who, body.nice)
+    access.refuse_priority(who, body.nice, 0 if body.clear_priority else body.priority)
     _refuse_bad_number("--time", body.time_limit_s, 0, MAX_SECONDS)
     spec = msgspec.structs.replace(
         job.spec,
         name=job.spec.name if body.name is None else body.name,
         nice=job.spec.nice if body.nice is None else body.nice,
+        priority=None if body.clear_priority else job.spec.priority if body.priority is None else body.priority,
         begin_at=job.spec.begin_at if body.begin_at is None else body.begin_at,
         comment=job.spec.comment if body.comment is None else body.comment,
         resources=job.spec.resources if body.resources is None else body.resources,

@@ -43,13 +43,9 @@ def fair_share(jobs: Columns) -> Floats:
 
 
 def job_size(jobs: Columns) -> Floats:
-    """Of the cluster's nodes, CPUs and GPUs, the part of which the job asks for most; or what is left of it."""
-    parts = [
-        jobs.nodes / max(jobs.all_nodes, 1),
-        jobs.cpus / max(jobs.all_cpus, 1),
-        jobs.gpus / max(jobs.all_gpus, 1),
-    ]
-    size: Floats = np.minimum(np.maximum.reduce(parts), 1.0)
+    """The part of the cluster's CPUs or of its GPUs that the job asks for, whichever is more; or what is left of it."""
+    part = np.maximum(jobs.cpus / max(jobs.all_cpus, 1), jobs.gpus / max(jobs.all_gpus, 1))
+    size: Floats = np.minimum(part, 1.0)
     return 1.0 - size if jobs.favor_small else size
 
 

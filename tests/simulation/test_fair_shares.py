@@ -1,0 +1,64 @@
+"""What teams get over weeks of endless work is what their shares say, whoever they are and however they submit.
+
+Where ``GQ_SIM_ROUNDS`` is set (``make sim ROUNDS=…``) it goes on for months.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gqd.sched.fairshare import fair_tree
+from tests.builders import SHARED
+from tests.simulation.teams import WEEK, BusyCluster, Team
+
+WEEKS = 26.0 if os.environ.get("GQ_SIM_ROUNDS") else 3.0
+VISION = Team("vision", ("anna",), shares=2)
+SPEECH = Team("speech", ("ben",), shares=1)
+
+
+def ratio(cluster: BusyCluster, weeks: float = WEEKS) -> float:
+    """GPU-hours of the first team for each of the second."""
+    cluster.run(weeks * WEEK)
+    first, second = cluster.gpu_hours.values()
+    print(f"{cluster.gpu_hours} GPU-hours in {weeks:g} weeks; seed 1")
+    return first / second
+
+
+def test_two_teams_with_shares_two_to_one_get_two_to_one() -> None:
+    assert ratio(BusyCluster(SHARED, [VISION, SPEECH])) == pytest.approx(2.0, rel=0.05)
+
+
+def test_arrays_get_no_other_part_than_single_jobs() -> None:
+    arrays = Team("vision", ("anna",), shares=2, tasks=200)
+    assert ratio(BusyCluster(SHARED, [arrays, SPEECH])) == pytest.approx(2.0, rel=0.05)
+    arrays = Team("speech", ("ben",), shares=1, tasks=200)
+    assert ratio(BusyCluster(SHARED, [VISION, arrays])) == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_team_of_ten_gets_no_more_than_a_team_of_one() -> None:
+    many = Team("many", tuple(f"user{number}" for number in range(10)), queued=2)
+    single = Team("single", ("solo",))
+    cluster = BusyCluster(SHARED, [many, single])
+    assert ratio(cluster) == pytest.approx(1.0, rel=0.05)
+    of_many = [hours for user, hours in cluster.user_hours.items() if user != "solo"]
+    assert max(of_many) < 1.25 * min(of_many)
+
+
+def test_long_jobs_get_no_other_part_than_short_ones() -> None:
+    long = Team("vision", ("anna",), shares=2, hours=(10.0, 30.0))
+    assert ratio(BusyCluster(SHARED, [long, SPEECH]), 2 * WEEKS) == pytest.approx(2.0, rel=0.05)
+
+
+def test_who_was_away_is_made_up_for_what_others_took() -> None:
+    cluster = BusyCluster(SHARED, [VISION, Team("speech", ("ben",), queued=0)])
+    cluster.run(WEEK)
+    assert cluster.gpu_hours["speech"] == 0.0
+    cluster.teams["speech"].queued = 3
+    before = cluster.gpu_hours["vision"]
+    cluster.run(WEEK / 2)
+
+    assert cluster.gpu_hours["speech"] > 2 * (cluster.gpu_hours["vision"] - before)
+    tree = fair_tree(cluster.cluster, cluster.now)
+    assert tree.accounts["speech"].level_fs >= tree.accounts["vision"].level_fs
