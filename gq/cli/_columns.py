@@ -21,7 +21,7 @@ from gq.model.tasks import parse_tasks, tasks_in
 from gq.units import format_duration, format_memory
 
 DEFAULT_FIELD_WIDTH = 20
-MOST_OF_TASKS = 20
+MOST_OF_TASKS = 12
 """Characters of the tasks of an array, in a table."""
 NULL = "(null)"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gq.cli._columns import MOST_OF_TASKS, array_label
+from gq.cli._columns import array_label
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
@@ -18,6 +18,8 @@ from gq.getopt import Arguments, Option
 from gq.model.account import PriorityInfo
 from gq.wire.client import JobFilter, ListPriorities, Priorities
 
+_MOST_OF_TASKS = 6
+"""Characters, in a table: the factors need the room."""
 _COLUMNS = (
     Column("JOBID", is_number=True), Column("PARTITION"), Column("USER"), Column("ACCOUNT"),
     Column("PRIORITY", is_number=True),
@@ -68,7 +70,7 @@ def _row(job: PriorityInfo, names: Sequence[str], is_norm: bool) -> list[str]:
         cells = [f"{job.factors[name]:.4f}" if name in job.factors else "-" for name in names]
     else:
         cells = [str(job.points.get(name, 0)) for name in names]
-    return [label(job, MOST_OF_TASKS), job.partition, job.user, job.account, str(job.priority), *cells]
+    return [label(job, _MOST_OF_TASKS), job.partition, job.user, job.account, str(job.priority), *cells]
 
 
 def label(job: PriorityInfo, most: int | None = None) -> str:

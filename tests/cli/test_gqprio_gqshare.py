@@ -45,10 +45,10 @@ def test_points_are_columns_in_the_order_in_which_they_come(run: Run, controller
     controller.on(wire.ListPriorities, wire.Priorities(jobs=(FIRST, ARRAY, LEFT)))
 
     assert run("gqprio").lines == [
-        "                  JOBID PARTITION USER ACCOUNT PRIORITY AGE FAIRSHARE NICE",
-        "                      7 main      ada  nlp         1250 250      1100 -100",
-        "8_[1,3,5,7-9,11-13,...] main      bob  vision       900 900         0    0",
-        "                    8_2 main      bob  vision       800 800         0    0",
+        "        JOBID PARTITION USER ACCOUNT PRIORITY AGE FAIRSHARE NICE",
+        "            7 main      ada  nlp         1250 250      1100 -100",
+        "8_[1,3,5,...] main      bob  vision       900 900         0    0",
+        "          8_2 main      bob  vision       800 800         0    0",
     ]
     for job in (FIRST, ARRAY, LEFT):
         assert sum(job.points.values()) == job.priority

@@ -54,6 +54,8 @@ def _words(value: object) -> Iterator[str]:
     match value:
         case bool():
             yield "true" if value else "false"
+        case float():
+            yield f"{value:g}"
         case dict():
             yield from (f"{name}={' '.join(_words(one))}" for name, one in value.items() if one or one == 0)
         case list() | tuple():
