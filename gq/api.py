@@ -8,6 +8,8 @@
     with gq.connect() as cluster:                       # one connection, many submissions
         request = cluster.prepare(["./simulate", "--seed", "7"], cpus_per_task=4)
         jobs = list(cluster.submit_many([request] * 1000))
+        sweep = cluster.submit("train.sh", array="1-100%8", account="nlp", dependency=f"afterok:{jobs[0].id}")
+        sweep.wait()                                    # for all of its tasks
 
 Owns no rule of its own: keywords are the options of `gqsub` (``--gpus-per-node`` is ``gpus_per_node``) and mean
 what they mean there; options in a script hold where no keyword says otherwise.
@@ -23,6 +25,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from gq.client import Client as Connection
 from gq.directives import read_header
@@ -50,6 +54,13 @@ class JobOptions(TypedDict, total=False):
     partition: str
     time: str | int
     comment: str
+    array: str
+    fail_fast: bool
+    account: str
+    qos: str
+    dependency: str
+    kill_on_invalid_dep: bool
+    deadline: str
     nodes: int | str
     ntasks: int
     ntasks_per_node: int
@@ -68,6 +79,7 @@ class JobOptions(TypedDict, total=False):
     begin: str
     hold: bool
     nice: int
+    priority: int
     requeue: bool
     signal: str
     kill_on_bad_exit: bool
@@ -124,6 +136,7 @@ class Client:
         """
         batch = _batch(script)
         header = read_header(batch.text, batch.file).given if batch.file else ()
+        _refuse_gate(header)
         spec = job_spec(job_arguments(SUB, _given(dict(options)), {}, header), batch.submission)
         exported = exported_environment(None, os.environ if environment is None else environment)
         return wire.Submit(spec=spec, script=batch.data, environment=_sendable(exported))
@@ -151,15 +164,36 @@ class Client:
             if not self._is_lasting:
                 self._connection.close()
 
+    def _tasks(self, job_id: int) -> list[JobInfo]:
+        """From history: all that belongs to an array, or the job alone."""
+        query = wire.QueryHistory(filter=wire.JobFilter(job_ids=(job_id,)), with_steps=False)
+        found: list[JobInfo] = []
+        while True:
+            answer = self._ask(query, wire.Jobs)
+            found += answer.jobs
+            if not answer.more or not answer.jobs:
+                return found
+            query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
+
     def _wait(self, job_id: int, timeout_s: float | None) -> JobInfo:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = _HOLD_S if deadline is None else max(0.0, deadline - time.monotonic())
             body = wire.WaitJobs(job_ids=(job_id,), timeout_s=min(_HOLD_S, left_s))
             if self._ask(body, wire.Waited).is_done:
-                return self._info(job_id)
+                return self._ended(job_id)
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s")
+
+    def _ended(self, job_id: int) -> JobInfo:
+        """Of an array the task that ended worst."""
+        try:
+            info = self._info(job_id)
+        except Refusal:
+            info = None  # an array of which nothing waits
+        if info is not None and info.array_job_id is None:
+            return info
+        return max(self._tasks(job_id), key=_badness)
 
     def _info(self, job_id: int) -> JobInfo:
         """From the controller's memory; what it has forgotten, from history."""
@@ -181,11 +215,18 @@ class Job:
         return f"Job({self.id})"
 
     def info(self) -> JobInfo:
-        """How it stands now."""
+        """How it stands now; of an array the record of those that wait, or the first task that has left it."""
         return self._client._info(self.id)
 
+    def tasks(self) -> list[JobInfo]:
+        """Of an array: each task that has left it, and its record for those that wait or were cancelled there."""
+        return self._client._tasks(self.id)
+
     def wait(self, timeout_s: float | None = None) -> JobInfo:
-        """Until it has ended; raises `TimeoutError` if that takes longer."""
+        """Until it has ended, an array with all of its tasks; raises `TimeoutError` if that takes longer.
+
+        Returns how it ended; of an array, the task that ended worst.
+        """
         return self._client._wait(self.id, timeout_s)
 
     def cancel(self) -> None:
@@ -199,6 +240,13 @@ class Job:
     def output_path(self) -> Path:
         """Where its standard output goes, as far as that is known."""
         return Path(self.info().output_path)
+
+
+def _badness(job: JobInfo) -> int:
+    """As a shell would say it: 0 for a good end."""
+    if job.state == "COMPLETED":
+        return 0
+    return 128 + job.signal if job.signal else job.exit_code or 1
 
 
 def _expect(answer: wire.ReplyBody, kind: type[A]) -> A:
@@ -269,13 +317,25 @@ def _submission(name: str, command: str) -> Submission:
     )
 
 
+def _refuse_gate(header: Iterable[Given]) -> None:
+    """A gate is a job of its own, and here one submission is one job."""
+    for given in header:
+        if given.name == "if":
+            raise Refusal("not_available", f"{given.place} is not available from Python", "use `gqsub`")
+
+
 _OFF = {
     "requeue": Given("no-requeue", "", "requeue="),
     "kill_on_bad_exit": Given("kill-on-bad-exit", "0", "kill_on_bad_exit="),
     "exclusive": Given("exclusive", "false", "exclusive="),
     "no_kill": Given("no-kill", "off", "no_kill="),
+    "kill_on_invalid_dep": Given("kill-on-invalid-dep", "no", "kill_on_invalid_dep="),
 }
 """What False means where leaving the option out would mean something else."""
+
+
+_ON = {"kill-on-invalid-dep": "yes"}
+"""What True means where the option needs a word."""
 
 
 def _given(keywords: dict[str, object]) -> list[Given]:
@@ -293,7 +353,7 @@ def _option(keyword: str, value: object) -> Given | None:
         return _OFF.get(keyword)
     name = "job-name" if keyword == "name" else keyword.replace("_", "-")
     if value is True:
-        value = next(option.if_bare or "" for option in options_of(SUB) if option.name == name)
+        value = _ON.get(name) or next(option.if_bare or "" for option in options_of(SUB) if option.name == name)
     return Given(name, str(value), f"{keyword}=")
 
 

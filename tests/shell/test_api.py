@@ -18,7 +18,7 @@ from tests.shell.test_daemon import Gqd, gqd
 
 __all__ = ["gqd"]
 
-NOT_KEYWORDS = {"wrap", "export", "parsable", "wait", "test-only", "no-requeue"}
+NOT_KEYWORDS = {"wrap", "export", "parsable", "wait", "test-only", "no-requeue", "chain", "if"}
 """What the API says otherwise, or does not need."""
 
 
@@ -130,3 +130,35 @@ def test_a_cluster_that_is_not_up_is_unreachable(monkeypatch: pytest.MonkeyPatch
         client._connection._patience_s = 0.0
         with pytest.raises(gq.Unreachable):
             client.submit("true x")
+
+
+def test_an_array_is_one_job_whose_tasks_can_be_looked_at(cluster: gq.Client) -> None:
+    array = cluster.submit(["true"], array="1-4%2", fail_fast=True, kill_on_invalid_dep=True, hold=True)
+
+    [record] = array.tasks()
+    assert (record.array_tasks, record.array_throttle, record.fail_fast) == ("1-4", 2, True)
+    assert record.kill_on_invalid_dep
+    assert array.info().array_tasks == "1-4"
+    with pytest.raises(TimeoutError):
+        array.wait(0.1)
+    array.cancel()
+    assert array.wait(10).state == "CANCELLED"
+
+
+def test_a_job_may_wait_for_another_and_never_start(cluster: gq.Client) -> None:
+    first = cluster.submit(["true"], hold=True)
+    second = cluster.submit(["true"], dependency=f"afterok:{first.id}", kill_on_invalid_dep=True)
+    third = cluster.submit(["true"], dependency=f"afterok:{first.id}", kill_on_invalid_dep=False)
+
+    assert second.info().dependency == f"afterok:{first.id}"
+    first.cancel()
+    assert second.wait(10).reason == "DependencyNeverSatisfied"
+    assert third.info().state == "PENDING"
+
+
+def test_a_gate_in_a_script_is_refused_and_not_left_out(cluster: gq.Client, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#GQ --if='test -s out'\ntrue\n")
+
+    with pytest.raises(gq.Refusal, match=r"job\.sh:2: `--if` is not available from Python"):
+        cluster.submit(script)
