@@ -28,6 +28,9 @@ OLGA = Peer(uid=2003, gid=2003, user="olga")
 ADAM = Peer(uid=2004, gid=2004, user="adam", groups=("adam", "wheel"))
 """An administrator of it."""
 
+CARL = Peer(uid=2005, gid=2005, user="carl")
+"""A user who coordinates an account in some tests."""
+
 SHARED = Policy(
     owner_uid=0,
     is_shared=True,

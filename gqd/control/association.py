@@ -13,9 +13,10 @@ import msgspec
 from gq.errors import Refusal, nearest
 from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS, ROOT, AccountInfo, MemberInfo, QosInfo
 from gq.model.resource import ResourceRequest, least_demand
+from gq.wire import client
 from gqd.sched.access import is_listed
 from gqd.sched.shape import Shape
-from gqd.state.cluster import Cluster
+from gqd.state.cluster import Cluster, Job
 from gqd.state.policy import Partition, Policy
 from gqd.state.tally import account_path
 
@@ -85,6 +86,38 @@ def associate(
     refuse_qos(cluster, user, chosen, known)
     refuse_partition(cluster, user, chosen, known.name, partition)
     return Association(chosen, known, member)
+
+
+def moved(
+    cluster: Cluster,
+    policy: Policy,
+    job: Job,
+    body: client.UpdateJob,
+    partition: Partition,
+    groups: tuple[str, ...] | None,
+) -> tuple[str, QosInfo]:
+    """(account, QOS) of a job after an update; `Refusal` where its owner may not use what it would have.
+
+    `groups`: of its owner, as far as they are known; None: an operator asks, who says who may use what.
+    """
+    account = job.account or DEFAULT_ACCOUNT
+    user = User(job.user, groups or ())
+    if body.account is not None:
+        if groups is None and account_named(cluster, body.account) is not None and body.account != ROOT:
+            account = body.account
+        else:
+            account = _asked_account(cluster, user, body.account)
+    qos = known_qos(cluster, body.qos or job.qos)
+    if groups is not None and (body.qos is not None or body.account is not None):
+        refuse_qos(cluster, user, account, qos)
+    if {body.partition, body.qos, body.account} != {None}:
+        refuse_partition(cluster, user, account, qos.name, partition if groups is not None else unlisted(partition))
+    return account, qos
+
+
+def unlisted(partition: Partition) -> Partition:
+    """The same for everybody, but for the QOS that it takes."""
+    return msgspec.structs.replace(partition, users=(), groups=(), accounts=())
 
 
 def accounts_of(cluster: Cluster, user: User) -> list[str]:

@@ -27,7 +27,7 @@ from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import may_use
 from gqd.sched.limit import Asker
 from gqd.sched.placement import place
-from gqd.sched.shape import Shape, shape_in, shape_of
+from gqd.sched.shape import Shape, shape_in
 from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import Overlay
 from gqd.state import event
@@ -242,7 +242,7 @@ def decide_hold(draft: Draft, who: Caller, body: client.HoldJobs) -> client.Jobs
             report.refuse(one, f"it is {_word(job)}; only pending jobs can be held")
             continue
         report.did(one)
-        hold = Hold.USER if who.owns(job) else Hold.ADMIN
+        hold = Hold.ADMIN if who.role >= Role.OPERATOR and not who.owns(job) else Hold.USER
         if job.hold is None or (hold is Hold.ADMIN and job.hold is not hold):
             for alone in array.apart(draft, one):
                 draft.note(event.JobHeld(at=draft.now, job_id=alone.job_id, hold=hold))
@@ -278,6 +278,7 @@ def decide_update(draft: Draft, who: Caller, request: ClientRequest, body: clien
     array.refuse_too_many(chosen)
     is_more = body != client.UpdateJob(job_id=body.job_id, array_throttle=body.array_throttle)
     facts = [(one, _updated(draft, who, one.job, body)) for one in chosen if is_more or throttle is None]
+    limit.refuse_changed(draft, [(one.job, one.width, fact) for one, fact in facts])
     for one, fact in facts:
         dependency.refuse_update(draft, one, fact.spec, request.past)
     if not facts and throttle is None:
@@ -307,7 +308,7 @@ def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
     if job.state in (JobState.COMPLETING, JobState.ENDED):
         return Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
     fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources,
-             "dependency": body.dependency or body.clear_dependency or None,
+             "account": body.account, "QOS": body.qos, "dependency": body.dependency or body.clear_dependency or None,
              "priority": body.clear_priority or body.priority}  # fmt: skip
     said = [name for name, value in fixed.items() if value is not None]
     if said and job.state is not JobState.PENDING:
@@ -331,15 +332,24 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         resources=job.spec.resources if body.resources is None else body.resources,
         dependency=None if body.clear_dependency else body.dependency or job.spec.dependency,
         deadline_at=job.spec.deadline_at if body.deadline_at is None else body.deadline_at or None,
+        account=job.spec.account if body.account is None else body.account,
+        qos=job.spec.qos if body.qos is None else body.qos,
     )
     _refuse_bad_text(spec)
     partition = _partition_after(draft.policy, job, body)
     if body.partition is not None or body.resources is not None:
-        shape = shape_of(spec.resources, partition.name, draft.policy.default_mem_per_cpu_mib)
+        spec = msgspec.structs.replace(spec, resources=association.with_defaults(spec.resources, partition))
+        shape = shape_in(draft.policy, spec.resources, partition.name)
+        association.refuse_nodes(partition, shape)
         _refuse_impossible(draft, shape, partition)
+    groups = who.peer.groups if who.owns(job) else None if who.role >= Role.OPERATOR else ()
+    account, qos = association.moved(draft.cluster, draft.policy, job, body, partition, groups)
     time_limit_s = job.time_limit_s
-    if body.time_limit_s is not None or body.partition is not None:
-        time_limit_s = time_limit_of(partition, _asked_limit(job, body))
+    if {body.time_limit_s, body.partition, body.account, body.qos} != {None}:
+        asked_s = _asked_limit(job, body)
+        time_limit_s = association.time_limit_under(qos, asked_s, time_limit_of(partition, asked_s))
+        asker = Asker(job.user, account, qos.name)
+        time_limit_s = limit.time_limit_under(draft.cluster, asker, asked_s, time_limit_s)
     current = draft.cluster.attempts.get(job.attempt_id)
     if job.state is not JobState.PENDING and current is not None:
         before_s, after_s = time_limit_under(job, current), limit_under(spec.deadline_at, time_limit_s, current)
@@ -353,11 +363,16 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         partition=partition.name,
         time_limit_s=time_limit_s,
         requeue=job.requeue if body.requeue is None else body.requeue,
+        account=account,
+        qos=qos.name,
     )
 
 
 def _note_update(draft: Draft, request: ClientRequest, job: Job, fact: event.JobUpdated) -> None:
     before, before_s = job.spec, job.time_limit_s
+    if (job.user, fact.account) not in draft.cluster.members:
+        member = MemberInfo(user=job.user, account=fact.account, from_group=True)
+        draft.note(event.MemberSet(at=draft.now, member=member))
     draft.note(fact)
     dependency.after_update(draft, job, before, request.past)
     draft.volatile.updated_jobs.add(job.job_id)

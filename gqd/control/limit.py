@@ -7,27 +7,28 @@ job over it waits.  A job that could not keep to a limit even alone is refused i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from gq.errors import Refusal, nearest
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, BUDGETS, LIMITED, Holder, LimitAt, LimitInfo
+from gq.model.state import JobState
 from gq.wire import client
 from gqd.control import attempt, explain_limits
 from gqd.control.account_names import refuse_bad_user, refuse_too_many
 from gqd.control.association import known_account, known_qos
 from gqd.sched.billing import TYPE_PREFIX, billing_of
 from gqd.sched.limit import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
-from gqd.sched.shape import Shape
+from gqd.sched.shape import Shape, shape_in
 from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.cluster import BudgetKey, Cluster, Job, LimitKey, limit_key
 from gqd.state.period import next_periods_at, periods_at
 from gqd.state.plan import Start
 from gqd.state.policy import Policy
-from gqd.state.tally import Amounts, Place, account_path, add, asked_amounts, granted, places_of, places_of_job, width
+from gqd.state.tally import Amounts, Place, account_path, add, asked_amounts, granted, places_of, places_of_job
 from gqd.state.usage import MILLION
 
 if TYPE_CHECKING:
@@ -196,10 +197,42 @@ def time_limit_under(cluster: Cluster, who: Asker, asked_s: int | None, time_lim
     return time_limit_s
 
 
-def refuse_over(draft: Draft, asked: Asked, ahead: Iterable[Asked] = (), before: Job | None = None) -> None:
+def refuse_changed(draft: Draft, changes: Sequence[tuple[Job, int, event.JobUpdated]]) -> None:
+    """`Refusal` where a limit leaves no room for what jobs would be: (job, how many jobs that is, what it would be)."""
+    if not draft.cluster.limits:
+        return
+    waiting = [one for one in changes if one[0].state is JobState.PENDING]
+    ahead: list[Asked] = []
+    for job, count, fact in waiting:
+        after = Asked(
+            Asker(job.user, fact.account, fact.qos),
+            shape_in(draft.policy, fact.spec.resources, fact.partition),
+            asked_amounts(fact.spec.resources),
+            count,
+            fact.time_limit_s,
+        )
+        if after != _as_queued(draft.policy, job, count):
+            refuse_over(draft, after, ahead, [(one[0], one[1]) for one in waiting])
+        ahead.append(after)
+
+
+def _as_queued(policy: Policy, job: Job, count: int) -> Asked:
+    return Asked(
+        Asker(job.user, job.account, job.qos),
+        shape_in(policy, job.spec.resources, job.partition),
+        asked_amounts(job.spec.resources),
+        count,
+        job.time_limit_s,
+    )
+
+
+def refuse_over(
+    draft: Draft, asked: Asked, ahead: Iterable[Asked] = (), before: Iterable[tuple[Job, int]] = ()
+) -> None:
     """`Refusal` where a limit leaves no room for the job, or would not even if it were alone.
 
-    `ahead`: jobs that the same request queues before it.  `before`: the job as it is queued now, if it is changed.
+    `ahead`: jobs that the same request queues before it.  `before`: queued jobs that it takes the place of, and how
+    many of each.
     """
     cluster, policy = draft.cluster, draft.policy
     if not cluster.limits:
@@ -242,15 +275,15 @@ def _amount_of_one(limit: LimitInfo, asked: Asked, gpu_hours: float | None) -> f
             return asked.amounts.get(_counted_as(resource), 0)
 
 
-def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Job | None) -> dict[Place, Amounts]:
+def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tuple[Job, int]]) -> dict[Place, Amounts]:
     """What counts besides the tallies, by place; a job that is changed does not count against itself."""
     more: dict[Place, Amounts] = {}
     for one in ahead:
         for place in places_of(one.who.user, account_path(cluster.accounts, one.who.account), one.who.qos):
             add(more.setdefault(place, {}), one.amounts, one.tasks)
-    if before is not None:
-        for place in places_of_job(cluster, before):
-            add(more.setdefault(place, {}), asked_amounts(before.spec.resources), -width(before))
+    for job, count in before:
+        for place in places_of_job(cluster, job):
+            add(more.setdefault(place, {}), asked_amounts(job.spec.resources), -count)
     return more
 
 

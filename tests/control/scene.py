@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gq.model.account import AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
 from gq.model.step import StepRequest
 from gq.wire import client
 from gqd.state.input import Peer
@@ -16,7 +17,10 @@ NEW_KEY = public_key(9)
 
 
 def scene(policy: Policy = SHARED, owner: Peer = ALICE, administrator: Peer = ADAM) -> CoreHost:
-    """Nodes n1 and n2, a login node login1; all jobs and one key are `owner`'s."""
+    """Nodes n1 and n2, a login node login1; all jobs and one key are `owner`'s.
+
+    Account `team`, of which carl is the coordinator, with `below` and `gone` below it.
+    """
     host = CoreHost(policy, {"n1": inventory(cpus=64), "n2": inventory(cpus=64)}, checked=False)
     for body in (submit("batch"), submit("shell", is_interactive=True)):
         host.start(pinned(body), peer=owner)
@@ -28,6 +32,8 @@ def scene(policy: Policy = SHARED, owner: Peer = ALICE, administrator: Peer = AD
     if policy.endpoint:
         host.ask(client.CreateToken(public=LOGIN_TOKEN, node="login1", is_login=True), peer=administrator)
         host.handle(join("login1", LOGIN_TOKEN, LOGIN_KEY))
+    for change in CHANGES:
+        host.ask(change, peer=administrator)
     assert {one.batch_node for one in host.cluster.attempts.values()} == {"n1"}
     host.is_checked = False
     return host
@@ -36,6 +42,17 @@ def scene(policy: Policy = SHARED, owner: Peer = ALICE, administrator: Peer = AD
 def pinned(body: client.Submit) -> client.Submit:
     """The same on n1."""
     return submit(body.spec.name, nodelist=("n1",), is_interactive=body.spec.is_interactive)
+
+
+CHANGES: tuple[client.RequestBody, ...] = (
+    client.SetAccount(account=AccountInfo(name="team", coordinators=("carl",)), is_new=True),
+    client.SetAccount(account=AccountInfo(name="below", parent="team"), is_new=True),
+    client.SetAccount(account=AccountInfo(name="gone", parent="team"), is_new=True),
+    client.SetMember(member=MemberInfo(user="dave", account="team"), is_new=True),
+    client.SetQos(qos=QosInfo(name="spare"), is_new=True),
+    client.SetLimit(limit=LimitInfo(holder=Holder.ACCOUNT, name="below", resource="cpus", most=64)),
+)
+"""What makes the accounts of the scene."""
 
 
 REQUESTS: dict[type, client.RequestBody] = {
@@ -70,6 +87,19 @@ REQUESTS: dict[type, client.RequestBody] = {
         client.ListKeys(user="alice"),
         client.RevokeKey(public=ALICES_KEY),
         client.QueryAudit(),
+        client.SubmitChain(stages=(submit("one"), submit("two"))),
+        client.SetAccount(account=AccountInfo(name="new", parent="team"), is_new=True),
+        client.RemoveAccount(name="gone"),
+        client.SetMember(member=MemberInfo(user="bob", account="team"), is_new=True),
+        client.RemoveMember(user="dave", account="team"),
+        client.SetQos(qos=QosInfo(name="high", priority=10), is_new=True),
+        client.RemoveQos(name="spare"),
+        client.SetLimit(limit=LimitInfo(holder=Holder.ACCOUNT, name="below", resource="gpus", most=4)),
+        client.RemoveLimit(holder="account", name="below", resource="cpus"),
+        client.ListAccounts(),
+        client.ListPriorities(),
+        client.ListShares(),
+        client.ReloadConfig(),
     )
 }
 """One of each, about something of alice's where it is about something of a user's."""

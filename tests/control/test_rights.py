@@ -15,18 +15,19 @@ from gq.wire import client
 from gqd.control.access import REACH, RIGHTS, Right, Role
 from gqd.state.input import Peer
 from gqd.state.policy import Policy
-from tests.builders import ADAM, ALICE, BOB, OLGA, OWNER, ROOT, STRANGER, named, via
+from tests.builders import ADAM, ALICE, BOB, CARL, OLGA, OWNER, ROOT, STRANGER, named, via
 from tests.control.scene import ALICES_KEY, REQUESTS, scene
 from tests.hosts import CoreHost
 
 KINDS = get_args(client.RequestBody)
 DENIALS = {
-    "not_served", "not_vouched", "not_owner", "not_operator", "not_administrator", "root_jobs",
+    "not_served", "not_vouched", "not_owner", "not_coordinator", "not_operator", "not_administrator", "root_jobs",
 }  # fmt: skip
 
 CALLERS: dict[str, Peer] = {
     "the owner": ALICE,
     "another user": BOB,
+    "a coordinator": CARL,
     "an operator": OLGA,
     "an administrator": ADAM,
     "root": ROOT,
@@ -39,10 +40,12 @@ CALLERS: dict[str, Peer] = {
     "another user, through the node of the job": via("n1", BOB),
     "an operator, through a compute node": via("n1", OLGA),
     "an administrator, through a compute node": via("n1", ADAM),
+    "a coordinator, through a compute node": via("n1", CARL),
     "root, through a compute node": via("n1", ROOT),
     "a user, through a node that is not there": via("n99", ALICE),
     "the owner, through a login node": via("login1", ALICE),
     "another user, through a login node": via("login1", BOB),
+    "a coordinator, through a login node": via("login1", CARL),
     "an operator, through a login node": via("login1", OLGA),
     "an administrator, through a login node": via("login1", ADAM),
 }
@@ -57,6 +60,7 @@ OWNERS = {
     "the owner, through the node of their job",
     "the owner, through a login node",
 }
+COORDINATORS = {"a coordinator", "a coordinator, through a login node"}
 OPERATORS = {"an operator", "an operator, through a login node"}
 ADMINISTRATORS = {"an administrator", "root", "an administrator, through a login node"}
 
@@ -65,10 +69,11 @@ ALLOWED: dict[Right, set[str]] = {
     Right.OWNER: OWNERS | OPERATORS | ADMINISTRATORS,
     Right.OWNER_ONLY: OWNERS | ADMINISTRATORS,
     Right.SELF: (OWNERS | ADMINISTRATORS) - {"the owner, through the node of their job"},
+    Right.COORDINATOR: COORDINATORS | OPERATORS | ADMINISTRATORS,
     Right.OPERATOR: OPERATORS | ADMINISTRATORS,
     Right.ADMINISTRATOR: ADMINISTRATORS,
 }
-"""Who may ask it about what is alice's."""
+"""Who may ask it about what is alice's, or about what is in the account that carl coordinates."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +104,7 @@ def is_allowed(host: CoreHost, peer: Peer, kind: type) -> bool:
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_everybody_may_ask_what_the_table_says_and_nothing_else(prepared: CoreHost, kind: type, caller: str) -> None:
-    if kind is client.Submit and caller == "root":
+    if kind in (client.Submit, client.SubmitChain) and caller == "root":
         assert not is_allowed(prepared, ROOT, kind)  # the one thing that root may not
         return
 
