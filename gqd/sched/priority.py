@@ -105,16 +105,16 @@ def rank(cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None)
     factors: dict[str, Floats] = {}
     points: dict[str, Integers] = {}
     for name, factor, weight in weighted_factors(policy):
-        factors[name] = np.clip(np.nan_to_num(factor(jobs)), 0.0, 1.0)
+        factors[name] = factor(jobs) if name in FACTORS else np.clip(np.nan_to_num(factor(jobs)), 0.0, 1.0)
         points[name] = _points(factors[name], weight, is_overridden)
     points[NICE] = np.where(is_overridden, 0, -cluster.queue.integers("nice"))
     points[OVERRIDE] = np.where(is_overridden, override, 0)
     priority = sum(points.values(), np.zeros(len(jobs.job_id), np.int64))
-    return Ranking(jobs.job_id, priority, _ordered(priority, jobs.job_id), factors, points)
+    return Ranking(jobs.job_id.copy(), priority, _ordered(priority, jobs.job_id), factors, points)
 
 
 def _points(factor: Floats, weight: float, is_overridden: Booleans) -> Integers:
-    points = np.rint(np.clip(factor * weight, -MOST_POINTS, MOST_POINTS)).astype(np.int64)
+    points: Integers = np.rint(factor * min(max(weight, -MOST_POINTS), MOST_POINTS)).astype(np.int64)
     points[is_overridden] = 0
     return points
 

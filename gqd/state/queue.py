@@ -1,7 +1,7 @@
-"""The pending jobs as rows of numbers, so that a hundred thousand of them are ordered in a few milliseconds.  Pure.
+"""The pending jobs as columns of numbers, so that a hundred thousand of them are ordered in a few milliseconds.  Pure.
 
-An index of the cluster: one row for each pending job, kept by `Cluster.enqueue`, `dequeue` and `refresh`, dense and
-in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come.  `Columns` is what the
+An index of the cluster: one place for each job that waits, kept by `Cluster.enqueue`, `dequeue` and `refresh`, dense
+and in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come.  `Columns` is what the
 factors of the priority see of it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,27 +25,15 @@ Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Booleans: TypeAlias = NDArray[np.bool_]
 
+Column = TypeVar("Column", Floats, Integers)
+
 NEVER = float("inf")
 NO_OVERRIDE = -1
 LEAST_ROWS = 1024
-_ROW = np.dtype(
-    [
-        ("job_id", np.int64),
-        ("submit_at", np.float64),
-        ("accrue_at", np.float64),
-        ("begin_at", np.float64),
-        ("time_limit_s", np.float64),
-        ("override", np.int64),
-        ("nice", np.int32),
-        ("member", np.int32),
-        ("partition", np.int32),
-        ("qos", np.int32),
-        ("nodes", np.int32),
-        ("cpus", np.int32),
-        ("gpus", np.int32),
-        ("is_open", np.int32),
-    ]
-)
+_FLOATS = ("submit_at", "accrue_at", "begin_at", "time_limit_s")
+_INTEGERS = (
+    "job_id", "override", "nice", "member", "partition", "qos", "nodes", "cpus", "gpus", "is_open",
+)  # fmt: skip
 _MOST = 2**31 - 1
 
 Member: TypeAlias = tuple[str, str]
@@ -112,11 +100,24 @@ def member_of(job: Job) -> Member:
     return job.user, job.account or DEFAULT_ACCOUNT
 
 
+def _longer(columns: Column) -> Column:
+    """With room for half as many again."""
+    longer = np.zeros((columns.shape[0], columns.shape[1] * 3 // 2), columns.dtype)
+    longer[:, : columns.shape[1]] = columns
+    return longer
+
+
+def _read_only(column: Column) -> Column:
+    column.flags.writeable = False
+    return column
+
+
 class PendingQueue:
-    """Rows by place; `place_of` finds a job's.  The last row fills the gap that one leaves."""
+    """Columns by name; `place_of` finds a job's place in them.  The last job fills the gap that one leaves."""
 
     def __init__(self) -> None:
-        self._rows = np.zeros(LEAST_ROWS, _ROW)
+        self._floats = np.zeros((len(_FLOATS), LEAST_ROWS))
+        self._integers = np.zeros((len(_INTEGERS), LEAST_ROWS), np.int64)
         self._place_of: dict[JobId, int] = {}
         self._members: dict[Member, int] = {}
         self._partitions: dict[str, int] = {}
@@ -137,37 +138,45 @@ class PendingQueue:
     def add(self, job: Job) -> None:
         assert job.job_id not in self._place_of, f"job {job.job_id} is in the queue already"
         place = len(self._place_of)
-        if place == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros(len(self._rows) // 2, _ROW)])
-        self._rows[place] = self._row_of(job)
+        if place == self._integers.shape[1]:
+            self._floats, self._integers = _longer(self._floats), _longer(self._integers)
         self._place_of[job.job_id] = place
+        self.refresh(job)
 
     def remove(self, job_id: JobId) -> None:
         place = self._place_of.pop(job_id)
         last = len(self._place_of)
         if place != last:
-            self._rows[place] = self._rows[last]
-            self._place_of[JobId(int(self._rows[place]["job_id"]))] = place
+            self._floats[:, place] = self._floats[:, last]
+            self._integers[:, place] = self._integers[:, last]
+            self._place_of[JobId(int(self._integers[0, place]))] = place
 
     def refresh(self, job: Job) -> None:
-        """What the row says may have changed."""
-        self._rows[self._place_of[job.job_id]] = self._row_of(job)
+        """What the columns say may have changed."""
+        place = self._place_of[job.job_id]
+        self._floats[:, place] = self._floats_of(job)
+        self._integers[:, place] = self._integers_of(job)
 
     def check(self, job: Job) -> None:
         place = self._place_of.get(job.job_id)
         assert place is not None, f"4: job {job.job_id} waits and is not in the queue"
-        kept, wanted = self._rows[place].item(), self._row_of(job)
+        kept = (*self._floats[:, place].tolist(), *self._integers[:, place].tolist())
+        wanted = (*self._floats_of(job), *self._integers_of(job))
         assert kept == wanted, f"4: the queue has job {job.job_id} as {kept}, and it is {wanted}"
 
-    def _row_of(self, job: Job) -> tuple[float, ...]:
+    def _floats_of(self, job: Job) -> tuple[float, ...]:
+        return (
+            job.submit_at,
+            NEVER if job.accrue_at is None else job.accrue_at,
+            job.spec.begin_at or 0.0,
+            NEVER if job.time_limit_s is None else job.time_limit_s,
+        )
+
+    def _integers_of(self, job: Job) -> tuple[int, ...]:
         spec = job.spec
         demand = least_demand(spec.resources)
         return (
             job.job_id,
-            job.submit_at,
-            NEVER if job.accrue_at is None else job.accrue_at,
-            spec.begin_at or 0.0,
-            NEVER if job.time_limit_s is None else job.time_limit_s,
             NO_OVERRIDE if spec.priority is None else spec.priority,
             spec.nice,
             self._members.setdefault(member_of(job), len(self._members)),
@@ -185,12 +194,12 @@ class PendingQueue:
         return self._place_of.get(job_id)
 
     def floats(self, name: str) -> Floats:
-        """A column by its name, as a copy."""
-        return self._rows[name][: len(self)].astype(np.float64)
+        """A column by its name: a look at it, for this turn, and read-only."""
+        return _read_only(self._floats[_FLOATS.index(name), : len(self)])
 
     def integers(self, name: str) -> Integers:
         """Likewise, of whole numbers."""
-        return self._rows[name][: len(self)].astype(np.int64)
+        return _read_only(self._integers[_INTEGERS.index(name), : len(self)])
 
     @property
     def members(self) -> tuple[Member, ...]:
