@@ -1,8 +1,8 @@
 """The pending jobs as columns of numbers, so that a hundred thousand of them are ordered in a few milliseconds.  Pure.
 
 An index of the cluster: one place for each job that waits, kept by `Cluster.enqueue`, `dequeue` and `refresh`, dense
-and in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come.  `Columns` is what the
-factors of the priority see of it.
+and in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come.  `Columns` is what
+the factors of the priority see of it.
 """
 
 from __future__ import annotations
