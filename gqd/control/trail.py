@@ -223,5 +223,6 @@ def _changes(body: client.UpdateJob) -> str:
 def _values(info: AccountInfo | MemberInfo | QosInfo, is_new: bool) -> str:
     """What was said besides the names; what is as it always is is left out."""
     names = {"name", "user", "account"}
-    said = [f"{name}={value}" for name, value in msgspec.to_builtins(info).items() if name not in names]
+    fields = {name: value for name, value in msgspec.to_builtins(info).items() if name not in names}
+    said = [f"{name}={','.join(one) if isinstance(one, tuple | list) else one}" for name, one in fields.items()]
     return ", ".join(["new", *said] if is_new else said)
