@@ -227,9 +227,8 @@ def head(
 
 def _choose_first(chosen: Booleans, groups: Integers, depth: int) -> None:
     """The first so many of each group; -1 is none."""
-    for group in np.unique(groups).tolist():
-        if group >= 0:
-            chosen[np.flatnonzero(groups == group)[:depth]] = True
+    for group in np.flatnonzero(np.bincount(groups + 1)[1:]).tolist():
+        chosen[np.flatnonzero(groups == group)[:depth]] = True
 
 
 def _is_one_of(names: Sequence[str], accept: Callable[[str], bool]) -> Booleans:
