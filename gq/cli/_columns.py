@@ -68,11 +68,11 @@ def _throttle(job: JobInfo) -> str:
 
 
 def _shortened(tasks: str, most: int | None) -> str:
-    """Cut behind a comma, so that no number is cut in two."""
-    if most is None or len(tasks) <= most:
+    """Cut behind a comma, so that no number is cut in two; the first range is always there."""
+    if most is None or len(tasks) <= most or "," not in tasks:
         return tasks
-    kept = tasks[: most + 1].rpartition(",")[0]
-    return f"{kept},..." if kept else "..."
+    kept = tasks[: most + 1].rpartition(",")[0] or tasks.partition(",")[0]
+    return f"{kept},..."
 
 
 def is_several(job: JobInfo) -> bool:
