@@ -1,8 +1,9 @@
 """How the order of the queue comes about, as it is shown: priorities, the fair-share tree, who has borrowed.  Pure.
 
-An account that has a guarantee has borrowed what it holds beyond it.  One that stands within the guarantee of an
-account above has borrowed nothing of its own; where none above has one either, its guarantee is 0 as soon as any
-account has one, but for what accounts below it hold within theirs.
+An account that has a guarantee has borrowed what it holds beyond it.  What stands within the guarantee of an account
+above has borrowed nothing of its own.  As soon as any account has a guarantee, all that is held outside of guarantees
+is borrowed: by the highest account that has none below it either, or where members are in an account beside guaranteed
+ones, by that account.
 
 If an owner came for its guaranteed GPUs, those who borrowed would give back in this order: first who is furthest over
 what is due to it, in GPUs; that is its guarantee or, where this is more, its part of the shares of the whole
@@ -139,9 +140,8 @@ class _Books:
     def __init__(self, cluster: Cluster, tree: Tree) -> None:
         self.cluster = cluster
         self.known = known_accounts(cluster) | {ROOT: AccountInfo(name=ROOT)}
-        self.has_guarantees = any(one.guaranteed_gpus is not None for one in cluster.accounts.values())
-        self._covered: dict[str, int] = {}
-        self._cover(tree.root)
+        guaranteed = [one.name for one in cluster.accounts.values() if one.guaranteed_gpus is not None]
+        self._above_guarantees = {above for name in guaranteed for above in account_path(cluster.accounts, name)[1:]}
         all_gpus = sum(len(node.inventory.gpus) for node in cluster.nodes.values())
         over = {name: self._over(branch, all_gpus) for name, branch in tree.accounts.items() if self.borrowed(name)}
         first = sorted(over, key=lambda name: (-over[name], tree.accounts[name].level_fs, name))
@@ -151,33 +151,24 @@ class _Books:
         return self.cluster.tallies.of((Holder.ACCOUNT, account, user)).held.get("gpus", 0)
 
     def borrowed(self, account: str) -> int:
-        return self.held(account) - self._covered[account] if self._stands_for_itself(account) else 0
+        guaranteed = self.known[account].guaranteed_gpus
+        if guaranteed is not None:
+            return max(0, self.held(account) - guaranteed)
+        if guarantor_of(self.cluster, account) is not None or not self._above_guarantees:
+            return 0
+        if account in self._above_guarantees:
+            below = (one.name for one in self.known.values() if one.parent == account and one.name != account)
+            return self.held(account) - sum(self.held(name) for name in below)
+        return self.held(account) if self.known[account].parent in self._above_guarantees else 0
 
     def may_borrow(self, account: str) -> int | None:
         most = self.known[account].borrow_gpus
         return None if most is None else max(0, most - self.borrowed(account))
 
-    def _stands_for_itself(self, account: str) -> bool:
-        """It has a guarantee, or neither it nor any account above has one."""
-        if account == ROOT or not self.has_guarantees:
-            return False
-        if self.known[account].guaranteed_gpus is not None:
-            return True
-        is_top = self.known[account].parent not in self.cluster.accounts
-        return is_top and guarantor_of(self.cluster, account) is None
-
-    def _cover(self, branch: Branch) -> int:
-        """What is held within guarantees, of the account and those below it."""
-        below = sum(self._cover(child) for child in branch.children if not child.user)
-        guaranteed = self.known[branch.account].guaranteed_gpus
-        covered = below if guaranteed is None else max(below, min(self.held(branch.account), guaranteed))
-        self._covered[branch.account] = covered
-        return covered
-
     def _over(self, branch: Branch, all_gpus: int) -> float:
         """GPUs beyond what is due."""
-        due = max(float(self.known[branch.account].guaranteed_gpus or 0), branch.norm_shares * all_gpus)
-        return self.held(branch.account) - due
+        guaranteed = self.known[branch.account].guaranteed_gpus or 0
+        return self.borrowed(branch.account) - max(0.0, branch.norm_shares * all_gpus - guaranteed)
 
 
 def _line(books: _Books, branch: Branch) -> ShareInfo:

@@ -370,9 +370,23 @@ def test_gqshare_shows_who_borrowed_who_may_borrow_more_and_who_gives_back_first
     assert (lines["vision"].guaranteed_gpus, lines["vision"].borrowed_gpus, lines["vision"].gives_back) == (4, 0, None)
     assert (lines["speech"].borrowed_gpus, lines["speech"].may_borrow_gpus) == (4, 2)
     assert (lines["guests"].borrowed_gpus, lines["guests"].may_borrow_gpus) == (5, None)
-    assert lines["science"].borrowed_gpus == 4, "beyond what is held within the guarantees below it"
-    # due: speech 16 x 1/5 = 3.2 of 6; guests 3.2 of 5; science 9.6 of 9
-    assert [lines[one].gives_back for one in ("speech", "guests", "science")] == [1, 2, 3]
+    assert lines["science"].borrowed_gpus == lines["root"].borrowed_gpus == 0, "nobody is in them directly"
+    # due: speech 16 x 1/5 = 3.2 of 6; guests 3.2 of 5
+    assert [lines[one].gives_back for one in ("speech", "guests", "science")] == [1, 2, None]
+
+
+def test_an_account_beside_guaranteed_ones_is_the_one_that_borrows_not_the_one_above() -> None:
+    host = teams()
+    host.ask(client.SetAccount(account=AccountInfo(name="robotics", parent="science"), is_new=True), peer=ADAM)
+    host.ask(client.SetAccount(account=AccountInfo(name="arms", parent="robotics"), is_new=True), peer=ADAM)
+    for account in ("arms", "science"):
+        host.ask(client.SetMember(member=MemberInfo(user="olga", account=account), is_new=True), peer=ADAM)
+        host.start(submit(gpus=1, account=account), peer=OLGA)
+    lines = {line.account: line for line in shares(host).lines if not line.user}
+
+    assert [lines[one].borrowed_gpus for one in ("science", "robotics", "arms")] == [1, 1, 0]
+    assert lines["arms"].gpus == 1
+    assert sum(line.borrowed_gpus for line in lines.values()) == 4 + 5 + 1 + 1
 
 
 def test_nobody_has_borrowed_where_nothing_is_guaranteed() -> None:
