@@ -71,7 +71,7 @@ class PendingJob:
     qos: str = NORMAL_QOS
     groups: tuple[str, ...] = ()
     priority: int = 0
-    tasks: int = 0
+    tasks: int = field(default=0, repr=False)
     """Of an array's record: the tasks that may start (a bit set); the job stands for all of them."""
     array_job_id: JobId | None = None
     """Of a record its own id; of a task that has left it, the array's."""

@@ -33,7 +33,7 @@ from gq.model.node import Inventory
 from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
-from gq.model.tasks import parse_tasks, task_bit
+from gq.model.tasks import format_tasks, parse_tasks, task_bit
 from gqd.state import association, deadlines, dependants, tally, usage
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.queue import PendingQueue
@@ -128,6 +128,13 @@ class ArrayTasks:
     active: int = field(default=0, compare=False)
     """Index: how many of them hold resources, which is what the throttle counts."""
 
+    def __repr__(self) -> str:
+        """Python refuses to write so large numbers."""
+        sets = (self.waiting, self.cancelled, self.succeeded, self.failed)
+        words = zip(("waiting", "cancelled", "succeeded", "failed"), sets, strict=True)
+        told = [f"{word}={format_tasks(tasks, 8)}" for word, tasks in words if tasks]
+        return f"ArrayTasks({', '.join([*told, f'throttle={self.throttle}', f'active={self.active}'])})"
+
 
 @dataclass(slots=True)
 class Job:
@@ -175,7 +182,7 @@ class Job:
     """What is not met yet."""
     never: str = ""
     """Why that can never be."""
-    ready: int = 0
+    ready: int = field(default=0, repr=False)
     """Of an array with ``aftercorr``: the tasks that may start."""
     hook: str = ""
     """What the site's submit hook did to it."""

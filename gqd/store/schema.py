@@ -372,6 +372,18 @@ _WHO_GOES_NEXT = (
         PRIMARY KEY (holder, name, resource, per_user, user)
     )
     """,
+    "DROP VIEW queue",
+    """
+    CREATE VIEW queue AS                    -- jobs that have not ended; of an array's record the tasks that wait in it
+    SELECT job_id, array_job_id, coalesce(array_task_id, array_waiting) AS array_tasks, name, user, account, qos,
+           partition, state, hold, reason, node_count, cpus, gpus, nodes, nice,
+           datetime(submit_at, 'unixepoch', 'localtime') AS submitted,
+           datetime(start_at, 'unixepoch', 'localtime') AS started,
+           CAST(coalesce(start_at, strftime('%s', 'now')) - submit_at AS INTEGER) AS waited_s,
+           time_limit_s
+    FROM jobs WHERE state <> 'ENDED' AND coalesce(array_waiting, 'none') <> ''
+    ORDER BY state = 'PENDING', nice, job_id
+    """,
     """
     CREATE VIEW usage_by_account AS         -- billed: from the start to the end, times what was billed
     SELECT jobs.account AS account, jobs.user AS user, count(DISTINCT attempts.job_id) AS jobs,

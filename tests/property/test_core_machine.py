@@ -41,6 +41,8 @@ REQUESTS: list[dict[str, Any]] = [
     {"gpus": 2, "is_interactive": True},
     {"gpus": 1, "nice": 5, "requeue": False},
     {"nodes_min": 2, "no_kill": True},
+    {"gpus": 1, "array": "1-4"},
+    {"gpus": 1, "array": "0-9:3", "array_throttle": 1, "fail_fast": True},
 ]
 
 
@@ -52,6 +54,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.sent: list[tuple[str, wire.Order]] = []
         """Every order that was ever sent: any of them may be answered at any time, again."""
         self.started: dict[AttemptId, float] = {}
+        self.tasks: dict[tuple[int, int], int] = {}
+        """By array and task: the job that it became."""
 
     @initialize(fields=st.sampled_from(REQUESTS))
     def begin(self, fields: dict[str, Any]) -> None:
@@ -93,6 +97,31 @@ class CoreMachine(RuleBasedStateMachine):
         self._ask(bodies[verb], peer)
         if job is not None and job.user != peer.user and (peer.via_node or peer not in (OLGA, ADAM)):
             assert job == before
+
+    @rule(
+        data=st.data(),
+        which=st.sampled_from(["1", "3", "0-2", "1-9", "4,6"]),
+        verb=st.sampled_from(["cancel", "hold", "release", "requeue", "update", "throttle"]),
+        peer=st.sampled_from((*PEOPLE, ADAM, ADAM)),
+    )
+    def change_tasks(self, data: st.DataObject, which: str, verb: str, peer: Peer) -> None:
+        records = [job.job_id for job in self.host.cluster.jobs.values() if job.array is not None]
+        if not records:
+            return
+        job_id = data.draw(st.sampled_from(records))
+        tasks: dict[int, str] = {job_id: which}
+        bodies: dict[str, client.RequestBody] = {
+            "cancel": client.CancelJobs(filter=client.JobFilter(tasks=tasks)),
+            "hold": client.HoldJobs(job_ids=(), tasks=tasks),
+            "release": client.ReleaseJobs(job_ids=(), tasks=tasks),
+            "requeue": client.RequeueJobs(job_ids=(), tasks=tasks),
+            "update": client.UpdateJob(job_id=job_id, tasks=which, nice=3),
+            "throttle": client.UpdateJob(job_id=job_id, array_throttle=len(which) % 3),
+        }
+        before = copy.deepcopy(self.host.job(job_id))
+        self._ask(bodies[verb], peer)
+        if before.user != peer.user and (peer.via_node or peer not in (OLGA, ADAM)):
+            assert self.host.job(job_id) == before
 
     @rule(job_id=st.integers(1, 12), gpus=st.integers(0, 2), overlap=st.booleans())
     def create_step(self, job_id: int, gpus: int, overlap: bool) -> None:
@@ -203,6 +232,14 @@ class CoreMachine(RuleBasedStateMachine):
             if job.state is JobState.RUNNING:
                 assert job.start_at is not None
                 assert self.host.attempt(job.job_id).batch_node in self.host.attempt(job.job_id).parts
+
+    @invariant()
+    def a_task_of_an_array_is_one_job(self) -> None:
+        """That each is in one place the host checks; here that it never becomes another job."""
+        for job in self.host.cluster.jobs.values():
+            if job.array_job_id is not None and job.array_task_id is not None:
+                place = (job.array_job_id, job.array_task_id)
+                assert self.tasks.setdefault(place, job.job_id) == job.job_id
 
     @invariant()
     def explanations_never_fail(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gq.model.ids import JobId
 from gq.model.state import JobState
 from gq.model.step import StepRequest
 from gq.wire import client
@@ -26,6 +27,9 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"gpus": 2, "is_held": True},
     {"gpus": 2, "requeue": False},
     {"gpus": 3, "ntasks": 5, "nice": 3},
+    {"gpus": 1, "array": "1-6"},
+    {"gpus": 2, "array": "0-12:3", "array_throttle": 2, "fail_fast": True},
+    {"nodes_min": 2, "gpus_per_node": 1, "array": "3,5", "requeue": False},
 )
 
 
@@ -95,7 +99,27 @@ class Operator:
             client.SignalStep(job_id=job_id, step=random.choice((0, 1))),
         )
         steps = (client.CreateStep(job_id=job_id, step=step),) * 6
+        if self._is_array(job_id) and random.random() < 0.8:
+            steps = bodies = self._for_tasks(job_id)
         self._world.ask(random.choice((*bodies, *steps)), random.choice((*USERS, *USERS, OLGA, OWNER)))
+
+    def _is_array(self, job_id: int) -> bool:
+        controller = self._world.controller
+        assert controller is not None
+        return controller.cluster.jobs[JobId(job_id)].array is not None
+
+    def _for_tasks(self, job_id: int) -> tuple[client.RequestBody, ...]:
+        random = self._random
+        which = random.choice(("1", "3", "2-4", "0-99", "5-6,9"))
+        tasks = {job_id: which}
+        return (
+            client.CancelJobs(filter=client.JobFilter(tasks=tasks)),
+            client.RequeueJobs(job_ids=(), tasks=tasks),
+            client.HoldJobs(job_ids=(), tasks=tasks),
+            client.ReleaseJobs(job_ids=(), tasks=tasks),
+            client.UpdateJob(job_id=job_id, tasks=which, nice=random.choice((0, 5))),
+            client.UpdateJob(job_id=job_id, array_throttle=random.choice((0, 1, 3))),
+        )
 
     def _administrate(self) -> None:
         random = self._random

@@ -107,6 +107,8 @@ class World:
         self.routes: dict[tuple[str, bytes], str] = {}
         self.runs: dict[AttemptId, int] = {}
         """How often the batch script of each attempt was started."""
+        self.tasks: dict[tuple[int, int], int] = {}
+        """By array and task: the job that ran it."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._lanes: dict[tuple[str, AttemptId], float] = {}
         self._count = 0
@@ -173,7 +175,11 @@ class World:
         return nothing_left and all(job.state is JobState.ENDED for job in jobs)
 
     def _judge_start(self, name: str, launch: wire.Launch) -> None:
-        """A script starts only when every node of its gang has been ready (it may have lost its power since)."""
+        """A script starts only when every node of its gang has been ready (it may have lost its power since); a task
+        of an array is one job, whatever is forgotten."""
+        if launch.array_job_id is not None and launch.array_task_id is not None:
+            task, job_id = (launch.array_job_id, launch.array_task_id), launch.attempt_id.job_id
+            assert self.tasks.setdefault(task, job_id) == job_id, f"task {task} is job {self.tasks[task]} and {job_id}"
         for member in launch.members:
             ready = self.machines[member.node].was_ready
             assert launch.attempt_id in ready, f"{launch.attempt_id} starts on {name} before {member.node} is ready"

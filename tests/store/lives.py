@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from msgspec import structs
+
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -15,6 +17,7 @@ from gq.model.node import Gpu, Inventory
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
+from gq.model.tasks import pack_tasks, parse_tasks, task_bit, tasks_in
 from gqd.control.apply import apply
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold
@@ -33,11 +36,12 @@ class Lives:
         self.now = 1000.0
         self._random = random
         self._events: list[Event] = []
+        self._arrays = 0
         self._actions: list[Callable[[], None]] = [
             self._register, self._submit, self._submit, self._hold_or_update, self._allocate, self._allocate,
             self._go_on, self._go_on, self._go_on, self._step, self._end, self._empty, self._empty, self._finish,
             self._finish, self._node, self._answer, self._forget, self._remove, self._add_key, self._add_key,
-            self._join, self._drop_keys, self._audit,
+            self._join, self._drop_keys, self._audit, self._submit_array, self._change_array, self._change_array,
         ]  # fmt: skip
 
     def turn(self, size: int = 4) -> list[Event]:
@@ -49,12 +53,29 @@ class Lives:
             self._random.choice(self._actions)()
         return self._events
 
+    @property
+    def own_jobs(self) -> int:
+        """How many there have been, but for the records of arrays, which lists show by their parts."""
+        return self.cluster.next_job_id - 1 - self._arrays
+
     def _note(self, fact: Event) -> None:
         apply(self.cluster, fact)
         self._events.append(fact)
+        if isinstance(fact, event.JobEnded | event.ArrayTasksCancelled):
+            self._end_arrays()
 
-    def _job(self, *states: JobState) -> Job | None:
+    def _end_arrays(self) -> None:
+        """A record is over with the last of its tasks."""
+        for job_id in list(self.cluster.arrays):
+            record = self.cluster.jobs[job_id]
+            array = record.array
+            over = 0 if array is None else array.cancelled | array.succeeded | array.failed
+            if over == parse_tasks(record.spec.array):
+                self._note(event.JobEnded(at=self.now, job_id=job_id, outcome=Outcome.FAILED, exit=record.exit))
+
+    def _job(self, *states: JobState, may_be_record: bool = False) -> Job | None:
         jobs = [job for job in self.cluster.jobs.values() if job.state in states]
+        jobs = [job for job in jobs if job.array is None or (may_be_record and job.array.waiting)]
         return self._random.choice(jobs) if jobs else None
 
     def _usage(self) -> Usage:
@@ -75,8 +96,40 @@ class Lives:
             )
         )  # fmt: skip
 
+    def _submit_array(self) -> None:
+        number = self.cluster.next_job_id
+        self._arrays += 1
+        tasks = self._random.choice(["1-4", "0-9:3", "7", ",".join(str(one * one) for one in range(300))])
+        spec = structs.replace(_spec(self._random, number), array=tasks, array_throttle=self._random.choice([None, 2]))
+        self._note(
+            event.JobSubmitted(
+                at=self.now, job_id=JobId(number), user="ann", uid=1000, gid=100, spec=spec, partition="main",
+                time_limit_s=None, requeue=True,
+            )
+        )  # fmt: skip
+
+    def _change_array(self) -> None:
+        records = [job for job in self.cluster.jobs.values() if job.array is not None and job.array.waiting]
+        if not records:
+            return
+        record = self._random.choice(records)
+        job_id, array = record.job_id, record.array
+        assert array is not None
+        tasks = list(tasks_in(array.waiting))
+        match self._random.randrange(6):
+            case 0:
+                bits = sum(task_bit(one) for one in self._random.sample(tasks, self._random.randint(1, len(tasks))))
+                packed, why = pack_tasks(bits), self._random.choice(WHYS)
+                self._note(event.ArrayTasksCancelled(at=self.now, array_job_id=job_id, tasks=packed, why=why))
+            case 1:
+                throttle = self._random.choice([None, 1, 5])
+                self._note(event.ArrayThrottleSet(at=self.now, array_job_id=job_id, throttle=throttle))
+            case _:
+                task, own = self._random.choice(tasks), JobId(self.cluster.next_job_id)
+                self._note(event.ArrayTaskLeft(at=self.now, array_job_id=job_id, task=task, job_id=own))
+
     def _hold_or_update(self) -> None:
-        job = self._job(JobState.PENDING)
+        job = self._job(JobState.PENDING, may_be_record=True)
         if job is None:
             return
         match self._random.randrange(3):
@@ -85,7 +138,8 @@ class Lives:
             case 1:
                 self._note(event.JobReleased(at=self.now, job_id=job.job_id))
             case _:
-                spec = _spec(self._random, job.job_id)
+                array, throttle = job.spec.array, job.spec.array_throttle
+                spec = structs.replace(_spec(self._random, job.job_id), array=array, array_throttle=throttle)
                 self._note(
                     event.JobUpdated(
                         at=self.now, job_id=job.job_id, spec=spec, partition="main", time_limit_s=30, requeue=True
@@ -171,7 +225,9 @@ class Lives:
         gone = [
             job.job_id
             for job in self.cluster.jobs.values()
-            if job.state is JobState.ENDED and not getattr(self.cluster.attempt_of(job), "parts", {})
+            if job.state is JobState.ENDED
+            and not getattr(self.cluster.attempt_of(job), "parts", {})
+            and not (job.array and job.array.jobs)
         ]
         if gone:
             self._note(event.JobsForgotten(at=self.now, job_ids=tuple(gone)))
