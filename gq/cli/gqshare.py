@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._filter import own_name
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, JsonValue, sentence, write_json, write_json_list, write_sentence, write_table
-from gq.errors import UsageError
+from gq.client import Client
+from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
 from gq.model.account import ShareInfo
 from gq.units import tell_instants
@@ -40,8 +43,7 @@ def run(arguments: Arguments) -> int:
     refuse_operands(arguments, "use -u for users and -A for accounts")
     explained = _explained(arguments)
     with controller() as client:
-        request = ListShares(accounts=arguments.words("account"), users=_users(arguments), explain=explained)
-        shares = ask(client, request, Shares)
+        shares = _shares(client, arguments, explained)
     if explained:
         _explain(arguments, shares)
     elif arguments.has("json"):
@@ -52,6 +54,18 @@ def run(arguments: Arguments) -> int:
     else:
         write_table(SHARE_COLUMNS, [map(_share_row, shares.lines)], not arguments.has("noheader"))
     return 0
+
+
+def _shares(client: Client, arguments: Arguments, explained: str) -> Shares:
+    """What is asked for; who asks for no user and is in no account yet sees the accounts."""
+    request = ListShares(accounts=arguments.words("account"), users=_users(arguments), explain=explained)
+    try:
+        return ask(client, request, Shares)
+    except Refusal as refusal:
+        if refusal.code != "unknown_user" or explained or arguments.has("user"):
+            raise
+    shares = ask(client, msgspec.structs.replace(request, users=()), Shares)
+    return msgspec.structs.replace(shares, lines=tuple(line for line in shares.lines if not line.user))
 
 
 def _users(arguments: Arguments) -> tuple[str, ...]:

@@ -150,6 +150,16 @@ def test_whose_lines_are_wanted_is_asked(
     assert controller.heard == [expected]
 
 
+def test_who_is_in_no_account_yet_sees_the_accounts_and_nobody_in_them(
+    run: Run, controller: ScriptedController
+) -> None:
+    stranger = wire.Refused(code="unknown_user", message="user `ada` is in no account")
+    controller.on(wire.ListShares, lambda body: stranger if body.users else wire.Shares(lines=TREE))
+
+    assert [line.split()[0] for line in run("gqshare", "-h").lines] == ["root", "nlp", "vision"]
+    assert run("gqshare", "-u", "ada") == (1, "", "error: user `ada` is in no account\n")
+
+
 def test_why_somebody_stands_where_they_stand_is_said_in_words(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListShares, wire.Shares(lines=TREE, why="ada used 80 %\nnlp is due 67 %"))
 
