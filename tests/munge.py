@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.clusters import wait_until
+from tests.system.hosts import Daemon, Host
 
 MUNGED = shutil.which("munged", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
 START_S = 10.0
@@ -76,6 +77,15 @@ def own_munged(directory: Path, key: bytes | None = None) -> Iterator[Munged]:
         yield munged
     finally:
         munged.stop()
+
+
+def munged_on(host: Host, directory: str, key: bytes) -> Daemon:
+    """Of root of a host, for all its users; it can be killed and started again."""
+    host.ok("mkdir", "-m", "711", directory)
+    write_key(host.path(directory), key)
+    munged = host.daemon("env", *munged_argv(directory))
+    wait_until(lambda: host.path(f"{directory}/socket").is_socket(), START_S, f"munged listens on {host.name}")
+    return munged
 
 
 def wait_for_age(seconds: float) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.clusters import wait_until
 from tests.integration.jobs import submit
-from tests.munge import munged_argv, write_key
+from tests.munge import munged_on
 from tests.requires import needs_munge, needs_program, needs_root
 from tests.system.accounts import ALICE
-from tests.system.hosts import CONFIG_PATH, KEYS, START_S, Host, Network
+from tests.system.hosts import CONFIG_PATH, KEYS, Network
 
 pytestmark = [
     needs_root,
@@ -29,21 +28,12 @@ DIRECTORY = "/run/mg"
 SETTINGS = f'munge = true\nmunge_socket = "{DIRECTORY}/socket"\n'
 
 
-def start_munged(host: Host, key: bytes) -> None:
-    directory = host.path(DIRECTORY)
-    directory.mkdir(mode=0o711)
-    directory.chmod(0o711)
-    write_key(directory, key)
-    host.daemon("env", *munged_argv(DIRECTORY))
-    wait_until(lambda: (directory / "socket").is_socket(), START_S, f"munged listens on {host.name}")
-
-
 def test_a_user_with_munge_and_no_key_submits_lists_and_cancels(net: MakeNet) -> None:
     hosts = net(("head", "laptop"))
     head, laptop = hosts.hosts.values()
     key = os.urandom(128)
     for host in (head, laptop):
-        start_munged(host, key)
+        munged_on(host, DIRECTORY, key)
     head.ok("gqd", "init", "--cluster", hosts.run_name, "--node=head")
     text = head.path(CONFIG_PATH).read_text()
     table = f'[controller]\nlisten_clients = "tcp://*:7135"\n{SETTINGS}'

@@ -9,6 +9,9 @@ import pytest
 from tests.conftest import FAILED, MARK
 from tests.system.attacks import NOTHING, Row
 from tests.system.hosts import network
+from tests.system.site import ACCOUNTS as ACCOUNTS_OF_SITE
+from tests.system.site import NAMES as NAMES_OF_SITE
+from tests.system.site import Site, set_up_site
 from tests.system.stage import ACCOUNTS, NAMES, Stage, set_stage
 
 LATE = "NoHandshake"
@@ -41,7 +44,28 @@ def stage(request: pytest.FixtureRequest, _stage: Stage) -> Iterator[Stage]:
     _stage.is_well()
 
 
-def _check_audit(stage: Stage, test: pytest.Item, before: int) -> None:
+@pytest.fixture(scope="session")
+def _site(pytestconfig: pytest.Config) -> Iterator[Site]:
+    with network(NAMES_OF_SITE, pytestconfig.stash[MARK], ACCOUNTS_OF_SITE) as net:
+        site = set_up_site(net)
+        yield site
+        site.client.close()
+        site.reader.end()
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, _site: Site) -> Iterator[Site]:
+    """As `stage`, where MUNGE says who users are."""
+    before = max((one.seq for one in _site.audit()), default=0)
+    yield _site
+    _site.end_speakers()
+    if request.node.stash.get(FAILED, False):
+        print(_site.net.logs())
+    else:
+        _check_audit(_site, request.node, before)
+
+
+def _check_audit(stage: Stage | Site, test: pytest.Item, before: int) -> None:
     mark = test.get_closest_marker("attack")
     row: Row | None = mark.args[0] if mark else None
     if row is None:

@@ -120,8 +120,42 @@ class Entry(NamedTuple):
     detail: str
 
 
+class Trail:
+    """What a controller says of itself, to root of its host."""
+
+    client: Client
+    reader: Speaker
+
+    def counters(self) -> dict[str, int]:
+        answer = self.client.ask(wire.GetCluster())
+        assert isinstance(answer, wire.Cluster)
+        return dict(answer.info.counters)
+
+    def audit(self, after: int = 0) -> list[Entry]:
+        """Lines of the trail that came after one."""
+        return [Entry(*row) for row in self.rows("SELECT * FROM audit WHERE seq > ? ORDER BY seq", after)]
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What the controller's database says."""
+        return self.reader.query("/var/lib/gq/gq.db", query, *values)
+
+    def await_audit(self, after: int, action: str, outcome: str) -> Entry:
+        """A line that says so; it may come a moment after the answer."""
+        found: list[Entry] = []
+
+        def is_there() -> bool:
+            found[:] = [one for one in self.audit(after) if (one.action, one.outcome) == (action, outcome)]
+            return bool(found)
+
+        try:
+            wait_until(is_there, 5.0)
+        except AssertionError:
+            raise AssertionError(f"no {action}: {outcome} in the audit trail, but {self.audit(after)}") from None
+        return found[0]
+
+
 @dataclass
-class Stage:
+class Stage(Trail):
     net: Network
     cluster: HostCluster
     client: Client
@@ -247,35 +281,8 @@ class Stage:
         assert isinstance(answer, wire.Nodes)
         return answer.nodes[0].isolation
 
-    def counters(self) -> dict[str, int]:
-        answer = self.client.ask(wire.GetCluster())
-        assert isinstance(answer, wire.Cluster)
-        return dict(answer.info.counters)
-
     def await_counter(self, name: str, more_than: int) -> None:
         wait_until(lambda: self.counters()[name] > more_than, LONG_S, f"{name} is more than {more_than}")
-
-    def audit(self, after: int = 0) -> list[Entry]:
-        """Lines of the trail that came after one."""
-        return [Entry(*row) for row in self.rows("SELECT * FROM audit WHERE seq > ? ORDER BY seq", after)]
-
-    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """What the controller's database says."""
-        return self.reader.query("/var/lib/gq/gq.db", query, *values)
-
-    def await_audit(self, after: int, action: str, outcome: str) -> Entry:
-        """A line that says so; it may come a moment after the answer."""
-        found: list[Entry] = []
-
-        def is_there() -> bool:
-            found[:] = [one for one in self.audit(after) if (one.action, one.outcome) == (action, outcome)]
-            return bool(found)
-
-        try:
-            wait_until(is_there, 5.0)
-        except AssertionError:
-            raise AssertionError(f"no {action}: {outcome} in the audit trail, but {self.audit(after)}") from None
-        return found[0]
 
     def is_well(self) -> None:
         """Nothing of any job is left, and both nodes take more."""

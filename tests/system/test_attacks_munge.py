@@ -1,0 +1,180 @@
+"""Users whom MUNGE vouches for, and those who would be one of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gq.curve import fresh_keys
+from gq.model.ids import RequestId
+from gq.wire import client as wire
+from tests.clusters import wait_until
+from tests.integration.jobs import LONG_S
+from tests.munge import wait_for_age
+from tests.requires import needs_munge, needs_program, needs_root
+from tests.system.accounts import ALICE, BOB, Account
+from tests.system.attacks import CONTAINED, REFUSED, attack
+from tests.system.hosts import CONTROLLER_PORT
+from tests.system.site import OF_ANOTHER_SITE, Link, Site
+from tests.system.speaker import Keys
+from tests.system.stage import FRANK_OF_LOGIN, GHOST, Stage
+
+pytestmark = [
+    needs_root,
+    needs_munge,
+    needs_program("ip"),
+    needs_program("nsenter"),
+    pytest.mark.xdist_group("attacks"),
+    pytest.mark.timeout(120),
+]
+
+ROOT = Account("root", 0)
+MANY = 300
+STRANGER = "introduce_first"
+
+
+def is_stranger(link: Link) -> bool:
+    """Nothing that it asks is done."""
+    return link.ask(wire.WhoAmI()) == STRANGER
+
+
+@attack("A MUNGE credential is used a second time", REFUSED, "MungeReplayed: refused")
+def test_a_munge_credential_is_used_a_second_time(site: Site) -> None:
+    alice, bob = site.link(ALICE), site.link()
+    credential = site.credential(ALICE, alice.payload)
+    assert alice.introduce(credential, ALICE) == "Done"
+
+    assert bob.introduce(credential, ALICE) == "munge_replayed"
+    assert is_stranger(bob)
+    assert alice.introduce(credential, ALICE) == "munge_replayed"
+    assert alice.ask(wire.Ping()) == "Done"
+
+
+@attack("A MUNGE credential of another's is used before its owner does", REFUSED, "MungeOtherKey: refused")
+def test_a_munge_credential_of_anothers_is_used_before_its_owner_does(site: Site) -> None:
+    bob = site.link()
+    credential = site.credential(ALICE, site.link(ALICE).payload)
+
+    assert bob.introduce(credential, ALICE) == "munge_other_key"
+    assert is_stranger(bob)
+
+
+@attack("A MUNGE credential that was made for another service", REFUSED, "MungeOtherKey: refused")
+def test_a_munge_credential_that_was_made_for_another_service(site: Site) -> None:
+    bob = site.link()
+    for words in (b"", bob.keys.public, b"gq-client-key:", bob.payload + b"x", bob.payload[:-1]):
+        assert bob.introduce(site.credential(ALICE, words), ALICE) == "munge_other_key"
+
+    assert is_stranger(bob)
+
+
+@attack("A MUNGE credential whose time is over", REFUSED, "MungeExpired: refused")
+def test_a_munge_credential_whose_time_is_over(site: Site) -> None:
+    link = site.link()
+    credential = site.credential(BOB, link.payload, "--ttl=1")
+    wait_for_age(1)
+
+    assert link.introduce(credential) == "munge_expired"
+    assert is_stranger(link)
+
+
+@attack("A MUNGE credential of another site", REFUSED, "MungeInvalid: refused")
+def test_a_munge_credential_of_another_site(site: Site) -> None:
+    link = site.link()
+
+    assert link.introduce(site.credential(BOB, link.payload, directory=OF_ANOTHER_SITE)) == "munge_invalid"
+    assert is_stranger(link)
+
+
+@attack("Ask for something without an introduction", REFUSED, "NoIntroduction: refused")
+def test_ask_for_something_without_an_introduction(site: Site) -> None:
+    link = site.link()
+    cancel = wire.CancelJobs(filter=wire.JobFilter(users=(ALICE.name,)))
+    for body in (wire.ListJobs(), cancel, wire.AddKey(public=link.keys.public.decode(), user=BOB.name)):
+        assert link.ask(body) == STRANGER
+
+    assert site.rows("SELECT count(*) FROM keys WHERE public = ?", link.keys.public.decode()) == [(0,)]
+
+
+@attack("Root of a host of the site comes by MUNGE", REFUSED, "MungeRoot: refused")
+def test_root_of_a_host_of_the_site_comes_by_munge(site: Site) -> None:
+    for name in (ROOT, ALICE):
+        link = site.link_of(site.desk)
+        assert link.introduce(site.credential(ROOT, link.payload), name) == "munge_root"
+        assert is_stranger(link)
+
+
+@attack("Take another's name with a MUNGE credential of one's own", REFUSED, "IdentityMismatch: refused")
+def test_take_anothers_name_with_a_munge_credential_of_ones_own(site: Site) -> None:
+    link = site.link()
+    for account in (ALICE, ROOT, Account("bob\nalice", 0), Account("bob\0", 0), Account("", 0)):
+        assert link.introduce(site.credential(BOB, link.payload), account) == "identity_mismatch"
+
+    assert is_stranger(link)
+
+
+@attack("MUNGE vouches for a user who has another number, or nobody's name", REFUSED, "IdentityMismatch: refused")
+def test_munge_vouches_for_a_user_who_has_another_number_or_nobodys_name(site: Site) -> None:
+    for account in (FRANK_OF_LOGIN, GHOST):
+        link = site.link(account)
+        assert link.introduce(site.credential(account, link.payload), account) == "identity_mismatch"
+        assert is_stranger(link)
+
+
+@attack("Be an operator by a group of a host where MUNGE vouches", REFUSED, "UpdateNodes: not_operator")
+def test_be_an_operator_by_a_group_of_a_host_where_munge_vouches(site: Site) -> None:
+    link = site.link()
+    assert link.introduce(site.credential(BOB, link.payload)) == "Done"
+
+    assert "gqops" in site.desk.user(BOB).ok("id", "-Gn")
+    assert link.ask(wire.UpdateNodes(names=("n1",), action="drain", reason="mine")) == "not_operator"
+
+
+@attack("Use a link that MUNGE vouched for with another's name afterwards", REFUSED, "IdentityMismatch: refused")
+def test_use_a_link_that_munge_vouched_for_with_anothers_name_afterwards(site: Site) -> None:
+    link = site.link()
+    assert link.introduce(site.credential(BOB, link.payload)) == "Done"
+
+    assert link.introduce(site.credential(BOB, link.payload), ALICE) == "identity_mismatch"
+    assert link.ask(wire.CancelJobs(filter=wire.JobFilter(partitions=("none",)))) == "JobsDone"
+    said = site.await_audit(0, "CancelJobs", "done")
+    assert said.user == BOB.name and said.origin.startswith("munge (")
+
+
+@attack("A key is introduced at the nodes' door", REFUSED, "HandshakeRefused: refused")
+def test_a_key_is_introduced_at_the_nodes_door(site: Site) -> None:
+    link = site.link(port=CONTROLLER_PORT)
+    body = wire.Introduce(user=BOB.name, credential=site.credential(BOB, link.payload))
+    link.line.send(wire.introduction(RequestId(bytes(16)), body))
+
+    assert link.line.receive(1.0) is None
+
+
+@attack("MUNGE where the controller does not take its word", REFUSED, "HandshakeRefused: refused")
+def test_munge_where_the_controller_does_not_take_its_word(stage: Stage) -> None:
+    keys = fresh_keys()
+    line = stage.strangers_line(stage.client_door, Keys(keys.public, keys.secret, stage.server_key), RECONNECT_IVL=-1)
+    link = Link(line, keys)
+    body = wire.Introduce(user=BOB.name, credential="MUNGE:that nobody reads:")
+    link.line.send(wire.introduction(RequestId(bytes(16)), body))
+
+    assert link.line.receive(1.0) is None
+
+
+@attack("Many links that nobody introduces", CONTAINED, "TooManyLinks: refused")
+def test_many_links_that_nobody_introduces(site: Site) -> None:
+    """While they stand, one with an enrolled key is served, and one with MUNGE from another address."""
+    ctl, enrolled = site.net.hosts["ctl"], fresh_keys()
+    site.client.ask(wire.AddKey(public=enrolled.public.decode(), user=ALICE.name))
+    crowd, before = site.link(), site.counters()["links_cut"]
+    address = site.new_address()
+    for _ in range(MANY):
+        keys = fresh_keys()
+        door = f"tcp://{address}:0;{site.client_door}"
+        crowd.line.speaker.dial(door, Keys(keys.public, keys.secret, site.server_key))
+    wait_until(lambda: site.counters()["links_cut"] > before, LONG_S, "the oldest of them are hung up on")
+
+    assert site.link(ALICE, keys=enrolled).ask(wire.Ping()) == "Done"
+    link = site.link()
+    assert link.introduce(site.credential(BOB, link.payload)) == "Done"
+    assert link.ask(wire.Ping()) == "Done"
+    assert ctl.run("gqctl", "whoami").returncode == 0
