@@ -152,9 +152,9 @@ COMMAND = Command(
     name="gqshare",
     summary="Show the fair-share tree: who is due how much, and who used it.",
     details=(
-        "The accounts that you are in, those above them, and your own line. DUE is the part of the cluster that the shares stand for, USED the part"
-        " of all decayed usage; LEVELFS is the one against the other among siblings: below 1 more was used than is due."
-        " FAIRSHARE, between 0 and 1, goes into the priority."
+        "The accounts that you are in, those above them, and your own line. DUE is the part of the cluster that the"
+        " shares stand for, USED the part of all decayed usage; LEVELFS is the one against the other among siblings:"
+        " below 1 more was used than is due. FAIRSHARE, between 0 and 1, goes into the priority."
         "\n\n"
         "With --guarantees: who holds how many GPUs, how many of them are guaranteed and borrowed, how many more may be"
         " borrowed (idle: as many as are idle), and in what order accounts would give back what they borrowed."

@@ -217,7 +217,7 @@ def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedCo
         (["--fail-fast", "job.sh"], 2, "`--fail-fast` is about the tasks of an array"),
         (["-d", "afterok", "job.sh"], 2, "`-d`: afterok needs the id of a job, as in afterok:123"),
         (["-d", "soon:1", "job.sh"], 2, "`-d`: `soon` is not a kind of dependency"),
-        (["-d", "afterok:1?afterok:2,afterok:3", "job.sh"], 2, "`-d`: `,` (all of them) and `?` (any of them) cannot be mixed"),
+        (["-d", "afterok:1?afterok:2,afterok:3", "job.sh"], 2, "`-d`: `,` (all of them) and `?` (any of them)"),
         (["-d", "afterok:1+5", "job.sh"], 2, "`-d`: `+5` (minutes after the start) goes with `after` only"),
         (["--deadline=soon", "job.sh"], 2, "`--deadline`: "),
         (["--kill-on-invalid-dep=maybe", "job.sh"], 2, "`--kill-on-invalid-dep`: `maybe` is not a choice"),
