@@ -42,14 +42,23 @@ def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
     return answer
 
 
-def job_pages(client: Client, query: ListJobs | QueryHistory) -> Iterator[tuple[JobInfo, ...]]:
-    """All jobs that the query means, a page at a time, by job id."""
-    while True:
-        answer = ask(client, query, Jobs)
+def job_pages(client: Client, query: ListJobs | QueryHistory, most: int | None = None) -> Iterator[tuple[JobInfo, ...]]:
+    """All jobs that the query means, a page at a time, by job id; no more pages than `most` jobs are on."""
+    answer = ask(client, query, Jobs)
+    seen = len(answer.jobs)
+    if not answer.more or (most is not None and seen >= most):
         yield answer.jobs
-        if not answer.more or not answer.jobs:
-            return
-        query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # only for long lists
+
+    with ThreadPoolExecutor(1) as other:  # the controller works on the next page while this one is shown
+        while answer.more and (most is None or seen < most):
+            query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
+            coming = other.submit(ask, client, query, Jobs)
+            yield answer.jobs
+            answer = coming.result()
+            seen += len(answer.jobs)
+        yield answer.jobs
 
 
 def present_job(client: Client, word: JobWord) -> JobInfo:

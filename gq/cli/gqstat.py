@@ -90,7 +90,8 @@ def _query(arguments: Arguments) -> ListJobs:
         states = ("PENDING",)
     elif not arguments.has("states"):
         states = _ACTIVE
-    return ListJobs(filter=msgspec.structs.replace(chosen, states=states))
+    is_brief = not any(arguments.has(name) for name in ("json", "format", "Format", "start"))
+    return ListJobs(filter=msgspec.structs.replace(chosen, states=states), brief=is_brief)
 
 
 def _jobs(client: Client, query: ListJobs, limit: int | None, by_start: bool) -> Iterator[Sequence[JobInfo]]:
@@ -103,11 +104,9 @@ def _jobs(client: Client, query: ListJobs, limit: int | None, by_start: bool) ->
     if limit is not None:
         query = msgspec.structs.replace(query, limit=min(limit, query.limit))
     shown = 0
-    for page in job_pages(client, query):
+    for page in job_pages(client, query, limit):
         yield page if limit is None else page[: limit - shown]
         shown += len(page)
-        if limit is not None and shown >= limit:
-            return
     if not shown:
         _refuse_unknown(client, query.filter)
 

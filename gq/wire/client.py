@@ -67,6 +67,8 @@ class ListJobs(_Body, frozen=True, kw_only=True):
     after: int = 0
     limit: int = 2000
     in_queue_order: bool = False
+    brief: bool = False
+    """Only what a line of the queue shows; what takes long to work out (paths, sentences, priority) is left empty."""
 
 
 class QueryHistory(_Body, frozen=True, kw_only=True):

@@ -361,17 +361,22 @@ class Controller:
 
     def _list_jobs(self, draft: Draft, who: Caller, body: client.ListJobs) -> client.Jobs:
         limit = self._page(body.limit)
-        ranking = rank(self.cluster, self.policy, draft.now)
-        order = info.queue_order(self.cluster, ranking) if body.in_queue_order else None
+        is_ranked = body.in_queue_order or not body.brief
+        ranking = rank(self.cluster, self.policy, draft.now) if is_ranked else None
+        order = info.queue_order(self.cluster, ranking) if body.in_queue_order and ranking is not None else None
         lines = select_lines(self.cluster, body.filter, body.after, order)
         page = list(islice(lines, limit + 2))
         if len(page) > limit and page[limit - 1].job is page[limit].job:
             limit += 1  # a page ends with a job, since the next one begins after it
+        if body.brief:
+            brief = [info.brief_job_info(self.cluster, self.volatile, job, part) for job, part in page[:limit]]
+            return client.Jobs(jobs=tuple(brief), more=len(page) > limit)
         shown = [
             info.job_info_for(who.shown_to, self.cluster, self.volatile, job, body.with_steps, part)
             for job, part in page[:limit]
         ]
-        info.tell_order(self.cluster, self.policy, ranking, shown)
+        if ranking is not None:
+            info.tell_order(self.cluster, self.policy, ranking, shown)
         return client.Jobs(jobs=tuple(shown), more=len(page) > limit)
 
     def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:

@@ -61,11 +61,24 @@ def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Stor
     return story._replace(why=f"{story.why}; {lost}") if lost and lost not in story.why else story
 
 
+def reason_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> str:
+    """The word alone, without the sentence where that is known to be its reason."""
+    known = _wait_of(cluster, job, plan)
+    if isinstance(known, planned.Behind):
+        return Reason.PRIORITY.value
+    return (known if isinstance(known, Story) else _story_of(cluster, job, known)).reason
+
+
 def _story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
+    known = _wait_of(cluster, job, plan)
+    return known if isinstance(known, Story) else _story_of(cluster, job, known)
+
+
+def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | planned.Wait:
     if job.hold is not None:
         return _held(job)
     if (others := explain_dependency.wait_of(job)) is not None:
-        return _story_of(cluster, job, others)
+        return others
     if plan is None:
         return _NOT_YET
     if job.job_id in plan.starting and job.job_id not in plan.waits:
@@ -88,7 +101,7 @@ def _story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Sto
         wait = planned.Behind(head) if head is not None and head != job.job_id else None
     if wait is None:
         return Story(Reason.PRIORITY.value, "older jobs are considered first; it has not been its turn yet")
-    return _story_of(cluster, job, wait)
+    return wait
 
 
 def without_private(why: str, job: Job) -> str:

@@ -17,7 +17,7 @@ from gq.model.node import (
 from gq.model.state import JobState
 from gq.version import VERSION
 from gqd.control import snapshot
-from gqd.control.explain import story_of_wait, without_private
+from gqd.control.explain import reason_of_wait, story_of_wait, without_private
 from gqd.sched.billing import billing_of
 from gqd.sched.priority import Ranking
 from gqd.state import describe
@@ -44,6 +44,14 @@ def job_info(
         shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at
+    return shown
+
+
+def brief_job_info(cluster: Cluster, volatile: Volatile, job: Job, line: describe.RecordLine | None = None) -> JobInfo:
+    """What a line of the queue shows, which everybody may see; worked out in a fifth of the time."""
+    shown = describe.brief_job_info(job, cluster.attempt_of(job), line)
+    if shown.state == describe.PENDING_WORD:
+        shown.reason = reason_of_wait(cluster, job, volatile.plan)
     return shown
 
 

@@ -73,6 +73,45 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = (), line
     return shown
 
 
+def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = None) -> JobInfo:
+    """Only what a line of the queue shows, and nothing that is private."""
+    spec = job.spec
+    grants = attempt.grants if attempt is not None else ()
+    demand = job_demand(job, grants)
+    shown = JobInfo(
+        job_id=job.job_id,
+        name=spec.name,
+        user=job.user,
+        uid=job.uid,
+        partition=job.partition,
+        state=state_word(job.state, job.outcome),
+        reason=_reason(job),
+        attempt=job.attempt,
+        restart_count=job.restart_count,
+        grants=grants,
+        nodes_wanted=demand.nodes,
+        tasks=demand.tasks,
+        cpus=demand.cpus,
+        gpus=demand.gpus,
+        memory_mib=demand.memory_mib,
+        gpu_type=spec.resources.gpu_type,
+        time_limit_s=job.time_limit_s,
+        submit_at=job.submit_at,
+        eligible_at=job.eligible_at,
+        start_at=job.start_at,
+        end_at=job.end_at,
+        is_held=job.hold is not None,
+        account=job.account,
+        qos=job.qos,
+        array_job_id=job.array_job_id,
+        array_task_id=job.array_task_id,
+    )
+    if job.array is not None:
+        _tell_record(shown, job, job.array, line)
+        shown.why = ""
+    return shown
+
+
 def _tell_record(shown: JobInfo, job: Job, array: ArrayTasks, line: RecordLine | None) -> None:
     tasks = (array.waiting or array.cancelled) if line is None else line.tasks
     shown.array_job_id = job.job_id

@@ -115,9 +115,9 @@ class GqSide:
         self.kill_controller()
         wait_until(self._is_controller_gone, what="gqd is gone")
         with contextlib.closing(sqlite3.connect(self._cluster.directory / "gq.db")) as db, db:
-            mine = "SELECT job_id FROM jobs WHERE state = 'pending' ORDER BY job_id DESC LIMIT ?"
+            mine = "SELECT job_id FROM jobs WHERE state = 'PENDING' ORDER BY job_id DESC LIMIT ?"
             db.execute(
-                f"UPDATE jobs SET user = ?, uid = ? WHERE state = 'pending' AND job_id NOT IN ({mine})",
+                f"UPDATE jobs SET user = ?, uid = ? WHERE state = 'PENDING' AND job_id NOT IN ({mine})",
                 (ANOTHER, ANOTHER_UID, keeping),
             )
             columns = "account, shares, is_default, from_group, usage, usage_at, usage_rate"
