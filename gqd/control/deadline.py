@@ -44,7 +44,8 @@ def refuse_late(spec: JobSpec, time_limit_s: int | None, now: float) -> None:
         )
     message = f"only {left} is left before the deadline, and the time limit is {spoken_duration(time_limit_s)}"
     minutes = int(max(0.0, at - start_at) // 60)
-    raise Refusal("deadline", message, f"ask for at most --time={minutes} (minutes), or for a later deadline")
+    shorter = f"ask for at most --time={minutes} (minutes), or " if minutes else "ask "
+    raise Refusal("deadline", message, f"{shorter}for a later deadline")
 
 
 def tick(draft: Draft) -> None:

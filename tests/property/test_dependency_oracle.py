@@ -272,6 +272,16 @@ class DependencyMachine(RuleBasedStateMachine):
             self.host.obey()
 
     @rule(data=st.data())
+    def cancel_a_task(self, data: st.DataObject) -> None:
+        """While it waits in its record."""
+        records = [one for one in self.host.cluster.jobs.values() if one.array is not None and one.is_waiting]
+        if records:
+            record = data.draw(st.sampled_from(records))
+            assert record.array is not None
+            task = data.draw(st.sampled_from(list(tasks_in(record.array.waiting))))
+            self.host.ask(client.CancelJobs(filter=client.JobFilter(tasks={record.job_id: str(task)})))
+
+    @rule(data=st.data())
     def hold_a_task(self, data: st.DataObject) -> None:
         """It leaves its record, and takes along what it waits for."""
         records = [one for one in self.host.cluster.jobs.values() if one.array is not None and one.is_waiting]
