@@ -109,3 +109,29 @@ def test_the_debug_partition_is_for_its_class_of_service_and_two_jobs_each(lab: 
     )
     lab.ok("gqdel", f"{array}_1")
     wait_until(lambda: ("RUNNING", 3, "") in shown(), what="the next task follows the one that was cancelled")
+
+
+def test_a_changed_weight_reorders_the_queue_when_the_file_is_read_again(lab: PrivateCluster) -> None:
+    lab.ok("gqctl", "user", "add", ME, "--account=nlp")
+    normal = submit(lab, "--begin=now+1h")
+    high = submit(lab, "--begin=now+1h", "--qos=high")
+
+    def order() -> list[object]:
+        shown = rows(lab, "gqprio")
+        assert all(sum(one["points"].values()) == one["priority"] for one in shown)  # type: ignore[attr-defined]
+        return [one["job_id"] for one in shown]
+
+    assert order() == [high, normal]
+
+    path = lab.directory / "gq.toml"
+    path.write_text(path.read_text().replace("qos = 4000", "qos = 0"))
+    assert "priority" in lab.ok("gqctl", "config", "reload")
+    assert order() == [normal, high]
+    assert [one["value"] for one in rows(lab, "gqctl", "config", "show", "priority.qos")] == [0]
+
+    good = path.read_text()
+    path.write_text(good.replace("qos = 0", "qos = -1"))
+    wrong = lab.run("gqctl", "config", "reload")
+    path.write_text(good)
+    assert (wrong.returncode, order()) == (1, [normal, high])
+    assert "priority.qos" in wrong.stderr
