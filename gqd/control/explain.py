@@ -100,7 +100,7 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | p
         head = plan.heads.get(job.partition)
         wait = planned.Behind(head) if head is not None and head != job.job_id else None
     if wait is None:
-        return Story(Reason.PRIORITY.value, "older jobs are considered first; it has not been its turn yet")
+        return Story(Reason.PRIORITY.value, "others are considered first; it has not been its turn yet")
     return wait
 
 
@@ -126,7 +126,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             why = f"partition `{wait.partition}` has no node that has ever registered and that it may use"
             return Story(Reason.NODES_UNAVAILABLE.value, why, "start gqnode on a node; gqinfo -N lists them")
         case planned.Behind():
-            return _behind(cluster, wait)
+            return _behind(cluster, job, wait)
         case planned.Insufficient():
             return _insufficient(wait)
         case planned.Unavailable():
@@ -159,15 +159,13 @@ def _held(job: Job) -> Story:
             return Story(Reason.HELD_USER.value, "its owner holds it", f"gqctl release {job.job_id}")
 
 
-def _behind(cluster: Cluster, wait: planned.Behind) -> Story:
+def _behind(cluster: Cluster, job: Job, wait: planned.Behind) -> Story:
     ahead = cluster.jobs.get(wait.job_id)
     if ahead is None:
-        return Story(Reason.PRIORITY.value, "an older job is served first", blockers=(wait.job_id,))
-    why = (
-        f"job {ahead.job_id} ({ahead.user}: {ahead.spec.name}) came first and waits for the same nodes;"
-        " first come, first served"
-    )
-    return Story(Reason.PRIORITY.value, why, f"gqwhy {ahead.job_id} says what that one waits for", (ahead.job_id,))
+        return Story(Reason.PRIORITY.value, "another job goes first", blockers=(wait.job_id,))
+    why = f"job {ahead.job_id} ({ahead.user}: {ahead.spec.name}) goes first and waits for the same nodes"
+    hint = f"gqprio -j {ahead.job_id},{job.job_id} shows why it goes first, gqwhy {ahead.job_id} what it waits for"
+    return Story(Reason.PRIORITY.value, why, hint, (ahead.job_id,))
 
 
 def _insufficient(wait: planned.Insufficient) -> Story:

@@ -51,7 +51,7 @@ class PartitionIsDown(msgspec.Struct, frozen=True):
 
 
 class Behind(msgspec.Struct, frozen=True):
-    """First come, first served: it may not use nodes that this older job is waiting for."""
+    """It may not use nodes that this job, which goes first, is waiting for."""
 
     job_id: JobId
 
