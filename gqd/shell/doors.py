@@ -8,12 +8,14 @@ remote-clients  tcp, for users' keys, and where the site has MUNGE for those tha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import zmq
 
+from gq.appetite import Appetites
 from gq.config import Config
 from gq.curve import read_keys, server_key_path
 from gq.descriptors import raise_descriptor_limit
@@ -90,6 +92,7 @@ class Doors:
         self._reception: Reception | None = None
         """Where MUNGE vouches for users."""
         self._links: dict[zmq.Socket[bytes], Links] = {}
+        self._appetites: Appetites | None = None
 
     def open(self) -> None:
         """Nodes first: clients find a controller that can hear its nodes."""
@@ -100,6 +103,8 @@ class Doors:
         if settings.listen_clients is not None:
             self._open_remote_clients(settings.listen_clients)
         self._open_clients()
+        if self._peers.is_shared:
+            self._appetites = Appetites(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
 
     def look(self) -> None:
         """There is room in the inbox again."""
@@ -107,6 +112,8 @@ class Doors:
             door.look()
 
     def close(self) -> None:
+        if self._appetites is not None:
+            self._appetites.close()
         if self._reception is not None:
             self._reception.close()
         for links in self._links.values():
@@ -196,6 +203,11 @@ class Doors:
             ) from error
         return socket
 
+    def _endpoints(self) -> list[str]:
+        settings = self._config.controller
+        remote = [one for one in (settings.listen, settings.listen_clients) if one is not None]
+        return [self._location.client_endpoint, self._location.node_endpoint, *remote]
+
     # ── what all have ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, socket: zmq.Socket[bytes], bounds: Bounds, on_unproven: Unproven) -> None:
@@ -237,6 +249,14 @@ class Doors:
     def _on_crowd(self, peer: str) -> None:
         """`peer` as `Links` names it: an address, or ``uid 1000``."""
         self._counters.links_cut += 1
+        self._tell_of_peer("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
+
+    def _on_greedy(self, peer: str, size: int) -> None:
+        """`peer` likewise."""
+        self._counters.links_cut += 1
+        detail = f"it sent {size >> 20} MiB of messages that did not end, and was hung up on"
+        self._tell_of_peer("TooMuchAtOnce", peer, detail)
+
+    def _tell_of_peer(self, action: str, peer: str, detail: str) -> None:
         uid = int(peer.removeprefix("uid ")) if peer.startswith("uid ") else None
-        detail = "it had too many links at once; those beyond were cut"
-        self._incidents.tell("TooManyLinks", peer if uid is None else "local", detail, uid=uid)
+        self._incidents.tell(action, peer if uid is None else "local", detail, uid=uid)

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 
 import zmq
 
+from gq.appetite import peer_name
 from gqd.shell.log import LOG
 
 V = TypeVar("V")
@@ -44,7 +45,6 @@ MAX_BURST = 128
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _EVENT = struct.Struct("=hi")
 """What happened, and a number: mostly a descriptor."""
-_CREDENTIALS = struct.Struct("3i")
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """One instruction of classic BPF: return 0."""
 _WATCHED = (
@@ -315,18 +315,11 @@ def _peer_of(descriptor: int) -> str:
     except OSError:
         return UNKNOWN
     try:
-        return _name_of_peer(seen)
+        return peer_name(seen)
     except OSError:
         return UNKNOWN
     finally:
         seen.detach()
-
-
-def _name_of_peer(seen: socket.socket) -> str:
-    if seen.family == socket.AF_UNIX:
-        _, uid, _ = _CREDENTIALS.unpack(seen.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        return f"uid {uid}"
-    return str(seen.getpeername()[0]).removeprefix("::ffff:")
 
 
 def _hang_up(descriptor: int, peer: str) -> None:
@@ -337,7 +330,7 @@ def _hang_up(descriptor: int, peer: str) -> None:
     except OSError:
         return
     try:
-        if _name_of_peer(seen) == peer:
+        if peer_name(seen) == peer:
             seen.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass  # it is gone already

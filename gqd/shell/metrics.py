@@ -34,7 +34,7 @@ class Counters:
     incidents_untold: int = 0
     """Too many in one minute to be told."""
     links_cut: int = 0
-    """Links that one host, or one user of this host, opened beyond its part of them."""
+    """Links that one host, or one user of this host, opened beyond its part, or that brought what had no end."""
     replies: int = 0
     replies_dropped: int = 0
     """The client had gone, or did not read; it asks again."""

@@ -111,8 +111,8 @@ class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
     """A door turned somebody away; told at most once per address and minute.  Goes into the audit trail."""
 
     action: str
-    """``HandshakeRefused``, ``NoHandshake``, ``TooManyLinks``, ``RevokedKey``, ``TokenMisused``, ``Impostor``,
-    ``Malformed``, ``WrongVersion``; of a caller the refusal in one word: ``NotServed``, ``UnknownUser``,
+    """``HandshakeRefused``, ``NoHandshake``, ``TooManyLinks``, ``TooMuchAtOnce``, ``RevokedKey``, ``TokenMisused``,
+    ``Impostor``, ``Malformed``, ``WrongVersion``; of a caller the refusal in one word: ``NotServed``, ``UnknownUser``,
     ``IdentityMismatch``, ``Munge…``."""
     origin: str
     detail: str = ""

@@ -18,6 +18,7 @@ from typing import assert_never
 import msgspec
 import zmq
 
+from gq.appetite import Appetites
 from gq.clock import Clock
 from gq.config import Config, NodeSettings
 from gq.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
@@ -120,6 +121,7 @@ class NodeDaemon:
         self._door = self._open_door(context)
         self._host_door = self._open_host_door(context)
         self._relay = self._open_relay(context)
+        self._appetites = self._watch_doors()
         self._lanes = Lanes(self._fail)
         self._users = Users(self._node.name, chooses=self._may_be_shared)
         if self._relay is not None:
@@ -174,6 +176,7 @@ class NodeDaemon:
         await self._herd.close()
         self._link.close()
         self._member_path.unlink(missing_ok=True)
+        self._appetites.close()
         self._door.close()
         for other in (self._host_door, self._relay):
             if other is not None:
@@ -249,6 +252,11 @@ class NodeDaemon:
             return Relay(context, endpoint, os.geteuid(), self._pass_on, may_be_shared=self._may_be_shared)
         except zmq.ZMQError as error:
             raise _not_bound(endpoint, error) from error
+
+    def _watch_doors(self) -> Appetites:
+        location = self._equipment.location
+        doors = {self._step_endpoint, location.step_endpoint(self._node.name), location.client_endpoint}
+        return Appetites(doors, asyncio.get_running_loop().call_later, _say_greedy)
 
     # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
 
@@ -455,6 +463,10 @@ class NodeDaemon:
         is_of_other = self._users.is_shared and uid != os.geteuid()
         account = await self._users.account_of_uid(uid) if is_of_other else None
         return await self._log_files.read(path, offset, max_bytes, account)
+
+
+def _say_greedy(peer: str, size: int) -> None:
+    log.warning("%s sent %d MiB of messages that did not end, and was hung up on", peer, size >> 20)
 
 
 def _not_bound(endpoint: str, error: zmq.ZMQError) -> GqError:

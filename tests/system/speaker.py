@@ -72,6 +72,16 @@ class _Program:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._plain[number].sendall(bytes.fromhex(data))
 
+    def stream(self, number: int, piece: str, times: int) -> int:
+        """The same again and again, until the other side has hung up; how often."""
+        data = bytes.fromhex(piece)
+        for count in range(times):
+            try:
+                self._plain[number].sendall(data)
+            except (BrokenPipeError, ConnectionResetError):
+                return count
+        return times
+
     def read(self, number: int, within_s: float) -> str:
         """Everything that comes until nothing more does, or the other side has closed."""
         plain, got, until = self._plain[number], b"", time.monotonic() + within_s
@@ -290,6 +300,10 @@ class PlainLine(NamedTuple):
 
     def write(self, data: bytes) -> None:
         self.speaker.ask("write", number=self.number, data=data.hex())
+
+    def stream(self, piece: bytes, times: int) -> int:
+        """How often it could be written, before the other side hung up."""
+        return int(self.speaker.ask("stream", number=self.number, piece=piece.hex(), times=times))
 
     def read(self, within_s: float = 1.0) -> bytes:
         return bytes.fromhex(self.speaker.ask("read", number=self.number, within_s=within_s))

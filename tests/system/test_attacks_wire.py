@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import zmq
 
+from gq.appetite import MAX_GROWTH_BYTES
 from gq.model.ids import JobId, RequestId, StepId
 from gq.model.step import StepRequest
 from gq.wire import client as wire
@@ -37,6 +38,14 @@ DEEP = 200_000
 SILENCE_S = 0.7
 GREETING_OF_NULL = bytes.fromhex("ff00000000000000017f0301") + b"NULL".ljust(20, b"\0") + bytes(32)
 """ZMTP 3.1 without any security."""
+READY = (
+    bytes.fromhex("041c05") + b"READY" + bytes.fromhex("0b") + b"Socket-Type" + bytes.fromhex("00000006") + b"DEALER"
+)
+"""What comes after it."""
+PART = bytes.fromhex("030000000000100000") + bytes(1024 * 1024)
+"""Of a message that has more of them."""
+ENDLESS = 8192
+"""Parts, which are more than a host's memory may take."""
 
 
 def is_alive(stage: Stage) -> bool:
@@ -235,6 +244,32 @@ def test_a_frame_that_is_larger_than_any_message(stage: Stage) -> None:
     line.send(wire.request(RequestId(os.urandom(16)), wire.Ping()))
 
     assert line.receive(SILENCE_S) is None, "the link is closed"
+    assert is_alive(stage)
+
+
+def begin_message(stage: Stage, host: str) -> PlainLine:
+    """A link that a user's program makes by itself: libzmq would send nothing of a message that has not ended."""
+    line = stage.speaker(stage.user(BOB, host)).connect(CLIENT_SOCKET.removeprefix("ipc://"))
+    line.write(GREETING_OF_NULL)
+    line.read(SILENCE_S)
+    line.write(READY)
+    return line
+
+
+@attack("A message that does not end, to the socket of the controller's host", CONTAINED, "TooMuchAtOnce: refused")
+def test_a_message_that_does_not_end_to_the_socket_of_the_controllers_host(stage: Stage) -> None:
+    sent = begin_message(stage, "ctl").stream(PART, ENDLESS)
+
+    assert MAX_GROWTH_BYTES // len(PART) < sent < ENDLESS
+    assert is_alive(stage)
+
+
+@attack("A message that does not end, to the socket of another host", CONTAINED, NOTHING)
+def test_a_message_that_does_not_end_to_the_socket_of_another_host(stage: Stage) -> None:
+    sent = begin_message(stage, "n1").stream(PART, ENDLESS)
+
+    assert MAX_GROWTH_BYTES // len(PART) < sent < ENDLESS
+    stage.cluster.nodes["n1"].await_log(f"uid {BOB.uid} sent")
     assert is_alive(stage)
 
 

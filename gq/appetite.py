@@ -1,0 +1,169 @@
+"""Messages that never end: libzmq keeps the parts of a message until the last one comes, and bounds only each of them.
+
+Owns the bound.  Where a daemon has grown by much, the peers at its doors are hung up on, one after the other and first
+those that have more to say, until the memory has come back.  Whoever is innocent makes the link again and asks again,
+as after any lost link.  Descriptors are libzmq's: they are looked at and shut down, never closed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import termios
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+LOOK_S = 0.25
+SETTLE_S = 0.1
+"""After which hanging up must show in the memory; while it goes down, so long again."""
+MAX_GROWTH_BYTES = 512 * 1024 * 1024
+SETTLED_BYTES = 8 * 1024 * 1024
+"""Of which a daemon may grow or shrink meanwhile for reasons of its own."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CREDENTIALS = struct.Struct("3i")
+_COUNT = struct.Struct("i")
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Link(NamedTuple):
+    """`peer`: an address, or ``uid 1000``.  `waiting`: bytes that have come and were not read."""
+
+    descriptor: int
+    peer: str
+    waiting: int
+
+
+class Appetites:
+    """Watches from now on.  `call_later`: an event loop's.  `on_greedy` is told who was hung up on, and of how much."""
+
+    def __init__(
+        self,
+        doors: Iterable[str],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        on_greedy: Callable[[str, int], None],
+    ) -> None:
+        self._doors = {_local_name(endpoint) for endpoint in doors}
+        self._call_later = call_later
+        self._on_greedy = on_greedy
+        self._level = resident_bytes()
+        """What the daemon needs for itself."""
+        self._suspects: list[str] = []
+        self._timer = call_later(LOOK_S, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        used = resident_bytes()
+        self._level = min(self._level, used)
+        if used - self._level <= MAX_GROWTH_BYTES:
+            self._timer = self._call_later(LOOK_S, self._look)
+            return
+        self._suspects = _by_appetite(links(self._doors))
+        self._try_next(used)
+
+    def _try_next(self, used: int) -> None:
+        """Until it is well, or has grown for an honest reason."""
+        if used - self._level <= MAX_GROWTH_BYTES // 2 or not self._suspects:
+            self._level = used
+            self._timer = self._call_later(LOOK_S, self._look)
+            return
+        suspect = self._suspects.pop(0)
+        for link in links(self._doors):
+            if link.peer == suspect:
+                _shut_down(link, self._doors)
+        self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, used, used))
+
+    def _settle(self, suspect: str, before: int, last: int) -> None:
+        _give_back()
+        used = resident_bytes()
+        if last - used > SETTLED_BYTES:
+            self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, before, used))
+            return
+        if before - used > MAX_GROWTH_BYTES // 8:
+            self._on_greedy(suspect, before - used)
+        self._try_next(used)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - several times a second
+        return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+def links(doors: set[str]) -> list[Link]:
+    """Of this process, those that came in by these doors."""
+    found = (_link(int(name), doors) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208 - many thousands
+    return [link for link in found if link is not None]
+
+
+def _by_appetite(found: Iterable[Link]) -> list[str]:
+    waiting: dict[str, int] = {}
+    for link in found:
+        waiting[link.peer] = waiting.get(link.peer, 0) + link.waiting
+    return sorted(waiting, key=lambda peer: (-waiting[peer], peer == "uid 0", peer))
+
+
+def _link(descriptor: int, doors: set[str]) -> Link | None:
+    """None for all that is not the end of a link at these doors, or is not open any more."""
+    try:
+        seen = socket.socket(fileno=descriptor)
+    except OSError:
+        return None
+    try:
+        if seen.type != socket.SOCK_STREAM or _name_here(seen) not in doors:
+            return None
+        waiting = _COUNT.unpack(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(_COUNT.size)))[0]
+        return Link(descriptor, peer_name(seen), waiting)
+    except OSError:  # it listens, or has ended
+        return None
+    finally:
+        seen.detach()
+
+
+def _shut_down(link: Link, doors: set[str]) -> None:
+    """libzmq sees the end of the link, closes it and forgets what came over it."""
+    now = _link(link.descriptor, doors)
+    if now is None or now.peer != link.peer:
+        return  # it ended, and another one has its number
+    seen = socket.socket(fileno=link.descriptor)
+    try:
+        seen.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is gone already
+    finally:
+        seen.detach()
+
+
+def peer_name(seen: socket.socket) -> str:
+    """The address at the other end, or the user of this host.  `OSError` where nobody is."""
+    if seen.family == socket.AF_UNIX:
+        seen.getpeername()
+        _, uid, _ = _CREDENTIALS.unpack(seen.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        return f"uid {uid}"
+    return str(seen.getpeername()[0]).removeprefix("::ffff:")
+
+
+def _name_here(seen: socket.socket) -> str:
+    if seen.family == socket.AF_UNIX:
+        return str(seen.getsockname())
+    return str(seen.getsockname()[1]) if seen.family in (socket.AF_INET, socket.AF_INET6) else ""
+
+
+def _local_name(endpoint: str) -> str:
+    """As `_name_here`: the path, or the port."""
+    scheme, _, place = endpoint.partition("://")
+    return place if scheme == "ipc" else place.rpartition(":")[2]
+
+
+def _give_back() -> None:
+    """What the C library keeps of what was freed, so that it can be seen what was."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except AttributeError:
+        pass  # another C library
