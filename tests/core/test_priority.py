@@ -482,3 +482,21 @@ def test_the_order_of_many_jobs_is_what_sorting_them_one_by_one_says() -> None:
 
     assert ranking.ordered_ids() == sorted(points, key=lambda job_id: (-points[job_id], job_id))
     assert set(points) == set(host.cluster.queue)
+
+
+def test_the_order_is_the_same_after_a_restart() -> None:
+    host = busy()
+    before = [(one.job_id, one.priority) for one in priorities(host).jobs]
+    host.restart()
+
+    assert [(one.job_id, one.priority) for one in priorities(host).jobs] == before
+
+
+def test_a_site_s_factor_cannot_move_jobs_beyond_its_weight_whatever_it_gives() -> None:
+    host = busy()
+    policy = with_weights(host, factors={"wild": 100.0})
+    wild = {"wild": lambda jobs: np.where(jobs.job_id % 2 == 0, np.nan, 1e9)}
+    host.handle(PolicyChanged(policy=msgspec.structs.replace(policy, plugins=wild)))
+    points = {one.job_id: one.points["wild"] for one in priorities(host).jobs if one.job_id != 8}
+
+    assert points == {job_id: 100 * (job_id % 2) for job_id in points}
