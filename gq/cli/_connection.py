@@ -46,19 +46,23 @@ def job_pages(client: Client, query: ListJobs | QueryHistory, most: int | None =
     """All jobs that the query means, a page at a time, by job id; no more pages than `most` jobs are on."""
     answer = ask(client, query, Jobs)
     seen = len(answer.jobs)
-    if not answer.more or (most is not None and seen >= most):
+    if not _goes_on(answer, seen, most):
         yield answer.jobs
         return
     from concurrent.futures import ThreadPoolExecutor  # only for long lists
 
     with ThreadPoolExecutor(1) as other:  # the controller works on the next page while this one is shown
-        while answer.more and (most is None or seen < most):
+        while _goes_on(answer, seen, most):
             query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
             coming = other.submit(ask, client, query, Jobs)
             yield answer.jobs
             answer = coming.result()
             seen += len(answer.jobs)
         yield answer.jobs
+
+
+def _goes_on(answer: Jobs, seen: int, most: int | None) -> bool:
+    return answer.more and bool(answer.jobs) and (most is None or seen < most)
 
 
 def present_job(client: Client, word: JobWord) -> JobInfo:
