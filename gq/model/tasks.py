@@ -108,13 +108,14 @@ def _evenly_apart(runs: list[tuple[int, int]], place: int) -> int:
 
 def _runs(tasks: int) -> Iterator[tuple[int, int]]:
     """(first, last) of each run of neighbours, in order."""
-    bits = bin(tasks)[:1:-1]
+    least = first_task(tasks) if tasks else 0
+    bits = bin(tasks >> least)[:1:-1]
     first = bits.find("1")
     while first >= 0:
         end = bits.find("0", first)
         if end < 0:
             end = len(bits)
-        yield first, end - 1
+        yield least + first, least + end - 1
         first = bits.find("1", end)
 
 

@@ -90,9 +90,17 @@ def _of_array(cluster: Cluster, record: Job, array: ArrayTasks, asked: int) -> I
     if asked & (array.waiting | array.cancelled):
         waiting = asked & array.waiting
         yield Chosen(record, waiting, is_named=bool(waiting), asked=asked)
-    for task, job_id in array.jobs.items():
-        if asked & task_bit(task):
-            yield Chosen(cluster.jobs[job_id])
+    for job_id in left_jobs(record, array, asked):
+        yield Chosen(cluster.jobs[job_id])
+
+
+def left_jobs(record: Job, array: ArrayTasks, asked: int) -> list[JobId]:
+    """Of the tasks that have left and are in memory.
+
+    Not by looking at each that is there: to look one up in a large set takes as long as to walk a small one.
+    """
+    left = asked & all_tasks(record.spec.array) & ~(array.waiting | array.cancelled)
+    return [array.jobs[task] for task in tasks_in(left) if task in array.jobs]
 
 
 def tasks_of_it(record: Job, asked: int) -> int:
@@ -108,7 +116,7 @@ def tasks_of_it(record: Job, asked: int) -> int:
 def _refuse_missing(record: Job, array: ArrayTasks, asked: int) -> None:
     """`Refusal` if the array has none of these tasks, or all of them are long over."""
     wanted = tasks_of_it(record, asked)
-    if not wanted & array.waiting and not any(wanted & task_bit(task) for task in array.jobs):
+    if not wanted & array.waiting and not left_jobs(record, array, wanted):
         what = "was cancelled" if wanted & array.cancelled else "ended long ago"
         raise Refusal("job_over", f"task {record.job_id}_{format_tasks(wanted, 4)} {what}", "gqacct shows it")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, assert_never
 
 from gq.model.state import JobState, Reason
+from gq.model.tasks import parse_tasks
 from gq.units import format_memory
 from gqd.control import explain_dependency, explain_limits, snapshot
 from gqd.sched.blocked import counted
@@ -268,9 +269,9 @@ def _places(cluster: Cluster, job: Job) -> str:
 
 def _story_of_record(job: Job, array: ArrayTasks) -> Story:
     """Of an array of which nothing waits in the record any more."""
-    not_over = len(array.jobs) - sum(1 for one in array.jobs if (array.succeeded | array.failed) >> one & 1)
+    over = array.succeeded | array.failed | array.cancelled
     counts = {
-        "not over yet": not_over,
+        "not over yet": (parse_tasks(job.spec.array) & ~over).bit_count(),
         "completed": array.succeeded.bit_count(),
         "failed or cancelled": array.failed.bit_count(),
         "cancelled before they started": array.cancelled.bit_count(),

@@ -176,7 +176,7 @@ def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:
         if job.array is None or target.tasks is None:
             jobs[job.job_id] = job
         else:
-            left = [job_id for task, job_id in job.array.jobs.items() if target.tasks & task_bit(task)]
+            left = array_control.left_jobs(job, job.array, target.tasks)
             jobs |= {job_id: draft.cluster.jobs[job_id] for job_id in left[: draft.policy.limits.page]}
     shown = [info.job_info_for(waiter.shown_to, draft.cluster, draft.volatile, one) for one in jobs.values()]
     return client.Waited(is_done=_is_over(draft, waiter), jobs=tuple(shown))
