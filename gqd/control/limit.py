@@ -25,11 +25,12 @@ from gqd.sched.shape import Shape, shape_in
 from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.cluster import BudgetKey, Cluster, Job, LimitKey, limit_key
+from gqd.state.deadlines import time_limit_of
 from gqd.state.period import next_periods_at, periods_at
 from gqd.state.plan import Start
 from gqd.state.policy import Policy
 from gqd.state.tally import Amounts, Place, account_path, add, asked_amounts, granted, places_of, places_of_job
-from gqd.state.usage import MILLION
+from gqd.state.usage import MILLION, Budget
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -133,8 +134,11 @@ def _gpu_hours_used(cluster: Cluster, policy: Policy, key: BudgetKey, now: float
     budget = cluster.budgets.get(key)
     if budget is None:
         return 0.0
-    began_at = max(budget.began_at, periods_at(now, policy.zone).of(BUDGETS[key.limit.resource]))
-    return max(0.0, budget.used_at(now, began_at)) / HOUR_S
+    return _hours_of(budget, periods_at(now, policy.zone).of(BUDGETS[key.limit.resource]), now)
+
+
+def _hours_of(budget: Budget, period_at: float, now: float) -> float:
+    return max(0.0, budget.used_at(now, max(budget.began_at, period_at))) / HOUR_S
 
 
 # ── what is used ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -338,23 +342,24 @@ def _spent(
 ) -> dict[tuple[LimitInfo, str], float]:
     """Used of budgets, and what running jobs may use of them until their time limits, or until the period ends."""
     spent: dict[tuple[LimitInfo, str], float] = {}
-    for key in cluster.budgets:
+    began, until = periods_at(now, policy.zone), _until(policy, now)
+    for key, budget in cluster.budgets.items():
         limit = cluster.limits[key.limit]
         if limit.at is LimitAt.START and bool(key.user) == limit.per_user:
-            spent[limit, key.user] = _gpu_hours_used(cluster, policy, key, now)
-    until = _until(policy, now)
-    for held in cluster.attempts.values():
-        job = cluster.jobs.get(held.attempt_id.job_id)
-        is_over = held.end_at is not None or job is None or job.attempt_id != held.attempt_id
-        if is_over or not held.billing or job is None or job.time_limit_s is None:
+            spent[limit, key.user] = _hours_of(budget, began.of(BUDGETS[limit.resource]), now)
+    budgets = {holder: of for holder, every in limits.items() if (of := [x for x in every if x.resource in BUDGETS])}
+    for job_id in cluster.tallies.held_by:
+        job = cluster.jobs[job_id]
+        held = cluster.attempts[job.attempt_id]
+        limit_s = time_limit_of(job, held)
+        if held.end_at is not None or not held.billing or limit_s is None:
             continue
-        ends_at = (now if held.start_at is None else held.start_at) + job.time_limit_s
+        ends_at = (now if held.start_at is None else held.start_at) + limit_s
         for holder, name, user in places_of_job(cluster, job):
-            for limit in limits.get((holder, name), ()):
-                if limit.resource in BUDGETS and bool(user) == limit.per_user:
+            for limit in budgets.get((holder, name), ()):
+                if bool(user) == limit.per_user:
                     left_s = max(0.0, min(ends_at, until[limit.resource]) - now)
-                    key_ = (limit, user)
-                    spent[key_] = spent.get(key_, 0.0) + held.billing / MILLION * left_s / HOUR_S
+                    spent[limit, user] = spent.get((limit, user), 0.0) + held.billing / MILLION * left_s / HOUR_S
     return spent
 
 

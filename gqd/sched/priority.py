@@ -23,6 +23,7 @@ from gqd.sched.protocols import PriorityFactor
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy
 from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels, PendingQueue
+from gqd.state.tally import account_path
 
 NICE = "nice"
 OVERRIDE = "override"
@@ -194,14 +195,18 @@ def _read_only(jobs: Columns) -> Columns:
 
 # ── the head of the queue, which a pass looks at ──────────────────────────────────────────────────────────────
 
+JOBS_PER_GUARANTEED_GPU = 8
+"""That a pass looks at: some of them may wait for something else."""
+
 
 def head(
     cluster: Cluster, policy: Policy, now: float, ranking: Ranking, limits: LimitView
 ) -> tuple[list[int], tuple[Asker, ...]]:
     """Places of the jobs that a pass looks at, in order; and of whom limits keep back jobs that it does not look at.
 
-    Of each partition that is up, the first `plan_depth` jobs that could start if there were room; and as many of each
-    account with a guarantee, wherever they stand, since they do not have to wait for others to have had their turn.
+    Of each partition that is up, the first `plan_depth` jobs that could start if there were room; and of each account
+    with a guarantee, wherever they stand, several for each GPU that is left of it, since they do not have to wait for
+    others to have had their turn.
     Those that could not start (held, kept back by a dependency or a limit, to begin later) do not count: thousands of
     them at the head must not keep everybody behind them from being looked at.
     """
@@ -219,9 +224,11 @@ def head(
         ready = ready[~mask[ready]]
     chosen = np.zeros(len(ready), np.bool_)
     _choose_first(chosen, partitions[ready], depth)
-    guarantors = _guarantors(queue, cluster)
-    if guarantors.max(initial=-1) >= 0:
-        _choose_first(chosen, guarantors[members[ready]], depth)
+    guarantors, rooms = _guarantors(queue, cluster, limits)
+    if rooms:
+        groups = np.where(queue.integers("gpus") > 0, guarantors[members], -1)[ready]
+        for group, room in enumerate(rooms):
+            chosen[np.flatnonzero(groups == group)[: min(depth, room * JOBS_PER_GUARANTEED_GPU)]] = True
     return [int(one) for one in ready[chosen]], askers
 
 
@@ -235,19 +242,22 @@ def _is_one_of(names: Sequence[str], accept: Callable[[str], bool]) -> Booleans:
     return np.array([accept(name) for name in names], np.bool_)
 
 
-def _guarantors(queue: PendingQueue, cluster: Cluster) -> Integers:
-    """By member: which account with a guarantee is its own or the nearest above; -1: none."""
+def _guarantors(queue: PendingQueue, cluster: Cluster, limits: LimitView) -> tuple[Integers, list[int]]:
+    """By member: which account with a guarantee is its own or the nearest above, -1: none; by these: what is left."""
     codes: dict[str, int] = {}
+    if not limits.has_guarantees:
+        return np.full(len(queue.members), -1, np.int64), []
     found = []
     for _, account in queue.members:
         guarantor = guarantor_of(cluster, account)
         found.append(-1 if guarantor is None else codes.setdefault(guarantor, len(codes)))
-    return np.array(found, np.int64)
+    return np.array(found, np.int64), [max(0, limits.left_of_guarantee(name)) for name in codes]
 
 
 def guarantor_of(cluster: Cluster, account: str) -> str | None:
     """The account itself, or the nearest above it, that has a guarantee."""
-    info = cluster.accounts.get(account)
-    while info is not None and info.guaranteed_gpus is None:
-        info = cluster.accounts.get(info.parent)
-    return None if info is None else info.name
+    for name in account_path(cluster.accounts, account):
+        info = cluster.accounts.get(name)
+        if info is not None and info.guaranteed_gpus is not None:
+            return name
+    return None

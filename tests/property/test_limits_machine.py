@@ -158,6 +158,19 @@ class LimitsMachine(RuleBasedStateMachine):
         if self.plan is not None:
             self._adopt(self.plan)
 
+    @rule(user=st.sampled_from(USERS), resource=st.sampled_from(sorted(COUNTED)), most=st.integers(0, 2))
+    def set_a_limit_while_a_plan_is_made(self, user: Peer, resource: str, most: int) -> None:
+        plan = plan_whole(self.host.controller.snapshot(self.host.now))
+        self.set_limit((Holder.USER, user.user), resource, most, False, LimitAt.START)
+        self._adopt(plan)
+
+    @rule(
+        user=st.sampled_from(USERS), resource=st.sampled_from(("gpus", "cpus", "pending_jobs")), most=st.integers(1, 5)
+    )
+    def submit_arrays_under_a_limit(self, user: Peer, resource: str, most: int) -> None:
+        self.set_limit((Holder.USER, user.user), resource, most, False, LimitAt.SUBMIT)
+        self.submit_job({"array": "1-3", "gpus": 1}, user, "normal")
+
     def _adopt(self, plan: Plan) -> None:
         turn = self.host.adopt(plan)
         for fact in turn.events:
