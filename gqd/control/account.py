@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 200
 MAX_FACTOR = 1_000_000.0
+MAX_DEPTH = 32
+"""Accounts above each other, the root among them."""
 MEMBERS_PER_ACCOUNT = 10
 """So many times `limits.accounts`."""
 
@@ -61,6 +63,7 @@ def _refuse_bad_account(cluster: Cluster, account: AccountInfo) -> None:
     if name != ROOT and name in account_path(cluster.accounts, account.parent):
         message = f"account `{name}` cannot be below `{account.parent}`, which is `{name}` itself or below it"
         raise Refusal("cycle", message, "choose a parent that is not below it; gqctl account show prints the tree")
+    _refuse_too_deep(cluster, account)
     _refuse_bad_text("description", account.description)
     if account.group:
         refuse_bad_user("group", account.group)
@@ -68,6 +71,19 @@ def _refuse_bad_account(cluster: Cluster, account: AccountInfo) -> None:
         refuse_bad_user("user", user)
     if account.default_qos:
         known_qos(cluster, account.default_qos)
+
+
+def _refuse_too_deep(cluster: Cluster, account: AccountInfo) -> None:
+    """The tree is walked for every plan."""
+    above, below = len(account_path(cluster.accounts, account.parent)), 1
+    if account.name in cluster.accounts:
+        paths = (account_path(cluster.accounts, one) for one in cluster.accounts)
+        below = max(path.index(account.name) + 1 for path in paths if account.name in path)
+    if account.name != ROOT and above + below > MAX_DEPTH:
+        message = (
+            f"account `{account.name}` would make the tree {above + below} levels deep; at most {MAX_DEPTH} can be"
+        )
+        raise Refusal("too_deep", message, "choose a parent that is nearer to the root")
 
 
 def _refuse_more_than_own(who: Caller, cluster: Cluster, before: AccountInfo | None, account: AccountInfo) -> None:

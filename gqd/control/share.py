@@ -139,7 +139,7 @@ class _Books:
 
     def __init__(self, cluster: Cluster, tree: Tree) -> None:
         self.cluster = cluster
-        self.known = known_accounts(cluster) | {ROOT: AccountInfo(name=ROOT)}
+        self.known = {ROOT: AccountInfo(name=ROOT)} | cluster.accounts | known_accounts(cluster)
         guaranteed = [one.name for one in cluster.accounts.values() if one.guaranteed_gpus is not None]
         self._above_guarantees = {above for name in guaranteed for above in account_path(cluster.accounts, name)[1:]}
         all_gpus = sum(len(node.inventory.gpus) for node in cluster.nodes.values())

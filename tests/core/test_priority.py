@@ -375,6 +375,28 @@ def test_gqshare_shows_who_borrowed_who_may_borrow_more_and_who_gives_back_first
     assert [lines[one].gives_back for one in ("speech", "guests", "science")] == [1, 2, None]
 
 
+def test_what_is_said_of_the_root_itself_does_no_harm() -> None:
+    host = teams()
+    host.ask(client.SetAccount(account=AccountInfo(name="root", coordinators=("alice",), shares=9)), peer=ADAM)
+    host.submit(submit(gpus=16), peer=OLGA)
+
+    assert order(host) == [4]
+    assert [line.account for line in shares(host).lines if not line.depth] == ["root"]
+
+
+def test_the_tree_cannot_be_deeper_than_can_be_walked() -> None:
+    host = shared()
+    parent = "root"
+    with pytest.raises(Refusal, match="33 levels deep"):
+        for number in range(100):
+            host.ask(client.SetAccount(account=AccountInfo(name=f"a{number}", parent=parent), is_new=True), peer=ADAM)
+            parent = f"a{number}"
+    assert parent == "a30"
+    host.ask(client.SetAccount(account=AccountInfo(name="top"), is_new=True), peer=ADAM)
+    with pytest.raises(Refusal, match="33 levels deep"):
+        host.ask(client.SetAccount(account=AccountInfo(name="a0", parent="top")), peer=ADAM)
+
+
 def test_an_account_beside_guaranteed_ones_is_the_one_that_borrows_not_the_one_above() -> None:
     host = teams()
     host.ask(client.SetAccount(account=AccountInfo(name="robotics", parent="science"), is_new=True), peer=ADAM)
