@@ -13,9 +13,10 @@ Invariants (numbered as `check` names them):
 6. memory in use on a node equals the sum of its parts and is within what it has, unless the node shrank;
 7. a node has one key at most, a user's key has a uid, and the indices of keys agree with them;
 8. who waits for others is pending, these others are there and not over, and the index of dependants agrees with both;
-9. the index of deadlines holds the jobs that wait and have one;
+9. the indices of accounts, members and limits agree with them, and every active job is of a member;
 10. each task of an array is in exactly one place, and what its record says of it is what its job says;
-11. the rate at which each member's usage grows is what its running attempts are billed.
+11. the rate at which each member's usage grows is what its running attempts are billed;
+12. the index of deadlines holds the jobs that wait and have one.
 """
 
 from __future__ import annotations

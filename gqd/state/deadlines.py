@@ -38,4 +38,4 @@ def index(cluster: Cluster, job: Job) -> None:
 
 def check(cluster: Cluster) -> None:
     due = {job.job_id: at for job in cluster.jobs.values() if job.is_waiting and (at := last_start_at(job)) is not None}
-    assert due == cluster.deadlines, f"9: deadlines are {due}, the index says {cluster.deadlines}"
+    assert due == cluster.deadlines, f"12: deadlines are {due}, the index says {cluster.deadlines}"

@@ -71,7 +71,7 @@ class Dependants:
     def leave(self, job: Job) -> None:
         """As it is before it changes, or after it has ended."""
         self.due.pop(job.job_id, None)
-        for parent in {JobId(term.job_id) for term in (job.dependency.terms if job.dependency else ())}:
+        for parent in dict.fromkeys(JobId(term.job_id) for term in (job.dependency.terms if job.dependency else ())):
             children = self.by_parent.get(parent, {})
             children.pop(job.job_id, None)
             if not children:

@@ -10,6 +10,7 @@ from random import Random
 
 from msgspec import structs
 
+from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -42,6 +43,7 @@ class Lives:
             self._go_on, self._go_on, self._go_on, self._step, self._end, self._empty, self._empty, self._finish,
             self._finish, self._node, self._answer, self._forget, self._remove, self._add_key, self._add_key,
             self._join, self._drop_keys, self._audit, self._submit_array, self._change_array, self._change_array,
+            self._change_dependency,
         ]  # fmt: skip
 
     def turn(self, size: int = 4) -> list[Event]:
@@ -146,8 +148,31 @@ class Lives:
                     )
                 )
 
+    def _change_dependency(self) -> None:
+        """On names and on the clock alone: what depends on jobs must be decided before these leave memory."""
+        job = self._job(JobState.PENDING, may_be_record=True)
+        if job is None:
+            return
+        waiting = 0 if job.array is None else job.array.waiting
+        terms = [
+            DependencyTerm(DependencyKind.SINGLETON),
+            DependencyTerm(DependencyKind.AFTER, 1, delay_s=60, since=self.now),
+            DependencyTerm(DependencyKind.AFTERCORR, 2, good=pack_tasks(waiting & 0xFFFF)),
+        ]
+        chosen = tuple(self._random.sample(terms, self._random.randint(0, 3)))
+        left = Dependency(chosen, self._random.random() < 0.5) if chosen else None
+        never = self._random.choice(WHYS) if chosen else ""
+        ready = pack_tasks(waiting & 0b110) if chosen else ""
+        is_new = self._random.random() < 0.5
+        fact = event.DependencyChanged(
+            at=self.now, job_id=job.job_id, left=left, never=never, ready=ready, is_new=is_new
+        )
+        self._note(fact)
+
     def _allocate(self) -> None:
         job = self._job(JobState.PENDING)
+        if job is not None and job.dependency is not None:
+            self._note(event.DependencyChanged(at=self.now, job_id=job.job_id))
         grants = [grant for node in self.cluster.nodes.values() if (grant := _free(node, self._random))]
         if job is None or not grants:
             return

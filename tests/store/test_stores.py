@@ -10,14 +10,15 @@ from random import Random
 import msgspec
 import pytest
 
-from gq.model.ids import AttemptId, StepId
+from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobInfo, JobSpec, Usage
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
+from gq.model.tasks import parse_tasks
 from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.after import Hold, PartPhase
-from gqd.state.cluster import Attempt, Cluster, Job, Part, Step
+from gqd.state.cluster import ArrayTasks, Attempt, Cluster, Job, Part, Step
 from gqd.state.event import Audited, RequestsForgotten
 from gqd.store.memory import MemoryStore
 from gqd.store.protocol import HistoryQuery, Store
@@ -271,6 +272,67 @@ def step(attempt_id: AttemptId, number: int) -> Step:
     return Step(StepId(attempt_id.job_id, attempt_id.attempt, number), b"key", layout, start_at=100)
 
 
+# ── arrays ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def arrays(store: Store) -> Store:
+    """1: tasks 1-9, of which 1-3 left (jobs 2-4; 1 and 3 ended), 8-9 were cancelled; 5: a job; 6: an array of which
+    all has left (job 7)."""
+    cluster = Cluster()
+    for job_id, tasks, waiting, cancelled in ((1, "1-9", "4-7", "8-9"), (6, "7", "", "")):
+        record = add(cluster, job_id)
+        record.spec = spec("sweep", array=tasks)
+        sets = [parse_tasks(one) if one else 0 for one in (waiting, cancelled)]
+        record.array = ArrayTasks(sets[0], 2, sets[1])
+    for job_id, array, task in ((2, 1, 1), (3, 1, 2), (4, 1, 3), (7, 6, 7)):
+        job = add(cluster, job_id)
+        job.array_job_id, job.array_task_id = JobId(array), task
+    end(cluster, cluster.jobs[JobId(2)], Outcome.COMPLETED, 100)
+    end(cluster, cluster.jobs[JobId(4)], Outcome.FAILED, 100, code=2)
+    add(cluster, 5)
+    commit(store, cluster)
+    return store
+
+
+def told(store: Store, query: HistoryQuery) -> list[tuple[int, str]]:
+    return [(info.job_id, info.array_tasks or str(info.array_task_id)) for info in store.history(query)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (JobFilter(job_ids=(1,)), [(1, "4-7"), (1, "8-9"), (2, "1"), (3, "2"), (4, "3")]),
+        (JobFilter(tasks={1: "2"}), [(3, "2")]),
+        (JobFilter(tasks={1: "1,3,5,9"}), [(1, "5"), (1, "9"), (2, "1"), (4, "3")]),
+        (JobFilter(tasks={1: "20-30"}), []),
+        (JobFilter(tasks={5: "1"}), []),
+        (JobFilter(tasks={6: "1-100"}), [(7, "7")]),
+        (JobFilter(job_ids=(5,), tasks={1: "1"}), [(2, "1"), (5, "None")]),
+        (JobFilter(job_ids=(1,), states=("PENDING",)), [(1, "4-7"), (3, "2")]),
+        (JobFilter(job_ids=(1,), states=("CANCELLED",)), [(1, "8-9")]),
+        (JobFilter(states=("FAILED",)), [(4, "3")]),
+        (JobFilter(names=("sweep",)), [(1, "4-7"), (1, "8-9")]),
+    ],
+)
+def test_history_knows_tasks_by_their_array_and_number(
+    arrays: Store, wanted: JobFilter, expected: list[tuple[int, str]]
+) -> None:
+    assert told(arrays, HistoryQuery(filter=wanted)) == expected
+
+
+def test_a_page_never_ends_between_the_parts_of_an_array(arrays: Store) -> None:
+    pages, after = [], 0
+    while page := told(arrays, HistoryQuery(filter=JobFilter(), after=after, limit=1)):
+        pages.append(page)
+        after = page[-1][0]
+    assert pages == [[(1, "4-7"), (1, "8-9")], [(2, "1")], [(3, "2")], [(4, "3")], [(5, "None")], [(7, "7")]]
+
+
+def test_a_page_is_full_though_arrays_have_nothing_to_show(arrays: Store) -> None:
+    assert told(arrays, HistoryQuery(filter=JobFilter(), after=5, limit=1)) == [(7, "7")]
+
+
 # ── order and failure ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -350,3 +412,25 @@ def test_what_is_audited_is_in_the_trail_and_not_in_the_change_log_besides() -> 
 
     assert [type(one) for one in batch.events] == [RequestsForgotten]
     assert batch.audit == ((1.0, "ann", 1000, "local", "CancelJobs", "job 1", "done", "x"),)
+
+
+# ── what dependencies ask of jobs of long ago ─────────────────────────────────────────────────────────────────
+
+
+def test_jobs_that_have_ended_are_known_for_good_and_others_are_none_of_the_past(past: Store) -> None:
+    known = past.past([1, 2, 3, 4, 5, 99])
+    assert known.keys() == {1, 2, 5}
+    assert [known[one].is_success for one in (1, 2, 5)] == [True, False, False]
+    assert [known[one].started for one in (1, 2, 5)] == [True, True, False]
+
+
+def test_of_an_array_of_the_past_it_is_known_which_tasks_ended_well(store: Store) -> None:
+    cluster = store.load()
+    record = add(cluster, 1)
+    record.array = ArrayTasks(waiting=0, cancelled=0b1000, succeeded=0b0110, failed=0b10000)
+    end(cluster, record, Outcome.FAILED, 400)
+    commit(store, cluster)
+
+    [known] = store.past([1]).values()
+
+    assert (known.is_success, known.succeeded_tasks, known.ended_tasks) == (False, "1-2", "1-4")
