@@ -6,6 +6,7 @@ the planner while `wants_plan`, gives the plan to `adopt`, and once after a star
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import assert_never
 
@@ -41,7 +42,7 @@ from gqd.control.access import Caller
 from gqd.control.job_select import select_lines
 from gqd.control.turn import Draft, Turn
 from gqd.sched.limit import Ledger
-from gqd.sched.priority import rank
+from gqd.sched.priority import Ranking, rank
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
@@ -76,6 +77,8 @@ Change = (
 """Requests that change something: done once per request id, and remembered."""
 
 TICKET_S = 3600.0
+LIST_ORDER_S = 1.0
+"""So old may the order be that lists show."""
 MAX_ANSWERS = 500_000
 """Remembered, however young: above, the oldest tenth is forgotten."""
 FORGET_EVERY_S = 10.0
@@ -88,6 +91,8 @@ class Controller:
         self.cluster = cluster
         self.policy = policy
         self.volatile = Volatile()
+        self._ranked: tuple[float, Ranking] | None = None
+        """When the queue was last put in order for a list, if nothing has happened since."""
 
     # ── what the shell calls ──────────────────────────────────────────────────────────────────────────────────
 
@@ -379,6 +384,13 @@ class Controller:
             info.tell_order(self.cluster, self.policy, ranking, shown)
         return client.Jobs(jobs=tuple(shown), more=len(page) > limit)
 
+    def _ranking(self, draft: Draft) -> Ranking:
+        """The order of the queue; the pages of a long list are seen in one, while nothing else happens."""
+        if self._ranked is None or draft.events or not 0 <= draft.now - self._ranked[0] < LIST_ORDER_S:
+            ranking = rank(self.cluster, self.policy, draft.now)
+            self._ranked = (draft.now, replace(ranking, factors={}, points={}))  # what is kept is kept small
+        return self._ranked[1]
+
     def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:
         one = array.one_of(self.cluster, body.job_id, body.task)
         story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
@@ -486,6 +498,8 @@ class Controller:
                 draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
         if self.volatile.job_waiters:
             wait.answer_job_waiters(draft, touched)
+        if draft.events:
+            self._ranked = None
         return draft.turn()
 
 
