@@ -46,6 +46,7 @@ from gqd.sched.priority import Ranking, rank
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
+from gqd.state.describe import tasks_asked
 from gqd.state.effect import ReadConfig, RemoveKeyFile, Reply, ReplyAudit, ReplyHistory, ReplyScript
 from gqd.state.input import (
     ClientRequest,
@@ -182,6 +183,7 @@ class Controller:
     def _on_policy_changed(self, draft: Draft, happened: PolicyChanged) -> None:
         self.policy = draft.policy = happened.policy
         share.meet_half_life(draft)
+        self.volatile.periods_until = 0.0  # in another time zone days begin at other instants
         self.volatile.wants_plan = True
         if happened.request is None:
             draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=happened.text))
@@ -308,6 +310,8 @@ class Controller:
                 return self._list_jobs(draft, who, body)
             case client.QueryHistory():
                 route, request_id = request.route, request.request_id
+                for tasks in body.filter.tasks.values():
+                    tasks_asked(tasks)  # `Refusal` here, not in the middle of the answer
                 draft.do(ReplyHistory(route=route, request_id=request_id, query=body, shown_to=who.shown_to))
                 return None
             case client.Explain():

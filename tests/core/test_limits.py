@@ -14,8 +14,8 @@ from gq.model.account import LIMITED, Holder, LimitAt, LimitInfo, MemberInfo
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.sched.planner import plan_whole
-from gqd.state.input import NodeHeartbeat, Peer, Tick
+from gqd.sched.planner import Planner, plan_whole
+from gqd.state.input import NodeHeartbeat, Peer, PolicyChanged, Tick
 from gqd.state.period import next_periods_at, periods_at
 from gqd.state.policy import Billing, Limits, Partition, Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, attempt_id, hello, inventory, submit
@@ -608,6 +608,60 @@ def test_a_guarantee_of_an_account_above_is_shared_by_those_below() -> None:
     turn = host.schedule()
     started = [one.attempt_id.job_id for one in turn.events if type(one).__name__ == "JobAllocated"]
     assert started == [5, 6, 7, 1]
+
+
+def test_tasks_of_an_array_within_a_guarantee_go_first_and_the_others_wait_for_their_turn() -> None:
+    host = cluster(nodes={"n1": inventory(gpu_count=4)})
+    change_account(host, "team", parent="org", guaranteed_gpus=2)
+    queue(host, (CARL, {"gpus": 1}), (ALICE, {"gpus": 1, "array": "1-4"}))
+    starts = plan_whole(host.controller.snapshot(host.now)).starts
+    assert [(one.job_id, one.task) for one in starts] == [(2, 1), (2, 2), (1, None), (2, 3)]
+
+
+def test_a_job_without_gpus_is_guaranteed_nothing() -> None:
+    host = cluster(nodes={"n1": inventory(cpus=1, gpu_count=4)})
+    change_account(host, "team", parent="org", guaranteed_gpus=2)
+    queue(host, (CARL, {"gpus": 1}), (ALICE, {}))
+    host.schedule()
+    assert running(host) == [1]
+
+
+def test_a_plan_is_the_same_however_it_is_sliced() -> None:
+    host = cluster(nodes={"n1": inventory(cpus=64, gpu_count=8)})
+    change_account(host, "rest", parent="org", guaranteed_gpus=3)
+    limited(host, "user alice", "gpus", 2)
+    for fields in ({"gpus": 1, "array": "1-4"}, {"gpus": 2}, {"gpus": 1}):
+        queue(host, (ALICE, fields), (BOB, fields), (CARL, fields))
+    snapshot = host.controller.snapshot(host.now)
+    plans = []
+    for budget in (1, 2, 7, 1000):
+        planner = Planner()
+        planner.begin(snapshot, stops_early=False)
+        while (plan := planner.step(budget)) is None:
+            pass
+        plans.append(plan)
+    assert plans[0].starts and all(one == plans[0] for one in plans)
+
+
+def test_a_new_time_zone_begins_its_own_day_at_once() -> None:
+    host = cluster(msgspec.structs.replace(SHARED, zone=UTC))
+    host.beat(at("2026-06-01T12:00"))
+    limited(host, "user alice", "gpu_hours_per_day", 100)
+    host.start(submit(gpus=1), peer=ALICE)
+    host.handle(PolicyChanged(policy=BERLIN), at("2026-06-01T20:00"))
+    host.beat(at("2026-06-02T01:00"))
+    host.finish(1)
+    assert used(host, at("2026-06-02T03:00")) == pytest.approx(1), "until then it was yesterday in Greenwich"
+
+
+def test_a_later_time_zone_goes_on_with_the_day() -> None:
+    host = cluster(BERLIN)
+    host.beat(at("2026-06-01T12:00"))
+    limited(host, "user alice", "gpu_hours_per_day", 100)
+    host.start(submit(gpus=1), peer=ALICE)
+    host.handle(PolicyChanged(policy=SHARED), at("2026-06-01T22:00"))
+    assert used(host, at("2026-06-02T01:00")) == pytest.approx(13), "in Greenwich it is 23:00 of the same day"
+    assert used(host, at("2026-06-02T03:00")) == pytest.approx(1)
 
 
 def test_every_word_for_what_is_limited_is_tried_here() -> None:
