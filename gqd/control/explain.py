@@ -86,7 +86,7 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | p
         return Story(Reason.NONE.value, "it is about to start")
     if plan.partitions and job.partition not in plan.partitions:
         why = f"partition `{job.partition}` does not exist any more"
-        hint = f"move it: gqctl update {job.job_id} --partition=NAME"
+        hint = f"move it: gqctl update {job.label} --partition=NAME"
         return Story(Reason.PARTITION_CONFIG.value, why, hint)
     wait = plan.waits.get(job.job_id)
     if wait is None and not plan.partitions.get(job.partition, True):
@@ -122,14 +122,14 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             )
         case planned.PartitionIsDown():
             why = f"partition `{wait.partition}` is down: nothing starts there"
-            return Story(Reason.PARTITION_DOWN.value, why, f"move it: gqctl update {job.job_id} --partition=NAME")
+            return Story(Reason.PARTITION_DOWN.value, why, f"move it: gqctl update {job.label} --partition=NAME")
         case planned.NoNodes():
             why = f"partition `{wait.partition}` has no node that has ever registered and that it may use"
             return Story(Reason.NODES_UNAVAILABLE.value, why, "start gqnode on a node; gqinfo -N lists them")
         case planned.Behind():
             return _behind(cluster, job, wait)
         case planned.Insufficient():
-            return _insufficient(wait)
+            return _insufficient(cluster, wait)
         case planned.Unavailable():
             return _unavailable(job, wait)
         case planned.DependsOn():
@@ -153,30 +153,30 @@ def _held(job: Job) -> Story:
         case Hold.LAUNCH:
             times = counted(job.launch_failures, "times")
             why = f"it is held since its launch failed {times}; last: {job.why}"
-            return Story(Reason.LAUNCH_FAILED_HELD.value, why, f"mend the cause, then gqctl release {job.job_id}")
+            return Story(Reason.LAUNCH_FAILED_HELD.value, why, f"mend the cause, then gqctl release {job.label}")
         case Hold.ADMIN:
             return Story(Reason.HELD_ADMIN.value, "an administrator holds it", "ask them")
         case _:
-            return Story(Reason.HELD_USER.value, "its owner holds it", f"gqctl release {job.job_id}")
+            return Story(Reason.HELD_USER.value, "its owner holds it", f"gqctl release {job.label}")
 
 
 def _behind(cluster: Cluster, job: Job, wait: planned.Behind) -> Story:
     ahead = cluster.jobs.get(wait.job_id)
     if ahead is None:
         return Story(Reason.PRIORITY.value, "another job goes first", blockers=(wait.job_id,))
-    why = f"job {ahead.job_id} ({ahead.user}: {ahead.spec.name}) goes first and waits for the same nodes"
-    hint = f"gqprio -j {ahead.job_id},{job.job_id} shows why it goes first, gqwhy {ahead.job_id} what it waits for"
+    why = f"job {ahead.label} ({ahead.user}: {ahead.spec.name}) goes first and waits for the same nodes"
+    hint = f"gqprio -j {ahead.label},{job.label} shows why it goes first, gqwhy {ahead.label} what it waits for"
     return Story(Reason.PRIORITY.value, why, hint, (ahead.job_id,))
 
 
-def _insufficient(wait: planned.Insufficient) -> Story:
+def _insufficient(cluster: Cluster, wait: planned.Insufficient) -> Story:
     wanted, free = _amount(wait.wanted, wait.resource), _number(wait.free, wait.resource)
     verb = "is" if wait.free == 1 or wait.resource == "memory" else "are"
     if wait.is_fragmented:
         start = f"it needs {wanted} and {free} {verb} free, but not in the right places"
     else:
         start = f"it needs {wanted}, {free} {verb} free"
-    holders = "; ".join(_holder(one, wait.resource) for one in wait.holders[:MAX_NAMED])
+    holders = "; ".join(_holder(cluster, one, wait.resource) for one in wait.holders[:MAX_NAMED])
     others = len(wait.holders) - MAX_NAMED
     more = f"; and {counted(others, 'more jobs')}" if others > 0 else ""
     why = f"{start}: {holders}{more}" if holders else start
@@ -210,7 +210,7 @@ def _number(number: int, resource: str) -> str:
     return format_memory(number) if resource == "memory" else str(number)
 
 
-def _holder(one: planned.Holder, resource: str) -> str:
+def _holder(cluster: Cluster, one: planned.Holder, resource: str) -> str:
     if resource == "memory":
         held = _amount(one.memory_mib, resource)
     else:
@@ -218,7 +218,8 @@ def _holder(one: planned.Holder, resource: str) -> str:
     until = f"until {_mark(one.ends_at)} at the latest" if one.ends_at is not None else "with no known end"
     nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
     user = f" ({one.user})" if one.user else ""
-    return f"job {one.job_id}{user} holds {held} on {nodes} {until}"
+    job = cluster.jobs.get(one.job_id)
+    return f"job {one.job_id if job is None else job.label}{user} holds {held} on {nodes} {until}"
 
 
 def _unavailable(job: Job, wait: planned.Unavailable) -> Story:

@@ -139,10 +139,11 @@ def _refuse_over_limits(draft: Draft, peer: Peer, ahead: int, count: int) -> Non
     in_all, own = sum(active.values()) + ahead, active.get(peer.user, 0) + ahead
     what = "the job" if count == 1 else f"the array of {count} tasks"
     if in_all + count > limits.jobs:
-        message = f"the queue has {in_all} jobs, and room for {limits.jobs}: not for {what}"
+        message = f"the queue holds {in_all} of {limits.jobs} jobs, and has no room for {what}"
         raise Refusal("queue_full", message, "try again when some have ended")
     if own + count > limits.jobs_per_user:
-        message = f"user {peer.user} has {own} jobs in the queue and may have {limits.jobs_per_user}: not {what}, too"
+        most = f"{limits.jobs_per_user} are the most that one user may have"
+        message = f"user {peer.user} has {own} jobs in the queue, and {most}: there is no room for {what}"
         hint = "try again when some have ended; limits.jobs_per_user in gq.toml sets it"
         raise Refusal("too_many_jobs", message, hint)
 

@@ -40,7 +40,7 @@ def test_who_asks_is_answered_when_the_file_has_been_read_and_is_in_force() -> N
     said = (audited.user, audited.action, audited.outcome, audited.detail)
     assert said == (ADAM.user, "ReloadConfig", "done", "in force: limits.jobs")
     host.submit(submit(), peer=BOB)
-    with pytest.raises(Refusal, match="the queue holds its 1 jobs"):
+    with pytest.raises(Refusal, match="the queue holds 1 of 1 jobs"):
         host.submit(submit(), peer=BOB)
 
 

@@ -224,7 +224,7 @@ def test_each_waiting_task_counts_for_the_limits_of_jobs() -> None:
         host.submit(submit(array="1-3"))
     assert refused.value.code == "too_many_jobs"
     start(host, 1, 2)
-    with pytest.raises(Refusal, match="has 8 jobs in the queue and may have 10"):
+    with pytest.raises(Refusal, match="has 8 jobs in the queue, and 10 are the most"):
         host.submit(submit(array="1-3"))
     host.finish(2)
     host.ask(client.CancelJobs(filter=client.JobFilter(tasks={1: "7-8"})))
@@ -246,6 +246,10 @@ def test_tasks_that_are_not_there_are_refused_by_name() -> None:
         (client.AccessLog(job_id=1, task=3), "not_running"),
         (client.NotifyJob(job_id=1, text="hello"), "is_array"),
         (client.WaitJobs(job_ids=(), tasks={1: "2"}), "unknown_task"),
+        (client.QueryHistory(filter=client.JobFilter(tasks={1: "x"})), "bad_tasks"),
+        (client.ListJobs(filter=client.JobFilter(tasks={1: "2-1"})), "bad_tasks"),
+        (client.GetJobEnvironment(job_id=1), "is_array"),
+        (client.UpdateJob(job_id=1, tasks="2", nice=1), "unknown_task"),
     ):
         with pytest.raises(Refusal) as refused:
             host.ask(body)

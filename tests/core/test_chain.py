@@ -78,7 +78,7 @@ def test_corresponding_tasks_and_names_within_one_chain() -> None:
         ([submit("a"), submit("b", dependency=parse_dependency("afterok:9"))], "stage 2 of 2 (b): job 9, which"),
         ([submit("a"), submit("b", dependency=parse_dependency("afterok:1?afterany:1"))], "is for any of several"),
         ([submit("a"), submit("b", is_interactive=True)], "this is an interactive job"),
-        ([submit("a")] * 4, "stage 4 of 4 (a): user ada has 3 jobs in the queue and may have 3"),
+        ([submit("a")] * 4, "stage 4 of 4 (a): user ada has 3 jobs in the queue, and 3 are the most"),
         ([], "a chain has 1 to 100 stages, not 0"),
         ([submit("a")] * 101, "a chain has 1 to 100 stages, not 101"),
     ],
