@@ -72,11 +72,16 @@ def job_info_for(
 
 
 def queue_order(cluster: Cluster, ranking: Ranking) -> Iterator[Job]:
-    """Jobs as the queue stands: what runs or ends first, then what waits by priority, then what has ended."""
-    others = [job for job in cluster.jobs.values() if not job.is_waiting]
-    yield from (job for job in others if job.holds_resources)
-    yield from (cluster.jobs[job_id] for job_id in ranking.ordered_ids())
-    yield from (job for job in others if not job.holds_resources)
+    """Jobs as the queue stands: what runs or ends first, then what waits by priority, then what has ended.
+
+    By the indices: whoever wants the first few of a long queue does not look at all of it.
+    """
+    jobs = cluster.jobs
+    tried = sorted({one.job_id for one in cluster.attempts if one.job_id in jobs})
+    yield from (jobs[job_id] for job_id in tried if jobs[job_id].holds_resources)
+    yield from (jobs[job_id] for job_id in ranking.ordered_ids())
+    left = [job_id for job_id in cluster.arrays if not jobs[job_id].is_waiting]
+    yield from (jobs[job_id] for job_id in sorted([*left, *cluster.ended]))
 
 
 def tell_order(cluster: Cluster, policy: Policy, ranking: Ranking, shown: list[JobInfo]) -> None:

@@ -522,3 +522,12 @@ def test_a_site_s_factor_cannot_move_jobs_beyond_its_weight_whatever_it_gives() 
     points = {one.job_id: one.points["wild"] for one in priorities(host).jobs if one.job_id != 8}
 
     assert points == {job_id: 100 * (job_id % 2) for job_id in points}
+
+
+def test_a_list_in_the_order_of_the_queue_has_every_job_once() -> None:
+    host = busy()
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(2,))), peer=ADAM)
+    listed = host.ask(client.ListJobs(in_queue_order=True))
+    assert isinstance(listed, client.Jobs)
+
+    assert [one.job_id for one in listed.jobs] == [1, *(one.job_id for one in priorities(host).jobs), 2]
