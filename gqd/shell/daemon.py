@@ -6,6 +6,7 @@ Owns the process: signals, the pid file, the exit status.  The lock that keeps a
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -37,12 +38,15 @@ from gqd.shell.release import Releaser
 from gqd.shell.reload import Reloader
 from gqd.shell.settings import policy_of
 from gqd.shell.upkeep import Upkeep
+from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply
 from gqd.state.input import KeyFileDeleted
 from gqd.state.policy import Policy
 from gqd.store.blobs import SqliteBlobStore
 from gqd.store.protocol import BlobStore, Store
 from gqd.store.sqlite import SqliteStore
+
+MANY_JOBS = 10_000
 
 
 async def serve(location: Location, config: Config, store: Store, blobs: BlobStore) -> None:
@@ -51,7 +55,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     counters = Counters()
     owner_uid = os.geteuid()
     policy = policy_of(config, owner_uid, location)
-    core = Controller(store.load(), policy)
+    core = Controller(_loaded(store), policy)
     loop = Loop(core, Planning(core, Planner()), clock, policy.timers.tick_s, counters)
     with ExitStack() as stack:
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
@@ -95,6 +99,19 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         finally:
             await hook.close()
         LOG.info("gqd ends", extra={"fields": {"cluster": config.cluster}})
+
+
+def _loaded(store: Store) -> Cluster:
+    """Without the collector, which would look through what there is again and again; a long queue it never looks at."""
+    gc.disable()
+    try:
+        cluster = store.load()
+        if len(cluster.jobs) >= MANY_JOBS:
+            gc.collect()
+            gc.freeze()
+        return cluster
+    finally:
+        gc.enable()
 
 
 def _answer(releaser: Releaser, doors: Doors, reply: Reply) -> None:

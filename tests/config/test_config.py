@@ -284,8 +284,6 @@ qos = 7
 max_age = "14d"
 half_life = "3d"
 favor_small = true
-[priority.factors]
-weather = 0.5
 
 [billing]
 gpu = 1.5
@@ -327,7 +325,6 @@ def test_all_that_the_file_says_of_who_goes_next_reaches_the_policy() -> None:
         max_age_s=14 * 86400.0,
         favor_small=True,
         half_life_s=3 * 86400.0,
-        factors={"weather": 0.5},
     )
     assert policy.billing == Billing(gpu=1.5, gpu_types={"a100": 2.5, "h100": 6.0}, cpu=0.02, memory_gib=0.001)
     assert policy.accounting == Accounting(require=True, kill_on_invalid_dep=True)
@@ -347,6 +344,13 @@ def test_all_that_the_file_says_of_who_goes_next_reaches_the_policy() -> None:
         ),
     )
     assert policy.zone == ZoneInfo("Europe/Berlin")
+
+
+def test_weights_of_a_sites_own_factors_are_read_and_one_that_is_not_installed_is_refused() -> None:
+    config = parse_config("[priority.factors]\nweather = 0.5\n", PATH)
+    assert config.priority.factors == {"weather": 0.5}
+    with pytest.raises(UsageError, match="weather"):
+        policy_of(config, owner_uid=7)
 
 
 @pytest.mark.parametrize("word", ["never", "unlimited"])
