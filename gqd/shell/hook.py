@@ -73,6 +73,7 @@ class HookDesk:
         """By uid, whose turn is next first."""
         self._pump: asyncio.Task[None] | None = None
         self._worker: _Worker | None = None
+        self._endings: set[asyncio.Task[None]] = set()
         self._why_not = ""
         self._not_before = 0.0
 
@@ -102,8 +103,9 @@ class HookDesk:
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.wait([self._pump])
-        if self._worker is not None:
-            await self._worker.end()
+        self._drop_worker()
+        if self._endings:
+            await asyncio.wait(self._endings)
 
     # ── one after the other ───────────────────────────────────────────────────────────────────────────────────
 
@@ -163,7 +165,7 @@ class HookDesk:
         worker = await self._ready_worker()
         try:
             verdict = await worker.ask(msgspec.msgpack.encode(question), self._settings.timeout_s)
-        except (HookFailed, asyncio.CancelledError):
+        except HookFailed:
             self._drop_worker()
             raise
         if verdict.error:
@@ -181,7 +183,7 @@ class HookDesk:
             self._worker = worker = await _Worker.start(self._settings.place)
             try:
                 await worker.become_ready()
-            except (HookFailed, asyncio.CancelledError) as failure:
+            except HookFailed as failure:
                 self._drop_worker()
                 self._why_not, self._not_before = str(failure), time.monotonic() + RETRY_S
                 raise
@@ -189,8 +191,11 @@ class HookDesk:
         return self._worker
 
     def _drop_worker(self) -> None:
+        """It ends by itself from here on."""
         if self._worker is not None:
-            self._worker.kill()
+            ending = asyncio.ensure_future(self._worker.end())
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
             self._worker = None
 
 
@@ -263,7 +268,7 @@ class _Worker:
 
     async def end(self) -> None:
         self.kill()
-        await self._process.wait()
+        await self._process.communicate()  # and with it its pipes
 
 
 # ── what it did ───────────────────────────────────────────────────────────────────────────────────────────────
