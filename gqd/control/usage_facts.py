@@ -29,7 +29,8 @@ def _change_rate(cluster: Cluster, job: Job, at: float, by: int) -> None:
     member = cluster.members.get(place)
     if member is None:  # of a job from before there were accounts
         user, account = place
-        member = cluster.members[place] = Member(MemberInfo(user=user, account=account))
+        member = cluster.members[place] = Member(MemberInfo(user=user, account=account, from_group=True))
         member.usage.at = at
+        cluster.associations.add_member(user, account)
     member.usage.change_rate(at, by, cluster.half_life_s, cluster.half_lives)
     cluster.changes.members[place] = None

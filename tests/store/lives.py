@@ -10,6 +10,7 @@ from random import Random
 
 from msgspec import structs
 
+from gq.model.account import AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
@@ -22,7 +23,7 @@ from gq.model.tasks import pack_tasks, parse_tasks, task_bit, tasks_in
 from gqd.control.apply import apply
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold
-from gqd.state.cluster import Attempt, Cluster, Job, Node, Step
+from gqd.state.cluster import Attempt, Cluster, Job, LimitKey, Node, Step
 from gqd.state.event import Event
 
 CPUS, GPUS = 6, 4
@@ -43,7 +44,7 @@ class Lives:
             self._go_on, self._go_on, self._go_on, self._step, self._end, self._empty, self._empty, self._finish,
             self._finish, self._node, self._answer, self._forget, self._remove, self._add_key, self._add_key,
             self._join, self._drop_keys, self._audit, self._submit_array, self._change_array, self._change_array,
-            self._change_dependency,
+            self._change_dependency, self._account, self._member, self._qos, self._limit, self._half_life,
         ]  # fmt: skip
 
     def turn(self, size: int = 4) -> list[Event]:
@@ -178,7 +179,8 @@ class Lives:
             return
         attempt_id = AttemptId(job.job_id, job.attempt + 1)
         chosen = tuple(self._random.sample(grants, self._random.randint(1, len(grants))))
-        self._note(event.JobAllocated(at=self.now, attempt_id=attempt_id, grants=chosen))
+        billing = self._random.choice([0, 1_500_000])
+        self._note(event.JobAllocated(at=self.now, attempt_id=attempt_id, grants=chosen, billing=billing))
 
     def _go_on(self) -> None:
         job = self._job(JobState.STARTING)
@@ -385,6 +387,50 @@ class Lives:
                 detail=self._random.choice(WHYS),
             )
         )  # fmt: skip
+
+    # ── accounts ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _account(self) -> None:
+        """Nobody's jobs are in these, so that they may go again."""
+        name = self._random.choice(["vision", "speech"])
+        if name in self.cluster.accounts and self._random.random() < 0.4:
+            self._note(event.AccountRemoved(at=self.now, name=name))
+            return
+        account = AccountInfo(name=name, shares=self._random.randrange(5), coordinators=("ann",), group="staff")
+        self._note(event.AccountSet(at=self.now, account=account))
+
+    def _member(self) -> None:
+        place = (self._random.choice(["ann", "bob", "eve"]), "vision")
+        if place in self.cluster.members and self._random.random() < 0.4:
+            self._note(event.MemberRemoved(at=self.now, user=place[0], account=place[1]))
+            return
+        member = MemberInfo(user=place[0], account=place[1], shares=self._random.randrange(5), is_default=True)
+        self._note(event.MemberSet(at=self.now, member=member))
+
+    def _qos(self) -> None:
+        if "urgent" in self.cluster.qos and self._random.random() < 0.4:
+            self._note(event.QosRemoved(at=self.now, name="urgent"))
+            return
+        qos = QosInfo(name="urgent", priority=self._random.randrange(9), usage_factor=1.5, users=("ann",))
+        self._note(event.QosSet(at=self.now, qos=qos))
+
+    def _limit(self) -> None:
+        resource = self._random.choice(["gpus", "gpu_hours_per_day"])
+        key = LimitKey(Holder.USER, "ann", resource)
+        if key in self.cluster.limits and self._random.random() < 0.4:
+            self._note(event.LimitRemoved(at=self.now, holder=key.holder, name=key.name, resource=resource))
+            return
+        limit = LimitInfo(holder=key.holder, name=key.name, resource=resource, most=float(self._random.randrange(9)))
+        self._note(event.LimitSet(at=self.now, limit=limit))
+
+    def _half_life(self) -> None:
+        """And a new day now and then."""
+        if self._random.random() < 0.5:
+            day_at = self.now - self.now % 50
+            self._note(event.PeriodsBegan(at=self.now, day_at=day_at, week_at=0.0, month_at=0.0))
+            return
+        half_life_s = self._random.choice([None, 60.0, 604800.0])
+        self._note(event.HalfLifeSet(at=self.now, half_life_s=half_life_s))
 
     def _answer(self) -> None:
         request_id = RequestId(self._random.randbytes(16))
