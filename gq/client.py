@@ -39,6 +39,8 @@ _FIRST_RESEND_S = 5.0
 _MAX_RESEND_S = 20.0
 _WINDOW_BYTES = 16 * 1024 * 1024
 _RETRY_S = 0.1
+_MAX_REMOTE_RETRY_S = 2.0
+"""Many may have been hung up on at once, and must not all come again at once."""
 _FIRST_LINK_S = 0.05
 _NEXT_LINK_S = 2.0
 _MAX_INTRODUCTIONS = 3
@@ -156,6 +158,7 @@ class Client:
     def _connect(self, until: float) -> None:
         """Have a link; while nobody listens, try again until the instant `until` (monotonic)."""
         has_told = False
+        pause_s = _RETRY_S
         while self._socket is None:
             try:
                 self._open()
@@ -165,7 +168,9 @@ class Client:
                 if not has_told and self._on_wait is not None:
                     self._on_wait(error)
                 has_told = True
-                time.sleep(_RETRY_S)
+                time.sleep(pause_s)
+                if self._remote is not None:
+                    pause_s = min(_MAX_REMOTE_RETRY_S, pause_s * (1.2 + os.urandom(1)[0] / 256))
 
     def _open(self) -> None:
         if self.location.is_remote:
@@ -201,7 +206,10 @@ class Client:
         assert self._socket is not None
         request_id = RequestId(os.urandom(wire.REQUEST_ID_BYTES))
         self._introductions += 1
-        self._socket.send(introduction(remote, request_id))
+        try:
+            self._socket.send(introduction(remote, request_id), zmq.NOBLOCK)
+        except zmq.Again:  # the link is lost again; waiting for it would be for ever
+            return False
         deadline = time.monotonic() + self._timeout_s
         while (left_s := deadline - time.monotonic()) > 0 and self._is_linked():
             data = self._receive(min(left_s, _SLICE_S))

@@ -139,6 +139,12 @@ def _failure(event: int, remote: RemoteController) -> GqError:
             f"no controller listens at {remote.endpoint}",
             "is gqd running there, with [controller] listen_clients?",
         )
+    if remote.by_munge:
+        return Unreachable(
+            "not_the_controller",
+            f"what listens at {remote.endpoint} hung up, or does not prove the server_key that gq.toml names",
+            "many may come at once: try again; else compare [client] server_key with keys/gqd.pub of the controller",
+        )
     return Unreachable(
         "not_the_controller",
         f"what listens at {remote.endpoint} does not prove the server_key that gq.toml names",

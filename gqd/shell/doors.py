@@ -55,9 +55,8 @@ REMOTE_CLIENTS = "remote-clients"
 ENVELOPE_BYTES = 4096
 """What a message may be longer than the request in it.  Strangers can make a tcp door take in one message each."""
 TCP_DOORS = 2
-MIN_STRANGERS = 64
-STRANGERS_BYTES = 1024 * 1024 * 1024
-"""What links that nobody has introduced may all together make the door take in: each one message."""
+MAX_STRANGERS = 4096
+"""Links that nobody has introduced yet; what they bring is bounded as of all (`gq.appetite`)."""
 INTRODUCE_S = 15.0
 """How long such a link may take to be introduced."""
 NO_ROOM = "its key is not known, and many others have not said yet whose theirs are"
@@ -178,7 +177,7 @@ class Doors:
         return "" if strangers <= self._most_strangers() else NO_ROOM
 
     def _most_strangers(self) -> int:
-        return max(MIN_STRANGERS, STRANGERS_BYTES // self._config.limits.message_bytes)
+        return min(MAX_STRANGERS, links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG) // 2)
 
     def _bounds(self, domain: bytes) -> Bounds:
         most = links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG)

@@ -59,6 +59,10 @@ class Introductions:
         found = self._kept.get(public)
         return found if found is not None and self._now() < found.until else None
 
+    def has_known(self, public: str) -> bool:
+        """Whether somebody has introduced this key, however long ago; some are forgotten."""
+        return public in self._kept
+
     async def introduce(self, public: str, body: Introduce) -> Introduced:
         """From now on the key is this user's.  Raises `Refusal`: `munge.MungeRefused` where the uid is known."""
         decoded = await self._decode(body.credential)

@@ -71,7 +71,7 @@ class Reception:
             self._links.heard(frame)
             self._take(peer_id, frame, public)
         else:
-            self._turn_back(peer_id, frame)
+            self._turn_back(peer_id, frame, public)
 
     # ── users who are known ───────────────────────────────────────────────────────────────────────────────────
 
@@ -119,12 +119,14 @@ class Reception:
 
     # ── links that nobody has introduced ──────────────────────────────────────────────────────────────────────
 
-    def _turn_back(self, peer_id: bytes, frame: zmq.Frame) -> None:
+    def _turn_back(self, peer_id: bytes, frame: zmq.Frame, public: str) -> None:
         """One whose time is over is told; one that never was introduced has little room and few tries."""
         head = head_of(frame.buffer)
         is_new = self._links.is_silent(frame)
         if is_new:
             self._incidents.tell(NO_INTRODUCTION, address(frame), "it asked before anybody vouched for its key")
+        elif not self._introductions.has_known(public):
+            self._incidents.tell(NO_INTRODUCTION, address(frame), "its key is not valid any more")
         if head is None or (is_new and len(frame.buffer) > wire.MAX_INTRODUCTION_BYTES):
             self._counters.malformed += 1
             self._links.hang_up(frame)

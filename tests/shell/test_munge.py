@@ -309,6 +309,20 @@ def test_a_user_must_have_name_and_uid_of_the_controllers_host_and_not_be_root(m
     played(munged, scenario)
 
 
+def test_a_key_that_is_revoked_is_a_strangers_from_then_on_and_the_trail_says_so(munged: Munged) -> None:
+    async def scenario(shared: SharedRig) -> None:
+        keys = await shared.enrolled()
+        link = shared.dial(keys, shared.clients)
+        await link.request(wire.Ping())
+        assert (await link.reply()).body == wire.Done()
+        await shared.ask(wire.RevokeKey(public=keys.public.decode()))
+        assert await is_stranger(link)
+        [told] = await shared.audit("NoIntroduction")
+        assert told.detail == "its key is not valid any more"
+
+    played(munged, scenario)
+
+
 def test_munge_opens_no_door_but_the_one_for_clients(munged: Munged) -> None:
     async def scenario(shared: SharedRig) -> None:
         keys = fresh_keys()
@@ -450,8 +464,7 @@ def test_links_that_nobody_introduces_are_hung_up_on_in_time(munged: Munged, mon
 def test_strangers_in_number_keep_out_no_user_with_a_key_and_none_of_another_address(
     munged: Munged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "MIN_STRANGERS", 8)
-    monkeypatch.setattr(doors, "STRANGERS_BYTES", 0)
+    monkeypatch.setattr(doors, "MAX_STRANGERS", 8)
 
     async def scenario(shared: SharedRig) -> None:
         enrolled = await shared.enrolled()
@@ -466,5 +479,21 @@ def test_strangers_in_number_keep_out_no_user_with_a_key_and_none_of_another_add
         assert await remotely(shared.laptop(enrolled), wire.Ping()) == wire.Done()
         for one in crowd:
             one.socket.close(linger=0)
+
+    played(munged, scenario)
+
+
+def test_many_commands_of_one_host_at_once_all_get_through(munged: Munged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "MAX_STRANGERS", 8)
+
+    async def scenario(shared: SharedRig) -> None:
+        location = elsewhere(shared, munged)
+
+        def ask() -> str:
+            with Client(location, timeout_s=20, patience_s=30) as client:
+                return who_am_i(client)
+
+        assert set(await asyncio.gather(*(as_user(ask) for _ in range(24)))) == {ME}
+        assert await shared.counter("links_cut") > 0
 
     played(munged, scenario)
