@@ -69,6 +69,12 @@ class Site(Trail):
     def client_door(self) -> str:
         return f"{SUBNET}.1:{PORT_OF_CLIENTS}"
 
+    @property
+    def client_config(self) -> str:
+        """The gq.toml of a host whose users come by MUNGE."""
+        controller = f'[client]\ncontroller = "tcp://{self.client_door}"\nserver_key = "{self.server_key.decode()}"\n'
+        return f'{controller}munge = true\nmunge_socket = "{DIRECTORY}/socket"\n'
+
     def end_speakers(self) -> None:
         while self.speakers:
             self.speakers.pop().end()

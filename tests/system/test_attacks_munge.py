@@ -29,6 +29,8 @@ pytestmark = [
 
 ROOT = Account("root", 0)
 MANY = 300
+AND_MORE = 3000
+"""Which do not even prove a key."""
 STRANGER = "introduce_first"
 
 
@@ -171,6 +173,8 @@ def test_many_links_that_nobody_introduces(site: Site) -> None:
         keys = fresh_keys()
         door = f"tcp://{address}:0;{site.client_door}"
         crowd.line.speaker.dial(door, Keys(keys.public, keys.secret, site.server_key))
+    host, _, port = site.client_door.partition(":")
+    crowd.line.speaker.half_open((host, int(port)), AND_MORE, address)
     wait_until(lambda: site.counters()["links_cut"] > before, LONG_S, "the oldest of them are hung up on")
 
     assert site.link(ALICE, keys=enrolled).ask(wire.Ping()) == "Done"

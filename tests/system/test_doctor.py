@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from gq.cli import gq_doctor
 from tests.clusters import wait_until
 from tests.conftest import FAILED, MARK
 from tests.integration.jobs import LONG_S
-from tests.requires import needs_program, needs_root
+from tests.munge import munged_argv
+from tests.requires import needs_munge, needs_program, needs_root
 from tests.system.accounts import ALICE, EVERYBODY, Account
 from tests.system.hosts import (
     CONFIG_PATH,
@@ -29,6 +31,9 @@ from tests.system.hosts import (
     config_of,
     network,
 )
+from tests.system.site import ACCOUNTS as ACCOUNTS_OF_SITE
+from tests.system.site import DIRECTORY, set_up_site
+from tests.system.site import NAMES as NAMES_OF_SITE
 
 pytestmark = [
     needs_root,
@@ -437,6 +442,40 @@ def test_shared_memory_that_users_cannot_write_to_is_found_and_mended(b: Host) -
     mend(b, the_failure(b, "shm", "users cannot write to /dev/shm"))
 
     assert_content(b)
+
+
+# ── where MUNGE says who users are ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def desk(pytestconfig: pytest.Config) -> Iterator[Host]:
+    """A host of the site that runs nothing of gq; `systemctl` starts munged there, as the package's unit does."""
+    with network(NAMES_OF_SITE, pytestconfig.stash[MARK], ACCOUNTS_OF_SITE) as net:
+        site = set_up_site(net)
+        site.desk.path(CONFIG_PATH).parent.mkdir()
+        site.desk.path(CONFIG_PATH).write_text(site.client_config)
+        program = site.desk.path("/run/pretended/systemctl")
+        program.parent.mkdir()
+        argv = shlex.join(one for one in munged_argv(DIRECTORY) if one != "--foreground")
+        program.write_text(f'#!/bin/sh\n[ "$*" = "start munge" ] && exec {argv}\n')
+        program.chmod(0o755)
+        yield site.desk
+        site.client.close()
+        site.reader.end()
+
+
+@needs_munge
+def test_a_munged_that_does_not_run_is_found_by_root_and_by_users_and_started(desk: Host) -> None:
+    assert_content(desk)
+    desk.ok("sh", "-c", f"kill $(cat {DIRECTORY}/munged.pid)")
+    wait_until(lambda: not desk.path(f"{DIRECTORY}/socket").exists(), LONG_S)
+
+    assert desk.user(ALICE).run("gq", "doctor").returncode == 1
+    found = the_failure(desk, "munge", "munged does not answer")
+    desk.ok("sh", "-c", f"PATH=/run/pretended:$PATH; {found.mend}")
+
+    assert_content(desk)
+    assert "you are alice (uid 2001), user" in desk.user(ALICE).ok("gq", "doctor")
 
 
 # ── set up by the documented commands ─────────────────────────────────────────────────────────────────────────
