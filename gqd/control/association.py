@@ -167,7 +167,7 @@ def _asked_account(cluster: Cluster, user: User, name: str) -> str:
 
 def _default_qos(cluster: Cluster, account: str) -> str:
     """Of the account, else of the nearest above it."""
-    for name in account_path(cluster.accounts, account):
+    for name in account_path(cluster.accounts, account) if cluster.accounts else ():
         known = cluster.accounts.get(name)
         if known is not None and known.default_qos:
             return known.default_qos
@@ -177,14 +177,20 @@ def _default_qos(cluster: Cluster, account: str) -> str:
 # ── may it be used ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _may_use(what: Partition | QosInfo, cluster: Cluster, user: User, account: str) -> bool:
+    if not (what.users or what.groups or what.accounts):
+        return True  # as nearly all are
+    return is_listed(what, user.name, user.groups, account_path(cluster.accounts, account))
+
+
 def refuse_qos(cluster: Cluster, user: User, account: str, qos: QosInfo) -> None:
-    if not is_listed(qos, user.name, user.groups, account_path(cluster.accounts, account)):
+    if not _may_use(qos, cluster, user, account):
         message = f"QOS `{qos.name}` is not for user {user.name} in account `{account}`: it is for {_whom(qos)}"
         raise Refusal("qos_access", message, "choose another with --qos; gqctl qos show lists them")
 
 
 def refuse_partition(cluster: Cluster, user: User, account: str, qos: str, partition: Partition) -> None:
-    if not is_listed(partition, user.name, user.groups, account_path(cluster.accounts, account)):
+    if not _may_use(partition, cluster, user, account):
         message = f"partition `{partition.name}` is not for user {user.name} in account `{account}`"
         message = f"{message}: it is for {_whom(partition)}"
         raise Refusal("partition_access", message, "choose another with --partition; gqinfo lists them")

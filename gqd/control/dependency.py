@@ -414,8 +414,16 @@ def _queued_before(cluster: Cluster, job: Job, name: str, renamed: tuple[Job, st
 # ── as parents come so far ────────────────────────────────────────────────────────────────────────────────────
 
 
+_DECIDING = frozenset({
+    event.JobStarted, event.JobEnded, event.ArrayTasksCancelled, event.JobSubmitted, event.ArrayTaskLeft,
+    event.DependencyChanged,
+})  # fmt: skip
+
+
 def follow(draft: Draft, fact: event.Event) -> None:
     """What this event decides for the jobs that waited for it."""
+    if type(fact) not in _DECIDING:
+        return
     match fact:
         case event.JobStarted():
             _decide_children(draft, fact.attempt_id.job_id)

@@ -88,7 +88,9 @@ def prepare(
     array.refuse_bad_array(spec, draft.policy)
     _refuse_over_limits(draft, peer, sum(array.width_of(one.fact.spec) for one in ahead), array.width_of(spec))
     partition = partition_of(draft.policy, spec.partition)
-    spec = msgspec.structs.replace(spec, resources=association.with_defaults(spec.resources, partition))
+    resources = association.with_defaults(spec.resources, partition)
+    if resources is not spec.resources:
+        spec = msgspec.structs.replace(spec, resources=resources)
     placed = association.associate(draft.cluster, draft.policy, who.user, partition, spec.account, spec.qos)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
     time_limit_s = association.time_limit_under(placed.qos, spec.time_limit_s, time_limit_s)
@@ -198,8 +200,8 @@ def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
 
 def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None:
     """A request that can never be met is refused at once; one for nodes that are only down waits."""
-    if shape in draft.volatile.possible_shapes:
-        return
+    if shape in draft.volatile.possible_shapes or not (draft.cluster.nodes or shape.nodelist):
+        return  # of a new cluster the nodes have still to register
     nodes = tuple(one.whole() for one in snapshot.overlay(draft.cluster, draft.volatile, draft.now).nodes)
     unknown = sorted(set(shape.nodelist) - {node.name for node in nodes})
     if unknown:
@@ -207,8 +209,6 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
         hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
         raise Refusal("unknown_node", f"node `{unknown[0]}` does not exist", hint)
     usable = [one for one, node in enumerate(nodes) if may_use(shape, node, partition)]
-    if not nodes:
-        return  # a new cluster, whose nodes have still to register
     if not usable:
         raise Refusal("impossible", f"no node of partition `{partition.name}` may be used by this job", "see gqinfo -N")
     if place(Overlay.empty(nodes), shape, usable) is None:

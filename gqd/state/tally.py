@@ -111,7 +111,8 @@ class Tallies:
 
     def wait(self, places: Iterable[Place], asked: Mapping[str, int], count: int) -> None:
         """So many more jobs or tasks wait; a negative number: fewer."""
-        self.add_waiting(places, {name: amount * count for name, amount in asked.items()}, count)
+        amounts = asked if count == 1 else {name: amount * count for name, amount in asked.items()}
+        self.add_waiting(places, amounts, count)
 
     def add_waiting(self, places: Iterable[Place], amounts: Mapping[str, int], count: int) -> None:
         """`amounts`: of all these together."""
@@ -119,7 +120,8 @@ class Tallies:
             tally = self._at(place)
             add(tally.submitted, amounts)
             tally.pending += count
-            self._settle(place, tally)
+            if count < 0:
+                self._settle(place, tally)
 
     def hold(self, places: Iterable[Place], job_id: JobId, held: Amounts) -> None:
         """One that waited was given this."""
@@ -158,7 +160,7 @@ class Tallies:
         return tally
 
     def _settle(self, place: Place, tally: Tally) -> None:
-        if tally.is_empty:
+        if not tally.submitted and tally.is_empty:
             del self.by_place[place]
             if place[2]:
                 users = self.users[place[:2]]
