@@ -25,14 +25,12 @@ def apply_task_left(cluster: Cluster, fact: event.ArrayTaskLeft) -> None:
     assert fact.job_id == cluster.next_job_id, f"job id {fact.job_id} is not the next one, {cluster.next_job_id}"
     array.waiting ^= bit
     array.jobs[fact.task] = fact.job_id
-    job = _task(record, fact)
+    job = _task(record, fact)  # which counts for the same user, account and QOS as it did in the record
     cluster.jobs[job.job_id] = job
     cluster.dependants.enter(job, cluster.jobs.values())
     cluster.next_job_id += 1
-    _shrink(cluster, record, array, 1)
+    _requeue(cluster, record, array)
     cluster.enqueue(job)
-    cluster.count_active(job.user, 1)
-    tally.count_waiting(cluster, job, 1)
     cluster.changes.jobs[record.job_id] = cluster.changes.jobs[job.job_id] = None
     cluster.changes.next_job_id = True
 
@@ -41,6 +39,11 @@ def _shrink(cluster: Cluster, record: Job, array: ArrayTasks, by: int) -> None:
     """So many tasks fewer wait in the record."""
     cluster.count_active(record.user, -by)
     tally.count_waiting(cluster, record, -by)
+    _requeue(cluster, record, array)
+
+
+def _requeue(cluster: Cluster, record: Job, array: ArrayTasks) -> None:
+    """The record stays in the queue as long as something waits in it."""
     if array.waiting:
         cluster.refresh(record)
     else:

@@ -371,7 +371,7 @@ class Controller:
     def _list_jobs(self, draft: Draft, who: Caller, body: client.ListJobs) -> client.Jobs:
         limit = self._page(body.limit)
         is_ranked = body.in_queue_order or not body.brief
-        ranking = rank(self.cluster, self.policy, draft.now) if is_ranked else None
+        ranking = self._ranking(draft) if is_ranked else None
         order = info.queue_order(self.cluster, ranking) if body.in_queue_order and ranking is not None else None
         lines = select_lines(self.cluster, body.filter, body.after, order)
         page = list(islice(lines, limit + 2))

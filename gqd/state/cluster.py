@@ -262,8 +262,18 @@ class Node:
         self.used_memory_mib += grant.memory_mib
 
     def release(self, attempt_id: AttemptId) -> None:
-        del self.held[attempt_id]
-        self.recount()
+        grant = self.held.pop(attempt_id)
+        if self._has(grant):
+            self.free_cpu_mask |= mask_of(grant.cpus)
+            self.free_gpu_mask |= mask_of(grant.gpus)
+            self.used_memory_mib -= grant.memory_mib
+        else:
+            self.recount()
+
+    def _has(self, grant: Grant) -> bool:
+        """All of it is still there: the node has not registered with less since."""
+        gpus = {gpu.index for gpu in self.inventory.gpus} if grant.gpus else set()
+        return max(grant.cpus, default=-1) < self.inventory.cpus and gpus.issuperset(grant.gpus)
 
 
 def _union(sets: Iterable[int]) -> int:

@@ -231,6 +231,9 @@ def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:
 
 def held(grants: tuple[Grant, ...]) -> Demand:
     """What grants come to."""
+    if len(grants) == 1:
+        grant = grants[0]
+        return Demand(1, grant.tasks, len(grant.cpus), len(grant.gpus), grant.memory_mib)
     return Demand(
         nodes=len(grants),
         tasks=sum([grant.tasks for grant in grants]),

@@ -167,9 +167,9 @@ def job_row(job: Job, attempt: Attempt | None) -> Row:
         None if job.hold is None else job.hold.value, job.attempt, job.restart_count, job.launch_failures,
         ",".join([grant.node for grant in grants]), *job_demand(job, grants), spec.nice, job.time_limit_s,
         1 if job.requeue else 0, job.submit_at, job.eligible_at, job.start_at, job.end_at, *_exit_columns(job.exit),
-        _json(job.avoid), _json(spec), job.account, job.qos, job.accrue_at, job.array_job_id, job.array_task_id,
-        *_array_columns(job.array), None if job.dependency is None else _json(job.dependency), job.never,
-        pack_tasks(job.ready), job.hook,
+        _json(job.avoid) if job.avoid else "{}", _json(spec), job.account, job.qos, job.accrue_at, job.array_job_id,
+        job.array_task_id, *_array_columns(job.array), None if job.dependency is None else _json(job.dependency),
+        job.never, pack_tasks(job.ready), job.hook,
     )  # fmt: skip
 
 
@@ -550,16 +550,12 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         "attempts": tuple([attempt_row(_attempt(cluster, changes, one)) for one in changes.attempts]),
         "allocations": _changed_allocations(cluster, changes),
         "steps": tuple([step_row(step) for step in changes.steps.values()]),
-        "nodes": tuple([node_row(cluster.nodes[name]) for name in changes.nodes if name in cluster.nodes]),
-        "keys": tuple([key_row(cluster.keys[public]) for public in changes.keys if public in cluster.keys]),
-        "accounts": tuple([account_row(cluster.accounts[one]) for one in changes.accounts if one in cluster.accounts]),
         "members": tuple([member_row(cluster.members[one]) for one in changes.members if one in cluster.members]),
-        "qos": tuple([qos_row(cluster.qos[one]) for one in changes.qos if one in cluster.qos]),
-        "limits": tuple([limit_row(cluster.limits[one]) for one in changes.limits if one in cluster.limits]),
-        "budgets": tuple([budget_row(one, cluster.budgets[one]) for one in changes.budgets if one in cluster.budgets]),
         "requests": tuple([request_row(one, cluster.answers[one]) for one in changes.answers]),
         "meta": tuple(_changed_meta(cluster, changes)),
     }
+    if _has_rare(changes):
+        tables |= _rare_upserts(cluster, changes)
     happened = tuple(events)
     return Batch(
         events=tuple([one for one in happened if type(one) is not Audited]),
@@ -567,6 +563,22 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         deletes=_deletes(cluster, changes),
         audit=tuple([audit_row(one) for one in happened if type(one) is Audited]),
     )
+
+
+def _has_rare(changes: Changes) -> bool:
+    """Not the turns of jobs, of which there are thousands a second."""
+    return bool(changes.nodes or changes.keys or changes.accounts or changes.qos or changes.limits or changes.budgets)
+
+
+def _rare_upserts(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
+    return {
+        "nodes": tuple([node_row(cluster.nodes[name]) for name in changes.nodes if name in cluster.nodes]),
+        "keys": tuple([key_row(cluster.keys[public]) for public in changes.keys if public in cluster.keys]),
+        "accounts": tuple([account_row(cluster.accounts[one]) for one in changes.accounts if one in cluster.accounts]),
+        "qos": tuple([qos_row(cluster.qos[one]) for one in changes.qos if one in cluster.qos]),
+        "limits": tuple([limit_row(cluster.limits[one]) for one in changes.limits if one in cluster.limits]),
+        "budgets": tuple([budget_row(one, cluster.budgets[one]) for one in changes.budgets if one in cluster.budgets]),
+    }
 
 
 def _changed_meta(cluster: Cluster, changes: Changes) -> Iterator[Row]:
@@ -610,19 +622,26 @@ def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
     deletes: dict[str, Rows] = {
         "jobs": tuple([(job_id,) for job_id in changes.forgotten_jobs]),
         "attempts": tuple([(one.job_id, one.attempt) for one in changes.departed_attempts]),
+        "members": tuple([one for one in changes.members if one not in cluster.members]),
+    }
+    if changes.answers_forgotten_before is not None:
+        deletes["requests"] = ((changes.answers_forgotten_before,),)
+    if _has_rare(changes):
+        deletes |= _rare_deletes(cluster, changes)
+    return {table: rows for table, rows in deletes.items() if rows}
+
+
+def _rare_deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
+    return {
         "nodes": tuple([(name,) for name in changes.nodes if name not in cluster.nodes]),
         "keys": tuple([(public,) for public in changes.keys if public not in cluster.keys]),
         "accounts": tuple([(name,) for name in changes.accounts if name not in cluster.accounts]),
-        "members": tuple([one for one in changes.members if one not in cluster.members]),
         "qos": tuple([(name,) for name in changes.qos if name not in cluster.qos]),
         "limits": tuple([_limit_columns(one) for one in changes.limits if one not in cluster.limits]),
         "budgets": tuple(
             [(*_limit_columns(one.limit), one.user) for one in changes.budgets if one not in cluster.budgets]
         ),
     }
-    if changes.answers_forgotten_before is not None:
-        deletes["requests"] = ((changes.answers_forgotten_before,),)
-    return {table: rows for table, rows in deletes.items() if rows}
 
 
 # ── the cluster from its rows ─────────────────────────────────────────────────────────────────────────────────

@@ -210,6 +210,18 @@ def test_after_a_restart_the_controller_goes_on_where_the_launch_stood() -> None
     assert host.job(1).state is JobState.RUNNING
 
 
+def test_what_a_job_gives_back_that_its_node_has_no_more_is_not_free() -> None:
+    host = CoreHost(nodes={"n1": inventory(cpus=8, gpu_count=4)})
+    large, small = (host.start(submit(name, cpus_per_task=4, gpus=2)) for name in ("large", "small"))
+    kept = (wire.AttemptStatus(attempt_id=host.attempt(one).attempt_id, phase="running") for one in (large, small))
+    host.handle(hello("n1", inventory(cpus=6, gpu_count=3), attempts=tuple(kept)))
+    host.finish(small)
+    host.finish(large)
+
+    node = host.cluster.nodes["n1"]
+    assert (node.free_cpu_mask, node.free_gpu_mask, node.used_memory_mib) == (0b111111, 0b111, 0)
+
+
 def test_a_node_that_holds_what_nobody_knows_is_told_to_stop_it() -> None:
     host = two_nodes()
     host.handle(hello("n1", attempts=(wire.AttemptStatus(attempt_id=attempt_id(77), phase="running"),)), now=1)

@@ -531,3 +531,21 @@ def test_a_list_in_the_order_of_the_queue_has_every_job_once() -> None:
     assert isinstance(listed, client.Jobs)
 
     assert [one.job_id for one in listed.jobs] == [1, *(one.job_id for one in priorities(host).jobs), 2]
+
+
+def test_a_list_shows_the_order_as_it_is_now_also_right_after_another_list() -> None:
+    host = shared()
+    host.start(submit("all", gpus=4))
+    first, second = (host.submit(submit(name, gpus=4)) for name in ("one", "two"))
+    assert waiting_in_order(host) == [first, second]
+
+    host.ask(client.UpdateJob(job_id=first, nice=100))
+    assert waiting_in_order(host) == [second, first]
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(second,))))
+    assert waiting_in_order(host) == [first]
+
+
+def waiting_in_order(host: CoreHost) -> list[int]:
+    listed = host.ask(client.ListJobs(filter=client.JobFilter(states=("PENDING",)), in_queue_order=True))
+    assert isinstance(listed, client.Jobs)
+    return [one.job_id for one in listed.jobs]
