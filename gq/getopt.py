@@ -17,6 +17,8 @@ import msgspec
 from gq.errors import Refusal, UsageError, nearest
 
 T = TypeVar("T")
+MAX_DIGITS = 18
+"""Of a whole number: no setting means more, and longer ones take time to read."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,8 +254,10 @@ def whole_number(text: str, at_least: int | None = None, at_most: int | None = N
     """An integer within bounds; ``ValueError`` with a sentence."""
     word = text.strip()
     digits = word[1:] if word[:1] in "+-" else word
-    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
+    if not (digits.isascii() and digits.isdecimal()):
         raise ValueError(f"`{text}` is not a whole number")
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"{word[:40]} is too {'small' if word.startswith('-') else 'large'}")
     number = int(word)
     if at_least is not None and number < at_least:
         raise ValueError(f"{number} is too small; the least is {at_least}")

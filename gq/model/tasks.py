@@ -15,7 +15,7 @@ MAX_TASK = 1_000_000
 MAX_PARTS = 1024
 """In one set as people write it: each may be a million tasks."""
 READABLE_RUNS = 256
-_SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_SPAN = re.compile(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
 
 
 def parse_tasks(text: str) -> int:

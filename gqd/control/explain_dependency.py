@@ -8,6 +8,7 @@ from gq.model.dependency import DependencyKind, DependencyTerm, format_dependenc
 from gq.model.ids import JobId
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import format_tasks
+from gqd.sched.blocked import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 from gqd.state.queue import startable_tasks
@@ -64,19 +65,29 @@ def lost_tasks(job: Job) -> str:
     if not lost:
         return ""
     what, whose = ("task", "its counterpart") if lost.bit_count() == 1 else ("tasks", "their counterparts")
-    return f"{what} {format_tasks(lost, 8)} never can, since {whose} did not end well"
+    return f"{what} {format_tasks(lost, 8)} can never start, since {whose} in {_parents(job)} did not end well"
+
+
+def _parents(job: Job) -> str:
+    terms = job.dependency.terms if job.dependency is not None else ()
+    ids = dict.fromkeys(term.job_id for term in terms if term.kind is DependencyKind.AFTERCORR)
+    return " and ".join(f"array {job_id}" for job_id in ids) or "the other array"
 
 
 def _wanted(cluster: Cluster, job: Job, term: DependencyTerm) -> str:
     if term.kind is DependencyKind.SINGLETON:
         return f"all earlier jobs of {job.user} named {job.spec.name} to end"
     if term.since is not None:
-        return f"@{{{int(term.since + term.delay_s)}}}, {term.delay_s // 60} minutes after the start of {_name(term)}"
+        return f"@{{{int(term.since + term.delay_s)}}}, {_minutes(term)} after the start of {_name(term)}"
     parent = _described(cluster, term)
     if term.kind is DependencyKind.AFTERCORR:
         return f"the same tasks of {parent} to end well"
-    later = f" and {term.delay_s // 60} minutes to pass" if term.delay_s else ""
+    later = f" and {_minutes(term)} to pass" if term.delay_s else ""
     return f"{parent} to {_WANTED[term.kind]}{later}"
+
+
+def _minutes(term: DependencyTerm) -> str:
+    return counted(term.delay_s // 60, "minutes")
 
 
 def _described(cluster: Cluster, term: DependencyTerm) -> str:

@@ -81,10 +81,11 @@ def alone_over(limit: LimitInfo, wanted: float) -> Refusal:
         why = f"the job may use up to {asked}; {whose(limit)} has {most} a {BUDGETS[resource]}"
         hint = "ask for less time with --time, or for fewer GPUs"
     elif resource == "time":
-        why = f"the job asks for {'no time limit' if math.isinf(wanted) else asked}; {whose(limit)} has {most} at most"
+        why = f"the job asks for {asked if math.isinf(wanted) else f'a time limit of {asked}'}"
+        why += f"; {whose(limit)} has {most} at most"
         hint = f"ask for at most --time={format_duration(int(limit.most))}"
     elif resource == "running_jobs":
-        why, hint = f"{whose(limit)} may run no jobs", _HINT
+        return Refusal("over_limit", f"{whose(limit)} may run no jobs", _HINT)
     else:
         of_one = " in one job" if resource.endswith("_per_job") else ""
         why = f"the job asks for {asked}; {whose(limit)} may have {bare(resource, limit.most)}{of_one} at most"
@@ -180,6 +181,8 @@ def over_limit(job: Job, wait: planned.OverLimit) -> Words:
         return Words(reason, why, "it starts when one of these ends")
     verb = "is" if used == 1 or resource == "memory" else "are"
     why = f"{owner} may hold {most}, {bare(resource, used)} {verb} in use, the job asks for {wanted}"
+    if wait.wanted > limit.most:
+        return Words(reason, why, _never(amount(resource, limit.most)))
     return Words(reason, why, _hint_of(amount(resource, limit.most - used) if used < limit.most else ""))
 
 
@@ -187,8 +190,16 @@ def may_not_borrow(wait: planned.MayNotBorrow) -> Words:
     own = f"is guaranteed {counted(wait.guaranteed_gpus, 'GPUs')}" if wait.guaranteed_gpus else "is guaranteed no GPUs"
     why = f"account `{wait.account}` {own} and may borrow {wait.borrow_gpus or 'none'}"
     why += f"; it holds {wait.held_gpus}, the job asks for {wait.wanted_gpus}"
-    left = wait.guaranteed_gpus + wait.borrow_gpus - wait.held_gpus
+    most = wait.guaranteed_gpus + wait.borrow_gpus
+    if wait.wanted_gpus > most:
+        return Words(Reason.ASSOC_GRES.value, why, _never(counted(most, "GPUs")))
+    left = most - wait.held_gpus
     return Words(Reason.ASSOC_GRES.value, why, _hint_of(counted(left, "GPUs") if left > 0 else ""))
+
+
+def _never(most: str) -> str:
+    """It alone is over the limit: the limit was lowered, or binds only where the job's GPUs turn out to be."""
+    return f"it cannot start within this limit, however long it waits: ask for at most {most}, or have the limit raised"
 
 
 def _hint_of(left: str) -> str:
@@ -224,4 +235,4 @@ def holders(cluster: Cluster, wait: planned.OverLimit | planned.MayNotBorrow) ->
 
 def _holder(job: Job, counted_as: str, number: int) -> str:
     verb = "runs" if counted_as == "jobs" else f"holds {amount(counted_as, number)}"
-    return f"job {job.job_id} ({job.user}) {verb}"
+    return f"job {job.label} ({job.user}) {verb}"

@@ -23,7 +23,7 @@ from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
 from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
-from gqd.sched.blocked import infeasible
+from gqd.sched.blocked import counted, infeasible
 from gqd.sched.feasible import may_use
 from gqd.sched.limit import Asker
 from gqd.sched.placement import place
@@ -224,7 +224,7 @@ def _tested(draft: Draft, shape: Shape, partition: Partition) -> client.Tested:
     usable = [one for one, node in enumerate(view.nodes) if may_use(shape, node, partition) and not node.unavailable]
     fit = earliest_fit(Overlay.of(view), shape, usable, view.running, draft.now)
     ahead = len(view.pending)
-    behind = f"; {ahead} jobs wait before it" if ahead else ""
+    behind = f"; {counted(ahead, 'jobs')} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
     if fit is None:
         return client.Tested(why=f"it could be queued; when it would start is not known{behind}")
     nodes = tuple(grant.node for grant in fit[1])
@@ -297,7 +297,7 @@ def _throttle_set(draft: Draft, record: Job, body: client.UpdateJob) -> event.Ar
     if body.array_throttle is None:
         return None
     if record.array is None or body.tasks:
-        what = f"job {record.job_id}" if record.array is None else f"{record.job_id}_{body.tasks}"
+        what = f"job {record.job_id}" if record.array is None else f"{record.job_id}_[{body.tasks}]"
         raise Refusal("not_an_array", f"{what} is no array whose tasks could be limited", "name the array itself")
     if record.state is JobState.ENDED:
         raise Refusal("job_over", f"array {record.job_id} is {_word(record)}: it cannot be changed any more")

@@ -23,8 +23,8 @@ def how_it_ended(job: Job, outcome: Outcome | None = None) -> tuple[str, str]:
             why = f"it failed with exit code {job.exit.code if job.exit else 1}{took}"
             hint = "" if job.spec.is_interactive else f"gqlog {job.label} shows its output"
         case Outcome.CANCELLED:
-            by = f" {job.why}" if job.why.startswith("by ") else f", because {job.why}" if job.why else ""
-            why = f"it was cancelled{by}{took}"
+            by = f" {job.why}{took}" if job.why.startswith("by ") else f"{took}, because {job.why}" if job.why else took
+            why = f"it was cancelled{by}"
         case Outcome.TIMEOUT:
             why = f"it reached its time limit of {spoken_duration(job.time_limit_s or 0)}"
             hint = "ask for a longer --time"

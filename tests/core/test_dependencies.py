@@ -294,7 +294,9 @@ def test_corresponding_tasks_start_one_by_one() -> None:
     run(host)
     array = host.job(second).array
     assert array is not None and format_tasks(array.waiting) == "3"
-    assert "task 3 never can, since its counterpart did not end well" in host.explain(second).why
+    assert (
+        f"task 3 can never start, since its counterpart in array {first} did not end well" in host.explain(second).why
+    )
 
 
 def test_a_task_without_a_counterpart_never_can_start_and_ends_where_that_is_wanted() -> None:

@@ -245,7 +245,7 @@ def test_a_job_over_a_limit_at_submit_is_refused_with_what_is_left(whose: str, r
         ("running_jobs", 0, {}, "account `team` may run no jobs"),
         ("gpus_per_job", 2, {"gpus": 3}, "3 GPUs; account `team` may have 2 in one job"),
         ("nodes_per_job", 1, {"nodes_min": 2}, "2 nodes; account `team` may have 1 in one job"),
-        ("time", 600, {"time_limit_s": 601}, "account `team` has 10:00 at most"),
+        ("time", 600, {"time_limit_s": 601}, "asks for a time limit of 10:01; account `team` has 10:00 at most"),
         ("time", 600, {"time_limit_s": 0}, "no time limit; account `team` has"),
         ("gpu_hours_per_day", 3, {"gpus": 2, "time_limit_s": 2 * HOUR}, "up to 4 GPU-hours; account `team` has 3 GPU-hours a day"),
     ],
@@ -259,6 +259,20 @@ def test_a_job_that_alone_is_over_a_limit_is_refused_at_once(
     assert told.code == "over_limit" and words in told.message and told.hint
     if resource != "running_jobs" and "gpu_type" not in fields:
         host.submit(submit(), peer=CARL)
+
+
+def test_who_waits_for_a_limit_that_it_is_over_all_by_itself_is_not_told_to_wait_for_others() -> None:
+    host = cluster()
+    host.start(submit(gpus=1, array="1"), peer=ALICE)
+    queue(host, (ALICE, {"gpus": 16}))
+    limited(host, "account team", "gpus", 2)
+    told = host.explain(3)
+    assert "may hold 2 GPUs, 1 is in use, the job asks for 16: job 1_1 (alice) holds 1 GPU" in told.why
+    assert told.hint.startswith("it cannot start within this limit, however long it waits: ask for at most 2 GPUs")
+    change_account(host, "rest", guaranteed_gpus=1, borrow_gpus=1)
+    queue(host, (CARL, {"gpus": 16}))
+    change_account(host, "rest", guaranteed_gpus=1, borrow_gpus=0)
+    assert "ask for at most 1 GPU" in host.explain(4).hint
 
 
 def test_a_time_limit_that_was_not_asked_for_is_cut_to_what_is_allowed() -> None:

@@ -105,3 +105,15 @@ def test_nobody_can_keep_the_controller_busy_with_a_set(text: str) -> None:
     began = time.process_time()
     parse_tasks(text)
     assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1-99999999999999999999", "task 99999999999999999999 is over 1000000"),
+        ("１-３", "is not a task or a range of tasks"),
+    ],
+)
+def test_numbers_far_too_large_and_digits_of_other_scripts_are_said_to_be_so(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_tasks(text)
