@@ -613,7 +613,7 @@ def test_with_fail_fast_the_first_failure_ends_the_others() -> None:
     assert waiting(host) == "4-9"
     host.finish(3, code=1)
     assert (waiting(host), task(host, 3).outcome) == ("", Outcome.CANCELLED)
-    why = "task 1_2 failed, and it was to fail fast"
+    why = "task 1_2 failed, and the array was to fail fast"
     assert (task(host, 3).why, host.job(1).why) == (why, why)
     assert (host.job(1).state, host.job(1).outcome) == (JobState.ENDED, Outcome.FAILED)
     assert told(history(host))[0] == (1, "CANCELLED", "4-9")
