@@ -359,7 +359,9 @@ def test_what_changes_something_is_noted_once_with_what_came_of_it() -> None:
     host = cluster()
     request = client_request(submit("train"), 900, ALICE)
     turn = host.handle(request, now=5)
-    assert [type(one) for one in turn.events] == [event.JobSubmitted, event.RequestAnswered, event.Audited]
+    assert [type(one) for one in turn.events] == [
+        event.MemberSet, event.JobSubmitted, event.RequestAnswered, event.Audited,
+    ]  # fmt: skip
     assert turn.events[-1] == event.Audited(
         at=5, user="alice", uid=ALICE.uid, origin="local", action="Submit", object="job 1", detail="train"
     )

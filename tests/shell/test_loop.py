@@ -26,7 +26,7 @@ from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply
 from gqd.state.input import ClientRequest, Input, Peer, Tick, TimeLeapt
 from gqd.state.plan import Plan
-from gqd.state.policy import Policy
+from gqd.state.policy import Policy, PriorityWeights
 from gqd.store.blobs import MemoryBlobStore
 from gqd.store.memory import MemoryStore
 from tests.shell.rig import job, until
@@ -44,7 +44,7 @@ class SpyCore(Controller):
     """The real core, which notes what it was given; `breaks_at` breaks an invariant there."""
 
     def __init__(self) -> None:
-        super().__init__(Cluster(), Policy())
+        super().__init__(Cluster(), Policy(weights=PriorityWeights(half_life_s=None)))  # nothing to note at its start
         self.handled: list[tuple[Input, float]] = []
         self.breaks_at: type | None = None
         self.wakeup_at: float | None = None
