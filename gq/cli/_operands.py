@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from gq.errors import UsageError
 from gq.getopt import Arguments, bad_value, whole_number
 from gq.model.tasks import first_task, format_tasks, parse_tasks, task_bit
+from gq.wire.client import JobsDone
 
 T = TypeVar("T")
 MAX_JOB_ID = 2**63 - 1
@@ -128,6 +129,18 @@ def one_job(text: str) -> tuple[int, int | None]:
     if word.tasks.bit_count() > 1:
         raise ValueError(f"`{text}` names several tasks; name one, such as {word.job_id}_{first_task(word.tasks)}")
     return word.job_id, word.task
+
+
+def refusals(done: JobsDone) -> Iterator[str]:
+    """What could not be done, a line for each job; tasks of an array with the same reason are one."""
+    words = {job_id: job_word(label) for job_id, label in done.labels}
+    together: dict[tuple[int, str, bool], int] = {}
+    for one, why in done.refused:
+        word = words.get(one, JobWord(one))
+        alike = (word.job_id, why, bool(word.tasks))
+        together[alike] = together.get(alike, 0) | word.tasks
+    for (job, why, _), tasks in together.items():
+        yield f"job {JobWord(job, tasks)}: {why}"
 
 
 def only(word: JobWord) -> NamedJobs:

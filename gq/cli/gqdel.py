@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gq.cli._command import Command, warn
 from gq.cli._connection import ask, controller
 from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
-from gq.cli._operands import JobWord, NamedJobs, job_word, listed, one_job, read
+from gq.cli._operands import JobWord, NamedJobs, job_word, listed, one_job, read, refusals
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option, whole_number
@@ -76,8 +76,8 @@ def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: 
         _tell(arguments, f"{verb} job {one}")
     for array, tasks in done.tasks:
         _tell(arguments, f"{verb} job {JobWord(array, parse_tasks(tasks))}")
-    for one, why in done.refused:
-        warn(f"error: job {one}: {why}")
+    for line in refusals(done):
+        warn(f"error: {line}")
     is_picky = signum is not None and not any(arguments.has(name) for name in _FILTERS)
     for one in done.skipped:
         text = f"job {one} is unknown or has ended"

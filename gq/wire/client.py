@@ -3,8 +3,8 @@
 A client (DEALER) sends one frame, a `Request`; the controller (ROUTER) answers with one frame, a `Reply` that
 carries the same ``request_id``.  A client that heard nothing sends the same bytes again: a request that changes
 something is done once per ``request_id`` (remembered durably), and answered alike.  Who asks is never in the
-message: the door tells, from the kernel's peer credentials.  Only of a key that nobody enrolled is it said by a message,
-an `Introduction`, and then MUNGE must vouch for it.
+message: the door tells, from the kernel's peer credentials.  Only of a key that nobody enrolled is it said by a
+message, an `Introduction`, and then MUNGE must vouch for it.
 """
 
 from __future__ import annotations
@@ -494,13 +494,15 @@ class Waited(_Body, frozen=True, kw_only=True):
 class JobsDone(_Body, frozen=True, kw_only=True):
     """``tasks``: those that had no id of their own, as (array id, which).
 
-    ``refused`` holds (job id, sentence) pairs of jobs that exist but may not or cannot be changed.
+    ``refused`` holds (job id, sentence) pairs of jobs that exist but may not or cannot be changed; ``labels`` says of
+    those among them that are tasks of arrays what people call them: (job id, ``7_3``).
     """
 
     job_ids: tuple[int, ...] = ()
     skipped: tuple[int, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
     tasks: tuple[tuple[int, str], ...] = ()
+    labels: tuple[tuple[int, str], ...] = ()
 
 
 class Done(_Body, frozen=True, kw_only=True):

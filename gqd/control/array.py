@@ -14,7 +14,7 @@ from gq.errors import Refusal
 from gq.model.ids import JobId
 from gq.model.job import JobSpec
 from gq.model.state import Reason
-from gq.model.tasks import first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
+from gq.model.tasks import MAX_TASK, first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
 from gq.wire import client
 from gqd.state import event
 from gqd.state.cluster import ArrayTasks, Cluster, Job
@@ -149,6 +149,14 @@ def one_of(cluster: Cluster, job_id: int, task: int | None) -> Job:
     return next(_of_array(cluster, record, array, asked)).job
 
 
+def cancelled_in(cluster: Cluster, job_id: int, task: int | None) -> Job | None:
+    """The record in which this task was cancelled; None: it was not, or there is none."""
+    record = cluster.jobs.get(JobId(job_id))
+    if task is None or record is None or record.array is None or not 0 <= task <= MAX_TASK:
+        return None
+    return record if record.array.cancelled & task_bit(task) else None
+
+
 def started_one(cluster: Cluster, job_id: int, task: int | None) -> Job:
     """As `one_of`, for what only a job that has left its record has."""
     job = one_of(cluster, job_id, task)
@@ -279,6 +287,7 @@ class Report:
         self._job_ids: dict[JobId, None] = {}
         self._tasks: dict[JobId, int] = {}
         self._refused: list[tuple[int, str]] = []
+        self._labels: list[tuple[int, str]] = []
         self._arrays: dict[JobId, None] = {}
         """Of which something was done."""
         self._passed_over: dict[JobId, str] = {}
@@ -297,6 +306,8 @@ class Report:
         array_id = _array_id(one.job)
         if one.is_named:
             self._refused.append((one.job.job_id, why))
+            if one.job.array_job_id is not None:
+                self._labels.append((one.job.job_id, one.job.label))
         else:
             self._passed_over[array_id] = why
 
@@ -310,6 +321,7 @@ class Report:
             skipped=tuple(skipped),
             refused=(*self._refused[::order], *none_could),
             tasks=tuple([(int(job_id), format_tasks(tasks)) for job_id, tasks in self._tasks.items()]),
+            labels=tuple(self._labels),
         )
 
 

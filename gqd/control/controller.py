@@ -396,12 +396,16 @@ class Controller:
         return self._ranked[1]
 
     def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:
-        one = array.one_of(self.cluster, body.job_id, body.task)
-        story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
-        shown = info.job_info(self.cluster, self.volatile, one)
+        one = array.cancelled_in(self.cluster, body.job_id, body.task)
+        if one is not None:
+            story, state = explain.story_of_cancelled(one)
+        else:
+            one = array.one_of(self.cluster, body.job_id, body.task)
+            story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
+            state = info.job_info(self.cluster, self.volatile, one).state
         return client.Explanation(
             job_id=one.job_id,
-            state=shown.state,
+            state=state,
             reason=story.reason,
             why=story.why if who.may_steer(one) else explain.without_private(story.why, one),
             hint=story.hint,

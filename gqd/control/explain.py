@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, assert_never
 
-from gq.model.state import JobState, Reason
+from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import parse_tasks
 from gq.units import format_memory
 from gqd.control import explain_dependency, explain_limits, snapshot
@@ -17,6 +17,7 @@ from gqd.sched.planner import plan_whole
 from gqd.state import plan as planned
 from gqd.state.after import Hold
 from gqd.state.cluster import ArrayTasks, Cluster, Job
+from gqd.state.describe import cancelled_outcome
 from gqd.state.ending import how_it_ended
 from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
@@ -285,6 +286,12 @@ def _throttled(job: Job, wait: planned.Throttled) -> Story:
     array_id = job.job_id if job.array_job_id is None else job.array_job_id
     why = f"{counted(wait.most, 'tasks')} of array {array_id} may run at once, and as many do"
     return Story(Reason.ARRAY_TASK_LIMIT.value, why, f"gqctl update {array_id} --array-throttle=COUNT changes that")
+
+
+def story_of_cancelled(record: Job) -> tuple[Story, str]:
+    """Of tasks that were cancelled before they left their array's record: the story, and the state in a word."""
+    outcome = cancelled_outcome(record)
+    return Story(record.reason, *how_it_ended(record, outcome)), state_word(JobState.ENDED, outcome)
 
 
 def story_of_end(job: Job) -> Story:

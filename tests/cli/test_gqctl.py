@@ -51,6 +51,14 @@ def test_jobs_that_cannot_be_changed_are_named(run: Run, controller: ScriptedCon
     )
 
 
+def test_tasks_that_are_refused_alike_are_one_line(controller: ScriptedController, run: Run) -> None:
+    refused = ((8, "it is running"), (9, "it is running"), (10, "it is completed"), (11, "it is running"))
+    labels = ((8, "7_1"), (9, "7_2"), (10, "7_5"))
+    controller.on(wire.HoldJobs, wire.JobsDone(refused=refused, labels=labels))
+    told = "error: job 7_[1-2]: it is running\nerror: job 7_5: it is completed\nerror: job 11: it is running\n"
+    assert run("gqctl", "hold", "7_[1-5]", "11").err == told
+
+
 def test_an_update_says_only_what_is_to_change(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.UpdateJob, wire.Done())
 

@@ -256,6 +256,30 @@ def test_tasks_that_are_not_there_are_refused_by_name() -> None:
         assert refused.value.code == code, body
 
 
+def test_refused_tasks_are_named_as_people_name_them() -> None:
+    host = host_of()
+    host.submit(submit(array="1-4"))
+    start(host, 1, 2)
+    answer = host.ask(client.HoldJobs(job_ids=(), tasks={1: "1-3"}))
+    assert isinstance(answer, client.JobsDone)
+    assert answer.refused == tuple((one, "it is running; only pending jobs can be held") for one in (2, 3))
+    assert answer.labels == ((2, "1_1"), (3, "1_2"))
+
+
+def test_of_a_task_that_was_cancelled_before_it_started_it_is_said_why() -> None:
+    host = host_of()
+    host.submit(submit(array="1-4", fail_fast=True))
+    start(host, 1)
+    host.ask(client.CancelJobs(filter=client.JobFilter(tasks={1: "4"})))
+    told = host.explain_task(1, 4)
+    assert (told.job_id, told.state, told.why) == (1, "CANCELLED", "it was cancelled by ada")
+    host.finish(2, code=1)
+    why = "it was cancelled, because task 1_1 failed, and the array was to fail fast"
+    assert [host.explain_task(1, one).why for one in (2, 3)] == [why, why]
+    with pytest.raises(Refusal, match="array 1 has no task 5"):
+        host.explain_task(1, 5)
+
+
 # ── cancel ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

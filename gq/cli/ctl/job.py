@@ -9,7 +9,18 @@ import msgspec
 
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller, job_pages
-from gq.cli._operands import JobWord, NamedJobs, job_word, jobs_named, listed, one_job, only, operands, read
+from gq.cli._operands import (
+    JobWord,
+    NamedJobs,
+    job_word,
+    jobs_named,
+    listed,
+    one_job,
+    only,
+    operands,
+    read,
+    refusals,
+)
 from gq.cli._output import job_json, write_json_list, write_records
 from gq.client import Client
 from gq.errors import Refusal, UsageError, nearest
@@ -81,8 +92,8 @@ def _on_jobs(request: Callable[[NamedJobs], RequestBody]) -> Callable[[Arguments
         named = jobs_named(arguments)
         with controller() as client:
             done = ask(client, request(named), JobsDone)
-        for one, why in done.refused:
-            warn(f"error: job {one}: {why}")
+        for line in refusals(done):
+            warn(f"error: {line}")
         for one in done.skipped:
             warn(f"error: job {one} is unknown or has ended")
         return 1 if done.refused or done.skipped else 0
