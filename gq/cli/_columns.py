@@ -24,6 +24,7 @@ DEFAULT_FIELD_WIDTH = 20
 MOST_OF_TASKS = 12
 """Characters of the tasks of an array, in a table."""
 NULL = "(null)"
+_NO_TIME = format_duration(0)
 
 
 class JobColumn(NamedTuple):
@@ -52,6 +53,8 @@ def job_label(job: JobInfo, most: int | None = None) -> str:
 
     `most`: of the tasks at most so many characters, and ``...`` for the rest.
     """
+    if job.array_job_id is None and not job.array_tasks:
+        return str(job.job_id)
     return array_label(job.job_id, job.array_job_id, job.array_task_id, job.array_tasks, most, _throttle(job))
 
 
@@ -94,6 +97,10 @@ def elapsed_s(job: JobInfo, now: float) -> float:
     if job.start_at is None or job.state == "PENDING":
         return 0.0
     return max(0.0, (now if job.end_at is None else job.end_at) - job.start_at)
+
+
+def _time_used(job: JobInfo, now: float) -> str:
+    return _NO_TIME if job.state == "PENDING" else format_duration(elapsed_s(job, now))
 
 
 def node_count(job: JobInfo) -> int:
@@ -183,7 +190,7 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("t", ("statecompact",), "ST", lambda job, now: state_letters(job.state)),
     JobColumn("T", ("state",), "STATE", lambda job, now: job.state),
     JobColumn("r", ("reason",), "REASON", lambda job, now: job.reason),
-    JobColumn("M", ("timeused",), "TIME", lambda job, now: format_duration(elapsed_s(job, now)), is_number=True),
+    JobColumn("M", ("timeused",), "TIME", lambda job, now: _time_used(job, now), is_number=True),
     JobColumn("l", ("timelimit",), "TIME_LIMIT", lambda job, now: format_duration(job.time_limit_s), is_number=True),
     JobColumn("L", ("timeleft",), "TIME_LEFT", _time_left, is_number=True),
     JobColumn("S", ("starttime",), "START_TIME", _start),

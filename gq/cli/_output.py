@@ -53,14 +53,12 @@ def write_table(columns: Sequence[Column], pages: Iterable[Iterable[Row]], with_
     header = [column.header for column in columns]
     widths = [0] * len(columns)
     for page in pages:
-        rows = [[printable(cell) for cell in row] for row in page]
+        rows = list(page)
         if with_header:
             rows.insert(0, header)
             with_header = False
-        _widen(widths, rows)
         _write_plain(columns, widths, rows)
     if with_header:
-        _widen(widths, [header])
         _write_plain(columns, widths, [header])
 
 
@@ -71,14 +69,19 @@ def _widen(widths: list[int], rows: Iterable[Row]) -> None:
                 widths[position] = len(cell)
 
 
-def _write_plain(columns: Sequence[Column], widths: Sequence[int], rows: Iterable[Row]) -> None:
-    pads = [str.rjust if column.is_number else str.ljust for column in columns]
-    lines = [
-        " ".join([pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)]).rstrip()
-        for row in rows
-    ]
-    if lines:
-        sys.stdout.write("\n".join(lines) + "\n")
+def _write_plain(columns: Sequence[Column], widths: list[int], rows: Sequence[Row]) -> None:
+    """By columns: a long page takes half as long as by rows.  `widths` grow as they must."""
+    padded = []
+    for position, cells in enumerate(zip(*rows, strict=True)):
+        if not "".join(cells).isprintable():
+            cells = tuple([printable(cell) for cell in cells])
+        width = widths[position] = max(widths[position], *map(len, cells), 0)
+        if columns[position].is_number:
+            padded.append([cell.rjust(width) for cell in cells])
+        else:
+            padded.append([cell.ljust(width) for cell in cells])
+    if padded:
+        sys.stdout.write("\n".join([" ".join(line).rstrip() for line in zip(*padded, strict=True)]) + "\n")
 
 
 def _write_rich(columns: Sequence[Column], rows: Sequence[Row], with_header: bool) -> None:

@@ -205,3 +205,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(grant.node for grant in self.grants)
+
+
+class BriefJobInfo(JobInfo, kw_only=True, omit_defaults=True):
+    """The same, sent without what is at its default: of a long list half of that is nearly all."""

@@ -6,6 +6,7 @@ mixture; None means "not said", which is not the same as 0 or 1.  A grant is exa
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -83,6 +84,7 @@ class Demand(NamedTuple):
     memory_mib: int
 
 
+@lru_cache(maxsize=4096)
 def least_demand(request: ResourceRequest) -> Demand:
     """What is shown of a waiting job: the request with Slurm's defaults filled in (1 node, 1 task, 1 CPU a task).
 

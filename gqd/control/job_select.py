@@ -35,9 +35,10 @@ def select_lines(
 
     `order`: all jobs, in another order than by id.
     """
+    states = frozenset(chosen.states)
     for one in _select(cluster, chosen, after) if order is None else _select_in_order(cluster, chosen, order):
         if one.job.array is None:
-            if not chosen.states or _word(one.job) in chosen.states:
+            if not states or _word(one.job) in states:
                 yield Line(one.job)
             continue
         for line in record_lines(one.job, one.asked):

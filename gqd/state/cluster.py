@@ -432,7 +432,7 @@ class Cluster:
 
     def attempt_of(self, job: Job) -> Attempt | None:
         """The job's latest attempt, if it is still known."""
-        return self.attempts.get(job.attempt_id)
+        return self.attempts.get(job.attempt_id) if job.attempt else None
 
     # ── indices, kept by apply ────────────────────────────────────────────────────────────────────────────────
 

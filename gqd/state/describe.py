@@ -12,7 +12,7 @@ import msgspec
 
 from gq.errors import Refusal
 from gq.model.dependency import format_dependency
-from gq.model.job import JobInfo, StepInfo, Usage
+from gq.model.job import BriefJobInfo, JobInfo, StepInfo, Usage
 from gq.model.resource import Demand, Grant, least_demand
 from gq.model.state import JobState, Outcome, Reason, state_word
 from gq.model.tasks import format_tasks, parse_tasks
@@ -78,7 +78,7 @@ def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = 
     spec = job.spec
     grants = attempt.grants if attempt is not None else ()
     demand = job_demand(job, grants)
-    shown = JobInfo(
+    shown = BriefJobInfo(
         job_id=job.job_id,
         name=spec.name,
         user=job.user,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
+import msgspec
 import pytest
 
 from gq.errors import Refusal
@@ -363,3 +364,18 @@ def test_a_pass_that_stops_early_starts_the_same_jobs() -> None:
         early = planner.step(1)
     assert early.starts == whole.starts
     assert len(early.waits) < len(whole.waits)
+
+
+def test_a_line_of_the_queue_is_sent_without_what_is_at_its_default_and_read_with_it() -> None:
+    host = CoreHost(nodes={"n1": inventory()})
+    host.start(submit("runs", gpus=4))
+    host.submit(submit("waits", gpus=4))
+    brief, whole = (host.ask(client.ListJobs(brief=one)) for one in (True, False))
+    assert isinstance(brief, client.Jobs) and isinstance(whole, client.Jobs)
+    sent = msgspec.msgpack.encode(brief)
+    read = msgspec.msgpack.decode(sent, type=client.Jobs)
+
+    assert len(sent) < len(msgspec.msgpack.encode(whole)) / 2
+    for line, job in zip(read.jobs, whole.jobs, strict=True):
+        for name in ("job_id", "name", "state", "reason", "grants", "gpus", "cpus", "submit_at", "start_at", "account"):
+            assert getattr(line, name) == getattr(job, name), name
