@@ -45,7 +45,7 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_default: bool = False
     """Of the user's accounts the one that jobs go to which name none."""
     from_group: bool = False
-    """In it through the account's Unix group, not added by hand."""
+    """Not added by hand: in it through the account's Unix group, or there only for what was used in it."""
 
 
 class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

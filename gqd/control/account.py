@@ -31,6 +31,8 @@ MAX_TEXT = 200
 MAX_FACTOR = 1_000_000.0
 MAX_DEPTH = 32
 """Accounts above each other, the root among them."""
+FORGOTTEN_S = 1.0
+"""Weighted GPU-seconds: of who used less nothing is left to count."""
 MEMBERS_PER_ACCOUNT = 10
 """So many times `limits.accounts`."""
 
@@ -189,9 +191,11 @@ def _take_default(draft: Draft, who: Caller, info: MemberInfo) -> None:
 
 
 def decide_remove_member(draft: Draft, body: client.RemoveMember) -> client.Done:
+    """What they used goes on counting for the account: nobody's usage is forgotten by who leaves and comes back."""
     cluster, user, account = draft.cluster, body.user, body.account
     known_account(cluster, account)
-    if (user, account) not in cluster.members:
+    member = cluster.members.get((user, account))
+    if member is None:
         raise Refusal("unknown_user", f"user `{user[:80]}` is not in account `{account}`", "gqctl user show lists them")
     if cluster.tallies.of((Holder.ACCOUNT, account, user)).submitted:
         jobs = [job for job in cluster.jobs.values() if job.user == user and job.state is not JobState.ENDED]
@@ -199,7 +203,14 @@ def decide_remove_member(draft: Draft, body: client.RemoveMember) -> client.Done
         if ids:
             message = f"user {user} has jobs in account `{account}`: {_some(ids)}"
             raise Refusal("in_use", message, "wait for them, or cancel or move them first")
-    draft.note(event.MemberRemoved(at=draft.now, user=user, account=account))
+    if member.usage.value_at(draft.now, cluster.half_life_s) < FORGOTTEN_S:
+        draft.note(event.MemberRemoved(at=draft.now, user=user, account=account))
+    elif member.info.from_group:
+        message = f"user {user} was not added to account `{account}`, and is kept only for what was used there"
+        raise Refusal("not_added", message, "who is in the account's Unix group is taken out of that")
+    else:
+        info = msgspec.structs.replace(member.info, shares=1, is_default=False, from_group=True)
+        draft.note(event.MemberSet(at=draft.now, member=info))
     return client.Done()
 
 

@@ -136,6 +136,15 @@ def test_users_are_shown_with_their_accounts(run: Run, controller: ScriptedContr
     assert run("gqctl", "user", "show", "eve").err.startswith("error: user `eve` does not exist")
 
 
+def test_who_is_shown_only_for_their_jobs_is_not_said_to_be_of_a_group(
+    run: Run, controller: ScriptedController
+) -> None:
+    member = MemberInfo(user="bob", account="research", from_group=True)
+    controller.on(wire.ListAccounts, wire.Accounts(accounts=EVERYTHING.accounts, members=(member,)))
+
+    assert run("gqctl", "user", "show").lines[1:] == ["bob  research      1 no      jobs"]
+
+
 def test_an_account_is_needed_and_a_stranger_to_it_cannot_be_changed(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListAccounts, EVERYTHING)
 

@@ -295,6 +295,25 @@ def test_nothing_is_removed_that_a_job_needs() -> None:
     assert not host.cluster.accounts and not host.cluster.qos
 
 
+def test_who_is_removed_from_an_account_may_not_use_it_and_what_they_used_there_goes_on_counting() -> None:
+    host = cluster(team={}, other={})
+    add_member(host, "alice", "team", shares=5, is_default=True)
+    add_member(host, "alice", "other")
+    host.start(submit(gpus=4), peer=ALICE)
+    host.finish(1, now=3600)
+    usage = host.cluster.members["alice", "team"].usage.value_at(3600, None)
+    host.ask(client.RemoveMember(user="alice", account="team"), peer=ADAM)
+    kept = host.cluster.members["alice", "team"]
+    assert kept.info == MemberInfo(user="alice", account="team", from_group=True)
+    assert usage > 4 * 3000 and kept.usage.value_at(3600, None) == usage
+    assert refusal(host, submit(account="team"), ALICE).code == "not_member"
+    assert account_of(host) == "other"
+    assert refusal(host, client.RemoveMember(user="alice", account="team")).code == "not_added"
+    add_member(host, "alice", "team", shares=2)
+    assert (kept.info.shares, kept.usage.value_at(3600, None)) == (2, usage)
+    assert account_of(host, account="team") == "team"
+
+
 def test_what_names_an_account_or_a_qos_keeps_it_and_its_limits_go_with_it() -> None:
     host = cluster(team={})
     add_qos(host, "high", accounts=("team",))

@@ -26,7 +26,7 @@ from gqd.state.cluster import BudgetKey, LimitKey, limit_key
 from gqd.state.input import Peer, Tick
 from gqd.state.period import periods_at
 from gqd.state.plan import Plan
-from gqd.state.tally import places_of_job
+from gqd.state.tally import asked_amounts, places_of_job
 from gqd.state.usage import MILLION
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, hello, inventory, submit
 from tests.hosts import CoreHost
@@ -191,9 +191,10 @@ class LimitsMachine(RuleBasedStateMachine):
                     assert tally.pending <= limit.most or not of_budgets
                     continue
                 amounts = tally.submitted if at is LimitAt.SUBMIT else tally.held
-                own = cluster.tallies.held_by.get(JobId(job_id), {}) if at is LimitAt.START else {"": 1}
+                asked = asked_amounts(cluster.jobs[JobId(job_id)].spec.resources)
+                own = cluster.tallies.held_by.get(JobId(job_id), {}) if at is LimitAt.START else asked
                 used = amounts.get(COUNTED[key.resource], 0)
-                adds = at is LimitAt.SUBMIT or own.get(COUNTED[key.resource], 0)
+                adds = own.get(COUNTED[key.resource], 0)
                 assert used <= limit.most or not adds or not of_budgets, f"job {job_id} is over {limit}: {used}"
 
     def _nobody_borrows_too_much(self, job_id: int) -> None:

@@ -222,20 +222,25 @@ def _show_members(arguments: Arguments) -> int:
     users = tuple(name for operand in arguments.operands for name in names(operand))
     accounts = arguments.words("account")
     with controller() as client:
-        found = ask(client, ListAccounts(users=users, accounts=accounts), Accounts).members
-    members = [one for one in found if (not users or one.user in users) and (not accounts or one.account in accounts)]
+        answer = ask(client, ListAccounts(users=users, accounts=accounts), Accounts)
+    grouped = {account.name for account in answer.accounts if account.group}
+    members = [
+        one for one in answer.members if (not users or one.user in users) and (not accounts or one.account in accounts)
+    ]
     if not accounts:
         refuse_missing("user", users, [member.user for member in members])
     if arguments.has("json"):
         write_json_list(map(_member_json, members))
     else:
-        write_table(_MEMBER_COLUMNS, [map(_member_row, members)])
+        write_table(_MEMBER_COLUMNS, [[_member_row(one, one.account in grouped) for one in members]])
     return 0
 
 
-def _member_row(member: MemberInfo) -> tuple[str, ...]:
+def _member_row(member: MemberInfo, is_grouped: bool) -> tuple[str, ...]:
+    """Who was not added, and is in no group of the account, is there for the jobs that they had."""
     default = "yes" if member.is_default else "no"
-    return member.user, member.account, str(member.shares), default, "group" if member.from_group else "hand"
+    of = ("group" if is_grouped else "jobs") if member.from_group else "hand"
+    return member.user, member.account, str(member.shares), default, of
 
 
 def _member_json(member: MemberInfo) -> dict[str, JsonValue]:
