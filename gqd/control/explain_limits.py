@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from gq.errors import Refusal
-from gq.model.account import BUDGETS, DEFAULT_ACCOUNT, LIMITED, Holder, LimitInfo
+from gq.model.account import BUDGETS, DEFAULT_ACCOUNT, LIMITED, AccountInfo, Holder, LimitInfo
 from gq.model.state import Reason
 from gq.units import format_duration, format_memory
 from gqd.sched.billing import billing_of
@@ -91,6 +91,16 @@ def alone_over(limit: LimitInfo, wanted: float) -> Refusal:
         why = f"the job asks for {asked}; {whose(limit)} may have {bare(resource, limit.most)}{of_one} at most"
         hint = f"ask for at most {most}"
     return Refusal("over_limit", why, f"{hint}; {_HINT}")
+
+
+def over_ceiling(account: AccountInfo, gpus: int) -> Refusal:
+    """More than the account is guaranteed and may borrow."""
+    guaranteed, borrowed = account.guaranteed_gpus or 0, account.borrow_gpus or 0
+    why = f"the job asks for {counted(gpus, 'GPUs')}; account `{account.name}` is guaranteed {guaranteed}"
+    why += f" and may borrow {borrowed or 'none'}"
+    most = guaranteed + borrowed
+    hint = f"ask for at most {counted(most, 'GPUs')}" if most else "submit it in another account"
+    return Refusal("over_limit", why, f"{hint}; gqctl account show lists what accounts may hold")
 
 
 def no_room(limit: LimitInfo, used: float, wanted: float, user: str) -> Refusal:

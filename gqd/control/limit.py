@@ -203,8 +203,6 @@ def time_limit_under(cluster: Cluster, who: Asker, asked_s: int | None, time_lim
 
 def refuse_changed(draft: Draft, changes: Sequence[tuple[Job, int, event.JobUpdated]]) -> None:
     """`Refusal` where a limit leaves no room for what jobs would be: (job, how many jobs that is, what it would be)."""
-    if not draft.cluster.limits:
-        return
     waiting = [one for one in changes if one[0].state is JobState.PENDING]
     ahead: list[Asked] = []
     for job, count, fact in waiting:
@@ -238,11 +236,11 @@ def refuse_over(
     `ahead`: jobs that the same request queues before it.  `before`: queued jobs that it takes the place of, and how
     many of each.
     """
-    cluster, policy = draft.cluster, draft.policy
+    cluster, policy, who = draft.cluster, draft.policy, asked.who
+    path = account_path(cluster.accounts, who.account)
+    _refuse_over_ceiling(cluster, path, asked.amounts.get("gpus", 0))
     if not cluster.limits:
         return
-    who = asked.who
-    path = account_path(cluster.accounts, who.account)
     factor = cluster.qos[who.qos].usage_factor if who.qos in cluster.qos else 1.0
     gpu_hours = hours(billing_of(policy.billing, asked.amounts, factor), asked.time_limit_s)
     more = _counted_ahead(cluster, ahead, before)
@@ -259,6 +257,19 @@ def refuse_over(
         wanted = one * asked.tasks
         if (wanted and used + wanted > limit.most + TOLERANCE) or is_spent:
             raise explain_limits.no_room(limit, used, wanted, user)
+
+
+def _refuse_over_ceiling(cluster: Cluster, path: Iterable[str], gpus: int) -> None:
+    """An account may hold what it is guaranteed and may borrow, and a job that asks for more would wait for ever."""
+    for name in path:
+        account = cluster.accounts.get(name)
+        if (
+            account is None
+            or account.borrow_gpus is None
+            or gpus <= (account.guaranteed_gpus or 0) + account.borrow_gpus
+        ):
+            continue
+        raise explain_limits.over_ceiling(account, gpus)
 
 
 def _counted_as(resource: str) -> str:

@@ -269,10 +269,23 @@ def test_who_waits_for_a_limit_that_it_is_over_all_by_itself_is_not_told_to_wait
     told = host.explain(3)
     assert "may hold 2 GPUs, 1 is in use, the job asks for 16: job 1_1 (alice) holds 1 GPU" in told.why
     assert told.hint.startswith("it cannot start within this limit, however long it waits: ask for at most 2 GPUs")
-    change_account(host, "rest", guaranteed_gpus=1, borrow_gpus=1)
     queue(host, (CARL, {"gpus": 16}))
     change_account(host, "rest", guaranteed_gpus=1, borrow_gpus=0)
     assert "ask for at most 1 GPU" in host.explain(4).hint
+
+
+def test_a_job_that_asks_for_more_than_its_account_is_guaranteed_and_may_borrow_is_refused() -> None:
+    host = cluster()
+    change_account(host, "rest", guaranteed_gpus=1, borrow_gpus=1)
+    told = refusal(host, submit(gpus=3), CARL)
+    assert told.message == "the job asks for 3 GPUs; account `rest` is guaranteed 1 and may borrow 1"
+    assert told.code == "over_limit" and told.hint.startswith("ask for at most 2 GPUs")
+    queue(host, (CARL, {"gpus": 2}))
+    changed = client.UpdateJob(job_id=1, resources=submit(gpus=3).spec.resources)
+    assert refusal(host, changed, CARL).code == "over_limit"
+    change_account(host, "rest", borrow_gpus=0)
+    assert refusal(host, submit(gpus=1), CARL).hint.startswith("submit it in another account")
+    queue(host, (CARL, {}))
 
 
 def test_a_time_limit_that_was_not_asked_for_is_cut_to_what_is_allowed() -> None:
