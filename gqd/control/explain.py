@@ -136,7 +136,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
         case planned.DependsOn():
             return Story(*explain_dependency.sentence(cluster, job, wait))
         case planned.OverLimit():
-            return Story(*explain_limits.over_limit(job, wait))
+            return Story(*explain_limits.over_limit(job.label, wait))
         case planned.MayNotBorrow():
             return Story(*explain_limits.may_not_borrow(wait))
         case planned.Barred():

@@ -174,7 +174,12 @@ def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.MayNotB
     return over_of(used, Wanted(amounts, hours(billing_of(plan.billing, amounts), job.time_limit_s)))
 
 
-def over_limit(job: Job, wait: planned.OverLimit) -> Words:
+def waits_for(wait: planned.OverLimit | planned.MayNotBorrow) -> str:
+    """The sentence alone, of a job that is not queued yet."""
+    return over_limit("", wait).why if isinstance(wait, planned.OverLimit) else may_not_borrow(wait).why
+
+
+def over_limit(label: str, wait: planned.OverLimit) -> Words:
     limit, resource, used = wait.limit, wait.limit.resource, wait.limit.used or 0.0
     reason, owner = reason_of(limit).value, whose(limit, wait.user)
     most, wanted = amount(resource, limit.most), bare(resource, wait.wanted)
@@ -184,7 +189,7 @@ def over_limit(job: Job, wait: planned.OverLimit) -> Words:
         why += f", and the job may use up to {wanted}" if wait.wanted else ""
         hint = f"the next {per} begins @{{{int(wait.until or 0)}}}"
         if used < limit.most:
-            hint = f"gqctl update {job.job_id} with less --time could start it; {hint}"
+            hint = f"gqctl update {label} with less --time could start it; {hint}"
         return Words(reason, why, hint)
     if resource == "running_jobs":
         why = f"{owner} may run {most}, and {bare(resource, used)} {'runs' if used == 1 else 'run'}"

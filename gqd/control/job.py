@@ -18,14 +18,25 @@ from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import pack_tasks
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import access, array, association, attempt, deadline, dependency, limit, orders, snapshot
+from gqd.control import (
+    access,
+    array,
+    association,
+    attempt,
+    deadline,
+    dependency,
+    explain_limits,
+    limit,
+    orders,
+    snapshot,
+)
 from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
 from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import counted, infeasible
 from gqd.sched.feasible import may_use
-from gqd.sched.limit import Asker
+from gqd.sched.limit import Asker, Ledger
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape, shape_in
 from gqd.sched.timeline import earliest_fit
@@ -70,7 +81,7 @@ def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: clien
     """Queue the job, if it is one that can ever run.  → `Submitted`, or `Tested`"""
     prepared = prepare(draft, who, request, body.spec)
     if body.test_only:
-        return _tested(draft, prepared.shape, prepared.partition)
+        return _tested(draft, prepared)
     return client.Submitted(job_id=queue(draft, prepared))
 
 
@@ -218,13 +229,17 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
         draft.volatile.possible_shapes.add(shape)
 
 
-def _tested(draft: Draft, shape: Shape, partition: Partition) -> client.Tested:
+def _tested(draft: Draft, prepared: Prepared) -> client.Tested:
     """When and where it would start if it were alone in the queue."""
+    shape, partition = prepared.shape, prepared.partition
     view = snapshot.take(draft.cluster, draft.policy, draft.volatile, draft.now)
     usable = [one for one, node in enumerate(view.nodes) if may_use(shape, node, partition) and not node.unavailable]
     fit = earliest_fit(Overlay.of(view), shape, usable, view.running, draft.now)
     ahead = len(view.pending)
     behind = f"; {counted(ahead, 'jobs')} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
+    over = Ledger(view.limits).over(prepared.asked.who, limit.wanted_of(draft, prepared.asked))
+    if over is not None:
+        return client.Tested(why=f"it would wait: {explain_limits.waits_for(over)}{behind}")
     if fit is None:
         return client.Tested(why=f"it could be queued; when it would start is not known{behind}")
     nodes = tuple(grant.node for grant in fit[1])

@@ -241,8 +241,7 @@ def refuse_over(
     _refuse_over_ceiling(cluster, path, asked.amounts.get("gpus", 0))
     if not cluster.limits:
         return
-    factor = cluster.qos[who.qos].usage_factor if who.qos in cluster.qos else 1.0
-    gpu_hours = hours(billing_of(policy.billing, asked.amounts, factor), asked.time_limit_s)
+    gpu_hours = wanted_of(draft, asked).gpu_hours
     more = _counted_ahead(cluster, ahead, before)
     for limit in _limits_of(cluster, who.user, path, who.qos):
         one = _amount_of_one(limit, asked, gpu_hours)
@@ -257,6 +256,13 @@ def refuse_over(
         wanted = one * asked.tasks
         if (wanted and used + wanted > limit.most + TOLERANCE) or is_spent:
             raise explain_limits.no_room(limit, used, wanted, user)
+
+
+def wanted_of(draft: Draft, asked: Asked) -> Wanted:
+    """What one job or task of it would count for once it starts."""
+    qos = draft.cluster.qos.get(asked.who.qos)
+    billing = billing_of(draft.policy.billing, asked.amounts, 1.0 if qos is None else qos.usage_factor)
+    return Wanted(asked.amounts, hours(billing, asked.time_limit_s))
 
 
 def _refuse_over_ceiling(cluster: Cluster, path: Iterable[str], gpus: int) -> None:
