@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 
 PLACES = ("/tmp", "/dev/shm")
 _CLONE_NEWNS = 0x00020000
@@ -44,7 +43,7 @@ def why_not(state_dir: str) -> str:
     if os.geteuid() != 0:
         return "only root can give jobs a /tmp of their own"
     for place in PLACES:
-        if Path(state_dir).resolve().is_relative_to(place):
+        if os.path.commonpath((os.path.realpath(state_dir), place)) == place:
             return f"{state_dir} is below {place}, where jobs would not see it"
     number = _try_out()
     return f"no mount namespace with a /tmp of its own can be made here: {os.strerror(number)}" if number else ""
