@@ -491,9 +491,10 @@ class Cluster:
 
     def rebuild_indices(self) -> None:
         """After loading: every index from the facts."""
-        self.queue, self.timed, self.deadlines = PendingQueue(), {}, {}
-        for job in self.jobs.values():
-            self.enqueue(job)
+        waiting = [job for job in self.jobs.values() if job.is_waiting]
+        self.queue, self.timed, self.deadlines = PendingQueue.of(waiting), {}, {}
+        for job in waiting:
+            self._index_timed(job)
         ended = [job for job in self.jobs.values() if job.state is JobState.ENDED]
         self.ended = {job.job_id: None for job in sorted(ended, key=lambda job: job.end_at or 0.0)}
         self.active_by_user = {}

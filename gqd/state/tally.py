@@ -117,11 +117,15 @@ class Tallies:
     def add_waiting(self, places: Iterable[Place], amounts: Mapping[str, int], count: int) -> None:
         """`amounts`: of all these together."""
         for place in places:
-            tally = self._at(place)
-            add(tally.submitted, amounts)
+            tally = self.by_place.get(place) or self._at(place)
             tally.pending += count
             if count < 0:
+                add(tally.submitted, amounts)
                 self._settle(place, tally)
+                continue
+            submitted = tally.submitted
+            for name, amount in amounts.items():  # with every submission, seven times: nothing comes to 0 here
+                submitted[name] = submitted.get(name, 0) + amount
 
     def hold(self, places: Iterable[Place], job_id: JobId, held: Amounts) -> None:
         """One that waited was given this."""
@@ -237,12 +241,18 @@ def recount(cluster: Cluster, held_by: Mapping[JobId, Amounts] | None = None) ->
 
 def _waiting_alike(cluster: Cluster) -> list[tuple[Job, Amounts, int]]:
     """Of each user, account and QOS: a job, what waits in all, and how many: there may be very many jobs."""
-    alike: dict[tuple[str, str, str], tuple[Job, Amounts]] = {}
+    widths: dict[tuple[tuple[str, str, str], ResourceRequest], int] = {}
+    some: dict[tuple[str, str, str], Job] = {}
     for job in cluster.jobs.values():
         if job.state is JobState.PENDING:
-            _, amounts = alike.setdefault((job.user, job.account, job.qos), (job, {}))
-            add(amounts, asked_amounts(job.spec.resources), width(job))
-    return [(job, amounts, amounts["jobs"]) for job, amounts in alike.values() if amounts]
+            who = (job.user, job.account, job.qos)
+            some.setdefault(who, job)
+            alike = (who, job.spec.resources)
+            widths[alike] = widths.get(alike, 0) + width(job)
+    sums: dict[tuple[str, str, str], Amounts] = {who: {} for who in some}
+    for (who, request), count in widths.items():
+        add(sums[who], asked_amounts(request), count)
+    return [(some[who], amounts, amounts["jobs"]) for who, amounts in sums.items() if amounts]
 
 
 def rebuild(cluster: Cluster) -> None:

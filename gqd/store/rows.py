@@ -11,6 +11,8 @@ stays for history, a node or a key goes, of the requests all that were answered 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from sys import intern
 from typing import Any, get_args
 
 import msgspec
@@ -130,7 +132,8 @@ def _decoder(kind: Any) -> Callable[[str], Any]:
     return msgspec.json.Decoder(kind).decode
 
 
-_spec_of = _decoder(JobSpec)
+_spec_of = lru_cache(maxsize=1024)(_decoder(JobSpec))
+"""Jobs that were submitted in a loop, and tasks of an array, have one: it is frozen."""
 _avoid_of = _decoder(dict[str, float])
 _grants_of = _decoder(tuple[Grant, ...])
 _received_of = _decoder(set[str])
@@ -181,10 +184,10 @@ def _array_columns(array: ArrayTasks | None) -> Row:
 
 
 def _array_of(throttle: int | None, *sets: str | None) -> ArrayTasks | None:
-    waiting, cancelled, succeeded, failed = [None if one is None else unpack_tasks(one) for one in sets]
-    if waiting is None:
+    if sets[0] is None:
         return None
-    return ArrayTasks(waiting, throttle, cancelled or 0, succeeded or 0, failed or 0)
+    waiting, cancelled, succeeded, failed = [unpack_tasks(one or "") for one in sets]
+    return ArrayTasks(waiting, throttle, cancelled, succeeded, failed)
 
 
 def job_of(row: Row) -> Job:
@@ -197,10 +200,10 @@ def job_of(row: Row) -> Job:
     return Job(
         job_id=job_id,
         spec=_spec_of(spec),
-        user=user,
+        user=intern(user),
         uid=uid,
         gid=gid,
-        partition=partition,
+        partition=intern(partition),
         time_limit_s=time_limit_s,
         requeue=bool(requeue),
         submit_at=submit_at,
@@ -215,11 +218,11 @@ def job_of(row: Row) -> Job:
         start_at=start_at,
         end_at=end_at,
         exit=_exit_of(exit_code, signal),
-        reason=reason,
+        reason=intern(reason),
         why=why,
         failure_class=failure_class,
-        account=account,
-        qos=qos,
+        account=intern(account),
+        qos=intern(qos),
         accrue_at=accrue_at,
         array=_array_of(throttle, waiting, cancelled, succeeded, failed),
         array_job_id=array_job_id,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import msgspec
 import pytest
 
 from gq.errors import Refusal
+from gq.model.ids import JobId
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
 from gqd.state.input import Tick
 from gqd.state.policy import Limits, Partition, Policy
+from gqd.state.queue import LEAST_ROWS, PendingQueue
 from tests.builders import OWNER, STRANGER, hello, inventory, submit
 from tests.hosts import CoreHost
 
@@ -379,3 +382,20 @@ def test_a_line_of_the_queue_is_sent_without_what_is_at_its_default_and_read_wit
     for line, job in zip(read.jobs, whole.jobs, strict=True):
         for name in ("job_id", "name", "state", "reason", "grants", "gpus", "cpus", "submit_at", "start_at", "account"):
             assert getattr(line, name) == getattr(job, name), name
+
+
+@pytest.mark.parametrize("count", [0, 1, LEAST_ROWS, LEAST_ROWS + 1, 5 * LEAST_ROWS])
+def test_a_queue_that_is_loaded_at_once_is_the_one_to_which_the_jobs_came_one_by_one(count: int) -> None:
+    host = CoreHost(nodes={"n1": inventory()})
+    first = host.job(host.submit(submit("first", gpus=2, nice=3, begin_at=50.0)))
+    jobs = [replace(first, job_id=JobId(number), time_limit_s=number) for number in range(1, count + 1)]
+    loaded, built = PendingQueue.of(jobs), PendingQueue()
+    for job in jobs:
+        built.add(job)
+        loaded.check(job)
+
+    assert len(loaded) == len(built) == count
+    assert (loaded.integers("job_id") == built.integers("job_id")).all()
+    for job in jobs:
+        loaded.remove(job.job_id)
+    assert not len(loaded)
