@@ -12,6 +12,7 @@ import msgspec
 
 from gq.errors import Refusal, nearest
 from gq.model.account import MemberInfo
+from gq.model.dependency import format_dependency
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import JobState, Outcome, state_word
@@ -240,10 +241,13 @@ def _tested(draft: Draft, prepared: Prepared) -> client.Tested:
     over = Ledger(view.limits).over(prepared.asked.who, limit.wanted_of(draft, prepared.asked))
     if over is not None:
         return client.Tested(why=f"it would wait: {explain_limits.waits_for(over)}{behind}")
+    if prepared.fact.dependency is not None:
+        return client.Tested(why=f"it would wait for {format_dependency(prepared.fact.dependency)}{behind}")
     if fit is None:
         return client.Tested(why=f"it could be queued; when it would start is not known{behind}")
     nodes = tuple(grant.node for grant in fit[1])
-    return client.Tested(start_at=fit[0], nodes=nodes, why=f"it could be queued{behind}")
+    start_at = max(fit[0], prepared.fact.spec.begin_at or 0.0)
+    return client.Tested(start_at=start_at, nodes=nodes, why=f"it could be queued{behind}")
 
 
 # ── hold, release, update ─────────────────────────────────────────────────────────────────────────────────────

@@ -626,3 +626,14 @@ def test_jobs_that_wait_for_others_take_no_place_in_the_planning() -> None:
         child(host, f"afterok:{parent}")
     free = host.submit(submit("free"))
     assert not waits(host, free)
+
+
+def test_test_only_heeds_the_begin_time_and_what_the_job_would_wait_for() -> None:
+    host = CoreHost(nodes={"n1": inventory()})
+    later = host.ask(client.Submit(spec=submit(begin_at=5000.0).spec, test_only=True))
+    assert isinstance(later, client.Tested) and later.start_at == 5000.0
+    host.submit(submit())
+    after = parse_dependency("afterok:1")
+    waits = host.ask(client.Submit(spec=submit(dependency=after).spec, test_only=True))
+    assert isinstance(waits, client.Tested)
+    assert (waits.start_at, waits.why) == (None, "it would wait for afterok:1; 1 job waits before it")
