@@ -207,5 +207,5 @@ class JobInfo(msgspec.Struct, kw_only=True):
         return tuple(grant.node for grant in self.grants)
 
 
-class BriefJobInfo(JobInfo, kw_only=True, omit_defaults=True):
-    """The same, sent without what is at its default: of a long list half of that is nearly all."""
+class BriefJobInfo(JobInfo, kw_only=True, omit_defaults=True, gc=False):
+    """The same, sent without what is at its default, which in a long list is most; the collector passes it over."""
