@@ -91,6 +91,9 @@ def _access(client: Client, asked: AccessLog) -> LogAccess:
             raise
     [job] = found
     path = job.error_path if asked.stream == "error" and job.error_path else job.output_path
+    if job.attempt and not path:  # the controller keeps to itself where the files of others are
+        message = f"job {_label(asked)} is {job.user}'s: its output is for its owner"
+        raise Refusal("not_owner", message, "ask them, or an operator")
     if job.attempt and job.nodes and not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
         message = f"the output of job {_label(asked)} is in {path} on node {job.nodes[0]}, and not on this host"
         raise Refusal("not_here", message, "a node shows it to other hosts for some minutes after the job's end")

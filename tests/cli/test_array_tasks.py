@@ -180,6 +180,17 @@ def test_the_output_of_a_task_is_asked_for_by_its_name(run: Run, controller: Scr
     assert done.err.startswith("error: job 7_3 has no output yet: it is PENDING\n")
 
 
+def test_the_output_of_a_job_of_somebody_else_is_said_to_be_theirs(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.AccessLog, wire.Refused(code="job_over", message="job 7 ended long ago"))
+    controller.on(wire.QueryHistory, jobs(msgspec.structs.replace(DONE, attempt=1, output_path="")))
+
+    assert run("gqlog", "7_1") == (
+        1,
+        "",
+        "error: job 7_1 is ada's: its output is for its owner\nhint: ask them, or an operator\n",
+    )
+
+
 def test_an_array_is_shown_with_all_that_has_left_it(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListJobs, jobs(DONE, CANCELLED))
 
