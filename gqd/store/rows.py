@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from sys import intern
 from typing import Any, get_args
 
 import msgspec
@@ -134,6 +133,8 @@ def _decoder(kind: Any) -> Callable[[str], Any]:
 
 _spec_of = lru_cache(maxsize=1024)(_decoder(JobSpec))
 """Jobs that were submitted in a loop, and tasks of an array, have one: it is frozen."""
+_shared = lru_cache(maxsize=4096)(str)
+"""One object for each name that very many jobs have."""
 _avoid_of = _decoder(dict[str, float])
 _grants_of = _decoder(tuple[Grant, ...])
 _received_of = _decoder(set[str])
@@ -200,10 +201,10 @@ def job_of(row: Row) -> Job:
     return Job(
         job_id=job_id,
         spec=_spec_of(spec),
-        user=intern(user),
+        user=_shared(user),
         uid=uid,
         gid=gid,
-        partition=intern(partition),
+        partition=_shared(partition),
         time_limit_s=time_limit_s,
         requeue=bool(requeue),
         submit_at=submit_at,
@@ -218,11 +219,11 @@ def job_of(row: Row) -> Job:
         start_at=start_at,
         end_at=end_at,
         exit=_exit_of(exit_code, signal),
-        reason=intern(reason),
+        reason=_shared(reason),
         why=why,
         failure_class=failure_class,
-        account=intern(account),
-        qos=intern(qos),
+        account=_shared(account),
+        qos=_shared(qos),
         accrue_at=accrue_at,
         array=_array_of(throttle, waiting, cancelled, succeeded, failed),
         array_job_id=array_job_id,
