@@ -158,7 +158,7 @@ class Lives:
         terms = [
             DependencyTerm(DependencyKind.SINGLETON),
             DependencyTerm(DependencyKind.AFTER, 1, delay_s=60, since=self.now),
-            DependencyTerm(DependencyKind.AFTERCORR, 2, good=pack_tasks(waiting & 0xFFFF)),
+            DependencyTerm(DependencyKind.AFTERCORR, 2, good=pack_tasks(waiting)),
         ]
         chosen = tuple(self._random.sample(terms, self._random.randint(0, 3)))
         left = Dependency(chosen, self._random.random() < 0.5) if chosen else None
