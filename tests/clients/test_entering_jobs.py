@@ -119,7 +119,7 @@ def test_gq_ssh_of_a_job_that_waits_or_is_unknown_is_refused(cluster: PrivateClu
     assert "there is no job 77" in unknown.stderr
 
 
-@pytest.mark.parametrize(("target", "why"), [("x", "`x` is not a job"), ("1.x", "`1.x` is not a job")])
+@pytest.mark.parametrize(("target", "why"), [("x", "`x` is not a job id"), ("1.x", "`1.x` is not a job")])
 def test_gq_ssh_says_what_is_wrong_with_a_target(cluster: PrivateCluster, target: str, why: str) -> None:
     done = cluster.run("gq", "ssh", target)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: {why}")

@@ -147,7 +147,7 @@ def test_a_script_that_requeues_its_own_job_is_run_again(cluster: PrivateCluster
 
 
 @pytest.mark.parametrize(
-    "option", ["--array=1-10", "--dependency=afterok:1", "--account=lab", "--qos=high", "--constraint=fast"]
+    "option", ["--constraint=fast", "--reservation=night", "--licenses=matlab:1", "--switches=1@10m"]
 )
 def test_options_of_later_versions_are_refused_as_such(shared_cluster: PrivateCluster, option: str) -> None:
     before = record_counts(shared_cluster)
