@@ -128,7 +128,7 @@ def _guaranteed(accounts: dict[str, AccountInfo], below: dict[str, list[str]], n
 
 
 def decide_remove_account(draft: Draft, body: client.RemoveAccount) -> client.Done:
-    """With the limits that are its own."""
+    """With the limits that are its own.  What was used in it goes on counting for the account above it."""
     name, cluster = body.name, draft.cluster
     known_account(cluster, name)
     if name in (ROOT, DEFAULT_ACCOUNT):
@@ -147,9 +147,18 @@ def decide_remove_account(draft: Draft, body: client.RemoveAccount) -> client.Do
         raise Refusal("in_use", f"QOS {_some(qos)} names account `{name}`", "change the QOS first")
     limit.remove_all(draft, Holder.ACCOUNT, name)
     for user in users:
-        draft.note(event.MemberRemoved(at=draft.now, user=user, account=name))
+        draft.note(event.MemberRemoved(at=draft.now, user=user, account=name, heir=_heir(draft, user, name)))
     draft.note(event.AccountRemoved(at=draft.now, name=name))
+    draft.volatile.wants_plan = True
     return client.Done()
+
+
+def _heir(draft: Draft, user: str, account: str) -> str:
+    """The account above, or empty: of the root nobody is a member, and nothing stands beside it that could gain."""
+    cluster = draft.cluster
+    used = cluster.members[user, account].usage.value_at(draft.now, cluster.half_life_s)
+    above = cluster.accounts[account].parent
+    return above if used >= FORGOTTEN_S and above != ROOT else ""
 
 
 # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gq.model.account import Holder
+from gq.model.account import Holder, MemberInfo
 from gqd.control import limit_facts
 from gqd.state import event, tally
 from gqd.state.cluster import Cluster, Member
@@ -46,8 +46,22 @@ def apply_member_set(cluster: Cluster, fact: event.MemberSet) -> None:
 
 def apply_member_removed(cluster: Cluster, fact: event.MemberRemoved) -> None:
     place = (fact.user, fact.account)
-    del cluster.members[place]
+    member = cluster.members.pop(place)
     cluster.associations.drop_member(*place)
+    cluster.changes.members[place] = None
+    if fact.heir:
+        _bequeath(cluster, member, (fact.user, fact.heir), fact.at)
+
+
+def _bequeath(cluster: Cluster, member: Member, place: tuple[str, str], at: float) -> None:
+    """What was used in one account is as if it had been used in the other."""
+    if place not in cluster.members:
+        user, account = place
+        info = MemberInfo(user=user, account=account, from_group=True)
+        apply_member_set(cluster, event.MemberSet(at=at, member=info))
+    usage = cluster.members[place].usage
+    usage.advance(max(at, usage.at), cluster.half_life_s)
+    usage.value += member.usage.value_at(usage.at, cluster.half_life_s)
     cluster.changes.members[place] = None
 
 

@@ -372,6 +372,8 @@ class MemberSet(_Event, frozen=True, kw_only=True):
 class MemberRemoved(_Event, frozen=True, kw_only=True):
     user: str
     account: str
+    heir: str = ""
+    """The account for which what they used goes on counting, as theirs; empty: it is forgotten."""
 
 
 class QosSet(_Event, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from gq.errors import Refusal
 from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
 from gq.model.state import JobState
 from gq.wire import client
+from gqd.sched.fairshare import fair_tree
 from gqd.state.input import Peer
 from gqd.state.policy import Accounting, Limits, Partition
 from tests.builders import ADAM, ALICE, BOB, CARL, OLGA, SHARED, inventory, submit
@@ -312,6 +313,32 @@ def test_who_is_removed_from_an_account_may_not_use_it_and_what_they_used_there_
     add_member(host, "alice", "team", shares=2)
     assert (kept.info.shares, kept.usage.value_at(3600, None)) == (2, usage)
     assert account_of(host, account="team") == "team"
+
+
+def test_what_was_used_in_a_removed_account_goes_on_counting_for_those_above_it() -> None:
+    host = cluster(org={}, team={"parent": "org"}, lab={"parent": "team"}, other={})
+    add_member(host, "alice", "lab")
+    add_member(host, "bob", "team", shares=3)
+    for peer in (ALICE, BOB):
+        job_id = host.start(submit(gpus=4), peer=peer)
+        host.finish(job_id, now=host.now + 3600)
+    before = fair_tree(host.cluster, host.now).accounts["org"].usage
+    bobs = host.cluster.members["bob", "team"].usage.value_at(host.now, host.cluster.half_life_s)
+    assert before > bobs > 4 * 3000
+    host.ask(client.RemoveMember(user="alice", account="lab"), peer=ADAM)
+    host.ask(client.RemoveAccount(name="lab"), peer=ADAM)
+    assert ("alice", "lab") not in host.cluster.members
+    assert host.cluster.members["alice", "team"].info == MemberInfo(user="alice", account="team", from_group=True)
+    assert refusal(host, submit(account="team"), ALICE).code == "not_member"
+    add_member(host, "alice", "team", shares=2)
+    for user in ("alice", "bob"):
+        host.ask(client.RemoveMember(user=user, account="team"), peer=ADAM)
+    host.ask(client.RemoveAccount(name="team"), peer=ADAM)
+    assert fair_tree(host.cluster, host.now).accounts["org"].usage == pytest.approx(before)
+    usage = host.cluster.members["bob", "org"].usage
+    assert usage.value_at(host.now, host.cluster.half_life_s) == pytest.approx(bobs)
+    host.ask(client.RemoveAccount(name="org"), peer=ADAM)
+    assert not host.cluster.members, "there is nobody above it to count for"
 
 
 def test_what_names_an_account_or_a_qos_keeps_it_and_its_limits_go_with_it() -> None:
