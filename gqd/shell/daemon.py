@@ -24,7 +24,7 @@ from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
 from gqd.shell.doors import Doors
 from gqd.shell.history import HistoryDesk
-from gqd.shell.hook import HookDesk, HookSettings, hook_settings
+from gqd.shell.hook import HookDesk, HookSettings, hook_settings, tell_if_broken
 from gqd.shell.inbox import Inbox
 from gqd.shell.keys import KeyRing
 from gqd.shell.log import LOG, set_up_logging
@@ -92,11 +92,14 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         stack.enter_context(_pid_file(Path(location.state_dir, "gqd.pid")))
         fields = {"cluster": config.cluster, "doors": location.run_dir, "is_shared": policy.is_shared}
         LOG.info("gqd serves", extra={"fields": fields})
+        trial = asyncio.create_task(tell_if_broken(hook_settings(config)))
+        stack.callback(trial.cancel)
         upkeep = asyncio.create_task(Upkeep(store, blobs, config.history).run())
         stack.callback(upkeep.cancel)
         try:
             await loop.run(inbox, blobs, outgoing)
         finally:
+            await reloader.close()
             await hook.close()
         LOG.info("gqd ends", extra={"fields": {"cluster": config.cluster}})
 

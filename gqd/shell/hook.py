@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from gq.config import Config
+from gq.errors import Refusal
 from gq.hook import Submitter, check_hook
 from gq.model.job import JobSpec
 from gq.wire.client import Submit, SubmitChain
@@ -61,6 +62,30 @@ def hook_settings(config: Config) -> HookSettings:
 
 class HookFailed(RuntimeError):
     """The hook gave no answer, or none that makes sense; the text says why."""
+
+
+async def try_hook(settings: HookSettings) -> None:
+    """Load it once, as for the first job.  Raises `Refusal` with what is wrong with it."""
+    if not settings.place:
+        return
+    try:
+        worker = await _Worker.start(settings.place)
+        try:
+            await worker.become_ready()
+        finally:
+            await worker.end()
+    except HookFailed as failure:
+        message = f"the submit hook {settings.place} cannot be loaded: {failure}"
+        raise Refusal("bad_hook", message, "mend the file, or submit_hook in gq.toml") from failure
+
+
+async def tell_if_broken(settings: HookSettings) -> None:
+    """In the log, before the first job finds out."""
+    try:
+        await try_hook(settings)
+    except Refusal as refusal:
+        fate = "accepted unseen" if settings.accepts_on_failure else "refused"
+        LOG.error("%s; until it is mended every job is %s (hint: %s)", refusal.message, fate, refusal.hint)
 
 
 class HookDesk:

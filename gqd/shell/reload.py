@@ -1,11 +1,13 @@
 """gq.toml, read again while the controller runs: what of it is in force at once, and what waits for a restart.
 
-Owns that comparison.  A file that cannot be read, is not safe or is wrong changes nothing.  What the doors and the
-database were opened with stays as it was until gqd starts again; what only nodes read, until their gqnode does.
+Owns that comparison.  A file that cannot be read, is not safe or is wrong changes nothing, and neither does one whose
+submit hook cannot be loaded.  What the doors and the database were opened with stays as it was until gqd starts again;
+what only nodes read, until their gqnode does.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from gq.config import Config, load_config
 from gq.errors import GqError
 from gq.locate import Location
-from gqd.shell.hook import HookSettings, hook_settings
+from gqd.shell.hook import HookSettings, hook_settings, try_hook
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG
 from gqd.shell.settings import policy_of
@@ -50,13 +52,33 @@ class Reloader:
         self._policy = policy
         self._inbox = inbox
         self._adopt = adopt
+        self._turn = asyncio.Lock()
+        self._readings: set[asyncio.Task[None]] = set()
 
     def read(self, request: ClientRequest | None = None) -> None:
         """Read the file; what comes of it goes into the inbox.  `request`: who asked, if it was not a signal."""
+        reading = asyncio.ensure_future(self._read(request))
+        self._readings.add(reading)
+        reading.add_done_callback(self._readings.discard)
+
+    async def close(self) -> None:
+        """Who asked and was not answered asks again."""
+        for reading in self._readings:
+            reading.cancel()
+        if self._readings:
+            await asyncio.wait(self._readings)
+
+    async def _read(self, request: ClientRequest | None) -> None:
+        """One at a time: what another has put in force is what this one compares with."""
+        async with self._turn:
+            await self._read_alone(request)
+
+    async def _read_alone(self, request: ClientRequest | None) -> None:
         try:
             config = load_config(self._location)
             policy = policy_of(config, self._policy.owner_uid, self._location)
             hook = hook_settings(config)
+            await try_hook(hook)
         except GqError as error:
             LOG.error("gq.toml is not read again, and nothing has changed: %s", error)
             refused = ConfigRefused(code=error.code, message=error.message, hint=error.hint, request=request)

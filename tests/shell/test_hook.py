@@ -22,7 +22,7 @@ from gq.wire import client as wire
 from gqd.shell.hook import changes
 from tests.builders import spec
 from tests.clusters import PrivateCluster, marked, processes
-from tests.shell.rig import Rig, job, running, short_directory
+from tests.shell.rig import PATIENCE_S, Rig, job, running, short_directory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hook" / "hook.py"
 HEAD = """
@@ -215,6 +215,51 @@ def test_a_hook_that_is_missing_or_open_to_others_is_refused_at_reload_and_the_o
             config.write_text(config.read_text().replace("hook.py:", "absent.py:"))
             assert (await refused(rig, wire.ReloadConfig())).code == "bad_hook"
             assert (await queued(rig))[0].time_limit_s == 3600
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ("def submit(job, submitter:", "SyntaxError"),
+        ("def other(job, submitter):\n    return None", "has no function `submit`"),
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+    ],
+)
+def test_a_hook_that_cannot_be_loaded_is_refused_at_reload_and_nothing_changes(hook: str, words: str) -> None:
+    async def scene() -> None:
+        async with hooked(GOOD) as (rig, path):
+            assert (await queued(rig))[0].time_limit_s == 3600
+            path.write_text(HEAD + hook)
+            config = Path(path.parent, "gq.toml")
+            config.write_text(f'{config.read_text()}[[partition]]\nname = "late"\n')
+            refusal = await refused(rig, wire.ReloadConfig())
+            assert (refusal.code, refusal.hint) == ("bad_hook", "mend the file, or submit_hook in gq.toml")
+            assert words in refusal.message and str(path) in refusal.message
+            cluster = await rig.ask(wire.GetCluster())
+            assert isinstance(cluster, wire.Cluster)
+            assert [one.partition for one in cluster.info.partitions] == ["main"]
+            assert (await queued(rig))[0].time_limit_s == 3600
+            path.write_text(HEAD + GOOD)
+            assert isinstance(await rig.ask(wire.ReloadConfig()), wire.Done)
+
+    asyncio.run(scene())
+
+
+def test_a_controller_that_starts_with_a_broken_hook_says_so_before_the_first_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def said() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "cannot be loaded" in one.getMessage()]
+
+    async def scene() -> None:
+        async with hooked("def submit(job, submitter:"):
+            async with asyncio.timeout(PATIENCE_S):
+                while not said():
+                    await asyncio.sleep(0.01)
+        [line] = said()
+        assert "SyntaxError" in line and "every job is refused" in line
 
     asyncio.run(scene())
 
