@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._operands import JobWord, one_job, operands
+from gq.cli._connection import ask, controller, job_pages
+from gq.cli._operands import JobWord, one_job, only, operands
 from gq.cli._output import sentence, write_json_list, write_sentence
+from gq.client import Client
+from gq.errors import Refusal
 from gq.getopt import Arguments
+from gq.model.job import JobInfo
+from gq.model.state import Outcome, Reason
 from gq.units import iso_instant, tell_instants
-from gq.wire.client import Explain, Explanation
+from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory
 
 
 def run(arguments: Arguments) -> int:
     jobs = [JobWord.of(*one) for one in operands(arguments, one_job, "JOB")]
     with controller() as client:
-        found = [ask(client, Explain(job_id=job.job_id, task=job.task), Explanation) for job in jobs]
+        found = [_explain(client, job) for job in jobs]
     if arguments.has("json"):
         write_json_list(map(_json, jobs, found))
         return 0
@@ -24,6 +28,46 @@ def run(arguments: Arguments) -> int:
         if explanation.hint:
             write_sentence(f"hint: {sentence(explanation.hint)}")
     return 0
+
+
+def _explain(client: Client, job: JobWord) -> Explanation:
+    """From gqd's memory, or of a job that ended long ago from its database."""
+    try:
+        return ask(client, Explain(job_id=job.job_id, task=job.task), Explanation)
+    except Refusal as refusal:
+        if refusal.code != "job_over":
+            raise
+        named = only(job)
+        query = QueryHistory(filter=JobFilter(job_ids=named.job_ids, tasks=named.tasks), with_steps=False)
+        ended = [one for page in job_pages(client, query) for one in page]
+        if not ended:
+            raise
+    if len(ended) == 1:
+        return _end_of_job(ended[0])
+    return _end_of_array(job.job_id, ended)
+
+
+def _end_of_job(job: JobInfo) -> Explanation:
+    return Explanation(job_id=job.job_id, state=job.state, reason=job.reason, why=job.why or _bare_end(job))
+
+
+def _bare_end(job: JobInfo) -> str:
+    """What is left to say where no sentence was kept."""
+    if job.signal:
+        return f"it is {job.state}: signal {job.signal} ended it"
+    return f"it is {job.state}" + (f", with exit code {job.exit_code}" if job.exit_code is not None else "")
+
+
+def _end_of_array(job_id: int, parts: list[JobInfo]) -> Explanation:
+    """`parts`: tasks that are jobs of their own, and those that were cancelled before they were."""
+    counts: dict[str, int] = {}
+    for one in parts:
+        counts[one.state] = counts.get(one.state, 0) + (one.array_task_count or 1)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    state = next(iter(counts)) if len(counts) == 1 else Outcome.FAILED.value
+    why = f"all of its tasks are over: {told}"
+    hint = f"gqacct -j {job_id} shows them, gqwhy {job_id}_TASK tells of one"
+    return Explanation(job_id=job_id, state=state, reason=Reason.NONE.value, why=why, hint=hint)
 
 
 def _json(job: JobWord, explanation: Explanation) -> dict[str, object]:

@@ -166,3 +166,58 @@ def test_an_unknown_job_has_no_reason(run: Run, controller: ScriptedController) 
     controller.on(wire.Explain, wire.Refused(code="unknown_job", message="job 9 does not exist", hint="gqacct"))
 
     assert run("gqwhy", "9") == (1, "", "error: job 9 does not exist\nhint: gqacct\n")
+
+
+OVER = wire.Refused(code="job_over", message="job 7 ended long ago", hint="gqacct shows it")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"state": "FAILED", "exit_code": 3, "why": "its script returned 3"}, "its script returned 3"),
+        ({"state": "FAILED", "exit_code": 3}, "it is FAILED, with exit code 3"),
+        ({"state": "FAILED", "signal": 9, "exit_code": 0}, "it is FAILED: signal 9 ended it"),
+        ({"state": "NODE_FAIL"}, "it is NODE_FAIL"),
+    ],
+)
+def test_how_a_job_ended_that_has_left_memory_is_told_from_the_history(
+    run: Run, controller: ScriptedController, fields: dict[str, object], told: str
+) -> None:
+    controller.on(wire.Explain, OVER)
+    controller.on(wire.QueryHistory, jobs(a_job(7, reason="NonZeroExitCode", **fields)))
+
+    assert run("gqwhy", "7") == (0, f"{told}\n", "")
+    assert controller.the(wire.QueryHistory).filter == wire.JobFilter(job_ids=(7,))
+    [shown] = json.loads(run("gqwhy", "--json", "7").out)
+    assert (shown["job_id"], shown["state"], shown["why"]) == (7, fields["state"], told)
+
+
+def test_a_task_that_has_left_memory_is_looked_up_as_that_task(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.Explain, OVER)
+    task = a_job(9, state="COMPLETED", exit_code=0, array_job_id=7, array_task_id=2, why="it went well")
+    controller.on(wire.QueryHistory, jobs(task))
+
+    assert run("gqwhy", "7_2").lines == ["it went well"]
+    assert controller.the(wire.QueryHistory).filter == wire.JobFilter(tasks={7: "2"})
+
+
+def test_of_an_array_that_has_left_memory_the_ends_are_counted(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.Explain, OVER)
+    tasks = [
+        a_job(8 + n, state=state, array_job_id=7, array_task_id=n) for n, state in enumerate(("COMPLETED", "FAILED"))
+    ]
+    record = a_job(7, state="CANCELLED", array_job_id=7, array_tasks="2-4", array_task_count=3)
+    controller.on(wire.QueryHistory, jobs(record, *tasks))
+
+    assert run("gqwhy", "7").lines == [
+        "all of its tasks are over: 3 CANCELLED, 1 COMPLETED, 1 FAILED",
+        "hint: gqacct -j 7 shows them, gqwhy 7_TASK tells of one",
+    ]
+    assert json.loads(run("gqwhy", "--json", "7").out)[0]["state"] == "FAILED"
+
+
+def test_a_job_that_has_left_the_history_too_is_said_to_be_over(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.Explain, OVER)
+    controller.on(wire.QueryHistory, jobs())
+
+    assert run("gqwhy", "7") == (1, "", "error: job 7 ended long ago\nhint: gqacct shows it\n")
