@@ -124,6 +124,27 @@ def test_users_are_added_changed_and_taken_out(run: Run, controller: ScriptedCon
     assert controller.the(wire.RemoveMember) == wire.RemoveMember(user="bob", account="nlp")
 
 
+STRANGER = "warning: this host knows no user `no-such-user`: see that the name is right\n"
+
+
+def test_of_a_user_that_this_host_does_not_know_it_warns_and_goes_on(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.SetMember, wire.Done())
+    controller.on(wire.SetLimit, wire.Done())
+
+    assert run("gqctl", "user", "add", "root", "no-such-user", "-A", "nlp") == (0, "", STRANGER)
+    assert run("gqctl", "limit", "set", "-u", "root,no-such-user", "gpus=4", "cpus=8") == (0, "", STRANGER)
+    assert run("gqctl", "limit", "set", "-A", "no-such-user", "gpus=4") == (0, "", "")
+    assert len(controller.heard) == 2 + 4 + 1
+
+
+def test_of_a_user_who_was_refused_it_does_not_warn(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.SetMember, wire.Refused(code="unknown_account", message="account `nlp` does not exist"))
+
+    done = run("gqctl", "user", "add", "no-such-user", "-A", "nlp")
+
+    assert done == (1, "", "error: account `nlp` does not exist\n")
+
+
 def test_users_are_shown_with_their_accounts(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListAccounts, EVERYTHING)
 

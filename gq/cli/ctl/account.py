@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Callable
 
 import msgspec
 
-from gq.cli._command import JSON, Command
+from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
@@ -196,9 +197,18 @@ def _set_member(is_new: bool) -> Callable[[Arguments], int]:
             for user in users:
                 base = MemberInfo(user=user, account=account) if is_new else _member(client, user, account)
                 ask(client, SetMember(member=msgspec.structs.replace(base, **fields), is_new=is_new), Done)
+                warn_of_stranger(user)
         return 0
 
     return run
+
+
+def warn_of_stranger(user: str) -> None:
+    """The controller's host may know who is not known here, and who is not known yet may come: nothing is refused."""
+    try:
+        pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        warn(f"warning: this host knows no user `{user}`: see that the name is right")
 
 
 def _member(client: Client, user: str, account: str) -> MemberInfo:

@@ -8,6 +8,7 @@ from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands, refuse_operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
+from gq.cli.ctl.account import warn_of_stranger
 from gq.errors import UsageError, nearest
 from gq.getopt import Arguments, Option, whole_number
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
@@ -131,6 +132,9 @@ def _set(arguments: Arguments) -> int:
     with controller() as client:
         for request in requests:
             ask(client, request, Done)
+    for holder, name in holders:
+        if holder is Holder.USER:
+            warn_of_stranger(name)
     return 0
 
 
