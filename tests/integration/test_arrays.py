@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.clusters import PrivateCluster, wait_until
-from tests.integration.jobs import LONG_S, MakeCluster, submit
+from tests.integration.jobs import LONG_S, MakeCluster, config, submit, why
 
 DUMP = "env | grep _ARRAY_ | sort; echo job $GQ_JOB_ID"
 
@@ -108,3 +108,22 @@ def test_with_fail_fast_one_failure_ends_the_others(cluster: PrivateCluster) -> 
     assert cluster.run("gqwait", array).returncode != 0
     assert states(cluster, array)[2] == "FAILED"
     assert states(cluster, array)[1] == "CANCELLED"
+
+
+def test_how_jobs_and_tasks_ended_is_told_when_they_have_left_memory(private_cluster: MakeCluster) -> None:
+    cluster = private_cluster(config=config(head="[limits]\nended_job_keep_s = 1"))
+    job = submit(cluster, wrap="exit 3")
+    array = submit(cluster, "--array=1-3", "--hold", wrap="test $GQ_ARRAY_TASK_ID = 1")
+    cluster.ok("gqdel", f"{array}_3")
+    cluster.ok("gqctl", "release", array)
+    assert cluster.run("gqwait", job, array).returncode != 0
+    wait_until(lambda: cluster.run("gqstat", "-h", "-t", "all").stdout == "", what="all have left memory")
+
+    story = why(cluster, job)
+    assert (story["state"], story["reason"], "3" in story["why"]) == ("FAILED", "NonZeroExitCode", True)
+    ends = {task: why(cluster, f"{array}_{task}") for task in (1, 2, 3)}
+    assert {task: end["state"] for task, end in ends.items()} == {1: "COMPLETED", 2: "FAILED", 3: "CANCELLED"}
+    assert all(end["why"] for end in ends.values())
+    whole = why(cluster, array)
+    assert whole["why"] == "all of its tasks are over: 1 CANCELLED, 1 COMPLETED, 1 FAILED"
+    assert cluster.run("gqwhy", "999").returncode == 1
