@@ -402,7 +402,8 @@ class Lives:
     def _member(self) -> None:
         place = (self._random.choice(["ann", "bob", "eve"]), "vision")
         if place in self.cluster.members and self._random.random() < 0.4:
-            self._note(event.MemberRemoved(at=self.now, user=place[0], account=place[1]))
+            heir = self._random.choice(["", "speech"])
+            self._note(event.MemberRemoved(at=self.now, user=place[0], account=place[1], heir=heir))
             return
         member = MemberInfo(user=place[0], account=place[1], shares=self._random.randrange(5), is_default=True)
         self._note(event.MemberSet(at=self.now, member=member))
