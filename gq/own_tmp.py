@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 PLACES = ("/tmp", "/dev/shm")
 _CLONE_NEWNS = 0x00020000
@@ -25,11 +26,36 @@ def enter_namespace() -> None:
     _mount("none", "/", "", _MS_REC | _MS_SLAVE)
 
 
-def mount_own(tmp: str, shm_mib: int) -> None:
-    """`tmp` becomes ``/tmp``, and memory of at most so much (0: what the kernel allows) ``/dev/shm``."""
-    _mount(tmp, "/tmp", "", _MS_BIND)
+def own_programs() -> tuple[str, ...]:
+    """Where gq itself is, if that is below ``/tmp``: jobs have to find its commands there, too."""
+    places = {sys.prefix, os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
+    below = sorted(place for place in places if place.startswith("/tmp/"))
+    return tuple(place for place in below if not place.startswith(tuple(f"{other}/" for other in below)))
+
+
+def mount_own(tmp: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
+    """`tmp` becomes ``/tmp``, and memory of at most so much (0: what the kernel allows) ``/dev/shm``.
+
+    `kept`: directories below ``/tmp`` that show in it as they are.
+    """
+    mounted = [_made(tmp, place) for place in kept]
+    for place, made in zip(kept, mounted, strict=True):
+        _mount(place, made, "", _MS_BIND)
+    _mount(tmp, "/tmp", "", _MS_BIND | _MS_REC)
+    for made in mounted:  # whoever empties `tmp` must never come upon what is kept
+        _check(_LIBC.umount2(os.fsencode(made), _MNT_DETACH))
     size = f",size={shm_mib}m" if shm_mib else ""
     _mount("gq-shm", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777{size}")
+
+
+def _made(tmp: str, place: str) -> str:
+    """The directory in `tmp` that will be `place`; everybody may pass, whatever the umask."""
+    made = tmp
+    for name in place.removeprefix("/tmp/").split("/"):
+        made = f"{made}/{name}"
+        os.makedirs(made, exist_ok=True)
+        os.chmod(made, 0o755)
+    return made
 
 
 def leave() -> None:

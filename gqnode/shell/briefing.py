@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gq import own_tmp
 from gq.model.node import Gpu
 from gq.model.resource import Grant
 from gq.patterns import expand_pattern
@@ -74,6 +75,7 @@ def shepherd_spec(
             watch_memory_mib=cell.watch_memory_mib,
             private_tmp=around.private_tmp,
             shm_mib=launch.grant.memory_mib,
+            kept_in_tmp=own_tmp.own_programs() if around.private_tmp else (),
         )
     environment = job_environment(
         launch,
@@ -101,6 +103,7 @@ def shepherd_spec(
         confinement=_confinement(record, around),
         private_tmp=around.private_tmp,
         shm_mib=launch.grant.memory_mib,
+        kept_in_tmp=own_tmp.own_programs() if around.private_tmp else (),
     )
 
 

@@ -16,7 +16,7 @@ DIRECTORY = "private"
 _SHARED_MODE = 0o1777
 
 
-def enter(attempt_directory: str, shm_mib: int) -> None:
+def enter(attempt_directory: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
     """For this process and all that it starts from now on.  `CannotLaunch`: this kernel, or not root."""
     inside = f"{attempt_directory}/{DIRECTORY}"
     tmp = f"{inside}/tmp"
@@ -26,7 +26,7 @@ def enter(attempt_directory: str, shm_mib: int) -> None:
         os.chmod(tmp, _SHARED_MODE)
     with doing("make a mount namespace for the job's own /tmp"):
         own_tmp.enter_namespace()
-        own_tmp.mount_own(tmp, shm_mib)
+        own_tmp.mount_own(tmp, shm_mib, kept)
 
 
 def leave() -> None:

@@ -234,7 +234,7 @@ class Shepherd:
             self._watch = MemoryWatch(os.getpid(), spec.watch_memory_mib)
             self._sample_memory()
         self._batch = Batch(spec, self._cell)
-        if spec.private_tmp and not self._has_own_tmp(spec.shm_mib):
+        if spec.private_tmp and not self._has_own_tmp(spec):
             return
         if not spec.is_batch:
             self._tell_started()
@@ -245,11 +245,11 @@ class Shepherd:
         else:
             self._reactor.watch(self._batch.status_fd, READ, self._settle_batch)
 
-    def _has_own_tmp(self, shm_mib: int) -> bool:
+    def _has_own_tmp(self, spec: ShepherdSpec) -> bool:
         """From now on; without, nothing of the attempt is started."""
         assert self._batch is not None
         try:
-            private_tmp.enter(self._cell, shm_mib)
+            private_tmp.enter(self._cell, spec.shm_mib, spec.kept_in_tmp)
         except CannotLaunch as error:
             self._batch.fail(error.failure)
             self._batch_over(Death())

@@ -55,6 +55,8 @@ class ShepherdSpec(NamedTuple):
     """All processes of the attempt get a ``/tmp`` and a ``/dev/shm`` of their own."""
     shm_mib: int = 0
     """Size of that ``/dev/shm``; 0: the kernel's usual."""
+    kept_in_tmp: tuple[str, ...] = ()
+    """Directories below the host's ``/tmp`` that show in it: where gq's own commands are."""
 
 
 class TaskSpec(NamedTuple):
