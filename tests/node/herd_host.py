@@ -69,6 +69,10 @@ class HerdHost:
             assert time.monotonic() < deadline, f"waited in vain for {what}; there was {self.events}"
             self.loop.run_until_complete(asyncio.sleep(0.002))
 
+    def settle(self) -> None:
+        """Until no sweep over the processes is under way."""
+        self.until(lambda: not asyncio.all_tasks(self.loop), "all sweeps to end")
+
     def await_event(self, kind: type[E], **fields: object) -> E:
         found: list[E] = []
 

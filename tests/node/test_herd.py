@@ -95,10 +95,11 @@ def test_when_the_shepherd_is_killed_the_attempt_is_lost_and_its_strays_are_foun
     assert host.await_event(ProcessEnded).is_lost
     assert len(host.processes(attempt_id)) == 3
     host.do(host.herd.check, attempt_id)
+    host.settle()
+    assert not [event for event in host.events if isinstance(event, CellQuiet)]
     host.do(host.herd.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert not host.processes(attempt_id)
-    assert not [event for event in host.events if isinstance(event, CellQuiet)]
 
 
 def test_strays_of_a_shepherd_that_died_with_the_daemon_are_found(tmp_path: Path) -> None:
