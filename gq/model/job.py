@@ -178,6 +178,14 @@ class JobInfo(msgspec.Struct, kw_only=True):
     start_at: float | None = None
     end_at: float | None = None
     expected_start_at: float | None = None
+    expected_start_p90_at: float | None = None
+    """Of ten such estimates nine are right that it starts by then."""
+    is_start_promised: bool = False
+    """Its start is protected, and everything in its way has a time limit."""
+    queue_position: int | None = None
+    """Among those that wait in its partition, from 1."""
+    expected_s: float | None = None
+    """How long it is expected to run."""
     exit_code: int | None = None
     signal: int | None = None
     failure_class: str = ""

@@ -19,6 +19,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_fake: bool = False
     nvlink: tuple[tuple[int, int], ...] = ()
     """(index of another GPU, number of links to it); through a switch, each counts all links."""
+    pcie: tuple[tuple[int, int], ...] = ()
+    """(index of another GPU, how near on PCIe: NVML's ``nvmlGpuTopologyLevel_t``, smaller is nearer)."""
 
 
 KERNEL_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
@@ -55,6 +57,14 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     isolation: IsolationLevels = IsolationLevels()
     features: tuple[str, ...] = ()
     gq_version: str = ""
+    attributes: dict[str, str] = {}
+    """Name → value, for ``--constraint``: as configured, as a script said, and what gqnode finds (``driver``, …)."""
+    resources: dict[str, int] = {}
+    """Generic resources: name → how many; ``tmp`` in MiB."""
+    data: tuple[str, ...] = ()
+    """Data sets that it holds."""
+    cpu_numa: tuple[tuple[int, str], ...] = ()
+    """(NUMA node, its CPUs as `gq.model.resource.format_ids` writes them); empty: not known."""
 
 
 class GpuInfo(msgspec.Struct, kw_only=True):
@@ -89,6 +99,13 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     last_heard_at: float | None = None
     backed_off_until: float | None = None
     """Left out of planning until then, after a launch it refused."""
+    features: tuple[str, ...] = ()
+    attributes: dict[str, str] = {}
+    resources: dict[str, int] = {}
+    resources_free: dict[str, int] = {}
+    data: tuple[str, ...] = ()
+    switch: str = ""
+    """The leaf of the topology that it hangs on."""
 
 
 class GpuSummary(msgspec.Struct, kw_only=True):

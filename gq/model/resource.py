@@ -15,6 +15,20 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """What comes over the wire: neither negative nor larger than the database or a sum of many may hold."""
 
 
+class Amount(msgspec.Struct, frozen=True):
+    """So many of something that has a name: licences, FPGAs, scratch space in MiB (``tmp``)."""
+
+    name: str
+    count: Count
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of a gang that asks for something else than the others; they start together or not at all."""
+
+    name: str
+    resources: ResourceRequest
+
+
 class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The resources of one job, as asked.  At most one of the three ``mem_*`` fields is set.
 
@@ -37,6 +51,35 @@ class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     is_exclusive: bool = False
+    is_dense: bool = False
+    """GPUs that are dealt out fill whole nodes; only the last node may be shared with others."""
+    min_gpu_mem_mib: Count | None = None
+    constraint: str = ""
+    """What its nodes must be (`gq.model.constraint`)."""
+    prefer: str = ""
+    """What they should be, likewise."""
+    switches: Count | None = None
+    """Over so many leaf switches at most …"""
+    switches_wait_s: Count | None = None
+    """… for which it waits so long; None: as long as the cluster's ``locality_wait``."""
+    data: tuple[str, ...] = ()
+    """Nodes that say they hold these are preferred."""
+    resources: tuple[Amount, ...] = ()
+    """Generic resources of each node, by name."""
+    licenses: tuple[Amount, ...] = ()
+    """Of the cluster, over the whole job."""
+    roles: tuple[Role, ...] = ()
+    """Not empty: the job is these, and nothing else is said here but ``switches`` and ``licenses``."""
+
+
+class RoleShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a grant is one role's."""
+
+    role: str
+    tasks: int
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    memory_mib: int = 0
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,6 +93,10 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """GPU indices of the node, ascending."""
     memory_mib: int = 0
     """Counted and limited; 0 where memory was not asked for (neither counted nor limited)."""
+    resources: tuple[Amount, ...] = ()
+    """Generic resources."""
+    roles: tuple[RoleShare, ...] = ()
+    """Of a gang of roles: who has what of it."""
 
 
 def format_ids(ids: tuple[int, ...]) -> str:

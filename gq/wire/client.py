@@ -90,6 +90,28 @@ class Explain(_Body, frozen=True, kw_only=True):
     """Of the array ``job_id``."""
 
 
+class EstimateStarts(_Body, frozen=True, kw_only=True):
+    """When the waiting jobs of the filter are expected to start.  → `StartEstimates`"""
+
+    filter: JobFilter = JobFilter()
+    after: int = 0
+    """Of the answer before, its last job id."""
+    limit: int = 1000
+
+
+class WhatIf(_Body, frozen=True, kw_only=True):
+    """What could be asked for instead, and when each would start and end.  Nothing is queued.  → `Alternatives`"""
+
+    spec: JobSpec
+
+
+class QueryAccuracy(_Body, frozen=True, kw_only=True):
+    """How wrong were the estimates for jobs that started since then.  → `Accuracy`"""
+
+    since: float
+    until: float | None = None
+
+
 class GetScript(_Body, frozen=True, kw_only=True):
     """The batch script of a job (owner and operators).  → `Script`"""
 
@@ -428,7 +450,7 @@ RequestBody = (
     | GetJobEnvironment | ListNodes | GetCluster | UpdateNodes | Ping
     | WhoAmI | RemoveNode | CreateToken | AddKey | ListKeys | RevokeKey | QueryAudit
     | SubmitChain | SetAccount | RemoveAccount | SetMember | RemoveMember | SetQos | RemoveQos | SetLimit | RemoveLimit
-    | ListAccounts | ListPriorities | ListShares | ReloadConfig
+    | ListAccounts | ListPriorities | ListShares | ReloadConfig | EstimateStarts | WhatIf | QueryAccuracy
 )  # fmt: skip
 
 
@@ -478,6 +500,71 @@ class Explanation(_Body, frozen=True, kw_only=True):
     hint: str = ""
     blockers: tuple[int, ...] = ()
     expected_start_at: float | None = None
+
+
+class StartEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a waiting job starts, as far as can be known now; `never`: it cannot, and why."""
+
+    job_id: int
+    position: int
+    """Among those that wait in its partition, from 1."""
+    start_at: float | None = None
+    """Half of such estimates are early; None: not known."""
+    p90_at: float | None = None
+    """Nine of ten such jobs have started by then; None: not known."""
+    end_at: float | None = None
+    is_promised: bool = False
+    """Protected, and everything in its way has a time limit: not later than `start_at`."""
+    nodes: tuple[str, ...] = ()
+    why: str = ""
+    """Why there is no better answer, or what it is based on."""
+    never: str = ""
+
+
+class StartEstimates(_Body, frozen=True, kw_only=True):
+    estimates: tuple[StartEstimate, ...]
+    made_at: float = 0.0
+    more: bool = False
+
+
+class Alternative(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`options`: what to add to the command line, or to change in it; empty: as it was asked."""
+
+    options: str
+    what: str
+    """The same in words: ``4 GPUs instead of 8``."""
+    start_at: float | None = None
+    p90_at: float | None = None
+    end_at: float | None = None
+    nodes: tuple[str, ...] = ()
+    why: str = ""
+    """Where there is no start: why."""
+
+
+class Alternatives(_Body, frozen=True, kw_only=True):
+    """The first is as it was asked."""
+
+    alternatives: tuple[Alternative, ...]
+    made_at: float = 0.0
+
+
+class AccuracyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Errors of estimates: seconds that jobs started later (negative: earlier) than was said first."""
+
+    kind: str
+    """``promised``, ``estimated`` or ``all``"""
+    jobs: int
+    median_error_s: float
+    """Of the absolute error; likewise the next."""
+    p90_error_s: float
+    median_bias_s: float
+    """With its sign: how much later than said."""
+    within_band: float
+    """Part of them that had started by their p90."""
+
+
+class Accuracy(_Body, frozen=True, kw_only=True):
+    lines: tuple[AccuracyInfo, ...]
 
 
 class Script(_Body, frozen=True, kw_only=True):
@@ -628,7 +715,7 @@ class Refused(_Body, frozen=True, kw_only=True):
 ReplyBody = (
     Submitted | Tested | Jobs | Explanation | Script | Waited | JobsDone | Done | StepCreated | LogAccess
     | JobEnvironment | Nodes | Cluster | Refused | Identity | TokenCreated | Keys | AuditTrail
-    | ChainSubmitted | Accounts | Priorities | Shares
+    | ChainSubmitted | Accounts | Priorities | Shares | StartEstimates | Alternatives | Accuracy
 )  # fmt: skip
 
 

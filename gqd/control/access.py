@@ -121,6 +121,9 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.ListAccounts: Right.ANYONE,
     client.ListPriorities: Right.ANYONE,
     client.ListShares: Right.ANYONE,
+    client.EstimateStarts: Right.ANYONE,
+    client.WhatIf: Right.ANYONE,
+    client.QueryAccuracy: Right.ANYONE,
     client.ReloadConfig: Right.ADMINISTRATOR,
 }
 """By request; gq-protocol(7) prints it.  To what anyone may ask, the answer leaves out what is private of others."""

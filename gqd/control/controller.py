@@ -339,6 +339,8 @@ class Controller:
                 return self._identity(draft, who)
             case client.ListKeys():
                 return key.list_keys(draft, who, body)
+            case client.EstimateStarts() | client.WhatIf() | client.QueryAccuracy():
+                raise Refusal("not_built", "this is being built")
             case client.ListPriorities():
                 page = self._page(body.limit)
                 return share.list_priorities(self.cluster, self.policy, body, page, draft.now)

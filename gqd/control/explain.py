@@ -143,6 +143,8 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return Story(*explain_limits.barred(job, wait))
         case planned.Throttled():
             return _throttled(job, wait)
+        case planned.WouldDelay() | planned.WaitsForLocality() | planned.CoresKept() | planned.OutOfLicenses():
+            return Story(Reason.RESOURCES.value, type(wait).__name__)  # being built
         case planned.Infeasible():
             return Story(Reason.BAD_CONSTRAINTS.value, f"it can never start: {wait.why}", wait.hint)
         case _ as never:

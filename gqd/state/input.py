@@ -71,6 +71,9 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The hook refuses the job, and says this."""
     hook_hint: str = ""
 
+    expected_s: float | None = None
+    """How long the job will run: the simulator's to say; None: as jobs like it did."""
+
     def hook_of(self, stage: int) -> str:
         return self.hooks[stage] if self.hooks else self.hook
 

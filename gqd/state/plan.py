@@ -138,10 +138,64 @@ class Barred(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class WouldDelay(msgspec.Struct, frozen=True, kw_only=True):
+    """It fits now, and would still run where and when a protected job is to start."""
+
+    job_id: JobId
+    """The protected one."""
+    starts_at: float
+    """When that is to start."""
+    ends_at: float | None
+    """When this one would be over; None: nobody knows."""
+    nodes: tuple[str, ...]
+    """Where they would meet."""
+
+
+class WaitsForLocality(msgspec.Struct, frozen=True, kw_only=True):
+    """It would fit over more switches, or on nodes that it does not prefer, and holds out for better ones."""
+
+    what: str
+    """``switches`` or ``prefer``"""
+    wanted: str
+    offered: str
+    """What it could have now."""
+    until: float
+
+
+class CoresKept(msgspec.Struct, frozen=True, kw_only=True):
+    """CPUs are free, and kept for GPUs that are idle."""
+
+    wanted: int
+    free: int
+    kept: int
+    nodes: tuple[str, ...]
+
+
+class OutOfLicenses(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    wanted: int
+    free: int
+    total: int
+    holders: tuple[tuple[JobId, str, int], ...]
+    """(job, user, how many), the most first"""
+
+
 Wait = (
     Held | BeginsLater | PartitionIsDown | Behind | Insufficient | Unavailable | Infeasible | NoNodes | DependsOn
-    | Throttled | OverLimit | MayNotBorrow | Barred
+    | Throttled | OverLimit | MayNotBorrow | Barred | WouldDelay | WaitsForLocality | CoresKept | OutOfLicenses
 )  # fmt: skip
+
+
+class Protected(msgspec.Struct, frozen=True, kw_only=True):
+    """A blocked job that nothing behind it may delay."""
+
+    job_id: JobId
+    slot: str
+    """Why it is protected: ``first``, ``wide`` (the oldest over several nodes) or ``oldest``."""
+    starts_at: float
+    is_promise: bool
+    """Everything in its way has a time limit; else `starts_at` is an estimate, and is corrected when overrun."""
+    nodes: tuple[str, ...]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +203,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The instant of the snapshot."""
     starts: tuple[Start, ...]
     waits: dict[JobId, Wait] = {}
+    protected: tuple[Protected, ...] = ()
     heads: dict[str, JobId] = {}
     """By partition: the oldest job that waits for resources; whoever is not in `waits` is behind it."""
     partitions: dict[str, bool] = {}

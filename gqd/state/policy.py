@@ -7,6 +7,7 @@ from datetime import UTC, tzinfo
 
 import msgspec
 
+from gq.model.scheduling import Scheduling, Switch
 from gqd.state.queue import Columns, Floats
 
 ALL_NODES = ("*",)
@@ -160,6 +161,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The site's own factors of the priority (`gqd.sched.protocols.PriorityFactor`), checked, by name."""
     billing: Billing = Billing()
     accounting: Accounting = Accounting()
+    scheduling: Scheduling = Scheduling()
+    topology: tuple[Switch, ...] = ()
+    licenses: dict[str, int] = {}
+    """Of the whole cluster: name → how many."""
     zone: tzinfo = UTC
     """In which days, weeks and months of budgets begin; its rules are in memory."""
 
