@@ -22,15 +22,8 @@ class Amount(msgspec.Struct, frozen=True):
     count: Count
 
 
-class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A part of a gang that asks for something else than the others; they start together or not at all."""
-
-    name: str
-    resources: ResourceRequest
-
-
-class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The resources of one job, as asked.  At most one of the three ``mem_*`` fields is set.
+class RoleRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The resources of one role of a gang, or of a job, as asked.  At most one of the three ``mem_*`` fields is set.
 
     ``gpus`` counts over the whole job.  ``mem_per_node_mib`` 0 means all memory of each node.
     """
@@ -58,18 +51,29 @@ class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """What its nodes must be (`gq.model.constraint`)."""
     prefer: str = ""
     """What they should be, likewise."""
-    switches: Count | None = None
-    """Over so many leaf switches at most …"""
-    switches_wait_s: Count | None = None
-    """… for which it waits so long; None: as long as the cluster's ``locality_wait``."""
     data: tuple[str, ...] = ()
     """Nodes that say they hold these are preferred."""
     resources: tuple[Amount, ...] = ()
     """Generic resources of each node, by name."""
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of a gang that asks for something else than the others; they start together or not at all."""
+
+    name: str
+    resources: RoleRequest
+
+
+class ResourceRequest(RoleRequest, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The resources of one job, as asked.  ``roles`` not empty: the job is these, and no field of a role is set."""
+
+    switches: Count | None = None
+    """Over so many leaf switches at most …"""
+    switches_wait_s: Count | None = None
+    """… for which it waits so long; None: as long as the cluster's ``locality_wait``."""
     licenses: tuple[Amount, ...] = ()
     """Of the cluster, over the whole job."""
     roles: tuple[Role, ...] = ()
-    """Not empty: the job is these, and nothing else is said here but ``switches`` and ``licenses``."""
 
 
 class RoleShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

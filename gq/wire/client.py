@@ -14,6 +14,7 @@ import msgspec
 from gq.model.account import AccountInfo, LimitInfo, MemberInfo, PriorityInfo, QosInfo, ShareInfo
 from gq.model.audit import AuditEntry
 from gq.model.dependency import Dependency
+from gq.model.estimate import AccuracyInfo, Alternative, StartEstimate
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo, JobSpec, Nice, Signum
 from gq.model.key import KeyInfo
@@ -502,43 +503,10 @@ class Explanation(_Body, frozen=True, kw_only=True):
     expected_start_at: float | None = None
 
 
-class StartEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a waiting job starts, as far as can be known now; `never`: it cannot, and why."""
-
-    job_id: int
-    position: int
-    """Among those that wait in its partition, from 1."""
-    start_at: float | None = None
-    """Half of such estimates are early; None: not known."""
-    p90_at: float | None = None
-    """Nine of ten such jobs have started by then; None: not known."""
-    end_at: float | None = None
-    is_promised: bool = False
-    """Protected, and everything in its way has a time limit: not later than `start_at`."""
-    nodes: tuple[str, ...] = ()
-    why: str = ""
-    """Why there is no better answer, or what it is based on."""
-    never: str = ""
-
-
 class StartEstimates(_Body, frozen=True, kw_only=True):
     estimates: tuple[StartEstimate, ...]
     made_at: float = 0.0
     more: bool = False
-
-
-class Alternative(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`options`: what to add to the command line, or to change in it; empty: as it was asked."""
-
-    options: str
-    what: str
-    """The same in words: ``4 GPUs instead of 8``."""
-    start_at: float | None = None
-    p90_at: float | None = None
-    end_at: float | None = None
-    nodes: tuple[str, ...] = ()
-    why: str = ""
-    """Where there is no start: why."""
 
 
 class Alternatives(_Body, frozen=True, kw_only=True):
@@ -546,21 +514,6 @@ class Alternatives(_Body, frozen=True, kw_only=True):
 
     alternatives: tuple[Alternative, ...]
     made_at: float = 0.0
-
-
-class AccuracyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of estimates: seconds that jobs started later (negative: earlier) than was said first."""
-
-    kind: str
-    """``promised``, ``estimated`` or ``all``"""
-    jobs: int
-    median_error_s: float
-    """Of the absolute error; likewise the next."""
-    p90_error_s: float
-    median_bias_s: float
-    """With its sign: how much later than said."""
-    within_band: float
-    """Part of them that had started by their p90."""
 
 
 class Accuracy(_Body, frozen=True, kw_only=True):
