@@ -144,6 +144,8 @@ def _pending(job: Job, policy: Policy, priority: int) -> PendingJob:
         priority=priority,
         tasks=startable_tasks(job),
         array_job_id=job.job_id if job.array is not None else job.array_job_id,
+        expected_s=job.expected_s,
+        since=job.submit_at if job.accrue_at is None else job.accrue_at,
     )
 
 
@@ -164,4 +166,6 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob | None:
         grants=tuple(part.grant for part in attempt.parts.values()),
         ends_at=ends_at,
         is_stranded=not is_current or any(part.is_stranded for part in attempt.parts.values()),
+        began_at=attempt.start_at or attempt.allocated_at,
+        expected_s=None if job is None else job.expected_s,
     )

@@ -75,6 +75,10 @@ class PendingJob:
     """Of an array's record: the tasks that may start (a bit set); the job stands for all of them."""
     array_job_id: JobId | None = None
     """Of a record its own id; of a task that has left it, the array's."""
+    expected_s: float | None = None
+    """How long it is expected to run; None: nobody knows."""
+    since: float = 0.0
+    """Since when it could have started as far as its owner and its dependencies go."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,6 +91,10 @@ class RunningJob:
     ends_at: float | None
     is_stranded: bool = False
     """Its node is lost or silent: nobody knows when this is free again."""
+    began_at: float = 0.0
+    """When it was started, or allocated as long as it has not."""
+    expected_s: float | None = None
+    """How long it was expected to run in all; None: nobody knows."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -187,6 +187,9 @@ class Job:
     """Of an array with ``aftercorr``: the tasks that may start."""
     hook: str = ""
     """What the site's submit hook did to it."""
+    expected_s: float | None = None
+    """How long it is expected to run: its time limit, else as jobs like it did when it was submitted; None: nobody
+    knows.  Never ends it."""
 
     @property
     def attempt_id(self) -> AttemptId:
