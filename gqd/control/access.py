@@ -128,6 +128,23 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
 }
 """By request; gq-protocol(7) prints it.  To what anyone may ask, the answer leaves out what is private of others."""
 
+COMMANDS: dict[type[client.RequestBody], str] = {
+    client.UpdateNodes: "`gqctl node drain`, `resume` or `down`",
+    client.RemoveNode: "`gqctl node remove`",
+    client.CreateToken: "`gqctl token create`",
+    client.QueryAudit: "`gqctl audit show`",
+    client.SetAccount: "`gqctl account add` or `set`",
+    client.RemoveAccount: "`gqctl account remove`",
+    client.SetMember: "`gqctl user add` or `set`",
+    client.RemoveMember: "`gqctl user remove`",
+    client.SetQos: "`gqctl qos add` or `set`",
+    client.RemoveQos: "`gqctl qos remove`",
+    client.SetLimit: "`gqctl limit add` or `set`",
+    client.RemoveLimit: "`gqctl limit remove`",
+    client.ReloadConfig: "`gqctl config reload`",
+}
+"""By what people type: requests that not everybody may make."""
+
 
 class Caller(NamedTuple):
     """Who asks, and what they are here."""
@@ -251,7 +268,7 @@ def _refuse_uncoordinated(who: Caller, body: client.RequestBody, cluster: Cluste
     """
     for account in _accounts_about(body, cluster):
         if account not in who.coordinates:
-            message = f"{type(body).__name__} of `{_named(body)}` is for coordinators of an account above it"
+            message = f"{COMMANDS[type(body)]} of `{_named(body)}` is for coordinators of an account above it"
             message = f"{message} and for operators, and {who.peer.user} is neither"
             raise Denied("not_coordinator", message, "gqctl account show names the coordinators; ask one")
 
@@ -301,7 +318,7 @@ def _named(body: client.RequestBody) -> str:
 
 def _too_low(who: Caller, body: client.RequestBody, right: Right) -> Denied:
     word = next(role for role in Role if REACH[right][role] is not Reach.NONE).name.lower()
-    message = f"{type(body).__name__} is for {word}s, and {who.peer.user} is not one here"
+    message = f"{COMMANDS[type(body)]}: for {word}s only, and {who.peer.user} is not one here"
     return Denied(f"not_{word}", message, f"ask one; `[access] {word}s` in gq.toml names them")
 
 

@@ -74,6 +74,8 @@ def _as_kept(limit: LimitInfo) -> LimitInfo:
     if resource not in BUDGETS and limit.most != int(limit.most):
         message = f"a limit of {limit.most} {explain_limits.things(resource)} is not a whole number"
         raise Refusal("bad_number", message, "only GPU-hours may be parts")
+    if resource == "time" and not limit.most:
+        raise Refusal("bad_number", "a time limit of 0 would let nothing run", "limit gpus or jobs to 0 to shut it out")
     if limit.per_user and (limit.holder is Holder.USER or resource in PER_JOB):
         what = "a user" if limit.holder is Holder.USER else f"the {LIMITED[resource]}"
         message = f"a limit of {what} is one of each user already"

@@ -12,7 +12,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.wire import client
-from gqd.control.access import REACH, RIGHTS, Right, Role
+from gqd.control.access import COMMANDS, REACH, RIGHTS, Reach, Right, Role
 from gqd.state.input import Peer
 from gqd.state.policy import Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, OLGA, OWNER, ROOT, STRANGER, named, via
@@ -130,6 +130,12 @@ def test_a_private_cluster_serves_its_owner_and_root_and_nobody_else(kind: type)
 def test_every_request_has_a_right_and_a_sample() -> None:
     assert set(RIGHTS) == set(KINDS) == set(REQUESTS)
     assert {right: set(reach) for right, reach in REACH.items()} == {right: set(Role) for right in Right}
+
+
+def test_what_not_everybody_may_ask_is_refused_by_the_name_that_people_type() -> None:
+    guarded = {kind for kind, right in RIGHTS.items() if Reach.NONE in REACH[right].values()}
+    guarded |= {kind for kind, right in RIGHTS.items() if right is Right.COORDINATOR}
+    assert guarded == COMMANDS.keys()
 
 
 def test_the_manual_prints_the_table() -> None:
