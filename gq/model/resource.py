@@ -76,6 +76,11 @@ class ResourceRequest(RoleRequest, frozen=True, kw_only=True, omit_defaults=True
     roles: tuple[Role, ...] = ()
 
 
+def as_request(role: RoleRequest) -> ResourceRequest:
+    """What a role asks for, as if it were a job of its own."""
+    return ResourceRequest(**{field: getattr(role, field) for field in RoleRequest.__struct_fields__})
+
+
 class RoleShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of a grant is one role's."""
 
@@ -139,8 +144,13 @@ class Demand(NamedTuple):
 def least_demand(request: ResourceRequest) -> Demand:
     """What is shown of a waiting job: the request with Slurm's defaults filled in (1 node, 1 task, 1 CPU a task).
 
-    What a plan gives may be more: whole nodes, a larger number of nodes, CPUs rounded up on each node.
+    What a plan gives may be more: whole nodes, a larger number of nodes, CPUs rounded up on each node.  Roles may
+    share nodes: of a gang of them the number of nodes is that of its widest role.
     """
+    if request.roles:
+        each = [least_demand(as_request(role.resources)) for role in request.roles]
+        nodes = max(demand.nodes for demand in each)
+        return Demand(nodes, *(sum(counts) for counts in list(zip(*each, strict=True))[1:]))
     nodes = request.nodes_min or _least_nodes(request)
     tasks = request.ntasks or _least_tasks(request, nodes)
     gpus = request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * tasks

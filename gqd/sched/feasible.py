@@ -11,7 +11,14 @@ from gqd.state.policy import Partition
 
 def may_use(shape: Shape, node: NodeFacts, partition: Partition) -> bool:
     """The node belongs to the partition and the request does not leave it out."""
-    if not partition.has_node(node.name) or node.name in shape.exclude:
+    return partition.has_node(node.name) and admits(shape, node)
+
+
+def admits(shape: Shape, node: NodeFacts) -> bool:
+    """The request does not leave the node out; of a gang one of the roles."""
+    if shape.roles:
+        return any(admits(role, node) for _, role in shape.roles)
+    if node.name in shape.exclude:
         return False
     # With a node list longer than needed any node may help out; the listed ones are a must (see placement).
     return not shape.nodelist or node.name in shape.nodelist or len(shape.nodelist) < shape.nodes_min
@@ -32,7 +39,10 @@ def fits(overlay: Overlay, place: int, demand: Demand, shape: Shape) -> bool:
 
 
 def capacity(overlay: Overlay, place: int, shape: Shape) -> int:
-    """The most units of the shape that the node can take now; for ``node`` 1 or 0."""
+    """The most units of the shape that the node can take now; for ``node`` 1 or 0, for a gang of any of its roles."""
+    if shape.roles:
+        node = overlay.nodes[place]
+        return max(capacity(overlay, place, role) if admits(role, node) else 0 for _, role in shape.roles)
     if shape.unit == "node":
         return int(fits(overlay, place, demand_for_units(shape, 1), shape))
     most = min(shape.units, _upper_bound(overlay, place, shape))

@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heapreplace
 
 from gq.model.resource import Grant
 from gqd.sched.feasible import capacity, task_capacity
+from gqd.sched.roles import place_roles
 from gqd.sched.shape import Demand, Shape, demand_for_units, demand_of
 from gqd.sched.view import Overlay
 
@@ -24,6 +25,8 @@ def place(overlay: Overlay, shape: Shape, candidates: list[int]) -> tuple[Grant,
 
     The overlay is not changed.  The first grant is the batch node's; grants come in the nodes' own order.
     """
+    if shape.roles:
+        return place_roles(overlay, shape, candidates, place)
     wanted = [one for one in candidates if overlay.nodes[one].name in shape.nodelist]
     if len(wanted) < len(set(shape.nodelist)):
         return None

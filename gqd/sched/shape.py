@@ -4,7 +4,9 @@ Three kinds of request exist, by what is counted out over the nodes:
 
 * ``node``: every node gets the same (``-N 4 --gpus-per-node=8``, ``--ntasks-per-node=2``);
 * ``task``: a number of tasks is dealt out (``-n 30 --gpus-per-task=1``);
-* ``gpu``: a number of GPUs is dealt out (``--gpus=12``).
+* ``gpu``: a number of GPUs is dealt out (``--gpus=12``);
+
+and a gang of roles (``roles``) is several of these, placed together (`gqd.sched.roles`).
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from gq.errors import Refusal
-from gq.model.resource import ResourceRequest
+from gq.model.resource import ResourceRequest, as_request
 from gqd.state.policy import Policy
 
 ANY_NUMBER = 1_000_000
@@ -49,7 +53,7 @@ class Shape(NamedTuple):
 
     partition: str
     unit: str
-    """``node``, ``task`` or ``gpu``."""
+    """``node``, ``task`` or ``gpu``; ``roles`` where `roles` say it all."""
     units: int
     """How many tasks or GPUs are dealt out; for ``node`` 0 (the node counts say it)."""
     nodes_min: int
@@ -71,6 +75,8 @@ class Shape(NamedTuple):
     nodelist: tuple[str, ...]
     exclude: tuple[str, ...]
     is_exclusive: bool
+    roles: tuple[tuple[str, Shape], ...] = ()
+    """Of a gang of roles, by name and in their order."""
 
 
 class Demand(NamedTuple):
@@ -98,6 +104,8 @@ def shape_of(
 
     `max_nodes` is where the job may choose; what asks for more is told so elsewhere.
     """
+    if request.roles:
+        return _gang(request, partition, default_mem_per_cpu_mib, max_nodes)
     _refuse_nonsense(request)
     per_node = _tasks_per_node(request)
     unit, units, nodes_min, nodes_max = _counts(request, per_node)
@@ -125,6 +133,28 @@ def shape_of(
         nodelist=request.nodelist,
         exclude=request.exclude,
         is_exclusive=request.is_exclusive,
+    )
+
+
+def _gang(
+    request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None, max_nodes: int | None
+) -> Shape:
+    """Of roles: what is asked of the gang as a whole, and a shape for each of them.  Roles may share nodes."""
+    roles = []
+    for role in request.roles:
+        try:
+            shape = shape_of(as_request(role.resources), partition, default_mem_per_cpu_mib, max_nodes)
+        except Refusal as refusal:
+            raise Refusal(refusal.code, f"role `{role.name}`: {refusal.message}", refusal.hint) from None
+        roles.append((role.name, shape))
+    whole = shape_of(msgspec.structs.replace(request, roles=()), partition)
+    fewest = max(shape.nodes_min for _, shape in roles)
+    most = min(ANY_NUMBER, sum(shape.nodes_max for _, shape in roles))
+    return whole._replace(
+        unit="roles",
+        roles=tuple(roles),
+        nodes_min=fewest,
+        nodes_max=most if max_nodes is None else max(fewest, min(most, max_nodes)),
     )
 
 
@@ -237,6 +267,7 @@ def demand_of(shape: Shape, tasks: int, gpus: int) -> Demand:
 
 def demand_for_units(shape: Shape, units: int) -> Demand:
     """What a node must give for so many of the units that are dealt out (``node``: one)."""
+    assert not shape.roles, "each role has units of its own"
     match shape.unit:
         case "node":
             tasks = shape.tasks_per_node
@@ -249,6 +280,9 @@ def demand_for_units(shape: Shape, units: int) -> Demand:
 
 def wanted_in_all(shape: Shape) -> tuple[int, int]:
     """(GPUs, CPUs) of the whole job at its smallest."""
+    if shape.roles:
+        each = [wanted_in_all(role) for _, role in shape.roles]
+        return sum(gpus for gpus, _ in each), sum(cpus for _, cpus in each)
     match shape.unit:
         case "node":
             demand = demand_for_units(shape, 1)

@@ -1,0 +1,107 @@
+"""Where the roles of a gang go: each in turn on one overlay, all or nothing.  Pure.
+
+Owns the order in which roles are placed, and how what they get on one node becomes one grant.  Where a single role goes
+is decided by the placement of ordinary jobs.  A role that finds no room because of one that was placed before it is
+placed before that one in another try; the tries are bounded, so a gang of many roles that fits only in one odd order
+may wait for more room than it would need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gq.model.resource import Amount, Grant, RoleShare
+from gqd.sched.feasible import admits
+from gqd.sched.shape import Shape, wanted_in_all
+from gqd.sched.view import Overlay
+
+Place = Callable[[Overlay, Shape, list[int]], tuple[Grant, ...] | None]
+"""How a role, like a job, is placed."""
+_Placed = dict[str, tuple[Grant, ...]]
+"""By role."""
+
+
+def place_roles(overlay: Overlay, gang: Shape, candidates: list[int], place: Place) -> tuple[Grant, ...] | None:
+    """One grant for each node, that of the first role's first node first; None: not all roles have room.
+
+    The overlay is as before afterwards.
+    """
+    places = {overlay.nodes[one].name: one for one in candidates}
+    for order in _orders(gang):
+        checkpoint = overlay.checkpoint()
+        placed = _place_in(overlay, gang, order, candidates, places, place)
+        overlay.rollback(checkpoint)
+        if placed is not None:
+            merged = merge(gang, placed)
+            if len(merged) <= gang.nodes_max:
+                return merged
+    return None
+
+
+def _orders(gang: Shape) -> Iterator[list[str]]:
+    """The most demanding role first; then each of the others before it."""
+    order = [name for name, _ in sorted(gang.roles, key=lambda role: _ease(role[1]))]
+    yield order
+    for name in order[1:]:
+        yield [name, *(one for one in order if one != name)]
+
+
+def _ease(role: Shape) -> tuple[bool, bool, int, int]:
+    """What wants nodes for itself or by name has the least choice, then what wants most."""
+    gpus, cpus = wanted_in_all(role)
+    return (not role.is_exclusive, not role.nodelist, -gpus, -cpus)
+
+
+def _place_in(
+    overlay: Overlay, gang: Shape, order: list[str], candidates: list[int], places: dict[str, int], place: Place
+) -> _Placed | None:
+    """Each role takes what it gets from the overlay; None as soon as one gets nothing."""
+    shapes = dict(gang.roles)
+    is_bound = gang.nodes_max < sum(role.nodes_max for role in shapes.values())
+    placed: _Placed = {}
+    chosen: list[int] = []
+    for name in order:
+        own = [one for one in candidates if admits(shapes[name], overlay.nodes[one])]
+        grants = None
+        if is_bound and chosen:  # the gang may have so many nodes and no more: better those that it has already
+            grants = place(overlay, shapes[name], [one for one in own if one in chosen])
+        if grants is None:
+            grants = place(overlay, shapes[name], own)
+        if grants is None:
+            return None
+        overlay.take_all(places, grants)
+        placed[name] = grants
+        chosen += [places[grant.node] for grant in grants if places[grant.node] not in chosen]
+    return placed
+
+
+def merge(gang: Shape, placed: _Placed) -> tuple[Grant, ...]:
+    """One grant for each node, in the order of the roles and of their nodes."""
+    by_node: dict[str, list[tuple[str, Grant]]] = {}
+    for name, _ in gang.roles:
+        for grant in placed[name]:
+            by_node.setdefault(grant.node, []).append((name, grant))
+    return tuple(_merged(node, shares) for node, shares in by_node.items())
+
+
+def _merged(node: str, shares: list[tuple[str, Grant]]) -> Grant:
+    grants = [grant for _, grant in shares]
+    return Grant(
+        node=node,
+        tasks=sum(grant.tasks for grant in grants),
+        cpus=tuple(sorted(cpu for grant in grants for cpu in grant.cpus)),
+        gpus=tuple(sorted(gpu for grant in grants for gpu in grant.gpus)),
+        memory_mib=sum(grant.memory_mib for grant in grants),
+        resources=_sum(amount for grant in grants for amount in grant.resources),
+        roles=tuple(
+            RoleShare(role=name, tasks=grant.tasks, cpus=grant.cpus, gpus=grant.gpus, memory_mib=grant.memory_mib)
+            for name, grant in shares
+        ),
+    )
+
+
+def _sum(amounts: Iterator[Amount]) -> tuple[Amount, ...]:
+    counts: dict[str, int] = {}
+    for amount in amounts:
+        counts[amount.name] = counts.get(amount.name, 0) + amount.count
+    return tuple(Amount(name, count) for name, count in counts.items())
