@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gq.model.account import AccountInfo, LimitInfo, MemberInfo, PriorityInfo, QosInfo, ShareInfo
+from gq.model.account import PriorityInfo
 from gq.model.audit import AuditEntry
 from gq.model.dependency import Dependency
 from gq.model.estimate import AccuracyInfo, Alternative, StartEstimate
@@ -21,6 +21,18 @@ from gq.model.key import KeyInfo
 from gq.model.node import ClusterInfo, NodeInfo
 from gq.model.resource import Count, ResourceRequest
 from gq.model.step import StepLayout, StepNode, StepRequest
+from gq.wire.accounting import Accounts as Accounts
+from gq.wire.accounting import ListAccounts as ListAccounts
+from gq.wire.accounting import ListShares as ListShares
+from gq.wire.accounting import RemoveAccount as RemoveAccount
+from gq.wire.accounting import RemoveLimit as RemoveLimit
+from gq.wire.accounting import RemoveMember as RemoveMember
+from gq.wire.accounting import RemoveQos as RemoveQos
+from gq.wire.accounting import SetAccount as SetAccount
+from gq.wire.accounting import SetLimit as SetLimit
+from gq.wire.accounting import SetMember as SetMember
+from gq.wire.accounting import SetQos as SetQos
+from gq.wire.accounting import Shares as Shares
 from gq.wire.codec import WIRE_VERSION, Codec
 
 
@@ -359,86 +371,12 @@ class SubmitChain(_Body, frozen=True, kw_only=True):
     stages: tuple[Submit, ...]
 
 
-class SetAccount(_Body, frozen=True, kw_only=True):
-    """Add an account, or give one that is there these values (all of them).  → `Done`"""
-
-    account: AccountInfo
-    is_new: bool = False
-    """Refused if it is there; else refused if it is not."""
-
-
-class RemoveAccount(_Body, frozen=True, kw_only=True):
-    """Refused while it has members, accounts below it or jobs.  → `Done`"""
-
-    name: str
-
-
-class SetMember(_Body, frozen=True, kw_only=True):
-    """Add a user to an account, or change what they are in it.  → `Done`"""
-
-    member: MemberInfo
-    is_new: bool = False
-
-
-class RemoveMember(_Body, frozen=True, kw_only=True):
-    """Refused while they have jobs there.  → `Done`"""
-
-    user: str
-    account: str
-
-
-class SetQos(_Body, frozen=True, kw_only=True):
-    """As `SetAccount`.  → `Done`"""
-
-    qos: QosInfo
-    is_new: bool = False
-
-
-class RemoveQos(_Body, frozen=True, kw_only=True):
-    """Refused while jobs have it.  → `Done`"""
-
-    name: str
-
-
-class SetLimit(_Body, frozen=True, kw_only=True):
-    """Set or change a limit.  What is queued or runs already is not touched.  → `Done`"""
-
-    limit: LimitInfo
-
-
-class RemoveLimit(_Body, frozen=True, kw_only=True):
-    """→ `Done`"""
-
-    holder: str
-    name: str
-    resource: str
-    per_user: bool = False
-
-
-class ListAccounts(_Body, frozen=True, kw_only=True):
-    """Accounts, members, QOS and limits; all of them, or those that name one of these.  → `Accounts`"""
-
-    accounts: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    qos: tuple[str, ...] = ()
-
-
 class ListPriorities(_Body, frozen=True, kw_only=True):
     """Pending jobs and how their priority comes about, highest first.  → `Priorities`, paged by ``skip``"""
 
     filter: JobFilter = JobFilter()
     skip: int = 0
     limit: int = 2000
-
-
-class ListShares(_Body, frozen=True, kw_only=True):
-    """The fair-share tree as it stands.  → `Shares`"""
-
-    accounts: tuple[str, ...] = ()
-    """Only these and what is below them."""
-    users: tuple[str, ...] = ()
-    explain: str = ""
-    """A user: ``why`` says in words why they stand where they stand."""
 
 
 class ReloadConfig(_Body, frozen=True, kw_only=True):
@@ -636,25 +574,11 @@ class ChainSubmitted(_Body, frozen=True, kw_only=True):
     job_ids: tuple[int, ...]
 
 
-class Accounts(_Body, frozen=True, kw_only=True):
-    accounts: tuple[AccountInfo, ...]
-    members: tuple[MemberInfo, ...] = ()
-    qos: tuple[QosInfo, ...] = ()
-    limits: tuple[LimitInfo, ...] = ()
-
-
 class Priorities(_Body, frozen=True, kw_only=True):
     jobs: tuple[PriorityInfo, ...]
     weights: dict[str, float] = {}
     """Of the factors, as gq.toml says."""
     more: bool = False
-
-
-class Shares(_Body, frozen=True, kw_only=True):
-    lines: tuple[ShareInfo, ...]
-    half_life_s: float | None = None
-    """None: nothing decays."""
-    why: str = ""
 
 
 class Refused(_Body, frozen=True, kw_only=True):
