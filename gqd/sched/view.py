@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gq.model.account import NORMAL_QOS
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.limit import NO_LIMITS, Asker, LimitView
 from gqd.sched.shape import Shape
 from gqd.state.cluster import mask_of
+from gqd.state.plan import Protected
 from gqd.state.policy import Policy
 
 
@@ -116,6 +120,12 @@ class Snapshot:
     limits: LimitView = NO_LIMITS
     kept_back: tuple[Asker, ...] = ()
     """Of these there are jobs that limits keep back, and that are not in `pending`."""
+    columns: PendingColumns | None = None
+    """Of `pending`; None: the planner makes them."""
+    protected: tuple[Protected, ...] = ()
+    """Of the plan before: who has a protected start is not pushed back by who gets one later."""
+    resumes_at: JobId | None = None
+    """The first job that the plan before did not reach, where it was cut short."""
 
     def place_of(self, name: str) -> int | None:
         return next((place for place, node in enumerate(self.nodes) if node.name == name), None)

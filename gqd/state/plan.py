@@ -22,6 +22,8 @@ class Start(msgspec.Struct, frozen=True):
     """Of the array whose record ``job_id`` is: this one leaves it."""
     billing: int = 0
     """See `gqd.state.event.JobAllocated`."""
+    slot: str = ""
+    """It starts ahead of its turn: see `Protected`."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,3 +217,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kept_back: dict[tuple[str, str, str], tuple[OverLimit | MayNotBorrow, ...]] = {}
     """By user, account and QOS of jobs that limits keep back, and that the pass has not looked at one by one: what of
     each limit is used.  ``wanted`` is for each job to fill in."""
+    resumes_at: JobId | None = None
+    """The pass was cut short, and has not reached this job and more behind it; None: it has reached all."""
