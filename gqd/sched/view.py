@@ -6,7 +6,7 @@ An `Overlay` changes copies of the free resources and can be rolled back to any 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -99,6 +99,27 @@ class RunningJob:
     """When it was started, or allocated as long as it has not."""
     expected_s: float | None = None
     """How long it was expected to run in all; None: nobody knows."""
+    slot: str = ""
+    """Of its start: see `gqd.state.plan.Start`."""
+    cells: tuple[tuple[str, int, int], ...] = field(init=False, compare=False, repr=False)
+    """(node, mask of CPUs, mask of GPUs) of each grant; every plan asks for it."""
+
+    def __post_init__(self) -> None:
+        cells = tuple((one.node, mask_of(one.cpus), mask_of(one.gpus)) for one in self.grants)
+        object.__setattr__(self, "cells", cells)
+
+
+@dataclass(slots=True, frozen=True)
+class PendingColumns:
+    """What a pass asks of all jobs at once, by place in `Snapshot.pending`."""
+
+    shape: NDArray[np.int64]
+    """Codes: equal numbers mean equal shapes, and only equal ones do."""
+    expected_s: NDArray[np.float64]
+    """Infinite: nobody knows."""
+    time_limit_s: NDArray[np.float64]
+    """Infinite: it has none."""
+    since: NDArray[np.float64]
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,9 +131,9 @@ class Snapshot:
     """Masks, by place of the node."""
     free_gpus: tuple[int, ...]
     free_memory_mib: tuple[int, ...]
-    pending: tuple[PendingJob, ...]
+    pending: Sequence[PendingJob]
     """As the queue stands; no more than the policy's planning depth."""
-    running: tuple[RunningJob, ...]
+    running: Sequence[RunningJob]
     array_room: dict[JobId, int] = field(default_factory=dict)
     """By array with a throttle: how many more of its tasks may start."""
     array_throttle: dict[JobId, int] = field(default_factory=dict)
