@@ -1,0 +1,329 @@
+"""What a job wants its nodes to be (``--constraint``, ``--prefer``): features and comparisons of attributes.  Pure.
+
+    constraint := all ('|' all)*             any of them
+    all        := one (('&' | ',') one)*     all of them
+    one        := '!' one | '(' constraint ')' ['*' N] | '[' … ']' | NAME [op VALUE] ['*' N]
+    op         := '=' | '==' | '!=' | '<' | '<=' | '>' | '>='
+
+``ib*2``: two of the nodes at least; ``[rack1*2&rack2*4]`` is so many of each; ``[a|b]``: all of the nodes are of one
+kind.  These speak of all nodes of the job together, so they stand outside of parentheses, ``!`` and ``|``.
+
+Values are compared as versions (12.10 is more than 12.4), those with a unit (40G) as amounts, where a number without
+one is MiB.  An attribute may have several values, separated by commas: one that equals is enough, and all must be more
+or less.  `parse_constraint` raises ``ValueError`` with a sentence that names the position.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+from typing import NamedTuple, NoReturn, TypeAlias
+
+MAX_LENGTH = 1024
+MAX_DEPTH = 16
+MAX_COUNT = 100_000
+NO = frozenset({"", "0", "no", "false", "off", "none"})
+"""Values of an attribute that make its bare name untrue."""
+
+_TOKEN = re.compile(r"\s*(?:(?P<word>[\w.+:/-]+)|(?P<op>[<>!=]=|[<>=])|(?P<mark>[&|,!*()\[\]]))", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][\w.:/-]*", re.ASCII)
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP])(?:i?B)?", re.IGNORECASE | re.ASCII)
+_MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_PIECE = re.compile(r"\d+|[^\d.+:/_-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A feature (`op` empty), or a comparison of an attribute."""
+
+    name: str
+    op: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    one: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    ones: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    ones: tuple[Expression, ...]
+
+
+Expression: TypeAlias = Term | Not | All | Any
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """So many of the nodes, at least, are so."""
+
+    one: Expression
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    each: Expression
+    """What every node must be; an empty `All` is anything."""
+    counts: tuple[Count, ...] = ()
+    kinds: tuple[Expression, ...] = ()
+    """All nodes are of one of these; empty: no matter."""
+
+    @property
+    def nodes_min(self) -> int:
+        """So many nodes the counts come to together."""
+        return sum(one.nodes for one in self.counts)
+
+
+ANYTHING = Constraint(All(()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """``[a|b]``, before it is known to stand where it may."""
+
+    ones: tuple[Expression, ...]
+
+
+_Parsed: TypeAlias = Expression | Count | _Kinds
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    position: int
+    """From 1."""
+
+
+@lru_cache(maxsize=1024)
+def parse_constraint(text: str) -> Constraint:
+    """ValueError where it cannot be read."""
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"it has {len(text)} characters; at most {MAX_LENGTH} are read")
+    if not text.strip():
+        raise ValueError("it is empty; name a feature, or compare an attribute as in cuda>=12.4")
+    return _Parser(text).whole()
+
+
+class _Parser:
+    """One constraint while it is read."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tuple(self._split(text))
+        self._at = 0
+        self._depth = 0
+
+    def whole(self) -> Constraint:
+        parsed = self._any()
+        if self._next.kind:
+            self._fail(f"`{self._next.text}` where `&`, `|` or the end was expected")
+        conjuncts = parsed.ones if isinstance(parsed, All) else (parsed,)
+        flat = [one for part in conjuncts for one in (part.ones if isinstance(part, All) else (part,))]
+        kinds = [one for one in flat if isinstance(one, _Kinds)]
+        if len(kinds) > 1:
+            raise ValueError("it has `[… | …]` twice; all nodes can be of one kind in one way only")
+        counts = tuple(one for one in flat if isinstance(one, Count))
+        each = tuple(one for one in flat if not isinstance(one, Count | _Kinds))
+        return Constraint(each[0] if len(each) == 1 else All(each), counts, kinds[0].ones if kinds else ())
+
+    @staticmethod
+    def _split(text: str) -> Iterator[_Token]:
+        position, end = 0, len(text.rstrip())
+        while position < end:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                start = position + len(text[position:]) - len(text[position:].lstrip())
+                raise ValueError(f"at position {start + 1}, {text[start]!r} means nothing")
+            assert match.lastgroup is not None
+            yield _Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup) + 1)
+            position = match.end()
+        yield _Token("", "the end", end + 1)
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _take(self, *texts: str) -> bool:
+        """Go past the next token if it is one of these."""
+        is_one = self._next.kind in ("mark", "op") and self._next.text in texts
+        self._at += is_one
+        return is_one
+
+    def _fail(self, what: str) -> NoReturn:
+        raise ValueError(f"at position {self._next.position}, {what}")
+
+    # ── the grammar ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _any(self) -> _Parsed:
+        ones = [self._all()]
+        while self._take("|"):
+            ones.append(self._all())
+        return ones[0] if len(ones) == 1 else Any(tuple(self._of_a_node(one) for one in ones))
+
+    def _all(self) -> _Parsed:
+        ones = [self._one()]
+        while self._take("&", ","):
+            ones.append(self._one())
+        if len(ones) == 1:
+            return ones[0]
+        return All(tuple(ones))  # type: ignore[arg-type]  # counts and kinds are taken out, or refused, further up
+
+    def _one(self) -> _Parsed:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail(f"it is nested deeper than {MAX_DEPTH}")
+        try:
+            if self._take("!"):
+                return Not(self._of_a_node(self._one()))
+            if self._take("["):
+                return self._bracket()
+            if self._take("("):
+                inner = self._of_a_node(self._any())
+                self._close(")")
+                return self._counted(inner)
+            return self._counted(self._term())
+        finally:
+            self._depth -= 1
+
+    def _bracket(self) -> _Parsed:
+        """``[a|b]`` is of one kind; ``[a*2&b*2]`` is what it is without brackets."""
+        ones = [self._all()]
+        while self._take("|"):
+            ones.append(self._all())
+        self._close("]")
+        return ones[0] if len(ones) == 1 else _Kinds(tuple(self._of_a_node(one) for one in ones))
+
+    def _close(self, mark: str) -> None:
+        if not self._take(mark):
+            self._fail(f"`{self._next.text}` where `{mark}` was expected")
+
+    def _term(self) -> Term:
+        name = self._next
+        if name.kind != "word":
+            self._fail(f"`{name.text}` where a feature or an attribute was expected")
+        if not _NAME.fullmatch(name.text):
+            self._fail(f"`{name.text}` is not the name of a feature; these begin with a letter")
+        self._at += 1
+        op = self._next.text
+        if self._next.kind != "op":
+            return Term(name.text)
+        self._at += 1
+        value = self._next
+        if value.kind != "word":
+            self._fail(f"`{value.text}` where the value after `{op}` was expected")
+        self._at += 1
+        return Term(name.text, "=" if op == "==" else op, value.text)
+
+    def _counted(self, one: Expression) -> Expression | Count:
+        if not self._take("*"):
+            return one
+        number = self._next
+        if not number.text.isdecimal() or not 1 <= int(number.text[:9]) <= MAX_COUNT:
+            self._fail(f"`{number.text}` is not a number of nodes between 1 and {MAX_COUNT}")
+        self._at += 1
+        return Count(one, int(number.text))
+
+    def _of_a_node(self, one: _Parsed) -> Expression:
+        """Refuse what speaks of all nodes together."""
+        if isinstance(one, Count | _Kinds) or (
+            isinstance(one, All) and any(isinstance(part, Count | _Kinds) for part in one.ones)
+        ):
+            self._fail("counts (`*N`) and `[a|b]` speak of all nodes: they cannot stand in `( )`, `!` or `|`")
+        return one
+
+
+# ── matching ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_met(one: Expression, features: Set[str], attributes: Mapping[str, str]) -> bool:
+    """A node with these is so."""
+    match one:
+        case Term(name, "", _):
+            return name in features or attributes.get(name, "").lower() not in NO
+        case Term(name, "!=", value):
+            return not _compares(name, "=", value, attributes)
+        case Term(name, op, value):
+            return _compares(name, op, value, attributes)
+        case Not(inner):
+            return not is_met(inner, features, attributes)
+        case All(ones):
+            return all(is_met(part, features, attributes) for part in ones)
+        case Any(ones):
+            return any(is_met(part, features, attributes) for part in ones)
+
+
+def names_in(constraint: Constraint) -> tuple[str, ...]:
+    """Every feature and attribute that it speaks of, as it does."""
+    parts = (constraint.each, *(one.one for one in constraint.counts), *constraint.kinds)
+    return tuple(dict.fromkeys(name for part in parts for name in _names(part)))
+
+
+def _names(one: Expression) -> Iterator[str]:
+    match one:
+        case Term(name, _, _):
+            yield name
+        case Not(inner):
+            yield from _names(inner)
+        case All(ones) | Any(ones):
+            for part in ones:
+                yield from _names(part)
+
+
+def _compares(name: str, op: str, value: str, attributes: Mapping[str, str]) -> bool:
+    has = attributes.get(name)
+    if has is None:
+        return False
+    words = [word.strip() for word in has.split(",")]
+    if op == "=":
+        return any(word == value or compare(word, value) == 0 for word in words)
+    is_so = _ORDERS[op]
+    return all(is_so(compare(word, value)) for word in words)
+
+
+_ORDERS: dict[str, Callable[[int], bool]] = {
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+}
+
+
+def compare(left: str, right: str) -> int:
+    """-1, 0 or 1: as amounts if one has a unit and both are numbers, else as versions."""
+    amounts = _amount(left), _amount(right)
+    if amounts[0] is not None and amounts[1] is not None and not (_is_plain(left) and _is_plain(right)):
+        return (amounts[0] > amounts[1]) - (amounts[0] < amounts[1])
+    for one, other in zip_longest(_pieces(left), _pieces(right), fillvalue=(0, 0, "")):
+        if one != other:
+            return 1 if one > other else -1
+    return 0
+
+
+def _is_plain(text: str) -> bool:
+    return not text[-1:].isalpha()
+
+
+def _amount(text: str) -> float | None:
+    """In MiB."""
+    if match := _AMOUNT.fullmatch(text):
+        return float(match[1]) * _MIB[match[2].upper()]
+    try:
+        return float(text) if text[:1].isdecimal() else None
+    except ValueError:
+        return None
+
+
+def _pieces(text: str) -> list[tuple[int, int, str]]:
+    """Numbers come after nothing, words before it: 12.4rc1 < 12.4 < 12.4.1."""
+    pieces = _PIECE.findall(text.lower())
+    return [(0, int(one[:18]), "") if one[0].isdecimal() else (-1, 0, one) for one in pieces]
