@@ -81,6 +81,12 @@ def as_request(role: RoleRequest) -> ResourceRequest:
     return ResourceRequest(**{field: getattr(role, field) for field in RoleRequest.__struct_fields__})
 
 
+def as_role(name: str, request: RoleRequest) -> Role:
+    """The inverse; what can only be asked for a whole job is left out."""
+    fields = {field: getattr(request, field) for field in RoleRequest.__struct_fields__}
+    return Role(name=name, resources=RoleRequest(**fields))
+
+
 class RoleShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of a grant is one role's."""
 

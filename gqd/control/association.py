@@ -12,7 +12,7 @@ import msgspec
 
 from gq.errors import Refusal, nearest
 from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS, ROOT, AccountInfo, MemberInfo, QosInfo
-from gq.model.resource import ResourceRequest, least_demand
+from gq.model.resource import ResourceRequest, Role, as_request, as_role, least_demand
 from gq.wire import client
 from gqd.sched.access import is_listed
 from gqd.sched.shape import Shape
@@ -225,12 +225,19 @@ def with_defaults(request: ResourceRequest, partition: Partition) -> ResourceReq
     cpus, memory_mib = partition.default_cpus_per_gpu, partition.default_mem_per_gpu_mib
     if (cpus is None and memory_mib is None) or not least_demand(request).gpus:
         return request
+    if request.roles:
+        roles = tuple(_role_with_defaults(role, partition) for role in request.roles)
+        return msgspec.structs.replace(request, roles=roles)
     says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
     if cpus is not None and request.cpus_per_task is None and request.cpus_per_gpu is None:
         request = msgspec.structs.replace(request, cpus_per_gpu=cpus)
     if memory_mib is not None and not says_memory:
         request = msgspec.structs.replace(request, mem_per_gpu_mib=memory_mib)
     return request
+
+
+def _role_with_defaults(role: Role, partition: Partition) -> Role:
+    return as_role(role.name, with_defaults(as_request(role.resources), partition))
 
 
 def time_limit_under(qos: QosInfo, asked_s: int | None, time_limit_s: int | None) -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gq.units import format_memory
-from gqd.sched.feasible import capacity
+from gqd.sched.feasible import admits, capacity
 from gqd.sched.placement import place
-from gqd.sched.shape import ANY_NUMBER, Shape, demand_for_units, wanted_in_all
+from gqd.sched.roles import homeless_role
+from gqd.sched.shape import ANY_NUMBER, Shape, demand_for_units, every_shape, wanted_in_all
 from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
@@ -37,14 +38,15 @@ def why_hopeless(
 def insufficient(
     snapshot: Snapshot, overlay: Overlay, job: PendingJob, available: list[int], running: list[RunningJob]
 ) -> Insufficient:
-    """What is scarce, who holds it, and when it fits at the latest."""
-    resource, wanted, free = _scarcest(overlay, job.shape, available)
+    """What is scarce, who holds it, and when it fits at the latest; of a gang for the role that has no room, if any."""
+    shape = homeless_role(overlay, job.shape, available, place)
+    resource, wanted, free = _scarcest(overlay, shape, available)
     fit = earliest_fit(overlay, job.shape, available, running, snapshot.now)
     return Insufficient(
         resource=resource,
         wanted=wanted,
         free=free,
-        holders=_holders(snapshot, job.shape, running, available, resource),
+        holders=_holders(snapshot, shape, running, available, resource),
         is_fragmented=free >= wanted,
         starts_at=fit[0] if fit else None,
     )
@@ -92,6 +94,8 @@ def _relaxed(overlay: Overlay, resource: str) -> Overlay:
 
 def _memory_wanted(shape: Shape, largest_mib: int) -> int:
     """`largest_mib`: what the largest node has, for those who want all of a node."""
+    if shape.roles:
+        return sum(_memory_wanted(role, largest_mib) for role in every_shape(shape))
     gpus, cpus = wanted_in_all(shape)
     if shape.mem_per_node_mib is not None:
         return (shape.mem_per_node_mib or largest_mib) * shape.nodes_min
@@ -147,6 +151,8 @@ def counted(count: int, things: str) -> str:
 
 def infeasible(nodes: tuple[NodeFacts, ...], shape: Shape, usable: list[int]) -> Infeasible:
     """Which limit of the hardware the request is over, and what would fit."""
+    if shape.roles:
+        return _infeasible_roles(nodes, shape, usable)
     facts = [nodes[one] for one in usable]
     types = sorted({gpu_type for node in facts for gpu_type, mask in node.gpu_types if mask})
     most_gpus = max(node.type_mask(shape.gpu_type).bit_count() for node in facts)
@@ -175,6 +181,23 @@ def infeasible(nodes: tuple[NodeFacts, ...], shape: Shape, usable: list[int]) ->
         why = f"no node that it may use has {' and '.join(parts)} at once"
         return Infeasible(why=why, hint="ask for less of one of them per node; gqinfo -N shows what each has")
     return _too_many(facts, shape, kind)
+
+
+def _infeasible_roles(nodes: tuple[NodeFacts, ...], gang: Shape, usable: list[int]) -> Infeasible:
+    """The first role that could not have room alone; else they do not fit beside each other."""
+    for name, role in gang.roles:
+        own = [one for one in usable if admits(role, nodes[one])]
+        if not own:
+            return Infeasible(why=f"role `{name}` may use none of its nodes", hint="gqinfo -N lists the nodes")
+        if place(Overlay.empty(nodes), role, own) is None:
+            alone = infeasible(nodes, role, own)
+            return Infeasible(why=f"role `{name}`: {alone.why}", hint=alone.hint)
+    names = ", ".join(f"`{name}`" for name, _ in gang.roles)
+    most = "" if gang.nodes_max >= len(usable) else f", at most {gang.nodes_max} of them"
+    return Infeasible(
+        why=f"its roles {names} do not fit beside each other on the {counted(len(usable), 'nodes')} it may use{most}",
+        hint="ask for less in one of them, or for fewer tasks",
+    )
 
 
 def _too_many(facts: list[NodeFacts], shape: Shape, kind: str) -> Infeasible:

@@ -15,10 +15,10 @@ import msgspec
 
 from gq.model.account import BUDGETS, AccountInfo, Holder, LimitInfo, QosInfo
 from gqd.sched.access import is_listed
-from gqd.sched.shape import Shape, wanted_in_all
+from gqd.sched.shape import Shape, every_shape, wanted_in_all
 from gqd.state.plan import Barred, MayNotBorrow, OverLimit
 from gqd.state.policy import Partition
-from gqd.state.tally import Place, account_path
+from gqd.state.tally import Amounts, Place, account_path, add
 from gqd.state.usage import MILLION
 
 SECONDS_PER_HOUR = 3600
@@ -94,6 +94,11 @@ def hours(billing: int, time_limit_s: int | None) -> float | None:
 
 def least_wanted(shape: Shape) -> dict[str, int]:
     """The least that a job of this shape is given."""
+    if shape.roles:
+        sums: Amounts = {}
+        for role in every_shape(shape):
+            add(sums, least_wanted(role))
+        return sums | {"jobs": 1}
     gpus, cpus = wanted_in_all(shape)
     amounts = {"jobs": 1, "gpus": gpus, "cpus": cpus}
     memory_mib = (shape.mem_per_node_mib or 0) * shape.nodes_min

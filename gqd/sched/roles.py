@@ -75,6 +75,15 @@ def _place_in(
     return placed
 
 
+def homeless_role(overlay: Overlay, shape: Shape, candidates: list[int], place: Place) -> Shape:
+    """The first role that would have no room even alone; the shape itself if each would, or if it is no gang."""
+    for _, role in shape.roles:
+        own = [one for one in candidates if admits(role, overlay.nodes[one])]
+        if place(overlay, role, own) is None:
+            return role
+    return shape
+
+
 def merge(gang: Shape, placed: _Placed) -> tuple[Grant, ...]:
     """One grant for each node, in the order of the roles and of their nodes."""
     by_node: dict[str, list[tuple[str, Grant]]] = {}

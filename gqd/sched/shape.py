@@ -253,6 +253,11 @@ def _refuse_nonsense(request: ResourceRequest) -> None:
         raise Refusal("contradiction", f"node `{both[0]}` is both asked for and excluded")
 
 
+def every_shape(shape: Shape) -> tuple[Shape, ...]:
+    """Those that say what nodes must give: of a gang those of its roles, else the shape itself."""
+    return tuple(role for _, role in shape.roles) or (shape,)
+
+
 def demand_of(shape: Shape, tasks: int, gpus: int) -> Demand:
     """What a node must give for so many tasks and GPUs."""
     cpus = max(tasks * shape.cpus_per_task, gpus * shape.cpus_per_gpu)
@@ -281,7 +286,7 @@ def demand_for_units(shape: Shape, units: int) -> Demand:
 def wanted_in_all(shape: Shape) -> tuple[int, int]:
     """(GPUs, CPUs) of the whole job at its smallest."""
     if shape.roles:
-        each = [wanted_in_all(role) for _, role in shape.roles]
+        each = [wanted_in_all(role) for role in every_shape(shape)]
         return sum(gpus for gpus, _ in each), sum(cpus for _, cpus in each)
     match shape.unit:
         case "node":

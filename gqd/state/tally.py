@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gq.model.account import DEFAULT_ACCOUNT, ROOT, AccountInfo, Holder
 from gq.model.ids import JobId
-from gq.model.resource import Grant, ResourceRequest, least_demand
+from gq.model.resource import Grant, ResourceRequest, as_request, least_demand
 from gq.model.state import JobState
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ def asked_amounts(request: ResourceRequest) -> Mapping[str, int]:
     demand = least_demand(request)
     amounts: Amounts = {"jobs": 1}
     add(amounts, {"gpus": demand.gpus, "cpus": demand.cpus, "memory": demand.memory_mib})
-    if demand.gpus and request.gpu_type:
-        amounts[f"gpus:{request.gpu_type}"] = demand.gpus
+    for one in [as_request(role.resources) for role in request.roles] or [request]:
+        if one.gpu_type:
+            add(amounts, {f"gpus:{one.gpu_type}": least_demand(one).gpus})
     return amounts
 
 
