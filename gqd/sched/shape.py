@@ -17,12 +17,14 @@ from typing import NamedTuple
 import msgspec
 
 from gq.errors import Refusal
-from gq.model.resource import ResourceRequest, as_request
+from gq.model.resource import ResourceRequest, RoleRequest, as_request
+from gq.model.role import check_roles
 from gqd.state.policy import Policy
 
 ANY_NUMBER = 1_000_000
 """Of nodes, tasks, CPUs or GPUs: more than there will be."""
 _MOST_MEMORY_MIB = 1 << 40
+_NOTHING = RoleRequest()
 _LEAST = {
     "nodes_min": 1,
     "nodes_max": 1,
@@ -140,6 +142,7 @@ def _gang(
     request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None, max_nodes: int | None
 ) -> Shape:
     """Of roles: what is asked of the gang as a whole, and a shape for each of them.  Roles may share nodes."""
+    _refuse_bad_roles(request)
     roles = []
     for role in request.roles:
         try:
@@ -156,6 +159,18 @@ def _gang(
         nodes_min=fewest,
         nodes_max=most if max_nodes is None else max(fewest, min(most, max_nodes)),
     )
+
+
+def _refuse_bad_roles(request: ResourceRequest) -> None:
+    try:
+        check_roles(role.name for role in request.roles)
+    except ValueError as error:
+        message, _, hint = str(error).partition("; ")
+        raise Refusal("bad_role", message, hint) from None
+    own = [field for field in RoleRequest.__struct_fields__ if getattr(request, field) != getattr(_NOTHING, field)]
+    if own:
+        name = _OPTIONS.get(own[0], "--" + own[0].replace("_", "-"))
+        raise Refusal("contradiction", f"{name} and --role exclude each other", "say it of each role")
 
 
 def _tasks_per_node(request: ResourceRequest) -> int | None:
@@ -256,6 +271,11 @@ def _refuse_nonsense(request: ResourceRequest) -> None:
 def every_shape(shape: Shape) -> tuple[Shape, ...]:
     """Those that say what nodes must give: of a gang those of its roles, else the shape itself."""
     return tuple(role for _, role in shape.roles) or (shape,)
+
+
+def named_nodes(shape: Shape) -> set[str]:
+    """All that it asks for by name."""
+    return set(shape.nodelist).union(*(role.nodelist for _, role in shape.roles))
 
 
 def demand_of(shape: Shape, tasks: int, gpus: int) -> Demand:
