@@ -39,7 +39,7 @@ from gqd.sched.blocked import counted, infeasible
 from gqd.sched.feasible import may_use
 from gqd.sched.limit import Asker, Ledger
 from gqd.sched.placement import place
-from gqd.sched.shape import Shape, shape_in
+from gqd.sched.shape import Shape, named_nodes, shape_in
 from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import Overlay
 from gqd.state import event
@@ -212,10 +212,10 @@ def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
 
 def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None:
     """A request that can never be met is refused at once; one for nodes that are only down waits."""
-    if shape in draft.volatile.possible_shapes or not (draft.cluster.nodes or shape.nodelist):
+    if shape in draft.volatile.possible_shapes or not (draft.cluster.nodes or named_nodes(shape)):
         return  # of a new cluster the nodes have still to register
     nodes = tuple(one.whole() for one in snapshot.overlay(draft.cluster, draft.volatile, draft.now).nodes)
-    unknown = sorted(set(shape.nodelist) - {node.name for node in nodes})
+    unknown = sorted(named_nodes(shape) - {node.name for node in nodes})
     if unknown:
         close = nearest(unknown[0], [node.name for node in nodes])
         hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
