@@ -113,6 +113,7 @@ class RunningJob:
 class PendingColumns:
     """What a pass asks of all jobs at once, by place in `Snapshot.pending`."""
 
+    job_id: NDArray[np.int64]
     shape: NDArray[np.int64]
     """Codes: equal numbers mean equal shapes, and only equal ones do."""
     expected_s: NDArray[np.float64]
@@ -120,6 +121,9 @@ class PendingColumns:
     time_limit_s: NDArray[np.float64]
     """Infinite: it has none."""
     since: NDArray[np.float64]
+    band: NDArray[np.int64]
+    """Slots take the oldest of the lowest number: what an administrator said of it, and whether its user had more than
+    is due."""
 
 
 @dataclass(slots=True, frozen=True)
