@@ -1,0 +1,220 @@
+"""The controller and the planner of the daemon under an event heap and a virtual clock.  Pure.
+
+Nothing is decided here: submissions, reports of virtual nodes and ticks go into the same `Controller` that the daemon
+runs, and the plans of the same `Planner` are adopted by it.  At one instant come all ends, then all arrivals, then one
+planning pass that is run to its end; what it starts starts at that instant.  The same input gives the same output.
+
+A tick comes when the controller asks to be woken, and now and then so that ended jobs leave memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.account import DEFAULT_ACCOUNT, AccountInfo, MemberInfo
+from gq.model.ids import JobId, RequestId
+from gq.model.job import JobSpec
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.control.controller import Controller
+from gqd.control.turn import Turn
+from gqd.sched.planner import Planner
+from gqd.sim.fleet import Fleet, Later
+from gqd.sim.workload import SimJob, Site
+from gqd.state.cluster import Cluster
+from gqd.state.effect import Effect, Reply
+from gqd.state.input import ClientRequest, Input, NodeReport, Peer, Tick
+from gqd.state.policy import Policy
+
+EPOCH = 1_000_000_000.0
+"""Instant of the controller's clock at the trace's second 0."""
+FORGET_AFTER = 512
+"""So many jobs end between two ticks at most."""
+FIRST_UID = 100_000
+_ROOT = Peer(uid=0, gid=0, user="root")
+_ROUTE = ("clients", b"")
+_STEP = 1_000_000
+"""More than a planning pass takes."""
+MAX_PASSES = 64
+"""At one instant."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What became of each job, in the order of the trace: NaN where it never came so far."""
+
+    starts_s: list[float]
+    ends_s: list[float]
+    refused: dict[int, str] = field(default_factory=dict)
+    """By place of the job in the trace: why the controller did not take it."""
+    passes: int = 0
+    inputs: int = 0
+
+
+class Engine:
+    """`jobs` sorted by submission; `knows`: the controller is told how long each will run."""
+
+    def __init__(
+        self, site: Site, policy: Policy, jobs: Sequence[SimJob], start_delay_s: float = 0.0, knows: bool = False
+    ) -> None:
+        self._jobs = jobs
+        self._knows = knows
+        self._controller = Controller(Cluster(), _for_virtual_nodes(site, policy, start_delay_s))
+        self._planner = Planner()
+        self._lengths: dict[JobId, tuple[float, bool]] = {}
+        self._fleet = Fleet(site.nodes, self._lengths, start_delay_s)
+        self._places: dict[JobId, int] = {}
+        self._heap: list[tuple[float, int, NodeReport]] = []
+        self._count = 0
+        self._ended = 0
+        self._forgotten = 0
+        self._peers = {user: _peer(user, number) for number, user in enumerate(dict.fromkeys(job.user for job in jobs))}
+        self._run = Run([math.nan] * len(jobs), [math.nan] * len(jobs))
+
+    @property
+    def controller(self) -> Controller:
+        return self._controller
+
+    def run(self, progress: Callable[[int], None] = lambda ended: None) -> Run:
+        """Until all jobs have ended, or nothing can happen any more.  `progress` hears how many jobs have ended."""
+        first_s = self._jobs[0].submit_s if self._jobs else 0.0
+        self._set_up(EPOCH + first_s)
+        position, now = 0, EPOCH + first_s
+        while True:
+            arrives_at = EPOCH + self._jobs[position].submit_s if position < len(self._jobs) else math.inf
+            ends_at = self._heap[0][0] if self._heap else math.inf
+            wakes_at = self._controller.next_wakeup(now) or math.inf
+            if (now := max(now, min(arrives_at, ends_at, wakes_at))) == math.inf:
+                return self._run
+            while self._heap and self._heap[0][0] <= now:
+                self._report(heapq.heappop(self._heap)[2], now)
+            while position < len(self._jobs) and EPOCH + self._jobs[position].submit_s <= now:
+                self._submit(position, now)
+                position += 1
+            if wakes_at <= now or self._ended - self._forgotten >= FORGET_AFTER:
+                self._forgotten = self._ended
+                self._handle(Tick(), now)
+                progress(self._ended)
+            self._plan(now)
+
+    # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _set_up(self, now: float) -> None:
+        """Nodes register; the accounts of the trace are made, and their users are put in."""
+        self._obey(self._controller.resume(now).effects, now)
+        for hello in self._fleet.hellos():
+            self._handle(hello, now)
+        for number, body in enumerate(_accounts_of(self._jobs)):
+            self._ask(_ROOT, body, -1 - number, now)
+
+    def _submit(self, position: int, now: float) -> None:
+        job = self._jobs[position]
+        spec = JobSpec(
+            name=job.name or "job",
+            resources=job.resources,
+            partition=job.partition,
+            time_limit_s=None if job.limit_s is None else max(1, math.ceil(job.limit_s)),
+            account=job.account or None,
+            qos=job.qos or None,
+        )
+        job_id = JobId(self._controller.cluster.next_job_id)
+        self._places[job_id] = position
+        self._lengths[job_id] = (job.runs_s, job.runs_s < job.duration_s)
+        try:
+            self._ask(self._peers[job.user], client.Submit(spec=spec), position, now, job.runs_s)
+        except Refusal as refusal:
+            self._run.refused[position] = refusal.message
+            del self._places[job_id], self._lengths[job_id]
+
+    def _ask(
+        self, peer: Peer, body: client.RequestBody, number: int, now: float, length_s: float | None = None
+    ) -> None:
+        request = ClientRequest(
+            peer=peer,
+            route=_ROUTE,
+            request_id=RequestId(number.to_bytes(16, "big", signed=True)),
+            body=body,
+            expected_s=length_s if self._knows else None,
+        )
+        for effect in self._handle(request, now).effects:
+            if isinstance(effect, Reply) and isinstance(effect.body, client.Refused):
+                raise Refusal(effect.body.code, effect.body.message, effect.body.hint)
+
+    def _plan(self, now: float) -> None:
+        """One pass, to its end; another only if the controller itself wants it at once."""
+        for _ in range(MAX_PASSES):
+            if not self._controller.wants_plan(now):
+                return
+            self._planner.begin(self._controller.snapshot(now))
+            while (plan := self._planner.step(_STEP)) is None:
+                pass
+            self._run.passes += 1
+            self._obey(self._controller.adopt(plan, now).effects, now)
+            if not plan.starts:
+                return
+
+    def _handle(self, happened: Input, now: float) -> Turn:
+        self._run.inputs += 1
+        turn = self._controller.handle(happened, now)
+        if turn.effects:
+            self._obey(turn.effects, now)
+        return turn
+
+    def _report(self, report: NodeReport, now: float) -> None:
+        body = report.body
+        if isinstance(body, wire.AttemptEnded):
+            job_id = body.attempt_id.job_id
+            self._run.ends_s[self._places.pop(job_id)] = body.ended_at - EPOCH
+            del self._lengths[job_id]
+            self._ended += 1
+        elif isinstance(body, wire.Started):
+            self._run.starts_s[self._places[body.attempt_id.job_id]] = body.at - EPOCH
+        self._handle(report, now)
+
+    def _obey(self, effects: Iterable[Effect], now: float) -> None:
+        """Nodes do as they are told; what they say follows in the same instant, or is brought up later."""
+        said, later = self._fleet.obey(effects, now)
+        for one in later:
+            self._push(one, now)
+        for report in said:
+            self._report(report, now)
+
+    def _push(self, one: Later, now: float) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (now + one.in_s, self._count, one.report))
+
+
+def _for_virtual_nodes(site: Site, policy: Policy, start_delay_s: float) -> Policy:
+    """The site's partitions, everybody served; a virtual node is never silent, and may take its time to prepare."""
+    timers = msgspec.structs.replace(
+        policy.timers,
+        node_lost_s=math.inf,
+        prepare_s=policy.timers.prepare_s + start_delay_s,
+        schedule_min_interval_s=0.0,
+    )
+    limits = msgspec.structs.replace(
+        policy.limits, jobs=1 << 60, jobs_per_user=1 << 60, nodes=1 << 60, accounts=1 << 60
+    )
+    return msgspec.structs.replace(
+        policy, partitions=site.partitions, is_shared=True, owner_uid=0, timers=timers, limits=limits
+    )
+
+
+def _peer(user: str, number: int) -> Peer:
+    return Peer(uid=FIRST_UID + number, gid=FIRST_UID + number, user=user)
+
+
+def _accounts_of(jobs: Iterable[SimJob]) -> list[client.RequestBody]:
+    pairs = dict.fromkeys((job.account, job.user) for job in jobs if job.account)
+    accounts = dict.fromkeys(account for account, _ in pairs if account != DEFAULT_ACCOUNT)
+    bodies: list[client.RequestBody] = [
+        client.SetAccount(account=AccountInfo(name=name), is_new=True) for name in accounts
+    ]
+    bodies += [client.SetMember(member=MemberInfo(user=user, account=account), is_new=True) for account, user in pairs]
+    return bodies

@@ -1,0 +1,116 @@
+"""Virtual nodes: they do what they are ordered at once and well, and a job runs as long as it was recorded.  Pure.
+
+Owns what nodes say: hello, prepared, gone, started, ended, emptied.  What takes time (the start of a job, and the job
+itself) is told as a `Later`, for the engine to bring up when it is due.  Nothing is encoded, and what a controller
+takes for granted (that an order has been received, when what it leads to follows in the same instant) is not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gq.model.ids import AttemptId, JobId
+from gq.model.job import ExitStatus
+from gq.model.node import Inventory
+from gq.model.state import Outcome
+from gq.wire import node as wire
+from gq.wire.codec import WIRE_VERSION
+from gqd.state.effect import Effect, SendOrder
+from gqd.state.input import NodeHello, NodeReport, Route
+
+INCARNATION = "1"
+MASTER_PORT = 20000
+_WELL = ExitStatus()
+
+
+class Later(NamedTuple):
+    """What a node will say in so many seconds."""
+
+    in_s: float
+    report: NodeReport
+
+
+class Fleet:
+    """`lengths`: by job, how long it will run, and whether its time limit ends it."""
+
+    def __init__(self, nodes: dict[str, Inventory], lengths: dict[JobId, tuple[float, bool]], start_delay_s: float):
+        self._nodes = nodes
+        self._lengths = lengths
+        self._start_delay_s = start_delay_s
+        self._routes: dict[str, Route] = {name: ("nodes", name.encode()) for name in nodes}
+        self._batch_nodes: dict[AttemptId, str] = {}
+        self._seq = 0
+
+    def hellos(self) -> list[NodeHello]:
+        """All nodes register."""
+        return [NodeHello(route=self._routes[name], hello=_hello(name, has)) for name, has in self._nodes.items()]
+
+    def obey(self, effects: Iterable[Effect], now: float) -> tuple[list[NodeReport], list[Later]]:
+        """What nodes say to their orders now, and what they will say."""
+        said: list[NodeReport] = []
+        later: list[Later] = []
+        for effect in effects:
+            if not isinstance(effect, SendOrder):
+                continue
+            node, order = effect.node, effect.order
+            match order:
+                case wire.Prepare():
+                    self._prepare(node, order.launch, said, later)
+                case wire.Go():
+                    self._go(node, order.attempt_id, now, said, later)
+                case wire.Stop():
+                    said.append(self._report(node, wire.CellEmptied(attempt_id=order.attempt_id)))
+                case wire.SetTimeLimit():
+                    said.append(self._report(node, _limit_set(order)))
+                case _:
+                    pass
+        return said, later
+
+    def _prepare(self, node: str, launch: wire.Launch, said: list[NodeReport], later: list[Later]) -> None:
+        attempt_id = launch.attempt_id
+        if launch.node_rank == 0:
+            self._batch_nodes[attempt_id] = node
+        ready = self._report(node, wire.Prepared(attempt_id=attempt_id, master_port=MASTER_PORT))
+        if not self._start_delay_s:
+            said.append(ready)
+            return
+        said.append(self._report(node, wire.PrepareReceived(attempt_id=attempt_id)))
+        later.append(Later(self._start_delay_s, ready))
+
+    def _go(self, node: str, attempt_id: AttemptId, now: float, said: list[NodeReport], later: list[Later]) -> None:
+        if self._batch_nodes.get(attempt_id) != node:
+            said.append(self._report(node, wire.GoReceived(attempt_id=attempt_id)))
+            return
+        del self._batch_nodes[attempt_id]
+        said.append(self._report(node, wire.Started(attempt_id=attempt_id, at=now)))
+        length_s, is_cut = self._lengths[attempt_id.job_id]
+        ended = wire.AttemptEnded(
+            attempt_id=attempt_id,
+            outcome=Outcome.TIMEOUT if is_cut else Outcome.COMPLETED,
+            exit=_WELL,
+            started_at=now,
+            ended_at=now + length_s,
+            cell_emptied=True,
+        )
+        later.append(Later(length_s, self._report(node, ended)))
+
+    def _report(self, node: str, body: wire.ReportBody) -> NodeReport:
+        self._seq += 1
+        return NodeReport(route=self._routes[node], node=node, incarnation=INCARNATION, seq=self._seq, body=body)
+
+
+def _hello(name: str, has: Inventory) -> wire.Hello:
+    return wire.Hello(
+        node=name,
+        version=WIRE_VERSION,
+        incarnation=INCARNATION,
+        boot_id="1",
+        address=name,
+        inventory=has,
+        step_endpoint="",
+    )
+
+
+def _limit_set(order: wire.SetTimeLimit) -> wire.TimeLimitSet:
+    return wire.TimeLimitSet(attempt_id=order.attempt_id, time_limit_s=order.time_limit_s)
