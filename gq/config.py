@@ -384,6 +384,11 @@ def parse_config(text: str, path: str) -> Config:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError("bad_config", f"{path} is not TOML: {error}") from None
+    return config_of(raw, path)
+
+
+def config_of(raw: Table, path: str) -> Config:
+    """The tables of a gq.toml, read already."""
     return _Reader(path).config(raw)
 
 
