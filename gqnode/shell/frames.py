@@ -3,12 +3,13 @@
 Both ends are of one trust (same uid), but not always of one version: a shepherd outlives an upgrade of the daemon.
 So heads are JSON, unknown words are ignored, and fields are only ever added.
 
-Daemon → shepherd, by ``do``: ``begin`` (once; data: the script) · ``signal`` · ``signal_step`` · ``check`` · ``empty``
-· ``line`` · ``tasks`` · ``stdin`` (data) · ``resize`` · ``received`` · ``replay`` · ``detach``.
+Daemon → shepherd, by ``do``: ``begin`` (once for each attempt; data: the script) · ``hold`` (another attempt, by one
+that is free) · ``signal`` · ``signal_step`` · ``check`` · ``empty`` · ``line`` · ``tasks`` · ``stdin`` (data)
+· ``resize`` · ``received`` · ``replay`` · ``detach``.
 
-Shepherd → daemon, by ``is``: ``here`` (first on each link) · ``unable`` (the forkserver's word: no shepherd)
-· ``started`` · ``ended`` · ``quiet`` · ``emptied`` · ``task_started`` · ``output`` (data) · ``stdin_taken``
-· ``task_exited`` · ``task_failed`` · ``step_ended``.
+Shepherd → daemon, by ``is``: ``here`` (first on each link, and of each attempt) · ``unable`` (the forkserver's word: no
+shepherd) · ``started`` · ``ended`` · ``quiet`` · ``emptied`` · ``free`` (it holds no attempt any more and takes one)
+· ``task_started`` · ``output`` (data) · ``stdin_taken`` · ``task_exited`` · ``task_failed`` · ``step_ended``.
 """
 
 from __future__ import annotations

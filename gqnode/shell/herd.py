@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,6 +38,10 @@ from gqnode.shell.specs import ShepherdSpec, TaskSpec
 
 _CREDENTIALS = struct.Struct("3i")
 SWEEP_S = 0.05
+FREE_S = 5.0
+"""How long a shepherd that has nothing to hold is kept for a next attempt."""
+MOST_FREE = 64
+"""Each has an interpreter's memory, some 5 MiB, which it had while its job ran."""
 WAKE_S = 1.0
 """Between wakings of a shepherd that is to empty its cell: what it holds may stop it, being of the same user."""
 
@@ -81,6 +86,15 @@ class _Ward:
     """What is to be begun, until a shepherd speaks."""
 
 
+class _Free(NamedTuple):
+    """A shepherd that waits for an attempt."""
+
+    link: ShepherdLink
+    pid: int | None
+    until: float
+    """By the loop's clock."""
+
+
 class Herd:
     """``tell`` is called on the loop for every event, in order per attempt, never from within a call of the herd.
 
@@ -96,6 +110,9 @@ class Herd:
         self._now = now
         self._wards: dict[AttemptId, _Ward] = {}
         self._sweeps: set[asyncio.Task[None]] = set()
+        self._free: list[_Free] = []
+        """Who was last needed is last, so that a few are enough and the others are let go."""
+        self._letting_go: asyncio.TimerHandle | None = None
 
     # ── attempts ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -111,8 +128,8 @@ class Herd:
             self.adopt(attempt_id)
             return
         ward = self._wards[attempt_id] = _Ward(attempt_id)
-        ward.request = {"do": "begin", "spec": spec._asdict()}, script
-        self._spawn(ward, *ward.request)
+        ward.request = {"do": "begin", "spec": spec._asdict(), "may_rest": True}, script
+        self._begin(ward, *ward.request)
 
     def adopt(self, attempt_id: AttemptId) -> None:
         """Meet the shepherd of an earlier daemon.
@@ -198,6 +215,11 @@ class Herd:
             if ward.link:
                 ward.link.close()
         self._wards.clear()
+        for free in self._free:
+            free.link.close()
+        self._free.clear()
+        if self._letting_go is not None:
+            self._letting_go.cancel()
         for sweep in self._sweeps:
             sweep.cancel()
         await asyncio.gather(*self._sweeps, return_exceptions=True)
@@ -210,6 +232,18 @@ class Herd:
     def _connect(self, ward: _Ward, near: socket.socket) -> ShepherdLink:
         ward.link = ShepherdLink(near, partial(self._on_frame, ward), partial(self._on_gone, ward))
         return ward.link
+
+    def _begin(self, ward: _Ward, head: Head, script: bytes) -> None:
+        """By a shepherd that is free, else by a new one; also if that one has just ended, see `_on_gone`."""
+        if not self._free:
+            self._spawn(ward, head, script)
+            return
+        free = self._free.pop()
+        ward.link, ward.pid = free.link, free.pid
+        free.link.turn_to(partial(self._on_frame, ward), partial(self._on_gone, ward))
+        free.link.send({"do": "hold", "directory": self._directory(ward.attempt_id)})
+        free.link.send(head, script)
+        _wake(ward)
 
     def _spawn(self, ward: _Ward, head: Head, script: bytes) -> None:
         near, far = socket.socketpair()
@@ -247,7 +281,7 @@ class Herd:
             asyncio.get_running_loop().call_later(WAKE_S, self._keep_awake, ward)
 
     def _on_gone(self, ward: _Ward) -> None:
-        """Its shepherd has ended, or (no word came) the forkserver died with the request: nobody can begin it then."""
+        """Its shepherd has ended, or (no word came) the request died with it or the forkserver: nobody can begin it."""
         ward.link = None
         if ward.is_over:
             del self._wards[ward.attempt_id]
@@ -263,6 +297,36 @@ class Herd:
             self._spawn_sweep(self._sweep(ward))
         elif ward.is_asked_to_empty:
             self._tell_empty(ward)
+
+    def _set_free(self, ward: _Ward) -> None:
+        """Its shepherd has done with it, as if it had ended, and takes another."""
+        link, pid = ward.link, ward.pid
+        ward.pid = None
+        self._on_gone(ward)
+        if link is None:
+            return
+        if len(self._free) >= MOST_FREE:
+            link.close()
+            return
+        loop = asyncio.get_running_loop()
+        free = _Free(link, pid, loop.time() + FREE_S)
+        link.turn_to(lambda *_: None, partial(self._free_is_gone, free))
+        self._free.append(free)
+        if self._letting_go is None:
+            self._letting_go = loop.call_at(free.until, self._let_go)
+
+    def _free_is_gone(self, free: _Free) -> None:
+        if free in self._free:
+            self._free.remove(free)
+
+    def _let_go(self) -> None:
+        """Those that nobody needed for a while."""
+        loop = asyncio.get_running_loop()
+        self._letting_go = None
+        while self._free and self._free[0].until <= loop.time():
+            self._free.pop(0).link.close()
+        if self._free:
+            self._letting_go = loop.call_at(self._free[0].until, self._let_go)
 
     def _soon(self, ward: _Ward, call: Callable[[_Ward], None]) -> None:
         asyncio.get_running_loop().call_soon(call, ward)
@@ -283,6 +347,8 @@ class Herd:
                 self._tell_ended(ward, head)
             case {"is": "quiet"}:
                 self._tell(CellQuiet(attempt_id=ward.attempt_id))
+            case {"is": "free"}:
+                self._set_free(ward)
             case {"is": "emptied"}:
                 ward.emptied = _usage(head)
                 if ward.is_asked_to_empty:

@@ -14,7 +14,10 @@ In the attempt's directory it makes:
   which a crash of any process survives.  Against loss of power it is made durable (fsync) only while no daemon listens:
   a daemon that does writes its own record before it reports, and one of them is enough.
 
-Without a daemon it ends as soon as nothing is left to hold; what it recorded tells the rest.
+Without a daemon it ends as soon as nothing is left to hold; what it recorded tells the rest.  With one that says so in
+``begin`` it rests instead, and holds another attempt when the daemon gives it one: a fork of the interpreter, and every
+page that it then has to copy, cost more than all else that a short job needs.  What rests holds no process, no door and
+nothing of its last attempt; one that has entered a mount namespace or ran steps does not rest but ends.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ FIRST_SWEEP_S = 0.002
 LONGEST_SWEEP_S = 0.5
 RETRY_S = 5.0
 SWEEPS_BEFORE_FREEZING = 4
+MOST_LIVES = 200
+"""Attempts that one process holds, one after the other: should anything leak, it has an end."""
 FETCH_S = 10.0
 """How long a shepherd with nothing left to hold stays for a client that has not fetched all output."""
 
@@ -87,8 +92,15 @@ class Shepherd:
     """Commands in, tellings out; everything happens in `turn`."""
 
     def __init__(self, directory: str, link: socket.socket) -> None:
-        self._cell = directory
         self._reactor = Reactor()
+        self._lives = 0
+        self._be_new(directory)
+        self._wake_on_death()
+        self._meet(link)
+
+    def _be_new(self, directory: str) -> None:
+        """Know of this attempt and of no other; its directory is where this process is."""
+        self._cell = directory
         self._batch: Batch | None = None
         self._steps: dict[int, Step] = {}
         self._known_steps: set[int] = set()
@@ -101,18 +113,24 @@ class Shepherd:
         self._is_late = False
         self._is_in_grace = False
         self._is_private = False
+        self._may_rest = False
+        self._is_resting = False
         self._sweeps = 0
         self._news: list[Head] = []
         self._is_unrecorded = False
+        self._lives += 1
         self._door = self._open_door()
-        self._wake_on_death()
-        self._peer = self._meet(link)
 
     @property
     def is_done(self) -> bool:
         """Nothing is left to hold, to record, to tell or to be fetched."""
         if not self._peer.is_open:
             return not self._is_unrecorded if self._is_emptied else not self._is_begun
+        return not self._is_resting and self._has_nothing_left
+
+    @property
+    def _has_nothing_left(self) -> bool:
+        """Of this attempt, and the daemon knows."""
         is_fetched = all(step.is_fetched for step in self._steps.values())
         return self._is_emptied and self._peer.is_flushed and (is_fetched or self._is_late)
 
@@ -120,10 +138,30 @@ class Shepherd:
         self._reactor.turn()
         self._reap()
         self._publish()
+        if self._may_rest and self._has_nothing_left and self._peer.is_open and not self._is_unrecorded:
+            self._rest()
 
     def close(self) -> None:
         self._peer.close()
         self._door.close()
+
+    # ── from one attempt to the next ──────────────────────────────────────────────────────────────────────────
+
+    def _rest(self) -> None:
+        """Until the daemon gives it another attempt, or goes."""
+        self._may_rest = False
+        self._is_resting = True
+        for key in ("late", "record"):
+            self._reactor.cancel(key)
+        self._close_door()
+        self._batch = None
+        self.tell({"is": "free"})
+
+    def _hold(self, directory: str) -> None:
+        """One more attempt."""
+        os.chdir(directory)
+        self._be_new(directory)
+        self._tell_here()
 
     # ── links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,6 +174,10 @@ class Shepherd:
         self._reactor.watch(door.fileno(), READ, self._accept)
         return door
 
+    def _close_door(self) -> None:
+        self._reactor.forget(self._door.fileno())
+        self._door.close()
+
     def _accept(self) -> None:
         try:
             link, _ = self._door.accept()
@@ -145,14 +187,17 @@ class Shepherd:
             link.close()
             return
         self._peer.close()
+        self._may_rest = False  # whether this daemon would give it another attempt it has not said
         self._unfollow()
-        self._peer = self._meet(link)
+        self._meet(link)
         self._tell_all()
 
-    def _meet(self, link: socket.socket) -> Peer:
-        peer = Peer(self._reactor, link, self._on_frame, self._pump, self._on_gone)
-        peer.send({"is": "here", "pid": os.getpid()})
-        return peer
+    def _meet(self, link: socket.socket) -> None:
+        self._peer = Peer(self._reactor, link, self._on_frame, self._pump, self._on_gone)
+        self._tell_here()
+
+    def _tell_here(self) -> None:
+        self.tell({"is": "here", "pid": os.getpid()})
 
     def _on_gone(self) -> None:
         """The daemon is away: what it may not have written is written to last."""
@@ -191,7 +236,10 @@ class Shepherd:
     def _on_frame(self, head: Head, data: bytes) -> None:
         match head:
             case {"do": "begin", "spec": fields}:
-                self._begin(shepherd_spec(fields), data)
+                self._begin(shepherd_spec(fields), data, may_rest=bool(head.get("may_rest")))
+            case {"do": "hold", "directory": str(directory)}:
+                if self._is_resting:
+                    self._hold(directory)
             case {"do": "signal", "signum": int(signum), "scope": str(scope)}:
                 self._signal(signum, scope)
             case {"do": "check"}:
@@ -226,10 +274,11 @@ class Shepherd:
             case _:
                 pass
 
-    def _begin(self, spec: ShepherdSpec, script: bytes) -> None:
+    def _begin(self, spec: ShepherdSpec, script: bytes, may_rest: bool) -> None:
         if self._is_begun:
             return
         self._is_begun = True
+        self._may_rest = may_rest and not spec.private_tmp and self._lives < MOST_LIVES
         if spec.watch_memory_mib is not None:
             self._watch = MemoryWatch(os.getpid(), spec.watch_memory_mib)
             self._sample_memory()
@@ -303,6 +352,7 @@ class Shepherd:
         if number in self._known_steps or self._is_emptying:
             return
         self._known_steps.add(number)
+        self._may_rest = False
         step = self._steps[number] = Step(number, f"{self._cell}.{number}", self._reactor, self)
         step.start(map(task_spec, tasks))
         self._end_step(step)

@@ -26,6 +26,10 @@ class ShepherdLink:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(near.fileno(), self._read)
 
+    def turn_to(self, on_frame: Callable[[Head, bytes], None], on_gone: Callable[[], None]) -> None:
+        """Have others called from now on."""
+        self._on_frame, self._on_gone = on_frame, on_gone
+
     def send(self, head: Head, data: bytes = b"") -> None:
         """Never waits; what the shepherd does not take yet is kept.  A link that broke says so by ``on_gone``."""
         if not self._is_open:

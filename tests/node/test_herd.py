@@ -147,8 +147,8 @@ def test_every_question_for_emptiness_is_answered(host: HerdHost) -> None:
 
 
 def test_the_forkserver_is_replaced_when_it_dies(host: HerdHost) -> None:
-    host.start(1, "#!/bin/sh\nexit 1\n")
-    host.await_event(ProcessEnded)
+    host.start(1, "#!/bin/sh\nsleep 1000\n")  # so that its shepherd is not free for the second
+    host.await_event(ProcessStarted)
     first = host.spawner.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)

@@ -1,0 +1,117 @@
+"""Shepherds that rest after an attempt and hold the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gq.model.ids import AttemptId
+from gq.model.job import ExitStatus
+from gqnode.control.input import ProcessEnded, ProcessStarted, StepTasksEnded
+from gqnode.shell import herd
+from gqnode.shell.herd import TreeEmpty
+from gqnode.shell.processes import read_process
+from tests.node.herd_host import HerdHost, herd_host
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[HerdHost]:
+    with herd_host(tmp_path) as host:
+        yield host
+
+
+def is_there(pid: int) -> bool:
+    return read_process(pid) is not None
+
+
+def start(host: HerdHost, job: int, script: str) -> tuple[AttemptId, int]:
+    """With the process that holds it."""
+    attempt_id = host.start(job, script=f"#!/bin/sh\n{script}\n", chdir=str(host.root))
+    host.await_event(ProcessStarted, attempt_id=attempt_id)
+    return attempt_id, host.herd.shepherd_pid(attempt_id)
+
+
+def over(host: HerdHost, attempt_id: AttemptId) -> ProcessEnded:
+    """How the script ended, once its shepherd holds nothing of it any more."""
+    host.do(host.herd.empty, attempt_id)
+    ended = host.await_event(ProcessEnded, attempt_id=attempt_id)
+    host.await_event(TreeEmpty, attempt_id=attempt_id)
+    host.until(lambda: host.herd.shepherd_pid(attempt_id) == 0, "the shepherd to have done with it")
+    return ended
+
+
+def rested(host: HerdHost, job: int = 1) -> int:
+    """A shepherd that has held an attempt and is free."""
+    attempt_id, pid = start(host, job, "exec sleep 1000")
+    over(host, attempt_id)
+    assert is_there(pid)
+    return pid
+
+
+def test_one_shepherd_holds_one_attempt_after_the_other_and_knows_each_alone(host: HerdHost) -> None:
+    pid = rested(host)
+    attempt_id, same = start(host, 2, 'test "$GQ_CELL" = "$PWD/2.1" && test -e 2.1/ctl && until test -e go; do :; done')
+    assert same == pid
+    assert len(host.processes(attempt_id)) >= 1
+    (host.root / "go").touch()
+    assert host.await_event(ProcessEnded, attempt_id=attempt_id).exit == ExitStatus(code=0)
+    over(host, attempt_id)
+    another, same = start(host, 3, "kill -KILL $$")
+    assert over(host, another).exit == ExitStatus(signal=signal.SIGKILL)
+    assert len([event for event in host.events if isinstance(event, TreeEmpty)]) == 3
+
+
+def test_what_is_ordered_right_behind_the_begin_reaches_the_next_attempt(host: HerdHost) -> None:
+    pid = rested(host)
+    attempt_id = host.start(2, script="#!/bin/sh\nsleep 1000\n")
+    host.do(host.herd.signal, attempt_id, signal.SIGKILL, "all")
+    host.do(host.herd.empty, attempt_id)
+    assert host.await_event(ProcessEnded, attempt_id=attempt_id).exit == ExitStatus(signal=signal.SIGKILL)
+    host.await_event(TreeEmpty, attempt_id=attempt_id)
+    assert is_there(pid)
+
+
+def test_a_shepherd_that_died_at_rest_is_replaced_by_a_new_one(host: HerdHost) -> None:
+    pid = rested(host)
+    os.kill(pid, signal.SIGSTOP)  # it cannot take the attempt, and the daemon cannot know
+    os.kill(pid, signal.SIGKILL)
+    attempt_id, other = start(host, 2, "exec sleep 1000")
+    assert is_there(other) and not is_there(pid)
+    assert not over(host, attempt_id).why
+
+
+def test_a_shepherd_that_was_stopped_at_rest_is_woken_for_the_next_attempt(host: HerdHost) -> None:
+    pid = rested(host)
+    os.kill(pid, signal.SIGSTOP)
+    attempt_id, same = start(host, 2, "exec sleep 1000")
+    assert same == pid
+    assert not over(host, attempt_id).why
+
+
+def test_nobody_rests_without_a_daemon(tmp_path: Path) -> None:
+    with herd_host(tmp_path) as first:
+        pid = rested(first)
+        first.end()
+        with herd_host(tmp_path) as second:
+            second.until(lambda: not is_there(pid), "the shepherd to end")
+
+
+def test_a_shepherd_that_nobody_needs_for_a_while_is_let_go(host: HerdHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(herd, "FREE_S", 0.1)
+    pid = rested(host)
+    host.until(lambda: not is_there(pid), "the shepherd to end")
+    attempt_id, _ = start(host, 2, "exit 4")
+    assert over(host, attempt_id).exit == ExitStatus(code=4)
+
+
+def test_a_shepherd_of_steps_holds_no_other_attempt(host: HerdHost) -> None:
+    attempt_id, pid = start(host, 1, "exec sleep 1000")
+    step_id = host.start_tasks(attempt_id, ["true"])
+    host.await_event(StepTasksEnded, step_id=step_id)
+    host.do(host.herd.detach, step_id)
+    over(host, attempt_id)
+    host.until(lambda: not is_there(pid), "the shepherd to end")
