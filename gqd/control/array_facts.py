@@ -73,6 +73,7 @@ def _task(record: Job, fact: event.ArrayTaskLeft) -> Job:
         dependency=dependency,
         never=never,
         hook=record.hook,
+        expected_s=record.expected_s,
     )
 
 

@@ -49,7 +49,11 @@ def decide_start(draft: Draft, start: Start, overlay: Overlay, places: dict[str,
     if start.task is not None:
         job = array.leave(draft, job, start.task)
     attempt_id = AttemptId(job.job_id, job.attempt + 1)
-    draft.note(event.JobAllocated(at=draft.now, attempt_id=attempt_id, grants=start.grants, billing=start.billing))
+    draft.note(
+        event.JobAllocated(
+            at=draft.now, attempt_id=attempt_id, grants=start.grants, billing=start.billing, slot=start.slot
+        )
+    )
     attempt = draft.cluster.attempts[attempt_id]
     for node in attempt.parts:
         orders.send_owed(draft, attempt, node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
-from gqd.control import array_facts, limit_facts, usage_facts
+from gqd.control import array_facts, lengths_facts, limit_facts, usage_facts
 from gqd.control.job_facts import move
 from gqd.state import event, tally
 from gqd.state.after import AfterEnding, PartPhase
@@ -25,6 +25,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
         allocated_at=fact.at,
         parts={grant.node: Part(grant, PartPhase.PREPARING) for grant in fact.grants},
         billing=fact.billing,
+        slot=fact.slot,
     )
     cluster.attempts[fact.attempt_id] = attempt
     cluster.changes.attempts[fact.attempt_id] = None
@@ -83,6 +84,7 @@ def apply_ending(cluster: Cluster, fact: event.JobEnding) -> None:
         usage_facts.bill_end(cluster, job, attempt)
         if attempt.start_at is not None:
             limit_facts.bill(cluster, job, fact.at, -attempt.billing)
+        lengths_facts.learn_end(cluster, job, attempt)
 
 
 def apply_launch_failed(cluster: Cluster, fact: event.LaunchFailed) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gq.errors import Refusal, nearest
-from gq.model.account import MemberInfo
+from gq.model.account import DEFAULT_ACCOUNT, MemberInfo
 from gq.model.dependency import format_dependency
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
@@ -27,6 +27,7 @@ from gqd.control import (
     deadline,
     dependency,
     explain_limits,
+    length,
     limit,
     orders,
     snapshot,
@@ -114,6 +115,11 @@ def prepare(
     asked = limit.Asked(asker, shape, asked_amounts(spec.resources), array.width_of(spec), time_limit_s)
     limit.refuse_over(draft, asked, [one.asked for one in ahead])
     deadline.refuse_late(spec, time_limit_s, draft.now)
+    expected_s = request.expected_s
+    if expected_s is None:
+        expected_s = length.expected_s(
+            draft, (peer.user, placed.account), spec.resources, spec.time_limit_s, time_limit_s
+        )
     after = dependency.at_submit(draft, spec, peer.user, request.past, [one.fact for one in ahead])
     fact = event.JobSubmitted(
         at=draft.now,
@@ -131,6 +137,7 @@ def prepare(
         dependency=after.left,
         never=after.never,
         ready=pack_tasks(after.ready) if after.left is not None else "",
+        expected_s=expected_s,
     )
     return Prepared(fact, shape, partition, asked, placed.member)
 
@@ -376,6 +383,10 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         access.refuse_more_time(who, before_s, after_s)
     elif (spec.deadline_at, time_limit_s) != (job.spec.deadline_at, job.time_limit_s):
         deadline.refuse_late(spec, time_limit_s, draft.now)
+    expected_s = job.expected_s
+    if time_limit_s != job.time_limit_s and draft.policy.scheduling.expect != "exact":
+        who_for = (job.user, account or DEFAULT_ACCOUNT)
+        expected_s = length.expected_s(draft, who_for, spec.resources, _asked_limit(job, body), time_limit_s)
     return event.JobUpdated(
         at=draft.now,
         job_id=job.job_id,
@@ -385,6 +396,7 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         requeue=job.requeue if body.requeue is None else body.requeue,
         account=account,
         qos=qos.name,
+        expected_s=expected_s,
     )
 
 

@@ -61,6 +61,7 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
         hook=fact.hook,
         array=array_facts.tasks_of(fact.spec),
         ready=unpack_tasks(fact.ready),
+        expected_s=fact.expected_s,
     )
     if (fact.dependency is None or fact.ready) and job.hold is None:
         job.accrue_at = job.eligible_at
@@ -110,7 +111,7 @@ def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
     before = job.spec
     cluster.dependants.leave(job)
     job.spec, job.partition = fact.spec, fact.partition
-    job.time_limit_s, job.requeue = fact.time_limit_s, fact.requeue
+    job.time_limit_s, job.requeue, job.expected_s = fact.time_limit_s, fact.requeue, fact.expected_s
     job.account, job.qos = fact.account or job.account, fact.qos or job.qos
     if job.accrue_at is not None and job.spec.begin_at != before.begin_at:
         job.accrue_at = max(fact.at, job.spec.begin_at or 0.0)

@@ -168,4 +168,5 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob | None:
         is_stranded=not is_current or any(part.is_stranded for part in attempt.parts.values()),
         began_at=attempt.start_at or attempt.allocated_at,
         expected_s=None if job is None else job.expected_s,
+        slot=attempt.slot,
     )

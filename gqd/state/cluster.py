@@ -37,6 +37,7 @@ from gq.model.step import StepLayout
 from gq.model.tasks import format_tasks, parse_tasks, task_bit
 from gqd.state import association, deadlines, dependants, tally, usage
 from gqd.state.after import AfterEnding, Hold, PartPhase
+from gqd.state.lengths import Lengths, Signature
 from gqd.state.queue import PendingQueue
 from gqd.state.usage import Budget, DecayedUsage, HalfLives
 
@@ -97,6 +98,8 @@ class Attempt:
     usage: Usage = Usage()
     billing: int = 0
     """Millionths of a weighted GPU, from `start_at` to `end_at`."""
+    slot: str = ""
+    """It went ahead of its turn: see `gqd.state.plan.Protected`."""
     next_step: int = 0
     steps: dict[int, Step] = field(default_factory=dict)
     """Running ones only; ended steps are in the database."""
@@ -371,6 +374,8 @@ class Changes:
     qos: dict[str, None] = field(default_factory=dict)
     limits: dict[LimitKey, None] = field(default_factory=dict)
     budgets: dict[BudgetKey, None] = field(default_factory=dict)
+    lengths: dict[Signature, None] = field(default_factory=dict)
+    """Also of those that were forgotten."""
     half_life: bool = False
     void_key_files: bool = False
     answers: dict[bytes, None] = field(default_factory=dict)
@@ -401,6 +406,8 @@ class Cluster:
     limits: dict[LimitKey, LimitInfo] = field(default_factory=dict)
     budgets: dict[BudgetKey, Budget] = field(default_factory=dict)
     """Of the limits that are budgets, from when they were set."""
+    lengths: Lengths = field(default_factory=dict)
+    """How long jobs ran."""
     half_life_s: float | None = None
     """Of `Member.usage`; None: nothing decays."""
     half_lives: HalfLives = ()

@@ -105,6 +105,7 @@ def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = 
         qos=job.qos,
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
+        expected_s=job.expected_s,
     )
     if job.array is not None:
         _tell_record(shown, job, job.array, line)
@@ -182,6 +183,7 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         qos=job.qos,
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
+        expected_s=job.expected_s,
         fail_fast=spec.fail_fast,
         hook=job.hook,
     )

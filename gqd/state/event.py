@@ -48,6 +48,8 @@ class JobSubmitted(_Event, frozen=True, kw_only=True):
     """Of an array with ``aftercorr``: the tasks that may start at once."""
     hook: str = ""
     """What the site's submit hook did to the spec."""
+    expected_s: float | None = None
+    """How long it is expected to run; None: nobody knows."""
 
 
 class JobHeld(_Event, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class JobUpdated(_Event, frozen=True, kw_only=True):
     account: str = ""
     """Empty: as before; likewise the next."""
     qos: str = ""
+    expected_s: float | None = None
 
 
 class ArrayTaskLeft(_Event, frozen=True, kw_only=True):
@@ -118,6 +121,8 @@ class JobAllocated(_Event, frozen=True, kw_only=True):
     grants: tuple[Grant, ...]
     billing: int = 0
     """Millionths of a weighted GPU that are billed while it runs."""
+    slot: str = ""
+    """It goes ahead of its turn: see `gqd.state.plan.Protected`."""
 
 
 class PartPrepared(_Event, frozen=True, kw_only=True):

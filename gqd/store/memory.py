@@ -22,6 +22,7 @@ from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, 
 from gqd.store.rows import COLUMNS, KEYS, attempt_of, audit_entry_of, cluster_of, event_of, event_row, job_of, step_of
 
 _FREED_AT = COLUMNS["allocations"].index("freed_at")
+_LEARNED_AT = COLUMNS["lengths"].index("learned_at")
 _STEP_END_AT = COLUMNS["steps"].index("end_at")
 
 
@@ -51,6 +52,7 @@ class MemoryStore:
                 "nodes": tables["nodes"].values(),
                 "keys": tables["keys"].values(),
                 **{table: tables[table].values() for table in ("accounts", "members", "qos", "limits", "budgets")},
+                "lengths": sorted(tables["lengths"].values(), key=lambda row: float(row[_LEARNED_AT])),
                 "requests": tables["requests"].values(),
                 "meta": tables["meta"].values(),
             }
@@ -130,7 +132,7 @@ class MemoryStore:
 
     def _delete(self, deletes: dict[str, tuple[Row, ...]]) -> None:
         self._forgotten.update(deletes.get("jobs", ()), deletes.get("attempts", ()))
-        for table in ("nodes", "keys", "accounts", "members", "qos", "limits", "budgets"):
+        for table in ("nodes", "keys", "accounts", "members", "qos", "limits", "budgets", "lengths"):
             for name in deletes.get(table, ()):
                 self._tables[table].pop(name, None)
         for (before,) in deletes.get("requests", ()):

@@ -47,6 +47,7 @@ from gqd.state.cluster import (
 )
 from gqd.state.describe import held, job_demand
 from gqd.state.event import Audited, Event
+from gqd.state.lengths import Learned, Signature
 from gqd.state.usage import Budget, DecayedUsage, HalfLives
 from gqd.store.protocol import Batch, Row
 
@@ -59,13 +60,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "memory_mib", "nice", "time_limit_s", "requeue", "submit_at", "eligible_at", "start_at", "end_at",
         "exit_code", "signal", "avoid", "spec", "account", "qos", "accrue_at", "array_job_id", "array_task_id",
         "array_throttle", "array_waiting", "array_cancelled", "array_succeeded", "array_failed", "dependency", "never",
-        "ready", "hook",
+        "ready", "hook", "expected_s",
     ),
     "attempts": (
         "job_id", "attempt", "nodes", "node_count", "tasks", "cpus", "gpus", "memory_mib", "allocated_at", "start_at",
         "end_at", "outcome", "exit_code", "signal", "reason", "why", "failure_class", "after_ending", "grace_s",
         "master_port", "next_step", "user_cpu_s", "system_cpu_s", "max_rss_mib", "grants",
-        "billing",
+        "billing", "slot",
     ),
     "allocations": (
         "job_id", "attempt", "node", "tasks", "cpus", "gpus", "cpu_ids", "gpu_ids", "memory_mib", "phase",
@@ -92,6 +93,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "qos": ("qos", "description", "priority", "usage_factor", "max_time_s", "users", "groups", "accounts"),
     "limits": ("holder", "name", "resource", "per_user", "most", "enforced_at"),
     "budgets": ("holder", "name", "resource", "per_user", "user", "began_at", "used", "used_at", "rate"),
+    "lengths": ("user", "account", "gpus", "learned_at", "lengths_s"),
     "requests": ("request_id", "at", "uid", "answer"),
     "events": ("at", "kind", "job_id", "node", "body"),
     "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
@@ -110,6 +112,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "qos": ("qos",),
     "limits": ("holder", "name", "resource", "per_user"),
     "budgets": ("holder", "name", "resource", "per_user", "user"),
+    "lengths": ("user", "account", "gpus"),
     "requests": ("request_id",),
     "meta": ("name",),
 }
@@ -144,6 +147,7 @@ _inventory_of = _decoder(Inventory)
 _drained_gpus_of = _decoder(dict[int, str])
 _dependency_of = _decoder(Dependency)
 _names_of = _decoder(tuple[str, ...])
+_lengths_of = _decoder(tuple[float, ...])
 _event_of = _decoder(Event)
 
 
@@ -173,7 +177,7 @@ def job_row(job: Job, attempt: Attempt | None) -> Row:
         1 if job.requeue else 0, job.submit_at, job.eligible_at, job.start_at, job.end_at, *_exit_columns(job.exit),
         _json(job.avoid) if job.avoid else "{}", _json(spec), job.account, job.qos, job.accrue_at, job.array_job_id,
         job.array_task_id, *_array_columns(job.array), None if job.dependency is None else _json(job.dependency),
-        job.never, pack_tasks(job.ready), job.hook,
+        job.never, pack_tasks(job.ready), job.hook, job.expected_s,
     )  # fmt: skip
 
 
@@ -197,6 +201,7 @@ def job_of(row: Row) -> Job:
         restart_count, launch_failures, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, _nice, time_limit_s,
         requeue, submit_at, eligible_at, start_at, end_at, exit_code, signal, avoid, spec, account, qos, accrue_at,
         array_job_id, array_task_id, throttle, waiting, cancelled, succeeded, failed, dependency, never, ready, hook,
+        expected_s,
     ) = row  # fmt: skip
     return Job(
         job_id=job_id,
@@ -232,6 +237,7 @@ def job_of(row: Row) -> Job:
         never=never,
         ready=unpack_tasks(ready),
         hook=hook,
+        expected_s=expected_s,
     )
 
 
@@ -246,7 +252,7 @@ def attempt_row(attempt: Attempt) -> Row:
         None if attempt.outcome is None else attempt.outcome.value, *_exit_columns(attempt.exit), attempt.reason,
         attempt.why, attempt.failure_class, None if attempt.then is None else attempt.then.value, attempt.grace_s,
         attempt.master_port, attempt.next_step, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib,
-        _json(grants), attempt.billing,
+        _json(grants), attempt.billing, attempt.slot,
     )  # fmt: skip
 
 
@@ -255,7 +261,7 @@ def attempt_of(row: Row) -> Attempt:
     (
         job_id, attempt, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, allocated_at, start_at, end_at,
         outcome, exit_code, signal, reason, why, failure_class, then, grace_s, master_port, next_step, user_cpu_s,
-        system_cpu_s, max_rss_mib, grants, billing,
+        system_cpu_s, max_rss_mib, grants, billing, slot,
     ) = row  # fmt: skip
     return Attempt(
         attempt_id=AttemptId(job_id, attempt),
@@ -274,6 +280,7 @@ def attempt_of(row: Row) -> Attempt:
         grace_s=grace_s,
         usage=Usage(user_cpu_s, system_cpu_s, max_rss_mib),
         billing=billing,
+        slot=slot,
         next_step=next_step,
     )
 
@@ -494,6 +501,15 @@ def budget_of(row: Row) -> tuple[BudgetKey, Budget]:
     return BudgetKey(_limit_key_of(*limit), user), Budget(began_at, used, used_at, rate)
 
 
+def length_row(signature: Signature, learned: Learned) -> Row:
+    return (*signature, learned.at, _json(learned.lengths_s))
+
+
+def length_of(row: Row) -> tuple[Signature, Learned]:
+    user, account, gpus, learned_at, lengths_s = row
+    return Signature(user, account, gpus), Learned(learned_at, _lengths_of(lengths_s))
+
+
 def request_row(request_id: bytes, answer: Answer) -> Row:
     return (request_id, answer.at, answer.uid, answer.answer)
 
@@ -555,6 +571,7 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         "allocations": _changed_allocations(cluster, changes),
         "steps": tuple([step_row(step) for step in changes.steps.values()]),
         "members": tuple([member_row(cluster.members[one]) for one in changes.members if one in cluster.members]),
+        "lengths": tuple([length_row(one, cluster.lengths[one]) for one in changes.lengths if one in cluster.lengths]),
         "requests": tuple([request_row(one, cluster.answers[one]) for one in changes.answers]),
         "meta": tuple(_changed_meta(cluster, changes)),
     }
@@ -627,6 +644,7 @@ def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
         "jobs": tuple([(job_id,) for job_id in changes.forgotten_jobs]),
         "attempts": tuple([(one.job_id, one.attempt) for one in changes.departed_attempts]),
         "members": tuple([one for one in changes.members if one not in cluster.members]),
+        "lengths": tuple([tuple(one) for one in changes.lengths if one not in cluster.lengths]),
     }
     if changes.answers_forgotten_before is not None:
         deletes["requests"] = ((changes.answers_forgotten_before,),)
@@ -667,6 +685,7 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
         qos={row[0]: qos_of(row) for row in tables["qos"]},
         limits={limit_key(limit): limit for limit in map(limit_of, tables["limits"])},
         budgets=dict(map(budget_of, tables["budgets"])),
+        lengths=dict(map(length_of, tables["lengths"])),
         answers={row[0]: answer_of(row) for row in tables["requests"]},
     )
     meta: dict[str, Any] = dict(tables["meta"])

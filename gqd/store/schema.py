@@ -404,6 +404,30 @@ def who_goes_next(db: Database) -> None:
         db.execute(statement)
 
 
+_WHERE_AND_WHEN = (
+    "ALTER TABLE jobs ADD COLUMN expected_s REAL",  # how long it is expected to run; empty: nobody knows
+    "UPDATE jobs SET expected_s = time_limit_s",
+    "ALTER TABLE attempts ADD COLUMN slot TEXT NOT NULL DEFAULT ''",  # why it went ahead of its turn
+    """
+    CREATE TABLE lengths (                  -- how long the last jobs ran of a user in an account
+        user TEXT NOT NULL,
+        account TEXT NOT NULL,
+        gpus INTEGER NOT NULL,              -- that the jobs asked for; -1: all jobs
+        learned_at REAL NOT NULL,
+        lengths_s TEXT NOT NULL,            -- JSON: the latest last
+        PRIMARY KEY (user, account, gpus)
+    )
+    """,
+)
+
+
+@MIGRATIONS()
+def where_and_when(db: Database) -> None:
+    """How long jobs are expected to run, and what that is learned from."""
+    for statement in _WHERE_AND_WHEN:
+        db.execute(statement)
+
+
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
     try:

@@ -47,6 +47,7 @@ _LOADED = {
     "qos": "ORDER BY rowid",
     "limits": "ORDER BY rowid",
     "budgets": "ORDER BY rowid",
+    "lengths": "ORDER BY learned_at, rowid",
     "requests": "ORDER BY rowid",
     "meta": "ORDER BY rowid",
 }
@@ -82,7 +83,7 @@ _DELETES = {
     "nodes": "DELETE FROM nodes WHERE node = ?",
     **{
         table: f"DELETE FROM {table} WHERE {' AND '.join(f'{column} = ?' for column in KEYS[table])}"
-        for table in ("keys", "accounts", "members", "qos", "limits", "budgets")
+        for table in ("keys", "accounts", "members", "qos", "limits", "budgets", "lengths")
     },
     "requests": "DELETE FROM requests WHERE at < ?",
 }

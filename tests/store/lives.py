@@ -96,6 +96,7 @@ class Lives:
                 at=self.now, job_id=JobId(number), user=self._random.choice(["ann", "bob"]), uid=1000, gid=100,
                 spec=_spec(self._random, number), partition=self._random.choice(["main", "gpu"]),
                 time_limit_s=self._random.choice([None, 60]), requeue=self._random.random() < 0.5,
+                expected_s=self._random.choice([None, 59.5]),
             )
         )  # fmt: skip
 
@@ -145,7 +146,13 @@ class Lives:
                 spec = structs.replace(_spec(self._random, job.job_id), array=array, array_throttle=throttle)
                 self._note(
                     event.JobUpdated(
-                        at=self.now, job_id=job.job_id, spec=spec, partition="main", time_limit_s=30, requeue=True
+                        at=self.now,
+                        job_id=job.job_id,
+                        spec=spec,
+                        partition="main",
+                        time_limit_s=30,
+                        requeue=True,
+                        expected_s=30.0,
                     )
                 )
 
@@ -180,7 +187,8 @@ class Lives:
         attempt_id = AttemptId(job.job_id, job.attempt + 1)
         chosen = tuple(self._random.sample(grants, self._random.randint(1, len(grants))))
         billing = self._random.choice([0, 1_500_000])
-        self._note(event.JobAllocated(at=self.now, attempt_id=attempt_id, grants=chosen, billing=billing))
+        slot = self._random.choice(["", "wide"])
+        self._note(event.JobAllocated(at=self.now, attempt_id=attempt_id, grants=chosen, billing=billing, slot=slot))
 
     def _go_on(self) -> None:
         job = self._job(JobState.STARTING)

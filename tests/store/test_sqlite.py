@@ -136,7 +136,7 @@ def test_an_existing_database_is_brought_to_the_newest_schema_with_its_rows(tmp_
     path = tmp_path / "gq.db"
     cluster = lived(path, seed)
     newer = Migrations("gq")
-    for name in ("first", "keys_and_audit", "who_goes_next"):
+    for name in ("first", "keys_and_audit", "who_goes_next", "where_and_when"):
         newer(name=name)(lambda db: pytest.fail("was applied already"))
     newer(name="colours")(lambda db: db["jobs"].add_column("colour", str, not_null_default="red"))
     database = Database(str(path))
@@ -195,6 +195,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, seed: int) -> No
     broken(name="first")(lambda db: None)
     broken(name="keys_and_audit")(lambda db: None)
     broken(name="who_goes_next")(lambda db: None)
+    broken(name="where_and_when")(lambda db: None)
     broken(name="half_done")(half_done)
     database = Database(str(path))
     with pytest.raises(GqError, match="no such table"):
@@ -212,7 +213,7 @@ def test_opening_twice_applies_each_migration_once(tmp_path: Path) -> None:
         applied = [migration.name for migration in MIGRATIONS.applied(store._db)]
         store.close()
 
-    assert applied == ["first", "keys_and_audit", "who_goes_next"]
+    assert applied == ["first", "keys_and_audit", "who_goes_next", "where_and_when"]
 
 
 def test_a_row_that_cannot_be_read_is_a_clear_error(tmp_path: Path, seed: int) -> None:

@@ -41,6 +41,8 @@ def lay_down(form: str, name: str, path: Path) -> None:
         if name == "gq":
             me = pwd.getpwuid(os.geteuid())
             db.execute("UPDATE jobs SET user = ?, uid = ?, gid = ?", (me.pw_name, me.pw_uid, me.pw_gid))
+            if form != "keys_and_audit":
+                db.execute("UPDATE members SET user = ?", (me.pw_name,))
             db.commit()
 
 
@@ -69,6 +71,7 @@ def test_a_database_of_the_version_before_is_loaded_with_every_job(form: str, tm
         NORMAL_QOS,
         waits.submit_at,
     )
+    assert {one: job.expected_s for one, job in jobs.items()} == {one: job.time_limit_s for one, job in jobs.items()}
     assert {one for one in jobs if one in cluster.queue} == {WAITS, LATER, HELD}
     assert history[ENDED] == "FAILED"
     assert cluster.next_job_id == HELD + 1

@@ -74,6 +74,7 @@ JOBS = st.builds(
     reason=WORDS,
     why=WORDS,
     failure_class=WORDS,
+    expected_s=MAYBE_INSTANTS,
 )
 
 GRANTS = st.builds(Grant, node=NAMES, tasks=st.integers(0, 99), cpus=ID_SETS, gpus=ID_SETS, memory_mib=COUNTS)
@@ -98,6 +99,7 @@ ATTEMPTS = st.builds(
     then=st.none() | st.sampled_from(AfterEnding),
     grace_s=COUNTS,
     usage=USAGES,
+    slot=WORDS,
     next_step=COUNTS,
 )
 

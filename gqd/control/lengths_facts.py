@@ -1,0 +1,25 @@
+"""What the ends of attempts teach of how long jobs run.  Pure (see `gqd.control.apply`).
+
+What ended by itself, was cancelled or ran into its limit counts as long as it ran.  What will run again, or whose node
+was lost, does not: how long it would have run nobody knows.
+"""
+
+from __future__ import annotations
+
+from gq.model.resource import least_demand
+from gq.model.state import Outcome
+from gqd.state.after import AfterEnding
+from gqd.state.cluster import Attempt, Cluster, Job
+from gqd.state.lengths import ANY_GPUS, Signature, learn
+from gqd.state.queue import member_of
+
+
+def learn_end(cluster: Cluster, job: Job, attempt: Attempt) -> None:
+    """The attempt has its `end_at`."""
+    assert attempt.end_at is not None, f"{attempt.attempt_id} has not ended"
+    if attempt.start_at is None or attempt.then is not AfterEnding.END or attempt.outcome is Outcome.NODE_FAIL:
+        return
+    for gpus in (least_demand(job.spec.resources).gpus, ANY_GPUS):
+        signature = Signature(*member_of(job), gpus)
+        ran_s = attempt.end_at - attempt.start_at
+        cluster.changes.lengths |= dict.fromkeys(learn(cluster.lengths, signature, ran_s, attempt.end_at))
