@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -19,7 +19,7 @@ from gq.getopt import Arguments, Given, bad_value, not_available, whole_number
 from gq.model.dependency import parse_dependency
 from gq.model.job import JobSpec, SignalSpec
 from gq.model.nodelist import expand
-from gq.model.resource import ResourceRequest
+from gq.model.resource import ResourceRequest, RoleRequest
 from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
 from gq.signals import parse_signal
 from gq.units import parse_duration_s, parse_instant, parse_memory_mib
@@ -54,12 +54,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     is_interactive: bool = False
 
 
-def job_spec(arguments: Arguments, submission: Submission) -> JobSpec:
-    """The job that these options describe."""
+def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Arguments] = ()) -> JobSpec:
+    """The job that these options describe; `others`: what stands behind each `` : ``."""
     array = arguments.read("array", parse_array)
     return JobSpec(
         name=_name(arguments.last("job-name"), submission.name),
-        resources=resource_request(arguments),
+        resources=_resources(arguments, others),
         partition=arguments.read("partition", _partition),
         account=arguments.read("account", _word),
         qos=arguments.read("qos", _word),
@@ -91,6 +91,14 @@ def job_spec(arguments: Arguments, submission: Submission) -> JobSpec:
         submit_host=submission.submit_host,
         command=submission.command,
     )
+
+
+def _resources(arguments: Arguments, others: Sequence[Arguments]) -> ResourceRequest:
+    if others or arguments.has("role"):
+        from gq.gang import gang_request  # few jobs have roles
+
+        return gang_request((arguments, *others))
+    return resource_request(arguments)
 
 
 _YES_OR_NO: dict[str, bool | None] = {"yes": True, "no": False}
@@ -191,21 +199,40 @@ def _pattern(arguments: Arguments, name: str) -> str | None:
 # ── resources ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Gpus(NamedTuple):
+class Gpus(NamedTuple):
     number: int
     type: str | None
 
 
+_WHERE = (
+    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "gres", "licenses", "data", "fill-nodes",
+)  # fmt: skip
+"""Read by `gq.where`, which is loaded only for those who need it."""
+RESOURCE_OPTIONS = frozenset({
+    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
+    "gpus-per-task", "cpus-per-gpu", "nodelist", "exclude", "exclusive", *_WHERE,
+})  # fmt: skip
+"""Those that say something of a request."""
+
+
 def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> ResourceRequest:
     """The resources that these options ask for; what they do not say is as in `base`."""
-    request = msgspec.structs.replace(base, **resource_fields(arguments))
+    if base.roles and resource_fields(arguments, base).keys() & RoleRequest.__struct_fields__:
+        message = "what the roles of a gang ask for cannot be changed once it is queued"
+        raise UsageError("contradiction", message, "cancel it with gqdel and submit it again")
+    request = msgspec.structs.replace(base, **resource_fields(arguments, base))
     _refuse_contradictions(arguments, request)
     return request
 
 
-def resource_fields(arguments: Arguments) -> _Fields:
+def resource_fields(arguments: Arguments, base: ResourceRequest = NOTHING) -> _Fields:
     """The fields of a request that these options say, and None for those that they take the place of."""
-    return _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
+    fields = _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
+    if any(arguments.has(name) for name in _WHERE):
+        from gq.where import where_fields
+
+        fields |= where_fields(arguments, base)
+    return fields
 
 
 def _counts(arguments: Arguments) -> _Fields:
@@ -265,7 +292,7 @@ def _gpus(arguments: Arguments) -> _Fields:
     said: _Fields = {}
     typed: dict[str, Given] = {}
     for name, field in _GPU_OPTIONS.items():
-        gpus = arguments.read(name, _gres if name == "gres" else _gpu_count)
+        gpus = arguments.read(name, _gres if name == "gres" else gpu_count)
         given = arguments.last(name)
         if gpus is None or given is None:
             continue
@@ -279,26 +306,29 @@ def _gpus(arguments: Arguments) -> _Fields:
     return said
 
 
-def _gpu_count(text: str) -> _Gpus:
+def gpu_count(text: str) -> Gpus:
     """``4``, ``a100:4``"""
     kind, colon, count = text.rpartition(":")
     if colon and not re.fullmatch(_GPU_TYPE, kind):
         raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
     if re.fullmatch(r"\d+-\d+", count):
         raise not_available(f"a range of GPUs such as `{count}`")
-    return _Gpus(whole_number(count, at_least=0), kind.lower() or None)
+    return Gpus(whole_number(count, at_least=0), kind.lower() or None)
 
 
-def _gres(text: str) -> _Gpus:
-    """``gpu``, ``gpu:2``, ``gpu:a100``, ``gpu:a100:2``"""
-    name, _, rest = text.partition(":")
-    if name != "gpu" or "," in rest:
-        raise not_available(f"the generic resource `{text if name == 'gpu' else name}`")
+def _gres(text: str) -> Gpus | None:
+    """``gpu``, ``gpu:2``, ``gpu:a100``, ``gpu:a100:2``; None: it says nothing of GPUs."""
+    parts = [part.strip() for part in text.split(",") if part.strip().partition(":")[0] == "gpu"]
+    if not parts:
+        return None
+    if len(parts) > 1:
+        raise ValueError(f"`{text}` asks for GPUs twice; a job has GPUs of one type")
+    rest = parts[0].partition(":")[2]
     if not rest:
-        return _Gpus(1, None)
+        return Gpus(1, None)
     if re.fullmatch(_GPU_TYPE, rest) and not rest.isdecimal():
-        return _Gpus(1, rest.lower())
-    return _gpu_count(rest)
+        return Gpus(1, rest.lower())
+    return gpu_count(rest)
 
 
 def _nodes(arguments: Arguments) -> _Fields:
@@ -320,6 +350,10 @@ def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> No
         given = arguments.last(name)
         if given is not None and not has_gpus:
             raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
+    if any(arguments.has(name) for name in _WHERE):
+        from gq.where import refuse_contradictions
+
+        refuse_contradictions(arguments, request)
     most = request.nodes_max or request.nodes_min
     each = request.ntasks_per_node
     if request.ntasks is not None and most is not None and each is not None and request.ntasks > most * each:

@@ -63,8 +63,35 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="gpus-per-task", metavar="[TYPE:]COUNT", help="GPUs of each task."),
     JobOption(name="cpus-per-gpu", metavar="COUNT", help="CPUs for each GPU.", rivals=("cpus-per-task",)),
     JobOption(
-        name="gres", metavar="gpu[:TYPE]:COUNT", help="The same as --gpus-per-node, in Slurm's form.",
-        rivals=("gpus-per-node",),
+        name="gres", metavar="NAME[:TYPE]:COUNT,...", rivals=("gpus-per-node",),
+        help="Resources of each node: gpu:2 is --gpus-per-node, others go by their names: fpga:1.",
+    ),
+    JobOption(name="min-gpu-mem", metavar="SIZE", help="Memory that each of its GPUs has at least."),
+    JobOption(name="fill-nodes", help="Deal --gpus out so that all its nodes but the last are filled."),
+    JobOption(name="tmp", metavar="SIZE", help="Scratch space on each node."),
+    JobOption(name="licenses", letter="L", metavar="NAME[:COUNT],...", help="Licences of the cluster."),
+    JobOption(
+        name="constraint", letter="C", metavar="EXPRESSION",
+        help="What its nodes must be, by features and attributes: 'nvlink&cuda>=12.4', 'a|b', '[rack1*2&rack2*2]'.",
+    ),
+    JobOption(name="prefer", metavar="EXPRESSION", help="What its nodes should be, if there are such now."),
+    JobOption(
+        name="switches", metavar="COUNT[@TIME]",
+        help="Nodes under so many leaf switches at most; after waiting so long for them, any.",
+    ),
+    JobOption(name="data", metavar="NAME,...", help="Prefer nodes that hold these data sets."),
+    JobOption(
+        name="role", metavar="NAME:COUNT[,KEY=VALUE...]",
+        help="Tasks of another kind, started with the rest: ps:2,cpus=4 (gpus, mem, nodes, constraint); repeat it.",
+        commands=(SUB, ALLOC),
+    ),
+    JobOption(
+        name="role", metavar="NAME[:COUNT,...]", commands=(RUN,),
+        help="In a job: only the tasks of this role; outside, as gqsub has it: ps:2,cpus=4. Repeat it for more.",
+    ),
+    JobOption(
+        name="het-group", metavar="NUMBERS", commands=(RUN,),
+        help="In a job: only the tasks of these roles or components, counted from 0: 0,2-3.",
     ),
     JobOption(name="nodelist", letter="w", metavar="NODES", help="Nodes that must be among the job's: n1,n[3-4]."),
     JobOption(name="exclude", letter="x", metavar="NODES", help="Nodes that must not be used."),
@@ -159,9 +186,7 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     *(
         JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
         for name, letter, metavar in (
-            ("constraint", "C", "FEATURES"), ("prefer", "", "FEATURES"), ("switches", "", "COUNT"),
-            ("min-gpu-mem", "", "SIZE"), ("tmp", "", "SIZE"), ("licenses", "L", "LIST"), ("role", "", "SPEC"),
-            ("data", "", "PATH"), ("what-if", "", ""), ("start", "", ""), ("reservation", "", "NAME"),
+            ("what-if", "", ""), ("start", "", ""), ("reservation", "", "NAME"),
             ("notify", "", "URL"), ("notify-on", "", "EVENTS"), ("mail-type", "", "EVENTS"), ("mail-user", "", "USER"),
             ("grace", "", "TIME"), ("time-min", "", "TIME"), ("requeue-on", "", "EVENTS"),
             ("max-requeue", "", "COUNT"), ("sweep", "", "SPEC"),
@@ -245,9 +270,29 @@ def merge(*layers: Iterable[Given]) -> list[Given]:
         stronger = list(layer)
         _refuse_unbuilt(stronger)
         _refuse_rivals(stronger)
-        replaced = {name for one in stronger for name in (one.name, *_BY_NAME[one.name].rivals)}
-        merged = [one for one in merged if one.name not in replaced] + stronger
+        merged = [left for one in merged if (left := _left_of(one, stronger)) is not None] + stronger
     return merged
+
+
+def _left_of(weaker: Given, stronger: Iterable[Given]) -> Given | None:
+    """What of an option holds beside those of a stronger layer."""
+    for one in stronger:
+        if one.name == weaker.name:
+            return None
+        if _is_rival(one, weaker):
+            return _without_gpus(weaker) if weaker.name == "gres" else None
+    return weaker
+
+
+def _is_rival(one: Given, other: Given) -> bool:
+    """``--gres`` says the same as another option only where it speaks of GPUs."""
+    says_other = [gres for gres in (one, other) if gres.name == "gres" and _without_gpus(gres) == gres]
+    return other.name in _BY_NAME[one.name].rivals and not says_other
+
+
+def _without_gpus(gres: Given) -> Given | None:
+    parts = [part for part in gres.value.split(",") if part.strip().partition(":")[0] != "gpu"]
+    return Given(gres.name, ",".join(parts), gres.written, gres.source) if parts else None
 
 
 _BY_NAME = {option.name: option for option in JOB_OPTIONS}
@@ -263,7 +308,7 @@ def _refuse_rivals(layer: Iterable[Given]) -> None:
     seen: dict[str, Given] = {}
     for one in layer:
         for rival in _BY_NAME[one.name].rivals:
-            if rival in seen and rival != one.name:
+            if rival in seen and rival != one.name and _is_rival(one, seen[rival]):
                 message = f"{one.place} and {seen[rival].place} exclude each other"
                 raise UsageError("contradiction", message, "give one of them")
         seen[one.name] = one

@@ -142,8 +142,7 @@ def test_resources_that_make_no_sense_are_refused(words: list[str], message: str
 
 @pytest.mark.parametrize(
     ("words", "what"),
-    [(["-G1-16"], "a range of GPUs"), (["--gres=fpga:1"], "resource `fpga`"), (["--gres=gpu:1,fpga:1"], "gpu:1,fpga:1"),
-     (["--exclusive=user"], "`user`"), (["-p", "a,b"], "a list of partitions")],
+    [(["-G1-16"], "a range of GPUs"), (["--exclusive=user"], "`user`"), (["-p", "a,b"], "a list of partitions")],
 )  # fmt: skip
 def test_values_of_a_later_version_are_refused_as_such(words: list[str], what: str) -> None:
     with pytest.raises(Refusal, match="is not available in this version") as caught:

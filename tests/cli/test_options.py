@@ -26,16 +26,17 @@ SPINE = [
     "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
     "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",
     "array", "fail-fast", "account", "qos", "priority", "dependency", "kill-on-invalid-dep", "deadline", "if", "chain",
+    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "fill-nodes",
 ]  # fmt: skip
 LATER = [
-    "constraint", "prefer",
-    "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "what-if", "start", "reservation", "notify",
+    "what-if", "start", "reservation", "notify",
     "notify-on", "mail-type", "mail-user", "grace", "time-min", "requeue-on", "max-requeue", "sweep",
 ]  # fmt: skip
 LETTERS = {
     "J": "job-name", "p": "partition", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus",
     "w": "nodelist", "x": "exclude", "H": "hold", "o": "output", "e": "error", "i": "input", "D": "chdir", "b": "begin",
     "a": "array", "A": "account", "q": "qos", "d": "dependency",
+    "C": "constraint", "L": "licenses",
 }  # fmt: skip
 
 
