@@ -21,11 +21,13 @@ EXIT_BROKEN_PIPE = 141
 
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "prio", "share", "ctl")
+JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "prio", "share", "sim", "ctl")
 """``gq VERB`` is the command ``gqVERB``."""
 CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor", "ssh", "pam-check", "key", "install-service")
 """``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
-UNBUILT_VERBS = ("eff", "resv", "cron", "top", "sim", "jupyter", "tunnel", "events")
+ELSEWHERE = {"gqsim": "gqd.sim.gqsim"}
+"""Commands that are no module of this package: what rehearses the scheduler needs it."""
+UNBUILT_VERBS = ("eff", "resv", "cron", "top", "jupyter", "tunnel", "events")
 """Named in the documents, brought by later versions."""
 
 
@@ -81,6 +83,10 @@ def gqshare() -> NoReturn:
     _main("gqshare")
 
 
+def gqsim() -> NoReturn:
+    _main("gqsim")
+
+
 def gqctl() -> NoReturn:
     _main("gqctl")
 
@@ -125,13 +131,13 @@ def module_of(verb: str) -> str:
 
 
 def load(module: str) -> Command:
-    """The command of a module of this package; ``gq`` is the family of all."""
+    """The command of that name; ``gq`` is the family of all."""
     if module == "gq":
         return _family()
     from importlib import import_module
 
     gc.disable()  # loading makes no garbage; looking for it takes a tenth of the time
-    command: Command = import_module(f"gq.cli.{module}").COMMAND
+    command: Command = import_module(ELSEWHERE.get(module, f"gq.cli.{module}")).COMMAND
     gc.enable()
     return command
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gq.errors import Refusal
-from gq.model.account import DEFAULT_ACCOUNT, AccountInfo, MemberInfo
 from gq.model.ids import JobId, RequestId
 from gq.model.job import JobSpec
 from gq.wire import client
@@ -39,7 +38,7 @@ FORGET_AFTER = 512
 FIRST_UID = 100_000
 _ROOT = Peer(uid=0, gid=0, user="root")
 _ROUTE = ("clients", b"")
-_STEP = 1_000_000
+_STEP = 10**9
 """More than a planning pass takes."""
 MAX_PASSES = 64
 """At one instant."""
@@ -70,11 +69,13 @@ class Engine:
         self._lengths: dict[JobId, tuple[float, bool]] = {}
         self._fleet = Fleet(site.nodes, self._lengths, start_delay_s)
         self._places: dict[JobId, int] = {}
-        self._heap: list[tuple[float, int, NodeReport]] = []
+        self._heap: list[tuple[float, int, int, NodeReport]] = []
+        """(instant, place of the job in the trace, running number, what is said)."""
         self._count = 0
         self._ended = 0
         self._forgotten = 0
         self._peers = {user: _peer(user, number) for number, user in enumerate(dict.fromkeys(job.user for job in jobs))}
+        self._setup = site.setup
         self._run = Run([math.nan] * len(jobs), [math.nan] * len(jobs))
 
     @property
@@ -93,7 +94,7 @@ class Engine:
             if (now := max(now, min(arrives_at, ends_at, wakes_at))) == math.inf:
                 return self._run
             while self._heap and self._heap[0][0] <= now:
-                self._report(heapq.heappop(self._heap)[2], now)
+                self._report(heapq.heappop(self._heap)[3], now)
             while position < len(self._jobs) and EPOCH + self._jobs[position].submit_s <= now:
                 self._submit(position, now)
                 position += 1
@@ -106,11 +107,11 @@ class Engine:
     # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _set_up(self, now: float) -> None:
-        """Nodes register; the accounts of the trace are made, and their users are put in."""
+        """Nodes register; accounts and what belongs to them are set up."""
         self._obey(self._controller.resume(now).effects, now)
         for hello in self._fleet.hellos():
             self._handle(hello, now)
-        for number, body in enumerate(_accounts_of(self._jobs)):
+        for number, body in enumerate(self._setup):
             self._ask(_ROOT, body, -1 - number, now)
 
     def _submit(self, position: int, now: float) -> None:
@@ -187,7 +188,8 @@ class Engine:
 
     def _push(self, one: Later, now: float) -> None:
         self._count += 1
-        heapq.heappush(self._heap, (now + one.in_s, self._count, one.report))
+        place = self._places[one.job_id]
+        heapq.heappush(self._heap, (now + one.in_s, place, self._count, one.report))
 
 
 def _for_virtual_nodes(site: Site, policy: Policy, start_delay_s: float) -> Policy:
@@ -208,13 +210,3 @@ def _for_virtual_nodes(site: Site, policy: Policy, start_delay_s: float) -> Poli
 
 def _peer(user: str, number: int) -> Peer:
     return Peer(uid=FIRST_UID + number, gid=FIRST_UID + number, user=user)
-
-
-def _accounts_of(jobs: Iterable[SimJob]) -> list[client.RequestBody]:
-    pairs = dict.fromkeys((job.account, job.user) for job in jobs if job.account)
-    accounts = dict.fromkeys(account for account, _ in pairs if account != DEFAULT_ACCOUNT)
-    bodies: list[client.RequestBody] = [
-        client.SetAccount(account=AccountInfo(name=name), is_new=True) for name in accounts
-    ]
-    bodies += [client.SetMember(member=MemberInfo(user=user, account=account), is_new=True) for account, user in pairs]
-    return bodies

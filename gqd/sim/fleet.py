@@ -25,9 +25,10 @@ _WELL = ExitStatus()
 
 
 class Later(NamedTuple):
-    """What a node will say in so many seconds."""
+    """What a node will say of a job in so many seconds."""
 
     in_s: float
+    job_id: JobId
     report: NodeReport
 
 
@@ -76,7 +77,7 @@ class Fleet:
             said.append(ready)
             return
         said.append(self._report(node, wire.PrepareReceived(attempt_id=attempt_id)))
-        later.append(Later(self._start_delay_s, ready))
+        later.append(Later(self._start_delay_s, attempt_id.job_id, ready))
 
     def _go(self, node: str, attempt_id: AttemptId, now: float, said: list[NodeReport], later: list[Later]) -> None:
         if self._batch_nodes.get(attempt_id) != node:
@@ -93,7 +94,7 @@ class Fleet:
             ended_at=now + length_s,
             cell_emptied=True,
         )
-        later.append(Later(length_s, self._report(node, ended)))
+        later.append(Later(length_s, attempt_id.job_id, self._report(node, ended)))
 
     def _report(self, node: str, body: wire.ReportBody) -> NodeReport:
         self._seq += 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +20,12 @@ import msgspec
 from gq.errors import UsageError, nearest
 from gqd.sim.sacct import read_sacct
 from gqd.sim.swf import read_swf, swf_pools
-from gqd.sim.workload import Pool, SimJob, Site, account_from, gpus_wanted, name_from, site_of
+from gqd.sim.workload import Pool, SimJob, Site, account_from, gpus_wanted, name_from, setup_for, site_of
 
 COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
 """That a CSV must have; ``user``, ``vc`` and ``requested_s`` may be there, others are ignored."""
-
+JITTER_S = 10
+"""Whole seconds, from 0, that a submission may come later."""
 
 EXAMPLE = '{"variants": {"all": {"pools": [{"pool": "all", "nodes": 4, "gpus_per_node": 8}]}}}'
 
@@ -62,7 +64,17 @@ def read_trace(path: Path, cluster: Path | None = None, variant: str | None = No
             jobs = _read_csv(text, path, pool_of)
     if not jobs:
         raise UsageError("empty_trace", f"{path} has no job", "a trace has a line for each job")
-    return Trace(sorted(jobs, key=lambda job: job.submit_s), site_of(chosen.pools))
+    site = site_of(chosen.pools)
+    return Trace(sorted(jobs, key=lambda job: job.submit_s), msgspec.structs.replace(site, setup=setup_for(jobs)))
+
+
+def with_jitter(jobs: Iterable[SimJob], seed: int) -> list[SimJob]:
+    """Each comes a few whole seconds later, by the seed; seed 0 changes nothing."""
+    if seed == 0:
+        return list(jobs)
+    chance = random.Random(seed)
+    moved = [msgspec.structs.replace(job, submit_s=job.submit_s + chance.randrange(JITTER_S)) for job in jobs]
+    return sorted(moved, key=lambda job: job.submit_s)
 
 
 def _text_of(path: Path) -> str:

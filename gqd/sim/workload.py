@@ -1,26 +1,25 @@
 """What is replayed: jobs with their recorded lengths, and the nodes and partitions of the cluster they are given to.
 
-Owns the forms of both, and what may be done to a trace before it is run: its load, its limits, its jitter.
-Times are seconds on the trace's own clock.  The same seed gives the same jitter.
+Owns the forms of both, and what may be done to a trace before it is run: its load, its limits.  Times are seconds on
+the trace's own clock.  Pure.
 """
 
 from __future__ import annotations
 
 import math
-import random
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from gq.model.account import ROOT
+from gq.model.account import DEFAULT_ACCOUNT, ROOT, AccountInfo, MemberInfo
 from gq.model.node import Gpu, Inventory
 from gq.model.resource import ResourceRequest
+from gq.wire import client
+from gq.wire.client import RequestBody
 from gqd.state.policy import ALL_NODES, Partition
 
-JITTER_S = 10
-"""Whole seconds, from 0, that a submission may come later."""
 CPUS_TO_SPARE = 2
 """Each virtual node has so many CPUs for each of its GPUs, where only GPUs shall count."""
 MEMORY_MIB = 1 << 20
@@ -56,6 +55,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: dict[str, Inventory]
     partitions: tuple[Partition, ...]
+    setup: tuple[RequestBody, ...] = ()
+    """What an administrator has set up: accounts, their members, QOS, limits."""
 
     @property
     def gpus(self) -> int:
@@ -111,6 +112,16 @@ def gpus_wanted(gpus: int) -> ResourceRequest:
     return ResourceRequest(gpus=gpus, is_dense=True)
 
 
+def setup_for(jobs: Iterable[SimJob]) -> tuple[RequestBody, ...]:
+    """The accounts of these jobs, equal beside each other, and whoever submits to them."""
+    pairs = dict.fromkeys((job.account, job.user) for job in jobs if job.account)
+    accounts = dict.fromkeys(account for account, _ in pairs if account != DEFAULT_ACCOUNT)
+    return (
+        *(client.SetAccount(account=AccountInfo(name=name), is_new=True) for name in accounts),
+        *(client.SetMember(member=MemberInfo(user=user, account=name), is_new=True) for name, user in pairs),
+    )
+
+
 # ── what may be done to a trace ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -140,15 +151,6 @@ def with_load(jobs: Sequence[SimJob], gpus: int, load: float) -> list[SimJob]:
         return list(jobs)
     factor, first_s = offered / load, jobs[0].submit_s
     return [msgspec.structs.replace(job, submit_s=float(round((job.submit_s - first_s) * factor))) for job in jobs]
-
-
-def with_jitter(jobs: Iterable[SimJob], seed: int) -> list[SimJob]:
-    """Each comes a few whole seconds later; seed 0 changes nothing."""
-    if seed == 0:
-        return list(jobs)
-    chance = random.Random(seed)
-    moved = [msgspec.structs.replace(job, submit_s=job.submit_s + chance.randrange(JITTER_S)) for job in jobs]
-    return sorted(moved, key=lambda job: job.submit_s)
 
 
 def with_limits(jobs: Iterable[SimJob], factor: float) -> list[SimJob]:
