@@ -1,0 +1,122 @@
+"""Under what a trace is replayed: a policy that has a name, or the tables of a gq.toml, with ``--set`` on top.
+
+The tables are read by the daemon's own reader, so that a file means here what it means there; what is no matter of
+scheduling (doors, nodes, partitions of the file) has no effect on virtual nodes.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gq.config import Config, config_of
+from gq.errors import UsageError, nearest
+from gq.model.scheduling import PRESETS
+from gqd.shell.settings import policy_of
+from gqd.state.policy import Policy
+
+TABLES = ("scheduler", "priority", "billing", "accounts", "limits", "timers", "licenses", "topology")
+"""Whose keys ``--set`` may name."""
+PRESENT, CHANGED = "present", "changed"
+USER_LIMITS = 5.0
+"""``easy-user``: what names no limit gets so many times its length."""
+
+
+class SimPolicy(NamedTuple):
+    name: str
+    """As the summary calls it."""
+    policy: Policy
+
+    @property
+    def knows(self) -> bool:
+        """It is told how long each job will run."""
+        return self.policy.scheduling.expect == "exact"
+
+    def limits_factor(self, said: float | None) -> float | None:
+        return USER_LIMITS if said is None and self.policy.scheduling.expect == "limit" else said
+
+
+def read_policies(words: Sequence[str], changes: Sequence[str]) -> list[SimPolicy]:
+    """One for each word: a name, or a file that ends in ``.toml``; `UsageError` where there is none of that name."""
+    found = []
+    for word in dict.fromkeys(words):
+        is_file = word.endswith(".toml")
+        raw = _tables_of(Path(word)) if is_file else {"scheduler": {"policy": _known(word)}}
+        for change in changes:
+            _set(raw, change)
+        config = config_of(raw, word if is_file else f"--policy {word}")
+        found.append(SimPolicy(_name_of(word, words), policy_of(config, 0)))
+    return found
+
+
+def _known(word: str) -> str:
+    if word in PRESETS:
+        return word
+    close = nearest(word, list(PRESETS))
+    listed = ", ".join(f"`{name}`" for name in PRESETS)
+    hint = f"did you mean `{close}`? " if close else ""
+    raise UsageError("unknown_policy", f"`--policy`: `{word}` is no policy", f"{hint}there are {listed}, and FILE.toml")
+
+
+def _tables_of(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(
+            "unreadable", f"{path} cannot be read: {why}", "--policy names a policy or a gq.toml"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("bad_config", f"{path} is not TOML: {error}") from None
+
+
+def _name_of(word: str, words: Iterable[str]) -> str:
+    """``site/mine.toml`` is ``mine``, unless another would be called so."""
+    name = Path(word).stem if word.endswith(".toml") else word
+    others = [Path(one).stem if one.endswith(".toml") else one for one in dict.fromkeys(words) if one != word]
+    return word if name in others and name != word else name
+
+
+def _set(raw: dict[str, Any], change: str) -> None:
+    """``scheduler.order=shortest`` over what the tables say; values as TOML has them, words without quotation marks."""
+    key, equals, text = change.partition("=")
+    parts = key.strip().split(".")
+    if not equals or len(parts) < 2 or not all(parts):
+        raise UsageError(
+            "bad_value", f"`--set`: `{change}` is not TABLE.KEY=VALUE", "for example scheduler.order=arrival"
+        )
+    if parts[0] not in TABLES:
+        close = nearest(parts[0], list(TABLES))
+        hint = (f"did you mean `{close}`? " if close else "") + f"there are {', '.join(TABLES)}"
+        raise UsageError("bad_value", f"`--set`: `{parts[0]}` is no table of scheduling", hint)
+    table = raw
+    for part in parts[:-1]:
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError(
+                "bad_value", f"`--set`: `{change}` goes through `{part}`, which is no table", "see gq.toml(5)"
+            )
+        table = inner
+    table[parts[-1]] = _value_of(text.strip())
+
+
+def _value_of(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return text if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def changed(own: Config, path: str, changes: Sequence[str]) -> list[SimPolicy]:
+    """The cluster's own settings as they are, and with changes."""
+    present = SimPolicy(PRESENT, policy_of(own, 0))
+    if not changes:
+        return [present]
+    raw = _tables_of(Path(path))
+    for change in changes:
+        _set(raw, change)
+    return [present, SimPolicy(CHANGED, policy_of(config_of(raw, path), 0))]

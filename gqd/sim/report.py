@@ -1,0 +1,155 @@
+"""What a replay comes to: the summary, the file of starts, and what is in use and waits over time.
+
+wait = end − submit − duration; bounded slowdown = max(1, (end − submit) / max(duration, 10 s)); percentiles interpolate
+linearly.  Of nobody there is no mean: such values are null.  Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gqd.sim.engine import Run
+from gqd.sim.workload import SimJob
+
+Floats = npt.NDArray[np.float64]
+WIDE_GPUS = 8
+"""Jobs of more are wide."""
+NODE_GPUS = range(5, 9)
+BOUND_S = 10.0
+
+Summary = dict[str, float | int | None]
+
+
+class Replay(NamedTuple):
+    """One policy's."""
+
+    name: str
+    jobs: Sequence[SimJob]
+    run: Run
+    dropped: int
+    gpus: int
+    """Of the cluster."""
+    wall_s: float
+
+
+def summary_of(replay: Replay) -> Summary:
+    """The documented keys, in their order."""
+    ended = _ended(replay)
+    submits, starts, ends, lengths, gpus = ended
+    waits = ends - submits - lengths
+    wide, node = gpus > WIDE_GPUS, (gpus >= NODE_GPUS.start) & (gpus < NODE_GPUS.stop)
+    slowdowns = np.maximum(1.0, (ends - submits) / np.maximum(lengths, BOUND_S))
+    makespan_s = float(ends.max() - submits.min()) if ends.size else 0.0
+    return {
+        "jobs": int(ends.size),
+        "dropped": replay.dropped + len(replay.jobs) - int(ends.size),
+        "makespan_s": makespan_s,
+        "mean_wait_s": _mean(waits),
+        "median_wait_s": _percentile(waits, 50),
+        "p95_wait_s": _percentile(waits, 95),
+        "p99_wait_s": _percentile(waits, 99),
+        "max_wait_s": _percentile(waits, 100),
+        "wide_p95_wait_s": _percentile(waits[wide], 95),
+        "node_mean_wait_s": _mean(waits[node]),
+        "node_p95_wait_s": _percentile(waits[node], 95),
+        "mean_jct_s": _mean(ends - submits),
+        "mean_bounded_slowdown": _mean(slowdowns),
+        "gpu_utilisation": float((gpus * (ends - starts)).sum() / (replay.gpus * makespan_s)) if makespan_s else None,
+        "wall_s": replay.wall_s,
+        "jobs_per_s": len(replay.jobs) / replay.wall_s if replay.wall_s else None,
+    }
+
+
+def _ended(replay: Replay) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """(submits, starts, ends, lengths, GPUs) of the jobs that came to their end."""
+    rows = [
+        (job.submit_s, start_s, end_s, job.runs_s, job.gpus)
+        for job, start_s, end_s in zip(replay.jobs, replay.run.starts_s, replay.run.ends_s, strict=True)
+        if not math.isnan(end_s)
+    ]
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    return columns[0], columns[1], columns[2], columns[3], columns[4]
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if values.size else None
+
+
+def _percentile(values: Floats, part: float) -> float | None:
+    return float(np.percentile(values, part)) if values.size else None
+
+
+# ── the file of starts ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def jobs_csv(replay: Replay) -> str:
+    """``job_id,submit_s,start_s,end_s,gpus``, in the order of submission; of jobs that never ran nothing."""
+    lines = ["job_id,submit_s,start_s,end_s,gpus"]
+    for job, start_s, end_s in zip(replay.jobs, replay.run.starts_s, replay.run.ends_s, strict=True):
+        if not math.isnan(end_s):
+            cells = (_quoted(job.name), *(_seconds(one) for one in (job.submit_s, start_s, end_s)), str(job.gpus))
+            lines.append(",".join(cells))
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if set(text) & set(',"\n\r') else text
+
+
+def _seconds(at: float) -> str:
+    """Whole seconds as whole numbers; a millionth is the finest that the clock carries."""
+    rounded = round(at, 6)
+    return str(int(rounded)) if rounded == int(rounded) else repr(rounded)
+
+
+# ── over time ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Course(NamedTuple):
+    """Of one policy, in equal pieces of time from the first submission to the last end."""
+
+    name: str
+    span_s: float
+    used: Floats
+    """Part of the GPUs that were in use, on average."""
+    wait_s: Floats
+    """Mean wait of the jobs that came in the piece; NaN where none came."""
+
+
+def courses_of(replays: Sequence[Replay], pieces: int) -> list[Course]:
+    """All over the same time."""
+    ended = [_ended(replay) for replay in replays]
+    first_s = min((float(one[0].min()) for one in ended if one[0].size), default=0.0)
+    last_s = max((float(one[2].max()) for one in ended if one[2].size), default=0.0)
+    edges = np.linspace(first_s, max(last_s, first_s + 1.0), pieces + 1)
+    return [_course(replay, one, edges) for replay, one in zip(replays, ended, strict=True)]
+
+
+def _course(replay: Replay, ended: tuple[Floats, Floats, Floats, Floats, Floats], edges: Floats) -> Course:
+    submits, starts, ends, lengths, gpus = ended
+    by_edge = _used_until(ends, gpus, edges, starts)
+    piece_s = edges[1] - edges[0]
+    used = np.diff(by_edge) / (piece_s * max(1, replay.gpus))
+    places = np.clip(np.searchsorted(edges, submits, side="right") - 1, 0, len(edges) - 2)
+    counts = np.bincount(places, minlength=len(edges) - 1)
+    sums = np.bincount(places, weights=ends - submits - lengths, minlength=len(edges) - 1)
+    waits = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return Course(replay.name, float(edges[-1] - edges[0]), used, waits)
+
+
+def _used_until(ends: Floats, gpus: Floats, edges: Floats, starts: Floats) -> Floats:
+    """GPU seconds used up to each edge."""
+    total = np.zeros(len(edges))
+    for instants, sign in ((starts, 1.0), (ends, -1.0)):
+        order = np.argsort(instants, kind="stable")
+        at, weight = instants[order], gpus[order]
+        count = np.searchsorted(at, edges, side="right")
+        weights = np.concatenate(([0.0], np.cumsum(weight)))
+        moments = np.concatenate(([0.0], np.cumsum(weight * at)))
+        total += sign * (edges * weights[count] - moments[count])
+    return total
