@@ -110,6 +110,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Counted and limited; 0 where memory was not asked for (neither counted nor limited)."""
     resources: tuple[Amount, ...] = ()
     """Generic resources."""
+    licenses: tuple[Amount, ...] = ()
+    """Of the cluster, for the whole job: the first grant has them."""
     roles: tuple[RoleShare, ...] = ()
     """Of a gang of roles: who has what of it."""
 

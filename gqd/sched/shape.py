@@ -17,7 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from gq.errors import Refusal
-from gq.model.resource import ResourceRequest, RoleRequest, as_request
+from gq.model.constraint import ANYTHING, Constraint, parse_constraint
+from gq.model.ids import NAME
+from gq.model.resource import Amount, ResourceRequest, RoleRequest, as_request
 from gq.model.role import check_roles
 from gqd.state.policy import Policy
 
@@ -38,14 +40,17 @@ _LEAST = {
     "gpus": 0,
     "gpus_per_node": 0,
     "gpus_per_task": 0,
+    "min_gpu_mem_mib": 1,
+    "switches": 1,
 }
-_MOST = {field: _MOST_MEMORY_MIB for field in _LEAST if field.startswith("mem")}
+_MOST = {field: _MOST_MEMORY_MIB for field in _LEAST if field.endswith("_mib")}
 _OPTIONS = {
     "nodes_min": "--nodes",
     "nodes_max": "--nodes",
     "mem_per_node_mib": "--mem",
     "mem_per_cpu_mib": "--mem-per-cpu",
     "mem_per_gpu_mib": "--mem-per-gpu",
+    "min_gpu_mem_mib": "--min-gpu-mem",
 }
 """Fields that are not called like their options."""
 
@@ -77,6 +82,18 @@ class Shape(NamedTuple):
     nodelist: tuple[str, ...]
     exclude: tuple[str, ...]
     is_exclusive: bool
+    is_dense: bool = False
+    """GPUs that are dealt out fill whole nodes, but for what is left over."""
+    min_gpu_mem_mib: int = 0
+    constraint: str = ""
+    prefer: str = ""
+    switches: int | None = None
+    switches_wait_s: int | None = None
+    data: tuple[str, ...] = ()
+    resources: tuple[tuple[str, int], ...] = ()
+    """Generic resources of each node: (name, how many)."""
+    licenses: tuple[tuple[str, int], ...] = ()
+    """Of the cluster, likewise."""
     roles: tuple[tuple[str, Shape], ...] = ()
     """Of a gang of roles, by name and in their order."""
 
@@ -135,6 +152,15 @@ def shape_of(
         nodelist=request.nodelist,
         exclude=request.exclude,
         is_exclusive=request.is_exclusive,
+        is_dense=request.is_dense,
+        min_gpu_mem_mib=request.min_gpu_mem_mib or 0,
+        constraint=request.constraint,
+        prefer=request.prefer,
+        switches=request.switches,
+        switches_wait_s=request.switches_wait_s,
+        data=tuple(sorted(set(request.data))),
+        resources=_summed("--gres", request.resources),
+        licenses=_summed("--licenses", request.licenses),
     )
 
 
@@ -215,10 +241,40 @@ def _nodes(request: ResourceRequest) -> tuple[int, int]:
     """(fewest, most) nodes, as said or as named."""
     most = request.nodes_max or request.nodes_min or ANY_NUMBER
     named = len(set(request.nodelist))
+    counts = _constraint("--constraint", request.constraint)
+    _constraint("--prefer", request.prefer, may_count=False)
+    if (single := max((one.nodes for one in counts.counts), default=0)) > most:
+        message = f"--constraint={request.constraint} wants {single} nodes of a kind, --nodes allows {most}"
+        raise Refusal("contradiction", message)
     if named > most:
         message = f"--nodelist names {named} nodes, --nodes allows {most}"
         raise Refusal("contradiction", message, "all nodes of the list are given to the job")
-    return max(request.nodes_min or 1, named), most
+    return max(request.nodes_min or min(counts.nodes_min, most) or 1, named), most
+
+
+def _constraint(option: str, text: str, may_count: bool = True) -> Constraint:
+    if not text:
+        return ANYTHING
+    try:
+        constraint = parse_constraint(text)
+    except ValueError as error:
+        hint = "for example ib&cuda>=12.4, rack1|rack2, ib*2, [rack1|rack2]; see gqsub(1)"
+        raise Refusal("bad_constraint", f"{option}={text[:60]}: {error}", hint) from None
+    if not may_count and (constraint.counts or constraint.kinds):
+        message = f"{option}={text[:60]}: counts (`*N`) and `[a|b]` go with --constraint only"
+        raise Refusal("bad_constraint", message, "say what each node should be")
+    return constraint
+
+
+def _summed(option: str, amounts: tuple[Amount, ...]) -> tuple[tuple[str, int], ...]:
+    """By name; what is named twice is added up."""
+    counts: dict[str, int] = {}
+    for one in amounts:
+        if not NAME.fullmatch(one.name):
+            message = f"{option}: `{one.name[:60]}` is not a name; use letters, digits, `.`, `_` and `-`"
+            raise Refusal("bad_name", message)
+        counts[one.name] = counts.get(one.name, 0) + one.count
+    return tuple(sorted((name, count) for name, count in counts.items() if count))
 
 
 def _enough_nodes(
@@ -263,6 +319,12 @@ def _refuse_nonsense(request: ResourceRequest) -> None:
     memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib)
     if sum(value is not None for value in memory) > 1:
         raise Refusal("contradiction", "--mem, --mem-per-cpu and --mem-per-gpu exclude each other", "give one of them")
+    has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
+    if request.min_gpu_mem_mib and not has_gpus:
+        raise Refusal("contradiction", "--min-gpu-mem is of GPUs, and the job asks for none", "add --gpus")
+    if request.is_dense and (not request.gpus or request.gpus_per_node or request.gpus_per_task or request.ntasks):
+        message = "--fill-nodes deals out --gpus, and not with --ntasks, --gpus-per-node or --gpus-per-task"
+        raise Refusal("contradiction", message, "give --gpus alone")
     both = sorted(set(request.nodelist) & set(request.exclude))
     if both:
         raise Refusal("contradiction", f"node `{both[0]}` is both asked for and excluded")

@@ -1,13 +1,15 @@
 """What a plan is made from: an immutable snapshot of the cluster, and an overlay to try things on.  Pure.
 
 A snapshot holds nodes as parallel tuples (one place per node), so that a pass touches numbers, not objects.
-An `Overlay` changes copies of the free resources and can be rolled back to any checkpoint.
+An `Overlay` changes copies of the free resources and can be rolled back to any checkpoint; it has them as masks, from
+which exact GPUs are picked, and beside them as vectors of counts, by which nodes are found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +17,17 @@ from numpy.typing import NDArray
 from gq.model.account import NORMAL_QOS
 from gq.model.ids import JobId
 from gq.model.resource import Grant
+from gq.model.scheduling import Scheduling, Switch
+from gqd.sched.fleet import ANY_KIND, Fleet, Kind, fleet_of
+from gqd.sched.gpu_topology import GpuTopology
 from gqd.sched.limit import NO_LIMITS, Asker, LimitView
 from gqd.sched.shape import Shape
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Protected
 from gqd.state.policy import Policy
+from gqd.state.queue import Integers
+
+USUAL = Scheduling()
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,6 +44,16 @@ class NodeFacts:
     unavailable: str = ""
     """Why it gets no jobs now (``down``, ``drained: …``, ``backed off``); empty: it may."""
     backoff_until: float = 0.0
+    gpu_memory: tuple[tuple[int, int], ...] = ()
+    """(MiB, mask of the GPUs that have so much)."""
+    topology: GpuTopology | None = None
+    cpu_numa: tuple[tuple[int, int], ...] = ()
+    """(NUMA node, mask of its CPUs); empty: not known."""
+    features: frozenset[str] = frozenset()
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    resources: tuple[tuple[str, int], ...] = ()
+    """Generic resources: (name, how many in all)."""
+    data: frozenset[str] = frozenset()
     gpu_mask: int = field(init=False)
     """All of `gpu_types`; every placement asks for it."""
 
@@ -57,6 +75,18 @@ class NodeFacts:
         if gpu_type is None:
             return self.gpu_mask
         return next((mask for name, mask in self.gpu_types if name == gpu_type), 0)
+
+    def fitting_mask(self, gpu_type: str | None, least_mib: int = 0) -> int:
+        """GPUs of a type with so much memory."""
+        mask = self.type_mask(gpu_type)
+        return mask & union(one for mib, one in self.gpu_memory if mib >= least_mib) if least_mib else mask
+
+
+def union(masks: Iterable[int]) -> int:
+    whole = 0
+    for one in masks:
+        whole |= one
+    return whole
 
 
 @dataclass(slots=True, frozen=True)
@@ -149,11 +179,31 @@ class Snapshot:
     """Of `pending`; None: the planner makes them."""
     protected: tuple[Protected, ...] = ()
     """Of the plan before: who has a protected start is not pushed back by who gets one later."""
+    free_resources: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Generic resources: name → free ones by place."""
+    free_licenses: dict[str, int] = field(default_factory=dict)
+    """What is left of those in use; the others are all free."""
+    since: tuple[int, ...] = ()
+    """By place: the order in which nodes came to have as many free GPUs as they have; empty: not known."""
     resumes_at: JobId | None = None
     """The first job that the plan before did not reach, where it was cut short."""
 
     def place_of(self, name: str) -> int | None:
         return next((place for place, node in enumerate(self.nodes) if node.name == name), None)
+
+
+_Counts: TypeAlias = tuple[tuple[str, int], ...]
+
+
+class _Before(NamedTuple):
+    """What a node had free before a change, and what the change takes back when it is undone."""
+
+    place: int
+    cpus: int
+    gpus: int
+    memory_mib: int
+    resources: _Counts
+    licenses: _Counts
 
 
 @dataclass(slots=True)
@@ -164,16 +214,54 @@ class Overlay:
     free_cpus: list[int]
     free_gpus: list[int]
     free_memory_mib: list[int]
-    _undo: list[tuple[int, int, int, int]] = field(default_factory=list)
+    free_resources: dict[str, Integers] = field(default_factory=dict)
+    """Generic resources by place; what is not named here is all free."""
+    free_licenses: dict[str, int] | None = None
+    """None: as many as one wants."""
+    since: Integers | None = None
+    """Of nodes that are equally free, the one with the smallest number goes first; None: the first in order."""
+    cores_kept: int = 0
+    """CPUs that are left for each idle GPU by those who want none."""
+    scheduling: Scheduling = USUAL
+    switches: tuple[Switch, ...] = ()
+    fleet: Fleet = field(init=False, repr=False)
+    gpu_counts: Integers = field(init=False, repr=False)
+    """Free ones; kept in step with the masks, like the next two."""
+    cpu_counts: Integers = field(init=False, repr=False)
+    memory: Integers = field(init=False, repr=False)
+    _kinds: dict[Kind, Integers] = field(default_factory=dict, repr=False)
+    """Free GPUs of a kind, where nodes have others beside them."""
+    _undo: list[_Before] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        self.fleet = fleet_of(self.nodes)
+        size = len(self.nodes)
+        self.gpu_counts = np.fromiter(map(int.bit_count, self.free_gpus), np.int64, size)
+        self.cpu_counts = np.fromiter(map(int.bit_count, self.free_cpus), np.int64, size)
+        self.memory = np.array(self.free_memory_mib, dtype=np.int64)
+        for name, total in self.fleet.resources.items():
+            self.free_resources.setdefault(name, total.copy())
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Overlay:
         """As things stand."""
-        return cls(snapshot.nodes, list(snapshot.free_cpus), list(snapshot.free_gpus), list(snapshot.free_memory_mib))
+        policy = snapshot.policy
+        return cls(
+            snapshot.nodes,
+            list(snapshot.free_cpus),
+            list(snapshot.free_gpus),
+            list(snapshot.free_memory_mib),
+            {name: np.array(free, dtype=np.int64) for name, free in snapshot.free_resources.items()},
+            {**policy.licenses, **snapshot.free_licenses},
+            np.array(snapshot.since, dtype=np.int64) if snapshot.since else None,
+            policy.scheduling.cores_kept_per_gpu,
+            policy.scheduling,
+            policy.topology,
+        )
 
     @classmethod
     def empty(cls, nodes: tuple[NodeFacts, ...]) -> Overlay:
-        """As if nothing ran."""
+        """As if nothing ran, and no rule but what the hardware has."""
         return cls(
             nodes,
             [(1 << node.cpus) - 1 for node in nodes],
@@ -181,31 +269,76 @@ class Overlay:
             [node.memory_mib for node in nodes],
         )
 
+    def copy(self) -> Overlay:
+        """As it is now; neither sees what is done to the other."""
+        twin = object.__new__(Overlay)
+        for name in self.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.free_cpus, twin.free_gpus = self.free_cpus.copy(), self.free_gpus.copy()
+        twin.free_memory_mib = self.free_memory_mib.copy()
+        twin.free_resources = {name: free.copy() for name, free in self.free_resources.items()}
+        twin.free_licenses = None if self.free_licenses is None else self.free_licenses.copy()
+        twin.gpu_counts, twin.cpu_counts = self.gpu_counts.copy(), self.cpu_counts.copy()
+        twin.memory = self.memory.copy()
+        twin._kinds = {kind: counts.copy() for kind, counts in self._kinds.items()}
+        twin._undo = []
+        return twin
+
     def checkpoint(self) -> int:
         return len(self._undo)
 
     def rollback(self, checkpoint: int) -> None:
         while len(self._undo) > checkpoint:
-            place, cpus, gpus, memory_mib = self._undo.pop()
-            self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place] = cpus, gpus, memory_mib
+            before = self._undo.pop()
+            self._set(before.place, before.cpus, before.gpus, before.memory_mib)
+            self._count(before.place, before.resources, before.licenses)
 
     def take(self, place: int, grant: Grant) -> None:
-        self._remember(place)
-        self.free_cpus[place] &= ~mask_of(grant.cpus)
-        self.free_gpus[place] &= ~mask_of(grant.gpus)
-        self.free_memory_mib[place] -= grant.memory_mib
+        resources = tuple((one.name, one.count) for one in grant.resources)
+        licenses = tuple((one.name, one.count) for one in grant.licenses)
+        self.take_masks(place, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
 
     def give_back(self, place: int, grant: Grant) -> None:
-        """Drained GPUs do not come back."""
-        self._remember(place)
+        resources = tuple((one.name, -one.count) for one in grant.resources)
+        licenses = tuple((one.name, -one.count) for one in grant.licenses)
+        self.give_masks(place, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
+
+    def take_masks(
+        self, place: int, cpus: int, gpus: int, memory_mib: int, resources: _Counts = (), licenses: _Counts = ()
+    ) -> None:
+        """`resources`, `licenses`: what is taken, by name."""
+        self._remember(place, resources, licenses)
+        free = self.free_memory_mib[place] - memory_mib
+        self._set(place, self.free_cpus[place] & ~cpus, self.free_gpus[place] & ~gpus, free)
+        self._count(place, resources, licenses, -1)
+
+    def give_masks(
+        self, place: int, cpus: int, gpus: int, memory_mib: int, resources: _Counts = (), licenses: _Counts = ()
+    ) -> None:
+        """Drained GPUs do not come back.  `resources`, `licenses`: as less than nothing that is taken."""
+        self._remember(place, resources, licenses)
         node = self.nodes[place]
-        self.free_cpus[place] |= mask_of(grant.cpus) & ((1 << node.cpus) - 1)
-        self.free_gpus[place] |= mask_of(grant.gpus) & node.gpu_mask
-        self.free_memory_mib[place] += grant.memory_mib
+        whole_cpus = self.free_cpus[place] | (cpus & ((1 << node.cpus) - 1))
+        free = self.free_memory_mib[place] + memory_mib
+        self._set(place, whole_cpus, self.free_gpus[place] | (gpus & node.gpu_mask), free)
+        self._count(place, resources, licenses, -1)
 
     def take_all(self, places: dict[str, int], grants: Iterable[Grant]) -> None:
         for grant in grants:
             self.take(places[grant.node], grant)
+
+    def has(self, place: int, grant: Grant) -> bool:
+        """Everything in the grant is free here, as far as it is counted; licences with what was taken before."""
+        cpus, gpus = mask_of(grant.cpus), mask_of(grant.gpus)
+        if cpus & ~self.free_cpus[place] or gpus & ~self.free_gpus[place]:
+            return False
+        if grant.memory_mib and grant.memory_mib > self.free_memory_mib[place]:
+            return False
+        free = self.free_resources
+        if any(one.name not in free or one.count > free[one.name][place] for one in grant.resources):
+            return False
+        licenses = self.free_licenses
+        return licenses is None or all(one.count <= licenses.get(one.name, 0) for one in grant.licenses)
 
     def is_idle(self, place: int) -> bool:
         """Nobody holds anything here."""
@@ -213,5 +346,35 @@ class Overlay:
         all_free = self.free_cpus[place] == (1 << node.cpus) - 1 and self.free_gpus[place] == node.gpu_mask
         return all_free and self.free_memory_mib[place] == node.memory_mib
 
-    def _remember(self, place: int) -> None:
-        self._undo.append((place, self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place]))
+    def kind_counts(self, kind: Kind) -> Integers:
+        """Free GPUs of the kind, by place."""
+        if kind == ANY_KIND:
+            return self.gpu_counts
+        of_kind = self.fleet.kind(kind)
+        if of_kind.is_pure:
+            return np.where(of_kind.counts, self.gpu_counts, 0)
+        known = self._kinds.get(kind)
+        if known is None:
+            counts = ((free & mask).bit_count() for free, mask in zip(self.free_gpus, of_kind.masks, strict=True))
+            known = self._kinds[kind] = np.fromiter(counts, np.int64, len(self.nodes))
+        return known
+
+    def _set(self, place: int, cpus: int, gpus: int, memory_mib: int) -> None:
+        self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place] = cpus, gpus, memory_mib
+        self.cpu_counts[place] = cpus.bit_count()
+        self.gpu_counts[place] = gpus.bit_count()
+        self.memory[place] = memory_mib
+        for kind, counts in self._kinds.items():
+            counts[place] = (gpus & self.fleet.kind(kind).masks[place]).bit_count()
+
+    def _count(self, place: int, resources: _Counts, licenses: _Counts, sign: int = 1) -> None:
+        for name, count in resources:
+            if name in self.free_resources:
+                self.free_resources[name][place] += sign * count
+        for name, count in licenses if self.free_licenses is not None else ():
+            assert self.free_licenses is not None
+            self.free_licenses[name] = self.free_licenses.get(name, 0) + sign * count
+
+    def _remember(self, place: int, resources: _Counts, licenses: _Counts) -> None:
+        before = (self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place])
+        self._undo.append(_Before(place, *before, resources, licenses))
