@@ -1,0 +1,142 @@
+"""One run of `gqsim`, as its options say: what is read, what is changed, and the replays that come of it.
+
+Owns what the values of those options mean, and the line of progress.  Apart from the command itself, so that its help
+is shown without loading the scheduler.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from pathlib import Path
+
+from gq.client import Client
+from gq.config import load_config
+from gq.errors import UsageError
+from gq.getopt import Arguments
+from gq.locate import find_cluster
+from gq.units import parse_duration_s
+from gqd.sim.engine import Engine
+from gqd.sim.past import read_history
+from gqd.sim.policies import SimPolicy, changed, read_policies
+from gqd.sim.report import Replay
+from gqd.sim.trace import read_trace, with_jitter
+from gqd.sim.workload import SimJob, Site, those_that_fit, with_limits, with_load
+
+ALLOCATIONS = 200_000
+"""Between two looks for garbage: what a replay makes holds no cycles."""
+SHOW_EVERY_S = 0.2
+SINCE_S = 30 * 86400.0
+
+
+def replay_trace(arguments: Arguments) -> list[Replay]:
+    if arguments.has("since"):
+        raise UsageError("contradiction", "`--since` is for --replay; a trace is replayed as a whole")
+    words = arguments.words("policy") or ("default",)
+    policies = read_policies(words, [given.value for given in arguments.every("set")])
+    cluster = arguments.text("cluster")
+    read = read_trace(
+        Path(arguments.text("trace")), Path(cluster) if cluster else None, arguments.text("variant") or None
+    )
+    jobs, dropped = those_that_fit(read.jobs, read.site)
+    if not jobs:
+        message = f"none of the {dropped} jobs of {arguments.text('trace')} fits into the cluster"
+        raise UsageError("empty_trace", message, "see --variant and --cluster")
+    jobs = _changed_jobs(arguments, jobs, read.site)
+    return [_replay(arguments, read.site, one, jobs, dropped) for one in policies]
+
+
+def replay_own(arguments: Arguments) -> list[Replay]:
+    """What was recorded, and the same jobs under the policy of today, of the changes, or of others."""
+    for name in ("cluster", "variant"):
+        if arguments.has(name):
+            raise UsageError("contradiction", f"`--{name}` is for a trace; history is replayed on the cluster's nodes")
+    changes = [given.value for given in arguments.every("set")]
+    words = arguments.words("policy")
+    location = find_cluster(os.environ)
+    own = load_config(location)
+    policies = read_policies(words, changes) if words else changed(own, location.config_path, changes)
+    since_s = arguments.read("since", _since) or SINCE_S
+    with Client(location) as controller:
+        history = read_history(controller, time.time() - since_s)
+    nodes_gpus = history.site.gpus
+    recorded = Replay("recorded", history.jobs, history.recorded, 0, nodes_gpus, 0.0)
+    kept, dropped = those_that_fit(history.jobs, history.site)
+    jobs = _changed_jobs(arguments, kept, history.site) if kept else []
+    return [recorded, *(_replay(arguments, history.site, one, jobs, dropped) for one in policies)]
+
+
+def _changed_jobs(arguments: Arguments, jobs: list[SimJob], site: Site) -> list[SimJob]:
+    load = arguments.read("load", _positive)
+    if load is not None:
+        jobs = with_load(jobs, site.gpus, load)
+    return with_jitter(jobs, arguments.integer("jitter", at_least=0) or 0)
+
+
+def _replay(arguments: Arguments, site: Site, policy: SimPolicy, jobs: list[SimJob], dropped: int) -> Replay:
+    factor = policy.limits_factor(arguments.read("limits", _positive))
+    limited = jobs if factor is None else with_limits(jobs, factor)
+    delay_s = arguments.read("start-delay", _not_negative) or 0.0
+    engine = Engine(site, policy.policy, limited, delay_s, policy.knows)
+    progress = _Progress(policy.name, len(jobs))
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS)
+    began = time.perf_counter()
+    done = engine.run(progress.show)
+    wall_s = time.perf_counter() - began
+    progress.clear()
+    return Replay(policy.name, limited, done, dropped, site.gpus, wall_s)
+
+
+class _Progress:
+    """One line on stderr, if that is a terminal."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total = name, total
+        self._began = self._shown_at = time.perf_counter()
+        self._is_shown = sys.stderr.isatty()
+
+    def show(self, ended: int) -> None:
+        now = time.perf_counter()
+        if self._is_shown and now - self._shown_at >= SHOW_EVERY_S:
+            self._shown_at = now
+            share = 100 * ended / max(1, self._total)
+            left_s = (now - self._began) * (self._total - ended) / max(1, ended)
+            sys.stderr.write(
+                f"\r{self._name}: {ended} of {self._total} jobs, {share:.0f} %, {left_s:.0f} s left \x1b[K"
+            )
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _not_negative(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"`{text}` is not a number, 0 or more")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _not_negative(text)
+    if not value:
+        raise ValueError(f"`{text}` is not more than 0")
+    return value
+
+
+def _since(text: str) -> float:
+    seconds = parse_duration_s(text)
+    if not seconds:
+        raise ValueError(f"`{text}` is not a length of time; for example 30d")
+    return float(seconds)
