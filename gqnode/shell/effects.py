@@ -268,7 +268,8 @@ class Effects:
                 log.error("the cell cannot be removed: %s", error.message, extra=about(attempt_id))
                 await self._lanes.in_thread(self._isolation.kill, cell)
             await asyncio.sleep(AGAIN_S)
-        await self._clear_private(attempt_id)
+        if self._spool.has_private(attempt_id):
+            await self._clear_private(attempt_id)
         await self._settle_gpus(attempt_id)
         self._cells.pop(attempt_id, None)
         self._ports.release(attempt_id)

@@ -105,14 +105,21 @@ class Spool:
         """Attempts that have a directory but no record, to be emptied and dropped: processes of them may still run."""
         return [id for id in self._attempt_ids() if not Path(self.directory(id), RECORD_FILE).exists()]
 
+    def has_private(self, attempt_id: AttemptId) -> bool:
+        """Whether its processes had a ``/tmp`` of their own.  Cheap: no thread is needed to ask."""
+        return os.path.isdir(self._private(attempt_id))  # noqa: PTH112
+
+    def _private(self, attempt_id: AttemptId) -> str:
+        return f"{self.directory(attempt_id)}/{PRIVATE_DIRECTORY}"
+
     def clear_private(self, attempt_id: AttemptId) -> None:
         """Remove what the attempt's processes wrote into a ``/tmp`` of their own; `OSError` if something stays.
 
         By rm(1): a tree as deep as somebody likes, with whatever is in it, is not for Python's recursion.
         """
-        directory = f"{self.directory(attempt_id)}/{PRIVATE_DIRECTORY}"
-        if not os.path.isdir(directory):  # noqa: PTH112
+        if not self.has_private(attempt_id):
             return
+        directory = self._private(attempt_id)
         remove = ("rm", "-rf", "--one-file-system", "--", directory)
         done = subprocess.run(remove, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         if done.returncode != 0:
