@@ -5,6 +5,15 @@ from __future__ import annotations
 import msgspec
 
 
+class FirstEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a waiting job was told first."""
+
+    made_at: float
+    start_at: float
+    p90_at: float | None = None
+    is_promised: bool = False
+
+
 class StartEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a waiting job starts, as far as can be known now; `never`: it cannot, and why."""
 
@@ -12,12 +21,12 @@ class StartEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     position: int
     """Among those that wait in its partition, from 1."""
     start_at: float | None = None
-    """Half of such estimates are early; None: not known."""
+    """As jobs are expected to run; None: not known."""
     p90_at: float | None = None
-    """Nine of ten such jobs have started by then; None: not known."""
+    """If jobs before it run late; nine of ten such jobs have started by then.  None: not known."""
     end_at: float | None = None
     is_promised: bool = False
-    """Protected, and everything in its way has a time limit: not later than `start_at`."""
+    """Protected, and everything in its way has a time limit: not later than `p90_at`."""
     nodes: tuple[str, ...] = ()
     why: str = ""
     """Why there is no better answer, or what it is based on."""

@@ -37,6 +37,7 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.ArrayTasksCancelled: array_facts.apply_tasks_cancelled,
     event.ArrayThrottleSet: array_facts.apply_throttle_set,
     event.DependencyChanged: dependency_facts.apply_changed,
+    event.StartEstimated: job_facts.apply_start_estimated,
     event.JobAllocated: attempt_facts.apply_allocated,
     event.PartPrepared: attempt_facts.apply_part_prepared,
     event.PartsReleased: attempt_facts.apply_parts_released,

@@ -26,11 +26,13 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
         parts={grant.node: Part(grant, PartPhase.PREPARING) for grant in fact.grants},
         billing=fact.billing,
         slot=fact.slot,
+        estimate=job.estimate,
     )
+    job.estimate = None
     cluster.attempts[fact.attempt_id] = attempt
     cluster.changes.attempts[fact.attempt_id] = None
     for grant in fact.grants:
-        cluster.nodes[grant.node].hold(fact.attempt_id, grant)
+        cluster.hold(attempt, grant)
         _touch(cluster, fact.attempt_id, grant.node)
     tally.count_held(cluster, job, attempt)
 
@@ -104,7 +106,7 @@ def apply_part_emptied(cluster: Cluster, fact: event.PartEmptied) -> None:
     attempt = cluster.attempts[fact.attempt_id]
     attempt.usage = _add(attempt.usage, fact.usage)
     del attempt.parts[fact.node]
-    cluster.nodes[fact.node].release(fact.attempt_id)
+    cluster.release(attempt, fact.node)
     cluster.changes.attempts[fact.attempt_id] = None
     cluster.changes.parts.pop((fact.attempt_id, fact.node), None)
     cluster.changes.freed_parts[fact.attempt_id, fact.node] = (fact.at, fact.usage)
@@ -135,6 +137,7 @@ def _stop_parts(cluster: Cluster, attempt: Attempt) -> None:
 
 def _touch(cluster: Cluster, attempt_id: AttemptId, node: str) -> None:
     cluster.changes.parts[attempt_id, node] = None
+    cluster.attempts[attempt_id].view = None
 
 
 def _add(one: Usage, other: Usage) -> Usage:

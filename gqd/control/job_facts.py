@@ -16,6 +16,7 @@ def move(cluster: Cluster, job: Job, kind: type) -> None:
     before, was_waiting, held = job.state, job.is_waiting, job.holds_resources
     job.state = next_state(before, kind)
     cluster.changes.jobs[job.job_id] = None
+    cluster.outdate(job)
     if before is job.state:
         return
     if was_waiting:
@@ -84,6 +85,12 @@ def apply_held(cluster: Cluster, fact: event.JobHeld) -> None:
     if fact.hold is Hold.USER:
         job.accrue_at = None
     cluster.refresh(job)
+
+
+def apply_start_estimated(cluster: Cluster, fact: event.StartEstimated) -> None:
+    job = cluster.jobs[fact.job_id]
+    move(cluster, job, event.StartEstimated)
+    job.estimate = fact.estimate
 
 
 def apply_released(cluster: Cluster, fact: event.JobReleased) -> None:

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from gq.model.account import NORMAL_QOS, AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
 from gq.model.dependency import Dependency
+from gq.model.estimate import FirstEstimate
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -100,9 +101,13 @@ class Attempt:
     """Millionths of a weighted GPU, from `start_at` to `end_at`."""
     slot: str = ""
     """It went ahead of its turn: see `gqd.state.plan.Protected`."""
+    estimate: FirstEstimate | None = None
+    """What the job was told first of when it would start."""
     next_step: int = 0
     steps: dict[int, Step] = field(default_factory=dict)
     """Running ones only; ended steps are in the database."""
+    view: object = field(default=None, compare=False, repr=False)
+    """What the planner was told of it (`gqd.control.snapshot`); None: not yet, or that has changed."""
 
     @property
     def batch_node(self) -> str:
@@ -193,6 +198,8 @@ class Job:
     expected_s: float | None = None
     """How long it is expected to run: its time limit, else as jobs like it did when it was submitted; None: nobody
     knows.  Never ends it."""
+    estimate: FirstEstimate | None = None
+    """What it was told first of when its next attempt starts."""
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -250,6 +257,11 @@ class Node:
     free_gpu_mask: int = field(default=0, compare=False)
     """Not held by a part; drained GPUs are taken off by the view."""
     used_memory_mib: int = field(default=0, compare=False)
+    free_since: int = field(default=0, compare=False)
+    """Grows in the order in which nodes came to have as many free GPUs as they have; 0: nothing was held since the
+    start.  Derived: not kept over a restart."""
+    view: object = field(default=None, compare=False, repr=False)
+    """As of `Attempt`."""
 
     def recount(self) -> None:
         """Make the free masks anew from `held`."""
@@ -416,6 +428,12 @@ class Cluster:
     """Never goes back, whatever is forgotten."""
     queue: PendingQueue = field(default_factory=PendingQueue, compare=False)
     """Index: pending jobs of which something waits."""
+    ordered_nodes: tuple[Node, ...] | None = field(default=None, compare=False, repr=False)
+    """Index: in natural order, as it was last put; None: some have come or gone since."""
+    holding: dict[AttemptId, Attempt] = field(default_factory=dict, compare=False, repr=False)
+    """Index: attempts that still have parts."""
+    stamp: int = field(default=0, compare=False)
+    """The last of `Node.free_since`."""
     timed: dict[JobId, None] = field(default_factory=dict, compare=False)
     """Index: pending jobs that time alone may let start (they begin later, or leave nodes out for a while)."""
     ended: dict[JobId, None] = field(default_factory=dict, compare=False)
@@ -445,6 +463,33 @@ class Cluster:
         return self.attempts.get(job.attempt_id) if job.attempt else None
 
     # ── indices, kept by apply ────────────────────────────────────────────────────────────────────────────────
+
+    def hold(self, attempt: Attempt, grant: Grant) -> None:
+        """Of a new attempt: the node has this part of it from now on."""
+        node = self.nodes[grant.node]
+        node.hold(attempt.attempt_id, grant)
+        self.holding[attempt.attempt_id] = attempt
+        self._stamp(node, grant)
+
+    def release(self, attempt: Attempt, name: str) -> None:
+        """The part is gone."""
+        node = self.nodes[name]
+        self._stamp(node, node.held[attempt.attempt_id])
+        node.release(attempt.attempt_id)
+        attempt.view = None
+        if not attempt.parts:
+            del self.holding[attempt.attempt_id]
+
+    def _stamp(self, node: Node, grant: Grant) -> None:
+        if grant.gpus:
+            self.stamp += 1
+            node.free_since = self.stamp
+
+    def outdate(self, job: Job) -> None:
+        """What the planner was told of its attempt is not so any more."""
+        attempt = self.attempts.get(job.attempt_id)
+        if attempt is not None:
+            attempt.view = None
 
     def enqueue(self, job: Job) -> None:
         """An array's record of which nothing waits stays out."""
@@ -517,6 +562,7 @@ class Cluster:
             self.add_key(key)
         for node in self.nodes.values():
             node.held = {}
+        self.holding = {attempt_id: one for attempt_id, one in self.attempts.items() if one.parts}
         for attempt in self.attempts.values():
             for name, part in attempt.parts.items():
                 self.nodes[name].held[attempt.attempt_id] = part.grant
@@ -558,6 +604,7 @@ class Cluster:
         association.check(self)
         usage.check(self)
         for attempt in self.attempts.values():
+            assert bool(attempt.parts) == (attempt.attempt_id in self.holding), f"5: the index misplaces {attempt}"
             gone = attempt.parts.keys() - self.nodes.keys()
             assert not gone, f"5: {attempt.attempt_id} has parts on nodes that are no longer there: {gone}"
 

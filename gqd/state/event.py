@@ -10,6 +10,7 @@ import msgspec
 
 from gq.model.account import NORMAL_QOS, AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
 from gq.model.dependency import Dependency
+from gq.model.estimate import FirstEstimate
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -112,6 +113,13 @@ class DependencyChanged(_Event, frozen=True, kw_only=True):
     """Of an array with ``aftercorr``: tasks that may start from now on (`gq.model.tasks.pack_tasks`)."""
     is_new: bool = False
     """Its owner asks for another one: what could start by the one before cannot by this."""
+
+
+class StartEstimated(_Event, frozen=True, kw_only=True):
+    """What the waiting job was told first of when it will start; once before each attempt."""
+
+    job_id: JobId
+    estimate: FirstEstimate
 
 
 class JobAllocated(_Event, frozen=True, kw_only=True):
@@ -453,7 +461,7 @@ Event = (
     | NodeRegistered | NodeLost | NodeDrained | NodeSetDown | NodeResumed | NodeBackedOff | NodeBackoffCleared
     | RequestAnswered | RequestsForgotten
     | NodeRemoved | KeyFileGone | KeyAdded | NodeJoined | KeyRevoked | KeysExpired | Audited
-    | ArrayTaskLeft | ArrayTasksCancelled | ArrayThrottleSet | DependencyChanged
+    | ArrayTaskLeft | ArrayTasksCancelled | ArrayThrottleSet | DependencyChanged | StartEstimated
     | AccountSet | AccountRemoved | MemberSet | MemberRemoved | QosSet | QosRemoved | LimitSet | LimitRemoved
     | PeriodsBegan | HalfLifeSet
 )  # fmt: skip

@@ -17,6 +17,7 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
     (_P, event.JobReleased): _P,
     (_P, event.JobUpdated): _P,
     (_P, event.DependencyChanged): _P,
+    (_P, event.StartEstimated): _P,
     (_P, event.JobAllocated): _S,
     (_P, event.JobEnded): _E,
     (_S, event.JobUpdated): _S,

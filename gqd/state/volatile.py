@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gq.model.estimate import StartEstimate
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.wire.client import CreateStep
 from gqd.state.input import Peer, Route
@@ -84,6 +85,11 @@ class Volatile:
     step_waiters: list[StepWaiter] = field(default_factory=list)
     plan: Plan | None = None
     """The last one adopted: why pending jobs wait."""
+    estimates: dict[JobId, StartEstimate] = field(default_factory=dict)
+    """When waiting jobs start, as of `estimates_at` (0: never yet)."""
+    estimates_at: float = 0.0
+    has_stale_estimates: bool = True
+    """Something has happened since."""
     wants_plan: bool = True
     planned_at: float = 0.0
     updated_jobs: set[JobId] = field(default_factory=set)
@@ -93,6 +99,8 @@ class Volatile:
     started_at: float = 0.0
     periods_until: float = 0.0
     """When the next day begins, and with it perhaps a week or a month of budgets."""
+    nodes_view: tuple[object, ...] = ()
+    """What the planner was last told of the nodes (`gqd.control.snapshot`)."""
     possible_shapes: set[Hashable] = field(default_factory=set)
     """Shapes of requests that the nodes, as they are registered, can meet; only ever looked up."""
 

@@ -1,8 +1,8 @@
 """Objects ↔ rows, for every table, and the rows of one turn as a `Batch`.  Pure; the schema is in `schema`.
 
-A row is a plain tuple in the order of `COLUMNS`.  What decides is written so that it comes back equal; what only
-people ask for (a job's GPUs and nodes, a step's CPUs) is written beside it and not read back.  Complex values are
-JSON text.  Nothing here reflects on objects row by row: a busy controller makes thousands of rows a second.
+A row is a plain tuple in the order of `COLUMNS` (`gqd.store.columns`).  What decides is written so that it comes back
+equal; what only people ask for (a job's GPUs and nodes, a step's CPUs) is written beside it and not read back.  Complex
+values are JSON text.  Nothing here reflects on objects row by row: a busy controller makes thousands of rows a second.
 
 A *delete* is what leaving the controller's memory means to a table: a job or an attempt is marked as forgotten and
 stays for history, a node or a key goes, of the requests all that were answered before an instant go.
@@ -19,6 +19,7 @@ import msgspec
 from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
 from gq.model.audit import AuditEntry
 from gq.model.dependency import Dependency
+from gq.model.estimate import FirstEstimate
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -49,74 +50,11 @@ from gqd.state.describe import held, job_demand
 from gqd.state.event import Audited, Event
 from gqd.state.lengths import Learned, Signature
 from gqd.state.usage import Budget, DecayedUsage, HalfLives
+from gqd.store.columns import COLUMNS as COLUMNS
+from gqd.store.columns import KEYS as KEYS
 from gqd.store.protocol import Batch, Row
 
 Rows = tuple[Row, ...]
-
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "jobs": (
-        "job_id", "name", "user", "uid", "gid", "partition", "state", "outcome", "reason", "why", "failure_class",
-        "hold", "attempt", "restart_count", "launch_failures", "nodes", "node_count", "tasks", "cpus", "gpus",
-        "memory_mib", "nice", "time_limit_s", "requeue", "submit_at", "eligible_at", "start_at", "end_at",
-        "exit_code", "signal", "avoid", "spec", "account", "qos", "accrue_at", "array_job_id", "array_task_id",
-        "array_throttle", "array_waiting", "array_cancelled", "array_succeeded", "array_failed", "dependency", "never",
-        "ready", "hook", "expected_s",
-    ),
-    "attempts": (
-        "job_id", "attempt", "nodes", "node_count", "tasks", "cpus", "gpus", "memory_mib", "allocated_at", "start_at",
-        "end_at", "outcome", "exit_code", "signal", "reason", "why", "failure_class", "after_ending", "grace_s",
-        "master_port", "next_step", "user_cpu_s", "system_cpu_s", "max_rss_mib", "grants",
-        "billing", "slot",
-    ),
-    "allocations": (
-        "job_id", "attempt", "node", "tasks", "cpus", "gpus", "cpu_ids", "gpu_ids", "memory_mib", "phase",
-        "is_stranded", "freed_at", "user_cpu_s", "system_cpu_s", "max_rss_mib",
-    ),
-    "steps": (
-        "job_id", "attempt", "step", "name", "nodes", "tasks", "cpus", "gpus", "start_at", "end_at", "outcome",
-        "exit_code", "signal", "user_cpu_s", "system_cpu_s", "max_rss_mib", "received", "part_ends", "layout",
-        "secret_key",
-    ),
-    "nodes": (
-        "node", "address", "is_lost", "is_down", "is_drained", "reason", "reason_by", "reason_at", "cpus",
-        "memory_mib", "gpus", "drained_gpus", "backoff_until", "backoff_failures", "registered_at", "incarnation",
-        "boot_id", "step_endpoint", "step_public_key", "secret_ticket_key", "inventory",
-    ),
-    "keys": (
-        "public", "kind", "name", "uid", "gid", "is_login", "added_at", "added_by", "expires_at", "joined", "note",
-    ),
-    "accounts": (
-        "account", "parent", "description", "shares", "guaranteed_gpus", "borrow_gpus", "unix_group", "coordinators",
-        "default_qos",
-    ),
-    "members": ("user", "account", "shares", "is_default", "from_group", "usage", "usage_at", "usage_rate"),
-    "qos": ("qos", "description", "priority", "usage_factor", "max_time_s", "users", "groups", "accounts"),
-    "limits": ("holder", "name", "resource", "per_user", "most", "enforced_at"),
-    "budgets": ("holder", "name", "resource", "per_user", "user", "began_at", "used", "used_at", "rate"),
-    "lengths": ("user", "account", "gpus", "learned_at", "lengths_s"),
-    "requests": ("request_id", "at", "uid", "answer"),
-    "events": ("at", "kind", "job_id", "node", "body"),
-    "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
-    "meta": ("name", "value"),
-}  # fmt: skip
-
-KEYS: dict[str, tuple[str, ...]] = {
-    "jobs": ("job_id",),
-    "attempts": ("job_id", "attempt"),
-    "allocations": ("job_id", "attempt", "node"),
-    "steps": ("job_id", "attempt", "step"),
-    "nodes": ("node",),
-    "keys": ("public",),
-    "accounts": ("account",),
-    "members": ("user", "account"),
-    "qos": ("qos",),
-    "limits": ("holder", "name", "resource", "per_user"),
-    "budgets": ("holder", "name", "resource", "per_user", "user"),
-    "lengths": ("user", "account", "gpus"),
-    "requests": ("request_id",),
-    "meta": ("name",),
-}
-"""Primary keys; always the first columns.  (Events and lines of the audit trail are numbered by the database.)"""
 
 NEXT_JOB_ID = "next_job_id"
 HALF_LIFE_S = "half_life_s"
@@ -145,6 +83,7 @@ _part_ends_of = _decoder(dict[str, StepPartEnd])
 _layout_of = _decoder(StepLayout)
 _inventory_of = _decoder(Inventory)
 _drained_gpus_of = _decoder(dict[int, str])
+_estimate_of = _decoder(FirstEstimate)
 _dependency_of = _decoder(Dependency)
 _names_of = _decoder(tuple[str, ...])
 _lengths_of = _decoder(tuple[float, ...])
@@ -178,6 +117,7 @@ def job_row(job: Job, attempt: Attempt | None) -> Row:
         _json(job.avoid) if job.avoid else "{}", _json(spec), job.account, job.qos, job.accrue_at, job.array_job_id,
         job.array_task_id, *_array_columns(job.array), None if job.dependency is None else _json(job.dependency),
         job.never, pack_tasks(job.ready), job.hook, job.expected_s,
+        None if job.estimate is None else _json(job.estimate),
     )  # fmt: skip
 
 
@@ -201,7 +141,7 @@ def job_of(row: Row) -> Job:
         restart_count, launch_failures, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, _nice, time_limit_s,
         requeue, submit_at, eligible_at, start_at, end_at, exit_code, signal, avoid, spec, account, qos, accrue_at,
         array_job_id, array_task_id, throttle, waiting, cancelled, succeeded, failed, dependency, never, ready, hook,
-        expected_s,
+        expected_s, estimate,
     ) = row  # fmt: skip
     return Job(
         job_id=job_id,
@@ -238,6 +178,7 @@ def job_of(row: Row) -> Job:
         ready=unpack_tasks(ready),
         hook=hook,
         expected_s=expected_s,
+        estimate=None if estimate is None else _estimate_of(estimate),
     )
 
 
@@ -252,7 +193,7 @@ def attempt_row(attempt: Attempt) -> Row:
         None if attempt.outcome is None else attempt.outcome.value, *_exit_columns(attempt.exit), attempt.reason,
         attempt.why, attempt.failure_class, None if attempt.then is None else attempt.then.value, attempt.grace_s,
         attempt.master_port, attempt.next_step, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib,
-        _json(grants), attempt.billing, attempt.slot,
+        _json(grants), attempt.billing, attempt.slot, None if attempt.estimate is None else _json(attempt.estimate),
     )  # fmt: skip
 
 
@@ -261,7 +202,7 @@ def attempt_of(row: Row) -> Attempt:
     (
         job_id, attempt, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, allocated_at, start_at, end_at,
         outcome, exit_code, signal, reason, why, failure_class, then, grace_s, master_port, next_step, user_cpu_s,
-        system_cpu_s, max_rss_mib, grants, billing, slot,
+        system_cpu_s, max_rss_mib, grants, billing, slot, estimate,
     ) = row  # fmt: skip
     return Attempt(
         attempt_id=AttemptId(job_id, attempt),
@@ -281,6 +222,7 @@ def attempt_of(row: Row) -> Attempt:
         usage=Usage(user_cpu_s, system_cpu_s, max_rss_mib),
         billing=billing,
         slot=slot,
+        estimate=None if estimate is None else _estimate_of(estimate),
         next_step=next_step,
     )
 

@@ -407,6 +407,9 @@ def who_goes_next(db: Database) -> None:
 _WHERE_AND_WHEN = (
     "ALTER TABLE jobs ADD COLUMN expected_s REAL",  # how long it is expected to run; empty: nobody knows
     "UPDATE jobs SET expected_s = time_limit_s",
+    "ALTER TABLE jobs ADD COLUMN estimate TEXT",  # JSON: what it was told first of its next start
+    "ALTER TABLE attempts ADD COLUMN estimate TEXT",  # JSON: what the job was told first of this start
+    "CREATE INDEX attempts_by_start ON attempts (start_at) WHERE estimate IS NOT NULL",
     "ALTER TABLE attempts ADD COLUMN slot TEXT NOT NULL DEFAULT ''",  # why it went ahead of its turn
     """
     CREATE TABLE lengths (                  -- how long the last jobs ran of a user in an account

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from gq.model.account import AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
+from gq.model.estimate import FirstEstimate
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
@@ -187,6 +188,9 @@ class Lives:
         attempt_id = AttemptId(job.job_id, job.attempt + 1)
         chosen = tuple(self._random.sample(grants, self._random.randint(1, len(grants))))
         billing = self._random.choice([0, 1_500_000])
+        if self._random.random() < 0.3:
+            told = FirstEstimate(self.now, self.now + 60, self._random.choice([None, self.now + 90]), True)
+            self._note(event.StartEstimated(at=self.now, job_id=job.job_id, estimate=told))
         slot = self._random.choice(["", "wide"])
         self._note(event.JobAllocated(at=self.now, attempt_id=attempt_id, grants=chosen, billing=billing, slot=slot))
 

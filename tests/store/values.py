@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from gq.model.estimate import FirstEstimate
 from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus, JobSpec, SignalSpec, Usage
 from gq.model.key import KeyKind
@@ -49,6 +50,8 @@ SPECS = st.builds(
     comment=WORDS,
     command=WORDS,
 )
+ESTIMATES = st.none() | st.builds(FirstEstimate, INSTANTS, INSTANTS, MAYBE_INSTANTS, st.booleans())
+
 JOBS = st.builds(
     Job,
     job_id=IDS,
@@ -75,6 +78,7 @@ JOBS = st.builds(
     why=WORDS,
     failure_class=WORDS,
     expected_s=MAYBE_INSTANTS,
+    estimate=ESTIMATES,
 )
 
 GRANTS = st.builds(Grant, node=NAMES, tasks=st.integers(0, 99), cpus=ID_SETS, gpus=ID_SETS, memory_mib=COUNTS)
@@ -100,6 +104,7 @@ ATTEMPTS = st.builds(
     grace_s=COUNTS,
     usage=USAGES,
     slot=WORDS,
+    estimate=ESTIMATES,
     next_step=COUNTS,
 )
 

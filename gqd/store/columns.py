@@ -1,0 +1,68 @@
+"""The columns of every table, in the order of its rows, and which of them are its primary key."""
+
+from __future__ import annotations
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "jobs": (
+        "job_id", "name", "user", "uid", "gid", "partition", "state", "outcome", "reason", "why", "failure_class",
+        "hold", "attempt", "restart_count", "launch_failures", "nodes", "node_count", "tasks", "cpus", "gpus",
+        "memory_mib", "nice", "time_limit_s", "requeue", "submit_at", "eligible_at", "start_at", "end_at",
+        "exit_code", "signal", "avoid", "spec", "account", "qos", "accrue_at", "array_job_id", "array_task_id",
+        "array_throttle", "array_waiting", "array_cancelled", "array_succeeded", "array_failed", "dependency", "never",
+        "ready", "hook", "expected_s", "estimate",
+    ),
+    "attempts": (
+        "job_id", "attempt", "nodes", "node_count", "tasks", "cpus", "gpus", "memory_mib", "allocated_at", "start_at",
+        "end_at", "outcome", "exit_code", "signal", "reason", "why", "failure_class", "after_ending", "grace_s",
+        "master_port", "next_step", "user_cpu_s", "system_cpu_s", "max_rss_mib", "grants",
+        "billing", "slot", "estimate",
+    ),
+    "allocations": (
+        "job_id", "attempt", "node", "tasks", "cpus", "gpus", "cpu_ids", "gpu_ids", "memory_mib", "phase",
+        "is_stranded", "freed_at", "user_cpu_s", "system_cpu_s", "max_rss_mib",
+    ),
+    "steps": (
+        "job_id", "attempt", "step", "name", "nodes", "tasks", "cpus", "gpus", "start_at", "end_at", "outcome",
+        "exit_code", "signal", "user_cpu_s", "system_cpu_s", "max_rss_mib", "received", "part_ends", "layout",
+        "secret_key",
+    ),
+    "nodes": (
+        "node", "address", "is_lost", "is_down", "is_drained", "reason", "reason_by", "reason_at", "cpus",
+        "memory_mib", "gpus", "drained_gpus", "backoff_until", "backoff_failures", "registered_at", "incarnation",
+        "boot_id", "step_endpoint", "step_public_key", "secret_ticket_key", "inventory",
+    ),
+    "keys": (
+        "public", "kind", "name", "uid", "gid", "is_login", "added_at", "added_by", "expires_at", "joined", "note",
+    ),
+    "accounts": (
+        "account", "parent", "description", "shares", "guaranteed_gpus", "borrow_gpus", "unix_group", "coordinators",
+        "default_qos",
+    ),
+    "members": ("user", "account", "shares", "is_default", "from_group", "usage", "usage_at", "usage_rate"),
+    "qos": ("qos", "description", "priority", "usage_factor", "max_time_s", "users", "groups", "accounts"),
+    "limits": ("holder", "name", "resource", "per_user", "most", "enforced_at"),
+    "budgets": ("holder", "name", "resource", "per_user", "user", "began_at", "used", "used_at", "rate"),
+    "lengths": ("user", "account", "gpus", "learned_at", "lengths_s"),
+    "requests": ("request_id", "at", "uid", "answer"),
+    "events": ("at", "kind", "job_id", "node", "body"),
+    "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
+    "meta": ("name", "value"),
+}  # fmt: skip
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "jobs": ("job_id",),
+    "attempts": ("job_id", "attempt"),
+    "allocations": ("job_id", "attempt", "node"),
+    "steps": ("job_id", "attempt", "step"),
+    "nodes": ("node",),
+    "keys": ("public",),
+    "accounts": ("account",),
+    "members": ("user", "account"),
+    "qos": ("qos",),
+    "limits": ("holder", "name", "resource", "per_user"),
+    "budgets": ("holder", "name", "resource", "per_user", "user"),
+    "lengths": ("user", "account", "gpus"),
+    "requests": ("request_id",),
+    "meta": ("name",),
+}
+"""Primary keys; always the first columns.  (Events and lines of the audit trail are numbered by the database.)"""
