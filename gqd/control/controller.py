@@ -141,8 +141,6 @@ class Controller:
             for start in plan.starts:
                 if not limit.decide_start(draft, ledger, start, overlay, places):
                     self.volatile.wants_plan = True
-            if len(self.cluster.queue) > self.policy.limits.plan_depth:
-                self.volatile.wants_plan = True  # now others have their turn
         return self._close(draft)
 
     def resume(self, now: float) -> Turn:

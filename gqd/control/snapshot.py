@@ -2,64 +2,158 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from operator import is_not
+from typing import cast, overload
 
+import numpy as np
+
+from gq.model.ids import JobId
+from gq.model.resource import ResourceRequest
 from gq.model.state import JobState
 from gqd.control import array, limit
-from gqd.sched.limit import Asker, LimitView
-from gqd.sched.priority import head, rank
+from gqd.sched.priority import Order, order_of
 from gqd.sched.shape import shape_in
-from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.view import NodeFacts, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Attempt, Cluster, Job, Node
 from gqd.state.deadlines import time_limit_of
 from gqd.state.policy import Policy
-from gqd.state.queue import member_of, startable_tasks
+from gqd.state.queue import Integers, PendingQueue, member_of, startable_tasks
 from gqd.state.volatile import Volatile
 
 
 def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
-    """Nodes in natural order, the head of the queue, and everything that holds resources."""
-    free = overlay(cluster, volatile, now)
+    """Nodes in natural order, the queue, and everything that holds resources.
+
+    What is told of a node, of a job and of an attempt is the same object as long as it has not changed.
+    """
+    nodes = _ordered(cluster)
     limits = limit.view(cluster, policy, now)
-    pending, kept_back = _head_of_queue(cluster, policy, now, limits)
+    waiting = order_of(cluster, policy, now, limits)
+    cluster.queue.begin_views(policy)
+    plan = volatile.plan
     return Snapshot(
         now=now,
         policy=policy,
-        nodes=free.nodes,
-        free_cpus=tuple(free.free_cpus),
-        free_gpus=tuple(free.free_gpus),
-        free_memory_mib=tuple(free.free_memory_mib),
-        pending=pending,
-        running=tuple(
-            running for attempt in cluster.attempts.values() if (running := _running(cluster, attempt)) is not None
-        ),
+        nodes=_all_facts(nodes, volatile, now),
+        free_cpus=tuple([node.free_cpu_mask for node in nodes]),
+        free_gpus=tuple([_free_gpus(node) for node in nodes]),
+        free_memory_mib=tuple([node.inventory.memory_mib - node.used_memory_mib for node in nodes]),
+        since=tuple([node.free_since for node in nodes]),
+        pending=Waiting(cluster, policy, waiting.job_ids),
+        columns=_columns(cluster.queue, waiting),
+        running=tuple([_running_view(cluster, attempt) for attempt in cluster.holding.values()]),
         array_room=array.array_room(cluster),
         array_throttle=array.array_throttle(cluster),
         limits=limits,
-        kept_back=kept_back,
+        kept_back=waiting.kept_back,
+        protected=() if plan is None else plan.protected,
+        resumes_at=None if plan is None else plan.resumes_at,
     )
 
 
 def overlay(cluster: Cluster, volatile: Volatile, now: float) -> Overlay:
     """What is free on the nodes, to try things on."""
-    nodes = sorted(cluster.nodes.values(), key=natural_order)
+    nodes = _ordered(cluster)
     return Overlay(
-        tuple(_facts(node, volatile, now) for node in nodes),
+        _all_facts(nodes, volatile, now),
         [node.free_cpu_mask for node in nodes],
-        [node.free_gpu_mask & ~_drained_mask(node) for node in nodes],
+        [_free_gpus(node) for node in nodes],
         [node.inventory.memory_mib - node.used_memory_mib for node in nodes],
     )
 
 
-def _head_of_queue(
-    cluster: Cluster, policy: Policy, now: float, limits: LimitView
-) -> tuple[tuple[PendingJob, ...], tuple[Asker, ...]]:
-    """What the pass looks at, in order; and of whom limits keep back more."""
-    ranking = rank(cluster, policy, now)
-    places, kept_back = head(cluster, policy, now, ranking, limits)
-    ids, priorities = ranking.job_ids[places].tolist(), ranking.priority[places].tolist()
-    pending = [_pending(cluster.jobs[job_id], policy, points) for job_id, points in zip(ids, priorities, strict=True)]
-    return tuple(pending), kept_back
+# ── who waits ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Waiting(Sequence[PendingJob]):
+    """Jobs in an order that stays; each is only looked up when it is asked for.
+
+    A pass goes on over several turns: what has changed since it began is told as held, for the next pass to see.
+    """
+
+    def __init__(self, cluster: Cluster, policy: Policy, job_ids: Integers) -> None:
+        self._cluster = cluster
+        self._policy = policy
+        self._job_ids = job_ids
+        self._tick = cluster.queue.tick
+        self._gone: dict[int, PendingJob] = {}
+
+    def __len__(self) -> int:
+        return len(self._job_ids)
+
+    @overload
+    def __getitem__(self, place: int) -> PendingJob: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[PendingJob, ...]: ...
+    def __getitem__(self, place: int | slice) -> PendingJob | tuple[PendingJob, ...]:
+        if isinstance(place, slice):
+            return tuple([self._of(JobId(one)) for one in self._job_ids[place].tolist()])
+        return self._of(JobId(int(self._job_ids[place])))
+
+    def __iter__(self) -> Iterator[PendingJob]:
+        return (self._of(JobId(one)) for one in self._job_ids.tolist())
+
+    def _of(self, job_id: JobId) -> PendingJob:
+        queue = self._cluster.queue
+        if queue.has_changed(job_id, self._tick):
+            return _not_now(job_id, self._cluster.jobs.get(job_id), self._policy)
+        view = queue.view(job_id)
+        if not isinstance(view, PendingJob):
+            view = pending_job(self._cluster.jobs[job_id], self._policy)
+            queue.keep_view(job_id, view)
+        return view
+
+
+def _not_now(job_id: JobId, job: Job | None, policy: Policy) -> PendingJob:
+    if job is not None:
+        return replace(pending_job(job, policy), is_held=True)
+    shape = shape_in(policy, ResourceRequest(), policy.default_partition.name)
+    return PendingJob(job_id, 0, "", shape, None, is_held=True, begin_at=None)
+
+
+def _columns(queue: PendingQueue, waiting: Order) -> PendingColumns:
+    places = waiting.places
+    accrue_at = queue.floats("accrue_at")[places]
+    return PendingColumns(
+        job_id=waiting.job_ids,
+        shape=queue.integers("shape")[places],
+        expected_s=queue.floats("expected_s")[places],
+        time_limit_s=queue.floats("time_limit_s")[places],
+        since=np.where(np.isinf(accrue_at), queue.floats("submit_at")[places], accrue_at),
+        band=waiting.band,
+    )
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ordered(cluster: Cluster) -> tuple[Node, ...]:
+    """In natural order; nodes seldom come and go."""
+    known = cluster.ordered_nodes
+    if known is None:
+        known = cluster.ordered_nodes = tuple(sorted(cluster.nodes.values(), key=natural_order))
+    return known
+
+
+def _all_facts(nodes: tuple[Node, ...], volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
+    """The same tuple as before if all are."""
+    strangers = nodes_with_strangers(nodes, volatile)
+    facts = [_facts_view(node, volatile, node.name in strangers, now) for node in nodes]
+    before = volatile.nodes_view
+    if len(before) != len(facts) or any(map(is_not, before, facts)):
+        volatile.nodes_view = before = tuple(facts)
+    return cast(tuple[NodeFacts, ...], before)
+
+
+def _facts_view(node: Node, volatile: Volatile, has_strangers: bool, now: float) -> NodeFacts:
+    unavailable = _unavailable_because(node, volatile, has_strangers, now)
+    view = node.view
+    if not isinstance(view, NodeFacts) or view.unavailable != unavailable:
+        view = node.view = _facts(node, unavailable)
+    return view
 
 
 def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:
@@ -81,6 +175,10 @@ def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
 
 def unavailable_because(node: Node, volatile: Volatile, now: float) -> str:
     """Why the node gets no jobs; empty if it may."""
+    return _unavailable_because(node, volatile, bool(nodes_with_strangers((node,), volatile)), now)
+
+
+def _unavailable_because(node: Node, volatile: Volatile, has_strangers: bool, now: float) -> str:
     if node.is_down:
         return f"down: {node.reason}"
     if node.is_lost:
@@ -91,21 +189,25 @@ def unavailable_because(node: Node, volatile: Volatile, now: float) -> str:
         return "not heard since the controller started"
     if node.backoff_until > now:
         return "left out after a failed launch"
-    return BEING_CLEANED if _has_strangers(node, volatile) else ""
+    return BEING_CLEANED if has_strangers else ""
 
 
 BEING_CLEANED = "being cleaned of jobs that it ran before"
 
 
-def _has_strangers(node: Node, volatile: Volatile) -> bool:
-    """It has something of attempts that have no part there (it was removed, and joined again), and was told to stop it.
+def nodes_with_strangers(nodes: Sequence[Node], volatile: Volatile) -> set[str]:
+    """They have something of attempts that have no part there (they were removed, and joined again), and were told to
+    stop it.
 
     What they use is in nobody's books.
     """
-    return any(name == node.name and attempt_id not in node.held for attempt_id, name in volatile.stop_orders)
+    if not volatile.stop_orders:
+        return set()
+    held = {node.name: node.held for node in nodes}
+    return {name for attempt_id, name in volatile.stop_orders if name in held and attempt_id not in held[name]}
 
 
-def _facts(node: Node, volatile: Volatile, now: float) -> NodeFacts:
+def _facts(node: Node, unavailable: str) -> NodeFacts:
     masks: dict[str, int] = {}
     drained: dict[str, int] = {}
     for gpu in node.inventory.gpus:
@@ -117,19 +219,23 @@ def _facts(node: Node, volatile: Volatile, now: float) -> NodeFacts:
         memory_mib=node.inventory.memory_mib,
         gpu_types=tuple(masks.items()),
         drained=tuple(drained.items()),
-        unavailable=unavailable_because(node, volatile, now),
+        unavailable=unavailable,
         backoff_until=node.backoff_until,
     )
 
 
-def _drained_mask(node: Node) -> int:
-    mask = 0
+def _free_gpus(node: Node) -> int:
+    mask = node.free_gpu_mask
     for index in node.drained_gpus:
-        mask |= 1 << index
+        mask &= ~(1 << index)
     return mask
 
 
-def _pending(job: Job, policy: Policy, priority: int) -> PendingJob:
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pending_job(job: Job, policy: Policy) -> PendingJob:
+    """Where it stands in the queue is not in it: that changes all the time."""
     return PendingJob(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -141,7 +247,6 @@ def _pending(job: Job, policy: Policy, priority: int) -> PendingJob:
         avoid=tuple(job.avoid.items()),
         account=member_of(job)[1],
         qos=job.qos,
-        priority=priority,
         tasks=startable_tasks(job),
         array_job_id=job.job_id if job.array is not None else job.array_job_id,
         expected_s=job.expected_s,
@@ -149,10 +254,15 @@ def _pending(job: Job, policy: Policy, priority: int) -> PendingJob:
     )
 
 
-def _running(cluster: Cluster, attempt: Attempt) -> RunningJob | None:
+def _running_view(cluster: Cluster, attempt: Attempt) -> RunningJob:
+    view = attempt.view
+    if not isinstance(view, RunningJob):
+        view = attempt.view = _running(cluster, attempt)
+    return view
+
+
+def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     """What the attempt still holds, and until when at most."""
-    if not attempt.parts:
-        return None
     job = cluster.jobs.get(attempt.attempt_id.job_id)
     is_current = job is not None and job.attempt_id == attempt.attempt_id
     ends_at = None

@@ -1,95 +1,527 @@
-"""Who starts now, in the order of the queue, as a resumable pass.  Pure.
+"""Who starts now: the queue in its order, with protected starts for some who wait, as a resumable pass.  Pure.
 
-The pass walks the queue once.  A job that fits starts.  One that does not *claims* every node that it could use:
-no job behind it may take them, so that nobody overtakes; nodes that no blocked job can use go to whoever is next.
-A job that cannot start even on its available nodes empty (they are down, drained or left out) claims nothing, nor does
-one that a limit of its user, account or QOS keeps back: others go on.
+The pass walks the queue once.  A job that fits starts.  For one that does not, `Scheduling.backfill` says what those
+behind it in its partition may do: ``none``, nothing; ``skip``, start wherever they fit; ``protect``, start where they
+do not delay those that have a protected start: the first `protected_jobs` that are blocked, and whom the slots take.
+A job that cannot start even on its available nodes empty (they are down, drained or left out) holds up nobody, nor
+does one that a limit of its user, account or QOS keeps back.
 
-Where accounts are guaranteed GPUs, the queue is walked twice: first those jobs that stay within a guarantee, then all
-others, which borrow what is left.  The record of an array stands for all of its tasks: each start is one of them, the
-lowest first.
+Where accounts are guaranteed GPUs, jobs that stay within a guarantee go before all of this; all others borrow what is
+left.  The record of an array stands for all of its tasks: each start is one of them, the lowest first.
+
+A pass that has used up its `plan_steps` ends with what it has.  The next walks the first jobs of the queue with half
+of its steps, and with the other half goes on where this one was cut short; so everybody is reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from math import inf
+
+import numpy as np
 
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gq.model.tasks import first_task, task_bit
+from gqd.sched.backfill import Guard, Reservation, overlap
 from gqd.sched.billing import billing_of
-from gqd.sched.blocked import insufficient, why_hopeless
-from gqd.sched.feasible import capacity, may_use
+from gqd.sched.blocked import insufficient
+from gqd.sched.ground import Ground
 from gqd.sched.limit import Asker, Ledger, Wanted, hours, least_wanted
-from gqd.sched.placement import place
+from gqd.sched.placement import place as put
 from gqd.sched.shape import Shape, wanted_in_all
+from gqd.sched.slots import FIRST, Slot, slots_of, taken_by
+from gqd.sched.timeline import Ends, Fit, Timeline, ends_if_started, ends_of, expected_length
 from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.walk import Booleans, Places, Walk, columns_of
 from gqd.state.cluster import mask_of
-from gqd.state.plan import BeginsLater, Behind, Held, NoNodes, OverLimit, PartitionIsDown, Plan, Start, Throttled, Wait
-from gqd.state.policy import Partition
+from gqd.state.plan import (
+    BeginsLater,
+    Behind,
+    Held,
+    Insufficient,
+    OverLimit,
+    PartitionIsDown,
+    Plan,
+    Start,
+    Throttled,
+    Wait,
+    WouldDelay,
+)  # fmt: skip
 
 _NOTHING = Wanted({}, 0.0)
+_Found = tuple[tuple[Grant, ...] | None, Wanted, Wait | None]
+"""(grants, what they come to, the limit that they would be over)"""
 
 
-@dataclass(slots=True)
 class _Pass:
-    """One pass under way."""
+    """One pass under way; `work` does it, one step after the other."""
 
-    snapshot: Snapshot
-    overlay: Overlay
-    places: dict[str, int]
-    available: int
-    """Nodes that may get jobs at all."""
-    stops_early: bool
-    queue: Sequence[PendingJob]
-    """What is walked in this round."""
-    is_guaranteed_round: bool
-    ledger: Ledger
-    position: int = 0
-    later: list[PendingJob] = field(default_factory=list)
-    """What is walked in the next round."""
-    tasks: dict[JobId, int] = field(default_factory=dict)
-    """By array record: what this pass has not started of it."""
-    array_room: dict[JobId, int] = field(default_factory=dict)
-    over: dict[tuple[Asker, Shape, int | None], Wait | None] = field(default_factory=dict)
-    """Those alike of whom one is over a limit: all are, since in a pass what is held only grows."""
-    claimed: dict[int, JobId] = field(default_factory=dict)
-    """Place of a node → the first job that waits for it."""
-    starts: list[Start] = field(default_factory=list)
-    waits: dict[JobId, Wait] = field(default_factory=dict)
-    heads: dict[str, JobId] = field(default_factory=dict)
-    usable: dict[Shape, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """By shape: nodes that it may use, and those of them that could give it something if they were empty."""
-    hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
-    """By shape and nodes left out: why it could not start even if everything that is available were empty."""
-    running: list[RunningJob] = field(default_factory=list)
-    """What holds resources, with what this pass starts."""
+    def __init__(self, snapshot: Snapshot, ground: Ground, stops_early: bool, asked: Collection[JobId] | None) -> None:
+        self.snapshot = snapshot
+        self.ground = ground
+        self.scheduling = snapshot.policy.scheduling
+        self.stops_early = stops_early
+        self.asked = asked
+        self.walk = Walk(snapshot.columns or columns_of(snapshot.pending))
+        self.guard = Guard(Overlay.of(snapshot), ground.places)
+        self.ledger = Ledger(snapshot.limits)
+        self.spent = 0
+        self.resumes_at: JobId | None = None
+        self.starts: list[Start] = []
+        self.waits: dict[JobId, Wait] = {}
+        self.heads: dict[str, JobId] = {}
+        self.started: list[tuple[PendingJob, tuple[Grant, ...], Ends]] = []
+        self.tasks: dict[JobId, int] = {}
+        """By array record, of which one has started: what this pass has not started of it."""
+        self.array_room = dict(snapshot.array_room)
+        self.over: dict[tuple[Asker, Shape, int | None], Wait | None] = {}
+        """Those alike of whom one is over a limit: all are, since in a pass what is held only grows."""
+        self.unfit: dict[int, str] = {}
+        """Codes of shapes that do not fit any more → their partition."""
+        self.firsts: dict[str, int] = {}
+        """By partition: how many have a protected start since they are first."""
+        self.by_limit: Timeline | None = None
+        self.expected: Timeline | None = None
 
-    def is_over(self) -> bool:
-        is_through = self.position >= len(self.queue) and not self.is_guaranteed_round
-        return is_through or (self.stops_early and self.is_all_claimed())
+    # ── the order ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def is_all_claimed(self) -> bool:
-        """No younger job may start anywhere: whoever has not been looked at is behind the heads."""
-        return 0 < self.available <= len(self.claimed)
+    def work(self) -> Iterator[None]:
+        if self.snapshot.limits.has_guarantees:
+            yield from self._guaranteed()
+        if self.scheduling.backfill == "protect":
+            yield from self._keep_protected()
+            yield from self._fill_slots()
+        yield from self._walk_on()
+        if not self.stops_early:
+            yield from self._explain()
 
-    def wanted(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
-        return Wanted(amounts, hours(self.billing(amounts, job.qos), job.time_limit_s))
+    def _guaranteed(self) -> Iterator[None]:
+        """Jobs that stay within what their account is guaranteed."""
+        place = self.walk.next(0)
+        while place is not None:
+            job = self.snapshot.pending[place]
+            if not self.ledger.is_guaranteed(_asker(job), wanted_in_all(job.shape)[0]):
+                place = self.walk.next(place + 1)
+                continue
+            self._consider(place)
+            yield
+            place = self.walk.next(place)
 
-    def billing(self, amounts: Mapping[str, int], qos: str) -> int:
+    def _keep_protected(self) -> Iterator[None]:
+        """Who was protected goes before who gets a slot only now, so that nobody's start is put off by those.
+
+        Not so where somebody came in ahead of them.
+        """
+        firsts = self._firsts_still()
+        slots = {slot.name: slot for slot in slots_of(self.scheduling)}
+        for one in self.snapshot.protected:
+            place = self.walk.place_of(one.job_id)
+            if place is None or not self.walk.is_left[place]:
+                continue
+            partition = self.snapshot.pending[place].shape.partition
+            slot = slots.get(one.slot)
+            if one.job_id in firsts or (slot is not None and self._is_open(slot, partition)):
+                self._consider(place, one.slot)
+                yield
+
+    def _firsts_still(self) -> set[JobId]:
+        """Those that are still the first of their partitions that could wait for nodes."""
+        before = {one.job_id for one in self.snapshot.protected if one.slot == FIRST}
+        still: set[JobId] = set()
+        partitions = {one for job_id in before if (one := self._partition_of(job_id)) is not None}
+        for partition in sorted(partitions):
+            for place in np.flatnonzero(self.walk.is_left & self._is_in(partition)).tolist():
+                job = self.snapshot.pending[place]
+                if job.job_id in before:
+                    still.add(job.job_id)
+                elif self._waits_anyway(job) is None:
+                    break
+        return still
+
+    def _partition_of(self, job_id: JobId) -> str | None:
+        place = self.walk.place_of(job_id)
+        return None if place is None else self.snapshot.pending[place].shape.partition
+
+    def _fill_slots(self) -> Iterator[None]:
+        slots = slots_of(self.scheduling)
+        if not slots or not len(self.walk.is_left):
+            return
+        for partition in self._partitions():
+            is_in = self._is_in(partition)
+            for slot in slots:
+                if self._has(slot.name, partition) or not self._is_open(slot, partition):
+                    continue
+                taken = taken_by(slot, self.walk.columns, self.snapshot.now, self.walk.is_left & is_in, self._is_wide)
+                for place in taken:
+                    if not self.walk.is_left[place]:
+                        continue
+                    has_started = self._consider(place, slot.name)
+                    yield
+                    is_reserved = self._has(slot.name, partition)
+                    if is_reserved or (has_started and not self._is_open(slot, partition)):
+                        break
+
+    def _walk_on(self) -> Iterator[None]:
+        """All others; see the module for how a pass is cut short."""
+        most = self.scheduling.plan_steps
+        turn = None if self.snapshot.resumes_at is None else self.walk.place_of(self.snapshot.resumes_at)
+        left_at: int | None = None
+        place = self.walk.next(0)
+        while True:
+            if place is not None and turn is not None and place < turn and 2 * self.spent >= most:
+                left_at, place, turn = place, self.walk.next(turn), None
+            if place is None and left_at is not None:
+                place, left_at = self.walk.next(left_at), None
+            if place is None:
+                return
+            if self.spent >= most:
+                self.resumes_at = self.snapshot.pending[place].job_id
+                return
+            self._consider(place)
+            yield
+            place = self.walk.next(place)
+
+    # ── one job ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _consider(self, place: int, slot: str = "") -> bool:
+        """Start the job, or a task of it; False: it waits, and has been looked at."""
+        job = self.snapshot.pending[place]
+        self.spent += 1
+        early = self._waits_anyway(job)
+        if early is None and self.ground.standing(job.shape).available:
+            found = self._find(place, job)
+            if found[0]:
+                self._start(place, job, found[0], found[1], slot)
+                return True
+            early = found[2]
+        self.walk.leave_out(place)
+        if early is not None:
+            self.waits[job.job_id] = early
+        else:
+            self._block(place, job, slot)
+        return False
+
+    def _find(self, place: int, job: PendingJob) -> _Found:
+        """Where it goes without delaying anybody who is protected."""
+        code = int(self.walk.columns.shape[place])
+        if code in self.unfit:
+            return None, _NOTHING, None
+        places = self.ground.available(job, self.snapshot.now)
+        ends = ends_if_started(job, self.snapshot.now, self.scheduling)
+        overlay = self.guard.overlay(ends)
+        found = self._place(job, overlay, places)
+        if found[0] or found[2]:
+            return found
+        if overlay is not self.guard.now:
+            found = self._place(job, self.guard.now, places)
+            if found[0] and self.guard.make_room(found[0], ends) is None:
+                return found
+            if found[0] or found[2]:
+                self._leave_out_longer(place, code, ends)
+                return None, _NOTHING, found[2]
+        if not job.avoid:
+            self._leave_out_shape(code, job.shape.partition)
+        return None, _NOTHING, None
+
+    def _leave_out_shape(self, code: int, partition: str) -> None:
+        self.unfit[code] = partition
+        if self._is_full(partition):
+            self.walk.leave_out_shape(code)
+
+    def _leave_out_longer(self, place: int, code: int, ends: Ends) -> None:
+        """It would be in somebody's way; so would those of its shape that end later."""
+        if not self._is_full(self.snapshot.pending[place].shape.partition) or self.snapshot.pending[place].avoid:
+            return
+        least = self.guard.longest_beside(self.guard.meets(ends))
+        now = self.snapshot.now
+        self.walk.leave_out_shape(code, least.by_limit - now, least.expected - now)
+
+    def _is_full(self, partition: str) -> bool:
+        """Nobody else there becomes protected for being first: who does not fit need not be looked at."""
+        is_protecting = self.scheduling.backfill == "protect"
+        return not is_protecting or self.firsts.get(partition, 0) >= self.scheduling.protected_jobs
+
+    def _place(self, job: PendingJob, overlay: Overlay, places: list[int]) -> _Found:
+        """What is given may be more than the least that was asked for: whole nodes, or GPUs of a type that is limited;
+        then nodes that have other types are tried.
+        """
+        self.spent += 1 + len(places) // 64
+        nodes = self.snapshot.nodes
+        first_over: Wait | None = None
+        while (grants := put(overlay, job.shape, places)) is not None:
+            wanted = self._wanted(job, self._amounts(grants))
+            over = self.ledger.over(_asker(job), wanted)
+            if over is None:
+                return grants, wanted, None
+            first_over = first_over or over
+            gpu_type = over.limit.resource.partition(":")[2] if isinstance(over, OverLimit) else ""
+            if not gpu_type or job.shape.gpu_type is not None:
+                break
+            places = [one for one in places if not nodes[one].type_mask(gpu_type)]
+        return None, _NOTHING, first_over
+
+    def _start(self, place: int, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted, slot: str) -> None:
+        ends = ends_if_started(job, self.snapshot.now, self.scheduling)
+        self.guard.start(grants, ends)
+        self.ledger.take(_asker(job), wanted)
+        task = None
+        if tasks := self.tasks.get(job.job_id, job.tasks):
+            task = first_task(tasks)
+            tasks = self.tasks[job.job_id] = tasks & ~task_bit(task)
+        if not tasks:
+            self.walk.leave_out(place)
+        if job.array_job_id in self.array_room:
+            self.array_room[job.array_job_id] -= 1
+        billing = self._billing(wanted.amounts, job.qos)
+        self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, "" if slot == FIRST else slot))
+        self.started.append((job, grants, ends))
+        if self.by_limit is not None:
+            self.by_limit.add(ends.by_limit, grants)
+        if self.expected is not None:
+            self.expected.add(ends.expected, grants)
+
+    # ── one job that waits for others ─────────────────────────────────────────────────────────────────────────
+
+    def _block(self, place: int, job: PendingJob, slot: str) -> None:
+        partition = job.shape.partition
+        is_protecting = bool(slot) or not self._is_full(partition)
+        is_stopping = self.scheduling.backfill == "none"
+        if partition in self.heads and not is_protecting and not is_stopping:
+            return
+        hopeless = self.ground.hopeless(self.snapshot, job)
+        if hopeless is not None:
+            self.waits[job.job_id] = hopeless
+            return
+        self.heads.setdefault(partition, job.job_id)
+        if is_stopping:
+            self.walk.leave_out_all(self._is_in(partition))
+        elif self.scheduling.backfill == "protect" and is_protecting:
+            self._protect(job, slot or FIRST)
+        if self.stops_early and job.job_id not in self.waits:
+            self.waits[job.job_id] = self._told_briefly(job)
+
+    def _protect(self, job: PendingJob, slot: str) -> None:
+        reservation = self._reservation(job, slot)
+        if reservation is None:
+            return
+        self.guard.add(reservation)
+        partition = job.shape.partition
+        if slot == FIRST:
+            self.firsts[partition] = self.firsts.get(partition, 0) + 1
+            if self._is_full(partition):
+                for code in [one for one, its in self.unfit.items() if its == partition]:
+                    self.walk.leave_out_shape(code)
+
+    def _reservation(self, job: PendingJob, slot: str) -> Reservation | None:
+        """None: as far as can be seen it never fits; nothing can be kept for it then."""
+        places = self.ground.available(job, self.snapshot.now)
+        self.spent += 1 + len(places)
+        limit_s = inf if job.time_limit_s is None else float(job.time_limit_s)
+        expected_s = expected_length(job, self.scheduling)
+        windows = self.guard.reservations
+        fit: Fit | None = None
+        is_promise = self.scheduling.expect != "exact" and all(one.is_promise for one in windows)
+        if is_promise:
+            fit = self._timeline_by_limit().earliest(job.shape, places, limit_s, windows)
+        if fit is None and self.scheduling.expect != "limit":
+            is_promise = False
+            fit = self._timeline_expected().earliest(job.shape, places, expected_s, windows)
+        if fit is None:
+            return None
+        until = fit.at + (limit_s if is_promise else expected_s)
+        return Reservation(job, slot, fit.at, until, is_promise, fit.grants, places, fit.profile)
+
+    def _timeline_by_limit(self) -> Timeline:
+        if self.by_limit is None:
+            self.by_limit = self._timeline(0)
+        return self.by_limit
+
+    def _timeline_expected(self) -> Timeline:
+        if self.expected is None:
+            self.expected = self._timeline(1)
+        return self.expected
+
+    def _timeline(self, which: int) -> Timeline:
+        """`which` of the two ends."""
+        now = self.snapshot.now
+        timeline = Timeline(self.guard.now, self.ground.places, now)
+        ends = [(ends_of(job, now, self.scheduling)[which], job.grants) for job in self.snapshot.running]
+        ends += [(ends[which], grants) for _, grants, ends in self.started]
+        timeline.fill(ends)
+        return timeline
+
+    def _told_briefly(self, job: PendingJob) -> Insufficient:
+        """What it wants, without who holds it."""
+        gpus, cpus = wanted_in_all(job.shape)
+        places = self.ground.available(job, self.snapshot.now)
+        now = self.guard.now
+        counts = now.gpu_counts if gpus else now.cpu_counts
+        free = int(counts[places].sum()) if len(places) else 0
+        wanted = gpus or cpus
+        return Insufficient(
+            resource="GPUs" if gpus else "CPUs",
+            wanted=wanted,
+            free=free,
+            holders=(),
+            is_fragmented=free >= wanted,
+            starts_at=self._protected_at(job.job_id),
+        )
+
+    def _protected_at(self, job_id: JobId) -> float | None:
+        """When it is promised to start."""
+        return next((one.at for one in self.guard.reservations if one.job.job_id == job_id and one.is_promise), None)
+
+    # ── whole partitions ──────────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def _kinds(self) -> tuple[list[Shape], Places]:
+        """Shapes, and by place in the queue which it is."""
+        _, firsts, kinds = np.unique(self.walk.columns.shape, return_index=True, return_inverse=True)
+        return [self.snapshot.pending[one].shape for one in firsts.tolist()], kinds
+
+    def _partitions(self) -> list[str]:
+        return sorted({shape.partition for shape in self._kinds[0]})
+
+    def _is_in(self, partition: str) -> Booleans:
+        shapes, kinds = self._kinds
+        return np.array([shape.partition == partition for shape in shapes], np.bool_)[kinds]
+
+    @cached_property
+    def _is_wide(self) -> Booleans:
+        shapes, kinds = self._kinds
+        return np.array([self.ground.is_wide(shape) for shape in shapes], np.bool_)[kinds]
+
+    def _has(self, slot: str, partition: str) -> bool:
+        return any(one.slot == slot and one.job.shape.partition == partition for one in self.guard.reservations)
+
+    def _is_open(self, slot: Slot, partition: str) -> bool:
+        """What it started holds less than its share."""
+        if slot.share >= 1.0:
+            return True
+        members, nodes = self.ground.members(partition), self.snapshot.nodes
+        total = sum(node.gpu_mask.bit_count() for node, is_member in zip(nodes, members, strict=True) if is_member)
+        running = (cell for job in self.snapshot.running if job.slot == slot.name for cell in job.cells)
+        held = sum(gpus.bit_count() for name, _, gpus in running if self._is_member(name, members))
+        starts = (grant for start in self.starts if start.slot == slot.name for grant in start.grants)
+        held += sum(len(grant.gpus) for grant in starts if self._is_member(grant.node, members))
+        return held < slot.share * total
+
+    def _is_member(self, node: str, members: Booleans) -> bool:
+        place = self.ground.places.get(node)
+        return place is not None and bool(members[place])
+
+    # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _waits_anyway(self, job: PendingJob) -> Wait | None:
+        """Reasons that no resource can lift."""
+        if job.is_held:
+            return Held()
+        if job.begin_at is not None and job.begin_at > self.snapshot.now:
+            return BeginsLater(job.begin_at)
+        partition = self.snapshot.policy.partition(job.shape.partition)
+        if partition is None or not partition.is_up:
+            return PartitionIsDown(job.shape.partition)
+        if job.array_job_id is not None and self.array_room.get(job.array_job_id, 1) <= 0:
+            return Throttled(most=self.snapshot.array_throttle.get(job.array_job_id, 0))
+        return self.ledger.barred(_asker(job), job.shape, partition) or self._over_limit(job)
+
+    def _over_limit(self, job: PendingJob) -> Wait | None:
+        """The limit that it would be over with the least that it asks for."""
+        asker = _asker(job)
+        if not self.ledger.is_bounded(asker):
+            return None
+        key = (asker, job.shape, job.time_limit_s)
+        if self.over.get(key) is None:
+            self.over[key] = self.ledger.over(asker, self._wanted(job, least_wanted(job.shape)))
+        return self.over[key]
+
+    def _wanted(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
+        return Wanted(amounts, hours(self._billing(amounts, job.qos), job.time_limit_s))
+
+    def _billing(self, amounts: Mapping[str, int], qos: str) -> int:
         return billing_of(self.snapshot.policy.billing, amounts, self.snapshot.limits.usage_factor(qos))
 
+    def _amounts(self, grants: tuple[Grant, ...]) -> dict[str, int]:
+        """What grants come to, as limits and billing count it."""
+        amounts = {"jobs": 1, "gpus": 0, "cpus": 0, "memory": 0}
+        for grant in grants:
+            amounts["gpus"] += len(grant.gpus)
+            amounts["cpus"] += len(grant.cpus)
+            amounts["memory"] += grant.memory_mib
+            mask = mask_of(grant.gpus)
+            for gpu_type, of_type in self.snapshot.nodes[self.ground.places[grant.node]].gpu_types if mask else ():
+                if count := (mask & of_type).bit_count():
+                    amounts[f"gpus:{gpu_type}"] = amounts.get(f"gpus:{gpu_type}", 0) + count
+        return amounts
+
+    # ── the answer ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _explain(self) -> Iterator[None]:
+        """Why everybody else waits, as things stand after all starts."""
+        running = [*self.snapshot.running, *(self._as_running(*one) for one in self.started)]
+        known: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait] = {}
+        for job in self.snapshot.pending:
+            is_through = job.job_id in self.waits or (self.asked is not None and job.job_id not in self.asked)
+            if is_through or self._has_started(job):
+                continue
+            wait = self._waits_anyway(job) or self.ground.hopeless(self.snapshot, job)
+            self.waits[job.job_id] = wait or self._why_blocked(job, running, known)
+            yield
+
+    def _has_started(self, job: PendingJob) -> bool:
+        """All of it."""
+        if job.tasks:
+            return not self.tasks.get(job.job_id, job.tasks)
+        return job.job_id in self._starting
+
+    @cached_property
+    def _starting(self) -> frozenset[JobId]:
+        """When all has been decided."""
+        return frozenset(start.job_id for start in self.starts)
+
+    def _why_blocked(
+        self, job: PendingJob, running: list[RunningJob], known: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait]
+    ) -> Wait:
+        places = self.ground.available(job, self.snapshot.now)
+        key = (job.shape, job.avoid)
+        if key not in known:
+            grants = put(self.guard.now, job.shape, places)
+            if grants is not None:
+                return self._would_delay(job, grants)
+            known[key] = insufficient(self.snapshot, self.guard.now, job, places, running)
+        return known[key]
+
+    def _would_delay(self, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
+        """It fits, and does not start."""
+        ends = ends_if_started(job, self.snapshot.now, self.scheduling)
+        blocker = self.guard.make_room(grants, ends)
+        if blocker is None:
+            return Behind(self.heads.get(job.shape.partition, job.job_id))
+        end = blocker.end_of(ends)
+        nodes = overlap(grants, blocker.grants)
+        return WouldDelay(
+            job_id=blocker.job.job_id, starts_at=blocker.at, ends_at=end if end < inf else None, nodes=nodes
+        )
+
+    def _as_running(self, job: PendingJob, grants: tuple[Grant, ...], ends: Ends) -> RunningJob:
+        ends_at = None if ends.by_limit == inf else ends.by_limit
+        return RunningJob(job.job_id, job.user, grants, ends_at, began_at=self.snapshot.now, expected_s=job.expected_s)
+
     def plan(self) -> Plan:
+        snapshot = self.snapshot
         return Plan(
-            made_at=self.snapshot.now,
+            made_at=snapshot.now,
             starts=tuple(self.starts),
-            waits=dict(self.waits),
-            heads=dict(self.heads),
-            partitions={one.name: one.is_up for one in self.snapshot.policy.partitions},
-            billing=self.snapshot.policy.billing,
-            starting=frozenset(start.job_id for start in self.starts),
-            kept_back={(one.user, one.account, one.qos): self.ledger.used(one) for one in self.snapshot.kept_back},
+            waits=self.waits,
+            protected=tuple(one.told() for one in self.guard.reservations),
+            heads=self.heads,
+            partitions={one.name: one.is_up for one in snapshot.policy.partitions},
+            billing=snapshot.policy.billing,
+            starting=self._starting,
+            kept_back={(one.user, one.account, one.qos): self.ledger.used(one) for one in snapshot.kept_back},
+            resumes_at=self.resumes_at,
         )
 
 
@@ -98,214 +530,46 @@ class Planner:
 
     def __init__(self) -> None:
         self._pass: _Pass | None = None
+        self._work: Iterator[None] = iter(())
+        self._ground: Ground | None = None
 
     @property
     def is_busy(self) -> bool:
         return self._pass is not None
 
-    def begin(self, snapshot: Snapshot, stops_early: bool = True) -> None:
+    def begin(self, snapshot: Snapshot, stops_early: bool = True, asked: Collection[JobId] | None = None) -> None:
         """Forget a pass that is under way and start on this snapshot.
 
-        A pass that stops early ends when blocked jobs have claimed every node; else it gives every job its reason.
+        A pass that stops early leaves out reasons that would have to be worked out; else each job has its own, or
+        those that are asked for.
         """
-        places = {node.name: one for one, node in enumerate(snapshot.nodes)}
-        available = sum(1 for node in snapshot.nodes if not node.unavailable)
-        self._pass = _Pass(
-            snapshot,
-            Overlay.of(snapshot),
-            places,
-            available,
-            stops_early,
-            snapshot.pending,
-            snapshot.limits.has_guarantees,
-            Ledger(snapshot.limits),
-            tasks={job.job_id: job.tasks for job in snapshot.pending if job.tasks},
-            array_room=dict(snapshot.array_room),
-            running=list(snapshot.running),
-        )
+        if self._ground is None or not self._ground.is_of(snapshot):
+            self._ground = Ground(snapshot.nodes, snapshot.policy)
+        self._pass = _Pass(snapshot, self._ground, stops_early, asked)
+        self._work = self._pass.work()
 
     def step(self, budget: int) -> Plan | None:
-        """Go on for `budget` jobs or tasks; the plan when the queue is through, else None.
+        """Go on for so many units of work; the plan when the pass is over, else None.
 
         Deterministic: the same snapshot gives the same plan, however the budget slices it.
         """
         assert self._pass is not None, "begin first"
-        under_way = self._pass
-        for _ in range(budget):
-            if under_way.is_over():
-                break
-            _advance(under_way)
-        if not under_way.is_over():
-            return None
-        self._pass = None
-        return under_way.plan()
+        until = self._pass.spent + budget
+        for _ in self._work:
+            if self._pass.spent >= until:
+                return None
+        plan, self._pass = self._pass.plan(), None
+        return plan
 
 
-def plan_whole(snapshot: Snapshot) -> Plan:
-    """A whole pass at once, over every job: for explanations, estimates and tests."""
+def plan_whole(snapshot: Snapshot, asked: Collection[JobId] | None = None) -> Plan:
+    """A whole pass at once, with the reason of every job, or of those asked: for explanations, estimates and tests."""
     planner = Planner()
-    planner.begin(snapshot, stops_early=False)
-    while (plan := planner.step(1 + len(snapshot.pending))) is None:
+    planner.begin(snapshot, stops_early=False, asked=asked)
+    while (plan := planner.step(1_000_000)) is None:
         pass
     return plan
 
 
-def _advance(under_way: _Pass) -> None:
-    """Look at the next job or task of the round; at its end begin the next round."""
-    if under_way.position >= len(under_way.queue):
-        under_way.queue, under_way.position, under_way.is_guaranteed_round = under_way.later, 0, False
-        return
-    job = under_way.queue[under_way.position]
-    if under_way.is_guaranteed_round and not under_way.ledger.is_guaranteed(_asker(job), wanted_in_all(job.shape)[0]):
-        under_way.later.append(job)
-        under_way.position += 1
-    elif not (_consider(under_way, job) and under_way.tasks.get(job.job_id)):
-        under_way.position += 1
-
-
 def _asker(job: PendingJob) -> Asker:
     return Asker(job.user, job.account, job.qos)
-
-
-def _consider(under_way: _Pass, job: PendingJob) -> bool:
-    """Start the job, or a task of it; False: it waits, said is why, and claimed what it waits for."""
-    snapshot = under_way.snapshot
-    partition = snapshot.policy.partition(job.shape.partition)
-    early = _waits_anyway(under_way, job, partition)
-    if early is not None or partition is None:
-        under_way.waits[job.job_id] = early or NoNodes(job.shape.partition)
-        return False
-    usable, capable = _usable(under_way, job.shape, partition)
-    avoided = {name for name, until in job.avoid if until > snapshot.now}
-    available = [one for one in capable if not _is_out(snapshot, one, avoided)]
-    unclaimed = [one for one in available if one not in under_way.claimed]
-    if len(unclaimed) >= job.shape.nodes_min:
-        grants, wanted, over = _place(under_way, job, unclaimed)
-        if over is not None:
-            under_way.waits[job.job_id] = over
-            return False
-        if grants:
-            _start(under_way, job, grants, wanted)
-            return True
-    _block(under_way, job, usable, capable, available)
-    return False
-
-
-def _place(
-    under_way: _Pass, job: PendingJob, places: list[int]
-) -> tuple[tuple[Grant, ...] | None, Wanted, Wait | None]:
-    """(grants, what they come to, the limit that they would be over).
-
-    What is given may be more than the least that was asked for: whole nodes, or GPUs of a type that is limited; then
-    nodes that have other types are tried.
-    """
-    nodes = under_way.snapshot.nodes
-    first_over: Wait | None = None
-    while (grants := place(under_way.overlay, job.shape, places)) is not None:
-        wanted = under_way.wanted(job, _amounts(under_way, grants))
-        over = under_way.ledger.over(_asker(job), wanted)
-        if over is None:
-            return grants, wanted, None
-        first_over = first_over or over
-        gpu_type = over.limit.resource.partition(":")[2] if isinstance(over, OverLimit) else ""
-        if not gpu_type or job.shape.gpu_type is not None:
-            break
-        places = [one for one in places if not nodes[one].type_mask(gpu_type)]
-    return None, _NOTHING, first_over
-
-
-def _amounts(under_way: _Pass, grants: tuple[Grant, ...]) -> dict[str, int]:
-    """What grants come to, as limits and billing count it."""
-    amounts = {"jobs": 1, "gpus": 0, "cpus": 0, "memory": 0}
-    for grant in grants:
-        amounts["gpus"] += len(grant.gpus)
-        amounts["cpus"] += len(grant.cpus)
-        amounts["memory"] += grant.memory_mib
-        mask = mask_of(grant.gpus)
-        for gpu_type, of_type in under_way.snapshot.nodes[under_way.places[grant.node]].gpu_types if mask else ():
-            if count := (mask & of_type).bit_count():
-                amounts[f"gpus:{gpu_type}"] = amounts.get(f"gpus:{gpu_type}", 0) + count
-    return amounts
-
-
-def _start(under_way: _Pass, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted) -> None:
-    under_way.overlay.take_all(under_way.places, grants)
-    under_way.ledger.take(_asker(job), wanted)
-    task = None
-    if tasks := under_way.tasks.get(job.job_id):
-        task = first_task(tasks)
-        under_way.tasks[job.job_id] = tasks & ~task_bit(task)
-    if job.array_job_id in under_way.array_room:
-        under_way.array_room[job.array_job_id] -= 1
-    billing = under_way.billing(wanted.amounts, job.qos)
-    under_way.starts.append(Start(job.job_id, job.attempt, grants, task, billing))
-    ends_at = None if job.time_limit_s is None else under_way.snapshot.now + job.time_limit_s
-    under_way.running.append(RunningJob(job.job_id, job.user, grants, ends_at))
-
-
-def _usable(under_way: _Pass, shape: Shape, partition: Partition) -> tuple[list[int], list[int]]:
-    """(nodes that the shape may use, those that could give it something); the same for all jobs of a shape."""
-    known = under_way.usable.get(shape)
-    if known is None:
-        nodes = under_way.snapshot.nodes
-        empty = Overlay.empty(nodes)
-        usable = [one for one, node in enumerate(nodes) if may_use(shape, node, partition)]
-        known = under_way.usable[shape] = (usable, [one for one in usable if capacity(empty, one, shape)])
-    return known
-
-
-def _block(under_way: _Pass, job: PendingJob, usable: list[int], capable: list[int], available: list[int]) -> None:
-    """The job waits: for nodes that are not available, for an older job that claimed its nodes, or for resources."""
-    hopeless = _hopeless(under_way, job, usable, capable, available)
-    if hopeless is not None:
-        under_way.waits[job.job_id] = hopeless
-        return
-    under_way.heads.setdefault(job.shape.partition, job.job_id)
-    ahead = next((under_way.claimed[one] for one in available if one in under_way.claimed), None)
-    if ahead is not None:
-        under_way.waits[job.job_id] = Behind(ahead)
-    else:
-        under_way.waits[job.job_id] = insufficient(
-            under_way.snapshot, under_way.overlay, job, available, under_way.running
-        )
-    _claim(under_way, job.job_id, available)
-
-
-def _hopeless(
-    under_way: _Pass, job: PendingJob, usable: list[int], capable: list[int], available: list[int]
-) -> Wait | None:
-    key = (job.shape, job.avoid)
-    if key not in under_way.hopeless:
-        under_way.hopeless[key] = why_hopeless(under_way.snapshot, job, usable, capable, available)
-    return under_way.hopeless[key]
-
-
-def _claim(under_way: _Pass, job_id: JobId, places: list[int]) -> None:
-    for one in places:
-        under_way.claimed.setdefault(one, job_id)
-
-
-def _waits_anyway(under_way: _Pass, job: PendingJob, partition: Partition | None) -> Wait | None:
-    """Reasons that no resource can lift."""
-    if job.is_held:
-        return Held()
-    if job.begin_at is not None and job.begin_at > under_way.snapshot.now:
-        return BeginsLater(job.begin_at)
-    if partition is None or not partition.is_up:
-        return PartitionIsDown(job.shape.partition)
-    if job.array_job_id is not None and under_way.array_room.get(job.array_job_id, 1) <= 0:
-        return Throttled(most=under_way.snapshot.array_throttle.get(job.array_job_id, 0))
-    return under_way.ledger.barred(_asker(job), job.shape, partition) or _over_limit(under_way, job)
-
-
-def _over_limit(under_way: _Pass, job: PendingJob) -> Wait | None:
-    """The limit that it would be over with the least that it asks for."""
-    key = (_asker(job), job.shape, job.time_limit_s)
-    if under_way.over.get(key) is None:
-        under_way.over[key] = under_way.ledger.over(key[0], under_way.wanted(job, least_wanted(job.shape)))
-    return under_way.over[key]
-
-
-def _is_out(snapshot: Snapshot, one: int, avoided: set[str]) -> bool:
-    node = snapshot.nodes[one]
-    return bool(node.unavailable) or node.name in avoided

@@ -14,6 +14,7 @@ from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
 from gqd.state.input import Tick
+from gqd.state.plan import WouldDelay
 from gqd.state.policy import Limits, Partition, Policy
 from gqd.state.queue import LEAST_ROWS, PendingQueue
 from tests.builders import OWNER, STRANGER, hello, inventory, submit
@@ -36,14 +37,14 @@ def waited(host: CoreHost) -> list[client.Waited]:
 
 def test_nobody_overtakes_a_job_that_waits_for_the_same_nodes() -> None:
     host = cluster(n1=4)
-    host.start(submit("first", gpus=2))
+    host.start(submit("first", gpus=2, time_limit_s=600))
     host.submit(submit("gang", gpus=4))
     host.submit(submit("small", gpus=1))
     host.schedule()
     assert started(host) == [1]
     assert host.explain(2).reason == "Resources"
-    assert host.explain(3).reason == "Priority"
-    assert host.explain(3).blockers == (2,)
+    wait = plan_whole(host.controller.snapshot(0.0)).waits[JobId(3)]
+    assert wait == WouldDelay(job_id=JobId(2), starts_at=600.0, ends_at=None, nodes=("n1",))
     host.finish(1)
     host.schedule()
     assert started(host) == [1, 2]

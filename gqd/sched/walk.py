@@ -1,0 +1,77 @@
+"""Going through the queue without touching every job: those of a shape that does not fit are left out at once.  Pure.
+
+Within a pass what is free only shrinks.  So where a job does not fit, no job of its shape does; and where it would only
+be in the way of a protected start, neither may those of its shape that take as long or longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gqd.sched.shape import Shape
+from gqd.sched.view import PendingColumns, PendingJob
+
+Places: TypeAlias = NDArray[np.int64]
+Booleans: TypeAlias = NDArray[np.bool_]
+
+
+def columns_of(pending: Sequence[PendingJob]) -> PendingColumns:
+    """For who has no queue with columns: built job by job."""
+    codes: dict[Shape, int] = {}
+    return PendingColumns(
+        job_id=np.array([job.job_id for job in pending], np.int64),
+        shape=np.array([codes.setdefault(job.shape, len(codes)) for job in pending], np.int64),
+        expected_s=np.array([np.inf if job.expected_s is None else job.expected_s for job in pending], np.float64),
+        time_limit_s=np.array([np.inf if job.time_limit_s is None else job.time_limit_s for job in pending]),
+        since=np.array([job.since for job in pending], np.float64),
+        band=np.zeros(len(pending), np.int64),
+    )
+
+
+class Walk:
+    """Who is still to be looked at, by place in the queue."""
+
+    def __init__(self, columns: PendingColumns) -> None:
+        self.columns = columns
+        self.is_left = np.ones(len(columns.shape), np.bool_)
+        self._by_shape: Places | None = None
+        self._sorted: Places = columns.shape
+
+    def next(self, place: int) -> int | None:
+        """The first at this place or behind it."""
+        rest = self.is_left[place:]
+        if not len(rest):
+            return None
+        step = int(rest.argmax())
+        return place + step if rest[step] else None
+
+    def leave_out(self, place: int) -> None:
+        self.is_left[place] = False
+
+    def leave_out_all(self, places: Places | Booleans) -> None:
+        self.is_left[places] = False
+
+    def leave_out_shape(self, code: int, limit_over_s: float = -np.inf, expected_over_s: float = -np.inf) -> None:
+        """All of this shape whose limit and whose expected length are over these."""
+        places = self.of_shape(code)
+        if limit_over_s > -np.inf:
+            places = places[self.columns.time_limit_s[places] > limit_over_s]
+        if expected_over_s > -np.inf:
+            places = places[self.columns.expected_s[places] > expected_over_s]
+        self.is_left[places] = False
+
+    def of_shape(self, code: int) -> Places:
+        """Their places in the queue, in order."""
+        if self._by_shape is None:
+            self._by_shape = np.argsort(self.columns.shape, kind="stable")
+            self._sorted = self.columns.shape[self._by_shape]
+        first, end = np.searchsorted(self._sorted, (code, code + 1))
+        return self._by_shape[first:end]
+
+    def place_of(self, job_id: int) -> int | None:
+        places = np.flatnonzero(self.columns.job_id == job_id)
+        return int(places[0]) if len(places) else None
