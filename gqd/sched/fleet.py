@@ -34,6 +34,8 @@ class GpuKind(NamedTuple):
     counts: Integers
     is_pure: bool
     """On each node all GPUs are of the kind, or none."""
+    sizes: tuple[int, ...]
+    """How many nodes have of it, each number once, the largest first."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,8 @@ class Fleet:
         if known is None:
             masks = tuple(node.fitting_mask(*kind) for node in self.nodes)
             counts = np.fromiter(map(int.bit_count, masks), np.int64, len(masks))
-            known = GpuKind(masks, counts, bool(((counts == 0) | (counts == self.gpus)).all()))
+            sizes = tuple(sorted({size for size in counts.tolist() if size}, reverse=True))
+            known = GpuKind(masks, counts, bool(((counts == 0) | (counts == self.gpus)).all()), sizes)
             if len(self._kinds) < MAX_REMEMBERED:
                 self._kinds[kind] = known
         return known

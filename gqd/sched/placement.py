@@ -26,10 +26,11 @@ from gqd.sched.shape import Demand, Shape, demand_for_units, demand_of
 from gqd.sched.tiers import tier_ranks, type_order
 from gqd.sched.topology import level_allowed, scopes, tree_of
 from gqd.sched.view import Overlay
-from gqd.state.queue import Integers
+from gqd.state.queue import Booleans, Integers
 
 Demands = list[tuple[int, Demand]]
 """Place → what its node must give."""
+_NOWHERE: frozenset[int] = frozenset()
 _WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
 """How much GPUs count against tasks where nodes are chosen by both."""
 
@@ -113,8 +114,13 @@ def _place_alone(
     overlay: Overlay, shape: Shape, places: Integers, waited_s: float, qos: str
 ) -> tuple[Grant, ...] | None:
     room = capacities(overlay, shape, places)
-    if not _is_enough(shape, room):
+    if not _is_enough(shape, room) or (shape.is_dense and not _has_whole_nodes(overlay, shape, places, room)):
         return None
+    if _is_plain(overlay, shape, qos):
+        single = (room >= shape.units).nonzero()[0]
+        if len(single):
+            best = int(places[single[_best(overlay, shape, _Field(places[single], room[single], None, _NOWHERE))]])
+            return (pick(overlay, best, demand_for_units(shape, shape.units), shape),)
     able = room.nonzero()[0]
     if len(able) < len(places):
         places, room = places[able], room[able]
@@ -134,7 +140,25 @@ def _is_enough(shape: Shape, room: Integers) -> bool:
     """A bound, before anything is looked at node by node."""
     if np.count_nonzero(room) < shape.nodes_min:
         return False
-    return shape.unit == "node" or int(room.sum()) >= shape.units
+    if shape.unit == "node":
+        return True
+    return bool(int(room.sum() if shape.nodes_max > 1 else room.max()) >= shape.units)
+
+
+def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Integers) -> bool:
+    """Another bound: there are as many whole nodes as GPUs fill."""
+    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    if not kind.sizes or shape.units <= kind.sizes[0]:
+        return bool(room.max() >= shape.units)
+    totals = kind.counts[places] if len(kind.sizes) > 1 else kind.sizes[0]
+    return any(int(((room >= one) & (totals == one)).sum()) >= shape.units // one for one in kind.sizes)
+
+
+def _is_plain(overlay: Overlay, shape: Shape, qos: str) -> bool:
+    """What one node can take goes to the one where it fits best, and nothing else matters."""
+    is_one = shape.nodes_min == 1 and shape.unit != "node" and shape.ntasks is None and not shape.is_even
+    has_wishes = bool(shape.nodelist or shape.constraint or shape.prefer or shape.data)
+    return is_one and not has_wishes and not type_order(overlay.scheduling, shape, qos)
 
 
 def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] | None:
@@ -307,21 +331,18 @@ def _deal_units(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int]
         if len(single):
             return {int(field.places[single[_best(overlay, shape, field.only(single))]]): shape.units}
     able = field.only(_in_order(overlay, shape, field))
-    order = able.places.tolist()
-    units = dict(zip(order, able.room.tolist(), strict=True))
-    deal = _deal_evenly if shape.is_even else _deal_over_fewest
-    return deal(shape, order, units, able.musts)
+    return _deal_evenly(shape, able) if shape.is_even else _deal_over_fewest(shape, able)
 
 
 def _deal_densely(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int] | None:
     """Whole nodes as far as they go, and the rest on the node where it fits best; what one node has, on one node."""
-    of_kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib)).counts[field.places]
+    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     in_order = field.only(_in_order(overlay, shape, field))
-    for size in sorted(set(of_kind[of_kind > 0].tolist()), reverse=True):
+    totals = kind.counts[in_order.places]
+    for size in kind.sizes:
         count, rest = divmod(shape.units, size)
         if shape.units <= size:
             count, rest = 0, shape.units
-        totals = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib)).counts[in_order.places]
         whole = np.flatnonzero((totals == size) & (in_order.room >= size))[:count]
         if len(whole) < count:
             continue
@@ -337,14 +358,21 @@ def _deal_densely(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, in
     return None
 
 
-def _deal_evenly(shape: Shape, able: list[int], units: dict[int, int], musts: frozenset[int]) -> dict[int, int] | None:
+def _deal_evenly(shape: Shape, able: _Field) -> dict[int, int] | None:
     """Over exactly ``nodes_min`` nodes, as evenly as their room allows."""
     count = shape.nodes_min
     share = -(-shape.units // count)
-    nodes = [one for one in able if one in musts or units[one] >= share][:count]
-    if len(nodes) < count or sum(units[one] for one in nodes) < shape.units:
-        nodes = sorted(able, key=lambda one: (one not in musts, -units[one]))[:count]
-    return spread(shape.units, {one: units[one] for one in nodes})
+    is_must = _are_musts(able)
+    chosen = np.flatnonzero(is_must | (able.room >= share))[:count]
+    if len(chosen) < count or int(able.room[chosen].sum()) < shape.units:
+        chosen = np.lexsort((-able.room, ~is_must))[:count]
+    return spread(shape.units, dict(zip(able.places[chosen].tolist(), able.room[chosen].tolist(), strict=True)))
+
+
+def _are_musts(field: _Field) -> Booleans:
+    if not field.musts:
+        return np.zeros(len(field.places), dtype=np.bool_)
+    return np.isin(field.places, list(field.musts))
 
 
 def spread(total: int, room: dict[int, int], weights: dict[int, int] | None = None) -> dict[int, int] | None:
@@ -365,27 +393,26 @@ def spread(total: int, room: dict[int, int], weights: dict[int, int] | None = No
     return dealt
 
 
-def _deal_over_fewest(
-    shape: Shape, able: list[int], units: dict[int, int], musts: frozenset[int]
-) -> dict[int, int] | None:
+def _deal_over_fewest(shape: Shape, able: _Field) -> dict[int, int] | None:
     """The musts, then the roomiest, are filled up; the last share goes to the tightest node that holds it."""
-    others = sorted((one for one in able if one not in musts), key=lambda one: -units[one])
+    order = np.lexsort((-able.room, ~_are_musts(able)))
+    at_least = max(shape.nodes_min, len(able.musts))
     dealt: dict[int, int] = {}
-    rest = shape.units
-    for one in [*(one for one in able if one in musts), *others]:
+    rest, last = shape.units, -1
+    for position in order.tolist():
         if not rest or len(dealt) == shape.nodes_max:
             break
-        kept_for_others = max(0, max(shape.nodes_min, len(musts)) - len(dealt) - 1)
-        dealt[one] = min(units[one], rest - kept_for_others)
-        rest -= dealt[one]
-    if rest or len(dealt) < shape.nodes_min or not musts <= dealt.keys():
+        share = min(int(able.room[position]), rest - max(0, at_least - len(dealt) - 1))
+        dealt[int(able.places[position])] = share
+        rest, last = rest - share, position
+    if rest or len(dealt) < shape.nodes_min or not able.musts <= dealt.keys():
         return None
-    last = next(reversed(dealt))
-    if last not in musts:
-        share = dealt.pop(last)
-        place_in_order = {one: position for position, one in enumerate(able)}
-        enough = [one for one in others if units[one] >= share and one not in dealt]
-        dealt[min(enough, key=lambda one: (units[one], place_in_order[one]))] = share
+    place_of_last = int(able.places[last])
+    if place_of_last not in able.musts:
+        share = dealt.pop(place_of_last)
+        is_free = ~np.isin(able.places, [*dealt, *able.musts])
+        enough = np.flatnonzero(is_free & (able.room >= share))
+        dealt[int(able.places[enough[able.room[enough].argmin()]])] = share
     return dealt
 
 
