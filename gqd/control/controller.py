@@ -134,6 +134,8 @@ class Controller:
         limit.meet_periods(draft)
         self.volatile.plan = plan
         self.volatile.planned_at = now
+        if plan.resumes_at is not None:
+            self.volatile.wants_plan = True  # it was cut short, and goes on
         if plan.starts:
             overlay = snapshot.overlay(self.cluster, self.volatile, now)
             places = {node.name: one for one, node in enumerate(overlay.nodes) if not node.unavailable}
