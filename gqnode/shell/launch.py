@@ -26,6 +26,8 @@ MAX_FAILURE_BYTES = 32 * 1024  # of one write, and a pipe takes as much at once
 MAX_WHY = 4096  # characters, of which each is 6 bytes of JSON at most; a name in it may be as long as somebody likes
 STREAM_MODE = 0o666  # less the umask
 _PR_SET_PDEATHSIG = 1
+_SIGNALS = tuple(map(int, signal.valid_signals()))
+"""Listed once, before any fork: as members of an enumeration they cost a child more than all that is done with them."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -194,7 +196,7 @@ def _write_once(path: str, data: bytes) -> None:
 
 def _reset_signals() -> None:
     """As a program expects them: what an ancestor ignored or blocked would be inherited through exec."""
-    for number in signal.valid_signals():
+    for number in _SIGNALS:
         if signal.getsignal(number) not in (signal.SIG_DFL, None):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
