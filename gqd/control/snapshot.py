@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import is_not
@@ -11,13 +11,15 @@ from typing import cast, overload
 import numpy as np
 
 from gq.model.ids import JobId
-from gq.model.resource import ResourceRequest
+from gq.model.resource import ResourceRequest, parse_ids
 from gq.model.state import JobState
 from gqd.control import array, limit
+from gqd.sched.constraint_match import attributes_of
+from gqd.sched.gpu_topology import topology_of
 from gqd.sched.priority import Order, order_of
 from gqd.sched.shape import shape_in
 from gqd.sched.view import NodeFacts, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
-from gqd.state.cluster import Attempt, Cluster, Job, Node
+from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
 from gqd.state.deadlines import time_limit_of
 from gqd.state.policy import Policy
 from gqd.state.queue import Integers, PendingQueue, member_of, startable_tasks
@@ -42,6 +44,8 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         free_gpus=tuple([_free_gpus(node) for node in nodes]),
         free_memory_mib=tuple([node.inventory.memory_mib - node.used_memory_mib for node in nodes]),
         since=tuple([node.free_since for node in nodes]),
+        free_resources={name: tuple(free.tolist()) for name, free in _free_resources(nodes).items()},
+        free_licenses=free_licenses(nodes, policy),
         pending=Waiting(cluster, policy, waiting.job_ids),
         columns=_columns(cluster.queue, waiting),
         running=tuple([_running_view(cluster, attempt) for attempt in cluster.holding.values()]),
@@ -54,14 +58,16 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
     )
 
 
-def overlay(cluster: Cluster, volatile: Volatile, now: float) -> Overlay:
-    """What is free on the nodes, to try things on."""
+def overlay(cluster: Cluster, volatile: Volatile, now: float, policy: Policy | None = None) -> Overlay:
+    """What is free on the nodes, to try things on; with a policy, licences of the cluster are counted, too."""
     nodes = _ordered(cluster)
     return Overlay(
         _all_facts(nodes, volatile, now),
         [node.free_cpu_mask for node in nodes],
         [_free_gpus(node) for node in nodes],
         [node.inventory.memory_mib - node.used_memory_mib for node in nodes],
+        _free_resources(nodes),
+        None if policy is None else free_licenses(nodes, policy),
     )
 
 
@@ -208,20 +214,48 @@ def nodes_with_strangers(nodes: Sequence[Node], volatile: Volatile) -> set[str]:
 
 
 def _facts(node: Node, unavailable: str) -> NodeFacts:
+    inventory = node.inventory
     masks: dict[str, int] = {}
     drained: dict[str, int] = {}
-    for gpu in node.inventory.gpus:
+    sizes: dict[int, int] = {}
+    for gpu in inventory.gpus:
         of = drained if gpu.index in node.drained_gpus else masks
         of[gpu.type] = of.get(gpu.type, 0) | (1 << gpu.index)
+        sizes[gpu.memory_mib] = sizes.get(gpu.memory_mib, 0) | (1 << gpu.index)
     return NodeFacts(
         name=node.name,
-        cpus=node.inventory.cpus,
-        memory_mib=node.inventory.memory_mib,
+        cpus=inventory.cpus,
+        memory_mib=inventory.memory_mib,
         gpu_types=tuple(masks.items()),
         drained=tuple(drained.items()),
         unavailable=unavailable,
         backoff_until=node.backoff_until,
+        gpu_memory=tuple(sizes.items()),
+        topology=topology_of(inventory.gpus),
+        cpu_numa=tuple((numa, mask_of(parse_ids(cpus))) for numa, cpus in inventory.cpu_numa),
+        features=frozenset(inventory.features),
+        attributes=attributes_of(inventory),
+        resources=tuple(sorted(inventory.resources.items())),
+        data=frozenset(inventory.data),
     )
+
+
+def _free_resources(nodes: Sequence[Node]) -> dict[str, Integers]:
+    """Generic resources, by place; what a node has not is 0."""
+    names = dict.fromkeys(name for node in nodes for name in node.inventory.resources)
+    return {
+        name: np.array([node.inventory.resources.get(name, 0) - node.used_resources.get(name, 0) for node in nodes])
+        for name in names
+    }
+
+
+def free_licenses(nodes: Iterable[Node], policy: Policy) -> dict[str, int]:
+    """Of the whole cluster; below 0 where there are fewer than there were."""
+    free = dict(policy.licenses)
+    for node in nodes:
+        for name, count in node.used_licenses.items() if node.used_licenses else ():
+            free[name] = free.get(name, 0) - count
+    return free
 
 
 def _free_gpus(node: Node) -> int:

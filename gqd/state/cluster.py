@@ -257,6 +257,10 @@ class Node:
     free_gpu_mask: int = field(default=0, compare=False)
     """Not held by a part; drained GPUs are taken off by the view."""
     used_memory_mib: int = field(default=0, compare=False)
+    used_resources: dict[str, int] = field(default_factory=dict, compare=False)
+    """Generic ones, by name; what is not here is not in use.  Likewise the next."""
+    used_licenses: dict[str, int] = field(default_factory=dict, compare=False)
+    """Of the cluster, by jobs whose first grant is here."""
     free_since: int = field(default=0, compare=False)
     """Grows in the order in which nodes came to have as many free GPUs as they have; 0: nothing was held since the
     start.  Derived: not kept over a restart."""
@@ -267,26 +271,34 @@ class Node:
         """Make the free masks anew from `held`."""
         self.free_cpu_mask = (1 << self.inventory.cpus) - 1
         self.free_gpu_mask = sum(1 << gpu.index for gpu in self.inventory.gpus)
-        self.used_memory_mib = 0
+        self.used_memory_mib, self.used_resources, self.used_licenses = 0, {}, {}
         for grant in self.held.values():
             self.free_cpu_mask &= ~mask_of(grant.cpus)
             self.free_gpu_mask &= ~mask_of(grant.gpus)
-            self.used_memory_mib += grant.memory_mib
+            self._count(grant, 1)
 
     def hold(self, attempt_id: AttemptId, grant: Grant) -> None:
         self.held[attempt_id] = grant
         self.free_cpu_mask &= ~mask_of(grant.cpus)
         self.free_gpu_mask &= ~mask_of(grant.gpus)
-        self.used_memory_mib += grant.memory_mib
+        self._count(grant, 1)
 
     def release(self, attempt_id: AttemptId) -> None:
         grant = self.held.pop(attempt_id)
         if self._has(grant):
             self.free_cpu_mask |= mask_of(grant.cpus)
             self.free_gpu_mask |= mask_of(grant.gpus)
-            self.used_memory_mib -= grant.memory_mib
+            self._count(grant, -1)
         else:
             self.recount()
+
+    def _count(self, grant: Grant, sign: int) -> None:
+        self.used_memory_mib += sign * grant.memory_mib
+        for used, amounts in ((self.used_resources, grant.resources), (self.used_licenses, grant.licenses)):
+            for one in amounts:
+                used[one.name] = used.get(one.name, 0) + sign * one.count
+                if not used[one.name]:
+                    del used[one.name]
 
     def _has(self, grant: Grant) -> bool:
         """All of it is still there: the node has not registered with less since."""
@@ -674,7 +686,10 @@ class Cluster:
             taken = [one for grant in here.values() for one in getattr(grant, kind)]
             assert len(taken) == len(set(taken)), f"1: {kind} of {node.name} are given twice: {here}"
         masks = (node.free_cpu_mask, node.free_gpu_mask, node.used_memory_mib)
+        counted = (node.used_resources, node.used_licenses)
         node.recount()
         recounted = (node.free_cpu_mask, node.free_gpu_mask, node.used_memory_mib)
+        counts = (node.used_resources, node.used_licenses)
+        assert counted == counts, f"6: what is used of {node.name} was {counted}, a recount says {counts}"
         assert masks == recounted, f"5: free masks of {node.name} were {masks}, a recount says {recounted}"
         assert node.used_memory_mib == sum(grant.memory_mib for grant in here.values()), f"6: memory of {node.name}"
