@@ -31,7 +31,7 @@ class Pool:
     def place(self, gpus: int, free: list[int] | None = None) -> Parts | None:
         free = self.free if free is None else free
         whole, rest = divmod(gpus, self.size) if gpus > self.size else (0, gpus)
-        empty = sorted((node for node in range(len(free)) if free[node] == self.size), key=lambda node: self.since[node])
+        empty = sorted((node for node, left in enumerate(free) if left == self.size), key=self.since.__getitem__)
         if len(empty) < whole:
             return None
         parts = [(node, self.size) for node in empty[:whole]]
@@ -56,9 +56,7 @@ def replay(policy: str, jobs: list[Job], pools: dict[str, tuple[int, int]]) -> l
     ends: list[tuple[int, int]] = []
     position = 0
     while ends or position < len(jobs):
-        now = min([ends[0][0]] if ends else [], default=jobs[position][0] if position < len(jobs) else 0)
-        if position < len(jobs):
-            now = min(now, jobs[position][0])
+        now = min([one[0] for one in ends[:1]] + [job[0] for job in jobs[position : position + 1]])
         while ends and ends[0][0] == now:
             row = heapq.heappop(ends)[1]
             pool = state[jobs[row][3]]
@@ -75,12 +73,15 @@ def replay(policy: str, jobs: list[Job], pools: dict[str, tuple[int, int]]) -> l
 
 def _start(pool: Pool, jobs: list[Job], row: int, now: int) -> bool:
     parts = pool.place(jobs[row][2])
-    if parts is None:
-        return False
+    if parts is not None:
+        _take(pool, jobs, row, now, parts)
+    return parts is not None
+
+
+def _take(pool: Pool, jobs: list[Job], row: int, now: int, parts: Parts) -> None:
     pool.change(parts, -1)
     pool.waiting.remove(row)
     pool.running[row] = (now + jobs[row][1], parts)
-    return True
 
 
 def _strict(pool: Pool, jobs: list[Job], now: int, order: list[int]) -> list[int]:
@@ -105,37 +106,34 @@ def _skip(pool: Pool, jobs: list[Job], now: int) -> list[int]:
 
 
 def _easy(pool: Pool, jobs: list[Job], now: int) -> list[int]:
-    """Knows durations; the first that does not fit gets the earliest start that there is, and others may not delay it."""
+    """Knows durations; the first that does not fit gets its earliest start, on nodes that none may hold longer."""
     started = _fifo(pool, jobs, now)
     if not pool.waiting:
         return started
-    head = pool.waiting[0]
-    reserved_at = _earliest(pool, jobs[head][2])
+    reserved_at, free = _reserved(pool, jobs[pool.waiting[0]][2])
     for row in pool.waiting[1:]:
-        parts = pool.place(jobs[row][2])
-        if parts is None:
-            continue
-        ends_at = now + jobs[row][1]
-        if ends_at > reserved_at and pool.place(jobs[head][2], _free_at(pool, reserved_at, parts)) is None:
-            continue
-        _start(pool, jobs, row, now)
-        started.append(row)
+        is_long = now + jobs[row][1] > reserved_at
+        parts = pool.place(jobs[row][2], [min(*two) for two in zip(pool.free, free, strict=True)] if is_long else None)
+        if parts is not None:
+            _take(pool, jobs, row, now, parts)
+            started.append(row)
+            for node, gpus in parts if is_long else []:
+                free[node] -= gpus
     return started
 
 
-def _free_at(pool: Pool, at: int, taken: Parts) -> list[int]:
-    free = list(pool.free)
-    for end, parts in pool.running.values():
-        for node, gpus in parts if end <= at else []:
-            free[node] += gpus
-    for node, gpus in taken:
-        free[node] -= gpus
-    return free
-
-
-def _earliest(pool: Pool, gpus: int) -> int:
-    ends = sorted({end for end, _ in pool.running.values()})
-    return next(end for end in ends if pool.place(gpus, _free_at(pool, end, [])) is not None)
+def _reserved(pool: Pool, gpus: int) -> tuple[int, list[int]]:
+    """(when it fits, what is left then by node); of equally free nodes the first ones are its."""
+    free, since = list(pool.free), pool.since
+    for at in sorted({end for end, _ in pool.running.values()}):
+        for node, count in (part for end, parts in pool.running.values() if end == at for part in parts):
+            free[node] += count
+        pool.since = [0] * len(free)
+        parts = pool.place(gpus, free)
+        pool.since = since
+        if parts is not None:
+            return at, [left - dict(parts).get(node, 0) for node, left in enumerate(free)]
+    raise AssertionError("it does not fit when all others have ended")
 
 
 PASSES = {"fifo": _fifo, "sjf": _sjf, "fifo-skip": _skip, "easy": _easy}
