@@ -10,6 +10,8 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gq.client import Client
@@ -81,13 +83,25 @@ def _replay(arguments: Arguments, site: Site, policy: SimPolicy, jobs: list[SimJ
     delay_s = arguments.read("start-delay", _not_negative) or 0.0
     engine = Engine(site, policy.policy, limited, delay_s, policy.knows)
     progress = _Progress(policy.name, len(jobs))
-    gc.freeze()
-    gc.set_threshold(ALLOCATIONS)
-    began = time.perf_counter()
-    done = engine.run(progress.show)
-    wall_s = time.perf_counter() - began
+    with _seldom_collected():
+        began = time.perf_counter()
+        done = engine.run(progress.show)
+        wall_s = time.perf_counter() - began
     progress.clear()
     return Replay(policy.name, limited, done, dropped, site.gpus, wall_s)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """What is there already is not looked through for garbage, and what comes seldom."""
+    usual = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
 
 
 class _Progress:

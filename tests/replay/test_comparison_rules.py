@@ -1,0 +1,59 @@
+"""gqsim under the comparison rules against the brute-force oracle, second by second."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+
+from tests.replay import oracle
+from tests.replay.traces import random_case, replayed, shared_case, sim_jobs
+
+SEEDS = range(40)
+TABLE = {
+    ("fifo", "real_vc"): (10_883, 21_768),
+    ("sjf", "real_vc"): (622, 1_030),
+    ("fifo", "shared22"): (25_930, 66_232),
+    ("sjf", "shared22"): (4_348, 18_862),
+}
+"""(mean wait, p95 wait of jobs of more than 8 GPUs) of the reference on helios_venus2vc_sep."""
+EASY = {"real_vc": (828, 957), "shared22": (5_017, 12_061)}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "fifo-skip", "easy"])
+def test_every_job_of_a_small_case_starts_at_the_second_of_the_oracle(policy: str) -> None:
+    for seed in SEEDS:
+        jobs, pools = random_case(seed)
+
+        run = replayed(policy, sim_jobs(jobs), pools)
+
+        assert run.starts_s == oracle.replay(policy, jobs, pools), f"seed {seed}"
+        assert run.refused == {}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "fifo-skip"])
+def test_every_job_of_helios_starts_at_the_second_of_the_oracle(policy: str) -> None:
+    jobs, pools = shared_case("helios_venus2vc_sep", "real_vc")
+
+    run = replayed(policy, sim_jobs(jobs), pools)
+
+    assert run.starts_s == oracle.replay(policy, jobs, pools)
+
+
+@pytest.mark.parametrize(("policy", "variant"), TABLE, ids=" ".join)
+def test_fifo_and_sjf_on_helios_wait_as_the_table_says(policy: str, variant: str) -> None:
+    assert waits(policy, variant) == TABLE[policy, variant]
+
+
+@pytest.mark.parametrize("variant", EASY)
+def test_easy_on_helios_waits_as_the_table_says_within_5_percent(variant: str) -> None:
+    assert waits("easy", variant) == pytest.approx(EASY[variant], rel=0.05)
+
+
+def waits(policy: str, variant: str) -> tuple[int, int]:
+    jobs, pools = shared_case("helios_venus2vc_sep", variant)
+    run = replayed(policy, sim_jobs(jobs), pools)
+    waited = [start_s - submit_s for start_s, (submit_s, _, _, _) in zip(run.starts_s, jobs, strict=True)]
+    wide = [wait for wait, (_, _, gpus, _) in zip(waited, jobs, strict=True) if gpus > 8]
+    return round(statistics.fmean(waited)), round(float(np.percentile(wide, 95)))
