@@ -103,7 +103,6 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     page: int = 2000
     ended_job_keep_s: int = 300
     request_memory_s: int = 600
-    plan_depth: int = 2000
     restarts: int = 20
     array_tasks: int = 100_000
     accounts: int = 10_000

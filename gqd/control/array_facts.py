@@ -129,11 +129,10 @@ def warn_siblings(cluster: Cluster, job: Job) -> None:
     known = cluster.record_of(job)
     if known is None:
         return
-    record, array = known
+    record = known[0]
     record.avoid = dict(job.avoid)
     cluster.changes.jobs[record.job_id] = None
-    if array.waiting:
-        cluster.timed[record.job_id] = None
+    cluster.refresh(record)
 
 
 def _record(cluster: Cluster, job_id: JobId) -> tuple[Job, ArrayTasks]:

@@ -25,6 +25,7 @@ from gqd.control import (
     deadline,
     dependency,
     environment,
+    estimate,
     explain,
     info,
     job,
@@ -37,6 +38,7 @@ from gqd.control import (
     step,
     trail,
     wait,
+    whatif,
 )
 from gqd.control.access import Caller
 from gqd.control.job_select import select_lines
@@ -47,7 +49,7 @@ from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.describe import tasks_asked
-from gqd.state.effect import ReadConfig, RemoveKeyFile, Reply, ReplyAudit, ReplyHistory, ReplyScript
+from gqd.state.effect import ReadConfig, RemoveKeyFile, Reply, ReplyAccuracy, ReplyAudit, ReplyHistory, ReplyScript
 from gqd.state.input import (
     ClientRequest,
     ConfigRefused,
@@ -92,6 +94,7 @@ class Controller:
         self.cluster = cluster
         self.policy = policy
         self.volatile = Volatile()
+        self.desk = estimate.Desk()
         self._ranked: tuple[float, Ranking] | None = None
         """When the queue was last put in order for a list, if nothing has happened since."""
 
@@ -137,7 +140,7 @@ class Controller:
         if plan.resumes_at is not None:
             self.volatile.wants_plan = True  # it was cut short, and goes on
         if plan.starts:
-            overlay = snapshot.overlay(self.cluster, self.volatile, now)
+            overlay = snapshot.overlay(self.cluster, self.volatile, now, self.policy)
             places = {node.name: one for one, node in enumerate(overlay.nodes) if not node.unavailable}
             ledger = Ledger(limit.view(self.cluster, self.policy, now))
             for start in plan.starts:
@@ -148,6 +151,7 @@ class Controller:
     def resume(self, now: float) -> Turn:
         """After a restart: what is still owed is sent when the nodes say hello; until then they get time to."""
         self.volatile = Volatile(started_at=now)
+        self.desk = estimate.Desk()
         for one in self.cluster.jobs.values():
             if one.spec.is_interactive and one.end_at is None:
                 self.volatile.client_seen_at[one.job_id] = now
@@ -174,6 +178,16 @@ class Controller:
         self.volatile.wants_plan = False
         self.volatile.updated_jobs.clear()
         return snapshot.take(self.cluster, self.policy, self.volatile, now)
+
+    def wants_estimates(self, now: float) -> bool:
+        """A slice of a rehearsal is worthwhile now."""
+        return self.desk.is_wanted(self.cluster, self.volatile, now)
+
+    def estimate(self, budget: int, now: float) -> Turn:
+        """A slice of what is being rehearsed (`gqd.control.estimate`); at its end, what came of it."""
+        draft = self._draft(now)
+        self.desk.work(draft, budget)
+        return self._close(draft)
 
     def next_wakeup(self, now: float) -> float | None:
         """When a `Tick` is wanted at the latest; None: the usual ticks do."""
@@ -248,6 +262,9 @@ class Controller:
         if request.hook_refusal:
             raise Refusal("hook_refused", request.hook_refusal, request.hook_hint)
         match body:
+            case client.Submit() if body.test_only:
+                whatif.decide_test(draft, self.desk, who, request, body)
+                return None
             case client.Submit():
                 return job.decide_submit(draft, who, request, body)
             case client.CancelJobs():
@@ -339,8 +356,15 @@ class Controller:
                 return self._identity(draft, who)
             case client.ListKeys():
                 return key.list_keys(draft, who, body)
-            case client.EstimateStarts() | client.WhatIf() | client.QueryAccuracy():
-                raise Refusal("not_built", "this is being built")
+            case client.EstimateStarts():
+                estimate.decide_estimate(draft, self.desk, request, body)
+                return None
+            case client.WhatIf():
+                whatif.decide_what_if(draft, self.desk, who, request, body)
+                return None
+            case client.QueryAccuracy():
+                draft.do(ReplyAccuracy(route=request.route, request_id=request.request_id, query=body))
+                return None
             case client.ListPriorities():
                 page = self._page(body.limit)
                 return share.list_priorities(self.cluster, self.policy, body, page, draft.now)
@@ -461,6 +485,7 @@ class Controller:
         dependency.tick(draft)
         job.tick(draft)
         key.tick(draft)
+        self.desk.tick(draft)
         self._forget_requests(draft)
         due_at = self.volatile.next_time_event_at
         if due_at is not None and due_at <= draft.now:
@@ -510,6 +535,8 @@ class Controller:
             wait.answer_job_waiters(draft, touched)
         if draft.events:
             self._ranked = None
+            if any(not isinstance(fact, estimate.BESIDE_THE_POINT) for fact in draft.events):
+                self.volatile.has_stale_estimates = True
         return draft.turn()
 
 

@@ -21,6 +21,7 @@ def apply_registered(cluster: Cluster, fact: event.NodeRegistered) -> None:
             ticket_key=fact.ticket_key,
             registered_at=fact.at,
         )
+        cluster.ordered_nodes = None
     node.address, node.inventory = fact.address, fact.inventory
     node.incarnation, node.boot_id = fact.incarnation, fact.boot_id
     node.step_endpoint, node.step_public_key, node.ticket_key = (
@@ -72,6 +73,7 @@ def apply_resumed(cluster: Cluster, fact: event.NodeResumed) -> None:
 def apply_removed(cluster: Cluster, fact: event.NodeRemoved) -> None:
     """A login node is known by its key alone."""
     node = cluster.nodes.pop(fact.node, None)
+    cluster.ordered_nodes = None
     assert node is None or not node.held, f"{fact.node} still holds {node.held} and was to be removed"
     _touch(cluster, fact.node)
     for public in [key.public for key in cluster.keys.values() if key.kind is KeyKind.NODE and key.name == fact.node]:
@@ -98,5 +100,7 @@ def apply_backoff_cleared(cluster: Cluster, fact: event.NodeBackoffCleared) -> N
     _touch(cluster, fact.node)
 
 
-def _touch(cluster: Cluster, node: str) -> None:
-    cluster.changes.nodes[node] = None
+def _touch(cluster: Cluster, name: str) -> None:
+    cluster.changes.nodes[name] = None
+    if (node := cluster.nodes.get(name)) is not None:
+        node.view = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from gqd.sched.limit import Asker, Ledger, LimitView
 from gqd.sched.protocols import PriorityFactor
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy
-from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels, PendingQueue
+from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels
 from gqd.state.tally import account_path
 
 NICE = "nice"
@@ -193,65 +194,58 @@ def _read_only(jobs: Columns) -> Columns:
     return jobs
 
 
-# ── the head of the queue, which a pass looks at ──────────────────────────────────────────────────────────────
+# ── what a pass looks at ──────────────────────────────────────────────────────────────────────────────────────
 
-JOBS_PER_GUARANTEED_GPU = 8
-"""That a pass looks at: some of them may wait for something else."""
+MOST_ONE_BY_ONE = 2000
+"""Jobs of which each is told what limit keeps it back; of more those that one does are left out together."""
 
 
-def head(
-    cluster: Cluster, policy: Policy, now: float, ranking: Ranking, limits: LimitView
-) -> tuple[list[int], tuple[Asker, ...]]:
-    """Places of the jobs that a pass looks at, in order; and of whom limits keep back jobs that it does not look at.
+class Order(NamedTuple):
+    """The jobs that could start if there were room, the first to be considered first."""
 
-    Of each partition that is up, the first `plan_depth` jobs that could start if there were room; and of each account
-    with a guarantee, wherever they stand, several for each GPU that is left of it, since they do not have to wait for
-    others to have had their turn.
-    Those that could not start (held, kept back by a dependency or a limit, to begin later) do not count: thousands of
-    them at the head must not keep everybody behind them from being looked at.
+    places: Integers
+    """In the queue, as it is now."""
+    job_ids: Integers
+    band: Integers
+    """See `gqd.sched.view.PendingColumns`."""
+    kept_back: tuple[Asker, ...]
+    """Of these there are more, which limits keep back."""
+
+
+def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) -> Order:
+    """All that are ready, in the order of the policy.
+
+    Left out are jobs that are held, kept back by a dependency, or to begin later, and those of partitions that are
+    down; in a long queue also all that a limit keeps back for sure.
     """
-    queue, order, depth = cluster.queue, ranking.order, policy.limits.plan_depth
+    queue = cluster.queue
+    is_up = _is_one_of(queue.partitions, {one.name for one in policy.partitions if one.is_up}.__contains__)
     is_ready = (queue.integers("is_open") > 0) & (queue.floats("begin_at") <= now)
-    up = {one.name for one in policy.partitions if one.is_up}
-    is_up = _is_one_of(queue.partitions, up.__contains__)
-    partitions, members = queue.integers("partition"), queue.integers("member")
-    ready = order[(is_ready & is_up[partitions])[order]]
-    if len(ready) <= depth:
-        return [int(one) for one in ready], ()
+    if not is_up.all():
+        is_ready &= is_up[queue.integers("partition")]
     askers: tuple[Asker, ...] = ()
-    if limits.binds:
+    if limits.binds and int(is_ready.sum()) > MOST_ONE_BY_ONE:
         mask, askers = kept_back(queue, Ledger(limits), policy.billing)
-        ready = ready[~mask[ready]]
-    chosen = np.zeros(len(ready), np.bool_)
-    _choose_first(chosen, partitions[ready], depth)
-    guarantors, rooms = _guarantors(queue, cluster, limits)
-    if rooms:
-        groups = np.where(queue.integers("gpus") > 0, guarantors[members], -1)[ready]
-        for group, room in enumerate(rooms):
-            chosen[np.flatnonzero(groups == group)[: min(depth, room * JOBS_PER_GUARANTEED_GPU)]] = True
-    return [int(one) for one in ready[chosen]], askers
+        is_ready &= ~mask
+    places = _in_order(cluster, policy, now, is_ready)
+    return Order(places, queue.integers("job_id")[places], np.zeros(len(places), np.int64), askers)
 
 
-def _choose_first(chosen: Booleans, groups: Integers, depth: int) -> None:
-    """The first so many of each group; -1 is none."""
-    for group in np.flatnonzero(np.bincount(groups + 1)[1:]).tolist():
-        chosen[np.flatnonzero(groups == group)[:depth]] = True
+def _in_order(cluster: Cluster, policy: Policy, now: float, is_ready: Booleans) -> Integers:
+    """Places of the ready jobs."""
+    queue = cluster.queue
+    if policy.scheduling.order == "priority":
+        order = rank(cluster, policy, now).order
+        return order[is_ready[order]]
+    ready = np.flatnonzero(is_ready)
+    ids = queue.integers("job_id")[ready]
+    if policy.scheduling.order == "arrival":
+        return ready[np.argsort(ids)]
+    return ready[np.lexsort((ids, queue.floats("expected_s")[ready]))]
 
 
 def _is_one_of(names: Sequence[str], accept: Callable[[str], bool]) -> Booleans:
     return np.array([accept(name) for name in names], np.bool_)
-
-
-def _guarantors(queue: PendingQueue, cluster: Cluster, limits: LimitView) -> tuple[Integers, list[int]]:
-    """By member: which account with a guarantee is its own or the nearest above, -1: none; by these: what is left."""
-    codes: dict[str, int] = {}
-    if not limits.has_guarantees:
-        return np.full(len(queue.members), -1, np.int64), []
-    found = []
-    for _, account in queue.members:
-        guarantor = guarantor_of(cluster, account)
-        found.append(-1 if guarantor is None else codes.setdefault(guarantor, len(codes)))
-    return np.array(found, np.int64), [max(0, limits.left_of_guarantee(name)) for name in codes]
 
 
 def guarantor_of(cluster: Cluster, account: str) -> str | None:

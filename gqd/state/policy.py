@@ -61,9 +61,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ended_job_keep_s: int = 300
     """Ended jobs stay in memory (and in `gqstat -t all`) that long; history has them for ever."""
     request_memory_s: int = 600
-    plan_depth: int = 2000
-    """Jobs of each partition, from the head of the queue, that one planning pass looks at; what could not start anyway
-    (held, to begin later) does not count."""
     restarts: int = 20
     """A job that has started again so often is not queued again after one more failure of a node."""
     array_tasks: int = 100_000

@@ -1,8 +1,11 @@
 """The pending jobs as columns of numbers, so that a hundred thousand of them are ordered in a few milliseconds.  Pure.
 
 An index of the cluster: one place for each job that waits, kept by `Cluster.enqueue`, `dequeue` and `refresh`, dense
-and in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come.  `Columns` is what
-the factors of the priority see of it.
+and in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come, and so are *shapes*:
+what a job asks for in which partition.  `Columns` is what the factors of the priority see of it.
+
+Beside the columns it keeps what others made of a job (`views`) until anything about the job changes; `ticks` tell
+whether that has been since.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 
 from gq.model.account import DEFAULT_ACCOUNT
 from gq.model.ids import JobId
-from gq.model.resource import least_demand
+from gq.model.resource import ResourceRequest, least_demand
 
 if TYPE_CHECKING:
     from gqd.state.cluster import Job
@@ -31,10 +34,12 @@ Column = TypeVar("Column", Floats, Integers)
 NEVER = float("inf")
 NO_OVERRIDE = -1
 LEAST_ROWS = 1024
-_FLOATS = ("submit_at", "accrue_at", "begin_at", "time_limit_s")
+MOST_VIEWS = 65_536
+_FLOATS = ("submit_at", "accrue_at", "begin_at", "time_limit_s", "expected_s")
 _INTEGERS = (
-    "job_id", "override", "nice", "member", "partition", "qos", "nodes", "cpus", "gpus", "is_open",
+    "job_id", "override", "nice", "member", "partition", "qos", "nodes", "cpus", "gpus", "is_open", "shape", "tick",
 )  # fmt: skip
+_SHAPE, _TICK = _INTEGERS.index("shape"), _INTEGERS.index("tick")
 _MOST = 2**31 - 1
 
 Member: TypeAlias = tuple[str, str]
@@ -123,6 +128,12 @@ class PendingQueue:
         self._members: dict[Member, int] = {}
         self._partitions: dict[str, int] = {}
         self._qos: dict[str, int] = {}
+        self._shapes: dict[tuple[ResourceRequest, str], int] = {}
+        self._next_shape = 0
+        self.tick = 0
+        """Of the last change of any job in it."""
+        self._views: dict[JobId, object] = {}
+        self._views_of: object = None
 
     @classmethod
     def of(cls, jobs: Iterable[Job]) -> PendingQueue:
@@ -134,6 +145,7 @@ class PendingQueue:
 
     def _add_page(self, jobs: list[Job]) -> None:
         first = len(self)
+        self.tick += 1
         self._place_of |= {job.job_id: place for place, job in enumerate(jobs, first)}
         if len(self) > self._integers.shape[1]:
             self._floats, self._integers = _longer(self._floats), _longer(self._integers)
@@ -162,6 +174,7 @@ class PendingQueue:
 
     def remove(self, job_id: JobId) -> None:
         place = self._place_of.pop(job_id)
+        self._views.pop(job_id, None)
         last = len(self._place_of)
         if place != last:
             self._floats[:, place] = self._floats[:, last]
@@ -171,14 +184,16 @@ class PendingQueue:
     def refresh(self, job: Job) -> None:
         """What the columns say may have changed."""
         place = self._place_of[job.job_id]
+        self.tick += 1
+        self._views.pop(job.job_id, None)
         self._floats[:, place] = self._floats_of(job)
         self._integers[:, place] = self._integers_of(job)
 
     def check(self, job: Job) -> None:
         place = self._place_of.get(job.job_id)
         assert place is not None, f"4: job {job.job_id} waits and is not in the queue"
-        kept = (*self._floats[:, place].tolist(), *self._integers[:, place].tolist())
-        wanted = (*self._floats_of(job), *self._integers_of(job))
+        kept = (*self._floats[:, place].tolist(), *self._integers[:_TICK, place].tolist())
+        wanted = (*self._floats_of(job), *self._integers_of(job)[:_TICK])
         assert kept == wanted, f"4: the queue has job {job.job_id} as {kept}, and it is {wanted}"
 
     def _floats_of(self, job: Job) -> tuple[float, ...]:
@@ -187,6 +202,7 @@ class PendingQueue:
             NEVER if job.accrue_at is None else job.accrue_at,
             job.spec.begin_at or 0.0,
             NEVER if job.time_limit_s is None else job.time_limit_s,
+            NEVER if job.expected_s is None else job.expected_s,
         )
 
     def _integers_of(self, job: Job) -> tuple[int, ...]:
@@ -203,12 +219,46 @@ class PendingQueue:
             min(demand.cpus, _MOST),
             min(demand.gpus, _MOST),
             int(is_open(job)),
+            self._code_of(spec.resources, job.partition),
+            self.tick,
         )
+
+    def _code_of(self, request: ResourceRequest, partition: str) -> int:
+        """Of the shape; where there are far more than jobs, those that no job has any more are forgotten first."""
+        known = self._shapes.get((request, partition))
+        if known is not None:
+            return known
+        if len(self._shapes) > 2 * len(self) + LEAST_ROWS:
+            used = set(self._integers[_SHAPE, : len(self)].tolist())
+            self._shapes = {shape: code for shape, code in self._shapes.items() if code in used}
+        self._next_shape += 1
+        self._shapes[request, partition] = self._next_shape
+        return self._next_shape
 
     # ── what is asked of it ───────────────────────────────────────────────────────────────────────────────────
 
     def place_of(self, job_id: JobId) -> int | None:
         return self._place_of.get(job_id)
+
+    def has_changed(self, job_id: JobId, since: int) -> bool:
+        """The job has left the queue, or something about it has changed after that tick."""
+        place = self._place_of.get(job_id)
+        return place is None or bool(self._integers[_TICK, place] > since)
+
+    def view(self, job_id: JobId) -> object:
+        """What was last kept of it with `keep_view`, if nothing about it has changed since; else None."""
+        return self._views.get(job_id)
+
+    def keep_view(self, job_id: JobId, view: object) -> None:
+        if len(self._views) >= MOST_VIEWS:
+            self._views.clear()
+        self._views[job_id] = view
+
+    def begin_views(self, policy: object) -> None:
+        """What is kept from now on is of this policy: what was kept of another is forgotten."""
+        if policy is not self._views_of:
+            self._views_of = policy
+            self._views.clear()
 
     def floats(self, name: str) -> Floats:
         """A column by its name: a look at it, for this turn, and read-only."""

@@ -620,12 +620,13 @@ def test_why_a_job_waits_names_whom_it_waits_for() -> None:
 
 
 def test_jobs_that_wait_for_others_take_no_place_in_the_planning() -> None:
-    host = cluster(limits=Limits(plan_depth=2))
+    host = cluster()
     parent = host.start(submit("parent"))
     for _ in range(5):
         child(host, f"afterok:{parent}")
     free = host.submit(submit("free"))
     assert not waits(host, free)
+    assert not host.controller.snapshot(host.now).pending
 
 
 def test_test_only_heeds_the_begin_time_and_what_the_job_would_wait_for() -> None:

@@ -14,7 +14,7 @@ from gq.wire import node as wire
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.state.input import Tick, TimeLeapt
-from gqd.state.policy import Limits, Partition, Policy
+from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, attempt_id, hello, inventory, submit
 from tests.hosts import CoreHost
 
@@ -401,7 +401,7 @@ def test_a_job_whose_partition_is_gone_says_so_and_can_be_moved() -> None:
 
 def test_jobs_that_cannot_start_anyway_do_not_keep_others_from_being_looked_at() -> None:
     partitions = (Partition(name="main", is_default=True), Partition(name="side", nodes=("n2",)))
-    policy = Policy(owner_uid=OWNER.uid, partitions=partitions, limits=Limits(plan_depth=3))
+    policy = Policy(owner_uid=OWNER.uid, partitions=partitions)
     host = CoreHost(policy, {"n1": inventory(), "n2": inventory()})
     for _ in range(5):
         host.submit(submit(is_held=True))

@@ -17,7 +17,7 @@ from gq.wire import node as wire
 from gqd.sched.planner import Planner, plan_whole
 from gqd.state.input import NodeHeartbeat, Peer, PolicyChanged, Tick
 from gqd.state.period import next_periods_at, periods_at
-from gqd.state.policy import Billing, Limits, Partition, Policy
+from gqd.state.policy import Billing, Partition, Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, attempt_id, hello, inventory, submit
 from tests.core.test_accounts import add_account, add_member, add_qos, change_account
 from tests.hosts import CoreHost
@@ -168,8 +168,9 @@ def test_tasks_of_an_array_start_as_far_as_the_limit_goes() -> None:
     assert [one.array_task_id for one in host.cluster.jobs.values() if one.array_task_id is not None] == [1, 2, 3, 4]
 
 
-def test_jobs_over_a_limit_take_nobodys_place_in_the_planning_depth() -> None:
-    host = cluster(msgspec.structs.replace(SHARED, limits=Limits(plan_depth=3)))
+def test_of_many_jobs_those_over_a_limit_are_left_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gqd.sched.priority.MOST_ONE_BY_ONE", 3)
+    host = cluster()
     limited(host, "user alice", "gpus", 1)
     limited(host, "each user of account rest", "gpu_hours_per_day", 1)
     queue(host, *[(ALICE, {"gpus": 1})] * 10, *[(CARL, {"gpus": 1, "time_limit_s": HOUR})] * 10, (BOB, {"gpus": 1}))
@@ -178,6 +179,7 @@ def test_jobs_over_a_limit_take_nobodys_place_in_the_planning_depth() -> None:
     assert [host.job(one).user for one in running(host)] == ["alice", "carl", "bob"]
     assert host.explain(9).reason == "AssocGrpGRES" and "the job asks for 1" in host.explain(9).why
     assert host.explain(20).reason == "AssocGrpGRESMinutes"
+    assert not host.controller.snapshot(host.now).pending
 
 
 # ── adoption ──────────────────────────────────────────────────────────────────────────────────────────────────

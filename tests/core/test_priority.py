@@ -11,6 +11,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.account import AccountInfo, MemberInfo, QosInfo
+from gq.model.scheduling import Scheduling
 from gq.wire import client
 from gqd.sched.contract import SAMPLE_SIZES, breach, breach_on, sample
 from gqd.sched.fairshare import fair_tree
@@ -271,15 +272,38 @@ def test_of_equal_jobs_the_older_id_goes_first_however_large_the_numbers() -> No
     assert order(host) == [7, *(one for one in range(1, 41) if one not in (7, 9)), 9]
 
 
-def test_a_pass_looks_at_the_best_jobs_of_every_partition_and_of_those_with_a_guarantee() -> None:
-    host = shared(partitions=PARTITIONS, limits=msgspec.structs.replace(SHARED.limits, plan_depth=3))
-    host.ask(client.SetAccount(account=AccountInfo(name="owners", guaranteed_gpus=2), is_new=True), peer=ADAM)
-    host.ask(client.SetMember(member=MemberInfo(user="bob", account="owners"), is_new=True), peer=ADAM)
-    queue_of(host, *[submit(gpus=1) for _ in range(5)])
-    queue_of(host, *[submit(gpus=1, partition="fast") for _ in range(2)])
-    queue_of(host, *[submit(gpus=1, nice=100_000, account="owners") for _ in range(5)], peer=BOB)
+def test_a_pass_looks_at_every_job_that_could_start_if_there_were_room() -> None:
+    down = Partition(name="down", is_up=False)
+    host = shared(partitions=(*PARTITIONS, down))
+    queue_of(host, *[submit(gpus=1) for _ in range(60)])
+    queue_of(host, submit(partition="fast"), submit(partition="down"), submit(is_held=True), submit(begin_at=1e6))
 
-    assert sorted(order(host)) == [1, 2, 3, 6, 7, 8, 9, 10]
+    assert sorted(order(host)) == [*range(1, 62)]
+
+
+def test_what_has_changed_since_a_pass_began_is_held_for_it_and_what_has_not_is_the_same_object() -> None:
+    host = shared()
+    queue_of(host, *[submit(gpus=4, partition=None) for _ in range(4)])
+    before = host.controller.snapshot(host.now)
+    same = before.pending[3]
+    host.ask(client.UpdateJob(job_id=2, time_limit_s=60), peer=ALICE)
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(3,))), peer=ALICE)
+
+    assert [(one.job_id, one.is_held) for one in before.pending] == [(1, False), (2, True), (3, True), (4, False)]
+    after = host.controller.snapshot(host.now)
+    assert [(one.job_id, one.is_held, one.time_limit_s) for one in after.pending] == [
+        (1, False, None), (2, False, 60), (4, False, None),
+    ]  # fmt: skip
+    assert after.pending[2] is same
+    assert after.nodes is before.nodes
+
+
+def test_a_queue_is_walked_by_arrival_or_by_expected_length_where_the_policy_says_so() -> None:
+    for order_by, wanted in (("arrival", [1, 2, 3, 4]), ("shortest", [2, 4, 1, 3])):
+        host = shared(scheduling=Scheduling(order=order_by))
+        queue_of(host, *[submit(time_limit_s=one) for one in (300, 60, 900, 60)])
+        host.ask(client.UpdateJob(job_id=3, priority=2**31 - 1), peer=OLGA)
+        assert order(host) == wanted
 
 
 # ── the tree ──────────────────────────────────────────────────────────────────────────────────────────────────
