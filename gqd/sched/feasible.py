@@ -173,7 +173,7 @@ def _free(overlay: Overlay, shape: Shape, needs: _Needs, resource: str, places: 
             return overlay.kind_counts((shape.gpu_type, shape.min_gpu_mem_mib))[places]
         case "cpus":
             free = overlay.cpu_counts[places]
-            return free - kept_cores(overlay, shape, places) if keeps_cores(overlay, shape) else free
+            return free - kept_cores(overlay, places) if keeps_cores(overlay, shape) else free
         case "memory":
             return overlay.memory[places]
         case _:
@@ -186,7 +186,7 @@ def keeps_cores(overlay: Overlay, shape: Shape) -> bool:
     return bool(overlay.cores_kept) and not shape.is_exclusive and not wanted_in_all(shape)[0]
 
 
-def kept_cores(overlay: Overlay, shape: Shape, places: Integers) -> Integers:
+def kept_cores(overlay: Overlay, places: Integers) -> Integers:
     """So many CPUs of these nodes are kept."""
     return np.minimum(overlay.cpu_counts[places], overlay.cores_kept * overlay.gpu_counts[places])
 

@@ -28,6 +28,7 @@ from gqd.sched.topology import level_allowed, scopes, tree_of
 from gqd.sched.view import Overlay
 from gqd.state.queue import Booleans, Integers
 
+Places = Integers | list[int]
 Demands = list[tuple[int, Demand]]
 """Place → what its node must give."""
 _NOWHERE: frozenset[int] = frozenset()
@@ -52,7 +53,7 @@ class _Field(NamedTuple):
 
 
 def place(
-    overlay: Overlay, shape: Shape, candidates: Integers | list[int], *, waited_s: float = math.inf, qos: str = ""
+    overlay: Overlay, shape: Shape, candidates: Places, *, waited_s: float = math.inf, qos: str = ""
 ) -> tuple[Grant, ...] | None:
     """Grants for the whole job on the candidate nodes (places), or None.
 
