@@ -29,13 +29,13 @@ from typing import TypedDict, TypeVar, Unpack
 import msgspec
 
 from gq.client import Client as Connection
-from gq.directives import read_header
+from gq.directives import Header, read_header
 from gq.errors import ProtocolError, Refusal, UsageError, nearest
-from gq.getopt import Given
+from gq.getopt import Arguments, Given
 from gq.jobspec import Submission, exported_environment, job_spec
 from gq.locate import find_cluster
 from gq.model.job import JobInfo
-from gq.options import SUB, job_arguments, options_of
+from gq.options import SUB, job_arguments, merge, options_of
 from gq.wire import client as wire
 
 Script = str | os.PathLike[str] | Sequence[str]
@@ -48,7 +48,7 @@ A = TypeVar("A", bound=wire.ReplyBody)
 
 
 class JobOptions(TypedDict, total=False):
-    """Keywords of `submit`; `name` is ``--job-name``.  Flags are True or False."""
+    """Keywords of `submit`; `name` is ``--job-name``.  Flags are True or False; what may be repeated may be a list."""
 
     name: str
     partition: str
@@ -73,6 +73,15 @@ class JobOptions(TypedDict, total=False):
     gpus_per_task: int | str
     cpus_per_gpu: int
     gres: str
+    min_gpu_mem: str | int
+    fill_nodes: bool
+    tmp: str | int
+    licenses: str
+    constraint: str
+    prefer: str
+    switches: str | int
+    data: str | Sequence[str]
+    role: str | Sequence[str]
     nodelist: str
     exclude: str
     exclusive: bool
@@ -135,9 +144,10 @@ class Client:
         `environment` None: that of this process.  Raises `UsageError` for an option that cannot be read.
         """
         batch = _batch(script)
-        header = read_header(batch.text, batch.file).given if batch.file else ()
-        _refuse_gate(header)
-        spec = job_spec(job_arguments(SUB, _given(dict(options)), {}, header), batch.submission)
+        header = read_header(batch.text, batch.file) if batch.file else Header()
+        _refuse_gate(header.given)
+        others = [Arguments(merge(component)) for component in header.others]
+        spec = job_spec(job_arguments(SUB, _given(dict(options)), {}, header.given), batch.submission, others)
         exported = exported_environment(None, os.environ if environment is None else environment)
         return wire.Submit(spec=spec, script=batch.data, environment=_sendable(exported))
 
@@ -334,13 +344,19 @@ _OFF = {
 """What False means where leaving the option out would mean something else."""
 
 
+_REPEATED = ("data", "role")
 _ON = {"kill-on-invalid-dep": "yes"}
 """What True means where the option needs a word."""
 
 
 def _given(keywords: dict[str, object]) -> list[Given]:
     """Keywords as the options that they stand for; None is as good as not given."""
-    options = (_option(keyword, value) for keyword, value in keywords.items() if value is not None)
+    options = (
+        _option(keyword, one)
+        for keyword, value in keywords.items()
+        for one in (value if keyword in _REPEATED and isinstance(value, list | tuple) else [value])
+        if one is not None
+    )
     return [option for option in options if option is not None]
 
 

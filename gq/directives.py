@@ -2,7 +2,8 @@
 
 The head ends at the first line that is a command.  Lines are split as a shell would: quotes, backslashes, and
 comments that begin a word.  A script with ``#GQ`` lines uses only those; in ``#SBATCH`` lines long names may be
-abbreviated (GNU getopt), and what has no effect here is accepted and noted.  Every complaint names file and line.
+abbreviated (GNU getopt), and what has no effect here is accepted and noted.  A line ``hetjob`` begins the next
+component of a job whose parts ask for different things.  Every complaint names file and line.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gq.errors import UsageError
-from gq.getopt import Given, Option, not_available, parse
+from gq.getopt import Given, Option, parse
 from gq.options import NO_EFFECT, header_options
 
 GQ = "#GQ"
@@ -21,6 +22,7 @@ PBS = "#PBS"
 
 # Patterns are compiled when a script has a head: most submissions have none.
 _WORD = r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+"""
+_HETJOB = ("hetjob", "packjob")
 _PART = r"""\\(?P<escaped>.)|"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<plain>[^"'\\]+)"""
 _ESCAPED_IN_QUOTES = r'\\(["\\$`])'
 
@@ -31,6 +33,12 @@ class Header(NamedTuple):
     given: tuple[Given, ...] = ()
     notes: tuple[str, ...] = ()
     """For stderr: what was accepted and has no effect."""
+    others: tuple[tuple[Given, ...], ...] = ()
+    """Of a job with components: what each but the first says."""
+
+    @property
+    def components(self) -> tuple[tuple[Given, ...], ...]:
+        return (self.given, *self.others)
 
 
 class _Line(NamedTuple):
@@ -46,17 +54,20 @@ def read_header(script: str, file: str) -> Header:
     mark = GQ if GQ in marks else SBATCH
     table = header_options() if mark == GQ else _sbatch_options()
     idle = frozenset(option.name for option in NO_EFFECT) if mark == SBATCH else frozenset()
-    given: list[Given] = []
+    components: list[list[Given]] = [[]]
     notes = [f"{file}: {PBS} lines are not read in this version"] if marks == {PBS} else []
     for line in lines:
         if line.mark != mark:
             continue
-        for one in _read_line(line, f"{file}:{line.number}", table):
+        given, begins_another = _read_line(line, f"{file}:{line.number}", table)
+        if begins_another:
+            components.append([])
+        for one in given:
             if one.name in idle:
                 notes.append(f"{one.source}: {one.written} has no effect")
             else:
-                given.append(one)
-    return Header(tuple(given), tuple(notes))
+                components[-1].append(one)
+    return Header(tuple(components[0]), tuple(notes), tuple(tuple(one) for one in components[1:]))
 
 
 def _sbatch_options() -> tuple[Option, ...]:
@@ -80,14 +91,14 @@ def _head(script: str) -> Iterator[_Line]:
                 yield _Line(number, mark, line[len(mark) :])
 
 
-def _read_line(line: _Line, source: str, table: Sequence[Option]) -> list[Given]:
+def _read_line(line: _Line, source: str, table: Sequence[Option]) -> tuple[list[Given], bool]:
+    """Its options, and whether they are of another component."""
     given, operands = parse(_words(line.text, source), table, source=source, abbreviate=line.mark == SBATCH)
-    if "hetjob" in operands:
-        raise not_available(f"{source}: `hetjob`")
-    if operands:
-        rule = f"{source}: `{operands[0]}` is not an option"
+    odd = next((word for word in operands if word not in _HETJOB), "")
+    if odd:
+        rule = f"{source}: `{odd}` is not an option"
         raise UsageError("bad_header", rule, f"{line.mark} lines hold options only, such as --time=2h")
-    return given
+    return given, bool(operands)
 
 
 def _words(text: str, source: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from gq.model.account import NORMAL_QOS
 from gq.model.nodelist import compress, compress_counts
+from gq.model.role import role_word
 from gq.wire.node import Launch
 
 _STEP_NAMES = (
@@ -31,6 +32,7 @@ _STEP_NAMES = (
     "NODENAME",
     "CPUS_ON_NODE",
     "GPUS_ON_NODE",
+    "ROLE",
 )
 """What is true of one step, task or node only."""
 _JOB_NAMES = (
@@ -71,7 +73,11 @@ _JOB_NAMES = (
     "ARRAY_TASK_MAX",
     "ARRAY_TASK_STEP",
     "ARRAY_TASK_COUNT",
+    "ROLES",
 )
+_OF_ROLES = ("GQ_ROLE_", "SLURM_HET_")
+_HET_GROUP = "_HET_GROUP_"
+"""There are such variables of each role."""
 _PREFIXES = ("GQ_", "SLURM_")
 _OTHER_NAMES = (
     "SLURMD_NODENAME",
@@ -92,7 +98,11 @@ OWN_VARIABLES = (
 
 def without(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
     """What a user brings, less what was true somewhere else.  Input variables such as ``SLURM_HOSTFILE`` stay."""
-    return {name: value for name, value in environment.items() if name not in names}
+    return {name: value for name, value in environment.items() if name not in names and not _is_of_roles(name)}
+
+
+def _is_of_roles(name: str) -> bool:
+    return name.startswith(_OF_ROLES) or (name.startswith("SLURM_") and _HET_GROUP in name)
 
 
 def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_s: int | None) -> dict[str, str]:
@@ -102,7 +112,39 @@ def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_
         **_slurm_facts(launch),
         **_owner_and_array(launch),
         **_rendezvous(launch, master_port),
+        **_roles(launch),
     }
+
+
+def _roles(launch: Launch) -> dict[str, str]:
+    """Of a gang of roles, who is where; under Slurm's names they are the components of a heterogeneous job.
+
+    There is one job for all of them, so the job's id is that of each.
+    """
+    if not launch.roles:
+        return {}
+    facts = {"GQ_ROLES": ",".join(role.name for role in launch.roles), "SLURM_HET_SIZE": str(len(launch.roles))}
+    for number, role in enumerate(launch.roles):
+        nodelist, nodes, tasks = compress(role.nodes), str(len(role.nodes)), str(sum(role.tasks))
+        own = {"NODELIST": nodelist, "NNODES": nodes, "NTASKS": tasks, "GPUS": str(sum(role.gpus))}
+        facts |= {f"GQ_ROLE_{role_word(role.name)}_{name}": value for name, value in own.items()}
+        slurms = {
+            "JOB_ID": str(launch.attempt_id.job_id),
+            "JOB_NAME": role.name,
+            "JOB_PARTITION": launch.partition,
+            "JOB_NODELIST": nodelist,
+            "JOB_NUM_NODES": nodes,
+            "JOB_CPUS_PER_NODE": compress_counts(role.cpus),
+            "NODELIST": nodelist,
+            "NNODES": nodes,
+            "NTASKS": tasks,
+            "NPROCS": tasks,
+            "TASKS_PER_NODE": compress_counts(role.tasks),
+            "CPUS_PER_TASK": "" if role.cpus_per_task is None else str(role.cpus_per_task),
+            "MEM_PER_CPU": "" if role.mem_per_cpu_mib is None else str(role.mem_per_cpu_mib),
+        }
+        facts |= {f"SLURM_{name}{_HET_GROUP}{number}": value for name, value in slurms.items() if value}
+    return facts
 
 
 def _owner_and_array(launch: Launch) -> dict[str, str]:

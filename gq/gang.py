@@ -33,10 +33,7 @@ def gang_request(components: Sequence[Arguments]) -> ResourceRequest:
     if not others and not first.has("role"):
         return resource_request(first)
     whole = resource_request(first)
-    roles: list[Role] = []
-    names = _component_names(components)
-    for component, name in zip(components, names, strict=True):
-        roles += roles_of(component) if component.has("role") else [as_role(name, resource_request(component))]
+    roles = [role for component in component_roles(components) for role in component]
     try:
         check_roles(role.name for role in roles)
     except ValueError as error:
@@ -45,6 +42,15 @@ def gang_request(components: Sequence[Arguments]) -> ResourceRequest:
     return msgspec.structs.replace(
         NOTHING, roles=tuple(roles), **{field: getattr(whole, field) for field in _OF_THE_WHOLE}
     )
+
+
+def component_roles(components: Sequence[Arguments]) -> list[list[Role]]:
+    """Of each component: those that its ``--role`` options say, else one that all its options describe."""
+    names = _component_names(components)
+    return [
+        roles_of(component) if component.has("role") else [as_role(name, resource_request(component))]
+        for component, name in zip(components, names, strict=True)
+    ]
 
 
 def _component_names(components: Sequence[Arguments]) -> list[str]:
@@ -149,6 +155,23 @@ _READERS: dict[str, Callable[[str], dict[str, object]]] = {
     "tmp": lambda text: {"resources": (Amount(TMP, parse_memory_mib(text)),)},
 }
 """What may be said of a role, and the fields that it is."""
+
+
+def selections(components: Sequence[Arguments]) -> list[tuple[str, ...]]:
+    """For a step: the roles of each component; as in Slurm, one that names none has the one with its own number."""
+    if len(components) == 1:
+        return [selected_roles(components[0])]
+    found = [selected_roles(one) or (str(number),) for number, one in enumerate(components)]
+    names = [name for names in found for name in names]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise UsageError("contradiction", f"two components run in role `{twice}`", "name it in one of them only")
+    for component in components[1:]:
+        for given in component:
+            if given.name not in ("role", "het-group"):
+                hint = "behind ` : ` there are --role or --het-group and a command; the rest is said before it"
+                raise UsageError("contradiction", f"{given.place} is said of the whole step", hint)
+    return found
 
 
 def selected_roles(arguments: Arguments) -> tuple[str, ...]:

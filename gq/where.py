@@ -10,7 +10,6 @@ import re
 from typing import NamedTuple
 
 from gq.getopt import Arguments, bad_value, whole_number
-from gq.model.constraint import parse_constraint
 from gq.model.resource import Amount, ResourceRequest
 from gq.units import parse_duration_s, parse_memory_mib
 
@@ -63,6 +62,8 @@ def _resources(arguments: Arguments, base: ResourceRequest) -> dict[str, object]
 def read_constraint(text: str) -> str:
     """The text as it is, if it can be read."""
     if text.strip():
+        from gq.model.constraint import parse_constraint  # costs more than the rest of a command
+
         parse_constraint(text)
     return text.strip()
 

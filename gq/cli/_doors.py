@@ -35,7 +35,7 @@ class Door:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], node: StepNode, attach: wire.Attach) -> None:
         self.node = node
         self.name = node.part.node
-        self.ranks = range(node.part.first_rank, node.part.first_rank + node.part.tasks)
+        self.ranks = node.part.ranks
         self.step_id: StepId = attach.step_id
         self.exits: dict[int, wire.TaskExited] = {}
         self.is_attached = False

@@ -61,6 +61,8 @@ class Bring(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     chdir: str
     umask: int
+    programs: dict[str, tuple[str, ...]] = {}
+    """By role: what its tasks run instead of `argv`."""
     stdin_fd: int | None = 0
     """None: the tasks read ``/dev/null``."""
     stdin_rank: int | None = None
@@ -125,6 +127,7 @@ class StepRun:
             step_id=StepId(JobId(created.job_id), created.attempt, created.step),
             key=created.key,
             argv=bring.argv,
+            programs=bring.programs,
             environment=bring.environment,
             chdir=bring.chdir,
             umask=bring.umask,

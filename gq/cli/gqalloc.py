@@ -14,6 +14,7 @@ import time
 import zmq
 
 from gq.cli._command import Command
+from gq.cli._components import component_arguments, split_options
 from gq.cli._connection import controller
 from gq.cli._conversation import Conversation, JobWatch
 from gq.cli._interactive import HeldJob, allocation_environment, held_job
@@ -23,7 +24,7 @@ from gq.cli._submission import job_environment, submission
 from gq.errors import Refusal
 from gq.getopt import Arguments
 from gq.jobspec import job_spec
-from gq.options import ALLOC, job_arguments, shown_options
+from gq.options import ALLOC, shown_options
 
 JOB_NAME = "interactive"
 _HANDLED = (
@@ -37,12 +38,13 @@ _GRACE_S = 30.0
 
 
 def run(arguments: Arguments) -> int:
-    options = job_arguments(ALLOC, arguments, os.environ)
+    arguments, components = split_options(ALLOC, arguments)
+    options, *others = component_arguments(ALLOC, [arguments, *components], os.environ)
     shell = os.environ.get("SHELL") or "/bin/sh"
     command = list(arguments.operands) or [shell]
     note = say("gqalloc")
     with controller() as client:
-        spec = job_spec(options, submission(JOB_NAME, " ".join(arguments.operands), is_interactive=True))
+        spec = job_spec(options, submission(JOB_NAME, " ".join(arguments.operands), is_interactive=True), others)
         with held_job(client, spec, job_environment(options), note) as held:
             note(f"Granted job allocation {held.job.job_id}")
             environment = {**os.environ, **allocation_environment(client, held.job.job_id)}
@@ -97,7 +99,7 @@ def _farewell(command: list[str]) -> int:
 COMMAND = Command(
     name="gqalloc",
     summary="Allocate resources, and run a command or a shell here that may use them by gqrun.",
-    operands="[COMMAND [ARGUMENT...]]",
+    operands="[: OPTIONS...] [COMMAND [ARGUMENT...]]",
     options=shown_options(ALLOC),
     run=run,
     details=(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
+import msgspec
 import zmq
 
 from gq.cli._command import Command
+from gq.cli._components import component_arguments, split_commands
 from gq.cli._connection import ask, present_job
 from gq.cli._conversation import Conversation, JobWatch
 from gq.cli._interactive import allocation_environment, held_job
@@ -22,11 +25,12 @@ from gq.cli._submission import job_environment, submission
 from gq.cli._task_output import OutputOptions, TaskOutput, open_output
 from gq.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, bad_value, whole_number
+from gq.getopt import Arguments, Given, bad_value, whole_number
 from gq.jobspec import job_spec, resource_request
 from gq.locate import find_cluster
+from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest
-from gq.options import RUN, job_arguments, shown_options
+from gq.options import RUN, shown_options
 from gq.patterns import expand_pattern
 from gq.wire.client import CreateStep, Done, SignalStep, StepCreated
 
@@ -39,18 +43,21 @@ _HELD_S = 25.0
 _FOR_NEW_JOBS = frozenset({
     "partition", "time", "comment", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "exclusive", "begin", "hold",
     "nice", "dependency", "kill-on-invalid-dep", "deadline", "signal", "no-kill", "account", "qos", "priority",
+    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "data", "fill-nodes",
 })  # fmt: skip
 """Options that mean nothing to a step."""
 
 
 def run(arguments: Arguments) -> int:
-    command = arguments.operands
-    if not command:
+    components = split_commands(RUN, arguments)
+    commands = [component.command for component in components]
+    if not commands[-1]:
         raise UsageError("no_command", "no command to run", "gqrun [OPTIONS] COMMAND [ARGUMENT...]")
-    options = job_arguments(RUN, arguments, os.environ)
+    options, *others = component_arguments(RUN, [component.given for component in components], os.environ)
     enclosing = _enclosing_job(options)
     if enclosing is not None:
-        _refuse_job_options(arguments, enclosing)
+        for component in components:
+            _refuse_job_options(component.given, enclosing)
     _refuse_with_pty(options)
     note = say("gqrun")
     client = Client(
@@ -62,8 +69,38 @@ def run(arguments: Arguments) -> int:
         if enclosing is not None:
             job_id = present_job(client, enclosing).job_id if enclosing.tasks else enclosing.job_id
             environment = _step_environment(client, job_id, options)
-            return _run_step(client, job_id, options, command, environment, note, lambda now: "")
-        return _run_job(client, options, command, note)
+            work = Work(commands, step_request(options, commands[-1]), _selected([options, *others]))
+            return _run_step(client, job_id, options, work, environment, note, lambda now: "")
+        return _run_job(client, [options, *others], commands, note)
+
+
+def _selected(components: list[Arguments]) -> list[tuple[str, ...]]:
+    """The roles of each component of a step; empty: all."""
+    if len(components) == 1 and not (components[0].has("role") or components[0].has("het-group")):
+        return [()]
+    from gq.gang import selections  # few jobs have roles
+
+    return selections(components)
+
+
+class Work(NamedTuple):
+    """What a step is to do."""
+
+    commands: list[tuple[str, ...]]
+    """One for each component."""
+    request: StepRequest
+    roles: list[tuple[str, ...]]
+    """Of each component, by name or number."""
+
+    def programs(self, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """By role; `names`: of all roles of the job."""
+        if len(self.commands) == 1:
+            return {}
+        return {
+            names[int(role)] if role.isdecimal() else role: command
+            for roles, command in zip(self.roles, self.commands, strict=True)
+            for role in roles
+        }
 
 
 def _enclosing_job(options: Arguments) -> JobWord | None:
@@ -75,7 +112,7 @@ def _enclosing_job(options: Arguments) -> JobWord | None:
     return JobWord(int(inherited)) if inherited.isdecimal() else None
 
 
-def _refuse_job_options(arguments: Arguments, job: JobWord) -> None:
+def _refuse_job_options(arguments: Iterable[Given], job: JobWord) -> None:
     """On the command line they are a mistake; as variables they are for other calls and do not count here."""
     for given in arguments:
         if given.name in _FOR_NEW_JOBS:
@@ -100,10 +137,14 @@ def _refuse_with_pty(options: Arguments) -> None:
 # ── outside a job ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _run_job(client: Client, options: Arguments, command: tuple[str, ...], note: Note) -> int:
+def _run_job(client: Client, components: list[Arguments], commands: list[tuple[str, ...]], note: Note) -> int:
     """Queue a job, run one step on all of it, and give it back with the step's code."""
-    program = command[0].rpartition("/")[2]
-    spec = job_spec(options, submission(program, shlex.join(command), is_interactive=True))
+    options, *others = components
+    _refuse_selection(components)
+    program = commands[0][0].rpartition("/")[2]
+    shown = " : ".join(shlex.join(command) for command in commands)
+    spec = job_spec(options, submission(program, shown, is_interactive=True), others)
+    work = _whole_job(options, spec.resources, components, commands)
     exported = job_environment(options)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with held_job(client, spec, exported, note) as held:
@@ -119,12 +160,33 @@ def _run_job(client: Client, options: Arguments, command: tuple[str, ...], note:
 
         try:
             environment = exported | allocation_environment(client, job_id)
-            code = _run_step(client, job_id, options, command, environment, note, job_end)
+            code = _run_step(client, job_id, options, work, environment, note, job_end)
             held.end(code)
         finally:
             conversation.close()
             context.destroy(linger=0)
     return code
+
+
+def _refuse_selection(components: list[Arguments]) -> None:
+    for component in components:
+        if given := component.last("het-group"):
+            message = f"{given.place} chooses among the components of a job, and this is in none"
+            raise UsageError("no_choice", message, "use it inside a job, or with --jobid")
+
+
+def _whole_job(
+    options: Arguments, asked: ResourceRequest, components: list[Arguments], commands: list[tuple[str, ...]]
+) -> Work:
+    """A step on all that a new job has."""
+    request = step_request(options, commands[0])
+    if not asked.roles:
+        return Work(commands, request, [()])
+    bare = StepRequest(name=request.name, kill_on_bad_exit=request.kill_on_bad_exit, overlap=request.overlap)
+    from gq.gang import component_roles
+
+    roles = [tuple(role.name for role in roles) for roles in component_roles(components)]
+    return Work(commands, bare, roles)
 
 
 # ── the step ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +196,7 @@ def _run_step(
     client: Client,
     job_id: int,
     options: Arguments,
-    command: tuple[str, ...],
+    work: Work,
     environment: dict[str, str],
     note: Note,
     job_end: Callable[[float], str],
@@ -143,10 +205,12 @@ def _run_step(
     here = submission("")
     directory = os.path.join(here.submit_dir, options.text("chdir"))  # noqa: PTH118 - no Path on the way to a start
     stdin_fd, stdin_rank = _input(options, directory)
-    created = create_step(client, job_id, step_request(options, command), note)
+    wanted = tuple(role for roles in work.roles for role in roles)
+    created = create_step(client, job_id, msgspec.structs.replace(work.request, roles=wanted), note)
     output = _output_or_end(client, options, created, environment, directory)
     bring = Bring(
-        argv=command,
+        argv=work.commands[-1],
+        programs=work.programs(created.layout.roles),
         environment=environment,
         chdir=directory,
         umask=here.umask,
@@ -163,6 +227,9 @@ def step_request(options: Arguments, command: tuple[str, ...]) -> StepRequest:
     if wanted.gpu_type is not None:
         message = f"a step has GPUs of its job's type; `{wanted.gpu_type}` cannot be chosen here"
         raise UsageError("no_choice", message, "give only a number of GPUs")
+    if wanted.resources:
+        message = f"a step uses what its job has; `{wanted.resources[0].name}` cannot be asked for here"
+        raise UsageError("no_choice", message, "ask for it when the job is submitted")
     if wanted.nodes_max not in (None, wanted.nodes_min):
         raise UsageError("no_choice", "a step has a fixed number of nodes", f"use --nodes={wanted.nodes_min}")
     bad_exit = options.last("kill-on-bad-exit")
@@ -260,8 +327,9 @@ def _number(text: str | None) -> int | None:
 
 def _output(options: Arguments, created: StepCreated, environment: Mapping[str, str], directory: str) -> TaskOutput:
     """The step's output: to this terminal or to files."""
-    nodes = [part.node for part in created.layout.parts for _ in range(part.tasks)]
-    node_ranks = [index for index, part in enumerate(created.layout.parts) for _ in range(part.tasks)]
+    parts = created.layout.parts
+    nodes = {rank: part.node for part in parts for rank in part.ranks}
+    node_ranks = {rank: index for index, part in enumerate(parts) for rank in part.ranks}
 
     def file_name(pattern: str, rank: int) -> str:
         name = expand_pattern(
@@ -291,7 +359,7 @@ def _output(options: Arguments, created: StepCreated, environment: Mapping[str, 
 COMMAND = Command(
     name="gqrun",
     summary="Run a command on the nodes of a job, as many times as it has tasks, with live output.",
-    operands="COMMAND [ARGUMENT...]",
+    operands="COMMAND [ARGUMENT...] [: OPTIONS... COMMAND...]",
     options=shown_options(RUN),
     run=run,
     details=(

@@ -15,6 +15,7 @@ import msgspec
 
 from gq.cli._chain import Stage, gate_of, jobs_of
 from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
+from gq.cli._components import component_arguments, split_options
 from gq.cli._connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
 from gq.cli._operands import JobWord, only
 from gq.cli._output import local_time, sentence, write_json, write_line
@@ -22,9 +23,9 @@ from gq.cli._submission import job_environment, submission
 from gq.client import Client
 from gq.directives import read_header
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
-from gq.getopt import Arguments
+from gq.getopt import Arguments, Given
 from gq.jobspec import job_spec
-from gq.options import SUB, job_arguments, options_of
+from gq.options import SUB, options_of
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
 
@@ -42,13 +43,16 @@ class Script(NamedTuple):
 
 
 def run(arguments: Arguments) -> int:
+    arguments, components = split_options(SUB, arguments)
+    if components and arguments.has("chain"):
+        raise UsageError("contradiction", "`--chain` and ` : ` exclude each other", "write `#GQ hetjob` in the scripts")
     scripts = _scripts(arguments)
     stages: list[Stage] = []
     options = Arguments(())
     for place, script in enumerate(scripts):
-        options = _options(arguments, script, place)
+        options, *others = _options(arguments, components, script, place)
         gate = gate_of(options)
-        spec = job_spec(options, submission(script.job_name, script.command, script.args))
+        spec = job_spec(options, submission(script.job_name, script.command, script.args), others)
         job = Submit(spec=spec, script=script.data, environment=job_environment(options))
         stages.append(Stage(job, gate))
     try:
@@ -60,8 +64,11 @@ def run(arguments: Arguments) -> int:
         return EXIT_NO_ANSWER
 
 
-def _options(arguments: Arguments, script: Script, place: int) -> Arguments:
-    """Of the stage at this place; the gate of the command line is one between stages, and before a job alone."""
+def _options(arguments: Arguments, components: list[list[Given]], script: Script, place: int) -> list[Arguments]:
+    """Of each component of the stage at this place.
+
+    The gate of the command line is one between stages, and before a job alone.
+    """
     header = read_header(script.data.decode(errors="replace"), script.file) if script.file else None
     for note in header.notes if header else ():
         warn(note)
@@ -71,7 +78,7 @@ def _options(arguments: Arguments, script: Script, place: int) -> Arguments:
         environ.pop("GQSUB_IF", None)
     elif "?" in arguments.text("dependency"):  # the first stage has waited for any of them
         said = [one for one in said if not place or one.name != "dependency"]
-    return job_arguments(SUB, said, environ, header.given if header else ())
+    return component_arguments(SUB, [said, *components], environ, header.components if header else ((),))
 
 
 def _send(stages: list[Stage], options: Arguments, arguments: Arguments) -> int:
@@ -181,7 +188,7 @@ def _check(data: bytes, file: str) -> None:
 COMMAND = Command(
     name=SUB,
     summary="Queue a batch script and print its job id.",
-    operands="[SCRIPT [ARGS...]] | --chain SCRIPT...",
+    operands="[: OPTIONS...] [SCRIPT [ARGS...]] | --chain SCRIPT...",
     details=(
         "Without SCRIPT (and without --wrap) the script is read from standard input. Lines that begin with #GQ or"
         " #SBATCH before the script's first command hold options; variables GQSUB_<OPTION> win over them, and the"

@@ -40,6 +40,20 @@ class GangMember(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
 
 
+class LaunchRole(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One role of a gang: what every process of the job is told of it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    tasks: tuple[int, ...]
+    """On each of them; likewise the next two."""
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    cpus_per_task: int | None = None
+    """As asked; None where it was not said.  Likewise the next one."""
+    mem_per_cpu_mib: int | None = None
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything a node needs to run its share of one attempt."""
 
@@ -92,6 +106,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     array_task_max: int = 0
     array_task_step: int = 1
     array_task_count: int = 0
+    roles: tuple[LaunchRole, ...] = ()
+    """Of a gang of roles, in their order."""
 
 
 class Prepare(_Message, frozen=True, kw_only=True):

@@ -61,6 +61,8 @@ class Attach(_Message, frozen=True, kw_only=True):
     """Only this rank gets standard input; None: every rank; -1: none (``/dev/null``)."""
     received: tuple[StreamPosition, ...] = ()
     """On meeting again: where to go on."""
+    programs: dict[str, tuple[str, ...]] = {}
+    """By role: what its tasks run instead of `argv`."""
 
 
 class Stdin(_Message, frozen=True, kw_only=True):

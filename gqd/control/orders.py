@@ -11,9 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from gq.model.ids import AttemptId
+from gq.model.resource import Role
 from gq.model.state import Outcome
 from gq.patterns import error_pattern, input_pattern, output_pattern
-from gq.wire.node import GangMember, Go, Launch, LaunchStep, Order, Prepare, SetTimeLimit, Stop, StopStep
+from gq.wire.node import (
+    GangMember,
+    Go,
+    Launch,
+    LaunchRole,
+    LaunchStep,
+    Order,
+    Prepare,
+    SetTimeLimit,
+    Stop,
+    StopStep,
+)
 from gqd.control import array
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Job, Step
@@ -185,4 +197,18 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         array_task_max=extent.most,
         array_task_step=extent.step,
         array_task_count=extent.size,
+        roles=tuple(_launch_role(role, attempt) for role in request.roles),
+    )
+
+
+def _launch_role(role: Role, attempt: Attempt) -> LaunchRole:
+    held = [(grant.node, share) for grant in attempt.grants for share in grant.roles if share.role == role.name]
+    return LaunchRole(
+        name=role.name,
+        nodes=tuple(node for node, _ in held),
+        tasks=tuple(share.tasks for _, share in held),
+        cpus=tuple(len(share.cpus) for _, share in held),
+        gpus=tuple(len(share.gpus) for _, share in held),
+        cpus_per_task=role.resources.cpus_per_task,
+        mem_per_cpu_mib=role.resources.mem_per_cpu_mib,
     )

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from gq.errors import Refusal
 from gq.model.ids import StepId
 from gq.model.job import ExitStatus, Usage
-from gq.model.resource import Grant
+from gq.model.resource import Grant, RoleRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepNode, StepPart, StepRequest
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import orders
+from gqd.control import orders, step_roles
 from gqd.state import event
 from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Job, Step
@@ -84,10 +84,23 @@ def layout_of(
     request: StepRequest, job: Job, attempt: Attempt, free: dict[str, tuple[set[int], set[int]]]
 ) -> StepLayout | None:
     """Tasks, CPUs and GPUs on each node; None: not free now.  `Refusal`: more than the allocation has."""
-    grants = _grants(request, attempt, free)
+    if job.spec.resources.roles or request.roles:
+        return step_roles.layout_of(request, job, attempt, free, layout_on)
+    return layout_on(attempt.grants, request, job, job.spec.resources, free)
+
+
+def layout_on(
+    granted: tuple[Grant, ...],
+    request: StepRequest,
+    job: Job,
+    asked: RoleRequest,
+    free: dict[str, tuple[set[int], set[int]]],
+) -> StepLayout | None:
+    """On what the job, or a role of it, was granted; `asked` is what was asked for it."""
+    grants = _grants(request, granted, free)
     tasks = _tasks(request, grants)
     wanted_gpus = _gpus(request, job, [grant for grant in grants if tasks[grant.node]], tasks)
-    cpus_per_task = request.cpus_per_task or job.spec.resources.cpus_per_task or 1
+    cpus_per_task = request.cpus_per_task or asked.cpus_per_task or 1
     says_size = request.ntasks or request.ntasks_per_node or request.cpus_per_task or request.nodes
     parts: list[StepPart] = []
     first_rank = 0
@@ -114,7 +127,7 @@ def layout_of(
         name=request.name,
         parts=tuple(parts),
         cpus_per_task=cpus_per_task,
-        gpus_per_task=request.gpus_per_task or (None if _says_gpus(request) else job.spec.resources.gpus_per_task),
+        gpus_per_task=request.gpus_per_task or (None if _says_gpus(request) else asked.gpus_per_task),
         kill_on_bad_exit=job.spec.kill_on_bad_exit if request.kill_on_bad_exit is None else request.kill_on_bad_exit,
         overlap=request.overlap,
     )
@@ -131,9 +144,11 @@ def _cpus_on(request: StepRequest, grant: Grant, cpus: int) -> int:
     return min(cpus, len(grant.cpus))
 
 
-def _grants(request: StepRequest, attempt: Attempt, free: dict[str, tuple[set[int], set[int]]]) -> list[Grant]:
+def _grants(
+    request: StepRequest, granted: tuple[Grant, ...], free: dict[str, tuple[set[int], set[int]]]
+) -> list[Grant]:
     """The nodes that the step runs on, in the job's order."""
-    alive = [grant for grant in attempt.grants if grant.node in free]
+    alive = [grant for grant in granted if grant.node in free]
     unknown = sorted(set(request.nodelist) - {grant.node for grant in alive})
     if unknown:
         raise Refusal("not_in_allocation", f"node `{unknown[0]}` is not one of the job's live nodes")

@@ -11,6 +11,7 @@ stays for history, a node or a key goes, of the requests all that were answered 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -645,10 +646,11 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
 
 
 def _add_parts(cluster: Cluster, rows: Iterable[Row]) -> None:
-    """In the order of the grants, whatever the order of the rows."""
+    """In the order of the grants, whatever the order of the rows; a row does not hold all of its grant."""
     parts: dict[AttemptId, dict[str, Part]] = {}
     for row in rows:
         parts.setdefault(AttemptId(row[0], row[1]), {})[row[2]] = part_of(row)
     for attempt_id, by_node in parts.items():
         attempt = cluster.attempts[attempt_id]
-        attempt.parts = {grant.node: by_node[grant.node] for grant in attempt.grants if grant.node in by_node}
+        granted = [grant for grant in attempt.grants if grant.node in by_node]
+        attempt.parts = {grant.node: replace(by_node[grant.node], grant=grant) for grant in granted}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from gq.environment import OWN_VARIABLES, job_variables, without
 from gq.model.node import Gpu
 from gq.model.nodelist import compress, compress_counts
-from gq.model.step import StepLayout, StepPart
+from gq.model.step import StepLayout, StepPart, StepRole
 from gq.wire.node import Launch, LaunchStep
 
 BATCH_STEP = "batch"
@@ -54,18 +54,21 @@ def task_environment(
     start_at: float,
     time_limit_s: int | None,
 ) -> dict[str, str]:
-    """Of one task on this node; `client_env` is `gqrun`'s own, `gpus` are those that the step has here."""
+    """Of one task on this node; `client_env` is `gqrun`'s own, `gpus` are those that its step, or role, has here."""
     layout = step.layout
     node_index, part = _own_part(layout, launch.grant.node)
+    rank = part.ranks[local_rank]
+    role = part.role_of(rank)
     return {
         **login_env,
         **without(client_env, OWN_VARIABLES),
         **job_variables(launch, master_port, start_at, time_limit_s),
         **_step_variables(launch, step),
-        **_place(launch, node_index, part.first_rank + local_rank, local_rank, len(part.cpus)),
-        **_gpu_variables(launch, _gpus_of_task(layout, gpus, local_rank), gpus),
+        **_place(launch, node_index, rank, local_rank, len(part.cpus if role is None else role.cpus)),
+        **_role_variables(layout, rank, role),
+        **_gpu_variables(launch, _gpus_of_task(layout, gpus, local_rank, rank, role), gpus),
         **({"SLURM_STEP_GPUS": _indices(gpus)} if gpus else {}),
-        "SLURM_GTIDS": ",".join(str(part.first_rank + index) for index in range(part.tasks)),
+        "SLURM_GTIDS": ",".join(map(str, part.ranks)),
         **location_env,
     }
 
@@ -126,9 +129,26 @@ def _step_variables(launch: Launch, step: LaunchStep) -> dict[str, str]:
     return facts
 
 
-def _gpus_of_task(layout: StepLayout, gpus: Sequence[Gpu], local_rank: int) -> Sequence[Gpu]:
-    each = layout.gpus_per_task
-    return gpus if each is None else gpus[local_rank * each : (local_rank + 1) * each]
+def _role_variables(layout: StepLayout, rank: int, role: StepRole | None) -> dict[str, str]:
+    """What a task of a gang is, and how many there are like it in this step."""
+    if role is None:
+        return {}
+    alike = sum(one.tasks for part in layout.parts for one in part.roles if one.role == role.role)
+    facts = {
+        "GQ_ROLE": role.role,
+        "GQ_ROLE_RANK": str(role.first_role_rank + rank - role.first_rank),
+        "GQ_ROLE_NTASKS": str(alike),
+        "GQ_CPUS_PER_TASK": str(role.cpus_per_task),
+    }
+    return facts | ({"SLURM_CPUS_PER_TASK": str(role.cpus_per_task)} if role.cpus_per_task > 1 else {})
+
+
+def _gpus_of_task(
+    layout: StepLayout, gpus: Sequence[Gpu], local_rank: int, rank: int, role: StepRole | None
+) -> Sequence[Gpu]:
+    each = layout.gpus_per_task if role is None else role.gpus_per_task
+    index = local_rank if role is None else rank - role.first_rank
+    return gpus if each is None else gpus[index * each : (index + 1) * each]
 
 
 def _gpu_variables(launch: Launch, visible: Sequence[Gpu], on_node: Sequence[Gpu]) -> dict[str, str]:

@@ -126,8 +126,8 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
     step = record.steps[attach.step_id.step].order
     part = next(part for part in step.layout.parts if part.node == record.launch.grant.node)
     specs = []
-    for local_rank in range(part.tasks):
-        rank = part.first_rank + local_rank
+    for local_rank, rank in enumerate(part.ranks):
+        role = part.role_of(rank)
         environment = task_environment(
             record.launch,
             step,
@@ -135,7 +135,7 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
             local_rank,
             record.master_port,
             around.location_env,
-            gpus_of(part.gpus, around.gpus),
+            gpus_of(part.gpus if role is None else role.gpus, around.gpus),
             login_environment(record.account, around),
             now if record.started_at is None else record.started_at,
             record.time_limit_s,
@@ -144,7 +144,7 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
         specs.append(
             TaskSpec(
                 rank=rank,
-                argv=attach.argv,
+                argv=attach.argv if role is None else attach.programs.get(role.role, attach.argv),
                 environment=environment,
                 chdir=attach.chdir,
                 umask=attach.umask,

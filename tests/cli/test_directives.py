@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gq.directives import read_header
-from gq.errors import GqError, Refusal, UsageError
+from gq.errors import GqError, UsageError
 
 COMMON = r"""#!/bin/bash
 #SBATCH --job-name="my train"
@@ -146,9 +146,21 @@ def test_an_open_quote_is_named_with_its_line(quote: str) -> None:
         options(f"#!/bin/sh\n#SBATCH -J x{quote}")
 
 
-def test_a_het_job_is_refused_as_not_available() -> None:
-    with pytest.raises(Refusal, match="`hetjob` is not available in this version"):
-        options("#!/bin/sh\n#SBATCH hetjob\n")
+@pytest.mark.parametrize("word", ["hetjob", "packjob"])
+def test_a_het_job_has_components_with_options_of_their_own(word: str) -> None:
+    script = f"#!/bin/sh\n#SBATCH -n1 --mem=1G\n#SBATCH {word}\n#SBATCH -n2\n#SBATCH --gpus-per-task=1\n"
+
+    header = read_header(script, "job.sh")
+
+    assert [[(one.name, one.value) for one in component] for component in header.components] == [
+        [("ntasks", "1"), ("mem", "1G")],
+        [("ntasks", "2"), ("gpus-per-task", "1")],
+    ]
+
+
+def test_a_word_that_is_no_option_is_refused_beside_hetjob() -> None:
+    with pytest.raises(UsageError, match="job.sh:2: `hetjobs` is not an option"):
+        options("#!/bin/sh\n#SBATCH hetjobs\n")
 
 
 def test_the_command_to_wrap_cannot_stand_in_a_header() -> None:

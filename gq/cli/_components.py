@@ -1,0 +1,72 @@
+"""`` : `` on a command line: what stands between them are the components of one job, each with resources of its own.
+
+Owns where one component ends and the next begins.  What they mean together is in `gq.gang`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gq.getopt import Arguments, Given, parse
+from gq.options import job_arguments, merge, options_of
+
+SEPARATOR = ":"
+
+
+class Component(NamedTuple):
+    given: tuple[Given, ...]
+    command: tuple[str, ...] = ()
+    """With its arguments; only `gqrun` has several."""
+
+
+def split_options(command: str, arguments: Arguments) -> tuple[Arguments, list[list[Given]]]:
+    """`gqsub` and `gqalloc`: options in each component, operands behind the last.  → (the first, the others)"""
+    others: list[list[Given]] = []
+    operands = list(arguments.operands)
+    while operands[:1] == [SEPARATOR]:
+        given, operands = parse(operands[1:], options_of(command), operands_end_options=True)
+        others.append(given)
+    return Arguments(arguments, operands), others
+
+
+def split_commands(command: str, arguments: Arguments) -> list[Component]:
+    """`gqrun`: a command in each component; one without runs that of the next.
+
+    A `:` among the arguments of a command is a separator only before an option: other programs use it, too.
+    """
+    given: Iterable[Given] = arguments
+    words = list(arguments.operands)
+    found: list[Component] = []
+    while (end := _separator(words)) is not None:
+        found.append(Component(tuple(given), tuple(words[:end])))
+        given, words = parse(words[end + 1 :], options_of(command), operands_end_options=True)
+    found.append(Component(tuple(given), tuple(words)))
+    for place in range(len(found) - 2, -1, -1):
+        if not found[place].command:
+            found[place] = found[place]._replace(command=found[place + 1].command)
+    return found
+
+
+def _separator(words: list[str]) -> int | None:
+    for place, word in enumerate(words[:-1]):
+        if word == SEPARATOR and (words[place + 1].startswith("-") or not place):
+            return place
+    return None
+
+
+def component_arguments(
+    command: str,
+    given: Sequence[Iterable[Given]],
+    environ: Mapping[str, str],
+    header: Sequence[Iterable[Given]] = ((),),
+) -> list[Arguments]:
+    """What holds of each component; variables are about the first.
+
+    Components of the command line win over those of the script that stand at the same place.
+    """
+    first = job_arguments(command, given[0], environ, header[0])
+    layers = [[*given[1:]], [*header[1:]]]
+    count = max(len(layer) for layer in layers)
+    said, scripted = ([*layer, *([()] * (count - len(layer)))] for layer in layers)
+    return [first, *(Arguments(merge(below, above)) for below, above in zip(scripted, said, strict=True))]
