@@ -159,7 +159,7 @@ def test_a_het_job_has_components_with_options_of_their_own(word: str) -> None:
 
 
 def test_a_word_that_is_no_option_is_refused_beside_hetjob() -> None:
-    with pytest.raises(UsageError, match="job.sh:2: `hetjobs` is not an option"):
+    with pytest.raises(UsageError, match=r"job\.sh:2: `hetjobs` is not an option"):
         options("#!/bin/sh\n#SBATCH hetjobs\n")
 
 
