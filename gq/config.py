@@ -20,6 +20,7 @@ import msgspec
 from gq.errors import Refusal, UsageError, nearest
 from gq.locate import Location
 from gq.model.ids import NAME
+from gq.model.scheduling import BACKFILLS, EXPECTATIONS, MAX_HISTORY_JOBS, ORDERS, PRESETS, Scheduling
 from gq.units import parse_duration_s, parse_memory_mib
 from gq.wire.client import MAX_SCRIPT_BYTES
 from gq.wire.codec import MAX_MESSAGE_BYTES
@@ -31,6 +32,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATION_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
 HOOK_FAILURES = ("refuse", "accept")
 NEVER = "never"
+MAX_COUNT = 2**31 - 1
 MAX_WEIGHT = 1e9
 """Sums of points stay exact in whole numbers."""
 _HOOK = re.compile(r"(?s)[^\0]+\.py:[^\W\d]\w*")
@@ -261,6 +263,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     priority: PrioritySettings = PrioritySettings()
     billing: BillingSettings = BillingSettings()
     accounts: AccountsSettings = AccountsSettings()
+    scheduler: Scheduling = Scheduling()
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
     nodes: tuple[NodeSettings, ...] = ()
     keys_set: frozenset[str] = frozenset()
@@ -291,6 +294,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             ("priority", self.priority),
             ("billing", self.billing),
             ("accounts", self.accounts),
+            ("scheduler", self.scheduler),
             *((f"partition.{partition.name}", partition) for partition in self.partitions),
             *((f"node.{node.name}", node) for node in self.nodes),
         ]
@@ -305,6 +309,10 @@ _FIELD_OF = {
     "default_mem_per_gpu": "default_mem_per_gpu_mib",
     "max_age": "max_age_s",
     "half_life": "half_life_s",
+    "protect_wide_after": "protect_wide_after_s",
+    "protect_any_after": "protect_any_after_s",
+    "expected_without_history": "expected_without_history_s",
+    "locality_wait": "locality_wait_s",
     "default_time": "default_time_s",
     "max_time": "max_time_s",
     "memory": "memory_mib",
@@ -313,7 +321,17 @@ _FIELD_OF = {
 """Key in the file → field here, where the file takes a word with a unit."""
 _KEY_OF = {field: key for key, field in _FIELD_OF.items()}
 _MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu", "default_mem_per_gpu"})
-_DURATION_KEYS = frozenset({"default_time", "max_time", "max_age", "half_life"})
+_DURATION_KEYS = frozenset({
+    "default_time", "max_time", "max_age", "half_life", "protect_wide_after", "protect_any_after",
+    "expected_without_history", "locality_wait",
+})  # fmt: skip
+_ENDLESS_KEYS = frozenset({"half_life", "protect_wide_after", "protect_any_after"})
+"""Durations that may be ``"never"``."""
+_FINITE_KEYS = {
+    "max_age": "age counts in proportion to it",
+    "expected_without_history": "a guess is a time",
+    "locality_wait": "a job would never start elsewhere",
+}
 _WEIGHT_KEYS = frozenset({"factors", "gpu_types"})
 _TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
 _NAME_KEYS = frozenset({"name"})
@@ -321,8 +339,10 @@ _PARTITION_LEAST = {"priority": 0, "max_nodes": 1, "default_cpus_per_gpu": 1, "d
 
 _TABLES = [
     "cluster", "controller", "access", "client", "limits", "timers", "history", "priority", "billing", "accounts",
-    "partition", "node",
+    "scheduler", "partition", "node",
 ]  # fmt: skip
+_POLICY_TABLES = ("priority", "billing", "accounts", "scheduler", "partition")
+"""What decides who runs where and when."""
 _PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
 """Z85."""
 
@@ -383,12 +403,32 @@ def parse_config(text: str, path: str) -> Config:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError("bad_config", f"{path} is not TOML: {error}") from None
-    return config_of(raw, path)
+    config = config_of(raw, path)
+    if config.scheduler.expect == "exact":
+        named = "`scheduler.expect`" if "scheduler.expect" in config.keys_set else "`scheduler.policy`"
+        message = f"{path}: {named} wants to know how long each job will run (`exact`), which only gqsim does"
+        raise UsageError("bad_config", message, "`predicted` and `limit` are what a running cluster can go by")
+    return config
 
 
 def config_of(raw: Table, path: str) -> Config:
-    """The tables of a gq.toml, read already."""
+    """The tables of a gq.toml, read already; also those that only gqsim can go by."""
     return _Reader(path).config(raw)
+
+
+def read_policy_file(path: str) -> Config:
+    """A file with nothing but the tables that decide who runs where and when, for gqsim."""
+    try:
+        raw = tomllib.loads(Path(path).read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("bad_config", f"{path} is not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("bad_config", f"{path} cannot be read: {error}") from None
+    for table in raw:
+        if table not in _POLICY_TABLES:
+            listed = ", ".join(f"[{one}]" for one in _POLICY_TABLES)
+            raise UsageError("bad_config", f"{path}: `{table}` is no part of a policy", f"it may have {listed}")
+    return config_of(raw, path)
 
 
 class _Reader:
@@ -417,6 +457,7 @@ class _Reader:
             priority=self._priority(raw.get("priority", {})),
             billing=self._billing(raw.get("billing", {})),
             accounts=self._table(AccountsSettings, raw.get("accounts", {}), "accounts"),
+            scheduler=self._scheduler(raw.get("scheduler", {})),
             partitions=self._partitions(raw.get("partition", [])),
             nodes=self._nodes(raw.get("node", [])),
             keys_set=frozenset(self._keys_set),
@@ -452,6 +493,31 @@ class _Reader:
         billing = self._table(BillingSettings, raw, "billing")
         self._check_weights(billing, "billing")
         return billing
+
+    def _scheduler(self, raw: object) -> Scheduling:
+        """What the file sets, and what the policy that it names has besides."""
+        table = self._table(Scheduling, raw, "scheduler")
+        self._check_choice("scheduler.policy", table.policy, tuple(PRESETS))
+        said = {_field(Scheduling, key) for key in (raw if isinstance(raw, dict) else ())}
+        scheduler = Scheduling(**(PRESETS[table.policy] | {name: getattr(table, name) for name in said}))
+        for name, choices in (("order", ORDERS), ("backfill", BACKFILLS), ("expect", EXPECTATIONS)):
+            self._check_choice(f"scheduler.{name}", getattr(scheduler, name), choices)
+        numbers = ("protected_jobs", "history_jobs", "cores_kept_per_gpu", "plan_steps", "estimate_jobs")
+        for name, most in {**dict.fromkeys(numbers, MAX_COUNT), "history_jobs": MAX_HISTORY_JOBS}.items():
+            least = 0 if name in ("protected_jobs", "cores_kept_per_gpu", "estimate_jobs") else 1
+            if not least <= getattr(scheduler, name) <= most:
+                self._fail(f"scheduler.{name}", f"is {getattr(scheduler, name)}; it must be between {least} and {most}")
+        if not 0 <= scheduler.protect_any_share <= 1:
+            self._fail("scheduler.protect_any_share", f"is {scheduler.protect_any_share:g}; it must be between 0 and 1")
+        if scheduler.expected_without_history_s < 1:
+            self._fail("scheduler.expected_without_history", "is 0; a job takes some time")
+        return scheduler
+
+    def _check_choice(self, key: str, value: str, choices: tuple[str, ...]) -> None:
+        if value not in choices:
+            close = nearest(value, list(choices))
+            hint = f"did you mean `{close}`?" if close else ""
+            self._fail(key, f"`{value}` is none of {', '.join(choices)}", hint)
 
     def _client(self, raw: object) -> ClientSettings:
         client = self._table(ClientSettings, raw, "client")
@@ -572,7 +638,7 @@ class _Reader:
             return self._isolation(value, dotted)
         if key in _WEIGHT_KEYS:
             return self._weights(value, dotted)
-        if (key, value) in (("gpus", AUTO), ("half_life", NEVER)):
+        if (key, value) == ("gpus", AUTO) or (key in _ENDLESS_KEYS and value == NEVER):
             return None
         if not isinstance(value, str):
             if key in _DURATION_KEYS or (key in _MEMORY_KEYS and not _is_whole(value)):
@@ -594,8 +660,8 @@ class _Reader:
 
     def _duration(self, key: str, value: str, dotted: str) -> int | None:
         seconds = parse_duration_s(value)
-        if seconds is None and key == "max_age":
-            self._fail(dotted, f"`{value}` has no end, and age counts in proportion to it", 'for example "7d"')
+        if seconds is None and key in _FINITE_KEYS:
+            self._fail(dotted, f"`{value}` has no end, and {_FINITE_KEYS[key]}", f'for example {key} = "1h"')
         return seconds
 
     def _check_text(self, key: str, value: str, dotted: str) -> None:

@@ -31,6 +31,7 @@ from gq.config import (
     PrioritySettings,
     TimerSettings,
 )
+from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import STATE_LETTERS, Reason
 from gq.version import VERSION
 from gq.wire import client, node, step
@@ -229,6 +230,10 @@ KEY_OF = {
     "default_mem_per_gpu_mib": "default_mem_per_gpu",
     "max_age_s": "max_age",
     "half_life_s": "half_life",
+    "protect_wide_after_s": "protect_wide_after",
+    "protect_any_after_s": "protect_any_after",
+    "expected_without_history_s": "expected_without_history",
+    "locality_wait_s": "locality_wait",
     "default_time_s": "default_time",
     "max_time_s": "max_time",
     "fake_gpus": "fake_gpu",
@@ -248,6 +253,7 @@ KEY_OF = {
         ("[priority]", PrioritySettings),
         ("[billing]", BillingSettings),
         ("[accounts]", AccountsSettings),
+        ("[scheduler]", Scheduling),
         ("[[partition]]", PartitionSettings),
         ("[[node]]", NodeSettings),
         ("[[node.fake_gpu]]", FakeGpuSettings),
@@ -258,6 +264,14 @@ def test_the_settings_are_those_in_the_code(title: str, kind: type[msgspec.Struc
     keys = ["memory" if key == "memory_mib" and kind is NodeSettings else key for key in keys]
 
     assert items(section("gq.toml.5", title), "Ic") == keys
+
+
+def test_the_page_names_every_policy() -> None:
+    written = section("gq.toml.5", "[scheduler]").partition(".It Ic order")[0]
+
+    assert [name for name in re.findall(r"^\.Cm (\S+)", written, re.MULTILINE) if name in PRESETS][: len(PRESETS)] == [
+        *PRESETS
+    ]
 
 
 @pytest.mark.parametrize(

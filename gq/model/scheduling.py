@@ -12,6 +12,8 @@ import msgspec
 ORDERS = ("priority", "shortest", "arrival")
 BACKFILLS = ("none", "skip", "protect")
 EXPECTATIONS = ("predicted", "limit", "exact")
+MAX_HISTORY_JOBS = 32
+"""Lengths that are kept of each signature (`gqd.state.lengths`)."""
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):

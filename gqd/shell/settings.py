@@ -52,6 +52,7 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         plugins=load_factors(config.priority.factors),
         billing=_shared(Billing, config.billing),
         accounting=_shared(Accounting, config.accounts),
+        scheduling=config.scheduler,
         zone=_zone(config),
     )
 

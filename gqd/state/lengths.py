@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-MOST_LENGTHS = 32
-"""Kept of each signature: ``history_jobs`` cannot be more."""
+from gq.model.scheduling import MAX_HISTORY_JOBS
+
 MOST_SIGNATURES = 10_000
 ANY_GPUS = -1
 
@@ -36,7 +36,7 @@ def learn(lengths: Lengths, signature: Signature, ran_s: float, at: float) -> li
     """A job ran so long.  → what has changed, and what is forgotten for it"""
     known = lengths.pop(signature, None)
     before = () if known is None else known.lengths_s
-    lengths[signature] = Learned(at, (*before, round(max(0.0, ran_s), 3))[-MOST_LENGTHS:])
+    lengths[signature] = Learned(at, (*before, round(max(0.0, ran_s), 3))[-MAX_HISTORY_JOBS:])
     touched = [signature]
     while len(lengths) > MOST_SIGNATURES:
         oldest = next(iter(lengths))

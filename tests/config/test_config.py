@@ -18,12 +18,15 @@ from gq.config import (
     LimitSettings,
     PrioritySettings,
     TimerSettings,
+    config_of,
     load_config,
     parse_config,
+    read_policy_file,
 )
 from gq.curve import make_keys, server_key_path, server_public_path
 from gq.errors import Refusal, UsageError
 from gq.locate import Location, private_location, system_location
+from gq.model.scheduling import PRESETS, Scheduling
 from gqd.shell.settings import local_zone, policy_of
 from gqd.state.policy import ALL_NODES, Accounting, Billing, Limits, Partition, Policy, PriorityWeights, Timers
 from tests.requires import needs_root
@@ -459,3 +462,91 @@ def test_a_file_of_somebody_else_rules_no_daemon_of_the_system(tmp_path: Path, p
         load_config(system_location(str(path)))
     assert caught.value.code == "unsafe_config"
     assert "4321" in caught.value.message
+
+
+# ── [scheduler] ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_how_the_queue_is_planned_is_what_the_file_says_over_what_its_policy_has() -> None:
+    text = """
+[scheduler]
+policy = "easy-user"
+order = "priority"
+protected_jobs = 3
+protect_wide_after = "30m"
+expected_without_history = "2h"
+gpu_tiers = ["P100", "A100"]
+"""
+    config = parse_config(text, PATH)
+
+    assert config.scheduler == Scheduling(
+        policy="easy-user",
+        order="priority",
+        protected_jobs=3,
+        protect_wide_after_s=1800.0,
+        protect_any_after_s=None,
+        expect="limit",
+        expected_without_history_s=7200.0,
+        gpu_tiers=("P100", "A100"),
+    )
+    assert policy_of(config, owner_uid=7).scheduling == config.scheduler
+    assert config.origin("scheduler.protect_wide_after") == PATH
+    assert config.origin("scheduler.expect") == "default"
+    assert parse_config("", PATH).scheduler == Scheduling()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_policy_that_has_a_name_can_be_asked_for_and_what_only_gqsim_knows_is_refused(name: str) -> None:
+    text = f'[scheduler]\npolicy = "{name}"\n'
+    wanted = Scheduling(**(PRESETS[name] | {"policy": name}))
+    assert config_of({"scheduler": {"policy": name}}, PATH).scheduler == wanted
+
+    if wanted.expect == "exact":
+        with pytest.raises(UsageError, match=r"`scheduler.policy` wants to know .* which only gqsim does"):
+            parse_config(text, PATH)
+        assert parse_config(f'{text}expect = "limit"', PATH).scheduler == msgspec.structs.replace(
+            wanted, expect="limit"
+        )
+    else:
+        assert parse_config(text, PATH).scheduler == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("policy = 'esay'", "`scheduler.policy` `esay` is none of"),
+        ("order = 'random'", "`scheduler.order` `random` is none of priority, shortest, arrival"),
+        ("backfill = true", "`scheduler.backfill` has the wrong type"),
+        ("expect = 'exact'", "`scheduler.expect` wants to know how long each job will run"),
+        ("protected_jobs = -1", "`scheduler.protected_jobs` is -1; it must be between 0 and"),
+        ("history_jobs = 33", "`scheduler.history_jobs` is 33; it must be between 1 and 32"),
+        ("plan_steps = 0", "`scheduler.plan_steps` is 0; it must be between 1 and"),
+        ("protect_any_share = 1.5", "`scheduler.protect_any_share` is 1.5; it must be between 0 and 1"),
+        ("protect_any_after = 7200", "`scheduler.protect_any_after` must be text with a unit"),
+        ("expected_without_history = 'never'", "`scheduler.expected_without_history`"),
+        ("expected_without_history = 'unlimited'", "`scheduler.expected_without_history` `unlimited` has no end"),
+        ("protect_wide = '1h'", "`scheduler.protect_wide` is not a setting of [scheduler]"),
+    ],
+)
+def test_a_wrong_setting_of_the_scheduler_is_refused_by_its_name(line: str, complaint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_config(f"[scheduler]\n{line}\n", PATH)
+    assert complaint in raised.value.message
+
+
+def test_a_protected_start_may_be_given_to_nobody() -> None:
+    config = parse_config('[scheduler]\nprotect_wide_after = "never"\nprotect_any_after = "unlimited"\n', PATH)
+    assert (config.scheduler.protect_wide_after_s, config.scheduler.protect_any_after_s) == (None, None)
+
+
+def test_a_policy_alone_is_read_from_a_file_with_nothing_else_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('[scheduler]\npolicy = "easy"\n[priority]\nqos = 7\n[[partition]]\nname = "gpu"\n')
+    config = read_policy_file(str(path))
+    assert (config.scheduler.expect, config.priority.qos, config.partitions[0].name) == ("exact", 7.0, "gpu")
+
+    path.write_text("[timers]\nheartbeat_s = 2\n")
+    with pytest.raises(UsageError, match="`timers` is no part of a policy"):
+        read_policy_file(str(path))
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_policy_file(str(tmp_path / "none.toml"))
