@@ -9,6 +9,7 @@ import asyncio
 from typing import Any
 
 from gq.errors import Refusal
+from gq.model.estimate import StartEstimate
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus
 from gq.model.node import Inventory
@@ -153,6 +154,33 @@ class CoreHost:
 
     def attempt(self, job_id: int) -> Attempt:
         return self.cluster.attempts[self.job(job_id).attempt_id]
+
+    def estimate(self, now: float | None = None) -> Turn:
+        """Rehearse until every question is answered."""
+        self._set_time(now)
+        turn = Turn()
+        self.controller.volatile.has_stale_estimates = True
+        while self.controller.wants_estimates(self.now) and not turn.effects and not turn.events:
+            turn = self._close(self.controller.estimate(100_000, self.now))
+        return turn
+
+    def starts(self, now: float | None = None, **filter: Any) -> dict[int, StartEstimate]:
+        """What waiting jobs are told of their start."""
+        self._set_time(now)
+        answer = self.ask(client.EstimateStarts(filter=client.JobFilter(**filter)))
+        if answer is None:
+            turn = self.estimate()
+            [answer] = [effect.body for effect in turn.effects if isinstance(effect, Reply)]
+        assert isinstance(answer, client.StartEstimates)
+        return {one.job_id: one for one in answer.estimates}
+
+    def study(self, body: RequestBody, peer: Peer = OWNER) -> ReplyBody:
+        """The answer to a question that may have to be rehearsed first."""
+        answer = self.ask(body, peer=peer)
+        while answer is None:
+            replies = [one.body for one in self.estimate().effects if isinstance(one, Reply)]
+            answer = replies[-1] if replies else None
+        return answer
 
     def explain(self, job_id: int) -> client.Explanation:
         answer = self.ask(client.Explain(job_id=job_id))

@@ -183,6 +183,10 @@ class Controller:
         """A slice of a rehearsal is worthwhile now."""
         return self.desk.is_wanted(self.cluster, self.volatile, now)
 
+    def is_asked_for_estimates(self) -> bool:
+        """Somebody waits for what is rehearsed."""
+        return self.desk.is_waited_for
+
     def estimate(self, budget: int, now: float) -> Turn:
         """A slice of what is being rehearsed (`gqd.control.estimate`); at its end, what came of it."""
         draft = self._draft(now)

@@ -106,6 +106,12 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | p
     return wait
 
 
+def never_because(cluster: Cluster, job: Job, plan: planned.Plan | None) -> str:
+    """Why it does not start, however long one waits, as things stand; `plan`: one that was made when nothing ran."""
+    story = _story_of_wait(cluster, job, plan)
+    return story.why.removeprefix("it can never start: ")
+
+
 def without_private(why: str, job: Job) -> str:
     """The same sentence for others than the owner: the words of nodes name files of the user."""
     return why.replace(job.why, "(for its owner to see)") if job.why else why

@@ -12,7 +12,6 @@ import msgspec
 
 from gq.errors import Refusal, nearest
 from gq.model.account import DEFAULT_ACCOUNT, MemberInfo
-from gq.model.dependency import format_dependency
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import JobState, Outcome, state_word
@@ -26,7 +25,6 @@ from gqd.control import (
     attempt,
     deadline,
     dependency,
-    explain_limits,
     length,
     limit,
     orders,
@@ -36,12 +34,12 @@ from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
 from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
-from gqd.sched.blocked import counted, infeasible
+from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import may_use
-from gqd.sched.limit import Asker, Ledger
+from gqd.sched.infeasible import too_many_licenses, unmet_constraint
+from gqd.sched.limit import Asker
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape, named_nodes, shape_in
-from gqd.sched.timeline import earliest_fit
 from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
@@ -80,11 +78,8 @@ class Prepared(NamedTuple):
 
 
 def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
-    """Queue the job, if it is one that can ever run.  → `Submitted`, or `Tested`"""
-    prepared = prepare(draft, who, request, body.spec)
-    if body.test_only:
-        return _tested(draft, prepared)
-    return client.Submitted(job_id=queue(draft, prepared))
+    """Queue the job, if it is one that can ever run.  → `Submitted`"""
+    return client.Submitted(job_id=queue(draft, prepare(draft, who, request, body.spec)))
 
 
 def prepare(
@@ -219,6 +214,8 @@ def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
 
 def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None:
     """A request that can never be met is refused at once; one for nodes that are only down waits."""
+    if (licenses := too_many_licenses(draft.policy, shape)) is not None:
+        raise Refusal("impossible", f"the job can never run: {licenses.why}", licenses.hint)
     if shape in draft.volatile.possible_shapes or not (draft.cluster.nodes or named_nodes(shape)):
         return  # of a new cluster the nodes have still to register
     nodes = tuple(one.whole() for one in snapshot.overlay(draft.cluster, draft.volatile, draft.now).nodes)
@@ -229,32 +226,15 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
         raise Refusal("unknown_node", f"node `{unknown[0]}` does not exist", hint)
     usable = [one for one, node in enumerate(nodes) if may_use(shape, node, partition)]
     if not usable:
-        raise Refusal("impossible", f"no node of partition `{partition.name}` may be used by this job", "see gqinfo -N")
+        unmet = unmet_constraint(nodes, shape, partition)
+        why = "" if unmet is None else f"the job can never run: {unmet.why}"
+        no_node = f"no node of partition `{partition.name}` may be used by this job"
+        raise Refusal("impossible", why or no_node, "see gqinfo -N" if unmet is None else unmet.hint)
     if place(Overlay.empty(nodes), shape, usable) is None:
         reason = infeasible(nodes, shape, usable)
         raise Refusal("impossible", f"the job can never run: {reason.why}", reason.hint)
     if len(draft.volatile.possible_shapes) < MAX_SHAPES:
         draft.volatile.possible_shapes.add(shape)
-
-
-def _tested(draft: Draft, prepared: Prepared) -> client.Tested:
-    """When and where it would start if it were alone in the queue."""
-    shape, partition = prepared.shape, prepared.partition
-    view = snapshot.take(draft.cluster, draft.policy, draft.volatile, draft.now)
-    usable = [one for one, node in enumerate(view.nodes) if may_use(shape, node, partition) and not node.unavailable]
-    fit = earliest_fit(Overlay.of(view), shape, usable, view.running, draft.now)
-    ahead = len(view.pending)
-    behind = f"; {counted(ahead, 'jobs')} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
-    over = Ledger(view.limits).over(prepared.asked.who, limit.wanted_of(draft, prepared.asked))
-    if over is not None:
-        return client.Tested(why=f"it would wait: {explain_limits.waits_for(over)}{behind}")
-    if prepared.fact.dependency is not None:
-        return client.Tested(why=f"it would wait for {format_dependency(prepared.fact.dependency)}{behind}")
-    if fit is None:
-        return client.Tested(why=f"it could be queued; when it would start is not known{behind}")
-    nodes = tuple(grant.node for grant in fit[1])
-    start_at = max(fit[0], prepared.fact.spec.begin_at or 0.0)
-    return client.Tested(start_at=start_at, nodes=nodes, why=f"it could be queued{behind}")
 
 
 # ── hold, release, update ─────────────────────────────────────────────────────────────────────────────────────

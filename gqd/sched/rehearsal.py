@@ -177,7 +177,8 @@ class Rehearsal:
         due = [at for at in self._instants(plan) if at > self._now]
         if not due:
             self._is_standing = True
-            self._planner.begin(self._as_it_stands(), stops_early=False)
+            left = self._wanted - self.entries.keys()
+            self._planner.begin(self._as_it_stands(), stops_early=False, asked=left)
             return
         until = min(due)
         if self._passes > EXACT_PASSES:

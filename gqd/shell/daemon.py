@@ -23,6 +23,7 @@ from gq.socket_dirs import remove_left_over
 from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
 from gqd.shell.doors import Doors
+from gqd.shell.estimating import Estimating
 from gqd.shell.history import HistoryDesk
 from gqd.shell.hook import HookDesk, HookSettings, hook_settings, tell_if_broken
 from gqd.shell.inbox import Inbox
@@ -56,7 +57,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     owner_uid = os.geteuid()
     policy = policy_of(config, owner_uid, location)
     core = Controller(_loaded(store), policy)
-    loop = Loop(core, Planning(core, Planner()), clock, policy.timers.tick_s, counters)
+    loop = Loop(core, Planning(core, Planner()), clock, policy.timers.tick_s, counters, Estimating(core))
     with ExitStack() as stack:
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
         ring = KeyRing(lambda: core.cluster.keys, location.keys_dir, clock.now, lambda: core.cluster.void_key_files)

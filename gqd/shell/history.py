@@ -12,12 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from gq.wire.client import AuditTrail, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
+from gq.wire.client import Accuracy, AuditTrail, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
 from gqd.shell.log import LOG
 from gqd.state.describe import as_seen_by
-from gqd.state.effect import Reply, ReplyAudit, ReplyHistory
+from gqd.state.effect import Reply, ReplyAccuracy, ReplyAudit, ReplyHistory
 from gqd.state.input import Peer
+from gqd.store.accuracy import lines_of
 from gqd.store.protocol import HistoryQuery, Store
+
+Question = ReplyHistory | ReplyAudit | ReplyAccuracy
 
 MAX_WAITING = 256
 
@@ -33,7 +36,7 @@ class HistoryDesk:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
         self._running: set[asyncio.Task[None]] = set()
 
-    def ask(self, effect: ReplyHistory | ReplyAudit) -> None:
+    def ask(self, effect: Question) -> None:
         if len(self._running) >= MAX_WAITING:
             self._reply(effect, _busy())
             return
@@ -47,7 +50,7 @@ class HistoryDesk:
             task.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _run(self, effect: ReplyHistory | ReplyAudit) -> None:
+    async def _run(self, effect: Question) -> None:
         loop = asyncio.get_running_loop()
         try:
             self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect))
@@ -55,9 +58,11 @@ class HistoryDesk:
             LOG.exception("history cannot be read")
             self._reply(effect, Refused(code="history_failed", message=f"the history cannot be read: {error}"))
 
-    def _read(self, effect: ReplyHistory | ReplyAudit) -> ReplyBody:
+    def _read(self, effect: Question) -> ReplyBody:
         if isinstance(effect, ReplyAudit):
             return self._read_trail(effect.query)
+        if isinstance(effect, ReplyAccuracy):
+            return Accuracy(lines=lines_of(self._store.told(effect.query)))
         return self._read_jobs(effect.query, effect.shown_to)
 
     def _read_trail(self, asked: QueryAudit) -> AuditTrail:
@@ -81,7 +86,7 @@ class HistoryDesk:
             limit += 1  # two parts of an array's record; the next page begins after it
         return Jobs(jobs=jobs[:limit], more=len(jobs) > limit)
 
-    def _reply(self, effect: ReplyHistory | ReplyAudit, body: ReplyBody) -> None:
+    def _reply(self, effect: Question, body: ReplyBody) -> None:
         self._answer(Reply(route=effect.route, request_id=effect.request_id, body=body))
 
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from gq.clock import Clock
 from gqd.control.turn import Turn
+from gqd.shell.estimating import Estimating
 from gqd.shell.inbox import Inbox, Item
 from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
@@ -46,9 +47,18 @@ class Core(Protocol):
 class Loop:
     """`outgoing` and `inbox` call `wake` when something has changed."""
 
-    def __init__(self, core: Core, planning: Planning, clock: Clock, tick_s: float, counters: Counters) -> None:
+    def __init__(
+        self,
+        core: Core,
+        planning: Planning,
+        clock: Clock,
+        tick_s: float,
+        counters: Counters,
+        estimating: Estimating | None = None,
+    ) -> None:
         self._core = core
         self._planning = planning
+        self._estimating = estimating
         self._clock = clock
         self.tick_s = tick_s
         """At least so often time passes; may be changed."""
@@ -95,7 +105,10 @@ class Loop:
 
     def _has_work_of_its_own(self) -> bool:
         now = self._clock.now()
-        return self._is_tick_due(now) or self._planning.is_due(now)
+        return self._is_tick_due(now) or self._planning.is_due(now) or self._is_estimate_due(now)
+
+    def _is_estimate_due(self, now: float) -> bool:
+        return self._estimating is not None and self._estimating.is_due(now)
 
     def _raise_failure(self, outgoing: Outgoing) -> None:
         if outgoing.failure is not None:
@@ -123,6 +136,8 @@ class Loop:
         if self._planning.is_due(now):
             turns.append(self._planning.slice(now))
             self._counters.plans = self._planning.passes
+        elif self._estimating is not None and self._estimating.is_due(now):
+            turns.append(self._estimating.slice(now))
         self._counters.turns += 1
         self._counters.inputs += len(inputs)
         self._send(outgoing, turns)
@@ -158,9 +173,10 @@ class Loop:
         self._cancel_alarms()
         loop = asyncio.get_running_loop()
         self._alarms = [loop.call_later(max(MIN_TICK_S, due_at - now), self._ring)]
-        rest_s = self._planning.rest_s(now)
-        if rest_s is not None:
-            self._alarms.append(loop.call_later(rest_s, self.wake))
+        for pace in (self._planning, self._estimating):
+            rest_s = None if pace is None else pace.rest_s(now)
+            if rest_s is not None:
+                self._alarms.append(loop.call_later(rest_s, self.wake))
 
     def _ring(self) -> None:
         self._alarm_rang = True

@@ -53,7 +53,7 @@ class Releaser:
         doors: Mapping[str, Door],
         policy: Policy,
         counters: Counters,
-        ask_history: Callable[[effect.ReplyHistory | effect.ReplyAudit], None],
+        ask_history: Callable[[effect.ReplyHistory | effect.ReplyAudit | effect.ReplyAccuracy], None],
         remove_key_file: Callable[[str], None] = lambda node: None,
         read_config: Callable[[ClientRequest], None] = lambda request: None,
     ) -> None:
@@ -117,6 +117,7 @@ class Releaser:
         | effect.AskWhoIsThere
         | effect.SendJoined
         | effect.ReplyAudit
+        | effect.ReplyAccuracy
         | effect.RemoveKeyFile
         | effect.ReadConfig,
     ) -> None:
@@ -127,7 +128,7 @@ class Releaser:
                 self._remove_key_file(one.node)
             case effect.SendJoined():
                 self._tell(one.route, node.Joined(cluster=self.policy.cluster, node=one.node, is_login=one.is_login))
-            case effect.ReplyHistory() | effect.ReplyAudit():
+            case effect.ReplyHistory() | effect.ReplyAudit() | effect.ReplyAccuracy():
                 self._ask_history(one)
             case effect.SendWelcome():
                 self._links[one.node] = one.route

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gq.model.ids import RequestId
-from gq.wire.client import QueryAudit, QueryHistory, ReplyBody
+from gq.wire.client import QueryAccuracy, QueryAudit, QueryHistory, ReplyBody
 from gq.wire.node import Order
 from gqd.state.input import ClientRequest, Peer, Route
 
@@ -83,6 +83,14 @@ class ReplyAudit(msgspec.Struct, frozen=True, kw_only=True):
     query: QueryAudit
 
 
+class ReplyAccuracy(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with how wrong the first estimates were of jobs that have started."""
+
+    route: Route
+    request_id: RequestId
+    query: QueryAccuracy
+
+
 class ReadConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Read gq.toml again; what comes of it is a `PolicyChanged` with this request, or a refusal of it."""
 
@@ -106,5 +114,5 @@ class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
 
 Effect = (
     Reply | ReplyHistory | ReplyScript | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere
-    | CloseLink | SendJoined | ReplyAudit | RemoveKeyFile | ReadConfig
+    | CloseLink | SendJoined | ReplyAudit | ReplyAccuracy | RemoveKeyFile | ReadConfig
 )  # fmt: skip

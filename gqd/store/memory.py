@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterator
 
 from gq.model.job import JobInfo
 from gq.model.state import JobState
-from gq.wire.client import QueryAudit
+from gq.wire.client import QueryAccuracy, QueryAudit
 from gqd.state.cluster import Cluster, Job, Step
 from gqd.state.event import Event
 from gqd.state.input import PastJob
 from gqd.store import trail
+from gqd.store.accuracy import Told
 from gqd.store.history import job_infos, matches
 from gqd.store.past import past_of
 from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, StoreFailed
@@ -95,6 +96,15 @@ class MemoryStore:
         numbered = [(number, audit_entry_of(row)) for number, row in enumerate(self._audit, 1) if number > query.after]
         found = [(number, entry) for number, entry in numbered if trail.matches(query, entry)]
         return trail.page(found, query)
+
+    def told(self, query: QueryAccuracy) -> list[Told]:
+        until = float("inf") if query.until is None else query.until
+        attempts = [attempt_of(row) for row in self._tables["attempts"].values()]
+        return [
+            Told(one.estimate, one.start_at)
+            for one in attempts
+            if one.estimate is not None and one.start_at is not None and query.since <= one.start_at < until
+        ]
 
     def has_older(self, forgetting: Forgetting) -> bool:
         bounds = ((self._events, forgetting.events_before), (self._audit, forgetting.audit_before))

@@ -10,10 +10,11 @@ import msgspec
 from gq.errors import GqError
 from gq.model.audit import AuditEntry
 from gq.model.job import JobInfo
-from gq.wire.client import JobFilter, QueryAudit
+from gq.wire.client import JobFilter, QueryAccuracy, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.event import Event
 from gqd.state.input import PastJob
+from gqd.store.accuracy import Told
 
 Row = tuple[Any, ...]
 """Values in the order of `gqd.store.rows.COLUMNS[table]`."""
@@ -95,6 +96,10 @@ class Store(Protocol):
 
     def audit(self, query: QueryAudit) -> AuditPage:
         """At most ``limit`` committed lines after number ``after``.  May be called from another thread."""
+        ...
+
+    def told(self, query: QueryAccuracy) -> list[Told]:
+        """Committed starts of jobs that had been told when they would start.  May be called from another thread."""
         ...
 
 

@@ -20,10 +20,11 @@ from sqlite_utils import Database
 
 from gq.errors import GqError
 from gq.model.job import JobInfo
-from gq.wire.client import QueryAudit
+from gq.wire.client import QueryAccuracy, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.input import PastJob
 from gqd.store import history, trail
+from gqd.store.accuracy import Told, select_told
 from gqd.store.forget import forget, has_older
 from gqd.store.past import select_past
 from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row
@@ -134,6 +135,10 @@ class SqliteStore:
     def audit(self, query: QueryAudit) -> AuditPage:
         with self._reading:
             return trail.select_entries(self._connection_to_read(), query)
+
+    def told(self, query: QueryAccuracy) -> list[Told]:
+        with self._reading:
+            return select_told(self._connection_to_read(), query)
 
     def has_older(self, forgetting: Forgetting) -> bool:
         with self._reading:

@@ -100,6 +100,9 @@ REQUESTS: dict[type, client.RequestBody] = {
         client.ListPriorities(),
         client.ListShares(),
         client.ReloadConfig(),
+        client.EstimateStarts(),
+        client.WhatIf(spec=submit("new").spec),
+        client.QueryAccuracy(since=0.0),
     )
 }
 """One of each, about something of alice's where it is about something of a user's."""

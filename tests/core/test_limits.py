@@ -276,12 +276,12 @@ def test_who_waits_for_a_limit_that_it_is_over_all_by_itself_is_not_told_to_wait
     assert "ask for at most 1 GPU" in host.explain(4).hint
 
 
-def test_a_test_of_a_job_that_a_limit_would_hold_back_promises_no_start() -> None:
+def test_a_test_of_a_job_that_a_limit_would_hold_back_says_so_and_when_it_ends() -> None:
     host = cluster()
     limited(host, "account team", "gpus", 3)
     host.start(submit(gpus=2), peer=ALICE)
     told = host.ask(client.Submit(spec=submit(gpus=2).spec, test_only=True), peer=BOB)
-    assert isinstance(told, client.Tested) and told.start_at is None
+    assert isinstance(told, client.Tested) and told.start_at == 3600  # when the other is expected to end
     assert "would wait: account `team` may hold 3 GPUs, 2 are in use, the job asks for 2" in told.why
     fits = host.ask(client.Submit(spec=submit(gpus=1).spec, test_only=True), peer=BOB)
     assert isinstance(fits, client.Tested) and fits.start_at is not None

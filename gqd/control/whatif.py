@@ -1,0 +1,331 @@
+"""What a job that is not queued would get: ``gqsub --test-only``, and what could be asked for instead.  Pure.
+
+The job is put into the queue that is rehearsed, at the place that it would have, and the queue is rehearsed until it
+starts; nothing of the cluster changes.  Alternatives are checked like submissions by this user, so that only what they
+may ask for is offered.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from gq.errors import Refusal
+from gq.model.dependency import format_dependency
+from gq.model.estimate import Alternative
+from gq.wire import client
+from gqd.control import explain, explain_limits, job, snapshot
+from gqd.control.access import Caller
+from gqd.control.alternatives import Variant, alternatives_to
+from gqd.control.estimate import Desk, Setting, band, gate_of, promise_of, setting_of
+from gqd.sched.blocked import counted
+from gqd.sched.fairshare import fair_tree
+from gqd.sched.priority import columns_of, rank, weighted_factors
+from gqd.sched.rehearsal import Entry, Gate, Rehearsal, Scene
+from gqd.state import event
+from gqd.state.cluster import Cluster, Job
+from gqd.state.effect import Reply
+from gqd.state.input import ClientRequest
+from gqd.state.plan import MayNotBorrow, OverLimit, Plan
+from gqd.state.policy import Policy
+from gqd.state.queue import Columns, Labels, member_of
+from gqd.state.tally import asked_amounts
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MOST_ALTERNATIVES = 12
+MANY_AHEAD = 1_000_000
+
+
+class Supposed(NamedTuple):
+    """A job as if it had been queued."""
+
+    job: Job
+    scene: Scene
+
+
+class Prediction(NamedTuple):
+    expected: Entry | None
+    p90_at: float | None
+    is_promised: bool
+    why: str
+    """Where there is no start."""
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_test(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, body: client.Submit) -> None:
+    """When and where it would start.  → `Tested`, now or later; `Refusal` if it could not be queued"""
+    setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
+    supposed = suppose(draft, setting, job.prepare(draft, who, request, body.spec).fact)
+    desk.add(draft, _TestStudy(request, supposed))
+
+
+def decide_what_if(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, body: client.WhatIf) -> None:
+    """→ `Alternatives`, now or later; `Refusal` if not even what was asked could be queued"""
+    setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
+    asked = job.prepare(draft, who, request, body.spec).fact
+    chosen = [(Variant("", "as asked", body.spec), suppose(draft, setting, asked))]
+    seen = {_key(asked)}
+    for variant in alternatives_to(draft.cluster, draft.policy, body.spec, asked):
+        if len(chosen) > MOST_ALTERNATIVES:
+            break
+        try:
+            fact = job.prepare(draft, who, request, variant.spec).fact
+        except Refusal:
+            continue  # not for this user, or never possible here
+        if _key(fact) not in seen:
+            seen.add(_key(fact))
+            chosen.append((variant, suppose(draft, setting, fact)))
+    desk.add(draft, _WhatIfStudy(draft, request, chosen))
+
+
+def _key(fact: event.JobSubmitted) -> tuple[object, ...]:
+    return fact.spec.resources, fact.partition, fact.qos, fact.time_limit_s
+
+
+# ── a job that is not there ───────────────────────────────────────────────────────────────────────────────────
+
+
+def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Supposed:
+    """The scene with this job in its place."""
+    cluster, policy = draft.cluster, draft.policy
+    supposed = _job_of(fact)
+    scene = setting.scene
+    if fact.spec.is_held or fact.never:
+        return Supposed(supposed, scene)
+    ahead = _ahead_of(cluster, policy, setting, supposed, draft.now)
+    pending = snapshot.pending_job(supposed, policy)
+    if supposed.dependency is not None or (fact.spec.begin_at or 0.0) > draft.now:
+        gate = gate_of(cluster, policy, supposed, ahead, draft.now)
+        return Supposed(supposed, scene if gate is None else replace(scene, gates=(*scene.gates, gate)))
+    view = scene.snapshot
+    queue = (*view.pending[:ahead], pending, *view.pending[ahead:])
+    gates = tuple(_moved(gate, ahead) for gate in scene.gates)
+    return Supposed(supposed, replace(scene, snapshot=replace(view, pending=queue, columns=None), gates=gates))
+
+
+def _moved(gate: Gate, ahead: int) -> Gate:
+    return replace(gate, ahead=gate.ahead + 1) if gate.ahead > ahead else gate
+
+
+def _job_of(fact: event.JobSubmitted) -> Job:
+    begin_at = max(fact.at, fact.spec.begin_at or 0.0)
+    return Job(
+        job_id=fact.job_id,
+        spec=msgspec.structs.replace(fact.spec, array=""),
+        user=fact.user,
+        uid=fact.uid,
+        gid=fact.gid,
+        partition=fact.partition,
+        time_limit_s=fact.time_limit_s,
+        requeue=fact.requeue,
+        submit_at=fact.at,
+        eligible_at=begin_at,
+        accrue_at=begin_at,
+        account=fact.account,
+        qos=fact.qos,
+        dependency=fact.dependency,
+        never=fact.never,
+        expected_s=fact.expected_s,
+    )
+
+
+def _ahead_of(cluster: Cluster, policy: Policy, setting: Setting, supposed: Job, now: float) -> int:
+    """How many of those that are rehearsed stand before it."""
+    pending = setting.scene.snapshot.pending
+    order = policy.scheduling.order
+    if order == "arrival" or not pending:
+        return len(pending)
+    if order == "shortest":
+        own = _length(supposed.expected_s)
+        return bisect_right([_length(one.expected_s) for one in pending], own)
+    ranking = rank(cluster, policy, now)
+    places = [cluster.queue.place_of(one.job_id) for one in pending]
+    points = [-int(ranking.priority[place]) if place is not None else MANY_AHEAD for place in places]
+    return bisect_right(points, -priority_of(cluster, policy, supposed, now))
+
+
+def _length(expected_s: float | None) -> float:
+    return float("inf") if expected_s is None else expected_s
+
+
+def priority_of(cluster: Cluster, policy: Policy, supposed: Job, now: float) -> int:
+    """The priority that a job would have that is not in the queue."""
+    if supposed.spec.priority is not None:
+        return supposed.spec.priority
+    columns = _columns_of_one(cluster, policy, supposed, now)
+    points = sum(round(weight * _factor(factor(columns))) for _, factor, weight in weighted_factors(policy))
+    return points - supposed.spec.nice
+
+
+def _factor(column: object) -> float:
+    return float(np.clip(np.nan_to_num(np.asarray(column, np.float64)), 0.0, 1.0)[0])
+
+
+def _columns_of_one(cluster: Cluster, policy: Policy, supposed: Job, now: float) -> Columns:
+    tree = fair_tree(cluster, now)
+    demand = asked_amounts(supposed.spec.resources)
+    user, account = member_of(supposed)
+    share = tree.users[user, account].fair_share if (user, account) in tree.users else 1.0
+    zero = np.zeros(1, np.int64)
+    limit_s = float("inf") if supposed.time_limit_s is None else float(supposed.time_limit_s)
+    partitions = {one.name: one.priority for one in policy.partitions}
+    qos = {name: info.priority for name, info in cluster.qos.items()}
+    return replace(
+        columns_of(cluster, policy, now, tree),
+        job_id=np.array([supposed.job_id], np.int64),
+        submit_at=np.array([now]),
+        accrue_at=np.array([supposed.accrue_at]),
+        time_limit_s=np.array([limit_s]),
+        nodes=np.array([supposed.spec.resources.nodes_min or 1], np.int64),
+        cpus=np.array([demand.get("cpus", 0)], np.int64),
+        gpus=np.array([demand.get("gpus", 0)], np.int64),
+        user=Labels(zero, (user,)),
+        account=Labels(zero, (account,)),
+        partition=Labels(zero, (supposed.partition,)),
+        qos=Labels(zero, (supposed.qos,)),
+        fair_share=np.array([share]),
+        partition_priority=np.array([_part_of_highest(partitions, supposed.partition)]),
+        qos_priority=np.array([_part_of_highest(qos, supposed.qos)]),
+    )
+
+
+def _part_of_highest(priorities: dict[str, int], name: str) -> float:
+    highest = max(priorities.values(), default=0)
+    return max(0, priorities.get(name, 0)) / highest if highest > 0 else 0.0
+
+
+# ── studies ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Trial:
+    """Two rehearsals until one job starts: as expected, then late."""
+
+    def __init__(self, supposed: Supposed) -> None:
+        self._supposed = supposed
+        self._expected: Rehearsal | None = None
+        self._late: Rehearsal | None = None
+
+    def step(self, budget: int) -> bool:
+        wanted = (self._supposed.job.job_id,)
+        if self._expected is None:
+            self._expected = Rehearsal(self._supposed.scene, wanted)
+        if not self._expected.is_over:
+            self._expected.step(budget)
+            return False
+        if not self._expected.entries.keys() & set(wanted):
+            return True
+        if self._late is None:
+            self._late = Rehearsal(self._supposed.scene, wanted, is_late=True)
+        return self._late.step(budget)
+
+    def first_word(self) -> str:
+        """What is to be said first of a job that will start."""
+        supposed = self._supposed.job
+        if supposed.dependency is not None:
+            return f"it would wait for {format_dependency(supposed.dependency)}"
+        plan = None if self._expected is None else self._expected.first_plan
+        wait = None if plan is None else plan.waits.get(supposed.job_id)
+        if isinstance(wait, OverLimit | MayNotBorrow):
+            return f"it would wait: {explain_limits.waits_for(wait)}"
+        return "it could be queued"
+
+    def prediction(self, cluster: Cluster) -> Prediction:
+        assert self._expected is not None
+        supposed = self._supposed.job
+        entry = self._expected.entries.get(supposed.job_id)
+        if entry is None:
+            return Prediction(None, None, False, _why_not(cluster, supposed, self._expected.last_plan))
+        promise = promise_of(self._expected.first_plan, supposed.job_id)
+        late = None if self._late is None else self._late.entries.get(supposed.job_id)
+        start_at, p90_at = band(entry, late, promise)
+        moved = Entry(start_at, start_at + entry.ends_at - entry.starts_at, entry.nodes)
+        return Prediction(moved, p90_at, promise is not None, "")
+
+
+def _why_not(cluster: Cluster, supposed: Job, plan: Plan | None) -> str:
+    if supposed.spec.is_held:
+        return "it would be held"
+    if plan is None and supposed.dependency is None:
+        return "when it would start is too far ahead to be known"
+    if supposed.dependency is not None:
+        return f"it would wait for {format_dependency(supposed.dependency)}"
+    return f"it would wait: {explain.never_because(cluster, supposed, plan)}"
+
+
+class _TestStudy:
+    def __init__(self, request: ClientRequest, supposed: Supposed) -> None:
+        self._request = request
+        self._supposed = supposed
+        self._trial = _Trial(supposed)
+
+    def step(self, budget: int) -> bool:
+        return self._trial.step(budget)
+
+    def finish(self, draft: Draft) -> None:
+        seen = self._trial.prediction(draft.cluster)
+        behind = _behind(self._supposed)
+        if seen.expected is None:
+            _reply(draft, self._request, client.Tested(why=f"{seen.why}{behind}"))
+            return
+        why = f"{self._trial.first_word()}{behind}{_surety(seen)}"
+        start_at, nodes = seen.expected.starts_at, seen.expected.nodes
+        _reply(draft, self._request, client.Tested(start_at=start_at, nodes=nodes, why=why))
+
+
+def _behind(supposed: Supposed) -> str:
+    pending = supposed.scene.snapshot.pending
+    ids = [one.job_id for one in pending]
+    ahead = ids.index(supposed.job.job_id) if supposed.job.job_id in ids else len(ids)
+    return f"; {counted(ahead, 'jobs')} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
+
+
+def _surety(seen: Prediction) -> str:
+    """How sure that start is, where it is not now."""
+    if seen.expected is None or seen.p90_at is None or seen.p90_at <= seen.expected.starts_at:
+        return ""
+    at = f"@{{{int(seen.p90_at)}}}"
+    return f"; it would start by {at} at the latest" if seen.is_promised else f"; by {at} if others run late"
+
+
+class _WhatIfStudy:
+    """One trial after the other."""
+
+    def __init__(self, draft: Draft, request: ClientRequest, chosen: list[tuple[Variant, Supposed]]) -> None:
+        self._request = request
+        self._made_at = draft.now
+        self._trials = [(variant, _Trial(supposed)) for variant, supposed in chosen]
+        self._place = 0
+
+    def step(self, budget: int) -> bool:
+        if self._trials[self._place][1].step(budget):
+            self._place += 1
+        return self._place >= len(self._trials)
+
+    def finish(self, draft: Draft) -> None:
+        lines = tuple(_line(variant, trial.prediction(draft.cluster)) for variant, trial in self._trials)
+        _reply(draft, self._request, client.Alternatives(alternatives=lines, made_at=self._made_at))
+
+
+def _line(variant: Variant, seen: Prediction) -> Alternative:
+    if seen.expected is None:
+        return Alternative(options=variant.options, what=variant.what, why=seen.why)
+    return Alternative(
+        options=variant.options,
+        what=variant.what,
+        start_at=seen.expected.starts_at,
+        p90_at=seen.p90_at,
+        end_at=seen.expected.ends_at,
+        nodes=seen.expected.nodes,
+    )
+
+
+def _reply(draft: Draft, request: ClientRequest, body: client.ReplyBody) -> None:
+    draft.do(Reply(route=request.route, request_id=request.request_id, body=body))
