@@ -29,7 +29,8 @@ NO = frozenset({"", "0", "no", "false", "off", "none"})
 """Values of an attribute that make its bare name untrue."""
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[\w.+:/-]+)|(?P<op>[<>!=]=|[<>=])|(?P<mark>[&|,!*()\[\]]))", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_][\w.:/-]*", re.ASCII)
+NAME = re.compile(r"[A-Za-z_][\w.:/-]*", re.ASCII)
+"""Of a feature or an attribute."""
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP])(?:i?B)?", re.IGNORECASE | re.ASCII)
 _MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _PIECE = re.compile(r"\d+|[^\d.+:/_-]+", re.ASCII)
@@ -211,7 +212,7 @@ class _Parser:
         name = self._next
         if name.kind != "word":
             self._fail(f"`{name.text}` where a feature or an attribute was expected")
-        if not _NAME.fullmatch(name.text):
+        if not NAME.fullmatch(name.text):
             self._fail(f"`{name.text}` is not the name of a feature; these begin with a letter")
         self._at += 1
         op = self._next.text

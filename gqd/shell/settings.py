@@ -53,6 +53,8 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         billing=_shared(Billing, config.billing),
         accounting=_shared(Accounting, config.accounts),
         scheduling=config.scheduler,
+        topology=config.topology,
+        licenses=config.licenses,
         zone=_zone(config),
     )
 

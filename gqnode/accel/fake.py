@@ -55,6 +55,10 @@ class FakeAccelerators:
     def notes(self) -> tuple[str, ...]:
         return (f"{len(self._gpus)} GPUs are pretended",) if self._gpus else ()
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        return {}
+
     def discover(self) -> tuple[Gpu, ...]:
         return self._gpus
 
@@ -92,6 +96,7 @@ def _gpu(node: str, index: int, settings: FakeGpuSettings) -> Gpu:
         numa=settings.numa,
         is_fake=True,
         nvlink=settings.nvlink,
+        pcie=settings.pcie,
     )
 
 

@@ -51,6 +51,16 @@ class NvmlAccelerators:
     def notes(self) -> tuple[str, ...]:
         return tuple(self._notes)
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        nvml = self._nvml
+        if nvml is None or not self._devices:
+            return {}
+        driver = _text(self._ask(nvml.nvmlSystemGetDriverVersion) or "")
+        cuda = self._ask(nvml.nvmlSystemGetCudaDriverVersion)
+        version = "" if cuda is None else f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}"
+        return {name: value for name, value in (("driver", driver), ("cuda", version)) if value}
+
     def discover(self) -> tuple[Gpu, ...]:
         self.close()
         self._notes.clear()
@@ -134,6 +144,7 @@ class NvmlAccelerators:
             numa=self._numa_node(device.bus_id),
             driver=_text(self._ask(nvml.nvmlSystemGetDriverVersion) or ""),
             nvlink=self._nvlink(nvml, device),
+            pcie=self._pcie(nvml, device),
         )
 
     def _numa_node(self, bus_id: str) -> int | None:
@@ -155,6 +166,12 @@ class NvmlAccelerators:
         peers = (peer for peer in self._devices if peer is not device and self._are_joined(nvml, device, peer))
         # A far end that is no GPU is a switch, and all links lead to every GPU behind it.
         return tuple((peer.index, far_ends.count(peer.bus_id) or len(far_ends)) for peer in peers)
+
+    def _pcie(self, nvml: ModuleType, device: _Device) -> tuple[tuple[int, int], ...]:
+        """How near the others are: the level of what both hang on, from one board to opposite CPUs."""
+        peers = [peer for peer in self._devices if peer is not device]
+        levels = [self._ask(nvml.nvmlDeviceGetTopologyCommonAncestor, device.handle, peer.handle) for peer in peers]
+        return tuple((peer.index, int(level)) for peer, level in zip(peers, levels, strict=True) if level is not None)
 
     def _are_joined(self, nvml: ModuleType, device: _Device, peer: _Device) -> bool:
         kind = nvml.NVML_P2P_CAPS_INDEX_NVLINK

@@ -43,6 +43,11 @@ class Accelerators(Protocol):
         """For the log and `gq doctor`: why there are no GPUs, or what was left out.  Complete after `discover`."""
         ...
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What jobs may ask for by ``--constraint``: ``driver`` and ``cuda``, the newest CUDA that the driver runs."""
+        ...
+
     def discover(self) -> tuple[Gpu, ...]:
         """All whole GPUs by index.  No library, driver or GPU: empty, and a note says which."""
         ...

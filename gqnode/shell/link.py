@@ -76,6 +76,7 @@ class Link:
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = True
         self._complaint = ""
+        self._owes_hello = False
         self.malformed = 0
         self._open()
 
@@ -86,6 +87,12 @@ class Link:
     def send(self, message: wire.Report | wire.Relay) -> bool:
         """False: the controller is away, or does not know us yet; nothing was sent."""
         return self._is_welcome and self._send(message)
+
+    def hello_again(self) -> None:
+        """What the node is has changed: say so, and again at each beat until the controller has heard it."""
+        self._owes_hello = True
+        if self._is_welcome:
+            self._send(self._home.hello())
 
     def close(self) -> None:
         self._is_open = False
@@ -178,7 +185,7 @@ class Link:
             self._hang_up()
             self._open()
         elif self._is_welcome:
-            self._send(self._home.heartbeat())
+            self._send(self._home.hello() if self._owes_hello else self._home.heartbeat())
             self._beat_in(self._heartbeat_s)
         else:
             self._say_hello()
@@ -206,6 +213,7 @@ class Link:
         match message:
             case wire.Welcome():
                 self._is_welcome = True
+                self._owes_hello = False
                 self._complaint = ""
                 self._heartbeat_s = max(0.05, message.heartbeat_s)
                 self._beat_in(self._heartbeat_s)

@@ -36,6 +36,7 @@ from gqnode.control.effect import Effect
 from gqnode.control.ledger import Settings
 from gqnode.isolation.protocol import Isolation
 from gqnode.shell import machine
+from gqnode.shell.attributes import AttributeScript
 from gqnode.shell.briefing import Surroundings
 from gqnode.shell.door import Door, ToTasks
 from gqnode.shell.effects import Effects, attempt_of
@@ -85,8 +86,16 @@ class NodeDaemon:
         self._incarnation = secrets.token_hex(8)
         self._ticket_key = secrets.token_bytes(32)
         self._boot_id = machine.boot_id()
-        self._inventory: Inventory = machine.find_inventory(
-            equipment.node, equipment.gpus, equipment.isolation.levels, self._may_be_shared
+        self._found: Inventory = machine.find_inventory(
+            equipment.node,
+            equipment.gpus,
+            equipment.isolation.levels,
+            self._may_be_shared,
+            machine.cpus_to_pin(equipment.config, equipment.node),
+            equipment.accelerators.attributes,
+        )
+        self._script = AttributeScript(
+            equipment.node.attribute_script, equipment.node.attribute_interval_s, equipment.node.name
         )
         self._keys = self._read_keys()
         self._timer: asyncio.TimerHandle | None = None
@@ -100,10 +109,14 @@ class NodeDaemon:
     async def run(self) -> int:
         self._over = asyncio.get_running_loop().create_future()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        await self._script.read()
         self._open(context)
+        watching = asyncio.ensure_future(self._script.watch(self._link.hello_again))
         try:
             return await self._over
         finally:
+            watching.cancel()
+            await asyncio.wait([watching])
             await self._close(context)
 
     def end(self, status: int = 0) -> None:
@@ -308,7 +321,7 @@ class NodeDaemon:
             incarnation=self._incarnation,
             boot_id=self._boot_id,
             address=address,
-            inventory=self._inventory,
+            inventory=self._script.said.added_to(self._found),
             step_endpoint=machine.reached_at(listen, address) if listen else self._step_endpoint,
             step_public_key=self._keys.public.decode() if self._keys and listen else "",
             ticket_key=self._ticket_key,

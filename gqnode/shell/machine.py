@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from gq import __version__
 from gq.config import Config, NodeSettings
 from gq.model.node import Gpu, Inventory, IsolationLevels
+from gq.model.resource import format_ids, parse_ids
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB = 1024 * 1024
@@ -21,9 +23,18 @@ EVERY_INTERFACE = ("*", "0.0.0.0", "[::]")
 
 
 def find_inventory(
-    node: NodeSettings, gpus: tuple[Gpu, ...], isolation: IsolationLevels, chooses_user: bool
+    node: NodeSettings,
+    gpus: tuple[Gpu, ...],
+    isolation: IsolationLevels,
+    chooses_user: bool,
+    pinned: tuple[int, ...] | None = None,
+    attributes: Mapping[str, str] | None = None,
 ) -> Inventory:
-    """What the configuration says, else what is found.  ``chooses_user``: jobs can run as their submitters."""
+    """What the configuration says, else what is found.
+
+    ``chooses_user``: jobs can run as their submitters.  ``pinned``: the machine's CPUs behind the node's, where each of
+    these is one.  ``attributes``: what the accelerators say.
+    """
     tmp, user = "private" if node.private_tmp else "shared", "submitter" if chooses_user else "daemon"
     return Inventory(
         cpus=node.cpus or len(usable_cpus()),
@@ -31,7 +42,33 @@ def find_inventory(
         gpus=gpus,
         isolation=replace(isolation, tmp=tmp, user=user),
         gq_version=__version__,
+        features=node.features,
+        attributes={**machine_attributes(), **(attributes or {}), **node.attributes},
+        resources=node.resources,
+        data=node.data,
+        cpu_numa=() if pinned is None else cpu_numa(pinned),
     )
+
+
+def machine_attributes() -> dict[str, str]:
+    """What every node says of itself, for ``--constraint``."""
+    system = os.uname()
+    return {"arch": system.machine, "kernel": system.release}
+
+
+def cpu_numa(cpus: tuple[int, ...], sysfs: str = "/sys") -> tuple[tuple[int, str], ...]:
+    """(NUMA node, which of these CPUs are its, by their position here); empty where the kernel does not tell."""
+    found: list[tuple[int, str]] = []
+    for directory in sorted(Path(sysfs, "devices/system/node").glob("node[0-9]*")):
+        try:
+            own = set(parse_ids((directory / "cpulist").read_text().strip()))
+            number = int(directory.name.removeprefix("node"))
+        except (OSError, ValueError):
+            return ()
+        positions = tuple(position for position, cpu in enumerate(cpus) if cpu in own)
+        if positions:
+            found.append((number, format_ids(positions)))
+    return tuple(sorted(found))
 
 
 def usable_cpus() -> tuple[int, ...]:

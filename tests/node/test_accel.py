@@ -63,6 +63,12 @@ class PretendedNvml(ModuleType):
     def nvmlSystemGetDriverVersion(self) -> str:
         return "580.65"
 
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        return 12040
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any) -> int:
+        return 40 if {self.index(one), self.index(other)} == {0, 1} else 50
+
     def nvmlDeviceGetCount(self) -> int:
         return len(self.names)
 
@@ -185,7 +191,7 @@ def test_nvml_says_what_a_gpu_is(nvml: PretendedNvml, tmp_path: Path) -> None:
 
     assert gpus[0] == Gpu(
         index=0, uuid="GPU-0", type="a100", memory_mib=81920, device="/dev/nvidia1", numa=1, driver="580.65",
-        nvlink=((1, 4),),
+        nvlink=((1, 4),), pcie=((1, 40),),
     )  # fmt: skip
     assert gpus[1].device == "/dev/nvidia0" and gpus[1].numa is None
 
@@ -194,6 +200,27 @@ def test_nvlinks_through_a_switch_all_lead_to_each_gpu(nvml: PretendedNvml) -> N
     nvml.nvmlDeviceGetNvLinkRemotePciInfo = lambda handle, link: SimpleNamespace(busId="00000000:C0:00.0")  # type: ignore[method-assign]
 
     assert NvmlAccelerators().discover()[0].nvlink == ((1, 4),)
+
+
+def test_a_driver_that_does_not_tell_how_near_gpus_are_leaves_it_empty(nvml: PretendedNvml) -> None:
+    def refuses(one: Any, other: Any) -> int:
+        raise NvmlError("Not Supported")
+
+    nvml.nvmlDeviceGetTopologyCommonAncestor = refuses  # type: ignore[method-assign]
+
+    assert [gpu.pcie for gpu in NvmlAccelerators().discover()] == [(), ()]
+
+
+def test_the_versions_of_driver_and_cuda_are_attributes_of_a_node_with_gpus(nvml: PretendedNvml) -> None:
+    accelerators = NvmlAccelerators()
+    assert accelerators.attributes == {}, "nothing is known before it was looked"
+
+    accelerators.discover()
+    assert accelerators.attributes == {"driver": "580.65", "cuda": "12.4"}
+
+    without = NvmlAccelerators(wanted=())
+    without.discover()
+    assert without.attributes == {}
 
 
 def test_nvml_says_what_a_gpu_does(nvml: PretendedNvml) -> None:
@@ -322,13 +349,14 @@ def test_a_type_is_the_model_alone(product: str, expected: str) -> None:
 
 def test_a_pretended_gpu_is_what_the_configuration_says() -> None:
     settings = FakeGpuSettings(
-        type="h100", memory_mib=81920, uuid="GPU-x", device="/dev/zero", numa=1, nvlink=((1, 18),)
+        type="h100", memory_mib=81920, uuid="GPU-x", device="/dev/zero", numa=1, nvlink=((1, 18),), pcie=((1, 10),)
     )
 
     assert FakeAccelerators("n1", [settings]).discover() == (
         Gpu(
             index=0, uuid="GPU-x", type="h100", memory_mib=81920, device="/dev/zero", numa=1, is_fake=True,
             nvlink=((1, 18),),
+            pcie=((1, 10),),
         ),
     )  # fmt: skip
 

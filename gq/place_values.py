@@ -1,0 +1,123 @@
+"""What gq.toml says of where things are: topology, features, attributes, resources, licences.  Pure.
+
+Each reader takes what stands in the file and gives what it means; ``ValueError`` says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gq.model.constraint import NAME as ATTRIBUTE
+from gq.model.ids import NAME
+from gq.model.nodelist import expand
+from gq.model.scheduling import Switch
+from gq.units import parse_memory_mib
+
+MAX_COUNT = 2**31 - 1
+MAX_VALUE = 255
+TMP = "tmp"
+"""The resource that is an amount of scratch space."""
+
+
+def _names(raw: object) -> list[str]:
+    """Of data sets; likewise features."""
+    if not isinstance(raw, list):
+        raise ValueError('must be a list such as ["imagenet", "c4"]')
+    return [_name(one) for one in raw]
+
+
+def _features(raw: object) -> list[str]:
+    if not isinstance(raw, list):
+        raise ValueError('must be a list such as ["ib", "rack1"]')
+    return [_attribute(one) for one in raw]
+
+
+def _name(raw: object) -> str:
+    if not isinstance(raw, str) or not NAME.fullmatch(raw):
+        raise ValueError(f"has `{raw}`, which is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
+    return raw
+
+
+def _attribute(raw: object) -> str:
+    if not isinstance(raw, str) or not ATTRIBUTE.fullmatch(raw) or len(raw) > MAX_VALUE:
+        raise ValueError(f"has `{raw}`, which --constraint cannot name; begin with a letter, and use no blanks")
+    return raw
+
+
+def _attributes(raw: object) -> dict[str, str]:
+    if not isinstance(raw, dict):
+        raise ValueError('must be a table such as {rack = "r7", ib = "hdr"}')
+    return {_attribute(name): _value(name, value) for name, value in raw.items()}
+
+
+def _value(name: str, raw: object) -> str:
+    """As text: true is ``yes``."""
+    if isinstance(raw, bool):
+        return "yes" if raw else "no"
+    text = str(raw) if isinstance(raw, int | float | str) else ""
+    if not text or not text.isprintable() or len(text) > MAX_VALUE:
+        raise ValueError(f"has for `{name}` what is neither text nor a number of at most {MAX_VALUE} characters")
+    return text
+
+
+def _resources(raw: object) -> dict[str, int]:
+    """Name → how many; scratch space in words such as ``800G``."""
+    if not isinstance(raw, dict):
+        raise ValueError('must be a table such as {fpga = 2, tmp = "800G"}')
+    return {_name(name): _count(name, value) for name, value in raw.items()}
+
+
+def _count(name: str, raw: object) -> int:
+    if name == TMP and isinstance(raw, str):
+        return parse_memory_mib(raw)
+    if not isinstance(raw, int) or isinstance(raw, bool) or not 0 <= raw <= MAX_COUNT:
+        hint = 'text with a unit, for example "800G"' if name == TMP else f"a number between 0 and {MAX_COUNT}"
+        raise ValueError(f"has `{raw}` for `{name}`; it must be {hint}")
+    return raw
+
+
+def _nodes(raw: object) -> list[str]:
+    """Names and ranges of names."""
+    texts = raw if isinstance(raw, list) else [raw]
+    names: list[str] = []
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError('must be nodes such as ["n[1-8]", "login"]')
+        names += expand(text)
+    return names
+
+
+READERS: dict[str, Callable[[object], object]] = {
+    "features": _features,
+    "attributes": _attributes,
+    "resources": _resources,
+    "data": _names,
+    "nodes": _nodes,
+}
+"""By key of the file."""
+
+
+def check_switches(switches: Sequence[Switch]) -> None:
+    """They are a tree, or several: ValueError where a node or a switch hangs on two, or on itself."""
+    names = {one.name for one in switches}
+    above: dict[str, str] = {}
+    for one in switches:
+        if not one.nodes and not one.switches:
+            raise ValueError(f"`{one.name}` has neither nodes nor switches")
+        if one.nodes and one.switches:
+            raise ValueError(f"`{one.name}` has nodes and switches; give the nodes a switch of their own below it")
+        for below in one.switches:
+            if below not in names:
+                raise ValueError(f"`{one.name}` names switch `{below}`, which is not there")
+        for below in (*one.nodes, *one.switches):
+            kind = "switch " if below in one.switches else ""
+            if kind + below in above:
+                raise ValueError(f"{kind or 'node '}`{below}` hangs on `{above[kind + below]}` and on `{one.name}`")
+            above[kind + below] = one.name
+    for name in sorted(names):
+        seen, upper = {name}, name
+        while (higher := above.get(f"switch {upper}")) is not None:
+            if higher in seen:
+                raise ValueError(f"switch `{name}` hangs on itself")
+            seen.add(higher)
+            upper = higher
