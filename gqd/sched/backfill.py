@@ -17,6 +17,7 @@ from math import inf
 
 from gq.model.resource import Grant
 from gqd.sched.placement import place
+from gqd.sched.slots import FIRST
 from gqd.sched.timeline import Candidates, Ends, beside
 from gqd.sched.view import Overlay, PendingJob
 from gqd.state.plan import Protected
@@ -36,7 +37,7 @@ class Reservation:
     grants: tuple[Grant, ...]
     candidates: Candidates
     profile: Overlay | None
-    """What is free at `at` but for other reservations; None: it keeps its nodes."""
+    """What is free at `at` but for other reservations; None: it keeps its nodes, as who is first always does."""
 
     def end_of(self, ends: Ends) -> float:
         """The end that counts beside this."""
@@ -96,7 +97,7 @@ class Guard:
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, one: Reservation) -> None:
-        if len(self.reservations) >= MOVABLE:
+        if one.slot == FIRST or len(self.reservations) >= MOVABLE:
             one.profile = None
         self.reservations.append(one)
         insort(self._promises if one.is_promise else self._estimates, one.at)
@@ -133,8 +134,8 @@ class Guard:
     def _elsewhere(
         self, one: Reservation, grants: tuple[Grant, ...], ends: Ends, moved: dict[int, tuple[Grant, ...]]
     ) -> tuple[Grant, ...] | None:
-        if one.profile is None:
-            return None
+        if one.profile is None or (one.is_promise and len(self.reservations) > 1):
+            return None  # moved, it might be in another one's way when it is protected anew
         others = [
             _Moved(other.at, other.until, moved.get(id(other), other.grants))
             for other in self.reservations

@@ -57,6 +57,7 @@ def sample(count: int) -> Columns:
         submit_at=_floats(count, now - 3600.0, now, 0.0),
         accrue_at=_floats(count, now - 3600.0, NEVER, now + 60.0, 0.0),
         time_limit_s=_floats(count, 60.0, NEVER, 604800.0),
+        expected_s=_floats(count, 60.0, 3600.0, NEVER, 1.0),
         nodes=_numbers(count, 1, 64),
         cpus=_numbers(count, 1, 8, 2**31 - 1),
         gpus=_numbers(count, 0, 1, 512),
@@ -65,6 +66,7 @@ def sample(count: int) -> Columns:
         partition=Labels(place, ("main", "")),
         qos=Labels(place, ("normal", "urgent")),
         fair_share=_floats(count, 1.0, 0.5, 1 / 3),
+        due=_floats(count, 1.0, 0.0, 2 / 3),
         partition_priority=_floats(count, 0.0, 1.0),
         qos_priority=_floats(count, 1.0, 0.0, 0.25),
         all_nodes=count % 2,
@@ -74,7 +76,7 @@ def sample(count: int) -> Columns:
         favor_small=bool(count % 2),
     )
     for column in (jobs.job_id, jobs.submit_at, jobs.accrue_at, jobs.time_limit_s, jobs.nodes, jobs.cpus, jobs.gpus,
-                   member, place, jobs.fair_share, jobs.partition_priority, jobs.qos_priority):  # fmt: skip
+                   member, place, jobs.expected_s, jobs.due, jobs.fair_share, jobs.partition_priority, jobs.qos_priority):  # fmt: skip
         column.flags.writeable = False
     return jobs
 

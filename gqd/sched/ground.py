@@ -5,17 +5,24 @@ Kept from pass to pass while the nodes and the policy are the same values, since
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gq.model.ids import JobId
+from gq.model.resource import Grant
 from gqd.sched.blocked import why_hopeless
-from gqd.sched.feasible import capacity, may_use
+from gqd.sched.feasible import capable_places, usable_places
 from gqd.sched.shape import Shape
-from gqd.sched.view import NodeFacts, Overlay, PendingJob, Snapshot
+from gqd.sched.timeline import Ending, ending_of
+from gqd.sched.view import Cell, NodeFacts, PendingJob, RunningJob, Snapshot
+from gqd.sched.walk import Walk
 from gqd.state.plan import NoNodes, Wait
 from gqd.state.policy import Policy
+from gqd.state.queue import Integers
 
 KEPT_SHAPES = 100_000
 
@@ -24,11 +31,18 @@ KEPT_SHAPES = 100_000
 class Standing:
     """Of a shape; places of nodes."""
 
-    usable: list[int]
-    capable: list[int]
+    usable: Integers
+    capable: Integers
     """Those of them that could give it something if they were empty."""
-    available: list[int]
+    available: Integers
     """Those of these that may get jobs."""
+
+
+class Kind(NamedTuple):
+    """Of a shape."""
+
+    partition: str
+    is_wide: bool
 
 
 @dataclass(slots=True)
@@ -36,14 +50,20 @@ class Ground:
     nodes: tuple[NodeFacts, ...]
     policy: Policy
     places: dict[str, int] = field(init=False)
+    is_up: NDArray[np.bool_] = field(init=False)
     most_gpus: int = field(init=False)
     """Of one node."""
+    source: object = None
+    """Of the codes of shapes that `kinds` has; see `gqd.sched.view.PendingColumns`."""
+    kinds: dict[int, Kind] = field(default_factory=dict)
     _standings: dict[Shape, Standing] = field(default_factory=dict)
+    _cells: dict[JobId, tuple[RunningJob, tuple[Cell, ...], tuple[Grant, ...]]] = field(default_factory=dict)
     _hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
     _members: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.places = {node.name: one for one, node in enumerate(self.nodes)}
+        self.is_up = np.array([not node.unavailable for node in self.nodes], np.bool_)
         self.most_gpus = max((node.gpu_mask.bit_count() for node in self.nodes), default=0)
 
     def is_of(self, snapshot: Snapshot) -> bool:
@@ -59,19 +79,30 @@ class Ground:
     def _standing_of(self, shape: Shape) -> Standing:
         partition = self.policy.partition(shape.partition)
         if partition is None:
-            return Standing([], [], [])
-        empty = Overlay.empty(self.nodes)
-        usable = [one for one, node in enumerate(self.nodes) if may_use(shape, node, partition)]
-        capable = [one for one in usable if capacity(empty, one, shape)]
-        return Standing(usable, capable, [one for one in capable if not self.nodes[one].unavailable])
+            nowhere = np.zeros(0, np.int64)
+            return Standing(nowhere, nowhere, nowhere)
+        usable = usable_places(self.nodes, shape, partition)
+        capable = capable_places(self.nodes, shape, usable)
+        return Standing(usable, capable, capable[self.is_up[capable]])
 
-    def available(self, job: PendingJob, now: float) -> list[int]:
+    def ending(self, job: RunningJob, at: float) -> Ending:
+        """What it gives back then."""
+        known = self._cells.get(job.job_id)
+        if known is None or known[0] is not job:
+            if len(self._cells) > KEPT_SHAPES:
+                self._cells.clear()
+            ending = ending_of(at, self.places, job.grants)
+            self._cells[job.job_id] = (job, tuple(ending.cells), ending.extras)
+            return ending
+        return Ending(at, known[1], known[2])
+
+    def available(self, job: PendingJob, now: float) -> Integers:
         """Nodes that the job may get now."""
         known = self.standing(job.shape).available
         if not job.avoid:
             return known
-        avoided = {name for name, until in job.avoid if until > now}
-        return [one for one in known if self.nodes[one].name not in avoided]
+        avoided = {self.places.get(name) for name, until in job.avoid if until > now}
+        return np.array([one for one in known.tolist() if one not in avoided], np.int64)
 
     def hopeless(self, snapshot: Snapshot, job: PendingJob) -> Wait | None:
         """Why it could not start even if everything that is available were empty."""
@@ -82,13 +113,26 @@ class Ground:
             if self.policy.partition(job.shape.partition) is None:
                 self._hopeless[key] = NoNodes(job.shape.partition)
             else:
-                self._hopeless[key] = why_hopeless(snapshot, job, of.usable, of.capable, available)
+                self._hopeless[key] = why_hopeless(
+                    snapshot, job, of.usable.tolist(), of.capable.tolist(), available.tolist()
+                )
         return self._hopeless[key]
 
-    def is_wide(self, shape: Shape) -> bool:
-        """It goes over several nodes."""
+    def kinds_of(self, walk: Walk, pending: Sequence[PendingJob]) -> list[Kind]:
+        """Of each of the walk's shapes."""
+        source = walk.columns.source
+        if source is None or source is not self.source or len(self.kinds) > KEPT_SHAPES:
+            self.source, self.kinds = source, {}
+        known = self.kinds
+        for code, place in zip(walk.codes, walk.one_of_each(), strict=True):
+            if code not in known:
+                known[code] = self._kind_of(pending[place].shape)
+        return [known[code] for code in walk.codes]
+
+    def _kind_of(self, shape: Shape) -> Kind:
+        """Wide is what goes over several nodes."""
         gpus = shape.units if shape.unit == "gpu" else shape.units * shape.gpus_per_task
-        return shape.nodes_min > 1 or gpus > self.most_gpus
+        return Kind(shape.partition, shape.nodes_min > 1 or gpus > self.most_gpus)
 
     def members(self, partition: str) -> NDArray[np.bool_]:
         """Which nodes belong to the partition."""

@@ -32,9 +32,9 @@ from gqd.sched.limit import Asker, Ledger, Wanted, hours, least_wanted
 from gqd.sched.placement import place as put
 from gqd.sched.shape import Shape, wanted_in_all
 from gqd.sched.slots import FIRST, Slot, slots_of, taken_by
-from gqd.sched.timeline import Ends, Fit, Timeline, ends_if_started, ends_of, expected_length
+from gqd.sched.timeline import Ends, Fit, Timeline, ending_of, ends_if_started, ends_of, expected_length
 from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot
-from gqd.sched.walk import Booleans, Places, Walk, columns_of
+from gqd.sched.walk import Booleans, Walk, columns_of
 from gqd.state.cluster import mask_of
 from gqd.state.plan import (
     BeginsLater,
@@ -44,11 +44,13 @@ from gqd.state.plan import (
     OverLimit,
     PartitionIsDown,
     Plan,
+    Protected,
     Start,
     Throttled,
     Wait,
     WouldDelay,
 )  # fmt: skip
+from gqd.state.queue import Integers
 
 _NOTHING = Wanted({}, 0.0)
 _Found = tuple[tuple[Grant, ...] | None, Wanted, Wait | None]
@@ -58,15 +60,20 @@ _Found = tuple[tuple[Grant, ...] | None, Wanted, Wait | None]
 class _Pass:
     """One pass under way; `work` does it, one step after the other."""
 
-    def __init__(self, snapshot: Snapshot, ground: Ground, stops_early: bool, asked: Collection[JobId] | None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, ground: Ground, stops_early: bool, asked: Collection[JobId] | None, is_brief: bool
+    ) -> None:
         self.snapshot = snapshot
         self.ground = ground
         self.scheduling = snapshot.policy.scheduling
         self.stops_early = stops_early
         self.asked = asked
+        self.is_brief = is_brief
         self.walk = Walk(snapshot.columns or columns_of(snapshot.pending))
+        self.kinds = ground.kinds_of(self.walk, snapshot.pending)
         self.guard = Guard(Overlay.of(snapshot), ground.places)
         self.ledger = Ledger(snapshot.limits)
+        self.is_guaranteed_round = False
         self.spent = 0
         self.resumes_at: JobId | None = None
         self.starts: list[Start] = []
@@ -82,6 +89,10 @@ class _Pass:
         """Codes of shapes that do not fit any more → their partition."""
         self.firsts: dict[str, int] = {}
         """By partition: how many have a protected start since they are first."""
+        self.slots: set[tuple[str, str]] = set()
+        """(slot, partition) of those that are taken."""
+        self.unsettled: list[tuple[PendingJob, str]] = []
+        """Who is protected, with the slot, and when they start is not worked out yet."""
         self.by_limit: Timeline | None = None
         self.expected: Timeline | None = None
 
@@ -94,11 +105,14 @@ class _Pass:
             yield from self._keep_protected()
             yield from self._fill_slots()
         yield from self._walk_on()
+        if not self.is_brief:
+            self._settle()
         if not self.stops_early:
             yield from self._explain()
 
     def _guaranteed(self) -> Iterator[None]:
-        """Jobs that stay within what their account is guaranteed."""
+        """Jobs that stay within what their account is guaranteed; the first that is blocked is always protected."""
+        self.is_guaranteed_round = True
         place = self.walk.next(0)
         while place is not None:
             job = self.snapshot.pending[place]
@@ -108,6 +122,10 @@ class _Pass:
             self._consider(place)
             yield
             place = self.walk.next(place)
+        self.is_guaranteed_round = False
+        for code, partition in self.unfit.items():
+            if self._is_full(partition):
+                self.walk.leave_out_shape(code)
 
     def _keep_protected(self) -> Iterator[None]:
         """Who was protected goes before who gets a slot only now, so that nobody's start is put off by those.
@@ -150,10 +168,11 @@ class _Pass:
             return
         for partition in self._partitions():
             is_in = self._is_in(partition)
+            is_wide = self.walk.by_shape([kind.is_wide for kind in self.kinds])
             for slot in slots:
                 if self._has(slot.name, partition) or not self._is_open(slot, partition):
                     continue
-                taken = taken_by(slot, self.walk.columns, self.snapshot.now, self.walk.is_left & is_in, self._is_wide)
+                taken = taken_by(slot, self.walk.columns, self.snapshot.now, self.walk.is_left & is_in, is_wide)
                 for place in taken:
                     if not self.walk.is_left[place]:
                         continue
@@ -190,7 +209,7 @@ class _Pass:
         job = self.snapshot.pending[place]
         self.spent += 1
         early = self._waits_anyway(job)
-        if early is None and self.ground.standing(job.shape).available:
+        if early is None and len(self.ground.standing(job.shape).available):
             found = self._find(place, job)
             if found[0]:
                 self._start(place, job, found[0], found[1], slot)
@@ -210,20 +229,20 @@ class _Pass:
             return None, _NOTHING, None
         places = self.ground.available(job, self.snapshot.now)
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
-        overlay = self.guard.overlay(ends)
-        found = self._place(job, overlay, places)
-        if found[0] or found[2]:
+        found = self._place(job, self.guard.now, places)
+        if found[2]:
             return found
-        if overlay is not self.guard.now:
-            found = self._place(job, self.guard.now, places)
-            if found[0] and self.guard.make_room(found[0], ends) is None:
-                return found
-            if found[0] or found[2]:
-                self._leave_out_longer(place, code, ends)
-                return None, _NOTHING, found[2]
-        if not job.avoid:
-            self._leave_out_shape(code, job.shape.partition)
-        return None, _NOTHING, None
+        if found[0] is None:
+            if not job.avoid:
+                self._leave_out_shape(code, job.shape.partition)
+            return found
+        self._settle()
+        if self.guard.make_room(found[0], ends) is None:
+            return found
+        found = self._place(job, self.guard.overlay(ends), places)
+        if found[0] is None:
+            self._leave_out_longer(place, code, ends)
+        return found
 
     def _leave_out_shape(self, code: int, partition: str) -> None:
         self.unfit[code] = partition
@@ -240,10 +259,12 @@ class _Pass:
 
     def _is_full(self, partition: str) -> bool:
         """Nobody else there becomes protected for being first: who does not fit need not be looked at."""
-        is_protecting = self.scheduling.backfill == "protect"
-        return not is_protecting or self.firsts.get(partition, 0) >= self.scheduling.protected_jobs
+        if self.scheduling.backfill != "protect":
+            return True
+        most = self.scheduling.protected_jobs
+        return self.firsts.get(partition, 0) >= (max(1, most) if self.is_guaranteed_round else most)
 
-    def _place(self, job: PendingJob, overlay: Overlay, places: list[int]) -> _Found:
+    def _place(self, job: PendingJob, overlay: Overlay, places: Integers) -> _Found:
         """What is given may be more than the least that was asked for: whole nodes, or GPUs of a type that is limited;
         then nodes that have other types are tried.
         """
@@ -259,7 +280,7 @@ class _Pass:
             gpu_type = over.limit.resource.partition(":")[2] if isinstance(over, OverLimit) else ""
             if not gpu_type or job.shape.gpu_type is not None:
                 break
-            places = [one for one in places if not nodes[one].type_mask(gpu_type)]
+            places = np.array([one for one in places.tolist() if not nodes[one].type_mask(gpu_type)], np.int64)
         return None, _NOTHING, first_over
 
     def _start(self, place: int, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted, slot: str) -> None:
@@ -278,9 +299,9 @@ class _Pass:
         self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, "" if slot == FIRST else slot))
         self.started.append((job, grants, ends))
         if self.by_limit is not None:
-            self.by_limit.add(ends.by_limit, grants)
+            self.by_limit.add(ending_of(ends.by_limit, self.ground.places, grants))
         if self.expected is not None:
-            self.expected.add(ends.expected, grants)
+            self.expected.add(ending_of(ends.expected, self.ground.places, grants))
 
     # ── one job that waits for others ─────────────────────────────────────────────────────────────────────────
 
@@ -303,16 +324,22 @@ class _Pass:
             self.waits[job.job_id] = self._told_briefly(job)
 
     def _protect(self, job: PendingJob, slot: str) -> None:
-        reservation = self._reservation(job, slot)
-        if reservation is None:
-            return
-        self.guard.add(reservation)
+        self.unsettled.append((job, slot))
         partition = job.shape.partition
+        self.slots.add((slot, partition))
         if slot == FIRST:
             self.firsts[partition] = self.firsts.get(partition, 0) + 1
             if self._is_full(partition):
                 for code in [one for one, its in self.unfit.items() if its == partition]:
                     self.walk.leave_out_shape(code)
+
+    def _settle(self) -> None:
+        """Work out when those start who have become protected: nobody can start before that is known."""
+        for job, slot in self.unsettled:
+            reservation = self._reservation(job, slot)
+            if reservation is not None:
+                self.guard.add(reservation)
+        self.unsettled.clear()
 
     def _reservation(self, job: PendingJob, slot: str) -> Reservation | None:
         """None: as far as can be seen it never fits; nothing can be kept for it then."""
@@ -346,11 +373,9 @@ class _Pass:
     def _timeline(self, which: int) -> Timeline:
         """`which` of the two ends."""
         now = self.snapshot.now
-        timeline = Timeline(self.guard.now, self.ground.places, now)
-        ends = [(ends_of(job, now, self.scheduling)[which], job.grants) for job in self.snapshot.running]
-        ends += [(ends[which], grants) for _, grants, ends in self.started]
-        timeline.fill(ends)
-        return timeline
+        running = [self.ground.ending(job, ends_of(job, now, self.scheduling)[which]) for job in self.snapshot.running]
+        started = [ending_of(ends[which], self.ground.places, grants) for _, grants, ends in self.started]
+        return Timeline(self.guard.now, self.ground.places, now, running + started)
 
     def _told_briefly(self, job: PendingJob) -> Insufficient:
         """What it wants, without who holds it."""
@@ -375,26 +400,14 @@ class _Pass:
 
     # ── whole partitions ──────────────────────────────────────────────────────────────────────────────────────
 
-    @cached_property
-    def _kinds(self) -> tuple[list[Shape], Places]:
-        """Shapes, and by place in the queue which it is."""
-        _, firsts, kinds = np.unique(self.walk.columns.shape, return_index=True, return_inverse=True)
-        return [self.snapshot.pending[one].shape for one in firsts.tolist()], kinds
-
     def _partitions(self) -> list[str]:
-        return sorted({shape.partition for shape in self._kinds[0]})
+        return sorted({kind.partition for kind in self.kinds})
 
     def _is_in(self, partition: str) -> Booleans:
-        shapes, kinds = self._kinds
-        return np.array([shape.partition == partition for shape in shapes], np.bool_)[kinds]
-
-    @cached_property
-    def _is_wide(self) -> Booleans:
-        shapes, kinds = self._kinds
-        return np.array([self.ground.is_wide(shape) for shape in shapes], np.bool_)[kinds]
+        return self.walk.by_shape([kind.partition == partition for kind in self.kinds])
 
     def _has(self, slot: str, partition: str) -> bool:
-        return any(one.slot == slot and one.job.shape.partition == partition for one in self.guard.reservations)
+        return (slot, partition) in self.slots
 
     def _is_open(self, slot: Slot, partition: str) -> bool:
         """What it started holds less than its share."""
@@ -509,13 +522,20 @@ class _Pass:
         ends_at = None if ends.by_limit == inf else ends.by_limit
         return RunningJob(job.job_id, job.user, grants, ends_at, began_at=self.snapshot.now, expected_s=job.expected_s)
 
+    def _unsettled(self) -> list[Protected]:
+        """In a brief plan: who is protected from nobody."""
+        return [
+            Protected(job_id=job.job_id, slot=slot, starts_at=inf, is_promise=False, nodes=())
+            for job, slot in self.unsettled
+        ]
+
     def plan(self) -> Plan:
         snapshot = self.snapshot
         return Plan(
             made_at=snapshot.now,
             starts=tuple(self.starts),
             waits=self.waits,
-            protected=tuple(one.told() for one in self.guard.reservations),
+            protected=(*(one.told() for one in self.guard.reservations), *self._unsettled()),
             heads=self.heads,
             partitions={one.name: one.is_up for one in snapshot.policy.partitions},
             billing=snapshot.policy.billing,
@@ -537,15 +557,23 @@ class Planner:
     def is_busy(self) -> bool:
         return self._pass is not None
 
-    def begin(self, snapshot: Snapshot, stops_early: bool = True, asked: Collection[JobId] | None = None) -> None:
+    def begin(
+        self,
+        snapshot: Snapshot,
+        stops_early: bool = True,
+        asked: Collection[JobId] | None = None,
+        *,
+        is_brief: bool = False,
+    ) -> None:
         """Forget a pass that is under way and start on this snapshot.
 
         A pass that stops early leaves out reasons that would have to be worked out; else each job has its own, or
-        those that are asked for.
+        those that are asked for.  A brief one also leaves out when the protected start, where nothing hangs on it:
+        what it starts is the same.
         """
         if self._ground is None or not self._ground.is_of(snapshot):
             self._ground = Ground(snapshot.nodes, snapshot.policy)
-        self._pass = _Pass(snapshot, self._ground, stops_early, asked)
+        self._pass = _Pass(snapshot, self._ground, stops_early, asked, is_brief)
         self._work = self._pass.work()
 
     def step(self, budget: int) -> Plan | None:

@@ -9,6 +9,7 @@ of it.  Among equals the job with the smaller id goes first.  As in Slurm's mult
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 
 from gq.model.account import QosInfo
 from gq.model.ids import JobId
+from gqd.sched.due import BANDS, bands
 from gqd.sched.fairshare import Tree, fair_tree
 from gqd.sched.kept_back import kept_back
 from gqd.sched.limit import Asker, Ledger, LimitView
@@ -28,6 +30,8 @@ from gqd.state.tally import account_path
 
 NICE = "nice"
 OVERRIDE = "override"
+SHORTEST_S, LONGEST_S = 10.0, 30 * 86400.0
+"""Between these lengths the factor `short` goes from 1 to 0."""
 MOST_POINTS = 2.0**53
 """Beyond this numbers do not add up any more."""
 
@@ -38,6 +42,17 @@ MOST_POINTS = 2.0**53
 def age(jobs: Columns) -> Floats:
     """How long the job could have started, as a part of ``max_age``; a requeue does not begin it anew."""
     return np.clip((jobs.now - jobs.accrue_at) / max(jobs.max_age_s, 1.0), 0.0, 1.0)
+
+
+def due(jobs: Columns) -> Floats:
+    return jobs.due
+
+
+def short(jobs: Columns) -> Floats:
+    """1 for jobs that are expected to be over at once, and less by the same for each time that they take twice as long,
+    down to 0; also where nobody knows."""
+    over = np.log(np.maximum(jobs.expected_s, SHORTEST_S) / SHORTEST_S) / math.log(LONGEST_S / SHORTEST_S)
+    return np.maximum(1.0 - over, 0.0)
 
 
 def fair_share(jobs: Columns) -> Floats:
@@ -60,6 +75,8 @@ def qos(jobs: Columns) -> Floats:
 
 
 FACTORS: dict[str, PriorityFactor] = {
+    "due": due,
+    "short": short,
     "age": age,
     "fair_share": fair_share,
     "job_size": job_size,
@@ -67,6 +84,7 @@ FACTORS: dict[str, PriorityFactor] = {
     "qos": qos,
 }
 """By name, in the order of `gqprio`'s columns; the site's own come after them."""
+_STANDING = ("partition", "qos", NICE, OVERRIDE)
 RESERVED = frozenset({*FACTORS, NICE, OVERRIDE})
 
 
@@ -93,26 +111,40 @@ class Ranking:
     """0…1"""
     points: dict[str, Integers]
     """Their sum is the priority."""
+    band: Integers
+    """The lower goes first where what counts is how long jobs have waited: what an administrator said of the job (by
+    QOS, partition, ``--nice`` and ``--priority``), then whether its user had more than is due."""
 
     def ordered_ids(self) -> list[JobId]:
         ids: list[JobId] = self.job_ids[self.order].tolist()
         return ids
 
 
-def rank(cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None) -> Ranking:
-    """The whole queue in order; `tree`: the fair-share tree at `now`, if it is there already."""
-    jobs = columns_of(cluster, policy, now, tree)
+def rank(
+    cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None, only_weighted: bool = False
+) -> Ranking:
+    """The whole queue in order; `tree`: the fair-share tree at `now`, if it is there already.
+
+    `only_weighted`: without the factors that give no points.
+    """
+    weighted = [one for one in weighted_factors(policy) if one[2] or not only_weighted]
+    wants_tree = not only_weighted or bool(policy.plugins) or any(name == "fair_share" for name, _, _ in weighted)
+    jobs = columns_of(cluster, policy, now, tree, wants_tree)
     override = cluster.queue.integers("override")
     is_overridden = override != NO_OVERRIDE
     factors: dict[str, Floats] = {}
     points: dict[str, Integers] = {}
-    for name, factor, weight in weighted_factors(policy):
+    for name, factor, weight in weighted:
         factors[name] = factor(jobs) if name in FACTORS else np.clip(np.nan_to_num(factor(jobs)), 0.0, 1.0)
         points[name] = _points(factors[name], weight, is_overridden)
     points[NICE] = np.where(is_overridden, 0, -cluster.queue.integers("nice"))
     points[OVERRIDE] = np.where(is_overridden, override, 0)
     priority = sum(points.values(), np.zeros(len(jobs.job_id), np.int64))
-    return Ranking(jobs.job_id.copy(), priority, _ordered(priority, jobs.job_id), factors, points)
+    standing = sum((points[name] for name in _STANDING if name in points), np.zeros(len(jobs.job_id), np.int64))
+    band = np.rint((1.0 - jobs.due) * (BANDS - 1)).astype(np.int64)
+    band[is_overridden] = 0
+    order = _ordered(priority, jobs.job_id)
+    return Ranking(jobs.job_id.copy(), priority, order, factors, points, band - BANDS * standing)
 
 
 def _points(factor: Floats, weight: float, is_overridden: Booleans) -> Integers:
@@ -135,12 +167,16 @@ def _ordered(priority: Integers, job_ids: Integers) -> Integers:
 # ── what the factors see ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def columns_of(cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None) -> Columns:
+def columns_of(
+    cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None, wants_tree: bool = True
+) -> Columns:
+    """`wants_tree` False: nobody asks for the column of fair shares."""
     queue, weights = cluster.queue, policy.weights
     members, partitions, names = queue.members, queue.partitions, queue.qos
     member, place, service = (queue.integers(one) for one in ("member", "partition", "qos"))
-    users = (fair_tree(cluster, now) if tree is None else tree).users
+    users = tree.users if tree is not None else fair_tree(cluster, now).users if wants_tree else {}
     shares = [users[one].fair_share if one in users else 1.0 for one in members]
+    band_of = bands(cluster, now)
     inventories = [node.inventory for node in cluster.nodes.values()]
     jobs = Columns(
         now=now,
@@ -148,6 +184,7 @@ def columns_of(cluster: Cluster, policy: Policy, now: float, tree: Tree | None =
         submit_at=queue.floats("submit_at"),
         accrue_at=queue.floats("accrue_at"),
         time_limit_s=queue.floats("time_limit_s"),
+        expected_s=queue.floats("expected_s"),
         nodes=queue.integers("nodes"),
         cpus=queue.integers("cpus"),
         gpus=queue.integers("gpus"),
@@ -156,6 +193,7 @@ def columns_of(cluster: Cluster, policy: Policy, now: float, tree: Tree | None =
         partition=Labels(place, partitions),
         qos=Labels(service, names),
         fair_share=_by_code(shares, member),
+        due=_by_code([1.0 - band_of.get(one, 0) / (BANDS - 1) for one in members], member),
         partition_priority=_by_code(_of_partitions(partitions, policy), place),
         qos_priority=_by_code(_of_qos(names, cluster.qos), service),
         all_nodes=len(inventories),
@@ -227,21 +265,15 @@ def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) ->
     if limits.binds and int(is_ready.sum()) > MOST_ONE_BY_ONE:
         mask, askers = kept_back(queue, Ledger(limits), policy.billing)
         is_ready &= ~mask
-    places = _in_order(cluster, policy, now, is_ready)
-    return Order(places, queue.integers("job_id")[places], np.zeros(len(places), np.int64), askers)
-
-
-def _in_order(cluster: Cluster, policy: Policy, now: float, is_ready: Booleans) -> Integers:
-    """Places of the ready jobs."""
-    queue = cluster.queue
     if policy.scheduling.order == "priority":
-        order = rank(cluster, policy, now).order
-        return order[is_ready[order]]
-    ready = np.flatnonzero(is_ready)
-    ids = queue.integers("job_id")[ready]
-    if policy.scheduling.order == "arrival":
-        return ready[np.argsort(ids)]
-    return ready[np.lexsort((ids, queue.floats("expected_s")[ready]))]
+        ranking = rank(cluster, policy, now, only_weighted=True)
+        places = ranking.order[is_ready[ranking.order]]
+        return Order(places, queue.integers("job_id")[places], ranking.band[places], askers)
+    places = np.flatnonzero(is_ready)
+    ids = queue.integers("job_id")[places]
+    by_length = policy.scheduling.order == "shortest"
+    order = np.lexsort((ids, queue.floats("expected_s")[places])) if by_length else np.argsort(ids)
+    return Order(places[order], ids[order], np.zeros(len(places), np.int64), askers)
 
 
 def _is_one_of(names: Sequence[str], accept: Callable[[str], bool]) -> Booleans:

@@ -6,8 +6,9 @@ longer than was expected is expected to run as long again as it has.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
+from copy import copy
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 
 from gq.model.resource import Grant
 from gq.model.scheduling import Scheduling
-from gqd.sched.placement import place
+from gqd.sched.feasible import keeps_cores
+from gqd.sched.placement import may_fit, place
 from gqd.sched.shape import Shape
-from gqd.sched.view import Overlay, PendingJob, RunningJob
+from gqd.sched.view import Cell, Overlay, PendingJob, RunningJob
+from gqd.state.cluster import mask_of
+from gqd.state.queue import Integers
 
 Candidates = list[int] | NDArray[np.int64]
 LEAST_OVERRUN_S = 1.0
@@ -80,90 +84,169 @@ class Fit(NamedTuple):
     """What is free then, but for protected jobs."""
 
 
-class Timeline:
-    """Ends in order, on top of what is free now (`overlay`, which may change: what starts is taken from it)."""
+class Ending(NamedTuple):
+    """Somebody gives back what they hold."""
 
-    def __init__(self, overlay: Overlay, places: dict[str, int], now: float) -> None:
+    at: float
+    cells: Sequence[Cell]
+    extras: tuple[Grant, ...] = ()
+    """Instead of the cells, where generic resources or licences are in them."""
+
+
+class Timeline:
+    """Ends in order, on top of what is free now (`overlay`, which may change: what starts is taken from it).
+
+    The first time that something fits is found by halving, by numbers alone; then it is placed.
+    """
+
+    def __init__(self, overlay: Overlay, places: dict[str, int], now: float, endings: Iterable[Ending]) -> None:
         self._overlay = overlay
         self._places = places
         self._now = now
-        self._ends: list[float] = []
-        self._jobs: list[tuple[Grant, ...]] = []
+        self._endings = sorted((one for one in endings if one.at < inf), key=_at)
+        self._sums: _Sums | None = None
 
-    def fill(self, ends: Iterable[tuple[float, tuple[Grant, ...]]]) -> None:
-        """All that runs; what has no end is left out."""
-        known = sorted((one for one in ends if one[0] < inf), key=lambda one: one[0])
-        self._ends = [one[0] for one in known]
-        self._jobs = [one[1] for one in known]
-
-    def add(self, end: float, grants: tuple[Grant, ...]) -> None:
-        if end < inf:
-            place = bisect_right(self._ends, end)
-            self._ends.insert(place, end)
-            self._jobs.insert(place, grants)
+    def add(self, ending: Ending) -> None:
+        if ending.at < inf:
+            insort(self._endings, ending, key=_at)
+            self._sums = None
 
     def earliest(
         self, shape: Shape, candidates: Candidates, length_s: float, windows: Sequence[Window] = ()
     ) -> Fit | None:
         """The first time that it fits for so long beside what is protected; None: not as far as can be seen."""
-        profile = self._overlay.copy()
-        count = self._first_fit(profile, shape, candidates)
+        count = self._first_fit(shape, candidates)
         if count is None:
             return None
-        at = self._now if count == 0 else self._ends[count - 1]
+        at = self._now if count == 0 else self._endings[count - 1].at
+        profile = self._profile(count)
         while True:
             trial = beside(profile, self._places, at, at + length_s, windows)
             grants = place(trial, shape, candidates)
             if grants is not None:
                 return Fit(at, grants, profile)
-            coming = [one.until for one in windows if one.until > at]
-            if count < len(self._ends):
-                coming.append(self._ends[count])
-            later = min((one for one in coming if one < inf), default=None)
-            if later is None:
+            coming = [one.until for one in windows if at < one.until < inf]
+            if count < len(self._endings):
+                coming.append(self._endings[count].at)
+            if not coming:
                 return None
-            at = max(at, later)
-            count = self._give_back(profile, count, at)
+            at = max(at, min(coming))
+            until = max(count, self._ended(at))
+            self._give_back(profile, count, until)
+            count = until
 
-    def _first_fit(self, profile: Overlay, shape: Shape, candidates: Candidates) -> int | None:
-        """After how many ends it fits if nobody was protected; the profile is then as it is at that time.
-
-        What fits once fits also when more is free, so it is found by halving.
-        """
+    def _first_fit(self, shape: Shape, candidates: Candidates) -> int | None:
+        """After how many ends it fits if nobody was protected; what fits once fits also when more is free."""
+        low, high = self._first_by_numbers(shape, candidates), len(self._endings)
+        if low is None:
+            return None
+        profile = self._profile(low)
         if place(profile, shape, candidates) is not None:
-            return 0
-        low, high, has_fit = 0, len(self._jobs), False
-        middle = high
+            return low
+        middle, has_fit = high, False
         while low < high:
-            checkpoint = profile.checkpoint()
-            for grants in self._jobs[low:middle]:
-                self._end(profile, grants)
-            if place(profile, shape, candidates) is not None:
-                profile.rollback(checkpoint)
+            later = profile.copy()
+            self._give_back(later, low, middle)
+            if place(later, shape, candidates) is not None:
                 has_fit, high = True, middle - 1
             elif not has_fit:
                 return None
             else:
-                low = middle
+                profile, low = later, middle
             middle = (low + high + 1) // 2
-        if not has_fit:
+        return self._ended(self._endings[low].at) if has_fit else None
+
+    def _first_by_numbers(self, shape: Shape, candidates: Candidates) -> int | None:
+        """It does not fit before so many have ended; None: never."""
+        if not _is_of_numbers(self._overlay, shape):
+            return 0
+        probe = copy(self._overlay)
+        low, high = 0, len(self._endings)
+        if may_fit(probe, shape, candidates):
+            return 0
+        self._sums = self._sums or _Sums.of(self._endings, len(self._overlay.nodes))
+        self._sums.set(probe, self._overlay, high)
+        if not may_fit(probe, shape, candidates):
             return None
-        at = self._ends[low]
-        for grants in self._jobs[low : (count := bisect_right(self._ends, at))]:
-            self._end(profile, grants)
-        return count
+        while high - low > 1:  # it may fit after `high`, and not after `low`
+            middle = (low + high) // 2
+            self._sums.set(probe, self._overlay, middle)
+            if may_fit(probe, shape, candidates):
+                high = middle
+            else:
+                low = middle
+        return self._ended(self._endings[high - 1].at)
 
-    def _give_back(self, profile: Overlay, count: int, at: float) -> int:
-        """All that ends until then; how many have ended in all."""
-        until = bisect_right(self._ends, at)
-        for grants in self._jobs[count:until]:
-            self._end(profile, grants)
-        return max(count, until)
+    def _ended(self, at: float) -> int:
+        """How many end until then."""
+        return bisect_right(self._endings, at, key=_at)
 
-    def _end(self, profile: Overlay, grants: tuple[Grant, ...]) -> None:
-        for grant in grants:
-            if (place := self._places.get(grant.node)) is not None:
-                profile.give_back(place, grant)
+    def _profile(self, count: int) -> Overlay:
+        """What is free after so many ends; of equally free nodes the first in order goes first."""
+        profile = self._overlay.copy()
+        profile.since = None
+        self._give_back(profile, 0, count)
+        return profile
+
+    def _give_back(self, profile: Overlay, low: int, high: int) -> None:
+        profile.give_back_cells([cell for one in self._endings[low:high] for cell in one.cells])
+        for one in self._endings[low:high]:
+            for grant in one.extras:
+                if (where := self._places.get(grant.node)) is not None:
+                    profile.give_back(where, grant)
+
+
+def _at(ending: Ending) -> float:
+    return ending.at
+
+
+def _is_of_numbers(overlay: Overlay, shape: Shape) -> bool:
+    """Whether it fits hangs on sums per node, which only grow as jobs end."""
+    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    return kind.is_pure and not shape.roles and not keeps_cores(overlay, shape)
+
+
+class _Sums(NamedTuple):
+    """What ends give back, in order, as columns."""
+
+    bounds: Integers
+    """By number of ends: how many of the rows are theirs."""
+    place: Integers
+    gpus: Integers
+    cpus: Integers
+    memory: Integers
+
+    @classmethod
+    def of(cls, endings: Sequence[Ending], size: int) -> _Sums:
+        cells = [list(one.cells) for one in endings]
+        flat = [cell for one in cells for cell in one]
+        return cls(
+            np.cumsum([0, *map(len, cells)]),
+            np.array([cell[0] for cell in flat], np.int64),
+            np.array([cell[2].bit_count() for cell in flat], np.int64),
+            np.array([cell[1].bit_count() for cell in flat], np.int64),
+            np.array([cell[3] for cell in flat], np.int64),
+        )
+
+    def set(self, probe: Overlay, base: Overlay, count: int) -> None:
+        """The probe's numbers, and only these, are as after so many ends."""
+        rows, size = int(self.bounds[count]), len(base.nodes)
+        place = self.place[:rows]
+        probe.gpu_counts = base.gpu_counts + np.bincount(place, self.gpus[:rows], size).astype(np.int64)
+        probe.cpu_counts = base.cpu_counts + np.bincount(place, self.cpus[:rows], size).astype(np.int64)
+        probe.memory = base.memory + np.bincount(place, self.memory[:rows], size).astype(np.int64)
+
+
+def cells_of(places: dict[str, int], grants: Iterable[Grant]) -> tuple[Cell, ...]:
+    return tuple(
+        (places[one.node], mask_of(one.cpus), mask_of(one.gpus), one.memory_mib) for one in grants if one.node in places
+    )
+
+
+def ending_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> Ending:
+    if any(one.resources or one.licenses for one in grants):
+        return Ending(at, (), grants)
+    return Ending(at, cells_of(places, grants))
 
 
 def beside(profile: Overlay, places: dict[str, int], at: float, until: float, windows: Iterable[Window]) -> Overlay:
@@ -185,9 +268,7 @@ def earliest_fit(
     None: not before a job without a limit ends.  The overlay is left as it was.
     """
     places = {node.name: one for one, node in enumerate(overlay.nodes)}
-    timeline = Timeline(overlay, places, now)
-    timeline.fill(
-        (max(now, job.ends_at), job.grants) for job in running if job.ends_at is not None and not job.is_stranded
-    )
-    fit = timeline.earliest(shape, candidates, 0.0)
+    known = ((one.ends_at, one.grants) for one in running if not one.is_stranded)
+    endings = (ending_of(max(now, at), places, grants) for at, grants in known if at is not None)
+    fit = Timeline(overlay, places, now, endings).earliest(shape, candidates, 0.0)
     return None if fit is None else (fit.at, fit.grants)

@@ -154,6 +154,8 @@ class PendingColumns:
     band: NDArray[np.int64]
     """Slots take the oldest of the lowest number: what an administrator said of it, and whether its user had more than
     is due."""
+    source: object = None
+    """Columns of the same source have the same codes for the same shapes; None: nothing is known of that."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -192,6 +194,8 @@ class Snapshot:
         return next((place for place, node in enumerate(self.nodes) if node.name == name), None)
 
 
+Cell: TypeAlias = tuple[int, int, int, int]
+"""What is held of a node: its place, masks of CPUs and GPUs, memory."""
 _Counts: TypeAlias = tuple[tuple[str, int], ...]
 
 
@@ -322,6 +326,19 @@ class Overlay:
         free = self.free_memory_mib[place] + memory_mib
         self._set(place, whole_cpus, self.free_gpus[place] | (gpus & node.gpu_mask), free)
         self._count(place, resources, licenses, -1)
+
+    def give_back_cells(self, cells: Iterable[Cell]) -> None:
+        """Many at once, and for good: this is not undone by a rollback."""
+        touched = set()
+        for place, cpus, gpus, memory_mib in cells:
+            touched.add(place)
+            self.free_cpus[place] |= cpus
+            self.free_gpus[place] |= gpus
+            self.free_memory_mib[place] += memory_mib
+        for place in touched:
+            node = self.nodes[place]
+            free_cpus = self.free_cpus[place] & ((1 << node.cpus) - 1)
+            self._set(place, free_cpus, self.free_gpus[place] & node.gpu_mask, self.free_memory_mib[place])
 
     def take_all(self, places: dict[str, int], grants: Iterable[Grant]) -> None:
         for grant in grants:

@@ -38,8 +38,14 @@ class Walk:
     def __init__(self, columns: PendingColumns) -> None:
         self.columns = columns
         self.is_left = np.ones(len(columns.shape), np.bool_)
-        self._by_shape: Places | None = None
-        self._sorted: Places = columns.shape
+        self._by_shape: Places = np.argsort(columns.shape, kind="stable")
+        in_order = columns.shape[self._by_shape]
+        is_first = np.ones(len(in_order), np.bool_)
+        np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
+        self._bounds: Places = np.append(np.flatnonzero(is_first), len(in_order))
+        self.codes: list[int] = in_order[self._bounds[:-1]].tolist()
+        """Of the shapes that there are."""
+        self._number_of = {code: number for number, code in enumerate(self.codes)}
 
     def next(self, place: int) -> int | None:
         """The first at this place or behind it."""
@@ -66,11 +72,18 @@ class Walk:
 
     def of_shape(self, code: int) -> Places:
         """Their places in the queue, in order."""
-        if self._by_shape is None:
-            self._by_shape = np.argsort(self.columns.shape, kind="stable")
-            self._sorted = self.columns.shape[self._by_shape]
-        first, end = np.searchsorted(self._sorted, (code, code + 1))
-        return self._by_shape[first:end]
+        number = self._number_of[code]
+        return self._by_shape[self._bounds[number] : self._bounds[number + 1]]
+
+    def one_of_each(self) -> list[int]:
+        """The place of the first of each shape, as `codes`."""
+        return self._by_shape[self._bounds[:-1]].tolist()
+
+    def by_shape(self, values: Sequence[bool]) -> Booleans:
+        """By place in the queue, what is said of each of `codes`."""
+        spread = np.empty(len(self.is_left), np.bool_)
+        spread[self._by_shape] = np.repeat(np.array(values, np.bool_), np.diff(self._bounds))
+        return spread
 
     def place_of(self, job_id: int) -> int | None:
         places = np.flatnonzero(self.columns.job_id == job_id)

@@ -1,0 +1,91 @@
+"""Who had more than is due: of those who want something now, against each other.  Pure.
+
+Accounts with the same parent share what there is by their shares, and so do the users of an account; only those count
+that have jobs.  An account or a user whose part of what these used is more than its part of their shares had more than
+is due.  That comes to four *bands*: first users who did not, in accounts that did not either; then users who did, in
+accounts that did not; then the same of accounts that did, or that are below one that did.  Two bits say less than a
+ranking, and that is wanted: within a band short jobs go first, whoever's they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from gq.model.account import ROOT, Holder
+from gqd.state.cluster import Cluster
+from gqd.state.queue import Member
+from gqd.state.tally import account_path
+
+BANDS = 4
+TOLERANCE = 1e-6
+"""Sums of usages are not exact."""
+
+_Due: TypeAlias = tuple[float, int]
+"""(usage, shares)"""
+
+
+def bands(cluster: Cluster, now: float, also: Member | None = None) -> dict[Member, int]:
+    """By (user, account) of those who have jobs: 0 to 3, the first to go first.
+
+    `also`: as if this member had a job, too.
+    """
+    accounts, users = _who_counts(cluster)
+    if also is not None:
+        path = account_path(cluster.accounts, also[1])
+        accounts = list(dict.fromkeys([*accounts, *(one for one in path if one != ROOT)]))
+        users = list(dict.fromkeys([*users, also]))
+    usage, user_usage = _usages(cluster, now)
+    known = cluster.accounts
+    by_parent: dict[str, dict[str, _Due]] = {}
+    for name in accounts:
+        shares = known[name].shares if name in known else 1
+        by_parent.setdefault(account_path(known, name)[1], {})[name] = (usage.get(name, 0.0), shares)
+    over = {name for siblings in by_parent.values() for name in _over(siblings)}
+    by_account: dict[str, dict[str, _Due]] = {}
+    for user, account in users:
+        shares = cluster.members[user, account].info.shares
+        by_account.setdefault(account, {})[user] = (user_usage[user, account], shares)
+    found = {}
+    for account, siblings in by_account.items():
+        above = 2 * any(one in over for one in account_path(known, account))
+        more = _over(siblings)
+        found.update({(user, account): above + (user in more) for user in siblings})
+    return found
+
+
+def _who_counts(cluster: Cluster) -> tuple[list[str], list[Member]]:
+    """Accounts that have jobs, they or those below them, and users that have jobs in an account."""
+    places = [(name, user) for holder, name, user in cluster.tallies.by_place if holder is Holder.ACCOUNT]
+    accounts = [name for name, user in places if not user and name != ROOT]
+    return accounts, [(user, name) for name, user in places if user and (user, name) in cluster.members]
+
+
+def _usages(cluster: Cluster, now: float) -> tuple[dict[str, float], dict[Member, float]]:
+    """Of accounts, with all below them, and of their users."""
+    users = {}
+    own: dict[str, float] = {}
+    for place, member in cluster.members.items():
+        used = max(0.0, member.usage.value_at(now, cluster.half_life_s))
+        users[place] = used
+        own[place[1]] = own.get(place[1], 0.0) + used
+    whole: dict[str, float] = {}
+    for account, used in own.items():
+        for above in account_path(cluster.accounts, account):
+            whole[above] = whole.get(above, 0.0) + used
+    return whole, users
+
+
+def _over(siblings: Mapping[str, _Due]) -> set[str]:
+    """Those of them that had more than is due."""
+    used, shares = _sums(siblings.values())
+    if not used:
+        return set()
+    return {name for name, (own, part) in siblings.items() if own * shares > used * part * (1.0 + TOLERANCE)}
+
+
+def _sums(dues: Iterable[_Due]) -> _Due:
+    used, shares = 0.0, 0
+    for own, part in dues:
+        used, shares = used + own, shares + part
+    return used, shares
