@@ -158,10 +158,11 @@ def _is_enough(shape: Shape, room: Integers) -> bool:
 def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Integers) -> bool:
     """Another bound: there are as many whole nodes as GPUs fill."""
     kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
-    if not kind.sizes or shape.units <= kind.sizes[0]:
+    if not kind.sizes or shape.units <= kind.sizes[-1] or room.max() >= shape.units:
         return bool(room.max() >= shape.units)
     totals = kind.counts[places] if len(kind.sizes) > 1 else kind.sizes[0]
-    return any(int(((room >= one) & (totals == one)).sum()) >= shape.units // one for one in kind.sizes)
+    sizes = (one for one in kind.sizes if one < shape.units)
+    return any(int(((room >= one) & (totals == one)).sum()) >= shape.units // one for one in sizes)
 
 
 def _is_plain(overlay: Overlay, shape: Shape, qos: str) -> bool:
