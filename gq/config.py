@@ -133,9 +133,9 @@ _KEY_OF = {field: key for key, field in _FIELD_OF.items()}
 _MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu", "default_mem_per_gpu"})
 _DURATION_KEYS = frozenset({
     "default_time", "max_time", "max_age", "half_life", "protect_wide_after", "protect_any_after",
-    "expected_without_history", "locality_wait",
+    "expected_without_history", "locality_wait", "attribute_interval",
 })  # fmt: skip
-_ENDLESS_KEYS = frozenset({"half_life", "protect_wide_after", "protect_any_after"})
+_ENDLESS_KEYS = frozenset({"half_life", "protect_wide_after", "protect_any_after", "attribute_interval"})
 """Durations that may be ``"never"``."""
 _FINITE_KEYS = {
     "max_age": "age counts in proportion to it",
@@ -411,7 +411,7 @@ class _Reader:
         low, high = node.port_range
         if not 1024 <= low <= high <= 65535:
             self._fail(f"{key}.port_range", f"[{low}, {high}] is not a range of ports between 1024 and 65535")
-        for name in ("cpus", "memory_mib", "max_processes"):
+        for name in ("cpus", "memory_mib", "max_processes", "attribute_interval_s"):
             value = getattr(node, name)
             if value is not None and value < 1:
                 self._fail(f"{key}.{_KEY_OF.get(name, name)}", "must be at least 1")

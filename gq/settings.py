@@ -228,8 +228,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
     attribute_script: str = ""
     """Program that says more of them; empty: none."""
-    attribute_interval_s: int = 300
-    """Between its runs; 0: only at the start."""
+    attribute_interval_s: int | None = 300
+    """Between its runs; None (``"never"``): only at the start."""
     resources: dict[str, int] = {}
     """Generic ones by name; ``tmp`` in MiB."""
     data: tuple[str, ...] = ()

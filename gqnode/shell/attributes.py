@@ -72,7 +72,7 @@ def read_said(text: str) -> tuple[Said, list[str]]:
 class AttributeScript:
     """`read` runs the program once; `watch` at each interval, and tells what has changed."""
 
-    def __init__(self, path: str, interval_s: float, node: str) -> None:
+    def __init__(self, path: str, interval_s: float | None, node: str) -> None:
         self._path = path
         self._interval_s = interval_s
         self._node = node
@@ -100,7 +100,7 @@ class AttributeScript:
 
     async def watch(self, on_change: Callable[[], None]) -> None:
         """Until it is cancelled."""
-        while self._path and self._interval_s > 0:
+        while self._path and self._interval_s is not None:
             await asyncio.sleep(self._interval_s)
             if await self.read():
                 on_change()
