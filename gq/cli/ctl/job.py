@@ -51,7 +51,8 @@ UNBUILT = ("suspend", "resume", "extend", "giveback", "ask")
 
 _RESOURCES = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
-    "gpus-per-task", "cpus-per-gpu", "gres", "nodelist", "exclude", "exclusive",
+    "gpus-per-task", "cpus-per-gpu", "gres", "nodelist", "exclude", "exclusive", "min-gpu-mem", "tmp", "licenses",
+    "constraint", "prefer", "switches", "data",
 )  # fmt: skip
 _CHANGEABLE = (
     "job-name", "partition", "time", "begin", "nice", "comment", "requeue", "no-requeue", "account", "qos", "priority",
@@ -67,6 +68,12 @@ SCONTROL = {
     "arraytaskthrottle": THROTTLE.name,
     "comment": "comment",
     "deadline": "deadline",
+    "features": "constraint",
+    "gres": "gres",
+    "licenses": "licenses",
+    "mintmpdisknode": "tmp",
+    "prefer": "prefer",
+    "switches": "switches",
     "dependency": "dependency",
     "jobname": "job-name",
     "name": "job-name",
