@@ -182,11 +182,15 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="jobid", metavar="JOB", commands=(RUN,), help="Start the step in this job (GQ_JOB_ID)."),
     JobOption(name="wait", letter="W", commands=(SUB,), help="Wait for the job to end and return its exit code."),
     JobOption(name="test-only", commands=(SUB,), help="Check and estimate the start; queue nothing."),
+    JobOption(
+        name="what-if", commands=(SUB,), in_header=False,
+        help="Show what else could be asked for, and when each would start and end; queue nothing.",
+    ),
     # ── not in this version ───────────────────────────────────────────────────────────────────────────────────
     *(
         JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
         for name, letter, metavar in (
-            ("what-if", "", ""), ("start", "", ""), ("reservation", "", "NAME"),
+            ("reservation", "", "NAME"),
             ("notify", "", "URL"), ("notify-on", "", "EVENTS"), ("mail-type", "", "EVENTS"), ("mail-user", "", "USER"),
             ("grace", "", "TIME"), ("time-min", "", "TIME"), ("requeue-on", "", "EVENTS"),
             ("max-requeue", "", "COUNT"), ("sweep", "", "SPEC"),

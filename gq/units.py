@@ -110,6 +110,17 @@ def parse_instant(text: str, now: float, zone: tzinfo | None = None) -> float:
     return at
 
 
+_DAY_S = 86400
+
+
+def past_instant(text: str, now: float) -> float:
+    """``2h``: so long ago; or a moment, which is past."""
+    if text[-1:] in "smhd":
+        return now - (parse_duration_s(text) or 0)
+    at = parse_instant(text, now)
+    return at - _DAY_S if now < at <= now + _DAY_S else at
+
+
 def _instant(text: str, now: float, zone: tzinfo | None) -> float:
     word = text.strip().lower()
     moment = datetime.fromtimestamp(now, zone)

@@ -39,10 +39,11 @@ class JobColumn(NamedTuple):
     """From a job and the present instant."""
     is_number: bool = False
     is_wide: bool = False
+    is_wrapped: bool = False
 
     @property
     def column(self) -> Column:
-        return Column(self.header, self.is_number, self.is_wide)
+        return Column(self.header, self.is_number, self.is_wide, self.is_wrapped)
 
 
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,12 +139,6 @@ def asked_memory(job: JobInfo) -> str:
     return format_memory(mib) if mib else "0"
 
 
-def _gpus_per_node(job: JobInfo, now: float) -> str:
-    count = job.resources.gpus_per_node
-    kind = f"{job.resources.gpu_type}:" if job.resources.gpu_type else ""
-    return f"gpu:{kind}{count}" if count else "N/A"
-
-
 def _first_node(job: JobInfo, now: float) -> str:
     return job.nodes[0] if job.nodes and job.state != "PENDING" else "n/a"
 
@@ -155,7 +150,7 @@ def _array_task(job: JobInfo, now: float) -> str:
     return "N/A" if job.array_task_id is None else str(job.array_task_id)
 
 
-def _short_label(job: JobInfo, now: float) -> str:
+def short_label(job: JobInfo, now: float) -> str:
     return job_label(job, MOST_OF_TASKS)
 
 
@@ -203,7 +198,14 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("", ("gputype",), "GPU_TYPE", lambda job, now: job.gpu_type or NULL),
     JobColumn("", ("numtasks",), "TASKS", lambda job, now: str(job.tasks), is_number=True),
     JobColumn("m", ("minmemory",), "MIN_MEMORY", lambda job, now: asked_memory(job), is_number=True),
-    JobColumn("b", ("tres-per-node", "gres"), "TRES_PER_NODE", _gpus_per_node),
+    JobColumn("b", ("tres-per-node", "gres"), "TRES_PER_NODE", lambda job, now: _asked.per_node(job) or "N/A"),
+    JobColumn("f", ("feature", "constraint"), "FEATURES", lambda job, now: _asked.constraint(job) or NULL),
+    JobColumn("", ("prefer",), "PREFER", lambda job, now: _asked.preference(job) or NULL),
+    JobColumn("", ("reqswitch",), "REQ_SWITCH", lambda job, now: _asked.switches(job) or "0"),
+    JobColumn("W", ("licenses",), "LICENSES", lambda job, now: _asked.licenses(job) or NULL),
+    JobColumn("d", ("mintmpdisk",), "MIN_TMP_DISK", lambda job, now: _asked.scratch(job), is_number=True),
+    JobColumn("", ("data",), "DATA", lambda job, now: _asked.data(job) or NULL),
+    JobColumn("", ("roles",), "ROLES", lambda job, now: _asked.roles(job) or NULL),
     JobColumn("N", ("nodelist",), "NODELIST", lambda job, now: held_nodes(job), is_wide=True),
     JobColumn("R", ("reasonlist",), "NODELIST(REASON)", _nodes_or_reason, is_wide=True),
     JobColumn("B", ("batchhost",), "EXEC_HOST", _first_node),
@@ -227,16 +229,16 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
 _BY_CODE = {column.code: column for column in JOB_COLUMNS if column.code}
 _BY_NAME = {name: column for column in JOB_COLUMNS for name in column.names}
 
-_SHORT_ID = _BY_NAME["jobarrayid"]._replace(value=_short_label)
+_SHORT_ID = _BY_NAME["jobarrayid"]._replace(value=short_label)
 """As it stands in tables; formats that were asked for have it whole."""
 DEFAULT_COLUMNS = (_SHORT_ID, *(
     _BY_NAME[name]
     for name in ("partition", "name", "username", "statecompact", "timeused", "numnodes", "gpus", "reasonlist")
 ))  # fmt: skip
-START_COLUMNS = (_SHORT_ID, *(
-    _BY_NAME[name]
-    for name in ("partition", "name", "username", "statecompact", "starttime", "numnodes", "gpus", "reasonlist")
-))  # fmt: skip
+
+
+def column_named(name: str) -> JobColumn:
+    return _BY_NAME[name]
 
 
 # ── formats ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from gq.cli._columns import DEFAULT_COLUMNS, START_COLUMNS, Format, JobColumn, each_task, parse_codes, parse_fields
+from gq.cli._columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, parse_codes, parse_fields
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller, job_pages
+from gq.cli._estimates import START_COLUMNS, show_accuracy, with_estimates
 from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
 from gq.cli._operands import JobWord, NamedJobs, job_word, refuse_operands, words_of
 from gq.cli._output import job_json, write_json_list, write_line, write_table
@@ -23,14 +24,20 @@ from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
 from gq.model.tasks import parse_tasks
+from gq.units import past_instant
 from gq.wire.client import JobFilter, Jobs, ListJobs
 
 _ACTIVE = tuple(sorted(ACTIVE_WORDS))
 _END_OF_TIME = float("inf")
+DEFAULT_SINCE = "30d"
 
 
 def run(arguments: Arguments) -> int:
     refuse_operands(arguments, "use -j for job ids")
+    if arguments.has("accuracy"):
+        return _accuracy(arguments)
+    if arguments.has("since"):
+        raise UsageError("contradiction", "`--since` goes with `--accuracy`", "gqstat --accuracy --since=7d")
     form = _form(arguments)
     query = _query(arguments)
     limit = arguments.integer("limit", at_least=1)
@@ -42,6 +49,18 @@ def run(arguments: Arguments) -> int:
                 return 0
             sys.stdout.flush()
             time.sleep(every_s)
+
+
+def _accuracy(arguments: Arguments) -> int:
+    since = arguments.read("since", _since)
+    with controller() as client:
+        at = _since(DEFAULT_SINCE) if since is None else since
+        show_accuracy(client, at, arguments.has("json"), not arguments.has("noheader"))
+    return 0
+
+
+def _since(text: str) -> float:
+    return past_instant(text, time.time())
 
 
 def _show(arguments: Arguments, form: Format | None, pages: Iterable[Sequence[JobInfo]]) -> None:
@@ -98,6 +117,7 @@ def _jobs(client: Client, query: ListJobs, limit: int | None, by_start: bool) ->
     """Pages of what the query means, at most `limit` jobs."""
     if by_start:
         jobs = [job for page in job_pages(client, query) for job in page]
+        jobs = with_estimates(client, query.filter, jobs)
         jobs.sort(key=_expected_start)
         yield jobs[:limit]
         return
@@ -144,7 +164,9 @@ COMMAND = Command(
         ACCOUNT,
         QOS,
         Option(name="array", letter="r", help="A line for each task of an array, also those that wait."),
-        Option(name="start", help="Pending jobs by when they are expected to start."),
+        Option(name="start", help="Pending jobs by when they are expected to start, and by when at the latest."),
+        Option(name="accuracy", help="How wrong the first estimates were of jobs that have started."),
+        Option(name="since", metavar="TIME", help="With --accuracy: started since then, or within so long (30d)."),
         Option(name="limit", metavar="COUNT", help="At most so many jobs."),
         Option(name="format", letter="o", metavar="FORMAT", help="Line format with Slurm's %-codes."),
         Option(name="Format", letter="O", metavar="FIELDS", help="Columns by name: jobid,state:20,gpus."),

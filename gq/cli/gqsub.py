@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gq.cli._alternatives import show_alternatives
 from gq.cli._chain import Stage, gate_of, jobs_of
 from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
 from gq.cli._components import component_arguments, split_options
@@ -84,6 +85,8 @@ def _options(arguments: Arguments, components: list[list[Given]], script: Script
 def _send(stages: list[Stage], options: Arguments, arguments: Arguments) -> int:
     as_json = arguments.has("json")
     with controller() as client:
+        if options.has("what-if"):
+            return show_alternatives(client, stages[0].job.spec, as_json)
         if options.has("test-only"):
             return _test(client, msgspec.structs.replace(stages[0].job, test_only=True), as_json)
         if len(stages) == 1 and not stages[0].gate:
@@ -129,7 +132,7 @@ def _test(client: Client, request: Submit, as_json: bool) -> int:
 def _scripts(arguments: Arguments) -> list[Script]:
     if not arguments.has("chain"):
         return [_script(arguments)]
-    for name in ("wrap", "test-only"):
+    for name in ("wrap", "test-only", "what-if"):
         if arguments.has(name):
             raise UsageError("contradiction", f"`--chain` and `--{name}` exclude each other", "give one of them")
     if not arguments.operands:

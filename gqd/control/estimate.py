@@ -69,6 +69,11 @@ BESIDE_THE_POINT = (event.StartEstimated, event.Audited, event.RequestAnswered, 
 class Study(Protocol):
     """Work that is done in slices, and what comes of it."""
 
+    @property
+    def request_id(self) -> RequestId | None:
+        """Of who waits for it alone."""
+        ...
+
     def step(self, budget: int) -> bool:
         """Go on; True: it is done."""
         ...
@@ -107,6 +112,8 @@ class Desk:
 
     def add(self, draft: Draft, study: Study) -> None:
         """Done at once, if that goes quickly."""
+        if any(one.request_id == study.request_id for one in self._studies):
+            return  # the client asks again, since it has not heard yet
         if len(self._studies) >= MOST_WAITING:
             raise Refusal("busy", f"{MOST_WAITING} such questions are being worked on already", "try again in a moment")
         self._studies.append(study)
@@ -291,6 +298,7 @@ class StartsStudy:
 
     def __init__(self, draft: Draft, asked: list[Asked]) -> None:
         draft.volatile.has_stale_estimates = False
+        self.request_id: RequestId | None = None
         self._asked = asked
         self._began_at = draft.now
         self._setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)

@@ -17,6 +17,7 @@ import numpy as np
 from gq.errors import Refusal
 from gq.model.dependency import format_dependency
 from gq.model.estimate import Alternative
+from gq.model.ids import RequestId
 from gq.wire import client
 from gqd.control import explain, explain_limits, job, snapshot
 from gqd.control.access import Caller
@@ -262,6 +263,7 @@ def _why_not(cluster: Cluster, supposed: Job, plan: Plan | None) -> str:
 
 class _TestStudy:
     def __init__(self, request: ClientRequest, supposed: Supposed) -> None:
+        self.request_id: RequestId | None = request.request_id
         self._request = request
         self._supposed = supposed
         self._trial = _Trial(supposed)
@@ -299,6 +301,7 @@ class _WhatIfStudy:
     """One trial after the other."""
 
     def __init__(self, draft: Draft, request: ClientRequest, chosen: list[tuple[Variant, Supposed]]) -> None:
+        self.request_id: RequestId | None = request.request_id
         self._request = request
         self._made_at = draft.now
         self._trials = [(variant, _Trial(supposed)) for variant, supposed in chosen]

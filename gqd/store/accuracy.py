@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from math import ceil
-from typing import NamedTuple
 
 import msgspec
 
 from gq.model.estimate import AccuracyInfo, FirstEstimate
 from gq.wire.client import QueryAccuracy
+from gqd.store.protocol import Told
 
 MOST = 500_000
 """Starts that one answer is made from, the latest."""
@@ -20,24 +20,6 @@ _STARTS = (
     "SELECT estimate, start_at FROM attempts WHERE estimate IS NOT NULL AND start_at >= ? AND start_at < ?"
     " ORDER BY start_at DESC LIMIT ?"
 )
-
-
-class Told(NamedTuple):
-    """A job that started, and what it was told first."""
-
-    estimate: FirstEstimate
-    start_at: float
-
-    @property
-    def error_s(self) -> float:
-        """So much later it started than was said."""
-        return self.start_at - self.estimate.start_at
-
-    @property
-    def is_within(self) -> bool:
-        """It had started by the end of the band (a second is nothing)."""
-        p90_at = self.estimate.p90_at
-        return p90_at is not None and self.start_at <= p90_at + 1.0
 
 
 def select_told(connection: sqlite3.Connection, query: QueryAccuracy) -> list[Told]:

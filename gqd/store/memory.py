@@ -16,10 +16,9 @@ from gqd.state.cluster import Cluster, Job, Step
 from gqd.state.event import Event
 from gqd.state.input import PastJob
 from gqd.store import trail
-from gqd.store.accuracy import Told
 from gqd.store.history import job_infos, matches
 from gqd.store.past import past_of
-from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, StoreFailed
+from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, StoreFailed, Told
 from gqd.store.rows import COLUMNS, KEYS, attempt_of, audit_entry_of, cluster_of, event_of, event_row, job_of, step_of
 
 _FREED_AT = COLUMNS["allocations"].index("freed_at")

@@ -9,12 +9,12 @@ import msgspec
 
 from gq.errors import GqError
 from gq.model.audit import AuditEntry
+from gq.model.estimate import FirstEstimate
 from gq.model.job import JobInfo
 from gq.wire.client import JobFilter, QueryAccuracy, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.event import Event
 from gqd.state.input import PastJob
-from gqd.store.accuracy import Told
 
 Row = tuple[Any, ...]
 """Values in the order of `gqd.store.rows.COLUMNS[table]`."""
@@ -63,6 +63,24 @@ class AuditPage(NamedTuple):
     entries: tuple[AuditEntry, ...]
     last: int
     more: bool
+
+
+class Told(NamedTuple):
+    """A job that started, and what it was told first."""
+
+    estimate: FirstEstimate
+    start_at: float
+
+    @property
+    def error_s(self) -> float:
+        """So much later it started than was said."""
+        return self.start_at - self.estimate.start_at
+
+    @property
+    def is_within(self) -> bool:
+        """It had started by the end of the band (a second is nothing)."""
+        p90_at = self.estimate.p90_at
+        return p90_at is not None and self.start_at <= p90_at + 1.0
 
 
 class StoreFailed(GqError):

@@ -24,10 +24,10 @@ from gq.wire.client import QueryAccuracy, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.input import PastJob
 from gqd.store import history, trail
-from gqd.store.accuracy import Told, select_told
+from gqd.store.accuracy import select_told
 from gqd.store.forget import forget, has_older
 from gqd.store.past import select_past
-from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row
+from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, Told
 from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
 from gqd.store.schema import migrate
 from gqd.store.writer import GroupWriter

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from gq.cli._columns import JOB_COLUMNS, JobColumn, parse_codes, parse_fields
+from gq.model.estimate import StartEstimate
 from gq.model.resource import Grant, ResourceRequest
 from gq.wire import client as wire
 from tests.cli.conftest import Run
@@ -18,7 +19,8 @@ from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
 KEYS = [
     "job_id", "array_job_id", "array_task_id", "array_tasks", "name", "user", "account", "partition", "qos", "state",
     "reason", "why", "nodes", "gpus", "cpus", "memory_mib", "time_limit_s", "submit_at", "eligible_at", "start_at",
-    "end_at", "expected_start_at", "exit_code", "signal", "failure_class", "restart_count", "priority", "dependency",
+    "end_at", "expected_start_at", "expected_start_p90_at", "is_start_promised", "queue_position",
+    "expected_s", "exit_code", "signal", "failure_class", "restart_count", "priority", "dependency",
 ]  # fmt: skip
 RUNNING = a_job(
     5, state="RUNNING", reason="None", name="a-name-that-is-much-longer-than-eight-letters", gpus=8, time_limit_s=7200,
@@ -85,10 +87,27 @@ def test_start_sorts_pending_jobs_by_their_expected_start(run: Run, controller: 
         jobs(a_job(1), a_job(2, expected_start_at=SUBMITTED_AT + 60), a_job(3, expected_start_at=SUBMITTED_AT)),
     )
 
+    told = [
+        StartEstimate(job_id=1, position=3, never="its owner holds it"),
+        StartEstimate(job_id=2, position=2, start_at=SUBMITTED_AT + 60, p90_at=SUBMITTED_AT + 120),
+        StartEstimate(
+            job_id=3, position=1, start_at=SUBMITTED_AT, p90_at=SUBMITTED_AT + 60, is_promised=True, nodes=("n1",)
+        ),
+    ]
+    controller.on(
+        wire.EstimateStarts,
+        lambda body: wire.StartEstimates(
+            estimates=tuple(one for one in told if one.job_id > body.after)[:2], more=not body.after
+        ),
+    )
+
     result = run("gqstat", "--start", "-h")
 
     assert [line.split()[0] for line in result.lines] == ["3", "2", "1"]
-    assert [line.split()[5] for line in result.lines] == ["2027-01-15T08:00:00", "2027-01-15T08:01:00", "N/A"]
+    assert [line.split()[2] for line in result.lines] == ["1", "2", "3"]
+    assert [line.split()[6] for line in result.lines] == ["2027-01-15T08:00:00", "2027-01-15T08:01:00", "never"]
+    assert [line.split()[7] for line in result.lines] == ["=2027-01-15T08:01:00", "~2027-01-15T08:02:00", "N/A"]
+    assert result.lines[2].endswith("N/A   never, because its owner holds it") or "never, because" in result.lines[2]
     assert asked(controller).states == ("PENDING",)
 
 

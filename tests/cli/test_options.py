@@ -26,10 +26,10 @@ SPINE = [
     "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
     "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",
     "array", "fail-fast", "account", "qos", "priority", "dependency", "kill-on-invalid-dep", "deadline", "if", "chain",
-    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "fill-nodes",
+    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "fill-nodes", "what-if",
 ]  # fmt: skip
 LATER = [
-    "what-if", "start", "reservation", "notify",
+    "reservation", "notify",
     "notify-on", "mail-type", "mail-user", "grace", "time-min", "requeue-on", "max-requeue", "sweep",
 ]  # fmt: skip
 LETTERS = {

@@ -18,7 +18,7 @@ from tests.shell.test_daemon import Gqd, gqd
 
 __all__ = ["gqd"]
 
-NOT_KEYWORDS = {"wrap", "export", "parsable", "wait", "test-only", "no-requeue", "chain", "if"}
+NOT_KEYWORDS = {"wrap", "export", "parsable", "wait", "test-only", "what-if", "no-requeue", "chain", "if"}
 """What the API says otherwise, or does not need."""
 
 

@@ -15,12 +15,11 @@ from gq.cli._output import Column, is_terminal, local_time, write_json_list, wri
 from gq.client import Client
 from gq.getopt import Arguments, Option
 from gq.model.audit import AuditEntry
-from gq.units import iso_instant, parse_duration_s, parse_instant
+from gq.units import iso_instant, past_instant
 from gq.wire.client import AuditTrail, Identity, QueryAudit, WhoAmI
 
 DEFAULT_SINCE = "1d"
 REFUSED = "refused"
-DAY_S = 86400
 
 _COLUMNS = (
     Column("TIME"),
@@ -52,12 +51,7 @@ def _audit(arguments: Arguments) -> int:
 
 
 def _since(text: str) -> float:
-    """``2h``: so long ago; or a moment, which is past."""
-    now = time.time()
-    if text[-1:] in "smhd":
-        return now - (parse_duration_s(text) or 0)
-    at = parse_instant(text, now)
-    return at - DAY_S if now < at <= now + DAY_S else at
+    return past_instant(text, time.time())
 
 
 def _entries(client: Client, query: QueryAudit) -> Iterator[AuditEntry]:
