@@ -222,7 +222,6 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """PAM service whose session limits (``/etc/security/limits.conf``) jobs get; empty: none."""
     rlimits: dict[str, str] = {}
     """Resource limits of jobs by the names of ``limits.conf``: ``nofile = "4096:65536"`` (soft:hard)."""
-    fake_gpus: tuple[FakeGpuSettings, ...] = ()
     features: tuple[str, ...] = ()
     """For ``--constraint``; likewise the next two."""
     attributes: dict[str, str] = {}
@@ -234,3 +233,4 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Generic ones by name; ``tmp`` in MiB."""
     data: tuple[str, ...] = ()
     """Data sets that the node holds."""
+    fake_gpus: tuple[FakeGpuSettings, ...] = ()

@@ -31,7 +31,7 @@ from gq.config import (
     PrioritySettings,
     TimerSettings,
 )
-from gq.model.scheduling import PRESETS, Scheduling
+from gq.model.scheduling import PRESETS, Scheduling, Switch
 from gq.model.state import STATE_LETTERS, Reason
 from gq.version import VERSION
 from gq.wire import client, node, step
@@ -237,6 +237,7 @@ KEY_OF = {
     "default_time_s": "default_time",
     "max_time_s": "max_time",
     "fake_gpus": "fake_gpu",
+    "attribute_interval_s": "attribute_interval",
 }
 """Fields whose key in the file takes a word with a unit."""
 
@@ -254,6 +255,7 @@ KEY_OF = {
         ("[billing]", BillingSettings),
         ("[accounts]", AccountsSettings),
         ("[scheduler]", Scheduling),
+        ("[[topology]]", Switch),
         ("[[partition]]", PartitionSettings),
         ("[[node]]", NodeSettings),
         ("[[node.fake_gpu]]", FakeGpuSettings),
