@@ -26,14 +26,15 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     backfill: str = "protect"
     """What jobs behind a blocked one may do: ``none`` nothing, ``skip`` start wherever they fit, ``protect`` start
     where they do not delay a protected one."""
-    protected_jobs: int = 1
+    protected_jobs: int = 0
     """With ``protect``: so many blocked jobs of each partition, the first in order, get a protected start (EASY: 1)."""
     protect_wide_after_s: float | None = 600.0
     """The oldest job over several nodes that has waited so long gets one, too; None: none does."""
     protect_any_after_s: float | None = 7200.0
-    """And so does the oldest of any size that has waited so long."""
-    protect_any_share: float = 0.5
-    """... while what started so holds less than this part of the GPUs."""
+    """And so do two of any size that have waited so long: the oldest, and the oldest of those whose users had least of
+    what is due to them (`gqd.sched.slots`) …"""
+    protect_any_share: float = 0.25
+    """… each while what started so holds less than this part of the GPUs."""
     expect: str = "predicted"
     """How long a job is expected to run: ``predicted`` (its limit, else as jobs like it did), ``limit`` (what has none
     is expected to run for ever), or ``exact`` (gqsim only: as long as it will)."""

@@ -26,6 +26,7 @@ from gq.model.tasks import format_tasks
 from gq.units import format_duration
 from gq.wire import client
 from gqd.control.job_select import select_jobs
+from gqd.sched.due import BANDS, bands
 from gqd.sched.fairshare import Branch, Tree, fair_tree, known_accounts
 from gqd.sched.priority import OVERRIDE, Ranking, guarantor_of, rank, weighted_factors
 from gqd.state import event
@@ -104,7 +105,7 @@ def list_shares(cluster: Cluster, policy: Policy, body: client.ListShares, now: 
     _refuse_unknown(tree, body)
     books = _Books(cluster, tree)
     lines = [_line(books, branch) for branch in tree.walk() if _is_shown(cluster, branch, body, tree)]
-    why = "\n".join(explain_user(cluster, policy, tree, body.explain)) if body.explain else ""
+    why = "\n".join(explain_user(cluster, policy, tree, body.explain, now)) if body.explain else ""
     return client.Shares(lines=tuple(lines), half_life_s=cluster.half_life_s, why=why)
 
 
@@ -197,30 +198,49 @@ def _line(books: _Books, branch: Branch) -> ShareInfo:
 # ── in words ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def explain_user(cluster: Cluster, policy: Policy, tree: Tree, user: str) -> Iterator[str]:
+def explain_user(cluster: Cluster, policy: Policy, tree: Tree, user: str, now: float) -> Iterator[str]:
     """Why the user stands where they stand, in each of their accounts."""
     for (name, account), branch in tree.users.items():
         if name == user:
-            yield " ".join(_explain_member(cluster, policy, tree, branch, account))
+            yield " ".join(_explain_member(cluster, policy, tree, branch, account, now))
 
 
-def _explain_member(cluster: Cluster, policy: Policy, tree: Tree, branch: Branch, account: str) -> Iterator[str]:
+def _explain_member(
+    cluster: Cluster, policy: Policy, tree: Tree, branch: Branch, account: str, now: float
+) -> Iterator[str]:
     ranked = list(tree.users.values())
     before = sum(1 for one in ranked if one.fair_share > branch.fair_share)
     equal = sum(1 for one in ranked if one.fair_share == branch.fair_share) - 1
-    points = round(policy.weights.fair_share * branch.fair_share)
     as_well = f", {equal} at the same place" if equal else ""
     yield (
-        f"In account {account}, {branch.user} has a fair-share of {branch.fair_share:.3f}, "
-        f"which gives each job {points} of {policy.weights.fair_share:g} points: "
+        f"In account {account}, {branch.user} has a fair-share of {branch.fair_share:.3f}: "
         f"{before} of {len(ranked) - 1} others stand before{as_well}."
     )
+    yield _points_of(cluster, policy, branch, now)
     path = account_path(cluster.accounts, account)
     for place, name in enumerate(path[:-1]):
         yield _standing(tree.accounts[name], tree.accounts[path[place + 1]])
     yield _standing(branch, tree.accounts[account])
     yield "Whoever is in an account that had less than is due stands before everybody in one that had more."
     yield _forgetting(cluster.half_life_s)
+
+
+_MORE_THAN_IS_DUE = (
+    "neither its user nor its account had",
+    "its user had, and its account had not",
+    "its account had, and its user had not",
+    "its account and its user both had",
+)
+"""By band (`gqd.sched.due`)."""
+
+
+def _points_of(cluster: Cluster, policy: Policy, branch: Branch, now: float) -> str:
+    member, weights = (branch.user, branch.account), policy.weights
+    band = bands(cluster, now, member)[member]
+    whole = weights.due + weights.fair_share
+    points = round(weights.due * (1.0 - band / (BANDS - 1))) + round(weights.fair_share * branch.fair_share)
+    why = f"of those who have jobs now, {_MORE_THAN_IS_DUE[band]} more than is due"
+    return f"Each job gets {points} of {whole:g} points: {why}."
 
 
 def _forgetting(half_life_s: float | None) -> str:

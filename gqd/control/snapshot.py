@@ -74,7 +74,7 @@ def overlay(cluster: Cluster, volatile: Volatile, now: float, policy: Policy | N
 # ── who waits ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Waiting(Sequence[PendingJob]):
+class Waiting:
     """Jobs in an order that stays; each is only looked up when it is asked for.
 
     A pass goes on over several turns: what has changed since it began is told as held, for the next pass to see.
@@ -130,6 +130,7 @@ def _columns(queue: PendingQueue, waiting: Order) -> PendingColumns:
         time_limit_s=queue.floats("time_limit_s")[places],
         since=np.where(np.isinf(accrue_at), queue.floats("submit_at")[places], accrue_at),
         band=waiting.band,
+        source=queue,
     )
 
 

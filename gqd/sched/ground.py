@@ -5,7 +5,6 @@ Kept from pass to pass while the nodes and the policy are the same values, since
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from gqd.sched.blocked import why_hopeless
 from gqd.sched.feasible import capable_places, usable_places
 from gqd.sched.shape import Shape
 from gqd.sched.timeline import Ending, ending_of
-from gqd.sched.view import Cell, NodeFacts, PendingJob, RunningJob, Snapshot
+from gqd.sched.view import Cell, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
 from gqd.sched.walk import Walk
 from gqd.state.plan import NoNodes, Wait
 from gqd.state.policy import Policy
@@ -60,6 +59,7 @@ class Ground:
     _cells: dict[JobId, tuple[RunningJob, tuple[Cell, ...], tuple[Grant, ...]]] = field(default_factory=dict)
     _hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
     _members: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    _gpus: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.places = {node.name: one for one, node in enumerate(self.nodes)}
@@ -118,7 +118,7 @@ class Ground:
                 )
         return self._hopeless[key]
 
-    def kinds_of(self, walk: Walk, pending: Sequence[PendingJob]) -> list[Kind]:
+    def kinds_of(self, walk: Walk, pending: PendingJobs) -> list[Kind]:
         """Of each of the walk's shapes."""
         source = walk.columns.source
         if source is None or source is not self.source or len(self.kinds) > KEPT_SHAPES:
@@ -133,6 +133,14 @@ class Ground:
         """Wide is what goes over several nodes."""
         gpus = shape.units if shape.unit == "gpu" else shape.units * shape.gpus_per_task
         return Kind(shape.partition, shape.nodes_min > 1 or gpus > self.most_gpus)
+
+    def gpus_of(self, partition: str) -> int:
+        """How many its nodes have."""
+        if partition not in self._gpus:
+            members = self.members(partition).tolist()
+            held = (node.gpu_mask.bit_count() for node, is_member in zip(self.nodes, members, strict=True) if is_member)
+            self._gpus[partition] = sum(held)
+        return self._gpus[partition]
 
     def members(self, partition: str) -> NDArray[np.bool_]:
         """Which nodes belong to the partition."""

@@ -7,9 +7,9 @@ which exact GPUs are picked, and beside them as vectors of counts, by which node
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,17 @@ class PendingJob:
     """Since when it could have started as far as its owner and its dependencies go."""
 
 
+class PendingJobs(Protocol):
+    """A tuple of them, or what is as good as one."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[PendingJob]: ...
+    @overload
+    def __getitem__(self, place: int, /) -> PendingJob: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> tuple[PendingJob, ...]: ...
+
+
 @dataclass(slots=True, frozen=True)
 class RunningJob:
     """What holds resources; `ends_at` None: it has no time limit."""
@@ -167,7 +178,7 @@ class Snapshot:
     """Masks, by place of the node."""
     free_gpus: tuple[int, ...]
     free_memory_mib: tuple[int, ...]
-    pending: Sequence[PendingJob]
+    pending: PendingJobs
     """As the queue stands; no more than the policy's planning depth."""
     running: Sequence[RunningJob]
     array_room: dict[JobId, int] = field(default_factory=dict)

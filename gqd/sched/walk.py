@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gqd.sched.shape import Shape
-from gqd.sched.view import PendingColumns, PendingJob
+from gqd.sched.view import PendingColumns, PendingJobs
 
 Places: TypeAlias = NDArray[np.int64]
 Booleans: TypeAlias = NDArray[np.bool_]
 
 
-def columns_of(pending: Sequence[PendingJob]) -> PendingColumns:
+def columns_of(pending: PendingJobs) -> PendingColumns:
     """For who has no queue with columns: built job by job."""
     codes: dict[Shape, int] = {}
     return PendingColumns(

@@ -95,11 +95,13 @@ class Timers(msgspec.Struct, frozen=True, kw_only=True):
 class PriorityWeights(msgspec.Struct, frozen=True, kw_only=True):
     """``[priority]``: points of each factor where it is 1."""
 
-    age: float = 1000.0
-    fair_share: float = 10_000.0
+    due: float = 10_000.0
+    short: float = 3000.0
+    age: float = 0.0
+    fair_share: float = 0.0
     job_size: float = 0.0
-    partition: float = 1000.0
-    qos: float = 2000.0
+    partition: float = 15_000.0
+    qos: float = 30_000.0
     max_age_s: float = 7 * 86400.0
     """Older counts as 1."""
     favor_small: bool = False

@@ -67,6 +67,8 @@ class Columns:
     """Since when the job could start as far as its owner and its dependencies go; infinite: not yet."""
     time_limit_s: Floats
     """Infinite: it has none."""
+    expected_s: Floats
+    """How long it is expected to run; infinite: nobody knows."""
     nodes: Integers
     cpus: Integers
     gpus: Integers
@@ -76,6 +78,8 @@ class Columns:
     qos: Labels
     fair_share: Floats
     """0…1, of its user in its account (`gqd.sched.fairshare`)."""
+    due: Floats
+    """1: neither its user nor its account had more than is due; 0: both had (`gqd.sched.due`)."""
     partition_priority: Floats
     """0…1: as a part of the highest that a partition has."""
     qos_priority: Floats

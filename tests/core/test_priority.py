@@ -292,7 +292,7 @@ def test_what_has_changed_since_a_pass_began_is_held_for_it_and_what_has_not_is_
     assert [(one.job_id, one.is_held) for one in before.pending] == [(1, False), (2, True), (3, True), (4, False)]
     after = host.controller.snapshot(host.now)
     assert [(one.job_id, one.is_held, one.time_limit_s) for one in after.pending] == [
-        (1, False, None), (2, False, 60), (4, False, None),
+        (2, False, 60), (1, False, None), (4, False, None),
     ]  # fmt: skip
     assert after.pending[2] is same
     assert after.nodes is before.nodes
