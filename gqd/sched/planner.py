@@ -413,13 +413,12 @@ class _Pass:
         """What it started holds less than its share."""
         if slot.share >= 1.0:
             return True
-        members, nodes = self.ground.members(partition), self.snapshot.nodes
-        total = sum(node.gpu_mask.bit_count() for node, is_member in zip(nodes, members, strict=True) if is_member)
+        members = self.ground.members(partition)
         running = (cell for job in self.snapshot.running if job.slot == slot.name for cell in job.cells)
         held = sum(gpus.bit_count() for name, _, gpus in running if self._is_member(name, members))
         starts = (grant for start in self.starts if start.slot == slot.name for grant in start.grants)
         held += sum(len(grant.gpus) for grant in starts if self._is_member(grant.node, members))
-        return held < slot.share * total
+        return held < slot.share * self.ground.gpus_of(partition)
 
     def _is_member(self, node: str, members: Booleans) -> bool:
         place = self.ground.places.get(node)

@@ -22,13 +22,16 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
+import numpy as np
+
 from gq.model.account import BUDGETS
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gq.model.tasks import task_bit
 from gqd.sched.limit import Asker, LimitView, hours
 from gqd.sched.planner import Planner
-from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.view import Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
+from gqd.sched.walk import columns_of
 from gqd.state.plan import Plan, Start
 from gqd.state.tally import Amounts, account_path, add, granted_amounts, places_of
 
@@ -80,6 +83,8 @@ class Scene:
     """Of running jobs, where limits count: what they hold, and for whom."""
     arrays: Mapping[JobId, JobId] = field(default_factory=dict)
     """Running task of an array → the array."""
+    bands: Mapping[JobId, int] = field(default_factory=dict)
+    """Of waiting jobs: see `gqd.sched.view.PendingColumns`."""
     late_s: Mapping[JobId, float] = field(default_factory=dict)
     """By job without a time limit: how long nine of ten jobs like it ran at most."""
 
@@ -212,7 +217,7 @@ class Rehearsal:
         limits = self._snapshot.limits
         if self._counts:
             limits = replace(limits, held=self._held, spent=self._spent)
-        overlay = self._overlay
+        overlay, pending = self._overlay, tuple([job for _, job in self._queue])
         self._snapshot = replace(
             self._snapshot,
             now=self._now,
@@ -222,13 +227,17 @@ class Rehearsal:
             free_resources={name: tuple(free.tolist()) for name, free in overlay.free_resources.items()},
             free_licenses=dict(overlay.free_licenses or {}),
             since=tuple(self._since),
-            pending=tuple([job for _, job in self._queue]),
+            pending=pending,
             running=(*self._stays, *(one.running for one in self._ends)),
             array_room=dict(self._array_room),
             limits=limits,
-            columns=self._snapshot.columns if not self._passes and not self._scene.gates else None,
+            columns=self._columns(pending),
         )
         return self._snapshot
+
+    def _columns(self, pending: tuple[PendingJob, ...]) -> PendingColumns:
+        bands = self._scene.bands
+        return replace(columns_of(pending), band=np.array([bands.get(one.job_id, 0) for one in pending], np.int64))
 
     # ── starts and ends ───────────────────────────────────────────────────────────────────────────────────────
 

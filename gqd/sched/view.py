@@ -219,6 +219,8 @@ class _Before(NamedTuple):
     memory_mib: int
     resources: _Counts
     licenses: _Counts
+    since: int | None = None
+    """`Overlay.since`, where the change gave the node another."""
 
 
 @dataclass(slots=True)
@@ -247,6 +249,8 @@ class Overlay:
     _kinds: dict[Kind, Integers] = field(default_factory=dict, repr=False)
     """Free GPUs of a kind, where nodes have others beside them."""
     _undo: list[_Before] = field(default_factory=list, repr=False)
+    _stamp: int = field(default=-1, repr=False)
+    """The last number of `since`; -1: nothing has been taken yet."""
 
     def __post_init__(self) -> None:
         self.fleet = fleet_of(self.nodes)
@@ -295,6 +299,7 @@ class Overlay:
         twin.free_licenses = None if self.free_licenses is None else self.free_licenses.copy()
         twin.gpu_counts, twin.cpu_counts = self.gpu_counts.copy(), self.cpu_counts.copy()
         twin.memory = self.memory.copy()
+        twin.since = None if self.since is None else self.since.copy()
         twin._kinds = {kind: counts.copy() for kind, counts in self._kinds.items()}
         twin._undo = []
         return twin
@@ -307,11 +312,17 @@ class Overlay:
             before = self._undo.pop()
             self._set(before.place, before.cpus, before.gpus, before.memory_mib)
             self._count(before.place, before.resources, before.licenses)
+            if before.since is not None and self.since is not None:
+                self.since[before.place] = before.since
 
     def take(self, place: int, grant: Grant) -> None:
         resources = tuple((one.name, one.count) for one in grant.resources)
         licenses = tuple((one.name, one.count) for one in grant.licenses)
         self.take_masks(place, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
+        if self.since is not None and grant.gpus:
+            self._undo[-1] = self._undo[-1]._replace(since=int(self.since[place]))
+            self._stamp = (int(self.since.max()) if self._stamp < 0 else self._stamp) + 1
+            self.since[place] = self._stamp
 
     def give_back(self, place: int, grant: Grant) -> None:
         resources = tuple((one.name, -one.count) for one in grant.resources)
@@ -351,7 +362,11 @@ class Overlay:
             free_cpus = self.free_cpus[place] & ((1 << node.cpus) - 1)
             self._set(place, free_cpus, self.free_gpus[place] & node.gpu_mask, self.free_memory_mib[place])
 
-    def take_all(self, places: dict[str, int], grants: Iterable[Grant]) -> None:
+    def take_all(self, places: dict[str, int], grants: Sequence[Grant]) -> None:
+        """Whole nodes first, and of equal ones those that had been so for longest, as the cluster will note it."""
+        since = self.since
+        if len(grants) > 1 and since is not None:
+            grants = sorted(grants, key=lambda one: (-len(one.gpus), since[places[one.node]]))
         for grant in grants:
             self.take(places[grant.node], grant)
 

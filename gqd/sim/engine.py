@@ -152,7 +152,7 @@ class Engine:
         for _ in range(MAX_PASSES):
             if not self._controller.wants_plan(now):
                 return
-            self._planner.begin(self._controller.snapshot(now))
+            self._planner.begin(self._controller.snapshot(now), is_brief=True)
             while (plan := self._planner.step(_STEP)) is None:
                 pass
             self._run.passes += 1
@@ -183,8 +183,15 @@ class Engine:
         said, later = self._fleet.obey(effects, now)
         for one in later:
             self._push(one, now)
-        for report in said:
+        for report in self._as_they_were_taken(said) if len(said) > 1 else said:
             self._report(report, now)
+
+    def _as_they_were_taken(self, said: list[NodeReport]) -> list[NodeReport]:
+        """The nodes of a gang are given back in the order in which they were chosen, so that ties stay fair."""
+        nodes = self._controller.cluster.nodes
+        if any(not isinstance(one.body, wire.CellEmptied) for one in said):
+            return said
+        return sorted(said, key=lambda one: nodes[one.node].free_since)
 
     def _push(self, one: Later, now: float) -> None:
         self._count += 1
