@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
+from gq.model.resource import Grant
 from gqd.control import array_facts, lengths_facts, limit_facts, usage_facts
 from gqd.control.job_facts import move
 from gqd.state import event, tally
@@ -31,10 +32,17 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
     job.estimate = None
     cluster.attempts[fact.attempt_id] = attempt
     cluster.changes.attempts[fact.attempt_id] = None
-    for grant in fact.grants:
+    for grant in _as_chosen(cluster, fact.grants):
         cluster.hold(attempt, grant)
         _touch(cluster, fact.attempt_id, grant.node)
     tally.count_held(cluster, job, attempt)
+
+
+def _as_chosen(cluster: Cluster, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    """Whole nodes before what is shared, and of equal ones those first that had been so for longest."""
+    if len(grants) == 1:
+        return grants
+    return tuple(sorted(grants, key=lambda one: (-len(one.gpus), cluster.nodes[one.node].free_since)))
 
 
 def apply_part_prepared(cluster: Cluster, fact: event.PartPrepared) -> None:

@@ -40,7 +40,8 @@ class Fleet:
         self._lengths = lengths
         self._start_delay_s = start_delay_s
         self._routes: dict[str, Route] = {name: ("nodes", name.encode()) for name in nodes}
-        self._batch_nodes: dict[AttemptId, str] = {}
+        self._launched: dict[AttemptId, tuple[str, bool]] = {}
+        """(batch node, whether it is the only one) of attempts that have not gone."""
         self._seq = 0
 
     def hellos(self) -> list[NodeHello]:
@@ -71,7 +72,7 @@ class Fleet:
     def _prepare(self, node: str, launch: wire.Launch, said: list[NodeReport], later: list[Later]) -> None:
         attempt_id = launch.attempt_id
         if launch.node_rank == 0:
-            self._batch_nodes[attempt_id] = node
+            self._launched[attempt_id] = node, len(launch.members) == 1
         ready = self._report(node, wire.Prepared(attempt_id=attempt_id, master_port=MASTER_PORT))
         if not self._start_delay_s:
             said.append(ready)
@@ -80,10 +81,11 @@ class Fleet:
         later.append(Later(self._start_delay_s, attempt_id.job_id, ready))
 
     def _go(self, node: str, attempt_id: AttemptId, now: float, said: list[NodeReport], later: list[Later]) -> None:
-        if self._batch_nodes.get(attempt_id) != node:
+        batch_node, is_alone = self._launched.get(attempt_id, ("", False))
+        if batch_node != node:
             said.append(self._report(node, wire.GoReceived(attempt_id=attempt_id)))
             return
-        del self._batch_nodes[attempt_id]
+        del self._launched[attempt_id]
         said.append(self._report(node, wire.Started(attempt_id=attempt_id, at=now)))
         length_s, is_cut = self._lengths[attempt_id.job_id]
         ended = wire.AttemptEnded(
@@ -92,7 +94,7 @@ class Fleet:
             exit=_WELL,
             started_at=now,
             ended_at=now + length_s,
-            cell_emptied=True,
+            cell_emptied=is_alone,
         )
         later.append(Later(length_s, attempt_id.job_id, self._report(node, ended)))
 
