@@ -52,6 +52,7 @@ class Reason(StrEnum):
     DEPENDENCY_NEVER = "DependencyNeverSatisfied"
     ARRAY_TASK_LIMIT = "JobArrayTaskLimit"
     DEADLINE = "DeadLine"
+    LICENSES = "Licenses"
     ASSOC_GRES = "AssocGrpGRES"
     ASSOC_CPUS = "AssocGrpCpuLimit"
     ASSOC_MEMORY = "AssocGrpMemLimit"

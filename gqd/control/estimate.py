@@ -200,6 +200,9 @@ def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float)
     """The head of the queue, and what comes into it later, with all that holds resources."""
     view = snapshot.take(cluster, policy, volatile, now)
     most = policy.scheduling.estimate_jobs
+    bands: dict[JobId, int] = {}
+    if view.columns is not None:
+        bands = dict(zip(view.columns.job_id[:most].tolist(), view.columns.band[:most].tolist(), strict=True))
     view = replace(view, pending=tuple(islice(view.pending, most)), columns=None)
     ordered = rank(cluster, policy, now).ordered_ids()
     estimated = list(islice(ordered, most))
@@ -211,10 +214,12 @@ def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float)
         job = cluster.jobs[job_id]
         if job_id not in there and (gate := gate_of(cluster, policy, job, bisect_left(standing, places[job_id]), now)):
             gates.append(gate)
-    return Setting(scene_of(cluster, policy, view, tuple(gates)), ordered, estimated)
+    return Setting(scene_of(cluster, policy, view, tuple(gates), bands), ordered, estimated)
 
 
-def scene_of(cluster: Cluster, policy: Policy, view: Snapshot, gates: tuple[Gate, ...]) -> Scene:
+def scene_of(
+    cluster: Cluster, policy: Policy, view: Snapshot, gates: tuple[Gate, ...], bands: dict[JobId, int]
+) -> Scene:
     askers: dict[JobId, tuple[Asker, Amounts]] = {}
     if view.limits.binds or view.limits.has_guarantees:
         for job_id, amounts in cluster.tallies.held_by.items():
@@ -224,7 +229,7 @@ def scene_of(cluster: Cluster, policy: Policy, view: Snapshot, gates: tuple[Gate
     waiting = [cluster.jobs[one.job_id] for one in (*view.pending, *(gate.job for gate in gates))]
     arrays = {job.job_id: job.array_job_id for job in running if job.array_job_id is not None}
     late = {job.job_id: late_s for job in (*running, *waiting) if (late_s := _late_s(cluster, policy, job)) is not None}
-    return Scene(view, gates, askers, arrays, late)
+    return Scene(view, gates, askers, arrays, bands, late)
 
 
 def _late_s(cluster: Cluster, policy: Policy, job: Job) -> float | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, assert_never
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import parse_tasks
 from gq.units import format_memory
-from gqd.control import explain_dependency, explain_limits, snapshot
+from gqd.control import explain_dependency, explain_limits, explain_plan, snapshot
 from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
 from gqd.state import plan as planned
@@ -48,12 +48,21 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
         return _story_of_record(job, job.array)
     if job.state is not JobState.PENDING:
         return _story_of_state(cluster, job)
-    plan = plan_whole(snapshot.take(cluster, policy, volatile, now))
-    story = story_of_wait(cluster, job, plan)
+    plan = plan_whole(snapshot.take(cluster, policy, volatile, now), asked=[job.job_id])
+    story = _with_estimate(story_of_wait(cluster, job, plan), volatile, job)
     if story.reason in explain_limits.REASONS and (wait := explain_limits.limited(job, plan)) is not None:
         holders, blockers = explain_limits.holders(cluster, wait)
         return story._replace(why=f"{story.why}{holders}", blockers=blockers)
     return story
+
+
+def _with_estimate(story: Story, volatile: Volatile, job: Job) -> Story:
+    """What was rehearsed says when, where the reason does not."""
+    told = volatile.estimates.get(job.job_id)
+    if story.expected_start_at is not None or told is None or told.start_at is None:
+        return story
+    why = f"{story.why}; it should start at about {_mark(told.start_at)}"
+    return story._replace(why=why, expected_start_at=told.start_at)
 
 
 def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
@@ -149,8 +158,14 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return Story(*explain_limits.barred(job, wait))
         case planned.Throttled():
             return _throttled(job, wait)
-        case planned.WouldDelay() | planned.WaitsForLocality() | planned.CoresKept() | planned.OutOfLicenses():
-            return Story(Reason.RESOURCES.value, type(wait).__name__)  # being built
+        case planned.WouldDelay():
+            return Story(*explain_plan.would_delay(cluster, job, wait))
+        case planned.WaitsForLocality():
+            return Story(*explain_plan.waits_for_locality(job, wait))
+        case planned.CoresKept():
+            return Story(*explain_plan.cores_kept(wait))
+        case planned.OutOfLicenses():
+            return Story(*explain_plan.out_of_licenses(cluster, wait))
         case planned.Infeasible():
             return Story(Reason.BAD_CONSTRAINTS.value, f"it can never start: {wait.why}", wait.hint)
         case _ as never:

@@ -8,11 +8,11 @@ may ask for is offered.
 from __future__ import annotations
 
 from bisect import bisect_right
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import numpy as np
 
 from gq.errors import Refusal
 from gq.model.dependency import format_dependency
@@ -24,8 +24,8 @@ from gqd.control.access import Caller
 from gqd.control.alternatives import Variant, alternatives_to
 from gqd.control.estimate import Desk, Setting, band, gate_of, promise_of, setting_of
 from gqd.sched.blocked import counted
-from gqd.sched.fairshare import fair_tree
-from gqd.sched.priority import columns_of, rank, weighted_factors
+from gqd.sched.limit import NO_LIMITS
+from gqd.sched.priority import order_of, rank
 from gqd.sched.rehearsal import Entry, Gate, Rehearsal, Scene
 from gqd.state import event
 from gqd.state.cluster import Cluster, Job
@@ -33,8 +33,7 @@ from gqd.state.effect import Reply
 from gqd.state.input import ClientRequest
 from gqd.state.plan import MayNotBorrow, OverLimit, Plan
 from gqd.state.policy import Policy
-from gqd.state.queue import Columns, Labels, member_of
-from gqd.state.tally import asked_amounts
+from gqd.state.queue import PendingQueue
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -101,7 +100,9 @@ def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Suppose
     scene = setting.scene
     if fact.spec.is_held or fact.never:
         return Supposed(supposed, scene)
-    ahead = _ahead_of(cluster, policy, setting, supposed, draft.now)
+    alone = _alone(cluster, supposed)
+    ahead = _ahead_of(cluster, alone, policy, setting, supposed, draft.now)
+    scene = replace(scene, bands={**scene.bands, supposed.job_id: _band_of(alone, policy, draft.now)})
     pending = snapshot.pending_job(supposed, policy)
     if supposed.dependency is not None or (fact.spec.begin_at or 0.0) > draft.now:
         gate = gate_of(cluster, policy, supposed, ahead, draft.now)
@@ -138,7 +139,7 @@ def _job_of(fact: event.JobSubmitted) -> Job:
     )
 
 
-def _ahead_of(cluster: Cluster, policy: Policy, setting: Setting, supposed: Job, now: float) -> int:
+def _ahead_of(cluster: Cluster, alone: Cluster, policy: Policy, setting: Setting, supposed: Job, now: float) -> int:
     """How many of those that are rehearsed stand before it."""
     pending = setting.scene.snapshot.pending
     order = policy.scheduling.order
@@ -150,57 +151,28 @@ def _ahead_of(cluster: Cluster, policy: Policy, setting: Setting, supposed: Job,
     ranking = rank(cluster, policy, now)
     places = [cluster.queue.place_of(one.job_id) for one in pending]
     points = [-int(ranking.priority[place]) if place is not None else MANY_AHEAD for place in places]
-    return bisect_right(points, -priority_of(cluster, policy, supposed, now))
+    return bisect_right(points, -priority_of(alone, policy, now))
 
 
 def _length(expected_s: float | None) -> float:
     return float("inf") if expected_s is None else expected_s
 
 
-def priority_of(cluster: Cluster, policy: Policy, supposed: Job, now: float) -> int:
-    """The priority that a job would have that is not in the queue."""
-    if supposed.spec.priority is not None:
-        return supposed.spec.priority
-    columns = _columns_of_one(cluster, policy, supposed, now)
-    points = sum(round(weight * _factor(factor(columns))) for _, factor, weight in weighted_factors(policy))
-    return points - supposed.spec.nice
+def priority_of(alone: Cluster, policy: Policy, now: float) -> int:
+    """The priority that the only job in this queue would have."""
+    return int(rank(alone, policy, now).priority[0])
 
 
-def _factor(column: object) -> float:
-    return float(np.clip(np.nan_to_num(np.asarray(column, np.float64)), 0.0, 1.0)[0])
+def _band_of(alone: Cluster, policy: Policy, now: float) -> int:
+    band = order_of(alone, policy, now, NO_LIMITS).band
+    return int(band[0]) if len(band) else 0
 
 
-def _columns_of_one(cluster: Cluster, policy: Policy, supposed: Job, now: float) -> Columns:
-    tree = fair_tree(cluster, now)
-    demand = asked_amounts(supposed.spec.resources)
-    user, account = member_of(supposed)
-    share = tree.users[user, account].fair_share if (user, account) in tree.users else 1.0
-    zero = np.zeros(1, np.int64)
-    limit_s = float("inf") if supposed.time_limit_s is None else float(supposed.time_limit_s)
-    partitions = {one.name: one.priority for one in policy.partitions}
-    qos = {name: info.priority for name, info in cluster.qos.items()}
-    return replace(
-        columns_of(cluster, policy, now, tree),
-        job_id=np.array([supposed.job_id], np.int64),
-        submit_at=np.array([now]),
-        accrue_at=np.array([supposed.accrue_at]),
-        time_limit_s=np.array([limit_s]),
-        nodes=np.array([supposed.spec.resources.nodes_min or 1], np.int64),
-        cpus=np.array([demand.get("cpus", 0)], np.int64),
-        gpus=np.array([demand.get("gpus", 0)], np.int64),
-        user=Labels(zero, (user,)),
-        account=Labels(zero, (account,)),
-        partition=Labels(zero, (supposed.partition,)),
-        qos=Labels(zero, (supposed.qos,)),
-        fair_share=np.array([share]),
-        partition_priority=np.array([_part_of_highest(partitions, supposed.partition)]),
-        qos_priority=np.array([_part_of_highest(qos, supposed.qos)]),
-    )
-
-
-def _part_of_highest(priorities: dict[str, int], name: str) -> float:
-    highest = max(priorities.values(), default=0)
-    return max(0, priorities.get(name, 0)) / highest if highest > 0 else 0.0
+def _alone(cluster: Cluster, supposed: Job) -> Cluster:
+    """The same cluster, but that only this job waits there."""
+    alone = copy(cluster)
+    alone.queue = PendingQueue.of([supposed])
+    return alone
 
 
 # ── studies ───────────────────────────────────────────────────────────────────────────────────────────────────
