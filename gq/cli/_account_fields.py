@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gq.cli import _asked
 from gq.cli._columns import MOST_OF_TASKS, NULL, asked_memory, elapsed_s, is_several, job_label, node_count
 from gq.cli._output import Column, local_time
 from gq.errors import nearest
@@ -189,6 +190,10 @@ FIELDS: tuple[Field, ...] = (
     Field("ReqGPUS", _gpus, is_number=True),
     Field("AllocGPUS", _held(_gpus), is_number=True),
     Field("GPUType", _job(lambda job: job.gpu_type or "")),
+    Field("Constraints", _job(_asked.constraint)),
+    Field("Licenses", _job(_asked.licenses)),
+    Field("ReqSwitches", _job(_asked.switches)),
+    Field("Roles", _job(_asked.roles)),
     Field("ReqMem", _job(asked_memory), is_number=True),
     Field("MaxRSS", lambda line: format_memory(line.usage.max_rss_mib), is_number=True),
     Field("TotalCPU", lambda line: _clock(line.usage.user_cpu_s + line.usage.system_cpu_s), is_number=True),

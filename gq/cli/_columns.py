@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from gq.cli import _asked
 from gq.cli._output import Column, local_time, printable
 from gq.errors import nearest
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress
 from gq.model.state import state_letters
 from gq.model.tasks import parse_tasks, tasks_in
-from gq.units import format_duration, format_memory
+from gq.units import format_duration
 
 DEFAULT_FIELD_WIDTH = 20
 MOST_OF_TASKS = 12
@@ -134,9 +135,7 @@ def _end(job: JobInfo, now: float) -> str:
 
 def asked_memory(job: JobInfo) -> str:
     """Per node or per CPU, as it was asked; 0 where it was not."""
-    asked = job.resources
-    mib = asked.mem_per_node_mib or asked.mem_per_cpu_mib or asked.mem_per_gpu_mib
-    return format_memory(mib) if mib else "0"
+    return _asked.by_role(job.resources, _asked.memory)
 
 
 def _first_node(job: JobInfo, now: float) -> str:
@@ -209,8 +208,8 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("N", ("nodelist",), "NODELIST", lambda job, now: held_nodes(job), is_wide=True),
     JobColumn("R", ("reasonlist",), "NODELIST(REASON)", _nodes_or_reason, is_wide=True),
     JobColumn("B", ("batchhost",), "EXEC_HOST", _first_node),
-    JobColumn("n", ("reqnodes",), "REQ_NODES", lambda job, now: compress(job.resources.nodelist)),
-    JobColumn("x", ("excnodes",), "EXC_NODES", lambda job, now: compress(job.resources.exclude)),
+    JobColumn("n", ("reqnodes",), "REQ_NODES", lambda job, now: _asked.nodes(job)),
+    JobColumn("x", ("excnodes",), "EXC_NODES", lambda job, now: _asked.left_out(job)),
     JobColumn("p", ("prioritynormalized",), "PRIORITY", _priority_share, is_number=True),
     JobColumn("Q", ("priority", "prioritylong"), "PRIORITY", lambda job, now: str(job.priority), is_number=True),
     JobColumn("y", ("nice",), "NICE", lambda job, now: str(job.nice), is_number=True),

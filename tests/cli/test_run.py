@@ -325,7 +325,8 @@ def test_there_is_no_completion_for_an_unknown_shell(run: Run) -> None:
     [
         ("gqsub --gpus-per-", {"--gpus-per-node", "--gpus-per-task"}),
         ("gqsub --arr", {"--array"}),
-        ("gqsub --licen", set()),
+        ("gqsub --licen", {"--licenses"}),
+        ("gqsub --reserv", set()),
         ("gqctl node dr", {"drain"}),
         ("gq st", {"stat", "status"}),
     ],

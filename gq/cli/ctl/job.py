@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gq.cli._asked import asked_json
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller, job_pages
 from gq.cli._operands import (
@@ -28,7 +29,7 @@ from gq.getopt import Arguments, Given, Option
 from gq.jobspec import MAX_PRIORITY, resource_fields, resource_request, time_limit_s
 from gq.model.dependency import parse_dependency
 from gq.model.job import JobInfo
-from gq.model.resource import ResourceRequest, format_ids
+from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
 from gq.model.tasks import MAX_TASK, format_tasks
 from gq.options import JOB_OPTIONS, merge
 from gq.units import iso_instant, parse_instant
@@ -243,6 +244,7 @@ def job_detail(job: JobInfo) -> dict[str, object]:
         "nodes_wanted": job.nodes_wanted,
         "tasks": job.tasks,
         "gpu_type": job.gpu_type,
+        **asked_json(job.resources),
         "nice": job.nice,
         "is_held": job.is_held,
         "requeue": job.requeue,
@@ -256,12 +258,24 @@ def job_detail(job: JobInfo) -> dict[str, object]:
         "comment": job.comment,
         "submit_dir": job.submit_dir,
         "submit_host": job.submit_host,
-        "grants": [
-            {"node": grant.node, "cpus": format_ids(grant.cpus), "gpus": format_ids(grant.gpus),
-             "memory_mib": grant.memory_mib}
-            for grant in job.grants
-        ],
-    }  # fmt: skip
+        "grants": [_grant_json(grant) for grant in job.grants],
+    }
+
+
+def _grant_json(grant: Grant) -> dict[str, object]:
+    """What is held on one node; of a gang of roles also by whom."""
+    shown = {"node": grant.node, **_share_json(grant)}
+    if grant.resources:
+        shown["resources"] = {one.name: one.count for one in grant.resources}
+    if grant.licenses:
+        shown["licenses"] = {one.name: one.count for one in grant.licenses}
+    if grant.roles:
+        shown["roles"] = [{"role": one.role, "tasks": one.tasks, **_share_json(one)} for one in grant.roles]
+    return shown
+
+
+def _share_json(share: Grant | RoleShare) -> dict[str, object]:
+    return {"cpus": format_ids(share.cpus), "gpus": format_ids(share.gpus), "memory_mib": share.memory_mib}
 
 
 # ── notify ────────────────────────────────────────────────────────────────────────────────────────────────────
