@@ -48,7 +48,7 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         free_licenses=free_licenses(nodes, policy),
         pending=Waiting(cluster, policy, waiting.job_ids),
         columns=_columns(cluster.queue, waiting),
-        running=tuple([_running_view(cluster, attempt) for attempt in cluster.holding.values()]),
+        running=_all_running(cluster),
         array_room=array.array_room(cluster),
         array_throttle=array.array_throttle(cluster),
         limits=limits,
@@ -289,10 +289,14 @@ def pending_job(job: Job, policy: Policy) -> PendingJob:
     )
 
 
-def _running_view(cluster: Cluster, attempt: Attempt) -> RunningJob:
-    view = attempt.view
-    if not isinstance(view, RunningJob):
-        view = attempt.view = _running(cluster, attempt)
+def _all_running(cluster: Cluster) -> tuple[RunningJob, ...]:
+    """Those of which nothing has changed are looked at no closer: there may be thousands."""
+    views = [attempt.view or _told_anew(cluster, attempt) for attempt in cluster.holding.values()]
+    return cast(tuple[RunningJob, ...], tuple(views))
+
+
+def _told_anew(cluster: Cluster, attempt: Attempt) -> RunningJob:
+    view = attempt.view = _running(cluster, attempt)
     return view
 
 
