@@ -5,6 +5,7 @@ Kept from pass to pass while the nodes and the policy are the same values, since
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from gq.model.resource import Grant
 from gqd.sched.blocked import why_hopeless
 from gqd.sched.feasible import capable_places, usable_places
 from gqd.sched.shape import Shape
-from gqd.sched.timeline import Ending, ending_of
+from gqd.sched.timeline import Course, Ending, course_of, ending_of
 from gqd.sched.view import Cell, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
 from gqd.sched.walk import Walk
 from gqd.state.plan import NoNodes, Wait
@@ -44,6 +45,13 @@ class Kind(NamedTuple):
     is_wide: bool
 
 
+class _Run(NamedTuple):
+    job: RunningJob
+    course: Course
+    cells: Sequence[Cell]
+    extras: tuple[Grant, ...]
+
+
 @dataclass(slots=True)
 class Ground:
     nodes: tuple[NodeFacts, ...]
@@ -56,7 +64,7 @@ class Ground:
     """Of the codes of shapes that `kinds` has; see `gqd.sched.view.PendingColumns`."""
     kinds: dict[int, Kind] = field(default_factory=dict)
     _standings: dict[Shape, Standing] = field(default_factory=dict)
-    _cells: dict[JobId, tuple[RunningJob, tuple[Cell, ...], tuple[Grant, ...]]] = field(default_factory=dict)
+    _runs: dict[JobId, _Run] = field(default_factory=dict)
     _hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
     _members: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     _gpus: dict[str, int] = field(default_factory=dict)
@@ -67,7 +75,7 @@ class Ground:
         self.most_gpus = max((node.gpu_mask.bit_count() for node in self.nodes), default=0)
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        is_same = self.policy is snapshot.policy or self.policy.partitions == snapshot.policy.partitions
+        is_same = self.policy is snapshot.policy or self.policy == snapshot.policy
         return is_same and self.nodes == snapshot.nodes and len(self._standings) < KEPT_SHAPES
 
     def standing(self, shape: Shape) -> Standing:
@@ -85,16 +93,23 @@ class Ground:
         capable = capable_places(self.nodes, shape, usable)
         return Standing(usable, capable, capable[self.is_up[capable]])
 
-    def ending(self, job: RunningJob, at: float) -> Ending:
-        """What it gives back then."""
-        known = self._cells.get(job.job_id)
-        if known is None or known[0] is not job:
-            if len(self._cells) > KEPT_SHAPES:
-                self._cells.clear()
-            ending = ending_of(at, self.places, job.grants)
-            self._cells[job.job_id] = (job, tuple(ending.cells), ending.extras)
-            return ending
-        return Ending(at, known[1], known[2])
+    def endings(self, running: Sequence[RunningJob], now: float, by_limit: bool) -> list[Ending]:
+        """What they give back when: at their limits, or when they are expected to end."""
+        known, runs = self._runs, []
+        if len(known) > KEPT_SHAPES:
+            known.clear()
+        for job in running:
+            run = known.get(job.job_id)
+            if run is None or run.job is not job:
+                run = known[job.job_id] = self._run_of(job)
+            runs.append(run)
+        if by_limit:
+            return [Ending(max(now, run.course.limit_at), run.cells, run.extras) for run in runs]
+        return [Ending(run.course.expected_end(now), run.cells, run.extras) for run in runs]
+
+    def _run_of(self, job: RunningJob) -> _Run:
+        ending = ending_of(0.0, self.places, job.grants)
+        return _Run(job, course_of(job, self.policy.scheduling), ending.cells, ending.extras)
 
     def available(self, job: PendingJob, now: float) -> Integers:
         """Nodes that the job may get now."""

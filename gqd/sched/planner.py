@@ -32,7 +32,7 @@ from gqd.sched.limit import Asker, Ledger, Wanted, hours, least_wanted
 from gqd.sched.placement import place as put
 from gqd.sched.shape import Shape, wanted_in_all
 from gqd.sched.slots import FIRST, Slot, slots_of, taken_by
-from gqd.sched.timeline import Ends, Fit, Timeline, ending_of, ends_if_started, ends_of, expected_length
+from gqd.sched.timeline import Ends, Fit, Timeline, ending_of, ends_if_started, expected_length
 from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot
 from gqd.sched.walk import Booleans, Walk, columns_of
 from gqd.state.cluster import mask_of
@@ -373,7 +373,7 @@ class _Pass:
     def _timeline(self, which: int) -> Timeline:
         """`which` of the two ends."""
         now = self.snapshot.now
-        running = [self.ground.ending(job, ends_of(job, now, self.scheduling)[which]) for job in self.snapshot.running]
+        running = self.ground.endings(self.snapshot.running, now, by_limit=which == 0)
         started = [ending_of(ends[which], self.ground.places, grants) for _, grants, ends in self.started]
         return Timeline(self.guard.now, self.ground.places, now, running + started)
 

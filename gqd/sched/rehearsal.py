@@ -26,10 +26,10 @@ import numpy as np
 
 from gq.model.account import BUDGETS
 from gq.model.ids import JobId
-from gq.model.resource import Grant
 from gq.model.tasks import task_bit
 from gqd.sched.limit import Asker, LimitView, hours
 from gqd.sched.planner import Planner
+from gqd.sched.topology import patience_s
 from gqd.sched.view import Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.walk import columns_of
 from gqd.state.plan import Plan, Start
@@ -40,6 +40,8 @@ MOST_PASSES = 400
 GRAIN = 1 / 16
 """Of the time that has been rehearsed: beyond `EXACT_PASSES`, what ends within it ends at once."""
 LATE_FACTOR = 3.0
+MOST_LEVELS = 4
+"""Of switches, at each of which a job may hold out."""
 LEFT_OUT = "left out"
 """How the reason begins of a node that is out for a while by itself."""
 
@@ -136,8 +138,6 @@ class Rehearsal:
         self._over_at: dict[JobId, float] = {}
         self._array_room = dict(snapshot.array_room)
         self._arrays = dict(scene.arrays)
-        self._since = list(snapshot.since)
-        self._changes = count(max(snapshot.since, default=0) + 1)
         self._counts = snapshot.limits.binds or snapshot.limits.has_guarantees
         self._held = {place: dict(amounts) for place, amounts in snapshot.limits.held.items()}
         self._spent = dict(snapshot.limits.spent)
@@ -208,6 +208,9 @@ class Rehearsal:
             if job.begin_at is not None:
                 yield job.begin_at
             yield from (until for _, until in job.avoid)
+            if job.shape.switches is not None or job.shape.prefer:
+                wait_s = patience_s(job.shape, self._snapshot.policy.scheduling)
+                yield from (job.since + step * wait_s for step in range(1, MOST_LEVELS + 1))
         yield from (node.backoff_until for node in self._snapshot.nodes)
         yield from (until for wait in plan.waits.values() if (until := getattr(wait, "until", None)) is not None)
         if self._spent:
@@ -226,7 +229,7 @@ class Rehearsal:
             free_memory_mib=tuple(overlay.free_memory_mib),
             free_resources={name: tuple(free.tolist()) for name, free in overlay.free_resources.items()},
             free_licenses=dict(overlay.free_licenses or {}),
-            since=tuple(self._since),
+            since=() if overlay.since is None else tuple(overlay.since.tolist()),
             pending=pending,
             running=(*self._stays, *(one.running for one in self._ends)),
             array_room=dict(self._array_room),
@@ -262,9 +265,7 @@ class Rehearsal:
             expected_s=job.expected_s,
             slot=start.slot,
         )
-        for grant in start.grants:
-            self._overlay.take(self._places[grant.node], grant)
-            self._note_change(grant)
+        self._overlay.take_all(self._places, start.grants)
         if job.array_job_id is not None:
             self._arrays[job.job_id] = job.array_job_id
         if job.array_job_id in self._array_room:
@@ -294,7 +295,8 @@ class Rehearsal:
         for grant in running.grants:
             if grant.node in self._places:
                 self._overlay.give_back(self._places[grant.node], grant)
-                self._note_change(grant)
+                if grant.gpus:
+                    self._overlay.renew(self._places[grant.node])
         if held.asker is not None and self._counts:
             self._count(held.asker, held.amounts, -1)
             self._give_back_hours(held.asker, held.hours_left)
@@ -305,11 +307,6 @@ class Rehearsal:
             self._alive[one] = self._alive.get(one, 1) - 1
             if self._alive[one] <= 0:
                 self._over_at[one] = held.ends_at
-
-    def _note_change(self, grant: Grant) -> None:
-        """Among nodes that are equally free the planner takes the one that has been so for longest."""
-        if self._since and grant.gpus:
-            self._since[self._places[grant.node]] = next(self._changes)
 
     def _family(self, job: PendingJob) -> Iterator[JobId]:
         """The job, and the array of which it is a task."""

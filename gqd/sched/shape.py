@@ -182,6 +182,7 @@ def _gang(
     return whole._replace(
         unit="roles",
         roles=tuple(roles),
+        prefer=next((shape.prefer for _, shape in roles if shape.prefer), ""),  # it holds out while one of them does
         nodes_min=fewest,
         nodes_max=most if max_nodes is None else max(fewest, min(most, max_nodes)),
     )

@@ -50,20 +50,32 @@ def ends_if_started(job: PendingJob, now: float, scheduling: Scheduling) -> Ends
     return Ends(by_limit, now + expected_length(job, scheduling))
 
 
-def ends_of(job: RunningJob, now: float, scheduling: Scheduling) -> Ends:
-    """Of what runs; never in the past."""
+class Course(NamedTuple):
+    """What is known of a running job that stays so as time goes on."""
+
+    limit_at: float
+    began_at: float
+    length_s: float
+    """Expected."""
+
+    def expected_end(self, now: float) -> float:
+        """Not in the past: who is overdue is expected to run as long again as it has, though not beyond its limit."""
+        end = self.began_at + self.length_s
+        if end <= now:
+            end = now + max(now - self.began_at, LEAST_OVERRUN_S)
+        return min(end, max(now, self.limit_at))
+
+
+def course_of(job: RunningJob, scheduling: Scheduling) -> Course:
     if job.is_stranded:
-        return Ends(inf, inf)
-    by_limit = inf if job.ends_at is None else max(now, job.ends_at)
+        return Course(inf, job.began_at, inf)
+    limit_at = inf if job.ends_at is None else job.ends_at
+    length_s = job.expected_s
     if scheduling.expect == "limit":
-        return Ends(by_limit, by_limit)
-    length = job.expected_s
-    if length is None:
-        length = inf if by_limit < inf else scheduling.expected_without_history_s
-    expected = job.began_at + length
-    if expected <= now:
-        expected = now + max(now - job.began_at, LEAST_OVERRUN_S)
-    return Ends(by_limit, min(expected, by_limit))
+        length_s = limit_at - job.began_at
+    elif length_s is None:
+        length_s = inf if limit_at < inf else scheduling.expected_without_history_s
+    return Course(limit_at, job.began_at, length_s)
 
 
 class Window(Protocol):

@@ -370,6 +370,12 @@ class Overlay:
         for grant in grants:
             self.take(places[grant.node], grant)
 
+    def renew(self, place: int) -> None:
+        """GPUs were given back here: from now on it is as free as it is."""
+        if self.since is not None:
+            self._stamp = (int(self.since.max()) if self._stamp < 0 else self._stamp) + 1
+            self.since[place] = self._stamp
+
     def has(self, place: int, grant: Grant) -> bool:
         """Everything in the grant is free here, as far as it is counted; licences with what was taken before."""
         cpus, gpus = mask_of(grant.cpus), mask_of(grant.gpus)

@@ -10,6 +10,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.ids import JobId
+from gq.model.scheduling import Scheduling
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
@@ -36,7 +37,7 @@ def waited(host: CoreHost) -> list[client.Waited]:
 
 
 def test_nobody_overtakes_a_job_that_waits_for_the_same_nodes() -> None:
-    host = cluster(n1=4)
+    host = CoreHost(Policy(owner_uid=OWNER.uid, scheduling=Scheduling(protected_jobs=1)), {"n1": inventory()})
     host.start(submit("first", gpus=2, time_limit_s=600))
     host.submit(submit("gang", gpus=4))
     host.submit(submit("small", gpus=1))
