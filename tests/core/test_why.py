@@ -1,0 +1,365 @@
+"""Situations in which jobs wait: gqwhy names what stands in the way, and when that is taken away the job starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, QosInfo
+from gq.model.dependency import parse_dependency
+from gq.model.ids import JobId
+from gq.model.resource import Amount
+from gq.model.scheduling import Scheduling, Switch
+from gq.model.state import JobState
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.control import explain_plan
+from gqd.state import plan as planned
+from gqd.state.input import PolicyChanged, Tick
+from gqd.state.policy import Partition, Policy
+from tests.builders import OWNER, ROOT, attempt_id, inventory, submit
+from tests.hosts import CoreHost
+
+
+def policy(**fields: Any) -> Policy:
+    return Policy(owner_uid=OWNER.uid, **fields)
+
+
+def host(nodes: int = 2, **fields: Any) -> CoreHost:
+    return CoreHost(policy(**fields), {f"n{number + 1}": inventory() for number in range(nodes)})
+
+
+def ask(on: CoreHost, body: client.RequestBody) -> None:
+    on.ask(body, peer=ROOT)
+
+
+def limited(holder: Holder, name: str, resource: str, most: float) -> client.SetLimit:
+    return client.SetLimit(limit=LimitInfo(holder=holder, name=name, resource=resource, most=most, at=LimitAt.START))
+
+
+class Situation(NamedTuple):
+    """`make` leaves the job waiting and says which it is; `mend` takes away what stands in its way."""
+
+    name: str
+    make: Callable[[], tuple[CoreHost, int]]
+    words: tuple[str, ...]
+    """All of them are in the sentence."""
+    hint: str
+    mend: Callable[[CoreHost, int], None]
+
+
+# ── resources ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _short_of_gpus() -> tuple[CoreHost, int]:
+    on = host(1)
+    on.start(submit(gpus=3, time_limit_s=600))
+    return on, on.submit(submit(gpus=2))
+
+
+def _fragmented() -> tuple[CoreHost, int]:
+    on = host(2)
+    for node in ("n1", "n2"):
+        on.start(submit(gpus=3, nodelist=(node,), time_limit_s=600))
+    return on, on.submit(submit(gpus_per_node=2))
+
+
+def _short_of_memory() -> tuple[CoreHost, int]:
+    on = host(1)
+    on.start(submit(mem_per_node_mib=60 * 1024, time_limit_s=600))
+    return on, on.submit(submit(mem_per_node_mib=8 * 1024))
+
+
+def _no_idle_node() -> tuple[CoreHost, int]:
+    on = host(1)
+    on.start(submit(cpus_per_task=1, time_limit_s=600))
+    return on, on.submit(submit(is_exclusive=True))
+
+
+def _drained() -> tuple[CoreHost, int]:
+    on = host(1)
+    ask(on, client.UpdateNodes(names=("n1",), action="drain", reason="fan"))
+    return on, on.submit(submit(gpus=1))
+
+
+def _down() -> tuple[CoreHost, int]:
+    on = host(1)
+    ask(on, client.UpdateNodes(names=("n1",), action="down", reason="fire"))
+    return on, on.submit(submit(gpus=1))
+
+
+def _drained_gpu() -> tuple[CoreHost, int]:
+    on = host(1)
+    ask(on, client.UpdateNodes(names=("n1",), action="drain", reason="xid 79", gpu=2))
+    return on, on.submit(submit(gpus=4))
+
+
+def _backed_off() -> tuple[CoreHost, int]:
+    on = host(1)
+    job_id = on.submit(submit(gpus=1), now=1)
+    on.schedule()
+    on.report("n1", wire.PrepareRefused(attempt_id=attempt_id(job_id), why="bad home", is_job_fault=True), now=2)
+    return on, job_id
+
+
+def _end_of_backoff(on: CoreHost, job_id: int) -> None:
+    on.beat(now=40)
+    on.handle(Tick(), now=41)
+
+
+# ── the queue ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _would_delay() -> tuple[CoreHost, int]:
+    on = host(2, scheduling=Scheduling(protected_jobs=1))
+    on.start(submit("long", gpus_per_node=4, nodelist=("n1",), time_limit_s=600))
+    on.submit(submit("wide", gpus_per_node=4, nodes_min=2, nodes_max=2, time_limit_s=600))
+    return on, on.submit(submit("hole", gpus=1, time_limit_s=3600))
+
+
+def _hold() -> tuple[CoreHost, int]:
+    on = host(1)
+    return on, on.submit(submit(is_held=True))
+
+
+def _begins_later() -> tuple[CoreHost, int]:
+    on = host(1)
+    return on, on.submit(submit(begin_at=5000.0))
+
+
+def _depends() -> tuple[CoreHost, int]:
+    on = host(1)
+    first = on.start(submit("prep", cpus_per_task=1))
+    return on, on.submit(submit(dependency=parse_dependency(f"afterok:{first}")))
+
+
+def _never_met() -> tuple[CoreHost, int]:
+    on, job_id = _depends()
+    on.finish(1, code=1)
+    return on, job_id
+
+
+def _throttled() -> tuple[CoreHost, int]:
+    on = host(1)
+    array = on.submit(submit(array="1-3", array_throttle=1, cpus_per_task=1))
+    return on, array
+
+
+def _partition_down() -> tuple[CoreHost, int]:
+    on = host(1, partitions=(Partition(name="main", is_default=True, is_up=False), Partition(name="spare")))
+    return on, on.submit(submit(gpus=1))
+
+
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _team(on: CoreHost, **fields: Any) -> None:
+    ask(on, client.SetAccount(account=AccountInfo(name="default", **fields)))
+
+
+def _over_account() -> tuple[CoreHost, int]:
+    on = host(1)
+    ask(on, limited(Holder.ACCOUNT, "default", "gpus", 2))
+    on.start(submit(gpus=2))
+    return on, on.submit(submit(gpus=1))
+
+
+def _over_user() -> tuple[CoreHost, int]:
+    on = host(1)
+    ask(on, limited(Holder.USER, OWNER.user, "running_jobs", 1))
+    on.start(submit(cpus_per_task=1))
+    return on, on.submit(submit(cpus_per_task=1))
+
+
+def _over_qos() -> tuple[CoreHost, int]:
+    on = host(1)
+    ask(on, client.SetQos(qos=QosInfo(name="high"), is_new=True))
+    ask(on, limited(Holder.QOS, "high", "cpus", 2))
+    on.start(submit(cpus_per_task=2, qos="high"))
+    return on, on.submit(submit(cpus_per_task=1, qos="high"))
+
+
+def _over_budget() -> tuple[CoreHost, int]:
+    on = host(1)
+    ask(on, limited(Holder.ACCOUNT, "default", "gpu_hours_per_day", 2))
+    on.start(submit(gpus=2, time_limit_s=3600))
+    return on, on.submit(submit(gpus=1, time_limit_s=3600))
+
+
+def _may_not_borrow() -> tuple[CoreHost, int]:
+    on = host(1)
+    _team(on, guaranteed_gpus=1, borrow_gpus=1)
+    on.start(submit(gpus=2))
+    return on, on.submit(submit(gpus=1))
+
+
+# ── licences, locality, cores ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _out_of_licenses() -> tuple[CoreHost, int]:
+    on = host(1, licenses={"matlab": 2})
+    on.start(submit(licenses=(Amount("matlab", 2),), cpus_per_task=1, time_limit_s=600))
+    return on, on.submit(submit(licenses=(Amount("matlab", 1),), cpus_per_task=1))
+
+
+def _waits_for_switch() -> tuple[CoreHost, int]:
+    leaves = (Switch(name="s1", nodes=("n1", "n2")), Switch(name="s2", nodes=("n3", "n4")))
+    on = host(4, topology=(*leaves, Switch(name="core", switches=("s1", "s2"))))
+    for node in ("n1", "n3"):
+        on.start(submit(gpus_per_node=4, nodelist=(node,), time_limit_s=36000))
+    return on, on.submit(submit(gpus_per_node=4, nodes_min=2, nodes_max=2, switches=1, switches_wait_s=600))
+
+
+def _cores_kept() -> tuple[CoreHost, int]:
+    on = host(1, scheduling=Scheduling(cores_kept_per_gpu=1))
+    return on, on.submit(submit(cpus_per_task=6))
+
+
+def _end_first(on: CoreHost, job_id: int) -> None:
+    on.finish(1)
+
+
+def _later(seconds: float) -> Callable[[CoreHost, int], None]:
+    def wait(on: CoreHost, job_id: int) -> None:
+        on.beat(now=seconds - 1)
+        on.handle(Tick(), now=seconds)
+
+    return wait
+
+
+def _resume(on: CoreHost, job_id: int) -> None:
+    ask(on, client.UpdateNodes(names=("n1",), action="resume"))
+
+
+def _update(**fields: Any) -> Callable[[CoreHost, int], None]:
+    return lambda on, job_id: ask(on, client.UpdateJob(job_id=job_id, **fields))
+
+
+def _reload(**fields: Any) -> Callable[[CoreHost, int], None]:
+    return lambda on, job_id: on.handle(PolicyChanged(policy=policy(**fields), text="")) and None
+
+
+def _raise_limit(holder: Holder, name: str, resource: str) -> Callable[[CoreHost, int], None]:
+    return lambda on, job_id: ask(on, limited(holder, name, resource, 100))
+
+
+SITUATIONS = (
+    Situation("GPUs are short", _short_of_gpus,
+        ("it needs 2 GPUs, 1 is free", "job 1 (ada) holds 3 GPUs on n1 until @{600}"),
+        "asking for at most 1 GPU could start it now", _end_first),
+    Situation("GPUs are free, not in the right places", _fragmented,
+        ("it needs 2 GPUs and 2 are free, but not in the right places", "job 1 (ada) holds 3 GPUs on n1"),
+        "fewer per node over more nodes would fit sooner", _end_first),
+    Situation("memory is short", _short_of_memory,
+        ("it needs 8G of memory, 4G is free", "job 1 (ada) holds 60G of memory on n1"),
+        "asking for at most 4G of memory could start it now", _end_first),
+    Situation("no node is idle", _no_idle_node,
+        ("it needs 1 idle node, 0 are free", "job 1 (ada) holds 1 CPU on n1"), "it starts when that ends", _end_first),
+    Situation("nodes are drained", _drained,
+        ("it needs nodes that are not available: n1 is drained: fan",), "gqctl node resume n1 brings it back", _resume),
+    Situation("nodes are down", _down,
+        ("it needs nodes that are not available: n1 is down: fire",), "gqctl node resume n1 brings it back", _resume),
+    Situation("a GPU is drained", _drained_gpu,
+        ("n1 is short of 1 drained GPU",), "gqctl node resume n1 brings it back (with --gpu for one GPU)",
+        lambda on, job_id: ask(on, client.UpdateNodes(names=("n1",), action="resume", gpu=2))),
+    Situation("its launch failed there", _backed_off,
+        ("its launch failed", "bad home", "n1 is left out", "tried again at @{32}"),
+        "mend what the message names", _end_of_backoff),
+    Situation("it would delay a protected job", _would_delay,
+        ("it would fit now, but run until @{3600} on n2", "where job 2 (ada: wide) is to start at @{600}", "protected"),
+        "with at most --time=10 (minutes) it could start now: gqctl update 3 --time=10", _update(time_limit_s=600)),
+    Situation("its owner holds it", _hold, ("its owner holds it",), "gqctl release 1",
+        lambda on, job_id: ask(on, client.ReleaseJobs(job_ids=(job_id,)))),
+    Situation("it is to begin later", _begins_later, ("it was asked to begin at @{5000}, not before",), "",
+        _later(5001)),
+    Situation("it depends on another job", _depends,
+        ("it waits for job 1 (ada: prep, running) to end well",), "gqwhy 1 says how that one stands", _end_first),
+    Situation("what it depends on has failed", _never_met,
+        ("it can never start: ", "job 1"), "gqctl update 2 --dependency=none lets it start",
+        _update(clear_dependency=True)),
+    Situation("as many tasks run as may at once", _throttled,
+        ("1 task of array 1 may run at once, and as many do",), "gqctl update 1 --array-throttle=COUNT changes that",
+        _update(array_throttle=3)),
+    Situation("its partition is down", _partition_down,
+        ("partition `main` is down: nothing starts there",), "move it: gqctl update 1 --partition=NAME",
+        _update(partition="spare")),
+    Situation("its account has its GPUs", _over_account,
+        ("account `default` may hold 2 GPUs, 2 are in use, the job asks for 1", "job 1 (ada) holds 2 GPUs"),
+        "it starts when enough of what is held there ends", _raise_limit(Holder.ACCOUNT, "default", "gpus")),
+    Situation("its user runs as many as may", _over_user,
+        ("user ada may run 1 job, and 1 runs", "job 1 (ada) runs"), "it starts when one of these ends", _end_first),
+    Situation("its QOS has its CPUs", _over_qos,
+        ("QOS `high` may hold 2 CPUs, 2 are in use, the job asks for 1",),
+        "it starts when enough of what is held there ends", _update(qos="normal")),
+    Situation("the budget is used up", _over_budget,
+        ("account `default` has 2 GPU-hours a day", "and the job may use up to 1"), "the next day begins @{86400}",
+        _later(86401)),
+    Situation("its account may not borrow", _may_not_borrow,
+        ("account `default` is guaranteed 1 GPU and may borrow 1; it holds 2, the job asks for 1",),
+        "it starts when enough of what is held there ends",
+        lambda on, job_id: _team(on, guaranteed_gpus=1, borrow_gpus=3)),
+    Situation("others hold the licences", _out_of_licenses,
+        ("it needs 1 licence of `matlab`, 0 of 2 are free: job 1 (ada) holds 2",),
+        "it starts when enough of these end", _end_first),
+    Situation("it holds out for one switch", _waits_for_switch,
+        ("it could start over 2 switches now, and holds out for 1 switch", "until @{600}"),
+        "with a shorter wait it starts earlier", _later(4000)),
+    Situation("CPUs are kept for idle GPUs", _cores_kept,
+        ("it needs 6 CPUs, 4 are free, and 4 more are kept for idle GPUs on n1",),
+        "with at most 4 CPUs it could start now", _reload()),
+)  # fmt: skip
+
+
+def _waits(on: CoreHost, job_id: int) -> bool:
+    job = on.job(job_id)
+    return job.is_waiting
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
+def test_gqwhy_names_what_stands_in_the_way_and_without_it_the_job_starts(situation: Situation) -> None:
+    on, job_id = situation.make()
+    on.schedule()
+    on.obey()
+    assert _waits(on, job_id)
+    started = on.cluster.jobs[JobId(job_id)].array
+    running = started.jobs.copy() if started is not None else {}
+
+    told = on.explain(job_id)
+
+    for words in situation.words:
+        assert words in told.why
+    assert situation.hint in told.hint
+    situation.mend(on, job_id)
+    on.schedule()
+    array = on.job(job_id).array
+    assert (len(array.jobs) > len(running)) if array is not None else on.job(job_id).state is not JobState.PENDING
+
+
+def test_a_job_that_nothing_can_hold_is_refused_with_what_would_fit() -> None:
+    on = host(1)
+    with pytest.raises(Exception, match="it asks for 9 CPUs on one node; the largest node has 8"):
+        on.submit(submit(cpus_per_task=9))
+    on.submit(submit(cpus_per_task=8))
+    on.schedule()
+    assert on.job(1).state is JobState.STARTING
+
+
+def test_a_constraint_that_no_node_meets_any_more_is_named() -> None:
+    wait = planned.Infeasible(why="no node is `cuda>=13`", hint="n1 has cuda 12.4")
+    on, job_id = _hold()
+    plan = planned.Plan(made_at=0.0, starts=(), waits={JobId(job_id): wait})
+    ask(on, client.ReleaseJobs(job_ids=(job_id,)))
+    from gqd.control.explain import story_of_wait
+
+    story = story_of_wait(on.cluster, on.job(job_id), plan)
+    assert (story.reason, story.why) == ("BadConstraints", "it can never start: no node is `cuda>=13`")
+
+
+def test_holding_out_for_preferred_nodes_is_told() -> None:
+    wait = planned.WaitsForLocality(what="prefer", wanted="ib", offered="n3", until=60.0)
+    on, job_id = _hold()
+    words = explain_plan.waits_for_locality(on.job(job_id), wait)
+    assert words.why == "it could start on n3 now, and holds out for nodes that are `ib` until @{60}"
+    assert words.hint == "without --prefer it could start now"
