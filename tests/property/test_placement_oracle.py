@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
+import numpy as np
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from gq.errors import Refusal
-from gq.model.resource import Grant, ResourceRequest
+from gq.model.resource import Amount, Grant, ResourceRequest
 from gqd.sched.feasible import may_use
 from gqd.sched.placement import is_possible, place
 from gqd.sched.shape import Shape, shape_of
@@ -50,6 +51,9 @@ MAYBE: dict[str, st.SearchStrategy[Any]] = {
     "nodelist": st.sampled_from([("n1",), ("n2",), ("n1", "n3")]),
     "exclude": st.sampled_from([("n1",), ("n3",)]),
     "is_exclusive": st.just(True),
+    "min_gpu_mem_mib": st.sampled_from([1, 2]),
+    "resources": st.sampled_from([(Amount("x", 1),), (Amount("x", 2),)]),
+    "constraint": st.sampled_from(["f", "!f", "f*1", "f*2", "f*1&g*1", "[f|g]", "[!f|f&g]"]),
 }
 KINDS = st.sampled_from([set(), {"ntasks"}, {"gpus"}, {"gpus", "ntasks"}])
 NODES = st.sampled_from([{}, {}, {}, {"nodes_min": 1}, {"nodes_min": 2}, {"nodes_min": 1, "nodes_max": 2}])
@@ -61,10 +65,24 @@ MEMORY = st.sampled_from(
 @st.composite
 def overlays(draw: st.DrawFn) -> Overlay:
     nodes = draw(st.lists(FREE, min_size=1, max_size=3))
-    facts = tuple(NodeFacts(f"n{place}", CPUS, MEMORY_MIB, types) for place, (types, _, _) in enumerate(nodes, 1))
+    facts = tuple(
+        NodeFacts(
+            f"n{place}",
+            CPUS,
+            MEMORY_MIB,
+            types,
+            gpu_memory=((1, 0b101), (2, 0b010)),
+            features=draw(st.sampled_from([frozenset(), frozenset({"f"}), frozenset({"g"}), frozenset({"f", "g"})])),
+            resources=draw(st.sampled_from([(), (("x", 1),), (("x", 2),)])),
+        )
+        for place, (types, _, _) in enumerate(nodes, 1)
+    )
     free_gpus = [gpus & facts[place].gpu_mask for place, (_, _, gpus) in enumerate(nodes)]
     memory = [draw(st.sampled_from([2, 5, MEMORY_MIB])) for _ in nodes]
-    return Overlay(facts, [cpus for _, cpus, _ in nodes], free_gpus, memory)
+    overlay = Overlay(facts, [cpus for _, cpus, _ in nodes], free_gpus, memory)
+    if draw(st.booleans()):
+        overlay.since = np.array(draw(st.permutations(range(len(nodes)))))
+    return overlay
 
 
 @st.composite
@@ -84,7 +102,10 @@ def shares(overlay: Overlay, one: int, shape: Shape) -> set[Share]:
     for tasks, gpus in _counts(shape):
         cpus = max(tasks * shape.cpus_per_task, gpus * shape.cpus_per_gpu)
         memory = _memory(shape, cpus, gpus)
-        free_gpus = overlay.free_gpus[one] & overlay.nodes[one].type_mask(shape.gpu_type)
+        large = ~0 if shape.min_gpu_mem_mib < 2 else 0b010
+        free_gpus = overlay.free_gpus[one] & overlay.nodes[one].type_mask(shape.gpu_type) & large
+        if any(count > dict(overlay.nodes[one].resources).get(name, 0) for name, count in shape.resources):
+            continue
         is_free = cpus <= overlay.free_cpus[one].bit_count() and gpus <= free_gpus.bit_count()
         if shape.is_exclusive and not overlay.is_idle(one):
             continue
@@ -135,8 +156,29 @@ def sizes(overlay: Overlay, shape: Shape, candidates: list[int]) -> set[int]:
         count
         for count in range(shape.nodes_min, min(shape.nodes_max, len(candidates)) + 1)
         for nodes in combinations(candidates, count)
-        if listed <= set(nodes) and any(is_whole(shape, one) for one in product(*(possible[node] for node in nodes)))
+        if listed <= set(nodes)
+        and is_as_wanted(overlay, shape, nodes)
+        and any(is_whole(shape, one) for one in product(*(possible[node] for node in nodes)))
+        and is_as_wanted(overlay, shape, nodes)
+        and any(is_whole(shape, one) for one in product(*(possible[node] for node in nodes)))
     }
+
+
+def is_as_wanted(overlay: Overlay, shape: Shape, chosen: tuple[int, ...]) -> bool:
+    """The nodes together are what the constraint says, spelled out for each of those that are tried."""
+    features = [overlay.nodes[one].features for one in chosen]
+    with_f, with_g = (sum(name in one for one in features) for name in "fg")
+    count = len(features)
+    return {
+        "": True,
+        "f": with_f == count,
+        "!f": with_f == 0,
+        "f*1": with_f >= 1,
+        "f*2": with_f >= 2,
+        "f*1&g*1": with_f >= 1 and with_g >= 1,
+        "[f|g]": count in (with_f, with_g),
+        "[!f|f&g]": with_f == 0 or with_f == with_g == count,
+    }[shape.constraint]
 
 
 # ── the properties ────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,6 +189,7 @@ def check_placement(overlay: Overlay, shape: Shape, candidates: list[int], grant
     chosen = [places[grant.node] for grant in grants]
     assert is_possible(overlay, grants, places), "it gives what is not free"
     assert chosen == sorted(set(chosen)) and set(chosen) <= set(candidates)
+    assert is_as_wanted(overlay, shape, tuple(chosen)), f"{grants} is not what {shape.constraint} says"
     assert set(shape.nodelist) <= {grant.node for grant in grants}
     assert shape.nodes_min <= len(grants) <= shape.nodes_max
     given = []
@@ -157,7 +200,7 @@ def check_placement(overlay: Overlay, shape: Shape, candidates: list[int], grant
             assert len(grant.cpus) == CPUS and gpus == overlay.nodes[one].gpu_mask
             given.append([share for share in own if share.memory_mib == grant.memory_mib])
         else:
-            assert not gpus & ~overlay.nodes[one].type_mask(shape.gpu_type)
+            assert not gpus & ~overlay.nodes[one].fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib)
             given.append([share for share in own if share == _share(grant)])
     assert any(is_whole(shape, one) for one in product(*given)), f"{grants} is not what was asked for"
 
