@@ -74,7 +74,9 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
         name="constraint", letter="C", metavar="EXPRESSION",
         help="What its nodes must be, by features and attributes: 'nvlink&cuda>=12.4', 'a|b', '[rack1*2&rack2*2]'.",
     ),
-    JobOption(name="prefer", metavar="EXPRESSION", help="What its nodes should be, if there are such now."),
+    JobOption(
+        name="prefer", metavar="EXPRESSION", help="What its nodes should be; after waiting a while for such, any.",
+    ),
     JobOption(
         name="switches", metavar="COUNT[@TIME]",
         help="Nodes under so many leaf switches at most; after waiting so long for them, any.",

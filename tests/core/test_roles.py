@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gq.errors import Refusal
-from gq.model.resource import Demand, Grant, ResourceRequest, Role, RoleRequest, least_demand
+from gq.model.node import Inventory
+from gq.model.resource import Amount, Demand, Grant, ResourceRequest, Role, RoleRequest, least_demand
 from gq.model.step import StepLayout, StepRequest
 from gq.wire import client
 from gqd.control.step import layout_of
@@ -17,7 +19,7 @@ from gqd.sched.shape import Shape, shape_of, wanted_in_all
 from gqd.state.tally import asked_amounts
 from tests.builders import inventory, submit
 from tests.core.test_placement import FULL, Grants, overlay
-from tests.hosts import CoreHost
+from tests.hosts import POLICY, CoreHost
 
 
 def roles(**fields: dict[str, Any]) -> tuple[Role, ...]:
@@ -261,3 +263,41 @@ def test_a_step_of_a_role_waits_while_another_step_has_its_gpus() -> None:
     busy = {part.grant.node: (set(part.grant.cpus), set[int]()) for part in attempt.parts.values()}
 
     assert layout_of(StepRequest(name="step", roles=("worker",)), host.job(1), attempt, busy) is None
+
+
+# ── what is asked beside numbers ──────────────────────────────────────────────────────────────────────────────
+
+
+def featured(*features: str, **has: Any) -> Inventory:
+    return msgspec.structs.replace(inventory(), features=features, **has)
+
+
+def test_each_role_goes_to_nodes_that_are_what_it_wants() -> None:
+    host = CoreHost(nodes={"n1": featured("fast"), "n2": featured("ssd", resources={"tmp": 100})})
+    scratch = (Amount("tmp", 60),)
+    asked = roles(a={"constraint": "ssd", "resources": scratch}, b={"constraint": "fast"})
+
+    job = host.start(submit("gang", roles=asked))
+    second = host.start(submit("second", roles=asked))
+
+    assert [(grant.node, [share.role for share in grant.roles]) for grant in host.attempt(job).grants] == [
+        ("n2", ["a"]),
+        ("n1", ["b"]),
+    ]
+    assert host.attempt(job).grants[0].resources == scratch
+    assert host.job(second).is_waiting, "the scratch space of n2 is taken"
+    host.finish(job)
+    host.schedule()
+    assert not host.job(second).is_waiting
+
+
+def test_a_gang_holds_the_licences_of_the_whole_job_once() -> None:
+    host = CoreHost(
+        msgspec.structs.replace(POLICY, licenses={"solver": 2}), nodes={"n1": inventory(), "n2": inventory()}
+    )
+    asked = {"roles": roles(a={"nodes_min": 2}, b={}), "licenses": (Amount("solver", 2),)}
+
+    first, second = host.start(submit("first", **asked)), host.start(submit("second", **asked))
+
+    assert [grant.licenses for grant in host.attempt(first).grants] == [(Amount("solver", 2),), ()]
+    assert host.job(second).is_waiting
