@@ -154,12 +154,17 @@ def decide_estimate(draft: Draft, desk: Desk, request: ClientRequest, body: clie
     """At once where there are fresh ones, else when the next study is done."""
     volatile = draft.volatile
     asked = Asked(request.route, request.request_id, body, draft.now)
-    is_known = all(job_id in volatile.estimates for job_id in _wanted(draft.cluster, body))
+    is_known = all(_stands(volatile.estimates.get(job_id), draft.now) for job_id in _wanted(draft.cluster, body))
     age_s = draft.now - volatile.estimates_at
     if is_known and volatile.estimates_at and (not volatile.has_stale_estimates or age_s < FRESH_S):
         _answer(draft, [asked])
     else:
         desk.ask(draft, asked)
+
+
+def _stands(told: StartEstimate | None, now: float) -> bool:
+    """It says something, and that is not over."""
+    return told is not None and (told.start_at is None or told.start_at >= now)
 
 
 def _wanted(cluster: Cluster, body: client.EstimateStarts) -> list[JobId]:
