@@ -257,6 +257,12 @@ def node_json(node: NodeInfo) -> dict[str, JsonValue]:
         "memory_free_mib": node.memory_free_mib,
         "gpus": node.gpus,
         "isolation": {name: getattr(node.isolation, name) for name in node.isolation.__struct_fields__},
+        "features": node.features,
+        "attributes": node.attributes,
+        "resources": node.resources,
+        "resources_free": node.resources_free,
+        "data": node.data,
+        "switch": node.switch,
     }
 
 

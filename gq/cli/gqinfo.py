@@ -37,8 +37,10 @@ NODE_COLUMNS = (
     Column("MEMORY", is_number=True),
     Column("GPUS", is_wide=True),
     Column("ISOLATION", is_wide=True, is_wrapped=True),
-    Column("REASON", is_wide=True),
 )
+MORE_COLUMNS = tuple(Column(name, is_wide=True) for name in ("FEATURES", "RESOURCES", "DATA", "SWITCH"))
+"""Of nodes, where any has such."""
+REASON_COLUMN = Column("REASON", is_wide=True)
 FUNCTIONS = IsolationLevels.__struct_fields__
 ISOLATION_COLUMNS = (Column("NODE"), *(Column(function.upper()) for function in FUNCTIONS))
 
@@ -59,7 +61,9 @@ def run(arguments: Arguments) -> int:
         write_line(headline(info))
         with_header = not arguments.has("noheader")
         if nodes is not None:
-            write_table(NODE_COLUMNS, [map(_node_row, nodes)], with_header)
+            more = [column for column in MORE_COLUMNS if any(_more(node, column) for node in nodes)]
+            lines = [_node_row(node, more) for node in nodes]
+            write_table((*NODE_COLUMNS, *more, REASON_COLUMN), [lines], with_header)
         else:
             write_table(PARTITION_COLUMNS, [map(_partition_row, partitions)], with_header)
     return 0
@@ -121,7 +125,26 @@ def _gpu_counts(kinds: Sequence[GpuSummary]) -> str:
     return " ".join(f"{kind.free}/{kind.total}×{kind.type}" for kind in kinds) or "0"
 
 
-def _node_row(node: NodeInfo) -> tuple[str, ...]:
+def _more(node: NodeInfo, column: Column) -> str:
+    match column.header:
+        case "FEATURES":
+            return ",".join(node.features)
+        case "RESOURCES":
+            return " ".join(_resource(node, name) for name in node.resources)
+        case "DATA":
+            return ",".join(node.data)
+        case _:
+            return node.switch
+
+
+def _resource(node: NodeInfo, name: str) -> str:
+    """``fpga:1/2``, ``tmp:200G/800G``: free of all."""
+    counts = (node.resources_free.get(name, 0), node.resources[name])
+    free, total = map(format_memory, counts) if name == "tmp" else map(str, counts)
+    return f"{name}:{free}/{total}"
+
+
+def _node_row(node: NodeInfo, more: Sequence[Column]) -> tuple[str, ...]:
     return (
         node.node,
         node.state.lower(),
@@ -130,6 +153,7 @@ def _node_row(node: NodeInfo) -> tuple[str, ...]:
         f"{format_memory(node.memory_free_mib)}/{format_memory(node.memory_mib)}",
         _gpu_states(node.gpus),
         node.isolation.summary(),
+        *(_more(node, column) or "none" for column in more),
         node.reason or "none",
     )
 

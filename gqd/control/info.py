@@ -19,7 +19,9 @@ from gq.version import VERSION
 from gqd.control import snapshot
 from gqd.control.explain import reason_of_wait, story_of_wait, without_private
 from gqd.sched.billing import billing_of
+from gqd.sched.constraint_match import attributes_of
 from gqd.sched.priority import Ranking
+from gqd.sched.topology import leaf_of
 from gqd.state import describe
 from gqd.state.cluster import Cluster, Job, Node
 from gqd.state.input import Peer
@@ -117,6 +119,14 @@ def node_info(cluster: Cluster, policy: Policy, volatile: Volatile, node: Node, 
         gq_version=inventory.gq_version,
         last_heard_at=volatile.heard_at.get(node.name),
         backed_off_until=node.backoff_until if node.backoff_until > now else None,
+        features=inventory.features,
+        attributes=attributes_of(inventory),
+        resources=inventory.resources,
+        resources_free={
+            name: max(0, total - node.used_resources.get(name, 0)) for name, total in inventory.resources.items()
+        },
+        data=inventory.data,
+        switch=leaf_of(policy.topology, node.name),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from gq.cli.gqinfo import headline
@@ -91,6 +92,22 @@ def test_nodes_are_shown_with_what_they_enforce(run: Run, cluster: ScriptedContr
     ]  # fmt: skip
 
 
+def test_what_nodes_are_and_hold_is_shown_where_any_of_them_says_so(run: Run, cluster: ScriptedController) -> None:
+    said = msgspec.structs.replace(
+        NODE, node="n2", features=("ib", "rack1"), attributes={"cuda": "12.4"}, resources={"fpga": 2, "tmp": 2048},
+        resources_free={"fpga": 1, "tmp": 1024}, switch="leaf1",
+    )  # fmt: skip
+    cluster.on(wire.ListNodes, wire.Nodes(nodes=(NODE, said)))
+
+    [_, header, first, second] = run("gqinfo", "-N").lines
+
+    assert header.split()[-4:] == ["FEATURES", "RESOURCES", "SWITCH", "REASON"]
+    assert first.split()[-4:] == ["none"] * 4
+    assert second.split()[-5:] == ["ib,rack1", "fpga:1/2", "tmp:1G/2G", "leaf1", "none"]
+    [_, node] = json.loads(run("gqinfo", "--json").out)
+    assert (node["attributes"], node["resources_free"]) == ({"cuda": "12.4"}, {"fpga": 1, "tmp": 1024})
+
+
 @pytest.mark.parametrize("words", [["-p", "mian"], ["-N", "-p", "main,mian"]])
 def test_a_partition_that_does_not_exist_is_said_so_and_nothing_is_shown(
     run: Run, cluster: ScriptedController, words: list[str]
@@ -110,7 +127,7 @@ def test_json_is_the_documented_list_of_nodes(run: Run, cluster: ScriptedControl
 
     assert list(node) == [
         "node", "state", "reason", "partitions", "cpus", "cpus_free", "memory_mib", "memory_free_mib", "gpus",
-        "isolation",
+        "isolation", "features", "attributes", "resources", "resources_free", "data", "switch",
     ]  # fmt: skip
     assert node["gpus"][1] == {
         "index": 1, "uuid": "GPU-1", "type": "a100", "memory_mib": 81920, "state": "ALLOCATED", "job_id": 7,

@@ -110,6 +110,9 @@ def _record(node: NodeInfo) -> dict[str, object]:
         **node_detail(node),
         "gpus": [_gpu(gpu) for gpu in node.gpus],
         "isolation": node.isolation.summary(),
+        "attributes": [f"{name}={value}" for name, value in node.attributes.items()],
+        "resources": [f"{name}:{count}" for name, count in node.resources.items()],
+        "resources_free": [f"{name}:{count}" for name, count in node.resources_free.items()],
         "last_heard_at": local_time(node.last_heard_at, "never"),
         "backed_off_until": local_time(node.backed_off_until, ""),
     }
