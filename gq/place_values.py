@@ -5,6 +5,7 @@ Each reader takes what stands in the file and gives what it means; ``ValueError`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from gq.model.constraint import NAME as ATTRIBUTE
@@ -15,15 +16,23 @@ from gq.units import parse_memory_mib
 
 MAX_COUNT = 2**31 - 1
 MAX_VALUE = 255
+_DATA = re.compile(r"[^\s,]{1,255}")
 TMP = "tmp"
 """The resource that is an amount of scratch space."""
 
 
-def _names(raw: object) -> list[str]:
-    """Of data sets; likewise features."""
+def _data(raw: object) -> list[str]:
+    """Names of data sets, which may be paths."""
     if not isinstance(raw, list):
-        raise ValueError('must be a list such as ["imagenet", "c4"]')
-    return [_name(one) for one in raw]
+        raise ValueError('must be a list such as ["imagenet", "/ds/c4"]')
+    for one in raw:
+        if not isinstance(one, str) or not is_data_name(one):
+            raise ValueError(f"has `{one}`, which is not the name of a data set; it has blanks, commas, or is empty")
+    return raw
+
+
+def is_data_name(text: str) -> bool:
+    return bool(_DATA.fullmatch(text)) and text.isprintable()
 
 
 def _features(raw: object) -> list[str]:
@@ -91,7 +100,7 @@ READERS: dict[str, Callable[[object], object]] = {
     "features": _features,
     "attributes": _attributes,
     "resources": _resources,
-    "data": _names,
+    "data": _data,
     "nodes": _nodes,
 }
 """By key of the file."""

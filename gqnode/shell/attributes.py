@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from gq.model.constraint import NAME as ATTRIBUTE
-from gq.model.ids import NAME
 from gq.model.node import Inventory
+from gq.place_values import is_data_name
 from gqnode.shell.machine import DEFAULT_PATH
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def read_said(text: str) -> tuple[Said, list[str]]:
         key, equals, value = (part.strip() for part in line.partition("="))
         if word == "feature" and ATTRIBUTE.fullmatch(name) and len(name) <= MAX_VALUE:
             features.add(name)
-        elif word == "data" and NAME.fullmatch(name):
+        elif word == "data" and is_data_name(name):
             data.add(name)
         elif equals and ATTRIBUTE.fullmatch(key) and value.isprintable() and max(len(key), len(value)) <= MAX_VALUE:
             attributes[key] = value

@@ -28,7 +28,7 @@ attributes = {rack = "r7", ib_gbps = 400, gds = true}
 attribute_script = "/etc/gq/attributes"
 attribute_interval = "never"
 resources = {fpga = 2, tmp = "2G"}
-data = ["imagenet"]
+data = ["imagenet", "/ds/c4"]
 [[node.fake_gpu]]
 nvlink = [[1, 4]]
 pcie = [[1, 10]]
@@ -50,7 +50,7 @@ def test_topology_and_licences_reach_the_policy() -> None:
 def test_what_a_node_is_and_has_is_read_in_peoples_words() -> None:
     node = parse_config(FILE, "gq.toml").node("n1")
 
-    assert node.features == ("ib", "rack1") and node.data == ("imagenet",)
+    assert node.features == ("ib", "rack1") and node.data == ("imagenet", "/ds/c4")
     assert node.attributes == {"rack": "r7", "ib_gbps": "400", "gds": "yes"}
     assert (node.attribute_script, node.attribute_interval_s) == ("/etc/gq/attributes", None)
     assert node.resources == {"fpga": 2, "tmp": 2048}
@@ -80,7 +80,8 @@ NODE = '[[node]]\nname = "n1"\n'
         (f"{NODE}attributes = {{a = ''}}\n", "has for `a` what is neither text nor a number"),
         (f"{NODE}resources = {{fpga = '2'}}\n", "`2` for `fpga`"),
         (f"{NODE}resources = {{tmp = 'lots'}}\n", "lots"),
-        (f"{NODE}data = [1]\n", "`1`, which is not a name"),
+        (f"{NODE}data = [1]\n", "`1`, which is not the name of a data set"),
+        (f"{NODE}data = ['a b']\n", "`a b`, which is not the name of a data set"),
         (f"{NODE}attribute_script = 'bin/x'\n", "is not an absolute path"),
         (f"{NODE}attribute_interval = '0s'\n", "must be at least 1"),
         ('[[topology]]\nname = "a"\n', "`a` has neither nodes nor switches"),
