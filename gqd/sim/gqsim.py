@@ -42,6 +42,7 @@ def run(arguments: Arguments) -> int:
     refuse_operands(arguments, "the trace is named with --trace")
     if arguments.has("trace") == arguments.has("replay"):
         raise UsageError("missing_option", "`gqsim` needs --trace or --replay, and one of them", "`gqsim --help`")
+    _refuse_unwritable(arguments)
     from gqd.sim.replay import replay_own, replay_trace  # the scheduler, which help does without
     from gqd.sim.report import summary_of
 
@@ -53,6 +54,19 @@ def run(arguments: Arguments) -> int:
     _write_files(arguments, replays, summaries)
     _show(arguments, replays, summaries)
     return 0
+
+
+def _refuse_unwritable(arguments: Arguments) -> None:
+    """Before the replay, which may take minutes."""
+    for name in ("out", "jobs", "plot"):
+        path = arguments.text(name)
+        if path and not Path(path).absolute().parent.is_dir():
+            raise _unwritable(name, path, "its directory does not exist")
+
+
+def _unwritable(name: str, path: str, why: str) -> UsageError:
+    message = f"`--{name}`: {path} cannot be written: {why}"
+    return UsageError("unwritable", message, "name a file in a directory of yours")
 
 
 def _show(arguments: Arguments, replays: Sequence[Replay], summaries: dict[str, Summary]) -> None:
@@ -92,13 +106,13 @@ def _write_files(arguments: Arguments, replays: Sequence[Replay], summaries: dic
     from gqd.sim.report import courses_of, jobs_csv
 
     if path := arguments.text("out"):
-        _write(path, "--out", msgspec.json.format(msgspec.json.encode(summaries), indent=2).decode() + "\n")
+        _write(path, "out", msgspec.json.format(msgspec.json.encode(summaries), indent=2).decode() + "\n")
     if path := arguments.text("jobs"):
         for replay in replays:
-            _write(str(_one_of(Path(path), replay.name, len(replays))), "--jobs", jobs_csv(replay))
+            _write(str(_one_of(Path(path), replay.name, len(replays))), "jobs", jobs_csv(replay))
     if path := arguments.text("plot"):
         title = arguments.text("trace") or "history"
-        _write(path, "--plot", chart.svg(courses_of(replays, chart.SVG_PIECES), Path(title).name))
+        _write(path, "plot", chart.svg(courses_of(replays, chart.SVG_PIECES), Path(title).name))
 
 
 def _one_of(path: Path, name: str, count: int) -> Path:
@@ -106,15 +120,11 @@ def _one_of(path: Path, name: str, count: int) -> Path:
     return path if count == 1 else path.with_name(f"{path.stem}.{name.replace('/', '_')}{path.suffix}")
 
 
-def _write(path: str, option: str, text: str) -> None:
+def _write(path: str, name: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(
-            "unwritable",
-            f"`{option}`: {path} cannot be written: {error.strerror}",
-            "name a file in a directory of yours",
-        ) from None
+        raise _unwritable(name, path, error.strerror or str(error)) from None
 
 
 COMMAND = Command(

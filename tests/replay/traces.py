@@ -40,10 +40,14 @@ def sim_jobs(jobs: list[Job]) -> list[SimJob]:
 
 def replayed(policy: str, jobs: list[SimJob], pools: Pools, start_delay_s: float = 0.0) -> Run:
     """Through the engine."""
+    return engine_of(policy, jobs, pools, start_delay_s).run()
+
+
+def engine_of(policy: str, jobs: list[SimJob], pools: Pools, start_delay_s: float = 0.0) -> Engine:
     site = site_of([Pool(pool=name, nodes=nodes, gpus_per_node=gpus) for name, (nodes, gpus) in pools.items()])
     site = msgspec.structs.replace(site, setup=setup_for(jobs))
     chosen = read_policies([policy], [])[0]
-    return Engine(site, chosen.policy, jobs, start_delay_s, chosen.knows).run()
+    return Engine(site, chosen.policy, jobs, start_delay_s, chosen.knows)
 
 
 def random_case(seed: int, most_nodes: int = 4) -> tuple[list[Job], Pools]:

@@ -1,0 +1,133 @@
+"""The command: what it prints and writes, what it refuses, and the same bytes each time."""
+
+from __future__ import annotations
+
+import csv
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from gq.cli._command import invoke
+from gq.cli._run import load
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "replay"
+WEEK = str(EXAMPLE / "week.csv")
+PATIENT = str(EXAMPLE / "patient.toml")
+KEYS = [
+    "jobs", "dropped", "makespan_s", "mean_wait_s", "median_wait_s", "p95_wait_s", "p99_wait_s", "max_wait_s",
+    "wide_p95_wait_s", "node_mean_wait_s", "node_p95_wait_s", "mean_jct_s", "mean_bounded_slowdown",
+    "gpu_utilisation", "wall_s", "jobs_per_s",
+]  # fmt: skip
+
+
+def gqsim(*words: str) -> int:
+    return invoke(load("gqsim"), words)
+
+
+def test_policies_are_compared_in_a_table_and_in_json_keyed_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "summary.json"
+
+    assert gqsim("--trace", WEEK, "--policy", "fifo", "--policy", f"sjf,{PATIENT}", "--out", str(out), "--chart") == 0
+
+    summaries = json.loads(out.read_text())
+    assert {name: list(summary) for name, summary in summaries.items()} == dict.fromkeys(
+        ["fifo", "sjf", "patient"], KEYS
+    )
+    assert [summary["jobs"] for summary in summaries.values()] == [460, 460, 460]
+    assert summaries["sjf"]["mean_wait_s"] < summaries["fifo"]["mean_wait_s"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["POLICY", "fifo", "sjf", "patient"]
+    assert lines[4].startswith("GPUs in use")
+    assert set(lines[5].removeprefix("fifo    ")) <= set(" ▁▂▃▄▅▆▇█")
+
+
+def test_each_policy_has_a_file_of_starts_and_all_share_a_picture(tmp_path: Path) -> None:
+    starts, plot = tmp_path / "starts.csv", tmp_path / "waits.svg"
+
+    assert gqsim("--trace", WEEK, "--policy=fifo,fifo-skip", f"--jobs={starts}", f"--plot={plot}") == 0
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["starts.fifo-skip.csv", "starts.fifo.csv", "waits.svg"]
+    rows = list(csv.DictReader((tmp_path / "starts.fifo.csv").open()))
+    assert list(rows[0]) == ["job_id", "submit_s", "start_s", "end_s", "gpus"]
+    assert len(rows) == 460
+    assert all(int(row["submit_s"]) <= int(row["start_s"]) < int(row["end_s"]) for row in rows)
+    texts = [one.text for one in ElementTree.parse(plot).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"GPUs in use", "mean wait", "fifo", "fifo-skip", "week.csv"} <= set(texts)
+
+
+def test_the_same_command_writes_the_same_bytes_but_for_the_time_it_took(tmp_path: Path) -> None:
+    texts = []
+    for name in ("first", "second"):
+        out, starts, plot = (tmp_path / f"{name}.{suffix}" for suffix in ("json", "csv", "svg"))
+        words = ("--policy=default", "--jitter=2", f"--out={out}", f"--jobs={starts}", f"--plot={plot}")
+        assert gqsim("--trace", WEEK, *words) == 0
+        summary = json.loads(out.read_text())["default"]
+        del summary["wall_s"], summary["jobs_per_s"]
+        texts.append((summary, starts.read_bytes(), plot.read_bytes()))
+
+    assert texts[0] == texts[1]
+
+
+def test_set_changes_a_setting_of_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for words in (["--policy=fifo-skip"], ["--policy=fifo", "--set=scheduler.backfill=skip"]):
+        assert gqsim("--trace", WEEK, "--json", *words) == 0
+        (summary,) = json.loads(capsys.readouterr().out).values()
+        shown.append(summary["mean_wait_s"])
+
+    assert shown[0] == shown[1]
+
+
+def test_no_job_runs_before_the_start_delay_is_over(tmp_path: Path) -> None:
+    starts = tmp_path / "starts.csv"
+
+    assert gqsim("--trace", WEEK, "--policy=fifo", "--start-delay=60", f"--jobs={starts}") == 0
+
+    rows = list(csv.DictReader(starts.open()))
+    assert min(int(row["start_s"]) - int(row["submit_s"]) for row in rows) == 60
+
+
+def test_limits_and_a_load_are_heeded(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for word in ("--jitter=0", "--load=0.3", "--limits=0.5"):
+        assert gqsim("--trace", WEEK, "--json", "--policy=fifo", word) == 0
+        (shown[word],) = json.loads(capsys.readouterr().out).values()
+
+    usual = shown.pop("--jitter=0")
+    assert shown["--load=0.3"]["mean_wait_s"] < usual["mean_wait_s"]
+    assert shown["--limits=0.5"]["mean_jct_s"] < usual["mean_jct_s"], "half of most jobs is cut off"
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ((), "`gqsim` needs --trace or --replay, and one of them", "--help"),
+        (("--trace", "/nowhere/t.csv"), "/nowhere/t.csv cannot be read: No such file or directory", "--trace names"),
+        (("--trace", WEEK, "extra"), "`extra` is not expected here", "--trace"),
+        (("--trace", WEEK, "--policy", "fito"), "`--policy`: `fito` is no policy", "did you mean `fifo`?"),
+        (("--trace", WEEK, "--policy", "/nowhere/p.toml"), "/nowhere/p.toml cannot be read", "--policy names"),
+        (("--trace", WEEK, "--set", "order"), "`--set`: `order` is not TABLE.KEY=VALUE", "scheduler.order=arrival"),
+        (("--trace", WEEK, "--set", "sched.order=x"), "`--set`: `sched` is no table", "there are scheduler, priority"),
+        (("--trace", WEEK, "--set", "scheduler.ordr=x"), "`scheduler.ordr` is not a setting", "did you mean `order`?"),
+        (("--trace", WEEK, "--set", "scheduler.order=x"), "`scheduler.order` `x` is none of", ""),
+        (("--trace", WEEK, "--variant", "fore"), "week.cluster.json has no variant `fore`", "did you mean `four`?"),
+        (("--trace", WEEK, "--load", "0"), "`--load`: `0` is not more than 0", ""),
+        (("--trace", WEEK, "--limits", "some"), "`--limits`: `some` is not a number, 0 or more", ""),
+        (("--trace", WEEK, "--jitter", "-1"), "`--jitter`: -1 is too small", "the least is 0"),
+        (("--trace", WEEK, "--since", "3d"), "`--since` is for --replay", ""),
+        (("--trace", WEEK, "--out", "/nowhere/o.json"), "`--out`: /nowhere/o.json cannot be written", "name a file"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_value_the_rule_and_a_way_out(
+    words: tuple[str, ...], message: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = gqsim(*words)
+
+    said = capsys.readouterr()
+    assert (status, said.out) == (2, "")
+    assert message.replace("`", "") in said.err.replace("`", "")
+    assert hint in said.err
