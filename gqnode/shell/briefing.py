@@ -35,6 +35,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     confinement: Confinement = Confinement()
     private_tmp: bool = False
+    cpu_ids: tuple[int, ...] = ()
+    """The machine's CPU behind each of the node's; empty: the node pretends to have them, or shares them."""
 
 
 def limits_of(grant: Grant, inventory: tuple[Gpu, ...]) -> CellLimits:
@@ -154,9 +156,15 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
                 cgroup_procs=cell.procs_files,
                 identity=identity(record.account),
                 confinement=_confinement(record, around),
+                cpus=() if role is None else _machine_cpus(around, role.cpus),
             )
         )
     return specs
+
+
+def _machine_cpus(around: Surroundings, cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Tasks of different roles are in one cell, and each role keeps to its own CPUs of it."""
+    return tuple(around.cpu_ids[cpu] for cpu in cpus if cpu < len(around.cpu_ids))
 
 
 def _stdin(attach: Attach, rank: int) -> str:

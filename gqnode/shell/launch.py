@@ -45,6 +45,8 @@ class Program(NamedTuple):
     confinement: Confinement
     has_terminal: bool = False
     """Its standard input is to be its controlling terminal."""
+    cpus: tuple[int, ...] = ()
+    """The machine's; empty: all that its cell may use."""
 
 
 class Launched(NamedTuple):
@@ -146,6 +148,9 @@ def _prepare(program: Program, open_streams: OpenStreams, parent: int) -> None:
     for path in program.cgroup_procs:
         with doing(f"join the cell by `{path}`"):
             _write_once(path, b"0")
+    if program.cpus:
+        with doing("run on its own CPUs"):
+            os.sched_setaffinity(0, program.cpus)
     _reset_signals()
     confine(program.confinement)
     if program.identity is not None:

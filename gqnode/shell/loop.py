@@ -164,12 +164,19 @@ class NodeDaemon:
                 gpus=found.gpus,
                 confinement=found.confinement,
                 private_tmp=self._node.private_tmp,
+                cpu_ids=self._own_cpus(),
             ),
             tell=self._tell,
             report=self._report,
             find=self._agent.record,
             now=self._clock.now,
         )
+
+    def _own_cpus(self) -> tuple[int, ...]:
+        """To which tasks may be bound."""
+        if self._node.isolation.get("cpuset") == "none":
+            return ()
+        return machine.cpus_to_pin(self._equipment.config, self._node) or ()
 
     def _clear_leftovers(self) -> None:
         """Processes and cells of attempts that no record speaks of: nobody would ever end them."""

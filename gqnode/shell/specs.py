@@ -76,6 +76,8 @@ class TaskSpec(NamedTuple):
     cgroup_procs: tuple[str, ...] = ()
     identity: Identity | None = None
     confinement: Confinement = Confinement()
+    cpus: tuple[int, ...] = ()
+    """The machine's CPUs that it runs on; empty: all that its cell may."""
 
 
 def shepherd_spec(fields: Head) -> ShepherdSpec:

@@ -224,6 +224,7 @@ class Step:
             identity=spec.identity,
             confinement=spec.confinement,
             has_terminal=ends.is_terminal,
+            cpus=spec.cpus,
         )
         try:
             launched = launch(program, lambda: ends.child, kept=ends.child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,17 @@ gqrun sh -c 'echo $GQ_ROLE $SLURM_PROCID' : --het-group=1 sh -c 'echo gpu $GQ_RO
 
     assert found["name"] == "role-0"
     assert output(cluster, job) == ["gpu role-1 1", "gpu role-1 2", "role-0 0"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two roles cannot have CPUs of their own on one CPU")
+def test_tasks_of_different_roles_on_one_node_run_on_different_cpus(private_cluster: MakeCluster) -> None:
+    cluster = private_cluster(nodes=1, cpus=2)
+    tell = 'import os; print(os.environ["GQ_ROLE"], *os.sched_getaffinity(0))'
+    done = cluster.ok("gqrun", "--role", "a:1", "--role", "b:1", "python3", "-c", tell)
+
+    (first, *of_a), (second, *of_b) = sorted(line.split() for line in done.splitlines())
+    assert (first, second, len(of_a), len(of_b)) == ("a", "b", 1, 1)
+    assert of_a != of_b
 
 
 def test_gqrun_outside_runs_a_program_for_each_role(cluster: PrivateCluster) -> None:
