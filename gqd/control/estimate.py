@@ -17,7 +17,7 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import msgspec
+import numpy as np
 
 from gq.errors import Refusal
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
@@ -39,7 +39,7 @@ from gqd.state.input import ClientRequest, Route
 from gqd.state.lengths import Signature
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
-from gqd.state.queue import member_of, startable_tasks
+from gqd.state.queue import Integers, member_of, startable_tasks
 from gqd.state.tally import Amounts
 from gqd.state.volatile import Volatile
 
@@ -154,7 +154,8 @@ def decide_estimate(draft: Draft, desk: Desk, request: ClientRequest, body: clie
     """At once where there are fresh ones, else when the next study is done."""
     volatile = draft.volatile
     asked = Asked(request.route, request.request_id, body, draft.now)
-    is_known = all(_stands(volatile.estimates.get(job_id), draft.now) for job_id in _wanted(draft.cluster, body))
+    wanted = (known_start(draft.cluster, volatile, job_id) for job_id in _wanted(draft.cluster, body))
+    is_known = all(_stands(told, draft.now) for told in wanted)
     age_s = draft.now - volatile.estimates_at
     if is_known and volatile.estimates_at and (not volatile.has_stale_estimates or age_s < FRESH_S):
         _answer(draft, [asked])
@@ -175,13 +176,29 @@ def _wanted(cluster: Cluster, body: client.EstimateStarts) -> list[JobId]:
 
 
 def _answer(draft: Draft, asked: Iterable[Asked]) -> None:
-    known = draft.volatile.estimates
     for one in asked:
         limit = max(1, one.body.limit)
         ids = _wanted(draft.cluster, one.body)
-        told = tuple(known.get(job_id) or _not_yet(job_id) for job_id in ids[:limit])
+        told = tuple(known_start(draft.cluster, draft.volatile, job_id) or _not_yet(job_id) for job_id in ids[:limit])
         body = client.StartEstimates(estimates=told, made_at=draft.volatile.estimates_at, more=len(ids) > limit)
         draft.do(Reply(route=one.route, request_id=one.request_id, body=body))
+
+
+def known_start(cluster: Cluster, volatile: Volatile, job_id: JobId) -> StartEstimate | None:
+    """What was rehearsed for it; of a job behind those a guess: the queue goes on as it did up to there."""
+    told = volatile.estimates.get(job_id)
+    if (told is not None and (told.start_at is not None or told.never)) or job_id not in volatile.positions:
+        return told
+    position, made_at = volatile.positions[job_id], volatile.estimates_at
+    reached, start_at = volatile.reached.get(cluster.jobs[job_id].partition, (0, 0.0))
+    if not reached:
+        return StartEstimate(job_id=job_id, position=position, why="it is too far behind in the queue for an estimate")
+    return StartEstimate(
+        job_id=job_id,
+        position=position,
+        start_at=made_at + (start_at - made_at) * max(1.0, position / reached),
+        why=f"a guess: as the {reached} before it in its partition go",
+    )
 
 
 def _not_yet(job_id: JobId) -> StartEstimate:
@@ -195,10 +212,10 @@ class Setting(NamedTuple):
     """A scene, and the queue that it is about."""
 
     scene: Scene
-    ordered: list[JobId]
-    """All that waits, in order."""
     estimated: list[JobId]
-    """Those of them that are rehearsed, or cannot start."""
+    """The first that wait, in order: they are rehearsed, or cannot start."""
+    positions: dict[JobId, int]
+    """Of all that wait, in their partitions, from 1."""
 
 
 def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Setting:
@@ -209,17 +226,34 @@ def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float)
     if view.columns is not None:
         bands = dict(zip(view.columns.job_id[:most].tolist(), view.columns.band[:most].tolist(), strict=True))
     view = replace(view, pending=tuple(islice(view.pending, most)), columns=None)
-    ordered = rank(cluster, policy, now).ordered_ids()
-    estimated = list(islice(ordered, most))
-    places = {job_id: place for place, job_id in enumerate(ordered)}
-    standing = [places.get(job.job_id, len(places)) for job in view.pending]
+    ranking = rank(cluster, policy, now)
+    ids = ranking.job_ids[ranking.order]
+    estimated = ids[:most].tolist()
+    rank_of = np.empty(len(ids), np.int64)
+    rank_of[ranking.order] = np.arange(len(ids))
+    standing = [_rank_of(cluster, rank_of, job.job_id) for job in view.pending]
     gates = []
     there = {job.job_id for job in view.pending}
-    for job_id in estimated:
+    for place, job_id in enumerate(estimated):
         job = cluster.jobs[job_id]
-        if job_id not in there and (gate := gate_of(cluster, policy, job, bisect_left(standing, places[job_id]), now)):
+        if job_id not in there and (gate := gate_of(cluster, policy, job, bisect_left(standing, place), now)):
             gates.append(gate)
-    return Setting(scene_of(cluster, policy, view, tuple(gates), bands), ordered, estimated)
+    positions = _positions(ids, cluster.queue.integers("partition")[ranking.order])
+    return Setting(scene_of(cluster, policy, view, tuple(gates), bands), estimated, positions)
+
+
+def _rank_of(cluster: Cluster, rank_of: Integers, job_id: JobId) -> int:
+    place = cluster.queue.place_of(job_id)
+    return len(rank_of) if place is None else int(rank_of[place])
+
+
+def _positions(ids: Integers, partitions: Integers) -> dict[JobId, int]:
+    """Of jobs in order, each in its partition."""
+    positions = np.zeros(len(ids), np.int64)
+    for partition in np.flatnonzero(np.bincount(partitions)).tolist():
+        own = np.flatnonzero(partitions == partition)
+        positions[own] = np.arange(1, len(own) + 1)
+    return dict(zip(ids.tolist(), positions.tolist(), strict=True))
 
 
 def scene_of(
@@ -325,31 +359,19 @@ class StartsStudy:
 
     def finish(self, draft: Draft) -> None:
         volatile = draft.volatile
-        volatile.estimates = {JobId(one.job_id): one for one in self._estimates(draft.cluster)}
+        volatile.estimates, volatile.reached = {}, {}
+        volatile.positions = self._setting.positions
         volatile.estimates_at = self._began_at
-        _note_first(draft, self._setting.estimated)
-        _answer(draft, self._asked)
-
-    def _estimates(self, cluster: Cluster) -> Iterator[StartEstimate]:
-        """Of all that waits, as far as it still does."""
-        positions: dict[str, int] = {}
-        reached: dict[str, tuple[int, float]] = {}
-        rehearsed = set(self._setting.estimated)
-        for job_id in self._setting.ordered:
-            job = cluster.jobs.get(job_id)
+        for job_id in self._setting.estimated:
+            job = draft.cluster.jobs.get(job_id)
             if job is None or not job.is_waiting:
                 continue
-            position = positions[job.partition] = positions.get(job.partition, 0) + 1
-            if job_id in rehearsed:
-                told = self._told(cluster, job, position)
-            else:
-                told = StartEstimate(job_id=job_id, position=position)
-            if told.start_at is None and not told.never:
-                told = self._extrapolated(told, reached.get(job.partition))
-            elif told.start_at is not None:
-                far = reached.get(job.partition, (0, 0.0))[1]
-                reached[job.partition] = (position, max(far, told.start_at))
-            yield told
+            told = volatile.estimates[job_id] = self._told(draft.cluster, job, volatile.positions[job_id])
+            if told.start_at is not None:
+                far = volatile.reached.get(job.partition, (0, 0.0))[1]
+                volatile.reached[job.partition] = (told.position, max(far, told.start_at))
+        _note_first(draft, self._setting.estimated)
+        _answer(draft, self._asked)
 
     def _told(self, cluster: Cluster, job: Job, position: int) -> StartEstimate:
         plan = self._expected.first_plan
@@ -366,18 +388,11 @@ class StartsStudy:
                 is_promised=promise is not None,
                 nodes=expected.nodes,
             )
-        never = explain.never_because(cluster, job, self._expected.last_plan)
+        plan = self._expected.last_plan
+        if plan is None and job.hold is None and job.dependency is None:
+            return StartEstimate(job_id=job.job_id, position=position)  # the rehearsal did not come so far
+        never = explain.never_because(cluster, job, plan)
         return StartEstimate(job_id=job.job_id, position=position, never=never)
-
-    def _extrapolated(self, told: StartEstimate, reached: tuple[int, float] | None) -> StartEstimate:
-        """Of a job that is too far behind: as those before it went."""
-        if reached is None:
-            return msgspec.structs.replace(told, why="it is too far behind in the queue for an estimate")
-        position, start_at = reached
-        start_at = self._began_at + (start_at - self._began_at) * told.position / position
-        return msgspec.structs.replace(
-            told, start_at=start_at, why=f"a guess: as the {position} before it in its partition go"
-        )
 
 
 def promise_of(plan: Plan | None, job_id: JobId) -> float | None:

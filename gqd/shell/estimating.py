@@ -14,7 +14,7 @@ from typing import Protocol
 from gqd.control.turn import Turn
 
 SLICE_S = 0.004
-WORK = 64
+WORK = 16
 """Units of work between two looks at the clock."""
 REST = 9.0
 REST_WHEN_ASKED = 1.0

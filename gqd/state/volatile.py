@@ -86,7 +86,11 @@ class Volatile:
     plan: Plan | None = None
     """The last one adopted: why pending jobs wait."""
     estimates: dict[JobId, StartEstimate] = field(default_factory=dict)
-    """When waiting jobs start, as of `estimates_at` (0: never yet)."""
+    """When the first of the waiting jobs start, as of `estimates_at` (0: never yet)."""
+    positions: dict[JobId, int] = field(default_factory=dict)
+    """Of every job that waited then, in its partition, from 1."""
+    reached: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By partition: a position for which there is an estimate, and when the last up to there starts."""
     estimates_at: float = 0.0
     has_stale_estimates: bool = True
     """Something has happened since."""
