@@ -137,7 +137,7 @@ class Controller:
         limit.meet_periods(draft)
         self.volatile.plan = plan
         self.volatile.planned_at = now
-        if plan.resumes_at is not None:
+        if plan.resumes_at is not None or plan.is_worth_another:
             self.volatile.wants_plan = True  # it was cut short, and goes on
         if plan.starts:
             overlay = snapshot.overlay(self.cluster, self.volatile, now, self.policy)
@@ -491,8 +491,9 @@ class Controller:
         key.tick(draft)
         self.desk.tick(draft)
         self._forget_requests(draft)
-        due_at = self.volatile.next_time_event_at
-        if due_at is not None and due_at <= draft.now:
+        plan = self.volatile.plan
+        due_at = (self.volatile.next_time_event_at, None if plan is None else plan.changes_at)
+        if any(at is not None and at <= draft.now for at in due_at):
             self.volatile.wants_plan = True
         self.volatile.next_time_event_at = self._next_time_event(draft.now)
 
@@ -504,6 +505,9 @@ class Controller:
             if waiting.spec.begin_at is not None and waiting.spec.begin_at > after:
                 due.append(waiting.spec.begin_at)
             due.extend(until for until in waiting.avoid.values() if until > after)
+        plan = self.volatile.plan
+        if plan is not None and plan.changes_at is not None and plan.changes_at > after:
+            due.append(plan.changes_at)
         due += (at for at in self.cluster.deadlines.values() if at > after)
         due += (at for at in self.cluster.dependants.due.values() if at > after)
         return min(due, default=None)

@@ -69,12 +69,29 @@ def why_not_now(
     waited_s: float = math.inf,
 ) -> Wait:
     """`place` found nothing on these nodes; what alone stands in the way is named before what others hold."""
+    alone = why_not_yet(snapshot, overlay, job, available, running, waited_s)
+    return alone or insufficient(snapshot, overlay, job, available, running)
+
+
+def why_not_yet(
+    snapshot: Snapshot,
+    overlay: Overlay,
+    job: PendingJob,
+    available: Places,
+    running: Sequence[RunningJob],
+    waited_s: float = math.inf,
+) -> OutOfLicenses | WaitsForLocality | CoresKept | None:
+    """It would find room: what it waits for is no node.  Nothing can be kept for such a job."""
     return (
         _out_of_licenses(snapshot, overlay, job, available, running)
         or _waits_for_locality(snapshot, overlay, job, available, waited_s)
         or _cores_kept(overlay, job.shape, available)
-        or insufficient(snapshot, overlay, job, available, running)
     )
+
+
+def is_picky(shape: Shape) -> bool:
+    """Whether it takes what there is depends on how long it has waited."""
+    return bool(shape.switches or shape.prefer) or any(bool(role.prefer) for _, role in shape.roles)
 
 
 def _out_of_licenses(
@@ -101,7 +118,7 @@ def _waits_for_locality(
 ) -> WaitsForLocality | None:
     """It could have something now, and holds out for something better."""
     shape = job.shape
-    grants = place(overlay, shape, available) if waited_s < math.inf and (shape.switches or shape.prefer) else None
+    grants = place(overlay, shape, available) if waited_s < math.inf and is_picky(shape) else None
     if grants is None:
         return None
     tree = tree_of(overlay.fleet, overlay.switches)

@@ -26,19 +26,21 @@ from gq.model.resource import Grant
 from gq.model.tasks import first_task, task_bit
 from gqd.sched.backfill import Guard, Reservation, overlap
 from gqd.sched.billing import billing_of
-from gqd.sched.blocked import insufficient
+from gqd.sched.blocked import is_picky, why_not_now, why_not_yet
 from gqd.sched.ground import Ground
 from gqd.sched.limit import Asker, Ledger, Wanted, hours, least_wanted
+from gqd.sched.placement import is_possible
 from gqd.sched.placement import place as put
 from gqd.sched.shape import Shape, wanted_in_all
 from gqd.sched.slots import FIRST, Slot, slots_of, taken_by
-from gqd.sched.timeline import Ends, Fit, Timeline, ending_of, ends_if_started, expected_length
+from gqd.sched.timeline import Ends, Fit, Timeline, beside, ending_of, ends_if_started, expected_length
 from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot
 from gqd.sched.walk import Booleans, Walk, columns_of
 from gqd.state.cluster import mask_of
 from gqd.state.plan import (
     BeginsLater,
     Behind,
+    CoresKept,
     Held,
     Insufficient,
     OverLimit,
@@ -48,6 +50,7 @@ from gqd.state.plan import (
     Start,
     Throttled,
     Wait,
+    WaitsForLocality,
     WouldDelay,
 )  # fmt: skip
 from gqd.state.queue import Integers
@@ -93,6 +96,14 @@ class _Pass:
         """(slot, partition) of those that are taken."""
         self.unsettled: list[tuple[PendingJob, str]] = []
         """Who is protected, with the slot, and when they start is not worked out yet."""
+        self.changes_at = inf
+        """When somebody stops to hold out for better nodes."""
+        self.has_kept_cores = False
+        """Somebody was refused CPUs that are kept for GPUs which were idle then."""
+        self.promised: dict[JobId, tuple[int, Protected]] = {}
+        """Whom the plan before promised a start, and is still to be looked at first: place in the queue, and that."""
+        self.kept: dict[JobId, Reservation] = {}
+        """What is kept of these promises until they have been looked at."""
         self.by_limit: Timeline | None = None
         self.expected: Timeline | None = None
 
@@ -134,6 +145,7 @@ class _Pass:
         """
         firsts = self._firsts_still()
         slots = {slot.name: slot for slot in slots_of(self.scheduling)}
+        still: list[tuple[int, Protected]] = []
         for one in self.snapshot.protected:
             place = self.walk.place_of(one.job_id)
             if place is None or not self.walk.is_left[place]:
@@ -141,8 +153,11 @@ class _Pass:
             partition = self.snapshot.pending[place].shape.partition
             slot = slots.get(one.slot)
             if one.job_id in firsts or (slot is not None and self._is_open(slot, partition)):
-                self._consider(place, one.slot)
-                yield
+                still.append((place, one))
+        self.promised = {one.job_id: (place, one) for place, one in still if one.is_promise and one.grants}
+        for place, one in still:
+            self._consider(place, one.slot)
+            yield
 
     def _firsts_still(self) -> set[JobId]:
         """Those that are still the first of their partitions that could wait for nodes."""
@@ -233,16 +248,30 @@ class _Pass:
         if found[2]:
             return found
         if found[0] is None:
-            if not job.avoid:
-                self._leave_out_shape(code, job.shape.partition)
-            return found
-        self._settle()
+            return None, _NOTHING, self._own_reason(code, job, places)
+        self._settle(job.job_id)
         if self.guard.make_room(found[0], ends) is None:
             return found
         found = self._place(job, self.guard.overlay(ends), places)
-        if found[0] is None:
+        if found[0] is None and not is_picky(job.shape):
             self._leave_out_longer(place, code, ends)
         return found
+
+    def _own_reason(self, code: int, job: PendingJob, places: Integers) -> Wait | None:
+        """It has no place now.  What is said is why, if that is not that others have its nodes."""
+        own = why_not_yet(self.snapshot, self.guard.now, job, places, self.snapshot.running, self._waited_s(job))
+        if isinstance(own, WaitsForLocality):
+            self.changes_at = min(self.changes_at, own.until)
+        elif own is not None:
+            self.has_kept_cores |= isinstance(own, CoresKept)
+            self.unfit[code] = job.shape.partition
+            self.walk.leave_out_shape(code)
+        elif not job.avoid and not is_picky(job.shape):
+            self._leave_out_shape(code, job.shape.partition)
+        return own
+
+    def _waited_s(self, job: PendingJob) -> float:
+        return self.snapshot.now - job.since
 
     def _leave_out_shape(self, code: int, partition: str) -> None:
         self.unfit[code] = partition
@@ -271,7 +300,8 @@ class _Pass:
         self.spent += 1 + len(places) // 64
         nodes = self.snapshot.nodes
         first_over: Wait | None = None
-        while (grants := put(overlay, job.shape, places)) is not None:
+        waited_s = self._waited_s(job)
+        while (grants := put(overlay, job.shape, places, waited_s=waited_s, qos=job.qos)) is not None:
             wanted = self._wanted(job, self._amounts(grants))
             over = self.ledger.over(_asker(job), wanted)
             if over is None:
@@ -333,13 +363,41 @@ class _Pass:
                 for code in [one for one, its in self.unfit.items() if its == partition]:
                     self.walk.leave_out_shape(code)
 
-    def _settle(self) -> None:
-        """Work out when those start who have become protected: nobody can start before that is known."""
+    def _settle(self, starting: JobId | None = None) -> None:
+        """Work out when those start who have become protected: nobody can start before that is known.
+
+        As long as one has not been looked at, what was promised to it before is kept for it.
+        """
+        if len(self.promised) > 1 and not self.kept:
+            self._keep_promises()
+        self._drop_kept(starting)
         for job, slot in self.unsettled:
+            self._drop_kept(job.job_id)
             reservation = self._reservation(job, slot)
             if reservation is not None:
                 self.guard.add(reservation)
         self.unsettled.clear()
+
+    def _keep_promises(self) -> None:
+        """Whatever was promised before and can still be kept."""
+        timeline = self._timeline_by_limit()
+        for job_id, (place, one) in self.promised.items():
+            if one.starts_at < self.snapshot.now:
+                continue
+            job = self.snapshot.pending[place]
+            trial = beside(timeline.at(one.starts_at), self.ground.places, one.starts_at, one.until, self.kept.values())
+            self.spent += 1
+            if is_possible(trial, one.grants, self.ground.places):
+                places = self.ground.available(job, self.snapshot.now)
+                kept = Reservation(job, one.slot, one.starts_at, one.until, True, one.grants, places, None)
+                self.kept[job_id] = kept
+                self.guard.add(kept)
+        self.promised.clear()
+
+    def _drop_kept(self, job_id: JobId | None) -> None:
+        kept = None if job_id is None else self.kept.pop(job_id, None)
+        if kept is not None:
+            self.guard.remove(kept)
 
     def _reservation(self, job: PendingJob, slot: str) -> Reservation | None:
         """None: as far as can be seen it never fits; nothing can be kept for it then."""
@@ -499,10 +557,14 @@ class _Pass:
         places = self.ground.available(job, self.snapshot.now)
         key = (job.shape, job.avoid)
         if key not in known:
-            grants = put(self.guard.now, job.shape, places)
+            waited_s = self._waited_s(job)
+            grants = put(self.guard.now, job.shape, places, waited_s=waited_s)
             if grants is not None:
                 return self._would_delay(job, grants)
-            known[key] = insufficient(self.snapshot, self.guard.now, job, places, running)
+            why = why_not_now(self.snapshot, self.guard.now, job, places, running, waited_s)
+            if is_picky(job.shape):
+                return why
+            known[key] = why
         return known[key]
 
     def _would_delay(self, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
@@ -522,11 +584,13 @@ class _Pass:
         return RunningJob(job.job_id, job.user, grants, ends_at, began_at=self.snapshot.now, expected_s=job.expected_s)
 
     def _unsettled(self) -> list[Protected]:
-        """In a brief plan: who is protected from nobody."""
-        return [
+        """In a brief plan: who is protected from nobody; what was promised to them before is promised still."""
+        before = {one.job_id: one for one in self.snapshot.protected}
+        told = [
             Protected(job_id=job.job_id, slot=slot, starts_at=inf, is_promise=False, nodes=())
             for job, slot in self.unsettled
         ]
+        return [one if (was := before.get(one.job_id)) is None or was.slot != one.slot else was for one in told]
 
     def plan(self) -> Plan:
         snapshot = self.snapshot
@@ -541,6 +605,8 @@ class _Pass:
             starting=self._starting,
             kept_back={(one.user, one.account, one.qos): self.ledger.used(one) for one in snapshot.kept_back},
             resumes_at=self.resumes_at,
+            changes_at=None if self.changes_at == inf else self.changes_at,
+            is_worth_another=self.has_kept_cores and bool(self.starts),
         )
 
 

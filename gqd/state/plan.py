@@ -5,6 +5,8 @@ A plan is a proposal: the controller re-checks every start against the live clus
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from gq.model.account import LimitInfo
@@ -198,6 +200,9 @@ class Protected(msgspec.Struct, frozen=True, kw_only=True):
     is_promise: bool
     """Everything in its way has a time limit; else `starts_at` is an estimate, and is corrected when overrun."""
     nodes: tuple[str, ...]
+    grants: tuple[Grant, ...] = ()
+    """What is kept for it, from then until `until`; the next plan may find something better."""
+    until: float = math.inf
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,3 +224,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     each limit is used.  ``wanted`` is for each job to fill in."""
     resumes_at: JobId | None = None
     """The pass was cut short, and has not reached this job and more behind it; None: it has reached all."""
+    changes_at: float | None = None
+    """When somebody who holds out for better nodes takes others; None: nobody does."""
+    is_worth_another: bool = False
+    """What starts lets others start whom this pass had looked at before."""
