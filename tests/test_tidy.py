@@ -30,6 +30,7 @@ PURE = (
     "gqd/sched/",
     "gqd/control/",
     "gqd/store/protocol.py",
+    "gqd/store/columns.py",
     "gqd/store/rows.py",
     "gqnode/control/",
     "gqnode/accel/protocol.py",
