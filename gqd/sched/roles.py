@@ -2,13 +2,14 @@
 
 Owns the order in which roles are placed, and how what they get on one node becomes one grant.  Where a single role goes
 is decided by the placement of ordinary jobs.  A role that finds no room because of one that was placed before it is
-placed before that one in another try; the tries are bounded, so a gang of many roles that fits only in one odd order
-may wait for more room than it would need.
+placed before that one in another try, or that one is kept off one of its nodes; the tries are bounded, so a gang that
+fits only in one odd way may wait for more room than it would need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from gq.model.resource import Amount, Grant, RoleShare
 from gqd.sched.feasible import admits
@@ -17,6 +18,8 @@ from gqd.sched.view import Overlay
 
 Place = Callable[[Overlay, Shape, list[int]], tuple[Grant, ...] | None]
 """How a role, like a job, is placed."""
+MAX_TRIES = 32
+"""Beside one for each order of the roles."""
 _Placed = dict[str, tuple[Grant, ...]]
 """By role."""
 
@@ -26,16 +29,14 @@ def place_roles(overlay: Overlay, gang: Shape, candidates: list[int], place: Pla
 
     The overlay is as before afterwards.
     """
+    if homeless_role(overlay, gang, candidates, place) is not gang:
+        return None
     places = {overlay.nodes[one].name: one for one in candidates}
+    attempt = _Attempt(overlay, gang, candidates, places, place)
     for order in _orders(gang):
-        checkpoint = overlay.checkpoint()
-        placed = _place_in(overlay, gang, order, candidates, places, place)
-        overlay.rollback(checkpoint)
-        if placed is not None:
-            merged = merge(gang, placed)
-            if len(merged) <= gang.nodes_max:
-                return merged
-    return None
+        if grants := attempt.run(order):
+            return grants
+    return attempt.run_around()
 
 
 def _orders(gang: Shape) -> Iterator[list[str]]:
@@ -52,27 +53,59 @@ def _ease(role: Shape) -> tuple[bool, bool, int, int]:
     return (not role.is_exclusive, not role.nodelist, -gpus, -cpus)
 
 
-def _place_in(
-    overlay: Overlay, gang: Shape, order: list[str], candidates: list[int], places: dict[str, int], place: Place
-) -> _Placed | None:
-    """Each role takes what it gets from the overlay; None as soon as one gets nothing."""
-    shapes = dict(gang.roles)
-    is_bound = gang.nodes_max < sum(role.nodes_max for role in shapes.values())
-    placed: _Placed = {}
-    chosen: list[int] = []
-    for name in order:
-        own = [one for one in candidates if admits(shapes[name], overlay.nodes[one])]
-        grants = None
-        if is_bound and chosen:  # the gang may have so many nodes and no more: better those that it has already
-            grants = place(overlay, shapes[name], [one for one in own if one in chosen])
-        if grants is None:
-            grants = place(overlay, shapes[name], own)
-        if grants is None:
+@dataclass(slots=True)
+class _Attempt:
+    """Tries to place one gang."""
+
+    overlay: Overlay
+    gang: Shape
+    candidates: list[int]
+    places: dict[str, int]
+    place: Place
+    seen: list[tuple[list[str], _Placed]] = field(default_factory=list)
+    """In each order that failed, where roles went before it did."""
+
+    def run(self, order: list[str], kept_off: tuple[str, int] | None = None) -> tuple[Grant, ...] | None:
+        """In this order, a role being kept off a place; None: there was no room for one of them."""
+        checkpoint = self.overlay.checkpoint()
+        placed = self._place(order, kept_off)
+        self.overlay.rollback(checkpoint)
+        if len(placed) < len(order):
+            self.seen.append((order, placed))
             return None
-        overlay.take_all(places, grants)
-        placed[name] = grants
-        chosen += [places[grant.node] for grant in grants if places[grant.node] not in chosen]
-    return placed
+        merged = merge(self.gang, placed)
+        return merged if len(merged) <= self.gang.nodes_max else None
+
+    def run_around(self) -> tuple[Grant, ...] | None:
+        """Again in each order, but with one role kept off one of the nodes that it took from another."""
+        tries = [
+            (order, (name, self.places[grant.node]))
+            for order, placed in self.seen
+            for name, grants in placed.items()
+            for grant in grants
+        ]
+        return next((grants for one in tries[:MAX_TRIES] if (grants := self.run(*one))), None)
+
+    def _place(self, order: list[str], kept_off: tuple[str, int] | None) -> _Placed:
+        """Each role takes what it gets from the overlay, up to the first that gets nothing."""
+        shapes = dict(self.gang.roles)
+        is_bound = self.gang.nodes_max < sum(role.nodes_max for role in shapes.values())
+        placed: _Placed = {}
+        chosen: list[int] = []
+        for name in order:
+            own = [one for one in self.candidates if admits(shapes[name], self.overlay.nodes[one])]
+            own = [one for one in own if (name, one) != kept_off]
+            grants = None
+            if is_bound and chosen:  # the gang may have so many nodes and no more: better those that it has already
+                grants = self.place(self.overlay, shapes[name], [one for one in own if one in chosen])
+            if grants is None:
+                grants = self.place(self.overlay, shapes[name], own)
+            if grants is None:
+                return placed
+            self.overlay.take_all(self.places, grants)
+            placed[name] = grants
+            chosen += [self.places[grant.node] for grant in grants if self.places[grant.node] not in chosen]
+        return placed
 
 
 def homeless_role(overlay: Overlay, shape: Shape, candidates: list[int], place: Place) -> Shape:
