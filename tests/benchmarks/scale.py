@@ -28,6 +28,10 @@ class Scale(NamedTuple):
     """Of an array that waits."""
     running_tasks: int
     cancelled: int
+    replays: tuple[str, ...]
+    """Rows of the comparison of policies on recorded traces."""
+    jitters: int
+    """Seeds, from 0, over which each is averaged."""
 
 
 FULL = Scale(
@@ -44,6 +48,8 @@ FULL = Scale(
     tasks=100_000,
     running_tasks=1000,
     cancelled=10_000,
+    replays=("philly loose", "philly tight", "helios real_vc", "helios shared22", "openb tight", "kalos 0.8"),
+    jitters=5,
 )
 QUICK = Scale(
     latencies=10,
@@ -59,4 +65,6 @@ QUICK = Scale(
     tasks=100_000,
     running_tasks=100,
     cancelled=10_000,
+    replays=("helios real_vc",),
+    jitters=1,
 )
