@@ -6,6 +6,9 @@ A message that decodes has the right types; here its values are held to what can
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -23,6 +26,12 @@ MAX_ITEMS = 100_000
 MAX_INSTANT = 1e11
 """The year 5138; a calendar of the standard library goes further."""
 MAX_SECONDS = 1e12
+MAX_WORDS = 10_000
+"""Features, attributes, resources or data sets of a node."""
+MAX_WORD = 255
+MAX_COUNT = 2**31 - 1
+_CPU_LIST = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*", re.ASCII)
+_NUMBER = re.compile(r"\d+", re.ASCII)
 INT64 = (-(2**63), 2**63 - 1)
 
 _TEXTS = (str, bytes)
@@ -86,4 +95,37 @@ def _why_bad_inventory(inventory: Inventory) -> str:
     indices = [gpu.index for gpu in inventory.gpus]
     if len(set(indices)) < len(indices):
         return "two of its GPUs have the same index"
+    for gpu in inventory.gpus:
+        if len(gpu.nvlink) > MAX_GPUS or len(gpu.pcie) > MAX_GPUS:
+            return f"GPU {gpu.index} is linked with more GPUs than there can be"
+    return _why_bad_words(inventory) or _why_bad_numa(inventory)
+
+
+def _why_bad_words(inventory: Inventory) -> str:
+    """What people and jobs name, and how many there are of it."""
+    words: dict[str, Collection[str]] = {
+        "features": inventory.features,
+        "attributes": inventory.attributes,
+        "resources": inventory.resources,
+        "data": inventory.data,
+    }
+    for name, some in words.items():
+        if len(some) > MAX_WORDS:
+            return f"it has {len(some)} {name}, at most {MAX_WORDS}"
+    for word in (*chain.from_iterable(words.values()), *inventory.attributes.values()):
+        if len(word) > MAX_WORD or not word.isprintable():
+            return f"{word[:60]!r} is no word: it is too long, or cannot be printed"
+    for name, count in inventory.resources.items():
+        if not 0 <= count <= MAX_COUNT:
+            return f"it has {count} of {name}, which is not between 0 and {MAX_COUNT}"
+    return ""
+
+
+def _why_bad_numa(inventory: Inventory) -> str:
+    """Before anybody makes numbers of the texts: a range may be long."""
+    if len(inventory.cpu_numa) > MAX_CPUS:
+        return f"it has {len(inventory.cpu_numa)} NUMA nodes, at most {MAX_CPUS}"
+    for _, cpus in inventory.cpu_numa:
+        if not _CPU_LIST.fullmatch(cpus) or max(map(int, _NUMBER.findall(cpus))) >= inventory.cpus:
+            return f"{cpus[:60]!r} is not a list of its CPUs"
     return ""
