@@ -35,12 +35,12 @@ from gqd.control.access import Caller, Role
 from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import infeasible
-from gqd.sched.feasible import may_use
+from gqd.sched.feasible import usable_places
 from gqd.sched.infeasible import too_many_licenses, unmet_constraint
 from gqd.sched.limit import Asker
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape, named_nodes, shape_in
-from gqd.sched.view import Overlay
+from gqd.sched.view import Overlay, whole_nodes
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Job
@@ -218,13 +218,13 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
         raise Refusal("impossible", f"the job can never run: {licenses.why}", licenses.hint)
     if shape in draft.volatile.possible_shapes or not (draft.cluster.nodes or named_nodes(shape)):
         return  # of a new cluster the nodes have still to register
-    nodes = tuple(one.whole() for one in snapshot.overlay(draft.cluster, draft.volatile, draft.now).nodes)
-    unknown = sorted(named_nodes(shape) - {node.name for node in nodes})
+    nodes = whole_nodes(snapshot.nodes_of(draft.cluster, draft.volatile, draft.now))
+    unknown = sorted(named_nodes(shape) - draft.cluster.nodes.keys())
     if unknown:
         close = nearest(unknown[0], [node.name for node in nodes])
         hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
         raise Refusal("unknown_node", f"node `{unknown[0]}` does not exist", hint)
-    usable = [one for one, node in enumerate(nodes) if may_use(shape, node, partition)]
+    usable = usable_places(nodes, shape, partition).tolist()
     if not usable:
         unmet = unmet_constraint(nodes, shape, partition)
         why = "" if unmet is None else f"the job can never run: {unmet.why}"

@@ -58,6 +58,11 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
     )
 
 
+def nodes_of(cluster: Cluster, volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
+    """In natural order."""
+    return _all_facts(_ordered(cluster), volatile, now)
+
+
 def overlay(cluster: Cluster, volatile: Volatile, now: float, policy: Policy | None = None) -> Overlay:
     """What is free on the nodes, to try things on; with a policy, licences of the cluster are counted, too."""
     nodes = _ordered(cluster)

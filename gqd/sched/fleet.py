@@ -53,6 +53,10 @@ class Fleet:
     usable: dict[object, Integers] = field(default_factory=dict)
     """What `gqd.sched.feasible` and `gqd.sched.affinity` found of requests, by what they asked."""
     ranks: dict[object, Integers] = field(default_factory=dict)
+    empty: object = None
+    """`gqd.sched.view.Overlay.empty` of these nodes, to be copied."""
+    whole: tuple[NodeFacts, ...] | None = None
+    """`gqd.sched.view.whole_nodes` of them."""
     trees: list[tuple[tuple[Switch, ...], Tree]] = field(default_factory=list)
 
     def kind(self, kind: Kind) -> GpuKind:

@@ -89,6 +89,14 @@ def union(masks: Iterable[int]) -> int:
     return whole
 
 
+def whole_nodes(nodes: tuple[NodeFacts, ...]) -> tuple[NodeFacts, ...]:
+    """As they will be when nothing of them is drained any more."""
+    fleet = fleet_of(nodes)
+    if fleet.whole is None:
+        fleet.whole = tuple([one.whole() for one in nodes]) if any(one.drained for one in nodes) else nodes
+    return fleet.whole
+
+
 @dataclass(slots=True, frozen=True)
 class PendingJob:
     job_id: JobId
@@ -281,12 +289,15 @@ class Overlay:
     @classmethod
     def empty(cls, nodes: tuple[NodeFacts, ...]) -> Overlay:
         """As if nothing ran, and no rule but what the hardware has."""
-        return cls(
-            nodes,
-            [(1 << node.cpus) - 1 for node in nodes],
-            [node.gpu_mask for node in nodes],
-            [node.memory_mib for node in nodes],
-        )
+        fleet = fleet_of(nodes)
+        if not isinstance(fleet.empty, Overlay):
+            fleet.empty = cls(
+                nodes,
+                [(1 << node.cpus) - 1 for node in nodes],
+                [node.gpu_mask for node in nodes],
+                [node.memory_mib for node in nodes],
+            )
+        return fleet.empty.copy()
 
     def copy(self) -> Overlay:
         """As it is now; neither sees what is done to the other."""
