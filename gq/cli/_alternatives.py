@@ -9,13 +9,13 @@ from gq.cli._output import Column, JsonValue, printable, write_json_list, write_
 from gq.client import Client
 from gq.model.estimate import Alternative
 from gq.model.job import JobSpec
-from gq.units import iso_instant, spoken_duration, tell_instants
+from gq.units import format_duration, iso_instant, tell_instants
 from gq.wire.client import Alternatives, WhatIf
 
 _COLUMNS = (
-    Column("STARTS"),
-    Column("BY"),
-    Column("ENDS"),
+    Column("START"),
+    Column("P90"),
+    Column("END"),
     Column("ALTERNATIVE", is_wide=True, is_wrapped=True),
     Column("OPTIONS", is_wide=True, is_wrapped=True),
 )
@@ -43,11 +43,11 @@ def _row(one: Alternative, made_at: float) -> tuple[str, ...]:
 
 
 def _from_now(at: float | None, made_at: float) -> str:
-    """``now``, ``in 2 h 5 min``: whoever compares wants to know how long."""
+    """``now``, ``+2:05:00``: whoever compares wants to know how long."""
     if at is None:
         return "N/A"
     wait_s = at - made_at
-    return "now" if wait_s < NOW_S else f"in {spoken_duration(wait_s)}"
+    return "now" if wait_s < NOW_S else f"+{format_duration(wait_s)}"
 
 
 def _json(one: Alternative) -> dict[str, JsonValue]:
