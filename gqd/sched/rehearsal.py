@@ -29,7 +29,6 @@ from gq.model.ids import JobId
 from gq.model.tasks import task_bit
 from gqd.sched.limit import Asker, LimitView, hours
 from gqd.sched.planner import Planner
-from gqd.sched.topology import patience_s
 from gqd.sched.view import Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.walk import columns_of
 from gqd.state.plan import Plan, Start
@@ -40,8 +39,6 @@ MOST_PASSES = 400
 GRAIN = 1 / 16
 """Of the time that has been rehearsed: beyond `EXACT_PASSES`, what ends within it ends at once."""
 LATE_FACTOR = 3.0
-MOST_LEVELS = 4
-"""Of switches, at each of which a job may hold out."""
 LEFT_OUT = "left out"
 """How the reason begins of a node that is out for a while by itself."""
 
@@ -171,7 +168,7 @@ class Rehearsal:
             self._start(start)
         if self._wanted <= self.entries.keys() or self._passes >= self._most_passes:
             self.is_over = True
-        elif plan.resumes_at is not None and plan.resumes_at != self._snapshot.resumes_at:
+        elif plan.is_worth_another or plan.resumes_at not in (None, self._snapshot.resumes_at):
             self._snapshot = replace(self._snapshot, resumes_at=plan.resumes_at, protected=plan.protected)
         else:
             self._snapshot = replace(self._snapshot, resumes_at=None, protected=plan.protected)
@@ -208,11 +205,10 @@ class Rehearsal:
             if job.begin_at is not None:
                 yield job.begin_at
             yield from (until for _, until in job.avoid)
-            if job.shape.switches is not None or job.shape.prefer:
-                wait_s = patience_s(job.shape, self._snapshot.policy.scheduling)
-                yield from (job.since + step * wait_s for step in range(1, MOST_LEVELS + 1))
         yield from (node.backoff_until for node in self._snapshot.nodes)
         yield from (until for wait in plan.waits.values() if (until := getattr(wait, "until", None)) is not None)
+        if plan.changes_at is not None:
+            yield plan.changes_at
         if self._spent:
             yield from self._snapshot.limits.until.values()
 
