@@ -44,6 +44,17 @@ def test_keywords_are_the_options_of_gqsub() -> None:
     assert keywords == {option.name for option in shown_options(SUB)} - NOT_KEYWORDS
 
 
+def test_what_may_be_repeated_may_be_a_list(cluster: gq.Client) -> None:
+    request = cluster.prepare("true x", role=["ps:1", "worker:2,cpus=2"], data=["c4", "pile"], switches="1@10m")
+    asked = request.spec.resources
+
+    assert [(role.name, role.resources.ntasks, role.resources.data) for role in asked.roles] == [
+        ("ps", 1, ("c4", "pile")),
+        ("worker", 2, ("c4", "pile")),
+    ]
+    assert (asked.switches, asked.switches_wait_s) == (1, 600)
+
+
 def test_a_job_is_submitted_looked_at_and_cancelled(cluster: gq.Client, tmp_path: Path) -> None:
     job = gq.submit(["sleep", "100"], name="nap", time="2h", output="out-%j.txt", requeue=False)
     shown = job.info()
