@@ -48,7 +48,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     low_tier_qos: tuple[str, ...] = ("scavenger",)
     """Their jobs get the oldest GPUs that fit (see ``gpu_tiers``) …"""
     high_tier_qos: tuple[str, ...] = ("high",)
-    """… and theirs the newest; others get what is in between last."""
+    """… and theirs the newest; others go by best fit alone."""
     gpu_tiers: tuple[str, ...] = ()
     """GPU types, the oldest first."""
     plan_steps: int = 200_000
