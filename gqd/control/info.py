@@ -16,7 +16,7 @@ from gq.model.node import (
 )
 from gq.model.state import JobState
 from gq.version import VERSION
-from gqd.control import snapshot
+from gqd.control import estimate, snapshot
 from gqd.control.explain import reason_of_wait, story_of_wait, without_private
 from gqd.sched.billing import billing_of
 from gqd.sched.constraint_match import attributes_of
@@ -44,9 +44,21 @@ def job_info(
     if shown.state == describe.PENDING_WORD:
         story = story_of_wait(cluster, job, volatile.plan)
         shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
+        _tell_start(cluster, volatile, job, shown)
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at
     return shown
+
+
+def _tell_start(cluster: Cluster, volatile: Volatile, job: Job, shown: JobInfo) -> None:
+    """What was rehearsed for it, as far as it has been."""
+    told = estimate.known_start(cluster, volatile, job.job_id)
+    if told is None:
+        return
+    if told.start_at is not None:
+        shown.expected_start_at = told.start_at
+    shown.expected_start_p90_at, shown.is_start_promised = told.p90_at, told.is_promised
+    shown.queue_position = told.position
 
 
 def brief_job_info(cluster: Cluster, volatile: Volatile, job: Job, line: describe.RecordLine | None = None) -> JobInfo:
