@@ -24,6 +24,8 @@ class Scale(NamedTuple):
     """Processes of each command, one after the other."""
     pending: tuple[int, ...]
     """Separate jobs that wait; the bars are for the last."""
+    planned: tuple[int, ...]
+    """Jobs of random shapes that a pass considers."""
     tasks: int
     """Of an array that waits."""
     running_tasks: int
@@ -45,6 +47,7 @@ FULL = Scale(
     submissions=16_000,
     commands=40,
     pending=(1000, 10_000, 100_000),
+    planned=(10_000, 50_000),
     tasks=100_000,
     running_tasks=1000,
     cancelled=10_000,
@@ -62,6 +65,7 @@ QUICK = Scale(
     submissions=4000,
     commands=10,
     pending=(1000, 10_000),
+    planned=(10_000,),
     tasks=100_000,
     running_tasks=100,
     cancelled=10_000,
