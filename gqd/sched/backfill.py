@@ -46,7 +46,13 @@ class Reservation:
     def told(self) -> Protected:
         nodes = tuple(grant.node for grant in self.grants)
         return Protected(
-            job_id=self.job.job_id, slot=self.slot, starts_at=self.at, is_promise=self.is_promise, nodes=nodes
+            job_id=self.job.job_id,
+            slot=self.slot,
+            starts_at=self.at,
+            is_promise=self.is_promise,
+            nodes=nodes,
+            grants=self.grants,
+            until=self.until,
         )
 
 
@@ -103,6 +109,11 @@ class Guard:
         insort(self._promises if one.is_promise else self._estimates, one.at)
         self._overlays.clear()
 
+    def remove(self, one: Reservation) -> None:
+        self.reservations.remove(one)
+        (self._promises if one.is_promise else self._estimates).remove(one.at)
+        self._overlays.clear()
+
     def start(self, grants: tuple[Grant, ...], ends: Ends) -> None:
         """A job starts, and ends then."""
         self.now.take_all(self.places, grants)
@@ -134,8 +145,8 @@ class Guard:
     def _elsewhere(
         self, one: Reservation, grants: tuple[Grant, ...], ends: Ends, moved: dict[int, tuple[Grant, ...]]
     ) -> tuple[Grant, ...] | None:
-        if one.profile is None or (one.is_promise and len(self.reservations) > 1):
-            return None  # moved, it might be in another one's way when it is protected anew
+        if one.profile is None:
+            return None
         others = [
             _Moved(other.at, other.until, moved.get(id(other), other.grants))
             for other in self.reservations

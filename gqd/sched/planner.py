@@ -27,6 +27,7 @@ from gq.model.tasks import first_task, task_bit
 from gqd.sched.backfill import Guard, Reservation, overlap
 from gqd.sched.billing import billing_of
 from gqd.sched.blocked import is_picky, why_not_now, why_not_yet
+from gqd.sched.glance import Glance
 from gqd.sched.ground import Ground
 from gqd.sched.limit import Asker, Ledger, Wanted, hours, least_wanted
 from gqd.sched.placement import is_possible
@@ -77,6 +78,7 @@ class _Pass:
         self.guard = Guard(Overlay.of(snapshot), ground.places)
         self.ledger = Ledger(snapshot.limits)
         self.is_guaranteed_round = False
+        self.glance: Glance | None = None
         self.spent = 0
         self.resumes_at: JobId | None = None
         self.starts: list[Start] = []
@@ -162,6 +164,7 @@ class _Pass:
     def _firsts_still(self) -> set[JobId]:
         """Those that are still the first of their partitions that could wait for nodes."""
         before = {one.job_id for one in self.snapshot.protected if one.slot == FIRST}
+        others = {one.job_id for one in self.snapshot.protected} - before
         still: set[JobId] = set()
         partitions = {one for job_id in before if (one := self._partition_of(job_id)) is not None}
         for partition in sorted(partitions):
@@ -169,9 +172,12 @@ class _Pass:
                 job = self.snapshot.pending[place]
                 if job.job_id in before:
                     still.add(job.job_id)
-                elif self._waits_anyway(job) is None:
+                elif job.job_id not in others and self._waits_for_room(job):
                     break
         return still
+
+    def _waits_for_room(self, job: PendingJob) -> bool:
+        return self._waits_anyway(job) is None and self.ground.hopeless(self.snapshot, job) is None
 
     def _partition_of(self, job_id: JobId) -> str | None:
         place = self.walk.place_of(job_id)
@@ -224,7 +230,7 @@ class _Pass:
         job = self.snapshot.pending[place]
         self.spent += 1
         early = self._waits_anyway(job)
-        if early is None and len(self.ground.standing(job.shape).available):
+        if early is None:
             found = self._find(place, job)
             if found[0]:
                 self._start(place, job, found[0], found[1], slot)
@@ -241,6 +247,10 @@ class _Pass:
         """Where it goes without delaying anybody who is protected."""
         code = int(self.walk.columns.shape[place])
         if code in self.unfit:
+            return None, _NOTHING, None
+        self.glance = self.glance or Glance(self.guard.now)
+        if not self.glance.may_fit(job.shape):
+            self._leave_out_shape(code, job.shape.partition)
             return None, _NOTHING, None
         places = self.ground.available(job, self.snapshot.now)
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
@@ -316,6 +326,7 @@ class _Pass:
     def _start(self, place: int, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted, slot: str) -> None:
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
         self.guard.start(grants, ends)
+        self.glance = None
         self.ledger.take(_asker(job), wanted)
         task = None
         if tasks := self.tasks.get(job.job_id, job.tasks):

@@ -147,6 +147,10 @@ class Timeline:
             self._give_back(profile, count, until)
             count = until
 
+    def at(self, at: float) -> Overlay:
+        """What is free then but for protected jobs."""
+        return self._profile(self._ended(at))
+
     def _first_fit(self, shape: Shape, candidates: Candidates) -> int | None:
         """After how many ends it fits if nobody was protected; what fits once fits also when more is free."""
         low, high = self._first_by_numbers(shape, candidates), len(self._endings)

@@ -77,7 +77,8 @@ class Walk:
 
     def one_of_each(self) -> list[int]:
         """The place of the first of each shape, as `codes`."""
-        return self._by_shape[self._bounds[:-1]].tolist()
+        places: list[int] = self._by_shape[self._bounds[:-1]].tolist()
+        return places
 
     def by_shape(self, values: Sequence[bool]) -> Booleans:
         """By place in the queue, what is said of each of `codes`."""
