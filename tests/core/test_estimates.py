@@ -20,12 +20,15 @@ from gq.model.state import JobState
 from gq.options import SUB, job_arguments, options_of
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.control.estimate import WAIT_S, Asked
 from gqd.sched.rehearsal import Rehearsal
 from gqd.state import event
+from gqd.state.effect import Reply
+from gqd.state.input import Tick
 from gqd.state.policy import Partition, Policy
 from gqd.store.accuracy import lines_of
 from gqd.store.protocol import Told
-from tests.builders import OWNER, ROOT, attempt_id, inventory, submit
+from tests.builders import OWNER, ROOT, attempt_id, client_request, inventory, submit
 from tests.hosts import CoreHost
 
 
@@ -325,3 +328,42 @@ def test_nothing_is_queued_by_what_if() -> None:
     on.study(client.WhatIf(spec=submit(gpus=1).spec))
     assert len(on.log) == before
     assert not on.cluster.jobs and not on.cluster.queue
+
+
+def test_who_asks_for_starts_is_told_in_time_what_there_is() -> None:
+    on = host(3, checked=False)
+    on.start(submit(gpus=4, time_limit_s=600))
+    for _ in range(40):
+        on.submit(random_job(random.Random(_)))
+    on.schedule()
+    on.obey()
+    request = client_request(client.EstimateStarts(), 900)
+    asked = Asked(request.route, request.request_id, client.EstimateStarts(), on.now)
+    on.controller.desk._asked.append(asked)  # as if the rehearsal took long
+    on.beat(now=WAIT_S)
+
+    turn = on.handle(Tick(), now=WAIT_S)
+
+    [reply] = [one for one in turn.effects if isinstance(one, Reply)]
+    assert reply.request_id == request.request_id
+    assert isinstance(reply.body, client.StartEstimates)
+    assert {one.why for one in reply.body.estimates} == {"it has not been estimated yet; it will be in a moment"}
+
+
+def test_a_question_that_is_sent_again_is_worked_on_once() -> None:
+    on = host(3, checked=False)
+    for seed in range(60):
+        on.submit(random_job(random.Random(seed)))
+    on.schedule()
+    on.obey()
+    body = client.WhatIf(spec=submit(gpus=2, time_limit_s=600).spec)
+    for _ in range(3):
+        turn = on.handle(client_request(body, 900))
+        assert not [one for one in turn.effects if isinstance(one, Reply)], "it takes longer than one turn"
+
+    replies = []
+    while on.controller.desk.is_waited_for:
+        turn = on.estimate()
+        replies += [one for one in turn.effects if isinstance(one, Reply)]
+
+    assert [one.request_id for one in replies] == [client_request(body, 900).request_id]
