@@ -115,6 +115,14 @@ def parse_constraint(text: str) -> Constraint:
     return _Parser(text).whole()
 
 
+def least_nodes(text: str) -> int:
+    """How many nodes its counts come to; 0 also for what cannot be read, which is refused elsewhere."""
+    try:
+        return parse_constraint(text).nodes_min if text else 0
+    except ValueError:
+        return 0
+
+
 class _Parser:
     """One constraint while it is read."""
 

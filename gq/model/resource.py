@@ -11,6 +11,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from gq.model.constraint import least_nodes
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """What comes over the wire: neither negative nor larger than the database or a sum of many may hold."""
 
@@ -175,7 +177,7 @@ def _least_nodes(request: ResourceRequest) -> int:
     """Nodes where their number was not said: those named, or as many as the limits per node imply."""
     by_tasks = -(-request.ntasks // request.ntasks_per_node) if request.ntasks and request.ntasks_per_node else 1
     by_gpus = -(-request.gpus // request.gpus_per_node) if request.gpus and request.gpus_per_node else 1
-    return max(1, len(request.nodelist), by_tasks, by_gpus)
+    return max(1, len(request.nodelist), by_tasks, by_gpus, least_nodes(request.constraint))
 
 
 def _least_tasks(request: ResourceRequest, nodes: int) -> int:

@@ -132,11 +132,12 @@ def _waits_for_locality(
         spread = spread_of(tree, overlay.fleet, [grant.node for grant in grants])
         offered = f"{spread} switch{'es' if spread > 1 else ''}"
         relaxes_s = patience_s(shape, overlay.scheduling) * (allowed + 1)
-    elif holds_out_for_preferred(overlay, shape, waited_s):
-        what, wanted, offered = "prefer", shape.prefer, ",".join(grant.node for grant in grants)
-        relaxes_s = overlay.scheduling.locality_wait_s
     else:
-        return None
+        wishes = [one.prefer for one in every_shape(shape) if holds_out_for_preferred(overlay, one, waited_s)]
+        if not wishes:
+            return None
+        what, wanted, offered = "prefer", wishes[0], ",".join(grant.node for grant in grants)
+        relaxes_s = overlay.scheduling.locality_wait_s
     until = snapshot.now + max(0.0, relaxes_s - waited_s)
     return WaitsForLocality(what=what, wanted=wanted, offered=offered, until=until)
 

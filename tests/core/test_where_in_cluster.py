@@ -12,7 +12,7 @@ from gq.errors import Refusal
 from gq.model.account import QosInfo
 from gq.model.ids import JobId
 from gq.model.node import Inventory
-from gq.model.resource import Amount
+from gq.model.resource import Amount, Role, RoleRequest
 from gq.model.scheduling import Scheduling, Switch
 from gq.model.state import JobState
 from gq.wire import client
@@ -247,6 +247,19 @@ def test_a_job_holds_out_for_preferred_nodes_and_then_takes_others() -> None:
     assert host.job(job_id).state is JobState.PENDING
     host.schedule(now=310)
     assert [grant.node for grant in host.attempt(job_id).grants] == ["n2"]
+
+
+def test_a_role_holds_out_for_preferred_nodes_and_the_gang_with_it() -> None:
+    host = four_nodes()
+    worker = RoleRequest(ntasks=1, gpus_per_node=4, prefer="rack1")
+    gang = (Role(name="ps", resources=RoleRequest()), Role(name="worker", resources=worker))
+    job_id = host.submit(asks("gang", roles=gang), now=10)
+    host.schedule()
+
+    wait = wait_of(host, job_id)
+    assert isinstance(wait, WaitsForLocality) and (wait.wanted, wait.until) == ("rack1", 310)
+    host.schedule(now=310)
+    assert host.job(job_id).state is JobState.STARTING
 
 
 def test_who_holds_out_keeps_nobody_from_what_it_does_not_want() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gq.model.resource import Demand, ResourceRequest, least_demand
@@ -19,8 +21,10 @@ from gq.model.resource import Demand, ResourceRequest, least_demand
         ({"gpus": 12, "gpus_per_task": 4, "cpus_per_gpu": 3}, Demand(1, 3, 36, 12, 0)),
         ({"nodelist": ("n1", "n2"), "ntasks_per_node": 3}, Demand(2, 6, 6, 0, 0)),
         ({"ntasks": 8, "mem_per_cpu_mib": 10}, Demand(1, 8, 8, 0, 80)),
+        ({"constraint": "[rack1*2&rack2*1]&ib"}, Demand(3, 3, 3, 0, 0)),
+        ({"constraint": "&"}, Demand(1, 1, 1, 0, 0)),
         ({"gpus": 2, "mem_per_gpu_mib": 10}, Demand(1, 1, 1, 2, 20)),
     ],
 )
-def test_the_defaults_are_filled_in(asked: dict[str, int], demand: Demand) -> None:
+def test_the_defaults_are_filled_in(asked: dict[str, Any], demand: Demand) -> None:
     assert least_demand(ResourceRequest(**asked)) == demand
