@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from gq.cli._columns import JOB_COLUMNS, JobColumn, parse_codes, parse_fields
-from gq.model.estimate import StartEstimate
+from gq.model.estimate import AccuracyInfo, StartEstimate
 from gq.model.resource import Grant, ResourceRequest
 from gq.wire import client as wire
 from tests.cli.conftest import Run
@@ -109,6 +109,31 @@ def test_start_sorts_pending_jobs_by_their_expected_start(run: Run, controller: 
     assert [line.split()[7] for line in result.lines] == ["=2027-01-15T08:01:00", "~2027-01-15T08:02:00", "N/A"]
     assert result.lines[2].endswith("N/A   never, because its owner holds it") or "never, because" in result.lines[2]
     assert asked(controller).states == ("PENDING",)
+
+
+def test_accuracy_tells_promised_and_estimated_starts_apart(run: Run, controller: ScriptedController) -> None:
+    def line(kind: str, bias: float) -> AccuracyInfo:
+        return AccuracyInfo(
+            kind=kind, jobs=12, median_error_s=90, p90_error_s=3600, median_bias_s=bias, within_band=0.912
+        )
+
+    controller.on(wire.QueryAccuracy, wire.Accuracy(lines=(line("promised", -60), line("all", 30))))
+
+    result = run("gqstat", "--accuracy")
+
+    assert [one.split() for one in result.lines] == [
+        ["STARTS", "JOBS", "MEDIAN-ERROR", "P90-ERROR", "MEDIAN-BIAS", "IN-BAND"],
+        ["promised", "12", "1:30", "1:00:00", "-1:00", "91%"],
+        ["all", "12", "1:30", "1:00:00", "+0:30", "91%"],
+    ]
+    assert controller.the(wire.QueryAccuracy).since == pytest.approx(time.time() - 30 * 86400, abs=60)
+
+
+def test_accuracy_since_then_as_json(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryAccuracy, wire.Accuracy(lines=()))
+
+    assert run("gqstat", "--accuracy", "--since=7d", "--json") == (0, "[]\n", "")
+    assert controller.the(wire.QueryAccuracy).since == pytest.approx(time.time() - 7 * 86400, abs=60)
 
 
 # ── filters ───────────────────────────────────────────────────────────────────────────────────────────────────

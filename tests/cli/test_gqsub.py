@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gq.model.estimate import Alternative
 from gq.wire import client as wire
 from tests.cli.conftest import Run
-from tests.cli.scripted import ScriptedController, a_job
+from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job
 
 SCRIPT = "#!/bin/sh\n#SBATCH -J headed\n#SBATCH -N 2\necho hello\n"
 
@@ -133,6 +134,40 @@ def test_test_only_says_when_it_would_start_and_queues_nothing(
 
     assert result == (0, "would start at 2027-01-15T08:00:00 on n1,n2: 3 jobs are ahead\n", "")
     assert controller.the(wire.Submit).test_only
+
+
+ALTERNATIVES = (
+    Alternative(options="", what="as asked", start_at=SUBMITTED_AT + 3600, p90_at=SUBMITTED_AT + 7200, end_at=None),
+    Alternative(
+        options="--gpus=4", what="4 GPUs instead of 8", start_at=SUBMITTED_AT, p90_at=SUBMITTED_AT,
+        end_at=SUBMITTED_AT + 86400, nodes=("n1",),
+    ),
+    Alternative(options="--qos=high", what="QOS high instead of normal", why="it would wait: the limit is 0"),
+)  # fmt: skip
+
+
+def test_what_if_shows_how_long_each_would_wait_and_queues_nothing(
+    run: Run, controller: ScriptedController, here: Path
+) -> None:
+    controller.on(wire.WhatIf, wire.Alternatives(alternatives=ALTERNATIVES, made_at=SUBMITTED_AT))
+
+    result = run("gqsub", "--what-if", "--gpus=8", "job.sh")
+
+    assert result.lines[0].split() == ["START", "P90", "END", "ALTERNATIVE", "OPTIONS"]
+    assert result.lines[1].split() == ["+1:00:00", "+2:00:00", "N/A", "as", "asked"]
+    assert result.lines[2].split() == ["now", "now", "+1-00:00:00", "4", "GPUs", "instead", "of", "8", "--gpus=4"]
+    assert "QOS high instead of normal: it would wait: the limit is 0" in result.lines[3]
+    assert controller.the(wire.WhatIf).spec.resources.gpus == 8
+    assert not controller.all(wire.Submit)
+
+
+def test_what_if_as_json_has_instants(run: Run, controller: ScriptedController, here: Path) -> None:
+    controller.on(wire.WhatIf, wire.Alternatives(alternatives=ALTERNATIVES, made_at=SUBMITTED_AT))
+
+    asked, fewer, _ = json.loads(run("gqsub", "--what-if", "--json", "job.sh").out)
+
+    assert asked["expected_start_at"] == "2027-01-15T09:00:00+00:00"
+    assert (fewer["options"], fewer["nodes"]) == ("--gpus=4", ["n1"])
 
 
 @pytest.mark.parametrize(
