@@ -21,8 +21,13 @@ def pick(overlay: Overlay, place: int, demand: Demand, shape: Shape, types: tupl
         cpus, gpus = lowest(free_cpus, None), lowest(free_gpus, None)
     else:
         fitting = free_gpus & node.fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib)
-        gpus = _gpus(node, fitting, demand.gpus, types) if demand.gpus else ()
-        cpus = _cpus(node, free_cpus, demand.cpus, gpus, free_gpus)
+        if overlay.free_now is None:
+            gpus = _gpus(node, fitting, demand.gpus, types) if demand.gpus else ()
+            cpus = _cpus(node, free_cpus, demand.cpus, gpus, free_gpus)
+        else:
+            cpus_now, gpus_now = (masks[place] for masks in overlay.free_now)
+            gpus = _held_first(fitting, gpus_now, demand.gpus)
+            cpus = _held_first(free_cpus, cpus_now, demand.cpus)
     return Grant(
         node=node.name,
         tasks=demand.tasks,
@@ -41,6 +46,11 @@ def lowest(mask: int, count: int | None) -> tuple[int, ...]:
         ids.append(lowest_bit.bit_length() - 1)
         mask ^= lowest_bit
     return tuple(ids)
+
+
+def _held_first(free: int, free_now: int, count: int) -> tuple[int, ...]:
+    held = lowest(free & ~free_now, count)
+    return tuple(sorted(held + lowest(free & free_now, count - len(held))))
 
 
 def _gpus(node: NodeFacts, free: int, count: int, types: tuple[str, ...]) -> tuple[int, ...]:

@@ -201,6 +201,7 @@ class Timeline:
         """What is free after so many ends; of equally free nodes the first in order goes first."""
         profile = self._overlay.copy()
         profile.since = None
+        profile.free_now = (self._overlay.free_cpus, self._overlay.free_gpus)
         self._give_back(profile, 0, count)
         return profile
 

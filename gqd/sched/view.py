@@ -249,6 +249,9 @@ class Overlay:
     """CPUs that are left for each idle GPU by those who want none."""
     scheduling: Scheduling = USUAL
     switches: tuple[Switch, ...] = ()
+    free_now: tuple[list[int], list[int]] | None = None
+    """Where this tells of later: masks of (CPUs, GPUs) that are free now.  What is held now is taken before these, so
+    that they stay usable until then."""
     fleet: Fleet = field(init=False, repr=False)
     gpu_counts: Integers = field(init=False, repr=False)
     """Free ones; kept in step with the masks, like the next two."""

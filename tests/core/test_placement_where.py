@@ -211,6 +211,19 @@ def test_cores_are_kept_for_idle_gpus_until_these_are_taken() -> None:
     assert names(view, shape(cpus_per_task=9)) == ["n1"]
 
 
+def test_what_is_reserved_for_later_leaves_usable_what_is_free_now() -> None:
+    now = overlay(node("n1", gpus=4, cpus=4))
+    now.take(0, Grant(node="n1", cpus=(1, 2), gpus=(1, 2, 3)))
+    later = now.copy()
+    later.give_back(0, Grant(node="n1", cpus=(1, 2), gpus=(1, 2, 3)))
+    later.free_now = (now.free_cpus, now.free_gpus)
+
+    [grant] = place(later, shape(gpus=3, cpus_per_gpu=1), [0]) or ()
+    assert (grant.gpus, grant.cpus) == ((1, 2, 3), (0, 1, 2))
+    [grant] = place(later, shape(gpus=4), [0]) or ()
+    assert grant.gpus == (0, 1, 2, 3)
+
+
 # ── which cards ───────────────────────────────────────────────────────────────────────────────────────────────
 
 TIERS = Scheduling(gpu_tiers=("v100", "a100", "h100"), low_tier_qos=("scavenger",), high_tier_qos=("high",))
