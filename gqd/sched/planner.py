@@ -73,7 +73,7 @@ class _Pass:
         self.stops_early = stops_early
         self.asked = asked
         self.is_brief = is_brief
-        self.walk = Walk(snapshot.columns or columns_of(snapshot.pending))
+        self.walk = Walk(snapshot.columns or columns_of(snapshot.pending), self.scheduling)
         self.kinds = ground.kinds_of(self.walk, snapshot.pending)
         self.guard = Guard(Overlay.of(snapshot), ground.places)
         self.ledger = Ledger(snapshot.limits)
@@ -274,6 +274,8 @@ class _Pass:
             self.changes_at = min(self.changes_at, own.until)
         elif own is not None:
             self.has_kept_cores |= isinstance(own, CoresKept)
+            if job.avoid:
+                return own  # another of its shape may use more nodes
             self.unfit[code] = job.shape.partition
             self.walk.leave_out_shape(code)
         elif not job.avoid and not is_picky(job.shape):

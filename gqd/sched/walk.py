@@ -12,11 +12,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gq.model.scheduling import Scheduling
 from gqd.sched.shape import Shape
 from gqd.sched.view import PendingColumns, PendingJobs
 
 Places: TypeAlias = NDArray[np.int64]
 Booleans: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
 
 
 def columns_of(pending: PendingJobs) -> PendingColumns:
@@ -32,11 +34,20 @@ def columns_of(pending: PendingJobs) -> PendingColumns:
     )
 
 
+def expected_lengths(columns: PendingColumns, scheduling: Scheduling) -> Floats:
+    """As `gqd.sched.timeline.expected_length` says of each."""
+    if scheduling.expect == "limit":
+        return columns.time_limit_s
+    known = np.minimum(columns.expected_s, columns.time_limit_s)
+    return np.where(np.isinf(known), scheduling.expected_without_history_s, known)
+
+
 class Walk:
     """Who is still to be looked at, by place in the queue."""
 
-    def __init__(self, columns: PendingColumns) -> None:
+    def __init__(self, columns: PendingColumns, scheduling: Scheduling) -> None:
         self.columns = columns
+        self._lengths = expected_lengths(columns, scheduling)
         self.is_left = np.ones(len(columns.shape), np.bool_)
         self._by_shape: Places = np.argsort(columns.shape, kind="stable")
         in_order = columns.shape[self._by_shape]
@@ -67,7 +78,7 @@ class Walk:
         if limit_over_s > -np.inf:
             places = places[self.columns.time_limit_s[places] > limit_over_s]
         if expected_over_s > -np.inf:
-            places = places[self.columns.expected_s[places] > expected_over_s]
+            places = places[self._lengths[places] > expected_over_s]
         self.is_left[places] = False
 
     def of_shape(self, code: int) -> Places:

@@ -21,7 +21,7 @@ from tests.property.streams import MEMORY_MIB, Stream, node, scheduling, sliced
 
 CLUSTERS = int(os.environ.get("GQ_CLUSTERS", "15"))
 ROUNDS = 30
-PROTECTING = {
+PROTECTING: dict[str, dict[str, object]] = {
     "easy-user": {},
     "conservative": {"protected_jobs": 3},
     "default": {"protect_wide_after_s": 100.0, "protect_any_after_s": 300.0},
@@ -163,7 +163,7 @@ def test_who_fits_starts_unless_it_would_delay_somebody_who_is_protected(policy:
                 assert wait.job_id in protected and wait.starts_at >= one.now, f"seed {seed}: {wait}"
                 assert wait.ends_at is None or wait.ends_at > wait.starts_at, f"seed {seed}: {wait}"
                 delays += 1
-    assert delays or policy == "fifo-skip"
+    assert delays or policy == "fifo-skip" or CLUSTERS < 15
 
 
 def test_with_fifo_nobody_starts_who_came_after_one_that_waits_for_others() -> None:
