@@ -52,7 +52,7 @@ FRESH_S = 2.0
 """So old may an answer be, if it has something to say of every job that is asked about."""
 DRIFT_S = 300.0
 """After so long it is studied again though nothing has happened: what is overdue goes on and on."""
-MOST_FIRST_ESTIMATES = 500
+MOST_FIRST_ESTIMATES = 200
 """That one study notes as facts."""
 WAIT_S = 20.0
 """After so long whoever asks is told what was known before."""
@@ -362,20 +362,21 @@ class StartsStudy:
         volatile.estimates, volatile.reached = {}, {}
         volatile.positions = self._setting.positions
         volatile.estimates_at = self._began_at
+        promises = promises_of(self._expected.first_plan)
         for job_id in self._setting.estimated:
             job = draft.cluster.jobs.get(job_id)
             if job is None or not job.is_waiting:
                 continue
-            told = volatile.estimates[job_id] = self._told(draft.cluster, job, volatile.positions[job_id])
+            position = volatile.positions[job_id]
+            told = volatile.estimates[job_id] = self._told(draft.cluster, job, position, promises)
             if told.start_at is not None:
                 far = volatile.reached.get(job.partition, (0, 0.0))[1]
                 volatile.reached[job.partition] = (told.position, max(far, told.start_at))
         _note_first(draft, self._setting.estimated)
         _answer(draft, self._asked)
 
-    def _told(self, cluster: Cluster, job: Job, position: int) -> StartEstimate:
-        plan = self._expected.first_plan
-        promise = promise_of(plan, job.job_id)
+    def _told(self, cluster: Cluster, job: Job, position: int, promises: dict[JobId, float]) -> StartEstimate:
+        promise = promises.get(job.job_id)
         expected, late = self._expected.entries.get(job.job_id), self._late.entries.get(job.job_id)
         if expected is not None:
             start_at, p90_at = band(expected, late, promise)
@@ -395,10 +396,9 @@ class StartsStudy:
         return StartEstimate(job_id=job.job_id, position=position, never=never)
 
 
-def promise_of(plan: Plan | None, job_id: JobId) -> float | None:
-    """When it starts at the latest, if that is a promise."""
-    protected = () if plan is None else plan.protected
-    return next((one.starts_at for one in protected if one.job_id == job_id and one.is_promise), None)
+def promises_of(plan: Plan | None) -> dict[JobId, float]:
+    """When those start at the latest to whom it is promised."""
+    return {} if plan is None else {one.job_id: one.starts_at for one in plan.protected if one.is_promise}
 
 
 def band(expected: Entry, late: Entry | None, promise: float | None) -> tuple[float, float | None]:

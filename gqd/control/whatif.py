@@ -22,7 +22,7 @@ from gq.wire import client
 from gqd.control import explain, explain_limits, job, snapshot
 from gqd.control.access import Caller
 from gqd.control.alternatives import Variant, alternatives_to
-from gqd.control.estimate import Desk, Setting, band, gate_of, promise_of, setting_of
+from gqd.control.estimate import Desk, Setting, band, gate_of, promises_of, setting_of
 from gqd.sched.blocked import counted
 from gqd.sched.limit import NO_LIMITS
 from gqd.sched.priority import order_of, rank
@@ -216,7 +216,7 @@ class _Trial:
         entry = self._expected.entries.get(supposed.job_id)
         if entry is None:
             return Prediction(None, None, False, _why_not(cluster, supposed, self._expected.last_plan))
-        promise = promise_of(self._expected.first_plan, supposed.job_id)
+        promise = promises_of(self._expected.first_plan).get(supposed.job_id)
         late = None if self._late is None else self._late.entries.get(supposed.job_id)
         start_at, p90_at = band(entry, late, promise)
         moved = Entry(start_at, start_at + entry.ends_at - entry.starts_at, entry.nodes)
