@@ -41,7 +41,7 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         policy=policy,
         nodes=_all_facts(nodes, volatile, now),
         free_cpus=tuple([node.free_cpu_mask for node in nodes]),
-        free_gpus=tuple([_free_gpus(node) for node in nodes]),
+        free_gpus=tuple([_free_gpus(node) if node.drained_gpus else node.free_gpu_mask for node in nodes]),
         free_memory_mib=tuple([node.inventory.memory_mib - node.used_memory_mib for node in nodes]),
         since=tuple([node.free_since for node in nodes]),
         free_resources={name: tuple(free.tolist()) for name, free in _free_resources(nodes).items()},
@@ -69,7 +69,7 @@ def overlay(cluster: Cluster, volatile: Volatile, now: float, policy: Policy | N
     return Overlay(
         _all_facts(nodes, volatile, now),
         [node.free_cpu_mask for node in nodes],
-        [_free_gpus(node) for node in nodes],
+        [_free_gpus(node) if node.drained_gpus else node.free_gpu_mask for node in nodes],
         [node.inventory.memory_mib - node.used_memory_mib for node in nodes],
         _free_resources(nodes),
         None if policy is None else free_licenses(nodes, policy),
@@ -151,9 +151,18 @@ def _ordered(cluster: Cluster) -> tuple[Node, ...]:
 
 
 def _all_facts(nodes: tuple[Node, ...], volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
-    """The same tuple as before if all are."""
+    """The same tuple as before if all are.  That most nodes are well is seen here, without a call for each."""
     strangers = nodes_with_strangers(nodes, volatile)
-    facts = [_facts_view(node, volatile, node.name in strangers, now) for node in nodes]
+    links = volatile.links
+    facts = [
+        view
+        if isinstance(view := node.view, NodeFacts)
+        and not (view.unavailable or strangers or node.is_down or node.is_lost or node.is_drained)
+        and node.backoff_until <= now
+        and node.name in links
+        else _facts_view(node, volatile, node.name in strangers, now)
+        for node in nodes
+    ]
     before = volatile.nodes_view
     if len(before) != len(facts) or any(map(is_not, before, facts)):
         volatile.nodes_view = before = tuple(facts)
