@@ -49,11 +49,19 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
     if job.state is not JobState.PENDING:
         return _story_of_state(cluster, job)
     plan = plan_whole(snapshot.take(cluster, policy, volatile, now), asked=[job.job_id])
-    story = _with_estimate(story_of_wait(cluster, job, plan), volatile, job)
+    story = _with_estimate(_with_promise(story_of_wait(cluster, job, plan), plan, job), volatile, job)
     if story.reason in explain_limits.REASONS and (wait := explain_limits.limited(job, plan)) is not None:
         holders, blockers = explain_limits.holders(cluster, wait)
         return story._replace(why=f"{story.why}{holders}", blockers=blockers)
     return story
+
+
+def _with_promise(story: Story, plan: planned.Plan, job: Job) -> Story:
+    """Whether it is sure that it starts then."""
+    own = next((one for one in plan.protected if one.job_id == job.job_id and one.is_promise), None)
+    if own is None or story.expected_start_at is None or int(own.starts_at) != int(story.expected_start_at):
+        return story
+    return story._replace(why=f"{story.why}; that is a promise: what stands behind it does not delay it")
 
 
 def _with_estimate(story: Story, volatile: Volatile, job: Job) -> Story:

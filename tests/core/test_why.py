@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, QosInfo
 from gq.model.dependency import parse_dependency
 from gq.model.ids import JobId
+from gq.model.node import Inventory
 from gq.model.resource import Amount
 from gq.model.scheduling import Scheduling, Switch
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import explain_plan
-from gqd.state import plan as planned
 from gqd.state.input import PolicyChanged, Tick
 from gqd.state.policy import Partition, Policy
-from tests.builders import OWNER, ROOT, attempt_id, inventory, submit
+from tests.builders import OWNER, ROOT, attempt_id, hello, inventory, submit
 from tests.hosts import CoreHost
+
+LIVE = wire.AttemptStatus(attempt_id=attempt_id(1), phase="running")
 
 
 def policy(**fields: Any) -> Policy:
@@ -245,7 +247,34 @@ def _raise_limit(holder: Holder, name: str, resource: str) -> Callable[[CoreHost
     return lambda on, job_id: ask(on, limited(holder, name, resource, 100))
 
 
+def _features(*names: str) -> Inventory:
+    return msgspec.structs.replace(inventory(), features=names)
+
+
+def _unmet_constraint() -> tuple[CoreHost, int]:
+    on = CoreHost(policy(), {"n1": _features("ib"), "n2": _features()})
+    on.start(submit(gpus=4, nodelist=("n1",), time_limit_s=600))
+    job_id = on.submit(submit(gpus=1, constraint="ib"))
+    on.handle(hello("n1", _features(), attempts=(LIVE,)))
+    return on, job_id
+
+
+def _constraint_met(on: CoreHost, job_id: int) -> None:
+    on.handle(hello("n2", _features("ib")))
+
+
+def _holds_out_for_preferred() -> tuple[CoreHost, int]:
+    on = CoreHost(policy(), {"n1": _features("ib"), "n2": _features()})
+    on.start(submit(gpus=4, nodelist=("n1",), time_limit_s=36000))
+    return on, on.submit(submit(gpus=1, prefer="ib"))
+
+
 SITUATIONS = (
+    Situation("no node meets its constraint", _unmet_constraint,
+        ("it can never start: ", "`ib`"), "", _constraint_met),
+    Situation("it holds out for nodes that it prefers", _holds_out_for_preferred,
+        ("it could start on n2 now, and holds out for nodes that are `ib` until @{600}",),
+        "without --prefer it could start now", _later(601)),
     Situation("GPUs are short", _short_of_gpus,
         ("it needs 2 GPUs, 1 is free", "job 1 (ada) holds 3 GPUs on n1 until @{600}"),
         "asking for at most 1 GPU could start it now", _end_first),
@@ -346,20 +375,13 @@ def test_a_job_that_nothing_can_hold_is_refused_with_what_would_fit() -> None:
     assert on.job(1).state is JobState.STARTING
 
 
-def test_a_constraint_that_no_node_meets_any_more_is_named() -> None:
-    wait = planned.Infeasible(why="no node is `cuda>=13`", hint="n1 has cuda 12.4")
-    on, job_id = _hold()
-    plan = planned.Plan(made_at=0.0, starts=(), waits={JobId(job_id): wait})
-    ask(on, client.ReleaseJobs(job_ids=(job_id,)))
-    from gqd.control.explain import story_of_wait
-
-    story = story_of_wait(on.cluster, on.job(job_id), plan)
-    assert (story.reason, story.why) == ("BadConstraints", "it can never start: no node is `cuda>=13`")
-
-
-def test_holding_out_for_preferred_nodes_is_told() -> None:
-    wait = planned.WaitsForLocality(what="prefer", wanted="ib", offered="n3", until=60.0)
-    on, job_id = _hold()
-    words = explain_plan.waits_for_locality(on.job(job_id), wait)
-    assert words.why == "it could start on n3 now, and holds out for nodes that are `ib` until @{60}"
-    assert words.hint == "without --prefer it could start now"
+def test_a_promised_start_is_said_to_be_one() -> None:
+    on = host(1, scheduling=Scheduling(protected_jobs=1))
+    on.start(submit(gpus=4, time_limit_s=600))
+    job_id = on.submit(submit(gpus=4))
+    on.schedule()
+    told = on.explain(job_id)
+    assert "it should start by @{600}; that is a promise" in told.why
+    on.finish(1, now=600)
+    on.schedule()
+    assert on.job(job_id).state is JobState.STARTING
