@@ -26,7 +26,7 @@ from gqd.control.turn import Turn
 from gqd.sched.planner import Planner
 from gqd.sim.fleet import Fleet, Later
 from gqd.sim.workload import SimJob, Site
-from gqd.state.cluster import Cluster
+from gqd.state.cluster import Changes, Cluster
 from gqd.state.effect import Effect, Reply
 from gqd.state.input import ClientRequest, Input, NodeReport, Peer, Tick
 from gqd.state.policy import Policy
@@ -101,6 +101,7 @@ class Engine:
             if wakes_at <= now or self._ended - self._forgotten >= FORGET_AFTER:
                 self._forgotten = self._ended
                 self._handle(Tick(), now)
+                self._controller.cluster.changes = Changes()  # rows that are owed to a store, and there is none
                 progress(self._ended)
             self._plan(now)
 
