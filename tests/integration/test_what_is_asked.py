@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.clusters import PrivateCluster, wait_until
-from tests.integration.jobs import LONG_S, MakeCluster, await_state, config, facts, submit
+from tests.clusters import PrivateCluster
+from tests.integration.jobs import MakeCluster, await_state, config, submit, why
 
 FAST = """
 features = ["fast"]
@@ -55,7 +55,7 @@ def test_licences_are_held_while_a_job_runs_and_an_update_can_do_without(cluster
     holder = submit(cluster, "-L", "solver:2", wrap="exec sleep 600")
     await_state(cluster, holder, "RUNNING")
     waiting = submit(cluster, "--licenses=solver", "-C", "fast", wrap="true")
-    wait_until(lambda: facts(cluster, waiting)["reason"] == "Licenses", LONG_S, "it waits for licences")
+    assert why(cluster, waiting)["reason"] == "Licenses"
     assert cluster.ok("gqstat", "-h", "-j", waiting, "-o", "%W %f").split() == ["solver:1", "fast"]
 
     cluster.ok("gqctl", "update", waiting, "--licenses=", "Features=!fast")
