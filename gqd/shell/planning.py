@@ -16,7 +16,9 @@ from gqd.sched.view import Snapshot
 from gqd.state.plan import Plan
 
 SLICE = 64
-"""Jobs that a slice looks at."""
+"""Units of work that are done before the clock is looked at."""
+SLICE_S = 0.01
+"""A slice ends after so long, and a request waits no longer for it than that and one such portion."""
 REST = 1.0
 
 
@@ -67,6 +69,8 @@ class Planning:
             self._spent_s = 0.0
             self._planner.begin(self._core.snapshot(now))
         plan = self._planner.step(SLICE)
+        while plan is None and self._timer() - began < SLICE_S:
+            plan = self._planner.step(SLICE)
         turn = Turn() if plan is None else self._core.adopt(plan, now)
         ended = self._timer()
         self._spent_s += ended - began
