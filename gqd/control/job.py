@@ -6,6 +6,7 @@ Each ``decide_*`` answers with the body of the reply, or raises `Refusal` with n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from gq.errors import Refusal, nearest
 from gq.model.account import DEFAULT_ACCOUNT, MemberInfo
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
+from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import pack_tasks
 from gq.wire import client
@@ -96,9 +98,8 @@ def prepare(
     array.refuse_bad_array(spec, draft.policy)
     _refuse_over_limits(draft, peer, sum(array.width_of(one.fact.spec) for one in ahead), array.width_of(spec))
     partition = partition_of(draft.policy, spec.partition)
-    resources = association.with_defaults(spec.resources, partition)
-    if resources is not spec.resources:
-        spec = msgspec.structs.replace(spec, resources=resources)
+    resources = _known_request(association.with_defaults(spec.resources, partition))
+    spec = _known_spec(spec if resources is spec.resources else msgspec.structs.replace(spec, resources=resources))
     placed = association.associate(draft.cluster, draft.policy, who.user, partition, spec.account, spec.qos)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
     time_limit_s = association.time_limit_under(placed.qos, spec.time_limit_s, time_limit_s)
@@ -135,6 +136,18 @@ def prepare(
         expected_s=expected_s,
     )
     return Prepared(fact, shape, partition, asked, placed.member)
+
+
+@lru_cache(maxsize=4096)
+def _known_request(request: ResourceRequest) -> ResourceRequest:
+    """One object for all that are equal: a hundred thousand jobs may wait, and differ in little."""
+    return request
+
+
+@lru_cache(maxsize=1024)
+def _known_spec(spec: JobSpec) -> JobSpec:
+    """Likewise, of jobs that are submitted in a loop."""
+    return spec
 
 
 def queue(draft: Draft, prepared: Prepared) -> JobId:
