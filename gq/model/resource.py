@@ -11,8 +11,6 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from gq.model.constraint import least_nodes
-
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """What comes over the wire: neither negative nor larger than the database or a sum of many may hold."""
 
@@ -177,7 +175,15 @@ def _least_nodes(request: ResourceRequest) -> int:
     """Nodes where their number was not said: those named, or as many as the limits per node imply."""
     by_tasks = -(-request.ntasks // request.ntasks_per_node) if request.ntasks and request.ntasks_per_node else 1
     by_gpus = -(-request.gpus // request.gpus_per_node) if request.gpus and request.gpus_per_node else 1
-    return max(1, len(request.nodelist), by_tasks, by_gpus, least_nodes(request.constraint))
+    return max(1, len(request.nodelist), by_tasks, by_gpus, _counted_nodes(request.constraint))
+
+
+def _counted_nodes(constraint: str) -> int:
+    if not constraint:
+        return 0
+    from gq.model.constraint import least_nodes  # costs a command more than all other values together
+
+    return least_nodes(constraint)
 
 
 def _least_tasks(request: ResourceRequest, nodes: int) -> int:
