@@ -225,7 +225,7 @@ def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float)
     bands: dict[JobId, int] = {}
     if view.columns is not None:
         bands = dict(zip(view.columns.job_id[:most].tolist(), view.columns.band[:most].tolist(), strict=True))
-    view = replace(view, pending=tuple(islice(view.pending, most)), columns=None)
+    view = replace(view, pending=tuple(islice(view.pending, most)), columns=None, resumes_at=None)
     ranking = rank(cluster, policy, now)
     ids = ranking.job_ids[ranking.order]
     estimated = ids[:most].tolist()
@@ -392,7 +392,7 @@ class StartsStudy:
         plan = self._expected.last_plan
         if plan is None and job.hold is None and job.dependency is None:
             return StartEstimate(job_id=job.job_id, position=position)  # the rehearsal did not come so far
-        never = explain.never_because(cluster, job, plan)
+        never = explain.without_private(explain.never_because(cluster, job, plan), job)  # everybody may see it
         return StartEstimate(job_id=job.job_id, position=position, never=never)
 
 

@@ -185,6 +185,19 @@ def test_a_job_that_cannot_start_is_told_never_and_exactly_why(fields: dict[str,
     assert never in told.never
 
 
+def test_what_a_node_said_of_a_users_files_is_not_told_to_everybody() -> None:
+    on = host(1)
+    on.submit(submit(gpus=1), now=0)
+    for attempt in range(1, 11):
+        on.schedule()
+        refused = wire.PrepareRefused(attempt_id=attempt_id(1, attempt), why="no /home/ada/secret", is_job_fault=True)
+        on.report("n1", refused)
+        on.beat(now=on.job(1).avoid["n1"])
+    told = on.starts()[1]
+    assert "its launch failed 10 times" in told.never
+    assert "secret" not in told.never
+
+
 def test_every_waiting_job_has_a_time_or_a_reason_also_behind_those_that_are_rehearsed() -> None:
     on = host(1, scheduling=Scheduling(estimate_jobs=10))
     for _ in range(30):
