@@ -21,6 +21,7 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.control import snapshot
 from gqd.state.input import Peer, Tick
 from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, hello, inventory, join, public_key, submit, via
 from tests.hosts import CoreHost, obedient_reports
@@ -246,6 +247,18 @@ class CoreMachine(RuleBasedStateMachine):
         for job in self.host.cluster.jobs.values():
             if job.state is JobState.PENDING:
                 assert self.host.explain(job.job_id).why
+
+    @invariant()
+    def what_the_planner_is_told_is_as_if_nothing_of_it_had_been_kept(self) -> None:
+        controller = self.host.controller
+        told, anew = (
+            snapshot.take(cluster, controller.policy, controller.volatile, self.host.now)
+            for cluster in (self.host.cluster, self.host.store.load())
+        )
+        assert told.nodes == anew.nodes
+        assert told.running == anew.running
+        assert tuple(told.pending) == tuple(anew.pending)
+        assert (told.free_cpus, told.free_gpus) == (anew.free_cpus, anew.free_gpus)
 
     @invariant()
     def tokens_let_in_one_node_each(self) -> None:
