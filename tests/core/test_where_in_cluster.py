@@ -16,7 +16,7 @@ from gq.model.resource import Amount, Role, RoleRequest
 from gq.model.scheduling import Scheduling, Switch
 from gq.model.state import JobState
 from gq.wire import client
-from gqd.sched.planner import plan_whole
+from gqd.sched.planner import Planner, plan_whole
 from gqd.state.plan import CoresKept, Infeasible, Insufficient, OutOfLicenses, Wait, WaitsForLocality
 from gqd.state.policy import Policy, Timers
 from tests.builders import OWNER, hello, inventory, submit
@@ -147,6 +147,25 @@ def test_fewer_licences_than_are_in_use_are_a_matter_of_waiting() -> None:
     host.finish(1)
     host.schedule()
     assert host.job(second).state is JobState.STARTING
+
+
+def test_a_licence_that_is_there_no_more_is_said_so_until_it_is_there_again() -> None:
+    host = CoreHost(ONE_MATLAB, {"n1": inventory()})
+    job_id = host.submit(asks("job", licenses=MATLAB))
+    planner = Planner()
+
+    def told() -> Wait | None:
+        planner.begin(host.controller.snapshot(host.now), stops_early=False)
+        while (plan := planner.step(1000)) is None:
+            pass
+        return plan.waits.get(JobId(job_id))
+
+    assert told() is None
+    host.controller.policy = msgspec.structs.replace(POLICY, licenses={"other": 1})
+    wait = told()
+    assert isinstance(wait, Infeasible) and "no licences `matlab`" in wait.why
+    host.controller.policy = ONE_MATLAB
+    assert told() is None
 
 
 # ── what can never be ─────────────────────────────────────────────────────────────────────────────────────────
