@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from gqd.sched.shape import Shape, demand_for_units
 from gqd.sched.view import Overlay
 
@@ -32,32 +30,36 @@ def least_of(shape: Shape) -> Least:
     return Least(shape.nodes_min, demand.gpus, demand.cpus, max(0, demand.memory_mib), all_gpus)
 
 
+class _Having(NamedTuple):
+    """Nodes with so many free GPUs at the least: how many they are, and the most that one of them has free."""
+
+    nodes: int
+    cpus: int
+    memory_mib: int
+
+
 @dataclass(slots=True)
 class Glance:
     """Of an overlay as it is now."""
 
     overlay: Overlay
     all_gpus: int = field(init=False)
-    _nodes: list[int] = field(init=False)
-    """By number of GPUs: on how many nodes at least so many are free; likewise the next two."""
-    _cpus: list[int] = field(init=False)
-    """The most CPUs that one of them has."""
-    _memory: list[int] = field(init=False)
+    _of: dict[int, _Having] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        gpus, cpus, memory = self.overlay.gpu_counts, self.overlay.cpu_counts, self.overlay.memory
-        self.all_gpus = int(gpus.sum())
-        self._nodes, self._cpus, self._memory = [], [], []
-        for count in range(int(gpus.max(initial=0)) + 1):
-            has = gpus >= count
-            self._nodes.append(int(np.count_nonzero(has)))
-            self._cpus.append(int(cpus[has].max(initial=0)))
-            self._memory.append(int(memory[has].max(initial=0)))
+        self.all_gpus = int(self.overlay.gpu_counts.sum())
 
     def may_fit(self, shape: Shape) -> bool:
         """False: it does not fit anywhere."""
         least = least_of(shape)
-        gpus = least.gpus
-        if gpus >= len(self._nodes) or least.all_gpus > self.all_gpus or least.nodes > self._nodes[gpus]:
+        if least.all_gpus > self.all_gpus:
             return False
-        return least.cpus <= self._cpus[gpus] and least.memory_mib <= self._memory[gpus]
+        having = self._of.get(least.gpus)
+        if having is None:
+            having = self._of[least.gpus] = self._having(least.gpus)
+        return least.nodes <= having.nodes and least.cpus <= having.cpus and least.memory_mib <= having.memory_mib
+
+    def _having(self, gpus: int) -> _Having:
+        has = self.overlay.gpu_counts >= gpus
+        cpus, memory = self.overlay.cpu_counts[has], self.overlay.memory[has]
+        return _Having(len(cpus), int(cpus.max(initial=0)), int(memory.max(initial=0)))

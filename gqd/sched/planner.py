@@ -141,7 +141,7 @@ class _Pass:
                 self.walk.leave_out_shape(code)
 
     def _keep_protected(self) -> Iterator[None]:
-        """Who was protected goes before who gets a slot only now, so that nobody's start is put off by those.
+        """Who was promised a start goes before who gets a slot only now, so that those do not put it off.
 
         Not so where somebody came in ahead of them.
         """
@@ -149,6 +149,8 @@ class _Pass:
         slots = {slot.name: slot for slot in slots_of(self.scheduling)}
         still: list[tuple[int, Protected]] = []
         for one in self.snapshot.protected:
+            if not one.is_promise:
+                continue
             place = self.walk.place_of(one.job_id)
             if place is None or not self.walk.is_left[place]:
                 continue
@@ -156,7 +158,7 @@ class _Pass:
             slot = slots.get(one.slot)
             if one.job_id in firsts or (slot is not None and self._is_open(slot, partition)):
                 still.append((place, one))
-        self.promised = {one.job_id: (place, one) for place, one in still if one.is_promise and one.grants}
+        self.promised = {one.job_id: (place, one) for place, one in still if one.grants}
         for place, one in still:
             self._consider(place, one.slot)
             yield
