@@ -321,7 +321,7 @@ def test_through_a_compute_node_an_operator_is_a_user() -> None:
     who = host.ask(client.WhoAmI(), peer=via("n1", OLGA))
     assert isinstance(who, client.Identity)
     assert (who.role, who.origin) == ("user", "node n1")
-    with pytest.raises(Refusal, match="for operators, and olga is not one here"):
+    with pytest.raises(Refusal, match="for operators only, and olga is not one here"):
         host.ask(client.UpdateNodes(names=("n2",), action="drain", reason="x"), peer=via("n1", OLGA))
     with pytest.raises(Refusal, match="belongs to alice"):
         host.ask(client.UpdateJob(job_id=2, name="x"), peer=via("n1", OLGA))
