@@ -75,8 +75,9 @@ def sample(count: int) -> Columns:
         max_age_s=604800.0,
         favor_small=bool(count % 2),
     )
-    for column in (jobs.job_id, jobs.submit_at, jobs.accrue_at, jobs.time_limit_s, jobs.nodes, jobs.cpus, jobs.gpus,
-                   member, place, jobs.expected_s, jobs.due, jobs.fair_share, jobs.partition_priority, jobs.qos_priority):  # fmt: skip
+    numbers = (jobs.job_id, jobs.submit_at, jobs.accrue_at, jobs.time_limit_s, jobs.nodes, jobs.cpus, jobs.gpus)
+    factors = (jobs.expected_s, jobs.due, jobs.fair_share, jobs.partition_priority, jobs.qos_priority)
+    for column in (*numbers, *factors, member, place):
         column.flags.writeable = False
     return jobs
 

@@ -637,5 +637,8 @@ def test_test_only_heeds_the_begin_time_and_what_the_job_would_wait_for() -> Non
     after = parse_dependency("afterok:1")
     waits = host.ask(client.Submit(spec=submit(dependency=after).spec, test_only=True))
     assert isinstance(waits, client.Tested)
-    assert (waits.start_at, waits.nodes) == (3600.0, ("n1",))  # as long as a job is expected to run of which nothing is known
+    assert (waits.start_at, waits.nodes) == (
+        3600.0,
+        ("n1",),
+    )  # as long as a job is expected to run of which nothing is known
     assert waits.why == "it would wait for afterok:1; 1 job waits before it; by @{10800} if others run late"

@@ -21,7 +21,7 @@ from gq.model.job import JobSpec
 from gq.wire import client as wire
 from gqd.shell.hook import changes
 from tests.builders import spec
-from tests.clusters import PrivateCluster, marked, processes
+from tests.clusters import PrivateCluster, marked, processes, wait_until
 from tests.shell.rig import PATIENCE_S, Rig, job, running, short_directory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hook" / "hook.py"
@@ -299,8 +299,11 @@ def test_users_of_a_daemon_with_a_hook_see_what_it_did(
     assert "may not call a job bad" in bad.stderr
 
     cluster.kill("gqd")
-    left = [pid for pid in marked(cluster.directory.name, processes()) if b"hook_worker" in cmdline(pid)]
-    assert not left, "the hook goes with a controller that is killed"
+
+    def workers() -> list[int]:
+        return [pid for pid in marked(cluster.directory.name, processes()) if b"hook_worker" in cmdline(pid)]
+
+    wait_until(lambda: not workers(), what="the hook goes with a controller that is killed")
 
 
 def cmdline(pid: int) -> bytes:
