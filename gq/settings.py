@@ -110,7 +110,7 @@ class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True):
     due: float = 10_000.0
     short: float = 3000.0
     age: float = 0.0
-    fair_share: float = 0.0
+    fair_share: float = 100.0
     job_size: float = 0.0
     partition: float = 15_000.0
     qos: float = 30_000.0

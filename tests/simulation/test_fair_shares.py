@@ -59,6 +59,7 @@ def test_who_was_away_is_made_up_for_what_others_took() -> None:
     before = cluster.gpu_hours["vision"]
     cluster.run(WEEK / 2)
 
-    assert cluster.gpu_hours["speech"] > 2 * (cluster.gpu_hours["vision"] - before)
+    # One third is due to it; it gets all that the slot for the oldest does not give by arrival.
+    assert cluster.gpu_hours["speech"] > 1.5 * (cluster.gpu_hours["vision"] - before)
     tree = fair_tree(cluster.cluster, cluster.now)
     assert tree.accounts["speech"].level_fs >= tree.accounts["vision"].level_fs
