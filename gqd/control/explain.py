@@ -23,6 +23,7 @@ from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
 
 MAX_NAMED = 4
+_BY = "; it should start by "
 
 
 class Story(NamedTuple):
@@ -49,28 +50,27 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
     if job.state is not JobState.PENDING:
         return _story_of_state(cluster, job)
     plan = plan_whole(snapshot.take(cluster, policy, volatile, now), asked=[job.job_id])
-    story = _with_estimate(_with_promise(story_of_wait(cluster, job, plan), plan, job), volatile, job)
+    story = _with_start(story_of_wait(cluster, job, plan), plan, volatile, job)
     if story.reason in explain_limits.REASONS and (wait := explain_limits.limited(job, plan)) is not None:
         holders, blockers = explain_limits.holders(cluster, wait)
         return story._replace(why=f"{story.why}{holders}", blockers=blockers)
     return story
 
 
-def _with_promise(story: Story, plan: planned.Plan, job: Job) -> Story:
-    """Whether it is sure that it starts then."""
+def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job) -> Story:
+    """When it starts: surely, or as was rehearsed where the reason does not say or others go before it."""
     own = next((one for one in plan.protected if one.job_id == job.job_id and one.is_promise), None)
-    if own is None or story.expected_start_at is None or int(own.starts_at) != int(story.expected_start_at):
-        return story
-    return story._replace(why=f"{story.why}; that is a promise: what stands behind it does not delay it")
-
-
-def _with_estimate(story: Story, volatile: Volatile, job: Job) -> Story:
-    """What was rehearsed says when, where the reason does not."""
     told = volatile.estimates.get(job.job_id)
-    if story.expected_start_at is not None or told is None or told.start_at is None:
+    room_at = story.expected_start_at
+    if own is not None and room_at is not None and int(own.starts_at) == int(room_at):
+        return story._replace(why=f"{story.why}; that is a promise: what stands behind it does not delay it")
+    if told is None or told.start_at is None or (room_at is not None and told.start_at < room_at + 1.0):
         return story
-    why = f"{story.why}; it should start at about {_mark(told.start_at)}"
-    return story._replace(why=why, expected_start_at=told.start_at)
+    start = f"it should start at about {_mark(told.start_at)}"
+    if room_at is None:
+        return story._replace(why=f"{story.why}; {start}", expected_start_at=told.start_at)
+    why = f"{story.why.partition(_BY)[0]}; others go before it then, and {start}"
+    return story._replace(why=why, hint="gqprio shows who goes before it", expected_start_at=told.start_at)
 
 
 def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
@@ -215,7 +215,7 @@ def _insufficient(cluster: Cluster, wait: planned.Insufficient) -> Story:
     blockers = tuple(int(one.job_id) for one in wait.holders)
     if wait.starts_at is None:
         return Story(Reason.RESOURCES.value, why, _no_promise(wait) + _smaller(wait), blockers)
-    why += f"; it should start by {_mark(wait.starts_at)}"
+    why += f"{_BY}{_mark(wait.starts_at)}"
     return Story(Reason.RESOURCES.value, why, _smaller(wait), blockers, wait.starts_at)
 
 

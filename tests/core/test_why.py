@@ -385,3 +385,15 @@ def test_a_promised_start_is_said_to_be_one() -> None:
     on.finish(1, now=600)
     on.schedule()
     assert on.job(job_id).state is JobState.STARTING
+
+
+def test_whom_others_overtake_is_not_told_the_time_at_which_there_is_room_only() -> None:
+    on = host(1)
+    on.start(submit(gpus=4, time_limit_s=600))
+    job_id = on.submit(submit(gpus=4, time_limit_s=3600))
+    on.submit(submit(gpus=4, time_limit_s=60))
+    on.schedule()
+    on.starts()
+    told = on.explain(job_id)
+    assert told.why.endswith("others go before it then, and it should start at about @{660}")
+    assert told.expected_start_at == 660.0
