@@ -20,11 +20,10 @@ import msgspec
 from gq.errors import Refusal, UsageError, nearest
 from gq.locate import Location
 from gq.model.ids import NAME
+from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
 from gq.model.scheduling import BACKFILLS, EXPECTATIONS, MAX_HISTORY_JOBS, ORDERS, PRESETS, Scheduling, Switch
 from gq.place_values import READERS, check_switches
 from gq.settings import AccessSettings as AccessSettings
-from gq.settings import AccountsSettings as AccountsSettings
-from gq.settings import BillingSettings as BillingSettings
 from gq.settings import ClientSettings as ClientSettings
 from gq.settings import ControllerSettings as ControllerSettings
 from gq.settings import FakeGpuSettings as FakeGpuSettings
@@ -32,8 +31,6 @@ from gq.settings import HistorySettings as HistorySettings
 from gq.settings import LimitSettings as LimitSettings
 from gq.settings import NodeSettings as NodeSettings
 from gq.settings import PartitionSettings as PartitionSettings
-from gq.settings import PrioritySettings as PrioritySettings
-from gq.settings import TimerSettings as TimerSettings
 from gq.units import parse_duration_s, parse_memory_mib
 from gq.wire.client import MAX_SCRIPT_BYTES
 from gq.wire.codec import MAX_MESSAGE_BYTES
@@ -61,11 +58,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     access: AccessSettings = AccessSettings()
     client: ClientSettings = ClientSettings()
     limits: LimitSettings = LimitSettings()
-    timers: TimerSettings = TimerSettings()
+    timers: Timers = Timers()
     history: HistorySettings = HistorySettings()
-    priority: PrioritySettings = PrioritySettings()
-    billing: BillingSettings = BillingSettings()
-    accounts: AccountsSettings = AccountsSettings()
+    priority: PriorityWeights = PriorityWeights()
+    billing: Billing = Billing()
+    accounts: Accounting = Accounting()
     scheduler: Scheduling = Scheduling()
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
     nodes: tuple[NodeSettings, ...] = ()
@@ -266,7 +263,7 @@ class _Reader:
             history=self._history(raw.get("history", {})),
             priority=self._priority(raw.get("priority", {})),
             billing=self._billing(raw.get("billing", {})),
-            accounts=self._table(AccountsSettings, raw.get("accounts", {}), "accounts"),
+            accounts=self._table(Accounting, raw.get("accounts", {}), "accounts"),
             scheduler=self._scheduler(raw.get("scheduler", {})),
             partitions=self._partitions(raw.get("partition", [])),
             nodes=self._nodes(raw.get("node", [])),
@@ -293,16 +290,16 @@ class _Reader:
             self._fail("controller.submit_hook_on_failure", message)
         return controller
 
-    def _priority(self, raw: object) -> PrioritySettings:
-        priority = self._table(PrioritySettings, raw, "priority")
+    def _priority(self, raw: object) -> PriorityWeights:
+        priority = self._table(PriorityWeights, raw, "priority")
         self._check_weights(priority, "priority")
         for name in ("max_age_s", "half_life_s"):
             if getattr(priority, name) == 0:
                 self._fail(f"priority.{_KEY_OF[name]}", "is 0; it must be more than 0")
         return priority
 
-    def _billing(self, raw: object) -> BillingSettings:
-        billing = self._table(BillingSettings, raw, "billing")
+    def _billing(self, raw: object) -> Billing:
+        billing = self._table(Billing, raw, "billing")
         self._check_weights(billing, "billing")
         return billing
 
@@ -356,8 +353,8 @@ class _Reader:
         self._check_positive(history, "history", may_be_zero=history.__struct_fields__)
         return history
 
-    def _timers(self, raw: object) -> TimerSettings:
-        timers = self._table(TimerSettings, raw, "timers")
+    def _timers(self, raw: object) -> Timers:
+        timers = self._table(Timers, raw, "timers")
         self._check_positive(timers, "timers", may_be_zero=("schedule_min_interval_s", "grace_s"))
         if timers.node_lost_s <= timers.heartbeat_s:
             self._fail("timers.node_lost_s", f"{timers.node_lost_s:g} is not longer than heartbeat_s, so no node stays")

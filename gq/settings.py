@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gq.model.policy_tables import Limits
 from gq.wire.client import MAX_SCRIPT_BYTES
 from gq.wire.codec import MAX_MESSAGE_BYTES
 
@@ -64,80 +65,14 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """As of the controller."""
 
 
-class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``[limits]``: those of the deciding code (as in ``gqd.state.policy.Limits``), then those of the doors."""
+class LimitSettings(Limits, frozen=True, kw_only=True):
+    """``[limits]``: those of the deciding code, and these of the doors."""
 
-    jobs: int = 1_000_000
-    jobs_per_user: int = 200_000
-    nodes: int = 10_000
-    steps_per_job: int = 40_000
-    keys: int = 20_000
-    running_steps_per_job: int = 512
-    waiting_requests: int = 10_000
-    page: int = 2000
-    ended_job_keep_s: int = 300
-    request_memory_s: int = 600
-    restarts: int = 20
-    array_tasks: int = 100_000
-    accounts: int = 10_000
-    launch_failures: int = 10
     inbox: int = 10_000
     """Messages that wait to be handled; beyond, the doors are not read."""
     message_bytes: int = MAX_MESSAGE_BYTES
     script_bytes: int = MAX_SCRIPT_BYTES
     environment_bytes: int = 1024 * 1024
-
-
-class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``[timers]``, in seconds (as in ``gqd.state.policy.Timers``)."""
-
-    heartbeat_s: float = 5.0
-    node_lost_s: float = 60.0
-    prepare_ack_s: float = 2.0
-    prepare_s: float = 120.0
-    resend_s: float = 5.0
-    grace_s: int = 30
-    backoff_min_s: float = 30.0
-    backoff_max_s: float = 600.0
-    interactive_lost_s: float = 60.0
-    schedule_min_interval_s: float = 0.0
-    tick_s: float = 0.5
-
-
-class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``[priority]`` (as ``gqd.state.policy.PriorityWeights``): points of each factor where it is 1."""
-
-    due: float = 10_000.0
-    short: float = 3000.0
-    age: float = 0.0
-    fair_share: float = 100.0
-    job_size: float = 0.0
-    partition: float = 15_000.0
-    qos: float = 30_000.0
-    max_age_s: float = 7 * 86400.0
-    favor_small: bool = False
-    half_life_s: float | None = 7 * 86400.0
-    """None (``"never"``): nothing that was used is forgotten."""
-    factors: dict[str, float] = {}
-    """The site's own, by the name of their entry point."""
-
-
-class BillingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``[billing]`` (as ``gqd.state.policy.Billing``): what an hour of each costs."""
-
-    gpu: float = 1.0
-    gpu_types: dict[str, float] = {}
-    cpu: float = 0.0
-    memory_gib: float = 0.0
-
-
-class AccountsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``[accounts]`` (as ``gqd.state.policy.Accounting``)"""
-
-    require: bool = False
-    """Refuse jobs of users who are in no account."""
-    kill_on_invalid_dep: bool = False
-    """Jobs end when their dependency can never be met, unless they say otherwise."""
 
 
 class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):

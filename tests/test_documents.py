@@ -19,8 +19,6 @@ from gq.cli._command import Command, all_options
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, load, module_of
 from gq.config import (
     AccessSettings,
-    AccountsSettings,
-    BillingSettings,
     ClientSettings,
     ControllerSettings,
     FakeGpuSettings,
@@ -28,9 +26,8 @@ from gq.config import (
     LimitSettings,
     NodeSettings,
     PartitionSettings,
-    PrioritySettings,
-    TimerSettings,
 )
+from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling, Switch
 from gq.model.state import STATE_LETTERS, Reason
 from gq.version import VERSION
@@ -249,11 +246,11 @@ KEY_OF = {
         ("[access]", AccessSettings),
         ("[client]", ClientSettings),
         ("[limits]", LimitSettings),
-        ("[timers]", TimerSettings),
+        ("[timers]", Timers),
         ("[history]", HistorySettings),
-        ("[priority]", PrioritySettings),
-        ("[billing]", BillingSettings),
-        ("[accounts]", AccountsSettings),
+        ("[priority]", PriorityWeights),
+        ("[billing]", Billing),
+        ("[accounts]", Accounting),
         ("[scheduler]", Scheduling),
         ("[[topology]]", Switch),
         ("[[partition]]", PartitionSettings),
@@ -277,7 +274,7 @@ def test_the_page_names_every_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "kind"), [("[limits]", LimitSettings), ("[timers]", TimerSettings), ("[history]", HistorySettings)]
+    ("title", "kind"), [("[limits]", LimitSettings), ("[timers]", Timers), ("[history]", HistorySettings)]
 )
 def test_the_defaults_of_settings_are_those_in_the_code(title: str, kind: type[msgspec.Struct]) -> None:
     written = dict(re.findall(r"^\.It Ic (\S+) Pq (\S+)$", section("gq.toml.5", title), re.MULTILINE))

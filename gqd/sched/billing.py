@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gqd.state.policy import Billing
+from gq.model.policy_tables import Billing
 from gqd.state.usage import MILLION
 
 TYPE_PREFIX = "gpus:"

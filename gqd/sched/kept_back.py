@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gq.model.policy_tables import Billing
 from gqd.sched.limit import SECONDS_PER_HOUR, TOLERANCE, Asker, Ledger
-from gqd.state.policy import Billing
 from gqd.state.queue import Booleans, Floats, Member, PendingQueue
 
 

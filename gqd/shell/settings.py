@@ -6,19 +6,15 @@ import os
 import socket
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import TypeVar
 from zoneinfo import ZoneInfo
-
-import msgspec
 
 from gq.config import Config, ControllerSettings, PartitionSettings
 from gq.curve import read_keys, server_key_path
 from gq.errors import UsageError
 from gq.locate import Location, is_run_for_all
 from gqd.shell.factors import load_factors
-from gqd.state.policy import ALL_NODES, Accounting, Billing, Limits, Partition, Policy, PriorityWeights, Timers
+from gqd.state.policy import ALL_NODES, Partition, Policy
 
-S = TypeVar("S", bound=msgspec.Struct)
 _LOCAL_TIME = Path("/etc/localtime")
 _EVERY_ADDRESS = frozenset({"*", "0.0.0.0", "[::]"})
 """To listen on; nobody can connect to them from elsewhere."""
@@ -35,8 +31,8 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
     return Policy(
         cluster=config.cluster,
         partitions=_partitions(config.partitions),
-        limits=_shared(Limits, config.limits),
-        timers=_shared(Timers, config.timers),
+        limits=config.limits,
+        timers=config.timers,
         owner_uid=owner_uid,
         job_requeue=config.controller.job_requeue,
         default_mem_per_cpu_mib=config.controller.default_mem_per_cpu_mib,
@@ -48,10 +44,10 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         endpoint=endpoint,
         client_endpoint=client_endpoint,
         server_key=_server_key(location) if location is not None and has_tcp else "",
-        weights=_shared(PriorityWeights, config.priority),
+        weights=config.priority,
         plugins=load_factors(config.priority.factors),
-        billing=_shared(Billing, config.billing),
-        accounting=_shared(Accounting, config.accounts),
+        billing=config.billing,
+        accounting=config.accounts,
         scheduling=config.scheduler,
         topology=config.topology,
         licenses=config.licenses,
@@ -125,9 +121,3 @@ def _partitions(settings: tuple[PartitionSettings, ...]) -> tuple[Partition, ...
         )
         for place, one in enumerate(settings)
     )
-
-
-def _shared(kind: type[S], settings: msgspec.Struct) -> S:
-    """The fields that both have; a test holds the names and defaults together."""
-    fields = msgspec.structs.fields(kind)
-    return kind(**{field.name: getattr(settings, field.name) for field in fields})

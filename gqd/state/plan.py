@@ -11,8 +11,8 @@ import msgspec
 
 from gq.model.account import LimitInfo
 from gq.model.ids import JobId
+from gq.model.policy_tables import Billing
 from gq.model.resource import Grant
-from gqd.state.policy import Billing
 
 
 class Start(msgspec.Struct, frozen=True):

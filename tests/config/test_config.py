@@ -10,25 +10,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from gq.config import (
-    AccountsSettings,
-    BillingSettings,
-    ClientSettings,
-    Config,
-    LimitSettings,
-    PrioritySettings,
-    TimerSettings,
-    config_of,
-    load_config,
-    parse_config,
-    read_policy_file,
-)
+from gq.config import ClientSettings, Config, LimitSettings, config_of, load_config, parse_config, read_policy_file
 from gq.curve import make_keys, server_key_path, server_public_path
 from gq.errors import Refusal, UsageError
 from gq.locate import Location, private_location, system_location
+from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling
 from gqd.shell.settings import local_zone, policy_of
-from gqd.state.policy import ALL_NODES, Accounting, Billing, Limits, Partition, Policy, PriorityWeights, Timers
+from gqd.state.policy import ALL_NODES, Partition, Policy
 from tests.requires import needs_root
 
 PATH = "/etc/gq/gq.toml"
@@ -93,7 +82,7 @@ numa = 1
 def test_an_empty_file_gives_every_default() -> None:
     config = parse_config("", PATH)
     assert config == Config(path=PATH)
-    assert policy_of(config, owner_uid=7) == Policy(owner_uid=7, zone=local_zone())
+    assert policy_of(config, owner_uid=7) == Policy(owner_uid=7, limits=config.limits, zone=local_zone())
 
 
 def test_every_key_of_the_file_reaches_its_setting() -> None:
@@ -120,7 +109,7 @@ def test_the_policy_is_what_the_file_says() -> None:
         Partition(name="main", nodes=("n1", "n2"), is_default=True, default_time_s=3600, max_time_s=7 * 86400),
         Partition(name="idle", nodes=ALL_NODES, is_up=False),
     )
-    assert policy.limits == Limits(jobs=5000)
+    assert policy.limits == LimitSettings(jobs=5000)
     assert policy.timers == Timers(heartbeat_s=2.0)
     assert (policy.cluster, policy.job_requeue, policy.default_mem_per_cpu_mib) == ("lab", False, 2048)
 
@@ -129,21 +118,6 @@ def test_the_first_partition_is_the_default_where_none_is_named() -> None:
     policy = policy_of(parse_config('[[partition]]\nname = "a"\n[[partition]]\nname = "b"\n', PATH), 0)
     assert policy.default_partition.name == "a"
     assert [partition.is_default for partition in policy.partitions] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("settings", "policy"),
-    [
-        (LimitSettings(), Limits()),
-        (TimerSettings(), Timers()),
-        (PrioritySettings(), PriorityWeights()),
-        (BillingSettings(), Billing()),
-        (AccountsSettings(), Accounting()),
-    ],
-)
-def test_names_and_defaults_are_those_of_the_deciding_code(settings: msgspec.Struct, policy: msgspec.Struct) -> None:
-    shared = {name: getattr(settings, name) for name in policy.__struct_fields__}
-    assert shared == msgspec.structs.asdict(policy)
 
 
 def test_each_value_knows_where_it_comes_from() -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.key import KeyKind, is_key
+from gq.model.policy_tables import Limits
 from gq.wire import client
 from gqd.control.turn import Turn
 from gqd.state import event
 from gqd.state.effect import CloseLink, Reply, SendJoined, SendWelcome
 from gqd.state.input import NodeJoin, Tick
-from gqd.state.policy import Limits
 from tests.builders import (
     ADAM,
     ALICE,

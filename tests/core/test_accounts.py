@@ -9,11 +9,12 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
+from gq.model.policy_tables import Accounting, Limits
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.sched.fairshare import fair_tree
 from gqd.state.input import Peer
-from gqd.state.policy import Accounting, Limits, Partition
+from gqd.state.policy import Partition
 from tests.builders import ADAM, ALICE, BOB, CARL, OLGA, SHARED, inventory, submit
 from tests.hosts import CoreHost
 

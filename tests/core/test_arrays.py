@@ -9,6 +9,7 @@ import pytest
 from gq.errors import Refusal
 from gq.model.ids import AttemptId, JobId
 from gq.model.job import ExitStatus, JobInfo
+from gq.model.policy_tables import Limits
 from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.tasks import format_tasks, parse_tasks
@@ -22,7 +23,7 @@ from gqd.state.effect import Reply, SendOrder
 from gqd.state.event import Audited
 from gqd.state.input import Peer, Tick
 from gqd.state.plan import Plan, Start
-from gqd.state.policy import Limits, Policy
+from gqd.state.policy import Policy
 from gqd.store.protocol import HistoryQuery
 from tests.builders import ADAM, ALICE, BOB, OLGA, OWNER, SHARED, client_request, hello, inventory, submit
 from tests.hosts import POLICY, CoreHost

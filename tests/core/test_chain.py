@@ -8,9 +8,10 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.dependency import format_dependency, parse_dependency
+from gq.model.policy_tables import Limits
 from gq.model.state import JobState, Outcome
 from gq.wire import client
-from gqd.state.policy import Limits, Policy
+from gqd.state.policy import Policy
 from tests.builders import OWNER, client_request, inventory, submit
 from tests.hosts import CoreHost
 

@@ -8,11 +8,12 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.job import ExitStatus
+from gq.model.policy_tables import Timers
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.state.input import Tick
-from gqd.state.policy import Policy, Timers
+from gqd.state.policy import Policy
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
 

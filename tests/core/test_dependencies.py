@@ -8,6 +8,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.dependency import format_dependency, parse_dependency
+from gq.model.policy_tables import Accounting, Limits, Timers
 from gq.model.state import JobState, Outcome, Reason
 from gq.model.tasks import format_tasks
 from gq.wire import client
@@ -16,7 +17,7 @@ from gqd.state import event
 from gqd.state.after import Hold
 from gqd.state.cluster import Job
 from gqd.state.input import Tick
-from gqd.state.policy import Accounting, Limits, Policy, Timers
+from gqd.state.policy import Policy
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
 

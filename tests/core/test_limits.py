@@ -11,13 +11,14 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.account import LIMITED, Holder, LimitAt, LimitInfo, MemberInfo
+from gq.model.policy_tables import Billing
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.sched.planner import Planner, plan_whole
 from gqd.state.input import NodeHeartbeat, Peer, PolicyChanged, Tick
 from gqd.state.period import next_periods_at, periods_at
-from gqd.state.policy import Billing, Partition, Policy
+from gqd.state.policy import Partition, Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, attempt_id, hello, inventory, submit
 from tests.core.test_accounts import add_account, add_member, add_qos, change_account
 from tests.hosts import CoreHost

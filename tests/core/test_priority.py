@@ -11,6 +11,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.account import AccountInfo, MemberInfo, QosInfo
+from gq.model.policy_tables import Billing, PriorityWeights
 from gq.model.scheduling import Scheduling
 from gq.wire import client
 from gqd.sched.contract import SAMPLE_SIZES, breach, breach_on, sample
@@ -18,7 +19,7 @@ from gqd.sched.fairshare import fair_tree
 from gqd.sched.priority import FACTORS, columns_of, rank
 from gqd.state.cluster import Cluster, Member
 from gqd.state.input import Peer, PolicyChanged
-from gqd.state.policy import Billing, Partition, Policy, PriorityWeights
+from gqd.state.policy import Partition, Policy
 from gqd.state.queue import Columns, Floats
 from gqd.state.usage import MILLION, DecayedUsage
 from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, client_request, inventory, submit

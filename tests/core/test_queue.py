@@ -10,13 +10,14 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.ids import JobId
+from gq.model.policy_tables import Limits
 from gq.model.scheduling import Scheduling
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
 from gqd.state.input import Tick
 from gqd.state.plan import WouldDelay
-from gqd.state.policy import Limits, Partition, Policy
+from gqd.state.policy import Partition, Policy
 from gqd.state.queue import LEAST_ROWS, PendingQueue
 from tests.builders import OWNER, STRANGER, hello, inventory, submit
 from tests.hosts import CoreHost

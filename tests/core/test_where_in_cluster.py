@@ -12,13 +12,14 @@ from gq.errors import Refusal
 from gq.model.account import QosInfo
 from gq.model.ids import JobId
 from gq.model.node import Inventory
+from gq.model.policy_tables import Timers
 from gq.model.resource import Amount, Role, RoleRequest
 from gq.model.scheduling import Scheduling, Switch
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
 from gqd.state.plan import CoresKept, Infeasible, Insufficient, OutOfLicenses, Wait, WaitsForLocality
-from gqd.state.policy import Policy, Timers
+from gqd.state.policy import Policy
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
 

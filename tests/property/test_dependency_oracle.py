@@ -16,13 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gq.errors import Refusal
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
 from gq.model.ids import JobId
+from gq.model.policy_tables import Limits, Timers
 from gq.model.state import JobState, Outcome
 from gq.model.tasks import parse_tasks, task_bit, tasks_in, unpack_tasks
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.state import event
 from gqd.state.input import Tick
-from gqd.state.policy import Limits, Policy, Timers
+from gqd.state.policy import Policy
 from gqd.state.queue import startable_tasks
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost

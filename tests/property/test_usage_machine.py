@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gq.errors import Refusal
 from gq.model.job import ExitStatus
+from gq.model.policy_tables import Billing, PriorityWeights
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.state.input import Peer, PolicyChanged, Tick, TimeLeapt
-from gqd.state.policy import Billing, PriorityWeights
 from gqd.store.rows import attempt_of, job_of
 from tests.builders import ADAM, ALICE, BOB, SHARED, hello, inventory, submit
 from tests.hosts import CoreHost, obedient_reports

@@ -16,11 +16,12 @@ from pathlib import Path
 import zmq.asyncio
 
 from gq.client import Client
-from gq.config import AccessSettings, Config, ControllerSettings, TimerSettings
+from gq.config import AccessSettings, Config, ControllerSettings
 from gq.curve import KeyPair, fresh_keys, make_keys, server_key_path, server_public_path
 from gq.errors import GqError, Refusal
 from gq.locate import Location
 from gq.model.audit import AuditEntry
+from gq.model.policy_tables import Timers
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire.codec import WIRE_VERSION
@@ -125,7 +126,7 @@ def shared_config(nodes: str, clients: str, munge_socket: str = "", **access: ob
             listen=nodes, listen_clients=clients, munge=bool(munge_socket), munge_socket=munge_socket
         ),
         access=AccessSettings(**access),  # type: ignore[arg-type]
-        timers=TimerSettings(tick_s=0.05),
+        timers=Timers(tick_s=0.05),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from gq.clock import Clock
 from gq.model.ids import RequestId
+from gq.model.policy_tables import PriorityWeights
 from gq.wire import client
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
@@ -26,7 +27,7 @@ from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply
 from gqd.state.input import ClientRequest, Input, Peer, Tick, TimeLeapt
 from gqd.state.plan import Plan
-from gqd.state.policy import Policy, PriorityWeights
+from gqd.state.policy import Policy
 from gqd.store.blobs import MemoryBlobStore
 from gqd.store.memory import MemoryStore
 from tests.shell.rig import job, until
