@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 
 import zmq
 
@@ -29,6 +30,7 @@ class ScriptedDoor:
         """Who spoke last."""
         self._script = script
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._later: SimpleQueue[wire.FromDoor] = SimpleQueue()
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -46,6 +48,8 @@ class ScriptedDoor:
         self._socket.setsockopt(zmq.LINGER, 1000)
         self._socket.bind(self.endpoint)
         while not self._is_stopped.is_set():
+            while self.client and not self._later.empty():
+                self.send(self.client, self._later.get())
             if not self._socket.poll(20):
                 continue
             peer, frame = self._socket.recv_multipart()
@@ -61,6 +65,10 @@ class ScriptedDoor:
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 1000)
         self._socket.bind(self.endpoint)
+
+    def send_later(self, message: wire.FromDoor) -> None:
+        """From any thread: to who spoke last, as soon as somebody has spoken."""
+        self._later.put(message)
 
     def send(self, peer: bytes, *messages: wire.FromDoor) -> None:
         for message in messages:

@@ -142,7 +142,7 @@ def _exit_when_stopped(bench: Bench, other: ScriptedDoor) -> None:
     """The node of task 1 does what gqd orders."""
     while not any(isinstance(body, asked.SignalStep) for body in bench.controller.bodies):
         threading.Event().wait(0.01)
-    other.send(other.client, exited(1, signal=signal.SIGTERM))
+    other.send_later(exited(1, signal=signal.SIGTERM))
 
 
 def test_a_door_that_restarts_goes_on_without_losing_or_repeating_output(bench: Bench) -> None:
