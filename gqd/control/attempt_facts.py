@@ -19,6 +19,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
     before = cluster.attempts.get(job.attempt_id)
     if before is not None and not before.parts:
         cluster.forget_attempt(before)
+    cluster.outdate(job)
     job.attempt = fact.attempt_id.attempt
     attempt = Attempt(
         attempt_id=fact.attempt_id,

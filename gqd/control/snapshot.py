@@ -330,6 +330,6 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
         ends_at=ends_at,
         is_stranded=not is_current or any(part.is_stranded for part in attempt.parts.values()),
         began_at=attempt.start_at or attempt.allocated_at,
-        expected_s=None if job is None else job.expected_s,
+        expected_s=job.expected_s if is_current and job is not None else None,
         slot=attempt.slot,
     )

@@ -267,7 +267,7 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 TestCoreMachine = CoreMachine.TestCase
-TestCoreMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCoreMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 def test_the_same_inputs_give_the_same_log() -> None:
