@@ -148,7 +148,6 @@ _TABLES = [
     "cluster", "controller", "access", "client", "limits", "timers", "history", "priority", "billing", "accounts",
     "scheduler", "topology", "licenses", "partition", "node",
 ]  # fmt: skip
-_POLICY_TABLES = ("priority", "billing", "accounts", "scheduler", "topology", "licenses", "partition")
 """What decides who runs where and when."""
 _PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
 """Z85."""
@@ -221,21 +220,6 @@ def parse_config(text: str, path: str) -> Config:
 def config_of(raw: Table, path: str) -> Config:
     """The tables of a gq.toml, read already; also those that only gqsim can go by."""
     return _Reader(path).config(raw)
-
-
-def read_policy_file(path: str) -> Config:
-    """A file with nothing but the tables that decide who runs where and when, for gqsim."""
-    try:
-        raw = tomllib.loads(Path(path).read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError("bad_config", f"{path} is not TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("bad_config", f"{path} cannot be read: {error}") from None
-    for table in raw:
-        if table not in _POLICY_TABLES:
-            listed = ", ".join(f"[{one}]" for one in _POLICY_TABLES)
-            raise UsageError("bad_config", f"{path}: `{table}` is no part of a policy", f"it may have {listed}")
-    return config_of(raw, path)
 
 
 class _Reader:

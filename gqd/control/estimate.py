@@ -59,6 +59,7 @@ WAIT_S = 20.0
 QUICK_WORK = 20_000
 """Of a small cluster the answer is there at once: so many units of work, by the number of nodes."""
 QUICK_SLICE = 50
+MANY_AHEAD = 1_000_000
 MOST_WAITING = 256
 
 
@@ -216,6 +217,8 @@ class Setting(NamedTuple):
     """The first that wait, in order: they are rehearsed, or cannot start."""
     positions: dict[JobId, int]
     """Of all that wait, in their partitions, from 1."""
+    behind: list[int]
+    """By place in the scene's queue: the priority with its sign turned, for who is to be put in."""
 
 
 def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Setting:
@@ -239,7 +242,9 @@ def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float)
         if job_id not in there and (gate := gate_of(cluster, policy, job, bisect_left(standing, place), now)):
             gates.append(gate)
     positions = _positions(ids, cluster.queue.integers("partition")[ranking.order])
-    return Setting(scene_of(cluster, policy, view, tuple(gates), bands), estimated, positions)
+    places = [cluster.queue.place_of(one.job_id) for one in view.pending]
+    behind = [MANY_AHEAD if place is None else -int(ranking.priority[place]) for place in places]
+    return Setting(scene_of(cluster, policy, view, tuple(gates), bands), estimated, positions, behind)
 
 
 def _rank_of(cluster: Cluster, rank_of: Integers, job_id: JobId) -> int:

@@ -297,7 +297,7 @@ def _story_of_state(cluster: Cluster, job: Job) -> Story:
 def _places(cluster: Cluster, job: Job) -> str:
     attempt = cluster.attempts[job.attempt_id]
     nodes = attempt.waits_for() or [grant.node for grant in attempt.grants]
-    return ", ".join(nodes[:MAX_NAMED]) + (f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else "")
+    return explain_plan.names_of(nodes)
 
 
 def _story_of_record(job: Job, array: ArrayTasks) -> Story:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gq.model.state import Reason
@@ -25,7 +26,7 @@ def would_delay(cluster: Cluster, job: Job, wait: planned.WouldDelay) -> Words:
     ahead = cluster.jobs.get(wait.job_id)
     whose = f"job {wait.job_id}" if ahead is None else f"job {ahead.label} ({ahead.user}: {ahead.spec.name})"
     until = f"until @{{{int(wait.ends_at)}}}" if wait.ends_at is not None else "for as long as nobody knows"
-    why = f"it would fit now, but run {until} on {_names(wait.nodes)}, where {whose} is to start at"
+    why = f"it would fit now, but run {until} on {names_of(wait.nodes)}, where {whose} is to start at"
     why += f" @{{{int(wait.starts_at)}}}, and that start is protected"
     return Words(Reason.PRIORITY.value, why, _hint_of_delay(job, wait), (int(wait.job_id),))
 
@@ -60,7 +61,7 @@ def cores_kept(wait: planned.CoresKept) -> Words:
     why = (
         f"it needs {counted(wait.wanted, 'CPUs')}, {wait.free} {verb} free, and {wait.kept} more are kept for idle GPUs"
     )
-    why += f" on {_names(wait.nodes)}"
+    why += f" on {names_of(wait.nodes)}"
     hint = f"with at most {counted(wait.free, 'CPUs')} it could start now" if wait.free > 0 else ""
     return Words(Reason.RESOURCES.value, why, hint or "it starts when other CPUs come free, or these GPUs are in use")
 
@@ -79,6 +80,7 @@ def out_of_licenses(cluster: Cluster, wait: planned.OutOfLicenses) -> Words:
     return Words(Reason.LICENSES.value, why, hint, tuple(int(job_id) for job_id, _, _ in wait.holders))
 
 
-def _names(nodes: tuple[str, ...]) -> str:
+def names_of(nodes: Sequence[str]) -> str:
+    """The first few, and how many more."""
     named = ", ".join(nodes[:MAX_NAMED])
     return f"{named} and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else named

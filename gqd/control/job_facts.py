@@ -40,10 +40,9 @@ def _count(cluster: Cluster, job: Job, before: JobState) -> None:
         tally.count_waiting(cluster, job, -1)
 
 
-def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
-    next_state(None, event.JobSubmitted)
-    assert fact.job_id == cluster.next_job_id, f"job id {fact.job_id} is not the next one, {cluster.next_job_id}"
-    job = Job(
+def job_of(fact: event.JobSubmitted) -> Job:
+    """As it is when it has just been submitted, and has not begun to age."""
+    return Job(
         job_id=fact.job_id,
         spec=fact.spec,
         user=fact.user,
@@ -64,6 +63,12 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
         ready=unpack_tasks(fact.ready),
         expected_s=fact.expected_s,
     )
+
+
+def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
+    next_state(None, event.JobSubmitted)
+    assert fact.job_id == cluster.next_job_id, f"job id {fact.job_id} is not the next one, {cluster.next_job_id}"
+    job = job_of(fact)
     if (fact.dependency is None or fact.ready) and job.hold is None:
         job.accrue_at = job.eligible_at
     cluster.jobs[job.job_id] = job

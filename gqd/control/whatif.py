@@ -23,6 +23,7 @@ from gqd.control import explain, explain_limits, job, snapshot
 from gqd.control.access import Caller
 from gqd.control.alternatives import Variant, alternatives_to
 from gqd.control.estimate import Desk, Setting, band, gate_of, promises_of, setting_of
+from gqd.control.job_facts import job_of
 from gqd.sched.blocked import counted
 from gqd.sched.limit import NO_LIMITS
 from gqd.sched.priority import order_of, rank
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 MOST_ALTERNATIVES = 12
-MANY_AHEAD = 1_000_000
 
 
 class Supposed(NamedTuple):
@@ -101,7 +101,7 @@ def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Suppose
     if fact.spec.is_held or fact.never:
         return Supposed(supposed, scene)
     alone = _alone(cluster, supposed)
-    ahead = _ahead_of(cluster, alone, policy, setting, supposed, draft.now)
+    ahead = _ahead_of(alone, policy, setting, supposed, draft.now)
     scene = replace(scene, bands={**scene.bands, supposed.job_id: _band_of(alone, policy, draft.now)})
     pending = snapshot.pending_job(supposed, policy)
     if supposed.dependency is not None or (fact.spec.begin_at or 0.0) > draft.now:
@@ -118,28 +118,13 @@ def _moved(gate: Gate, ahead: int) -> Gate:
 
 
 def _job_of(fact: event.JobSubmitted) -> Job:
-    begin_at = max(fact.at, fact.spec.begin_at or 0.0)
-    return Job(
-        job_id=fact.job_id,
-        spec=msgspec.structs.replace(fact.spec, array=""),
-        user=fact.user,
-        uid=fact.uid,
-        gid=fact.gid,
-        partition=fact.partition,
-        time_limit_s=fact.time_limit_s,
-        requeue=fact.requeue,
-        submit_at=fact.at,
-        eligible_at=begin_at,
-        accrue_at=begin_at,
-        account=fact.account,
-        qos=fact.qos,
-        dependency=fact.dependency,
-        never=fact.never,
-        expected_s=fact.expected_s,
-    )
+    """Of an array one task; it ages at once."""
+    supposed = job_of(msgspec.structs.replace(fact, spec=msgspec.structs.replace(fact.spec, array="")))
+    supposed.accrue_at = supposed.eligible_at
+    return supposed
 
 
-def _ahead_of(cluster: Cluster, alone: Cluster, policy: Policy, setting: Setting, supposed: Job, now: float) -> int:
+def _ahead_of(alone: Cluster, policy: Policy, setting: Setting, supposed: Job, now: float) -> int:
     """How many of those that are rehearsed stand before it."""
     pending = setting.scene.snapshot.pending
     order = policy.scheduling.order
@@ -148,10 +133,7 @@ def _ahead_of(cluster: Cluster, alone: Cluster, policy: Policy, setting: Setting
     if order == "shortest":
         own = _length(supposed.expected_s)
         return bisect_right([_length(one.expected_s) for one in pending], own)
-    ranking = rank(cluster, policy, now)
-    places = [cluster.queue.place_of(one.job_id) for one in pending]
-    points = [-int(ranking.priority[place]) if place is not None else MANY_AHEAD for place in places]
-    return bisect_right(points, -priority_of(alone, policy, now))
+    return bisect_right(setting.behind, -priority_of(alone, policy, now))
 
 
 def _length(expected_s: float | None) -> float:

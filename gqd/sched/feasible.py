@@ -21,11 +21,6 @@ from gqd.state.queue import Integers
 _CPUS, _GPUS, _MEMORY = "cpus", "gpus", "memory"
 
 
-def may_use(shape: Shape, node: NodeFacts, partition: Partition) -> bool:
-    """The node belongs to the partition and the request does not leave it out."""
-    return partition.has_node(node.name) and admits(shape, node)
-
-
 def admits(shape: Shape, node: NodeFacts) -> bool:
     """The request does not leave the node out; of a gang one of the roles."""
     if shape.roles:
@@ -37,7 +32,7 @@ def admits(shape: Shape, node: NodeFacts) -> bool:
 
 
 def usable_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition) -> Integers:
-    """Nodes that it may use (`may_use`); the very same array for all shapes that are alike in that."""
+    """Nodes of the partition that the request `admits`; the very same array for all shapes that are alike in that."""
     fleet = fleet_of(nodes)
     key = (partition.name, partition.nodes, _selection(shape))
     known = fleet.usable.get(key)
@@ -137,11 +132,6 @@ def capacities(overlay: Overlay, shape: Shape, places: Integers) -> Integers:
 def task_capacities(overlay: Overlay, shape: Shape, places: Integers) -> Integers:
     """The most tasks beside one GPU, where GPUs and tasks are both dealt out."""
     return _room(overlay, shape, _task_needs_of(shape), places)
-
-
-def capacity(overlay: Overlay, place: int, shape: Shape) -> int:
-    """Of one node."""
-    return int(capacities(overlay, shape, as_places([place]))[0])
 
 
 def _of_any_role(overlay: Overlay, shape: Shape, places: Integers) -> Integers:

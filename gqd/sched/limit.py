@@ -52,10 +52,6 @@ class LimitView:
     def has_guarantees(self) -> bool:
         return any(one.guaranteed_gpus is not None for one in self.accounts.values())
 
-    def left_of_guarantee(self, account: str) -> int:
-        held = self.held.get((Holder.ACCOUNT, account, ""), {}).get("gpus", 0)
-        return (self.accounts[account].guaranteed_gpus or 0) - held
-
     def usage_factor(self, qos: str) -> float:
         known = self.qos.get(qos)
         return 1.0 if known is None else known.usage_factor

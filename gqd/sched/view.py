@@ -403,12 +403,6 @@ class Overlay:
         licenses = self.free_licenses
         return licenses is None or all(one.count <= licenses.get(one.name, 0) for one in grant.licenses)
 
-    def is_idle(self, place: int) -> bool:
-        """Nobody holds anything here."""
-        node = self.nodes[place]
-        all_free = self.free_cpus[place] == (1 << node.cpus) - 1 and self.free_gpus[place] == node.gpu_mask
-        return all_free and self.free_memory_mib[place] == node.memory_mib
-
     def kind_counts(self, kind: Kind) -> Integers:
         """Free GPUs of the kind, by place."""
         if kind == ANY_KIND:

@@ -224,11 +224,6 @@ class Job:
         """How many jobs it counts as: an array's record as the tasks that wait in it."""
         return 1 if self.array is None else self.array.waiting.bit_count()
 
-    @property
-    def queue_key(self) -> tuple[int, int]:
-        """First come, first served, moved back by ``nice``; a requeued job keeps its place."""
-        return (self.spec.nice, self.job_id)
-
 
 @dataclass(slots=True)
 class Node:

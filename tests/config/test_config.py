@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from gq.config import ClientSettings, Config, LimitSettings, config_of, load_config, parse_config, read_policy_file
+from gq.config import ClientSettings, Config, LimitSettings, config_of, load_config, parse_config
 from gq.curve import make_keys, server_key_path, server_public_path
 from gq.errors import Refusal, UsageError
 from gq.locate import Location, private_location, system_location
@@ -511,16 +511,3 @@ def test_a_wrong_setting_of_the_scheduler_is_refused_by_its_name(line: str, comp
 def test_a_protected_start_may_be_given_to_nobody() -> None:
     config = parse_config('[scheduler]\nprotect_wide_after = "never"\nprotect_any_after = "unlimited"\n', PATH)
     assert (config.scheduler.protect_wide_after_s, config.scheduler.protect_any_after_s) == (None, None)
-
-
-def test_a_policy_alone_is_read_from_a_file_with_nothing_else_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "policy.toml"
-    path.write_text('[scheduler]\npolicy = "easy"\n[priority]\nqos = 7\n[[partition]]\nname = "gpu"\n')
-    config = read_policy_file(str(path))
-    assert (config.scheduler.expect, config.priority.qos, config.partitions[0].name) == ("exact", 7.0, "gpu")
-
-    path.write_text("[timers]\nheartbeat_s = 2\n")
-    with pytest.raises(UsageError, match="`timers` is no part of a policy"):
-        read_policy_file(str(path))
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_policy_file(str(tmp_path / "none.toml"))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gq.errors import Refusal
 from gq.model.resource import Amount, Grant, ResourceRequest
-from gqd.sched.feasible import may_use
+from gqd.sched.feasible import admits
 from gqd.sched.placement import is_possible, place
 from gqd.sched.shape import Shape, shape_of
 from gqd.sched.view import NodeFacts, Overlay
@@ -96,6 +96,13 @@ def requests(draw: st.DrawFn) -> ResourceRequest:
 # ── trying everything ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _is_idle(overlay: Overlay, one: int) -> bool:
+    """Nobody holds anything here."""
+    node = overlay.nodes[one]
+    all_free = overlay.free_cpus[one] == (1 << node.cpus) - 1 and overlay.free_gpus[one] == node.gpu_mask
+    return all_free and overlay.free_memory_mib[one] == node.memory_mib
+
+
 def shares(overlay: Overlay, one: int, shape: Shape) -> set[Share]:
     """All that this node could give now, at least one of what is dealt out."""
     found = set()
@@ -107,7 +114,7 @@ def shares(overlay: Overlay, one: int, shape: Shape) -> set[Share]:
         if any(count > dict(overlay.nodes[one].resources).get(name, 0) for name, count in shape.resources):
             continue
         is_free = cpus <= overlay.free_cpus[one].bit_count() and gpus <= free_gpus.bit_count()
-        if shape.is_exclusive and not overlay.is_idle(one):
+        if shape.is_exclusive and not _is_idle(overlay, one):
             continue
         if is_free and memory <= overlay.free_memory_mib[one]:
             found.add(Share(tasks, cpus, gpus, memory))
@@ -217,7 +224,9 @@ def test_a_placement_is_found_if_and_only_if_there_is_one(overlay: Overlay, requ
     except Refusal as refusal:
         event(f"refused: {refusal.code}")
         assume(False)
-    candidates = [one for one, node in enumerate(overlay.nodes) if may_use(shape, node, PARTITION)]
+    candidates = [
+        one for one, node in enumerate(overlay.nodes) if PARTITION.has_node(node.name) and admits(shape, node)
+    ]
     event(f"{shape.unit}{' and task' if shape.unit == 'gpu' and shape.ntasks else ''}")
 
     grants = place(overlay, shape, candidates)
