@@ -9,7 +9,9 @@
 VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
-JOBS   ?= 2
+CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# Most tests wait for daemons more than they compute.
+JOBS   ?= $(shell echo $$(( $(CORES) < 6 ? 2 * $(CORES) : 12 )))
 SEED   ?=
 QUICK  ?=
 ROUNDS ?=
@@ -27,7 +29,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p gq -p gqd -p gqnode
-	$(BIN)/pytest -q tests/test_tidy.py tests/test_documents.py
+	$(BIN)/pytest -q -n $(JOBS) tests/test_tidy.py tests/test_documents.py
 
 sim: $(READY)
 	@$(if $(SEED),GQ_SIM_SEED='$(SEED)') $(if $(ROUNDS),GQ_SIM_ROUNDS='$(ROUNDS)') \

@@ -17,6 +17,7 @@ from gq.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from gq.api import Client, Job, connect, submit
+    from gq.checkpoint import checkpoint_done
     from gq.errors import GqError, Refusal, Unreachable, UsageError
 
 __all__ = [
@@ -27,12 +28,14 @@ __all__ = [
     "Unreachable",
     "UsageError",
     "__version__",
+    "checkpoint_done",
     "connect",
     "submit",
 ]
 
 _HOMES = {
     "gq.api": ("Client", "Job", "connect", "submit"),
+    "gq.checkpoint": ("checkpoint_done",),
     "gq.errors": ("GqError", "Refusal", "Unreachable", "UsageError"),
 }
 

@@ -29,12 +29,14 @@ from typing import TypedDict, TypeVar, Unpack
 import msgspec
 
 from gq.client import Client as Connection
+from gq.client import expect
 from gq.directives import Header, read_header
-from gq.errors import ProtocolError, Refusal, UsageError, nearest
+from gq.errors import Refusal, UsageError, nearest
 from gq.getopt import Arguments, Given
 from gq.jobspec import Submission, exported_environment, job_spec
 from gq.locate import find_cluster
 from gq.model.job import JobInfo
+from gq.model.sweep import format_sweep
 from gq.options import SUB, job_arguments, merge, options_of
 from gq.wire import client as wire
 
@@ -48,13 +50,17 @@ A = TypeVar("A", bound=wire.ReplyBody)
 
 
 class JobOptions(TypedDict, total=False):
-    """Keywords of `submit`; `name` is ``--job-name``.  Flags are True or False; what may be repeated may be a list."""
+    """Keywords of `submit`; `name` is ``--job-name``.  Flags are True or False; what may be repeated may be a list.
+
+    `sweep` is as ``--sweep`` has it, or a dictionary: ``{"lr": [1e-3, 1e-4], "bs": [32, 64]}``.
+    """
 
     name: str
     partition: str
     time: str | int
     comment: str
     array: str
+    sweep: str | Mapping[str, Sequence[object]]
     fail_fast: bool
     account: str
     qos: str
@@ -82,6 +88,11 @@ class JobOptions(TypedDict, total=False):
     switches: str | int
     data: str | Sequence[str]
     role: str | Sequence[str]
+    reservation: str
+    notify: str | Sequence[str]
+    notify_on: str
+    mail_type: str
+    mail_user: str
     nodelist: str
     exclude: str
     exclusive: bool
@@ -90,6 +101,10 @@ class JobOptions(TypedDict, total=False):
     nice: int
     priority: int
     requeue: bool
+    requeue_on: str
+    max_requeue: int
+    grace: str | int
+    resume_cost: str | int
     signal: str
     kill_on_bad_exit: bool
     no_kill: bool
@@ -161,7 +176,7 @@ class Client:
     def submit_many(self, requests: Iterable[wire.Submit]) -> Iterator[Job | Refusal]:
         """Queue prepared jobs, many on the way at once; each answer in order, a refusal as an item like the others."""
         for answer in self._connection.ask_many(requests):
-            yield answer if isinstance(answer, Refusal) else Job(self, _expect(answer, wire.Submitted).job_id)
+            yield answer if isinstance(answer, Refusal) else Job(self, expect(answer, wire.Submitted).job_id)
 
     def job(self, job_id: int) -> Job:
         """A job by its id, which is not looked up yet."""
@@ -169,7 +184,7 @@ class Client:
 
     def _ask(self, body: wire.RequestBody, kind: type[A]) -> A:
         try:
-            return _expect(self._connection.ask(body), kind)
+            return self._connection.ask_for(body, kind)
         finally:
             if not self._is_lasting:
                 self._connection.close()
@@ -257,12 +272,6 @@ def _badness(job: JobInfo) -> int:
     if job.state == "COMPLETED":
         return 0
     return 128 + job.signal if job.signal else job.exit_code or 1
-
-
-def _expect(answer: wire.ReplyBody, kind: type[A]) -> A:
-    if not isinstance(answer, kind):
-        raise ProtocolError("unexpected_answer", f"{type(answer).__name__} came in place of {kind.__name__}")
-    return answer
 
 
 # ── what is to run ────────────────────────────────────────────────────────────────────────────────────────────
@@ -368,6 +377,8 @@ def _option(keyword: str, value: object) -> Given | None:
     if value is False:
         return _OFF.get(keyword)
     name = "job-name" if keyword == "name" else keyword.replace("_", "-")
+    if keyword == "sweep" and isinstance(value, Mapping):
+        value = format_sweep(tuple((name, tuple(map(str, values))) for name, values in value.items()))
     if value is True:
         value = _ON.get(name) or next(option.if_bare or "" for option in options_of(SUB) if option.name == name)
     return Given(name, str(value), f"{keyword}=")

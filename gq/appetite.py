@@ -18,11 +18,15 @@ from typing import NamedTuple, Protocol
 
 LOOK_S = 0.25
 SETTLE_S = 0.1
-"""After which hanging up must show in the memory; while it goes down, so long again."""
+QUIET_LOOKS = 4
+"""So often, that far apart, the memory is seen not to go down before hanging up has done all that it does: a machine
+that is busy takes its time."""
 MAX_GROWTH_BYTES = 512 * 1024 * 1024
 SETTLED_BYTES = 8 * 1024 * 1024
 """Of which a daemon may grow or shrink meanwhile for reasons of its own."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+OF_USER = "uid "
+"""Before the number of a user, as a peer."""
 _CREDENTIALS = struct.Struct("3i")
 _COUNT = struct.Struct("i")
 
@@ -78,13 +82,14 @@ class Appetites:
         for link in links(self._doors):
             if link.peer == suspect:
                 _shut_down(link, self._doors)
-        self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, used, used))
+        self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, used, used, QUIET_LOOKS))
 
-    def _settle(self, suspect: str, before: int, last: int) -> None:
+    def _settle(self, suspect: str, before: int, last: int, looks: int) -> None:
         _give_back()
         used = resident_bytes()
-        if last - used > SETTLED_BYTES:
-            self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, before, used))
+        left = QUIET_LOOKS if last - used > SETTLED_BYTES else looks - 1
+        if left:
+            self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, before, used, left))
             return
         if before - used > MAX_GROWTH_BYTES // 8:
             self._on_greedy(suspect, before - used)
@@ -106,7 +111,7 @@ def _by_appetite(found: Iterable[Link]) -> list[str]:
     waiting: dict[str, int] = {}
     for link in found:
         waiting[link.peer] = waiting.get(link.peer, 0) + link.waiting
-    return sorted(waiting, key=lambda peer: (-waiting[peer], peer == "uid 0", peer))
+    return sorted(waiting, key=lambda peer: (-waiting[peer], peer == f"{OF_USER}0", peer))
 
 
 def _link(descriptor: int, doors: set[str]) -> Link | None:
@@ -128,12 +133,20 @@ def _link(descriptor: int, doors: set[str]) -> Link | None:
 
 def _shut_down(link: Link, doors: set[str]) -> None:
     """libzmq sees the end of the link, closes it and forgets what came over it."""
-    now = _link(link.descriptor, doors)
-    if now is None or now.peer != link.peer:
-        return  # it ended, and another one has its number
-    seen = socket.socket(fileno=link.descriptor)
+    if _link(link.descriptor, doors) is not None:  # else it ended, and another one has its number
+        hang_up(link.descriptor, link.peer)
+
+
+def hang_up(descriptor: int, peer: str) -> None:
+    """libzmq sees the end of the link and closes it.  If the descriptor is another link by now, it is one of the same
+    peer, or is left alone."""
     try:
-        seen.shutdown(socket.SHUT_RDWR)
+        seen = socket.socket(fileno=descriptor)
+    except OSError:
+        return
+    try:
+        if peer_name(seen) == peer:
+            seen.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass  # it is gone already
     finally:
@@ -145,7 +158,7 @@ def peer_name(seen: socket.socket) -> str:
     if seen.family == socket.AF_UNIX:
         seen.getpeername()
         _, uid, _ = _CREDENTIALS.unpack(seen.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        return f"uid {uid}"
+        return f"{OF_USER}{uid}"
     return str(seen.getpeername()[0]).removeprefix("::ffff:")
 
 

@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import zmq
 
@@ -31,6 +31,8 @@ from gq.wire.codec import MAX_MESSAGE_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION
 
 if TYPE_CHECKING:
     from gq.remote import RemoteController
+
+A = TypeVar("A", bound=wire.ReplyBody)
 
 _SLICE_S = 0.1
 """How often a waiting client looks whether its link is still there."""
@@ -45,6 +47,14 @@ _FIRST_LINK_S = 0.05
 _NEXT_LINK_S = 2.0
 _MAX_INTRODUCTIONS = 3
 """In a row, with no other answer between them."""
+
+
+def expect(answer: wire.ReplyBody, kind: type[A]) -> A:
+    """The answer, which must be of this kind; else `ProtocolError`."""
+    if not isinstance(answer, kind):
+        got, wanted = type(answer).__name__, kind.__name__
+        raise ProtocolError("unexpected_answer", f"the controller answered with {got} instead of {wanted}")
+    return answer
 
 
 class Client:
@@ -94,6 +104,10 @@ class Client:
                 raise answer
             return answer
         raise AssertionError("one request has one answer")
+
+    def ask_for(self, body: wire.RequestBody, kind: type[A]) -> A:
+        """The answer to one request, which must be of this kind; else `ProtocolError`."""
+        return expect(self.ask(body), kind)
 
     def ask_many(
         self, bodies: Iterable[wire.RequestBody], window: int = 256, timeout_s: float | None = None
@@ -387,7 +401,9 @@ def _encode(body: wire.RequestBody) -> tuple[RequestId, bytes]:
 
 def _unwrap(body: wire.ReplyBody) -> wire.ReplyBody | Refusal:
     if isinstance(body, wire.Refused):
-        return Refusal(body.code, body.message, body.hint)
+        refusal = Refusal(body.code, body.message, body.hint)
+        refusal.offers = body.offers
+        return refusal
     return body
 
 
@@ -396,7 +412,7 @@ def _held_s(body: wire.RequestBody) -> float:
     match body:
         case wire.WaitJobs():
             return body.timeout_s
-        case wire.CreateStep():
+        case wire.CreateStep() | wire.QueryEvents():
             return body.wait_s
         case _:
             return 0.0

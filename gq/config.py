@@ -20,8 +20,10 @@ import msgspec
 from gq.errors import Refusal, UsageError, nearest
 from gq.locate import Location
 from gq.model.ids import NAME
-from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
-from gq.model.scheduling import BACKFILLS, EXPECTATIONS, MAX_HISTORY_JOBS, ORDERS, PRESETS, Scheduling, Switch
+from gq.model.notice import Notifying
+from gq.model.policy_tables import Accounting, Billing, Booking, PriorityWeights, Timers
+from gq.model.scheduling import BACKFILLS, EXPECTATIONS, MAX_HISTORY_JOBS, ORDERS, PREEMPTS, PRESETS, Scheduling, Switch
+from gq.notify_settings import problem_of
 from gq.place_values import READERS, check_switches
 from gq.settings import AccessSettings as AccessSettings
 from gq.settings import ClientSettings as ClientSettings
@@ -42,6 +44,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 ISOLATION_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
 HOOK_FAILURES = ("refuse", "accept")
 NEVER = "never"
+UNLIMITED = "unlimited"
+MAX_HORIZON_S = 366 * 86400
 MAX_COUNT = 2**31 - 1
 MAX_WEIGHT = 1e9
 """Sums of points stay exact in whole numbers."""
@@ -63,7 +67,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     priority: PriorityWeights = PriorityWeights()
     billing: Billing = Billing()
     accounts: Accounting = Accounting()
+    reservations: Booking = Booking()
     scheduler: Scheduling = Scheduling()
+    notify: Notifying = Notifying()
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
     nodes: tuple[NodeSettings, ...] = ()
     topology: tuple[Switch, ...] = ()
@@ -97,7 +103,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             ("priority", self.priority),
             ("billing", self.billing),
             ("accounts", self.accounts),
+            ("reservations", self.reservations),
             ("scheduler", self.scheduler),
+            ("notify", self.notify),
             *((f"partition.{partition.name}", partition) for partition in self.partitions),
             *((f"topology.{switch.name}", switch) for switch in self.topology),
             *((f"node.{node.name}", node) for node in self.nodes),
@@ -119,25 +127,39 @@ _FIELD_OF = {
     "protect_any_after": "protect_any_after_s",
     "expected_without_history": "expected_without_history_s",
     "locality_wait": "locality_wait_s",
+    "trial": "trial_s",
+    "turn": "turn_s",
+    "resume_cost": "resume_s",
     "default_time": "default_time_s",
     "max_time": "max_time_s",
     "memory": "memory_mib",
     "fake_gpu": "fake_gpus",
     "attribute_interval": "attribute_interval_s",
+    "max_ahead": "max_ahead_s",
+    "max_duration": "max_duration_s",
+    "horizon": "horizon_s",
+    "clear_time": "clear_time_s",
+    "no_show": "no_show_s",
 }
 """Key in the file → field here, where the file takes a word with a unit."""
 _KEY_OF = {field: key for key, field in _FIELD_OF.items()}
 _MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu", "default_mem_per_gpu"})
 _DURATION_KEYS = frozenset({
     "default_time", "max_time", "max_age", "half_life", "protect_wide_after", "protect_any_after",
-    "expected_without_history", "locality_wait", "attribute_interval",
+    "expected_without_history", "locality_wait", "attribute_interval", "max_ahead", "max_duration", "horizon",
+    "clear_time", "no_show", "trial", "turn", "resume_cost",
 })  # fmt: skip
-_ENDLESS_KEYS = frozenset({"half_life", "protect_wide_after", "protect_any_after", "attribute_interval"})
+_ENDLESS_KEYS = frozenset({"half_life", "protect_wide_after", "protect_any_after", "attribute_interval", "no_show"})
 """Durations that may be ``"never"``."""
 _FINITE_KEYS = {
     "max_age": "age counts in proportion to it",
     "expected_without_history": "a guess is a time",
     "locality_wait": "a job would never start elsewhere",
+    "horizon": "what is planned ahead has to come to an end",
+    "clear_time": "nothing could run before a reservation",
+    "trial": "nobody would ever take turns",
+    "turn": "nobody would have its place back",
+    "resume_cost": "no job would ever go on",
 }
 _WEIGHT_KEYS = frozenset({"factors", "gpu_types"})
 _TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
@@ -146,7 +168,7 @@ _PARTITION_LEAST = {"priority": 0, "max_nodes": 1, "default_cpus_per_gpu": 1, "d
 
 _TABLES = [
     "cluster", "controller", "access", "client", "limits", "timers", "history", "priority", "billing", "accounts",
-    "scheduler", "topology", "licenses", "partition", "node",
+    "reservations", "scheduler", "notify", "topology", "licenses", "partition", "node",
 ]  # fmt: skip
 """What decides who runs where and when."""
 _PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
@@ -248,7 +270,9 @@ class _Reader:
             priority=self._priority(raw.get("priority", {})),
             billing=self._billing(raw.get("billing", {})),
             accounts=self._table(Accounting, raw.get("accounts", {}), "accounts"),
+            reservations=self._reservations(raw.get("reservations", {})),
             scheduler=self._scheduler(raw.get("scheduler", {})),
+            notify=self._notify(raw.get("notify", {})),
             partitions=self._partitions(raw.get("partition", [])),
             nodes=self._nodes(raw.get("node", [])),
             topology=self._topology(raw.get("topology", [])),
@@ -287,24 +311,50 @@ class _Reader:
         self._check_weights(billing, "billing")
         return billing
 
+    def _reservations(self, raw: object) -> Booking:
+        rules = self._table(Booking, raw, "reservations")
+        for name, least in {"max_per_user": 0, "max_gpu_hours": 0, "clear_time_s": 0}.items():
+            value = getattr(rules, name)
+            if value is not None and not least <= value <= MAX_COUNT:
+                self._fail(
+                    f"reservations.{_KEY_OF.get(name, name)}", f"is {value:g}; it must be between 0 and {MAX_COUNT}"
+                )
+        for name in ("max_ahead_s", "max_duration_s", "horizon_s", "no_show_s"):
+            if getattr(rules, name) == 0:
+                self._fail(f"reservations.{_KEY_OF[name]}", "is 0; it must be more than 0")
+        if rules.horizon_s > MAX_HORIZON_S:
+            self._fail("reservations.horizon", "is more than 366 days ahead, which nobody can plan")
+        return rules
+
     def _scheduler(self, raw: object) -> Scheduling:
         """What the file sets, and what the policy that it names has besides."""
         table = self._table(Scheduling, raw, "scheduler")
         self._check_choice("scheduler.policy", table.policy, tuple(PRESETS))
         said = {_field(Scheduling, key) for key in (raw if isinstance(raw, dict) else ())}
         scheduler = Scheduling(**(PRESETS[table.policy] | {name: getattr(table, name) for name in said}))
-        for name, choices in (("order", ORDERS), ("backfill", BACKFILLS), ("expect", EXPECTATIONS)):
+        choices_of = {"order": ORDERS, "backfill": BACKFILLS, "preempt": PREEMPTS, "expect": EXPECTATIONS}
+        for name, choices in choices_of.items():
             self._check_choice(f"scheduler.{name}", getattr(scheduler, name), choices)
         numbers = ("protected_jobs", "history_jobs", "cores_kept_per_gpu", "plan_steps", "estimate_jobs")
         for name, most in {**dict.fromkeys(numbers, MAX_COUNT), "history_jobs": MAX_HISTORY_JOBS}.items():
             least = 0 if name in ("protected_jobs", "cores_kept_per_gpu", "estimate_jobs") else 1
             if not least <= getattr(scheduler, name) <= most:
                 self._fail(f"scheduler.{name}", f"is {getattr(scheduler, name)}; it must be between {least} and {most}")
-        if not 0 <= scheduler.protect_any_share <= 1:
-            self._fail("scheduler.protect_any_share", f"is {scheduler.protect_any_share:g}; it must be between 0 and 1")
+        for name in ("protect_fair_share", "protect_oldest_share"):
+            if not 0 <= (share := getattr(scheduler, name)) <= 1:
+                self._fail(f"scheduler.{name}", f"is {share:g}; it must be between 0 and 1")
+        for name in ("trial_s", "turn_s"):
+            if getattr(scheduler, name) < 1:
+                self._fail(f"scheduler.{_KEY_OF[name]}", "is 0; a job needs time to get anywhere")
         if scheduler.expected_without_history_s < 1:
             self._fail("scheduler.expected_without_history", "is 0; a job takes some time")
         return scheduler
+
+    def _notify(self, raw: object) -> Notifying:
+        notify = self._table(Notifying, raw, "notify")
+        if (problem := problem_of(notify)) is not None:
+            self._fail(f"notify.{problem[0]}", problem[1])
+        return notify
 
     def _check_choice(self, key: str, value: str, choices: tuple[str, ...]) -> None:
         if value not in choices:
@@ -453,7 +503,7 @@ class _Reader:
             return self._weights(value, dotted)
         if key in READERS and not (key == "nodes" and dotted.startswith("partition.")):
             return self._read(key, value, dotted)
-        if (key, value) == ("gpus", AUTO) or (key in _ENDLESS_KEYS and value == NEVER):
+        if (key, value) in (("gpus", AUTO), ("max_gpu_hours", UNLIMITED)) or (key in _ENDLESS_KEYS and value == NEVER):
             return None
         if not isinstance(value, str):
             if key in _DURATION_KEYS or (key in _MEMORY_KEYS and not _is_whole(value)):

@@ -18,6 +18,7 @@ from gq.options import NO_EFFECT, header_options
 
 GQ = "#GQ"
 SBATCH = "#SBATCH"
+SCRON = "#SCRON"
 PBS = "#PBS"
 
 # Patterns are compiled when a script has a head: most submissions have none.
@@ -68,6 +69,29 @@ def read_header(script: str, file: str) -> Header:
             else:
                 components[-1].append(one)
     return Header(tuple(components[0]), tuple(notes), tuple(tuple(one) for one in components[1:]))
+
+
+class OptionLine(NamedTuple):
+    """What one line of a crontab says."""
+
+    given: tuple[Given, ...]
+    notes: tuple[str, ...]
+    """As in `Header`."""
+
+
+def option_line(line: str, source: str, more: Sequence[Option] = ()) -> OptionLine | None:
+    """A comment that holds options (``#GQ``, ``#SBATCH``, ``#SCRON``), those of `more` among them; else None."""
+    mark = line.split(None, 1)[0]
+    if mark not in (GQ, SBATCH, SCRON):
+        return None
+    found = _Line(0, SBATCH if mark == SCRON else mark, line[len(mark) :])
+    table = header_options() if mark == GQ else _sbatch_options()
+    given, begins_another = _read_line(found, source, (*table, *more))
+    if begins_another:
+        raise UsageError("bad_header", f"{source}: an entry has no components", "--role names parts of a job")
+    idle = frozenset(option.name for option in NO_EFFECT) if mark != GQ else frozenset()
+    notes = tuple(f"{source}: {one.written} has no effect" for one in given if one.name in idle)
+    return OptionLine(tuple(one for one in given if one.name not in idle), notes)
 
 
 def _sbatch_options() -> tuple[Option, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from gq.model.account import NORMAL_QOS
 from gq.model.nodelist import compress, compress_counts
 from gq.model.role import role_word
+from gq.model.sweep import PREFIX as SWEEP_PREFIX
 from gq.wire.node import Launch
 
 _STEP_NAMES = (
@@ -45,6 +46,7 @@ _JOB_NAMES = (
     "JOB_PARTITION",
     "JOB_ACCOUNT",
     "JOB_QOS",
+    "JOB_RESERVATION",
     "JOB_NODELIST",
     "JOB_NUM_NODES",
     "JOB_CPUS_PER_NODE",
@@ -74,10 +76,12 @@ _JOB_NAMES = (
     "ARRAY_TASK_STEP",
     "ARRAY_TASK_COUNT",
     "ROLES",
+    "ELASTIC_FILE",
 )
-_OF_ROLES = ("GQ_ROLE_", "SLURM_HET_")
+_FAMILIES = ("GQ_ROLE_", "SLURM_HET_", SWEEP_PREFIX)
+"""There are such variables of each role, and of each name of a sweep."""
 _HET_GROUP = "_HET_GROUP_"
-"""There are such variables of each role."""
+"""In the names of those of each role."""
 _PREFIXES = ("GQ_", "SLURM_")
 _OTHER_NAMES = (
     "SLURMD_NODENAME",
@@ -98,11 +102,11 @@ OWN_VARIABLES = (
 
 def without(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
     """What a user brings, less what was true somewhere else.  Input variables such as ``SLURM_HOSTFILE`` stay."""
-    return {name: value for name, value in environment.items() if name not in names and not _is_of_roles(name)}
+    return {name: value for name, value in environment.items() if name not in names and not _is_of_a_family(name)}
 
 
-def _is_of_roles(name: str) -> bool:
-    return name.startswith(_OF_ROLES) or (name.startswith("SLURM_") and _HET_GROUP in name)
+def _is_of_a_family(name: str) -> bool:
+    return name.startswith(_FAMILIES) or (name.startswith("SLURM_") and _HET_GROUP in name)
 
 
 def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_s: int | None) -> dict[str, str]:
@@ -113,7 +117,13 @@ def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_
         **_owner_and_array(launch),
         **_rendezvous(launch, master_port),
         **_roles(launch),
+        **{f"{SWEEP_PREFIX}{name}": value for name, value in launch.parameters},
     }
+
+
+def own_parameters(launch: Launch) -> dict[str, str]:
+    """What varies in a sweep, under the names that its owner gave: a script may change them for its steps."""
+    return dict(launch.parameters)
 
 
 def _roles(launch: Launch) -> dict[str, str]:
@@ -148,10 +158,12 @@ def _roles(launch: Launch) -> dict[str, str]:
 
 
 def _owner_and_array(launch: Launch) -> dict[str, str]:
-    """Who pays, and which task of which array it is; of a job that is none nothing, since clients look for that."""
+    """Who pays, what it runs in, which task of which array it is: only what is true, since clients look for that."""
     facts: dict[str, str | int] = {"JOB_QOS": launch.qos or NORMAL_QOS}
     if launch.account:
         facts["JOB_ACCOUNT"] = launch.account
+    if launch.reservation:
+        facts["JOB_RESERVATION"] = launch.reservation
     if launch.array_job_id is not None and launch.array_task_id is not None:
         facts |= {
             "ARRAY_JOB_ID": launch.array_job_id,

@@ -12,7 +12,10 @@ A message names the value, the rule and the way out; the way out goes into ``hin
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from gq.model.reservation import Offer
 
 
 class GqError(Exception):
@@ -36,6 +39,9 @@ class GqError(Exception):
 
 class Refusal(GqError):
     """The request is understood and refused; nothing changed."""
+
+    offers: tuple[Offer, ...] = ()
+    """Of a reservation: what could be had instead."""
 
 
 class UsageError(Refusal):

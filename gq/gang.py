@@ -48,7 +48,7 @@ def component_roles(components: Sequence[Arguments]) -> list[list[Role]]:
     """Of each component: those that its ``--role`` options say, else one that all its options describe."""
     names = _component_names(components)
     return [
-        roles_of(component) if component.has("role") else [as_role(name, resource_request(component))]
+        roles_of(component) if component.has("role") else [_as_role(name, resource_request(component))]
         for component, name in zip(components, names, strict=True)
     ]
 
@@ -135,8 +135,17 @@ def _memory_of_tasks(mib: int, said: dict[str, object]) -> dict[str, object]:
     return {"mem_per_cpu_mib": -(-mib // cpus)}
 
 
+def _as_role(name: str, request: ResourceRequest) -> Role:
+    if request.most_gpus is not None:
+        message = f"--gpus={request.gpus}-{request.most_gpus} is of a job without components, on one node"
+        raise UsageError("contradiction", message, "give one number of GPUs")
+    return as_role(name, request)
+
+
 def _gpus(text: str) -> dict[str, object]:
     gpus: Gpus = gpu_count(text)
+    if gpus.most is not None:
+        raise ValueError("a range of GPUs is of a job without roles, on one node")
     return {"gpus_per_task": gpus.number} | ({"gpu_type": gpus.type} if gpus.type else {})
 
 

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from gq.errors import UsageError
 from gq.getopt import Arguments, Given, bad_value, not_available, whole_number
 from gq.model.dependency import parse_dependency
-from gq.model.job import JobSpec, SignalSpec
+from gq.model.job import REQUEUE_ON, JobSpec, SignalSpec
 from gq.model.nodelist import expand
+from gq.model.notice import Target
 from gq.model.resource import ResourceRequest, RoleRequest
 from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
 from gq.signals import parse_signal
 from gq.units import parse_duration_s, parse_instant, parse_memory_mib
+
+if TYPE_CHECKING:
+    from gq.model.sweep import Sweep
 
 T = TypeVar("T")
 _Fields = dict[str, object]
@@ -30,7 +34,10 @@ _Fields = dict[str, object]
 
 MAX_NAME_LENGTH = 256
 MAX_PRIORITY = 2**31 - 1
+MAX_REQUEUE = 2**31 - 1
 NOTHING = ResourceRequest()
+AUTO = "auto"
+"""Instead of a number of tasks at once: as many as there are idle GPUs."""
 UNLIMITED_S = 0
 """In a `JobSpec`: no time limit (None is the partition's default)."""
 
@@ -52,29 +59,39 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     args: tuple[str, ...] = ()
     is_interactive: bool = False
+    read_instant: Callable[[str, float], float] = parse_instant
+    """How it reads moments: as ``--begin`` has them, from the text and `now`."""
 
 
 def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Arguments] = ()) -> JobSpec:
     """The job that these options describe; `others`: what stands behind each `` : ``."""
-    array = arguments.read("array", parse_array)
+    sweep = arguments.read("sweep", _sweep) or ()
+    array = _array(arguments, sweep)
     return JobSpec(
         name=_name(arguments.last("job-name"), submission.name),
         resources=_resources(arguments, others),
         partition=arguments.read("partition", _partition),
         account=arguments.read("account", _word),
         qos=arguments.read("qos", _word),
+        reservation=arguments.read("reservation", _word) or "",
         array=array.tasks if array else "",
         array_throttle=array.throttle if array else None,
+        array_auto=bool(array and array.is_auto),
+        sweep=sweep,
         fail_fast=_fail_fast(arguments),
         time_limit_s=arguments.read("time", time_limit_s),
-        begin_at=arguments.read("begin", lambda text: parse_instant(text, submission.now)),
+        begin_at=arguments.read("begin", lambda text: submission.read_instant(text, submission.now)),
         dependency=arguments.read("dependency", parse_dependency),
         kill_on_invalid_dep=_choice(arguments, "kill-on-invalid-dep", _YES_OR_NO, None),
-        deadline_at=arguments.read("deadline", lambda text: parse_instant(text, submission.now)),
+        deadline_at=arguments.read("deadline", lambda text: submission.read_instant(text, submission.now)),
         is_held=arguments.has("hold"),
         nice=arguments.integer("nice", -(2**31), 2**31) or 0,
         priority=arguments.integer("priority", 0, MAX_PRIORITY),
         requeue=_requeue(arguments),
+        requeue_on=arguments.read("requeue-on", parse_causes) or (),
+        max_requeue=arguments.integer("max-requeue", 0, MAX_REQUEUE),
+        grace_s=arguments.read("grace", _grace_s),
+        resume_s=arguments.read("resume-cost", _resume_s),
         signal=_signal(arguments.last("signal")),
         kill_on_bad_exit=_choice(arguments, "kill-on-bad-exit", {"1": True, "0": False}, True),
         no_kill=_choice(arguments, "no-kill", {"on": True, "off": False}, False),
@@ -87,10 +104,19 @@ def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Argu
         open_mode=_choice(arguments, "open-mode", _OPEN_MODES, "truncate"),
         umask=submission.umask,
         comment=arguments.text("comment"),
+        notify=_notify(arguments),
         submit_dir=submission.submit_dir,
         submit_host=submission.submit_host,
         command=submission.command,
     )
+
+
+def _notify(arguments: Arguments) -> tuple[Target, ...]:
+    if not any(arguments.has(name) for name in ("notify", "notify-on", "mail-type")):
+        return ()
+    from gq.notify import targets  # few jobs tell anybody
+
+    return targets(arguments)
 
 
 def _resources(arguments: Arguments, others: Sequence[Arguments]) -> ResourceRequest:
@@ -133,7 +159,7 @@ def _partition(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """The name of an account or a QOS; which there are the controller knows."""
+    """The name of an account, a QOS or a reservation; which there are the controller knows."""
     if not text.strip() or not text.isprintable():
         raise ValueError(f"`{text[:40]}` is not a name")
     return text.strip()
@@ -143,21 +169,51 @@ class Array(NamedTuple):
     """``--array``: which tasks, and how many of them at once (None: as many as fit)."""
 
     tasks: str
+    """Empty: it does not say."""
     throttle: int | None
+    is_auto: bool = False
 
 
 def parse_array(text: str) -> Array:
-    """``1-100:2%8``; ``ValueError`` with a sentence."""
+    """``1-100:2%8``, ``1-100%auto``, and for a sweep ``%8``; ``ValueError`` with a sentence."""
     tasks, percent, throttle = text.partition("%")
-    if throttle == "auto":
-        raise not_available("an array's `%auto`")
-    found = format_tasks(parse_tasks(tasks))
+    found = format_tasks(parse_tasks(tasks)) if tasks or not percent else ""
+    if throttle.lower() == AUTO:
+        return Array(found, None, True)
+    if percent and not throttle.isdecimal():
+        rule = f"for example {tasks}%4, or {tasks}%auto for as many as there are idle GPUs"
+        raise ValueError(f"`%{throttle}` does not say how many tasks may run at once; {rule}")
     return Array(found, whole_number(throttle, 1, MAX_TASK) if percent else None)
+
+
+def _array(arguments: Arguments, sweep: Sweep) -> Array | None:
+    """The tasks of a sweep are all of its combinations, unless ``--array`` names some."""
+    array, given = arguments.read("array", parse_array), arguments.last("array")
+    if not sweep:
+        if array is not None and given is not None and not array.tasks:
+            raise bad_value(given, f"`{given.value}` names no tasks", f"for example 1-100{given.value}")
+        return array
+    from gq.model.sweep import tasks_of  # few jobs are sweeps
+
+    count = tasks_of(sweep)
+    array = array or Array("", None)
+    if not array.tasks:
+        return array._replace(tasks=format_tasks((1 << count) - 1))
+    if given is not None and parse_tasks(array.tasks) >> count:
+        rule = f"the sweep has {count} combinations, the tasks 0-{count - 1}"
+        raise bad_value(given, f"`{given.value}` names tasks that the sweep has not", rule)
+    return array
+
+
+def _sweep(text: str) -> Sweep:
+    from gq.model.sweep import parse_sweep  # few jobs are sweeps
+
+    return parse_sweep(text)
 
 
 def _fail_fast(arguments: Arguments) -> bool:
     given = arguments.last("fail-fast")
-    if given is not None and not arguments.has("array"):
+    if given is not None and not arguments.has("array") and not arguments.has("sweep"):
         raise UsageError("contradiction", f"{given.place} is about the tasks of an array", "add --array=1-10")
     return given is not None
 
@@ -170,7 +226,30 @@ def time_limit_s(text: str) -> int:
 def _requeue(arguments: Arguments) -> bool | None:
     if arguments.has("no-requeue"):
         return False
-    return True if arguments.has("requeue") else None
+    return True if arguments.has("requeue") or arguments.has("requeue-on") else None
+
+
+def parse_causes(text: str) -> tuple[str, ...]:
+    """After what a job waits again: ``preempt,timeout``."""
+    causes = tuple(dict.fromkeys(one.strip().lower().replace("-", "_") for one in text.split(",")))
+    for cause in causes:
+        if cause not in REQUEUE_ON:
+            raise ValueError(f"`{cause}` is none of {', '.join(REQUEUE_ON)}")
+    return causes
+
+
+def _resume_s(text: str) -> int:
+    seconds = parse_duration_s(text)
+    if seconds is None:
+        raise ValueError("a job is there again some time; for example 2min")
+    return seconds
+
+
+def _grace_s(text: str) -> int:
+    seconds = parse_duration_s(text)
+    if seconds is None:
+        raise ValueError("a grace time ends some time; for example 20s")
+    return seconds
 
 
 def _signal(given: Given | None) -> SignalSpec | None:
@@ -202,6 +281,8 @@ def _pattern(arguments: Arguments, name: str) -> str | None:
 class Gpus(NamedTuple):
     number: int
     type: str | None
+    most: int | None = None
+    """Of a range."""
 
 
 _WHERE = (
@@ -296,7 +377,11 @@ def _gpus(arguments: Arguments) -> _Fields:
         given = arguments.last(name)
         if gpus is None or given is None:
             continue
+        if gpus.most is not None and name != "gpus":
+            raise bad_value(given, "a range of GPUs is of the whole job, on one node", f"use --gpus={_range(gpus)}")
         said[field] = gpus.number
+        if name == "gpus":
+            said["most_gpus"] = gpus.most
         if gpus.type is not None:
             typed[gpus.type] = given
             said["gpu_type"] = gpus.type
@@ -312,8 +397,13 @@ def gpu_count(text: str) -> Gpus:
     if colon and not re.fullmatch(_GPU_TYPE, kind):
         raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
     if re.fullmatch(r"\d+-\d+", count):
-        raise not_available(f"a range of GPUs such as `{count}`")
+        least, most = _span(count)
+        return Gpus(least, kind.lower() or None, most if most != least else None)
     return Gpus(whole_number(count, at_least=0), kind.lower() or None)
+
+
+def _range(gpus: Gpus) -> str:
+    return f"{gpus.type}:{gpus.number}-{gpus.most}" if gpus.type else f"{gpus.number}-{gpus.most}"
 
 
 def _gres(text: str) -> Gpus | None:

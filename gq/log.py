@@ -18,6 +18,13 @@ def set_up(log: logging.Logger, level: str, as_json: bool) -> None:
     log.handlers = [handler]
     log.setLevel(level.upper())
     log.propagate = False
+    _leave_out_what_no_line_shows()
+
+
+def _leave_out_what_no_line_shows() -> None:
+    """Where in the code a line came from and in which thread: to find it out costs as much as the line itself."""
+    logging._srcfile = None  # as the manual of logging says
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 class _TextFormatter(logging.Formatter):

@@ -39,10 +39,17 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 30m, 2h or unlimited."),
     JobOption(name="comment", metavar="TEXT", help="Any text, shown with the job."),
     JobOption(
-        name="array", letter="a", metavar="TASKS[%COUNT]", commands=(SUB,),
-        help="Queue an array of tasks: 1-100, 1,5,9 or 0-30:10; with %8 at most 8 of them at once.",
+        name="array", letter="a", metavar="TASKS[%COUNT|%auto]", commands=(SUB,),
+        help="Queue an array of tasks: 1-100, 1,5,9 or 0-30:10; with %8 at most 8 of them at once, with %auto as many"
+        " as there are idle GPUs.",
+    ),
+    JobOption(
+        name="sweep", metavar="'NAME=VALUE,... ...'", commands=(SUB,),
+        help="Queue an array with a task for each combination of these values, which it has in its environment:"
+        " 'lr=1e-3,1e-4 bs=32,64'.",
     ),
     JobOption(name="fail-fast", commands=(SUB,), help="When a task of the array fails, end the others."),
+    JobOption(name="reservation", metavar="NAME", help="Run in this reservation only."),
     JobOption(name="account", letter="A", metavar="NAME", help="Account that it counts for (your default one)."),
     JobOption(name="qos", letter="q", metavar="NAME", help="Quality of service (the account's default one)."),
     # ── resources ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,7 +63,10 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="mem", metavar="SIZE", help="Memory per node (MiB, or with K, M, G, T); 0: all of it.", rivals=_MEM),
     JobOption(name="mem-per-cpu", metavar="SIZE", help="Memory per CPU.", rivals=_MEM),
     JobOption(name="mem-per-gpu", metavar="SIZE", help="Memory per GPU.", rivals=_MEM),
-    JobOption(name="gpus", letter="G", metavar="[TYPE:]COUNT", help="GPUs of the whole job."),
+    JobOption(
+        name="gpus", letter="G", metavar="[TYPE:]COUNT[-MOST]",
+        help="GPUs of the whole job; 1-8: on one node, and more as they are idle.",
+    ),
     JobOption(
         name="gpus-per-node", metavar="[TYPE:]COUNT", help="GPUs on each node.", rivals=("gres",),
     ),
@@ -125,13 +135,34 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
         name="priority", metavar="COUNT", help="Place in the queue, whatever the factors add up to; for operators.",
     ),
     JobOption(
-        name="requeue", commands=(SUB,), help="Queue it again after a node failure.", rivals=("no-requeue",),
+        name="requeue", commands=(SUB,), help="Queue it again after a node failure or when it gave way.",
+        rivals=("no-requeue",),
     ),
-    JobOption(name="no-requeue", commands=(SUB,), help="Never queue it again by itself.", rivals=("requeue",)),
+    JobOption(
+        name="no-requeue", commands=(SUB,), help="Never queue it again by itself.",
+        rivals=("requeue", "requeue-on", "max-requeue"),
+    ),
+    JobOption(
+        name="requeue-on", metavar="EVENTS", commands=(SUB,), rivals=("no-requeue",),
+        help="Queue it again after these and no others: preempt, node_fail, timeout.",
+    ),
+    JobOption(
+        name="max-requeue", metavar="COUNT", commands=(SUB,), rivals=("no-requeue",),
+        help="Queue it again by itself so many times at most.",
+    ),
     # ── how it ends ───────────────────────────────────────────────────────────────────────────────────────────
     JobOption(
         name="signal", metavar="[B:]SIG[@SECONDS]",
-        help="Send this signal so long before the time limit (60); to the steps, with B: to the script.",
+        help="Send this signal so long before the time limit, or before it gives way (60); to the steps, with B: to"
+        " the script.",
+    ),
+    JobOption(
+        name="grace", metavar="TIME",
+        help="From TERM to KILL whenever the job is ended; no more than the cluster's (30s).",
+    ),
+    JobOption(
+        name="resume-cost", metavar="TIME", commands=(SUB,),
+        help="It saves its work when it is told to go, and needs so long to be there again (the cluster's).",
     ),
     JobOption(
         name="kill-on-bad-exit", letter="K", metavar="[=0|1]", if_bare="1",
@@ -140,6 +171,21 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(
         name="no-kill", letter="k", metavar="[=off]", if_bare="on", help="Go on when one of the job's nodes is lost.",
     ),
+    # ── who is told ───────────────────────────────────────────────────────────────────────────────────────────
+    JobOption(
+        name="notify", metavar="mail[:ADDRESS]|webhook:URL|slack:URL|command:PROGRAM",
+        help="Tell somebody of what happens to the job; repeat it for more.",
+    ),
+    JobOption(
+        name="notify-on", metavar="EVENTS",
+        help="Tell of these: begin, end, fail, requeue, timeout, timeout_50 (80, 90), invalid_depend, array_tasks, all,"
+        " none (end).",
+    ),
+    JobOption(
+        name="mail-type", metavar="EVENTS",
+        help="As in Slurm: mail of BEGIN, END, FAIL, REQUEUE, TIME_LIMIT_80, ARRAY_TASKS, ALL ...",
+    ),
+    JobOption(name="mail-user", metavar="ADDRESS", help="Where that mail goes (the job's owner)."),
     # ── input and output ──────────────────────────────────────────────────────────────────────────────────────
     JobOption(
         name="output", letter="o", metavar="PATTERN", commands=(SUB,),
@@ -192,10 +238,7 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     *(
         JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
         for name, letter, metavar in (
-            ("reservation", "", "NAME"),
-            ("notify", "", "URL"), ("notify-on", "", "EVENTS"), ("mail-type", "", "EVENTS"), ("mail-user", "", "USER"),
-            ("grace", "", "TIME"), ("time-min", "", "TIME"), ("requeue-on", "", "EVENTS"),
-            ("max-requeue", "", "COUNT"), ("sweep", "", "SPEC"),
+            ("time-min", "", "TIME"),
         )
     ),
 )  # fmt: skip
@@ -206,8 +249,6 @@ NO_EFFECT: tuple[Option, ...] = (
     Option(name="get-user-env", metavar="[=LIMIT]", if_bare=""),
     Option(name="contiguous"),
     Option(name="threads-per-core", metavar="COUNT"),
-    Option(name="mail-type", metavar="EVENTS"),
-    Option(name="mail-user", metavar="USER"),
 )
 """Accepted in ``#SBATCH`` lines and said to have no effect: clients write them always."""
 

@@ -86,12 +86,20 @@ def _count(name: str, raw: object) -> int:
 
 
 def _nodes(raw: object) -> list[str]:
+    return _names(raw, 'nodes such as ["n[1-8]", "login"]')
+
+
+def _switches(raw: object) -> list[str]:
+    return _names(raw, 'switches such as ["leaf[1-8]"]')
+
+
+def _names(raw: object, what: str) -> list[str]:
     """Names and ranges of names."""
     texts = raw if isinstance(raw, list) else [raw]
     names: list[str] = []
     for text in texts:
         if not isinstance(text, str):
-            raise ValueError('must be nodes such as ["n[1-8]", "login"]')
+            raise ValueError(f"must be {what}")
         names += expand(text)
     return names
 
@@ -102,6 +110,7 @@ READERS: dict[str, Callable[[object], object]] = {
     "resources": _resources,
     "data": _data,
     "nodes": _nodes,
+    "switches": _switches,
 }
 """By key of the file."""
 

@@ -128,7 +128,7 @@ def _port_ranges(count: int, directory: str) -> Iterator[tuple[int, int]]:
 
 _HEAD = """\
 # A private gq cluster, written by `gq up`.  It is yours to change: `gq down`, edit, `gq up`.
-# Every setting is described in gq.toml(5).
+# Every setting is described in gq.toml(5); `gqctl config reload` reads most of them again without a restart.
 
 cluster = "gq"
 

@@ -83,6 +83,8 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_audit_days: int = 730
     keep_scripts_days: int = 30
     """Scripts and environments, after the end of the last job that had them."""
+    keep_reservations_days: int = 730
+    """Past occurrences of reservations: who booked how much, and used how much of it."""
 
 
 class PartitionSettings(msgspec.Struct, frozen=True, kw_only=True):

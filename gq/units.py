@@ -13,7 +13,8 @@ from datetime import datetime, timedelta, tzinfo
 UNLIMITED_WORDS = frozenset({"unlimited", "infinite", "-1"})
 DURATION_FORMS = "minutes, min:sec, h:m:s, d-h, d-h:m, d-h:m:s, or a number with s, m, h or d"
 MEMORY_FORMS = "a whole number with K, M, G or T (MiB if bare)"
-INSTANT_FORMS = "now, now+2h, HH:MM, YYYY-MM-DD, YYYY-MM-DDTHH:MM[:SS], today, tomorrow, midnight, noon"
+_DATE_FORMS = "YYYY-MM-DD, YYYY-MM-DDTHH:MM[:SS]"
+INSTANT_FORMS = f"now, now+2h, HH:MM, {_DATE_FORMS}, today, tomorrow, midnight, noon"
 
 _SUFFIXED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -117,7 +118,10 @@ def past_instant(text: str, now: float) -> float:
     """``2h``: so long ago; or a moment, which is past."""
     if text[-1:] in "smhd":
         return now - (parse_duration_s(text) or 0)
-    at = parse_instant(text, now)
+    try:
+        at = parse_instant(text, now)
+    except ValueError as error:
+        raise ValueError(f"`{text}` is not a time that is past; use 7d, 2h, HH:MM, {_DATE_FORMS} or today") from error
     return at - _DAY_S if now < at <= now + _DAY_S else at
 
 
@@ -173,7 +177,7 @@ def iso_instant(at: float | None, zone: tzinfo | None = None) -> str | None:
     return datetime.fromtimestamp(int(at), zone).astimezone(zone).isoformat()
 
 
-_INSTANT_MARK = r"@\{(-?\d+)\}"
+INSTANT_MARK = r"@\{(-?\d+)\}"
 """How deciding code, which has no time zone, writes an instant into a sentence."""
 
 
@@ -189,7 +193,7 @@ def tell_instants(sentence: str, now: float | None = None, zone: tzinfo | None =
         at = float(match[1])
         return (iso_instant(at, zone) or "") if now is None else spoken_instant(at, now, zone)
 
-    return re.sub(_INSTANT_MARK, tell, sentence)
+    return re.sub(INSTANT_MARK, tell, sentence)
 
 
 def spoken_instant(at: float, now: float, zone: tzinfo | None = None) -> str:

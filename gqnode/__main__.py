@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import logging
 import os
 import signal
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from gqnode.shell.loop import Equipment
 
 LOCK_FILE = ".lock"
+GARBAGE_LOOK = 10_000
+"""New objects between two looks of the collector; next to nothing here is in cycles."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -295,6 +298,8 @@ async def _serve(equipment: Equipment) -> int:
     from gqnode.shell.loop import NodeDaemon
 
     daemon = NodeDaemon(equipment)
+    gc.freeze()  # what is there stays, and is not looked through for garbage again and again
+    gc.set_threshold(GARBAGE_LOOK)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, daemon.end)
     asyncio.get_running_loop().add_signal_handler(LEAVE_SIGNAL, daemon.leave)

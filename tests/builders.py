@@ -10,10 +10,12 @@ from gq.model.ids import AttemptId, JobId, RequestId
 from gq.model.job import JobSpec
 from gq.model.key import PUBLIC_KEY_CHARACTERS
 from gq.model.node import Gpu, Inventory
+from gq.model.policy_tables import Timers
 from gq.model.resource import ResourceRequest
 from gq.wire.client import RequestBody, Submit
 from gq.wire.codec import WIRE_VERSION
 from gq.wire.node import AttemptStatus, Hello, Join
+from gqd.shell.zones import load_zones, zones_named_by
 from gqd.state.input import ClientRequest, NamedUser, NodeHello, NodeJoin, NodeReport, PastJob, Peer
 from gqd.state.policy import Policy
 
@@ -31,6 +33,8 @@ ADAM = Peer(uid=2004, gid=2004, user="adam", groups=("adam", "wheel"))
 CARL = Peer(uid=2005, gid=2005, user="carl")
 """A user who coordinates an account in some tests."""
 
+PROMPT = Timers(prepare_s=20.0, grace_s=10)
+"""What is to be reserved is clear a minute before (`Policy.clear_s`)."""
 SHARED = Policy(
     owner_uid=0,
     is_shared=True,
@@ -50,7 +54,8 @@ def gpus(count: int, gpu_type: str = "fake") -> tuple[Gpu, ...]:
 
 
 def inventory(cpus: int = 8, gpu_count: int = 4, memory_mib: int = 65536, gpu_type: str = "fake") -> Inventory:
-    return Inventory(cpus=cpus, memory_mib=memory_mib, gpus=gpus(gpu_count, gpu_type), gq_version="0")
+    found = gpus(gpu_count, gpu_type)
+    return Inventory(cpus=cpus, memory_mib=memory_mib, gpus=found, gq_version="0", can_suspend=True)
 
 
 def hello(
@@ -124,6 +129,7 @@ def client_request(
         entropy=number.to_bytes(32, "little"),
         named_user=named_user,
         past=past or {},
+        zones=load_zones(zones_named_by(body)),
     )
 
 

@@ -22,6 +22,7 @@ from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.shell.past import named_jobs
+from gqd.shell.zones import load_zones, zones_of
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.event import Audited, Event
@@ -140,6 +141,7 @@ class CoreHost:
         """The controller dies and comes back from its store; links are gone until nodes say hello."""
         self._set_time(now)
         self.controller = Controller(self.store.load(), self.policy)
+        self.controller.volatile.zones = load_zones(zones_of(self.cluster))
         self.orders = []
         self._close(self.controller.resume(self.now))
 
@@ -228,6 +230,8 @@ def obedient_reports(order: wire.Order, now: float) -> list[Any]:
             return [received, wire.Started(attempt_id=order.attempt_id, at=now)]
         case wire.Stop():
             return [wire.CellEmptied(attempt_id=order.attempt_id)]
+        case wire.ResizeAttempt():
+            return [wire.AttemptResized(attempt_id=order.attempt_id, generation=order.generation, gpus=order.keeps)]
         case wire.LaunchStep():
             return [wire.StepReceived(step_id=order.step_id)]
         case _:

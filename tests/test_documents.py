@@ -27,6 +27,7 @@ from gq.config import (
     NodeSettings,
     PartitionSettings,
 )
+from gq.model.notice import Notifying
 from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling, Switch
 from gq.model.state import STATE_LETTERS, Reason
@@ -92,7 +93,14 @@ def documented(page: str) -> set[str]:
 
 @pytest.mark.parametrize("verb", [verb for verb in JOB_VERBS if verb != "ctl"])
 def test_a_page_and_its_command_know_the_same_options(verb: str) -> None:
-    assert documented(f"gq{verb}.1") == shown(load(f"gq{verb}"))
+    assert documented(f"gq{verb}.1") == set().union(*map(shown, families(load(f"gq{verb}"))))
+
+
+def test_the_page_of_gqresv_knows_every_verb() -> None:
+    verbs = load("gqresv").verbs
+
+    assert verbs is not None
+    assert items(section("gqresv.1", "DESCRIPTION"), "Ic") == list(verbs())
 
 
 NOUNS = {
@@ -104,6 +112,7 @@ NOUNS = {
     "config": "Settings",
     "token": "Tokens",
     "key": "Keys",
+    "notice": "Notices",
 }
 """Of gqctl, and the sections of its page."""
 
@@ -114,7 +123,8 @@ def test_the_page_of_gqctl_knows_every_verb_and_every_option() -> None:
     members = command.verbs()
     single = [name for name, member in members.items() if member.verbs is None]
 
-    assert items(section("gqctl.1", "Jobs"), "Ic") + items(section("gqctl.1", "The audit trail"), "Ic") == single
+    titles = ("Jobs", "The audit trail", "Events")
+    assert [name for title in titles for name in items(section("gqctl.1", title), "Ic")] == single
     for noun, title in NOUNS.items():
         verbs = members[noun].verbs
         assert verbs is not None
@@ -173,7 +183,7 @@ def _options_of_example(line: str) -> list[str]:
 
 @cache
 def _every_option() -> set[str]:
-    own = [load("gq"), load("gqctl"), *(load(module_of(verb)) for verb in (*JOB_VERBS, *CLUSTER_VERBS))]
+    own = [load("gq"), load("gqctl"), load("gqresv"), *(load(module_of(verb)) for verb in (*JOB_VERBS, *CLUSTER_VERBS))]
     return set().union(*(shown(member) for command in own for member in families(command)))
 
 
@@ -181,7 +191,8 @@ def _known_options(line: str) -> set[str]:
     command = _command_of(line)
     if command in DAEMONS:
         return documented(f"{command}.8")
-    return shown(load(command)) if command[2:] in JOB_VERBS and command != "gqctl" else _every_option()
+    alone = command[2:] in JOB_VERBS and load(command).verbs is None
+    return shown(load(command)) if alone else _every_option()
 
 
 # ── specifications ────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,6 +242,9 @@ KEY_OF = {
     "protect_any_after_s": "protect_any_after",
     "expected_without_history_s": "expected_without_history",
     "locality_wait_s": "locality_wait",
+    "trial_s": "trial",
+    "turn_s": "turn",
+    "resume_s": "resume_cost",
     "default_time_s": "default_time",
     "max_time_s": "max_time",
     "fake_gpus": "fake_gpu",
@@ -251,6 +265,7 @@ KEY_OF = {
         ("[priority]", PriorityWeights),
         ("[billing]", Billing),
         ("[accounts]", Accounting),
+        ("[notify]", Notifying),
         ("[scheduler]", Scheduling),
         ("[[topology]]", Switch),
         ("[[partition]]", PartitionSettings),

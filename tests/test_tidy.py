@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -39,8 +39,9 @@ PURE = (
 
 PURE_IMPORTS = frozenset({
     "__future__", "abc", "array", "bisect", "collections", "collections.abc", "contextlib", "copy", "dataclasses",
-    "datetime", "difflib", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "itertools", "json",
-    "math", "operator", "posixpath", "re", "signal", "string", "struct", "typing", "msgspec", "numpy"
+    "datetime", "difflib", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools",
+    "json", "math", "operator", "posixpath", "re", "signal", "string", "struct", "typing", "urllib.parse",
+    "msgspec", "numpy"
 })  # fmt: skip
 """What a pure module may import besides other pure modules: nothing that can see the world."""
 
@@ -142,9 +143,33 @@ def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 CODE = sources(*PACKAGES)
 TESTS = sources("tests")
-each_file = pytest.mark.parametrize("path", CODE, ids=relative)
-each_pure_file = pytest.mark.parametrize("path", [path for path in CODE if is_pure(path)], ids=relative)
-each_test_file = pytest.mark.parametrize("path", TESTS, ids=relative)
+
+
+def of_each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Makes of a rule for one file one test of all, which names every file that breaks it."""
+
+    def made_of(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            broken = [f"{relative(path)}: {why}" for path in paths if (why := _complaint(rule, path))]
+            assert not broken, "\n".join(broken)
+
+        test.__name__, test.__doc__ = rule.__name__, rule.__doc__
+        return test
+
+    return made_of
+
+
+def _complaint(rule: Callable[[Path], None], path: Path) -> str:
+    try:
+        rule(path)
+    except AssertionError as error:
+        return str(error).partition("\n")[0] or "it breaks the rule"
+    return ""
+
+
+each_file = of_each(CODE)
+each_pure_file = of_each([path for path in CODE if is_pure(path)])
+each_test_file = of_each(TESTS)
 
 
 # ── purity ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,7 +189,7 @@ def test_pure_code_imports_nothing_that_can_see_the_world(path: Path) -> None:
 
 def _may_be_imported(name: str, node: ast.AST) -> bool:
     is_version = ast.unparse(node) == "from gq import __version__"
-    return is_version or name in PURE_IMPORTS or name.partition(".")[0] in ("msgspec", "numpy")
+    return is_version or name in PURE_IMPORTS or name.partition(".")[0] in ("msgspec", "numpy", "cronsim")
 
 
 def _namespaces(modules: set[str]) -> set[str]:
@@ -464,3 +489,11 @@ def test_the_name_of_a_test_is_a_sentence(path: Path) -> None:
     wrong = [f"{at(path, node)}: {node.name}" for node in tests if node.name.count("_") < 3]
 
     assert wrong == []
+
+
+@pytest.mark.xdist_group("tidy")
+def test_tests_of_a_group_are_known_as_such_to_whoever_deals_them_out(request: pytest.FixtureRequest) -> None:
+    """Else each process sets up what a module shares, and what must not meet does; there is no other sign of it."""
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("they are not dealt out by groups (make test does)")
+    assert request.node.nodeid.endswith("@tidy")

@@ -16,6 +16,7 @@ gqctl user add ben        --account=vision --default
 gqctl user add ben dora   --account=robotics
 
 # Classes of service: gqsub --qos=NAME.
+gqctl qos set normal    --priority=50
 gqctl qos add high      --priority=100 --usage-factor=2 --max-time=1d --accounts=nlp,vision
 gqctl qos add debug     --priority=200 --max-time=30m
 gqctl qos add scavenger --usage-factor=0.25 --description='cheap, and last in the queue'

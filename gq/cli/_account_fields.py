@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gq.cli import _asked
-from gq.cli._columns import MOST_OF_TASKS, NULL, asked_memory, elapsed_s, is_several, job_label, node_count
+from gq.cli._columns import MOST_OF_TASKS, NULL, asked_memory, elapsed_s, is_several, job_label, node_count, suspended_s
 from gq.cli._output import Column, local_time
 from gq.errors import nearest
 from gq.model.job import JobInfo, StepInfo, Usage
 from gq.model.nodelist import compress
+from gq.model.sweep import format_sweep
 from gq.units import format_duration, format_memory
 
 UNKNOWN_TIME = "Unknown"
@@ -44,6 +45,7 @@ class Field(NamedTuple):
     value: Callable[[Line], str]
     is_number: bool = False
     is_wide: bool = False
+    is_whole: bool = False
     width: int = 0
     short: Callable[[Line], str] | None = None
     """In a table that is for people, where that differs."""
@@ -53,7 +55,7 @@ class Field(NamedTuple):
 
     @property
     def column(self) -> Column:
-        return Column(self.name, self.is_number, self.is_wide)
+        return Column(self.name, self.is_number, self.is_wide, is_whole=self.is_whole)
 
     def fit(self, text: str) -> str:
         """Cut to the width that was asked for, with ``+`` where something is missing."""
@@ -160,7 +162,7 @@ def _cpu_time_s(line: Line) -> float:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("JobID", _label, short=_short_label),
+    Field("JobID", _label, is_whole=True, short=_short_label),
     Field("JobIDRaw", _raw_label),
     Field("JobName", _name, is_wide=True),
     Field("User", _job(lambda job: job.user)),
@@ -168,7 +170,9 @@ FIELDS: tuple[Field, ...] = (
     Field("Account", lambda line: line.job.account),
     Field("Partition", _job(lambda job: job.partition)),
     Field("QOS", _job(lambda job: job.qos)),
-    Field("State", _state),
+    Field("Reservation", _job(lambda job: job.reservation)),
+    Field("Cron", _job(lambda job: job.cron)),
+    Field("State", _state, is_whole=True),
     Field("ExitCode", _exit_code),
     Field("Reason", _job(lambda job: job.reason)),
     Field("FailureClass", _job(lambda job: job.failure_class)),
@@ -178,6 +182,7 @@ FIELDS: tuple[Field, ...] = (
     Field("End", _end),
     Field("Elapsed", lambda line: _clock(line.elapsed_s), is_number=True),
     Field("ElapsedRaw", lambda line: str(int(line.elapsed_s)), is_number=True),
+    Field("Suspended", lambda line: _clock(suspended_s(line.job, line.now)), is_number=True),
     Field("Timelimit", _job(lambda job: format_duration(job.time_limit_s)), is_number=True),
     Field("TimelimitRaw", _job(lambda job: _minutes(job.time_limit_s)), is_number=True),
     Field("NNodes", _node_count, is_number=True),
@@ -202,9 +207,13 @@ FIELDS: tuple[Field, ...] = (
     Field("CPUTime", lambda line: _clock(_cpu_time_s(line)), is_number=True),
     Field("CPUTimeRAW", lambda line: str(int(_cpu_time_s(line))), is_number=True),
     Field("Restarts", _job(lambda job: str(job.restart_count)), is_number=True),
+    Field("Preempted", _job(lambda job: str(job.preempted)), is_number=True),
+    Field("PreemptedBy", _job(lambda job: job.preempted_by)),
+    Field("LostGPU", _job(lambda job: _clock(job.lost_gpu_s)), is_number=True),
     Field("ArrayJobID", _job(lambda job: "" if job.array_job_id is None else str(job.array_job_id))),
     Field("ArrayTaskID", _job(lambda job: "" if job.array_task_id is None else str(job.array_task_id))),
     Field("ArrayTasks", _job(lambda job: job.array_tasks)),
+    Field("Sweep", _job(lambda job: format_sweep(job.sweep)), is_wide=True),
     Field("Dependency", _job(lambda job: job.dependency)),
     Field("Billing", _job(lambda job: f"{job.billing:g}"), is_number=True),
     Field("Priority", _job(lambda job: str(job.priority)), is_number=True),

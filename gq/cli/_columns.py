@@ -18,6 +18,7 @@ from gq.errors import nearest
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress
 from gq.model.state import state_letters
+from gq.model.sweep import format_sweep, sweep_of_task
 from gq.model.tasks import parse_tasks, tasks_in
 from gq.units import format_duration
 
@@ -69,7 +70,8 @@ def array_label(
 
 
 def _throttle(job: JobInfo) -> str:
-    return "" if job.array_throttle is None or job.state != "PENDING" else f"%{job.array_throttle}"
+    most = "auto" if job.array_auto else job.array_throttle
+    return "" if most is None or job.state != "PENDING" else f"%{most}"
 
 
 def _shortened(tasks: str, most: int | None) -> str:
@@ -91,14 +93,21 @@ def each_task(job: JobInfo) -> Iterator[JobInfo]:
         yield job
         return
     for task in tasks_in(parse_tasks(job.array_tasks)):
-        yield msgspec.structs.replace(job, array_job_id=job.job_id, array_task_id=task, array_tasks="")
+        own = sweep_of_task(job.sweep, task)
+        yield msgspec.structs.replace(job, array_job_id=job.job_id, array_task_id=task, array_tasks="", sweep=own)
 
 
 def elapsed_s(job: JobInfo, now: float) -> float:
-    """Run time of the latest attempt so far; 0 while it waits."""
+    """Run time of the latest attempt so far, without what it was suspended; 0 while it waits."""
     if job.start_at is None or job.state == "PENDING":
         return 0.0
-    return max(0.0, (now if job.end_at is None else job.end_at) - job.start_at)
+    until = now if job.end_at is None else job.end_at
+    return max(0.0, until - job.start_at - suspended_s(job, until))
+
+
+def suspended_s(job: JobInfo, now: float) -> float:
+    """How long the latest attempt has stood still."""
+    return job.suspended_s + (0.0 if job.suspended_at is None else max(0.0, now - job.suspended_at))
 
 
 def _time_used(job: JobInfo, now: float) -> str:
@@ -129,7 +138,7 @@ def _start(job: JobInfo, now: float) -> str:
 def _end(job: JobInfo, now: float) -> str:
     """When it ended; of a running job, when its limit ends it (as squeue)."""
     if job.end_at is None and job.start_at is not None and job.time_limit_s is not None:
-        return local_time(job.start_at + job.time_limit_s)
+        return local_time(job.start_at + job.time_limit_s + suspended_s(job, now))
     return local_time(job.end_at)
 
 
@@ -216,8 +225,11 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("o", ("command",), "COMMAND", lambda job, now: job.command or NULL, is_wide=True),
     JobColumn("Z", ("workdir",), "WORK_DIR", lambda job, now: job.chdir, is_wide=True),
     JobColumn("E", ("dependency",), "DEPENDENCY", lambda job, now: job.dependency or NULL, is_wide=True),
+    JobColumn("v", ("reservation",), "RESERVATION", lambda job, now: job.reservation or NULL),
+    JobColumn("", ("cron",), "CRON", lambda job, now: job.cron or NULL),
     JobColumn("", ("deadline",), "DEADLINE", lambda job, now: local_time(job.deadline_at)),
     JobColumn("", ("arraytasks",), "ARRAY_TASKS", lambda job, now: job.array_tasks or NULL, is_wide=True),
+    JobColumn("", ("sweep", "parameters"), "SWEEP", lambda job, now: format_sweep(job.sweep) or NULL, is_wide=True),
     JobColumn("", ("billing",), "BILLING", lambda job, now: f"{job.billing:g}", is_number=True),
     JobColumn("k", ("comment",), "COMMENT", lambda job, now: job.comment or NULL, is_wide=True),
     JobColumn("", ("stdout",), "STDOUT", lambda job, now: job.output_path, is_wide=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """The members of a family by verb; loaded only when one is wanted."""
     unbuilt: tuple[str, ...] = ()
     """Verbs that a later version brings."""
+    named_here: Mapping[str, str] = {}
+    """Verbs that other systems have, and the command that does it here."""
 
 
 def all_options(command: Command) -> tuple[Option, ...]:
@@ -111,7 +113,7 @@ def _descend(command: Command, words: list[str]) -> tuple[Command, list[str]]:
 
 
 def _unknown_verb(command: Command, verb: str, known: list[str]) -> UsageError:
-    close = nearest(verb, known)
+    close = command.named_here.get(verb) or nearest(verb, known)
     hint = f"did you mean `{close}`?" if close else _verbs_hint(command)
     return UsageError("unknown_verb", f"`{command.name}` does not know `{verb}`", hint)
 

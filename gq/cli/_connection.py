@@ -11,10 +11,21 @@ import msgspec
 
 from gq.cli._operands import JobWord, NamedJobs, only
 from gq.client import Client
-from gq.errors import ProtocolError, Refusal, UsageError
+from gq.errors import Refusal, UsageError
 from gq.locate import find_cluster
 from gq.model.job import JobInfo
-from gq.wire.client import JobFilter, Jobs, ListJobs, QueryHistory, ReplyBody, RequestBody, Waited, WaitJobs
+from gq.wire.client import (
+    Accounts,
+    JobFilter,
+    Jobs,
+    ListAccounts,
+    ListJobs,
+    QueryHistory,
+    ReplyBody,
+    RequestBody,
+    Waited,
+    WaitJobs,
+)
 
 A = TypeVar("A", bound=ReplyBody)
 
@@ -32,14 +43,17 @@ def controller() -> Client:
 def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
     """The answer, which must be of this kind."""
     try:
-        answer = client.ask(body)
+        return client.ask_for(body, kind)
     except UnicodeEncodeError as error:
         odd = ascii(error.object)[:80]
         raise UsageError("not_text", f"{odd} is not UTF-8 text", "rename it; gq sends text only") from error
-    if not isinstance(answer, kind):
-        got, wanted = type(answer).__name__, kind.__name__
-        raise ProtocolError("unexpected_answer", f"the controller answered with {got} instead of {wanted}")
-    return answer
+
+
+def ask_accounts(client: Client, query: ListAccounts) -> Accounts:
+    """All that the query means."""
+    from gq.account_list import whole_list  # only where it is needed: every command starts with this module
+
+    return whole_list(lambda page: ask(client, page, Accounts), query)
 
 
 def job_pages(client: Client, query: ListJobs | QueryHistory, most: int | None = None) -> Iterator[tuple[JobInfo, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -24,11 +25,12 @@ _WEEK_S = 6 * 86400
 
 def with_estimates(client: Client, chosen: JobFilter, jobs: Sequence[JobInfo]) -> list[JobInfo]:
     """The jobs, with what is known of their start."""
-    told = {one.job_id: one for one in _estimates(client, chosen)}
+    told = {one.job_id: one for one in estimates(client, chosen)}
     return [_estimated(job, told.get(job.job_id)) for job in jobs]
 
 
-def _estimates(client: Client, chosen: JobFilter) -> Iterator[StartEstimate]:
+def estimates(client: Client, chosen: JobFilter) -> Iterator[StartEstimate]:
+    """Of all waiting jobs of the filter, page by page."""
     query = EstimateStarts(filter=chosen)
     while True:
         page = ask(client, query, StartEstimates)
@@ -110,6 +112,9 @@ def show_accuracy(client: Client, since: float, as_json: bool, with_header: bool
     lines = ask(client, QueryAccuracy(since=since), Accuracy).lines
     if as_json:
         write_json_list(_accuracy_json(one) for one in lines)
+    elif not lines:
+        told = f"no job that was told an estimate has started since {local_time(since)}: there is nothing to judge yet"
+        print(f"gqstat: {told}", file=sys.stderr)
     else:
         write_table(_ACCURACY_COLUMNS, [[_accuracy_row(one) for one in lines]], with_header)
 

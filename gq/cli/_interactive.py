@@ -64,7 +64,10 @@ class HeldJob:
 def held_job(client: Client, spec: JobSpec, environment: dict[str, str], note: Note) -> Iterator[HeldJob]:
     """Queue the job and wait until it runs; however the block is left, it is given back."""
     with _ended_by_signals():
-        job_id = ask(client, Submit(spec=spec, environment=environment), Submitted).job_id
+        answer = ask(client, Submit(spec=spec, environment=environment), Submitted)
+        job_id = answer.job_id
+        if answer.note:
+            note(answer.note)
         try:
             held = HeldJob(client, _await_start(client, job_id, note))
         except BaseException:

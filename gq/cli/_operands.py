@@ -22,7 +22,7 @@ def operands(arguments: Arguments, reader: Callable[[str], T], what: str, at_mos
     """At least one operand, each read by `reader`; lists with commas count as several."""
     words = [word for operand in arguments.operands for word in listed(operand)]
     if not words:
-        raise UsageError("missing_operand", f"{what} is missing")
+        raise UsageError("missing_operand", f"{what} is missing", "gqstat lists the jobs" if what == "JOB" else "")
     if at_most is not None and len(words) > at_most:
         raise UsageError("extra_operand", f"`{words[at_most]}` is one too many", f"give {at_most} {what}")
     return tuple(read(reader, word) for word in words)

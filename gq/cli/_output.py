@@ -17,6 +17,7 @@ import msgspec
 from gq.complaint import folded
 from gq.model.job import JobInfo, StepInfo
 from gq.model.node import NodeInfo
+from gq.model.sweep import parameters
 from gq.units import iso_instant, tell_instants
 
 JsonValue = object
@@ -32,6 +33,8 @@ class Column(NamedTuple):
     """Gives way first where the terminal is narrow."""
     is_wrapped: bool = False
     """Goes on in the next line where it would be cut."""
+    is_whole: bool = False
+    """Gives way last."""
 
 
 Row = Sequence[str]
@@ -106,11 +109,13 @@ def _write_rich(columns: Sequence[Column], rows: Sequence[Row], with_header: boo
 
 
 def _narrow(widths: list[int], columns: Sequence[Column], rows: Sequence[Row], room: int) -> None:
-    """Take from the widest column, again and again, until the line fits; from numbers only when all else is small."""
+    """Take from the widest column, again and again, until the line fits; from numbers, and from what should be whole,
+    only when all else is small."""
     wide = [position for position, column in enumerate(columns) if column.is_wide]
-    texts = [position for position, column in enumerate(columns) if not column.is_number]
+    texts = [position for position, column in enumerate(columns) if not column.is_number and not column.is_whole]
+    others = [position for position, column in enumerate(columns) if not column.is_whole]
     words = [_longest_word(position, rows) if column.is_wrapped else 0 for position, column in enumerate(columns)]
-    for giving, least in ((wide, 8), (texts, 4), (range(len(columns)), 2)):
+    for giving, least in ((wide, 8), (texts, 4), (others, 2), (range(len(columns)), 2)):
         able = [position for position in giving if widths[position] > max(least, words[position])]
         while able and sum(widths) > room:
             widest = max(able, key=widths.__getitem__)
@@ -164,11 +169,15 @@ def _texts(value: JsonValue) -> list[str]:
         case list() if value:
             return [text for one in value for text in _texts(one)]
         case dict():
-            return [" ".join(f"{name}={one}" for name, one in value.items())]
+            return [" ".join(f"{name}={_listed(one)}" for name, one in value.items()) or "-"]
         case list() | tuple():
             return [" ".join(map(str, value)) or "-"]
         case _:
             return [str(value) or "-"]
+
+
+def _listed(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,11 +204,15 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "array_job_id": job.array_job_id,
         "array_task_id": job.array_task_id,
         "array_tasks": job.array_tasks,
+        "sweep": dict(job.sweep),
+        "parameters": {} if job.array_task_id is None else parameters(job.sweep),
         "name": job.name,
         "user": job.user,
         "account": job.account,
         "partition": job.partition,
         "qos": job.qos,
+        "reservation": job.reservation,
+        "cron": job.cron,
         "state": job.state,
         "reason": job.reason,
         "why": tell_instants(job.why),
@@ -212,6 +225,8 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "eligible_at": iso_instant(job.eligible_at),
         "start_at": iso_instant(job.start_at),
         "end_at": iso_instant(job.end_at),
+        "suspended_at": iso_instant(job.suspended_at),
+        "suspended_s": job.suspended_s,
         "expected_start_at": iso_instant(job.expected_start_at),
         "expected_start_p90_at": iso_instant(job.expected_start_p90_at),
         "is_start_promised": job.is_start_promised,
@@ -221,6 +236,11 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "signal": job.signal,
         "failure_class": job.failure_class,
         "restart_count": job.restart_count,
+        "borrows": list(job.borrows),
+        "preempted": job.preempted,
+        "preempted_by": job.preempted_by or None,
+        "preempted_at": iso_instant(job.preempted_at),
+        "lost_gpu_s": job.lost_gpu_s,
         "priority": job.priority,
         "dependency": job.dependency,
     }
@@ -272,6 +292,13 @@ def node_json(node: NodeInfo) -> dict[str, JsonValue]:
 def local_time(at: float | None, unknown: str = "N/A") -> str:
     """``2026-11-21T01:25:32`` in the reader's time zone."""
     return unknown if at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+
+
+def recent_time(at: float) -> str:
+    """Short on a terminal, where room is little, as long as it says which year is meant."""
+    then, now = time.localtime(at), time.localtime()
+    is_short = is_terminal() and then.tm_year == now.tm_year
+    return time.strftime("%m-%d %H:%M:%S", then) if is_short else local_time(at)
 
 
 def sentence(text: str) -> str:

@@ -21,13 +21,32 @@ EXIT_BROKEN_PIPE = 141
 
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-JOB_VERBS = ("sub", "run", "alloc", "stat", "why", "del", "log", "wait", "info", "acct", "prio", "share", "sim", "ctl")
+JOB_VERBS = (
+    "sub",
+    "run",
+    "alloc",
+    "stat",
+    "why",
+    "del",
+    "log",
+    "wait",
+    "info",
+    "acct",
+    "prio",
+    "share",
+    "resv",
+    "cron",
+    "sim",
+    "ctl",
+)
 """``gq VERB`` is the command ``gqVERB``."""
-CLUSTER_VERBS = ("up", "down", "status", "demo", "doctor", "ssh", "pam-check", "key", "install-service")
+CLUSTER_VERBS = (
+    "up", "down", "status", "demo", "doctor", "ssh", "pam-check", "checkpoint-done", "key", "install-service",
+)  # fmt: skip
 """``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
 ELSEWHERE = {"gqsim": "gqd.sim.gqsim"}
 """Commands that are no module of this package: what rehearses the scheduler needs it."""
-UNBUILT_VERBS = ("eff", "resv", "cron", "top", "jupyter", "tunnel", "events")
+UNBUILT_VERBS = ("eff", "top", "jupyter", "tunnel", "events")
 """Named in the documents, brought by later versions."""
 
 
@@ -81,6 +100,14 @@ def gqprio() -> NoReturn:
 
 def gqshare() -> NoReturn:
     _main("gqshare")
+
+
+def gqresv() -> NoReturn:
+    _main("gqresv")
+
+
+def gqcron() -> NoReturn:
+    _main("gqcron")
 
 
 def gqsim() -> NoReturn:

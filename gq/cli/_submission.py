@@ -10,6 +10,7 @@ from gq.cli._command import warn
 from gq.errors import Refusal
 from gq.getopt import Arguments
 from gq.jobspec import Submission, exported_environment
+from gq.units import parse_instant
 
 
 def submission(name: str, command: str = "", args: tuple[str, ...] = (), is_interactive: bool = False) -> Submission:
@@ -27,7 +28,21 @@ def submission(name: str, command: str = "", args: tuple[str, ...] = (), is_inte
         command=command,
         args=args,
         is_interactive=is_interactive,
+        read_instant=read_instant,
     )
+
+
+def read_instant(text: str, now: float) -> float:
+    """As `gq.units` has moments; else as people say them, which is told back on stderr."""
+    try:
+        return parse_instant(text, now)
+    except ValueError:
+        from gq.times import local_zone, moment, spoken_moment, zone_name  # for those who use words
+
+    zone = local_zone()
+    meant = moment(text, now, zone)
+    warn(f"`{text}` is {spoken_moment(meant.at, zone)} ({zone_name(zone)}){'; ' if meant.note else ''}{meant.note}")
+    return meant.at
 
 
 def _umask() -> int:

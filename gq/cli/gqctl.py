@@ -6,16 +6,20 @@ Each noun is a module of `gq.cli.ctl`; for jobs the noun may be left out.
 from __future__ import annotations
 
 from gq.cli._command import Command
-from gq.cli.ctl import account, audit, config, job, key, limit, node, qos, token
+from gq.cli.ctl import account, audit, config, event, job, key, limit, node, notice, qos, steering, token
 
-_UNBUILT_NOUNS = ("partition", "gpu", "events")
+_UNBUILT_NOUNS = ("partition", "gpu")
+
+
+def _job_verbs() -> dict[str, Command]:
+    return {**job.verbs(), **steering.verbs()}
 
 
 def _verbs() -> dict[str, Command]:
     return {
-        **job.verbs(),
+        **_job_verbs(),
         "job": Command(
-            name="gqctl job", summary="Change and show jobs.", verbs=job.verbs, unbuilt=job.UNBUILT, operands="VERB"
+            name="gqctl job", summary="Change and show jobs.", verbs=_job_verbs, unbuilt=job.UNBUILT, operands="VERB"
         ),
         "node": Command(
             name="gqctl node", summary="Change and show nodes.", verbs=node.verbs, unbuilt=node.UNBUILT, operands="VERB"
@@ -48,7 +52,11 @@ def _verbs() -> dict[str, Command]:
             verbs=key.verbs,
             operands="VERB",
         ),
+        "notice": Command(
+            name="gqctl notice", summary="Show what owners of jobs were told.", verbs=notice.verbs, operands="VERB"
+        ),
         **audit.commands(),
+        **event.commands(),
     }
 
 
@@ -58,5 +66,6 @@ COMMAND = Command(
     operands="[NOUN] VERB",
     details="For jobs the noun may be left out: `gqctl hold 12` is `gqctl job hold 12`.",
     verbs=_verbs,
+    named_here={"reload": "gqctl config reload", "reconfigure": "gqctl config reload"},
     unbuilt=(*job.UNBUILT, *_UNBUILT_NOUNS),
 )

@@ -1,10 +1,12 @@
 """`gqdel`: cancel or signal jobs and steps.
 
-As scancel it is silent when all went well, and an unknown or ended job is passed over, unless it was to get a signal.
+As scancel it is silent when all went well, and an unknown or ended job is no error, unless it was to get a signal:
+programs cancel jobs that may be over.  Who sits at a terminal may have mistyped the number, and is told.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
 from gq.cli._command import Command, warn
@@ -84,7 +86,7 @@ def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: 
         if is_picky and not arguments.has("quiet"):
             warn(f"error: {text}")
         elif not is_picky:
-            _tell(arguments, text)
+            _tell_gone(arguments, text)
     return len(done.refused) + (len(done.skipped) if is_picky else 0)
 
 
@@ -93,7 +95,7 @@ def _end_step(client: Client, step: _Step, signum: int | None, arguments: Argume
         ask(client, SignalStep(job_id=step.job_id, task=step.task, step=step.step, signum=signum), Done)
     except Refusal as error:
         if signum is None and error.code in _GONE:
-            _tell(arguments, error.message)
+            _tell_gone(arguments, error.message)
             return 0
         warn(f"error: step {step}: {error.message}")
         return 1
@@ -113,13 +115,20 @@ def _tell(arguments: Arguments, text: str) -> None:
         warn(text)
 
 
+def _tell_gone(arguments: Arguments, text: str) -> None:
+    """That there is nothing left to end."""
+    if arguments.has("verbose") or (sys.stderr.isatty() and not arguments.has("quiet")):
+        warn(text)
+
+
 COMMAND = Command(
     name="gqdel",
     summary="Cancel jobs or steps, or send them a signal.",
     operands="[JOB|JOB_TASKS|JOB.STEP]...",
     details=(
         "Several filters must all hold. Without --signal a job is cancelled: TERM, and KILL after the grace time. With"
-        " --signal its steps get that signal and it goes on. Unknown and ended jobs are passed over."
+        " --signal its steps get that signal and it goes on. Unknown and ended jobs are passed over, which only a"
+        " terminal is told."
         " JOB may be an array, a task of one (12_4), or several (12_[1-5,8])."
     ),
     options=(

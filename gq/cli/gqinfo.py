@@ -1,17 +1,20 @@
 """`gqinfo`: what the cluster has and what is free.
 
-First line: the GPUs free by type and the largest gang that could start now.  Then partitions, or with ``-N`` nodes
+First line: the GPUs free by type and the largest gang that could start now.  A line of what is reserved, if anything is
+within a day.  Then partitions, or with ``-N`` nodes
 with what each enforces; with ``--isolation`` that alone, function by function.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, node_json, plural, write_json_list, write_line, write_table
+from gq.cli._output import Column, node_json, plural, write_json_list, write_line, write_sentence, write_table
+from gq.cli._reserved import reserved_line
 from gq.client import Client
 from gq.errors import Refusal
 from gq.getopt import Arguments, Option
@@ -59,6 +62,8 @@ def run(arguments: Arguments) -> int:
         partitions = _partitions(info, arguments)
         nodes = _nodes(client, arguments) if arguments.has("Node") or arguments.has("nodes") else None
         write_line(headline(info))
+        if told := reserved_line(client, time.time()):
+            write_sentence(told)
         with_header = not arguments.has("noheader")
         if nodes is not None:
             more = [column for column in MORE_COLUMNS if any(_more(node, column) for node in nodes)]

@@ -11,7 +11,7 @@ from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
 from gq.cli._operands import NamedJobs, job_word, refuse_operands, words_of
-from gq.cli._output import Column, JsonValue, write_json, write_json_list, write_table
+from gq.cli._output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
 from gq.client import Client
 from gq.errors import Refusal
 from gq.getopt import Arguments, Option
@@ -56,6 +56,8 @@ def _jobs(client: Client, chosen: JobFilter) -> Iterator[PriorityInfo]:
 def _show(arguments: Arguments, jobs: Sequence[PriorityInfo]) -> None:
     is_norm = arguments.has("norm")
     names = list(dict.fromkeys(name for job in jobs for name in (job.factors if is_norm else job.points)))
+    if is_terminal() and not is_norm:  # the line has room for what counts
+        names = [name for name in names if any(job.points.get(name) for job in jobs)]
     columns = [*_COLUMNS, *(Column(heading(name), is_number=True) for name in names)]
     write_table(columns, [[_row(job, names, is_norm) for job in jobs]], not arguments.has("noheader"))
 
@@ -107,7 +109,8 @@ COMMAND = Command(
     summary="Show how the priority of pending jobs comes about.",
     details=(
         "Highest first. The points of the factors add up to the priority: each factor is between 0 and 1, times its"
-        " weight in gq.toml. A job with a priority that an operator gave has no other points."
+        " weight in gq.toml; on a terminal, those that give no job any points are left out. A job with a priority"
+        " that an operator gave has no other points."
     ),
     options=(
         ME,

@@ -5,14 +5,15 @@ Asks for jobs page by page and prints each page as it comes.  Without ``-t`` it 
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from gq.cli._columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, parse_codes, parse_fields
-from gq.cli._command import JSON, Command
+from gq.cli._columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, job_label, parse_codes, parse_fields
+from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller, job_pages
 from gq.cli._estimates import START_COLUMNS, show_accuracy, with_estimates
 from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
@@ -30,6 +31,8 @@ from gq.wire.client import JobFilter, Jobs, ListJobs
 _ACTIVE = tuple(sorted(ACTIVE_WORDS))
 _END_OF_TIME = float("inf")
 DEFAULT_SINCE = "30d"
+MOST_ASKED = 5
+"""Jobs of which it is said that somebody asks a favour."""
 
 
 def run(arguments: Arguments) -> int:
@@ -75,7 +78,19 @@ def _show(arguments: Arguments, form: Format | None, pages: Iterable[Sequence[Jo
     elif form is not None:
         _write_lines(form, pages, now, with_header)
     else:
-        _write_table(START_COLUMNS if arguments.has("start") else DEFAULT_COLUMNS, pages, now, with_header)
+        asked: list[JobInfo] = []
+        columns = START_COLUMNS if arguments.has("start") else DEFAULT_COLUMNS
+        _write_table(columns, _noting_asks(pages, asked), now, with_header)
+        for job in asked[:MOST_ASKED]:
+            warn(f"note: somebody asks a favour of job {job_label(job)}: see `gqctl asks`")
+
+
+def _noting_asks(pages: Iterable[Sequence[JobInfo]], asked: list[JobInfo]) -> Iterator[Sequence[JobInfo]]:
+    """Of one's own jobs those of which something is asked are put into the list."""
+    own = os.getuid()
+    for page in pages:
+        asked += [job for job in page if job.open_asks and job.uid == own]
+        yield page
 
 
 def _write_lines(form: Format, pages: Iterable[Sequence[JobInfo]], now: float, with_header: bool) -> None:

@@ -19,7 +19,7 @@ from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
 from gq.cli._components import component_arguments, split_options
 from gq.cli._connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
 from gq.cli._operands import JobWord, only
-from gq.cli._output import local_time, sentence, write_json, write_line
+from gq.cli._output import local_time, sentence, write_json, write_line, write_sentence
 from gq.cli._submission import job_environment, submission
 from gq.client import Client
 from gq.directives import read_header
@@ -90,13 +90,18 @@ def _send(stages: list[Stage], options: Arguments, arguments: Arguments) -> int:
         if options.has("test-only"):
             return _test(client, msgspec.structs.replace(stages[0].job, test_only=True), as_json)
         if len(stages) == 1 and not stages[0].gate:
-            job_ids: tuple[int, ...] = (ask(client, stages[0].job, Submitted).job_id,)
+            answer = ask(client, stages[0].job, Submitted)
+            job_ids: tuple[int, ...] = (answer.job_id,)
+            note = answer.note
             _tell(job_ids, (), options, arguments)
         else:
             jobs, places = jobs_of(stages)
-            queued = ask(client, SubmitChain(stages=jobs), ChainSubmitted).job_ids
+            chain = ask(client, SubmitChain(stages=jobs), ChainSubmitted)
+            queued, note = chain.job_ids, chain.note
             job_ids = tuple(queued[place] for place in places)
             _tell(job_ids, tuple(one for one in queued if one not in job_ids), options, arguments)
+        if note:
+            warn(note)
         return _wait(client, job_ids[-1]) if options.has("wait") else 0
 
 
@@ -122,7 +127,7 @@ def _test(client: Client, request: Submit, as_json: bool) -> int:
         return 0
     where = f" on {','.join(tested.nodes)}" if tested.nodes else ""
     start = f"would start at {local_time(tested.start_at)}{where}" if tested.start_at is not None else "could be queued"
-    write_line(f"{start}{': ' if tested.why else ''}{sentence(tested.why)}")
+    write_sentence(f"{start}{': ' if tested.why else ''}{sentence(tested.why)}")
     return 0
 
 

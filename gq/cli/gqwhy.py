@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gq.cli._command import JSON, Command
+from gq.cli._command import JSON, Command, report
 from gq.cli._connection import ask, controller, job_pages
 from gq.cli._operands import JobWord, one_job, only, operands
 from gq.cli._output import sentence, write_json_list, write_sentence
@@ -18,16 +18,32 @@ from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory
 def run(arguments: Arguments) -> int:
     jobs = [JobWord.of(*one) for one in operands(arguments, one_job, "JOB")]
     with controller() as client:
-        found = [_explain(client, job) for job in jobs]
+        answers = [(job, _explained(client, job)) for job in jobs]
+    found = [(job, answer) for job, answer in answers if isinstance(answer, Explanation)]
     if arguments.has("json"):
-        write_json_list(map(_json, jobs, found))
-        return 0
-    for job, explanation in zip(jobs, found, strict=True):
-        prefix = f"{job}: " if len(found) > 1 else ""
+        write_json_list(_json(*one) for one in found)
+    else:
+        _show(found, len(jobs) > 1)
+    refusals = [answer for _, answer in answers if isinstance(answer, Refusal)]
+    for refusal in refusals:
+        report(refusal)
+    return max((refusal.exit_status for refusal in refusals), default=0)
+
+
+def _show(found: list[tuple[JobWord, Explanation]], is_one_of_several: bool) -> None:
+    for job, explanation in found:
+        prefix = f"{job}: " if is_one_of_several else ""
         write_sentence(prefix + sentence(explanation.why))
         if explanation.hint:
             write_sentence(f"hint: {sentence(explanation.hint)}")
-    return 0
+
+
+def _explained(client: Client, job: JobWord) -> Explanation | Refusal:
+    """One that is unknown keeps nobody from hearing of the others."""
+    try:
+        return _explain(client, job)
+    except Refusal as refusal:
+        return refusal
 
 
 def _explain(client: Client, job: JobWord) -> Explanation:

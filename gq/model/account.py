@@ -6,6 +6,7 @@ user in an account, what Slurm calls an association.  A QOS is a class of servic
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -48,6 +49,16 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Not added by hand: in it through the account's Unix group, or there only for what was used in it."""
 
 
+class PreemptMode(StrEnum):
+    """How a job gives way to one that may preempt it."""
+
+    OFF = "off"
+    """It does not."""
+    REQUEUE = "requeue"
+    """It waits again, as old as it is, if it may be queued again; else it is cancelled."""
+    CANCEL = "cancel"
+
+
 class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     description: str = ""
@@ -61,6 +72,30 @@ class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     groups: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     """And the accounts below them."""
+    preempts: tuple[str, ...] = ()
+    """QOS whose jobs give way to its jobs."""
+    preempt_mode: PreemptMode = PreemptMode.REQUEUE
+    """How its own jobs give way."""
+    min_run_s: Count = 0
+    """They have run so long before they do."""
+    borrows_reserved: bool = False
+    """They may start on what a reservation keeps and nobody uses, and go when it is wanted."""
+
+
+BUILT_IN_QOS = {
+    one.name: one
+    for one in (
+        QosInfo(name="scavenger", description="takes what is idle, and gives way", borrows_reserved=True),
+        QosInfo(name=NORMAL_QOS, preempts=("scavenger",)),
+        QosInfo(name="high", description="goes first", priority=100, users=("root",), preempts=("scavenger", "normal")),
+    )
+}
+"""Always there, as long as nobody has changed them."""
+
+
+def with_built_in(own: Mapping[str, QosInfo]) -> dict[str, QosInfo]:
+    """All that there are, by name; `own`: those that were added or changed."""
+    return {**BUILT_IN_QOS, **own}
 
 
 class Holder(StrEnum):

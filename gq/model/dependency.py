@@ -9,7 +9,8 @@ aftercorr:J           of two arrays: task T of this one after task T of J has en
 singleton             no other job of this name and user that was queued before is left
 ====================  ==========================================================================================
 
-J is a job, an array or a task of one (``7_3``).  ``,`` between terms: all of them; ``?``: any of them.
+J is a job, an array or a task of one (``7_3``); ``7_[1-3,8]`` is a term for each of these tasks.  ``,`` between terms:
+all of them; ``?``: any of them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from enum import StrEnum
 import msgspec
 
 from gq.model.resource import Count
+from gq.model.tasks import parse_tasks, tasks_in
 
-_JOB = re.compile(r"(\d{1,18})(?:_(\d{1,9}))?(?:\+(\d{1,9}))?")
+_JOB = re.compile(r"(\d{1,18})(?:_(\d{1,9}|\[[^\[\]]*\]))?(?:\+(\d{1,9}))?")
 MAX_TERMS = 1000
 
 
@@ -65,13 +67,22 @@ class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def parse_dependency(text: str) -> Dependency:
     """``afterok:7:8,singleton`` → its terms; ValueError says what is wrong and how it is written."""
-    if "," in text and "?" in text:
+    if len(_parts(text, ",")) > 1 and "?" in text:
         raise ValueError("`,` (all of them) and `?` (any of them) cannot be mixed")
     is_any = "?" in text
-    terms = [term for part in text.split("?" if is_any else ",") for term in _terms(part.strip())]
-    if len(terms) > MAX_TERMS:
-        raise ValueError(f"it names {len(terms)} jobs; at most {MAX_TERMS} can be named")
+    terms = [term for part in _parts(text, "?" if is_any else ",") for term in _terms(part.strip())]
+    _refuse_too_many(len(terms))
     return Dependency(tuple(dict.fromkeys(terms)), is_any)
+
+
+def _parts(text: str, between: str) -> list[str]:
+    """Brackets stay whole."""
+    return re.split(rf"{re.escape(between)}(?![^\[]*\])", text)
+
+
+def _refuse_too_many(count: int) -> None:
+    if count > MAX_TERMS:
+        raise ValueError(f"it names {count} jobs; at most {MAX_TERMS} can be named")
 
 
 def _terms(text: str) -> list[DependencyTerm]:
@@ -87,17 +98,21 @@ def _terms(text: str) -> list[DependencyTerm]:
         return [DependencyTerm(kind)]
     if not jobs:
         raise ValueError(f"{kind.value} needs the id of a job, as in {kind.value}:123")
-    return [_term(kind, one) for one in jobs.split(":")]
+    return [term for one in _parts(jobs, ":") for term in _terms_of_job(kind, one)]
 
 
-def _term(kind: DependencyKind, text: str) -> DependencyTerm:
+def _terms_of_job(kind: DependencyKind, text: str) -> list[DependencyTerm]:
     match = _JOB.fullmatch(text)
     if match is None or not int(match[1]):
-        raise ValueError(f"`{text[:40]}` is not the id of a job; for example 123, or 123_4 for a task of an array")
+        raise ValueError(f"`{text[:40]}` is not the id of a job; for example 123, 123_4 for a task, or 123_[1-4]")
     if match[3] is not None and kind is not DependencyKind.AFTER:
         raise ValueError(f"`+{match[3]}` (minutes after the start) goes with `after` only")
-    task = None if match[2] is None else int(match[2])
-    return DependencyTerm(kind, int(match[1]), task, 60 * int(match[3] or 0))
+    job_id, delay_s = int(match[1]), 60 * int(match[3] or 0)
+    if match[2] is None:
+        return [DependencyTerm(kind, job_id, None, delay_s)]
+    tasks = parse_tasks(match[2].strip("[]"))
+    _refuse_too_many(tasks.bit_count())
+    return [DependencyTerm(kind, job_id, task, delay_s) for task in tasks_in(tasks)]
 
 
 def as_asked(dependency: Dependency) -> Dependency:

@@ -8,12 +8,16 @@ import msgspec
 
 from gq.model.account import NORMAL_QOS
 from gq.model.dependency import Dependency
+from gq.model.notice import Target
 from gq.model.resource import Count, Grant, ResourceRequest
 from gq.model.state import Reason
 
 Signum = Annotated[int, msgspec.Meta(ge=1, le=64)]
 Nice = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Umask = Annotated[int, msgspec.Meta(ge=0, le=0o777)]
+
+
+REQUEUE_ON = ("preempt", "node_fail", "timeout")
 
 
 class SignalSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +81,27 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """It ends when its dependency can never be met; else it stays and says so.  None: as the site likes."""
     deadline_at: float | None = None
     """It must be over by then: it never starts when it could not be, and ends at the latest then."""
+    grace_s: Count | None = None
+    """From TERM to KILL, whenever it is ended; None: the cluster's ``grace_s``."""
+    requeue_on: tuple[str, ...] = ()
+    """Of `REQUEUE_ON`: after these ends it waits again; empty: after a node failure or preemption, if `requeue`."""
+    max_requeue: Count | None = None
+    """So many times at most; None: the cluster's ``restarts``."""
+    resume_s: Count | None = None
+    """What it needs, when it was stopped and starts again, until it is where it was: it saves its work when it is told
+    to go.  None: as long as the cluster's policy says."""
+    array_auto: bool = False
+    """So many tasks of the array at once as there are idle GPUs, and no fewer than its owner's fair share."""
+    sweep: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(name, values): the array has a task for each combination, the last name varies fastest."""
     priority: Count | None = None
     """An operator's word instead of what the factors add up to."""
+    reservation: str = ""
+    """It runs in this one only; empty: outside of all, or in one that is magnetic."""
+    notify: tuple[Target, ...] = ()
+    """Who is told of what happens to it."""
+    cron: str = ""
+    """The entry of its owner's crontab that it is of: ``line 3: 0 20 * * *``; set by the controller."""
     script_digest: str = ""
     """SHA-256 (hex) of the script in the blob store; set by the controller's door, never by a client."""
     environment_digest: str = ""
@@ -152,7 +175,15 @@ class JobInfo(msgspec.Struct, kw_only=True):
     array_task_count: int = 0
     """How many these are."""
     array_throttle: int | None = None
+    array_auto: bool = False
+    """Its throttle is the idle GPUs, and the fair share."""
+    sweep: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(name, values) of what varies in the array; of a task of it with its one value."""
     fail_fast: bool = False
+    reservation: str = ""
+    """That it asks for, or runs in."""
+    cron: str = ""
+    """The entry of its owner's crontab that it is of: ``line 3: 0 20 * * *``."""
     dependency: str = ""
     """What it still waits for, as `gq.model.dependency.format_dependency` writes it."""
     kill_on_invalid_dep: bool = False
@@ -161,6 +192,16 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """Weighted GPUs that it is billed for while it runs; of a waiting job what it would be."""
     hook: str = ""
     """What the site's submit hook did to it."""
+    borrows: tuple[str, ...] = ()
+    """It runs on what these reservations keep, and may be asked to go at any time."""
+    preempted: int = 0
+    """So often it has given way to others."""
+    preempted_by: str = ""
+    """The last time: to this one …"""
+    preempted_at: float | None = None
+    """… then."""
+    lost_gpu_s: float = 0.0
+    """What it had done and not saved whenever it gave way, in GPU-seconds."""
     attempt: int = 0
     restart_count: int = 0
     grants: tuple[Grant, ...] = ()
@@ -206,6 +247,12 @@ class JobInfo(msgspec.Struct, kw_only=True):
     submit_host: str = ""
     is_interactive: bool = False
     usage: Usage = Usage()
+    open_asks: int = 0
+    """What others ask of its owner, and is not answered."""
+    suspended_at: float | None = None
+    """Its processes stand still since then …"""
+    suspended_s: float = 0.0
+    """… and stood still so long before that: does not count against its time limit."""
     resources: ResourceRequest = ResourceRequest()
     steps: tuple[StepInfo, ...] = ()
     """Only where steps were asked for."""

@@ -65,6 +65,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """Data sets that it holds."""
     cpu_numa: tuple[tuple[int, str], ...] = ()
     """(NUMA node, its CPUs as `gq.model.resource.format_ids` writes them); empty: not known."""
+    can_suspend: bool = False
+    """It knows `gq.wire.node.SetSuspended`; a gqnode from before that does not, nor what else came with it:
+    `Launch.parameters`, and `SignalAttempt.told_at`."""
+    can_resize: bool = False
+    """Its daemon knows how to give a running job other GPUs."""
 
 
 class GpuInfo(msgspec.Struct, kw_only=True):

@@ -29,6 +29,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one array."""
     accounts: int = 10_000
     """Accounts, QOS and limits together; members may be ten times as many."""
+    crontab_entries: int = 100
+    """Of one user."""
     launch_failures: int = 10
     """After so many failed launches in a row that are the job's fault it is held."""
 
@@ -91,3 +93,25 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True):
     """Refuse jobs of users who are in no account; else they go to the default account."""
     kill_on_invalid_dep: bool = False
     """Jobs end when their dependency can never be met, unless they say otherwise."""
+
+
+class Booking(msgspec.Struct, frozen=True, kw_only=True):
+    """``[reservations]``"""
+
+    users: bool = False
+    """Everybody may reserve, within the next four; else only administrators and operators."""
+    max_per_user: int = 5
+    """Reservations of one user that are not over."""
+    max_gpu_hours: float | None = 1000.0
+    """That one user may have booked ahead; None: any number."""
+    max_ahead_s: int | None = 30 * 86400
+    """From now to the begin; None: any time."""
+    max_duration_s: int | None = 7 * 86400
+    """Of one occurrence, likewise."""
+    horizon_s: int = 14 * 86400
+    """Occurrences of a cron line that begin until then are planned."""
+    clear_time_s: int = 30
+    """So long before one begins the last job of others is gone from its place, however long that took to start and to
+    give way: for epilogs, and clocks that differ."""
+    no_show_s: int | None = None
+    """Of reservations that say nothing of it; None: who never comes keeps it to the end."""

@@ -6,6 +6,7 @@ mixture; None means "not said", which is not the same as 0 or 1.  A grant is exa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, NamedTuple
 
@@ -73,6 +74,9 @@ class ResourceRequest(RoleRequest, frozen=True, kw_only=True, omit_defaults=True
     """… for which it waits so long; None: as long as the cluster's ``locality_wait``."""
     licenses: tuple[Amount, ...] = ()
     """Of the cluster, over the whole job."""
+    most_gpus: Count | None = None
+    """``gpus`` is the least, with which it starts; while it runs on its one node it takes up to so many that are idle,
+    and gives them back when others want them."""
     roles: tuple[Role, ...] = ()
 
 
@@ -114,6 +118,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the cluster, for the whole job: the first grant has them."""
     roles: tuple[RoleShare, ...] = ()
     """Of a gang of roles: who has what of it."""
+
+
+def shares(one: Grant, other: Grant) -> bool:
+    """Both have some CPU or GPU of the same node."""
+    is_same = one.node == other.node
+    return is_same and not (set(one.gpus).isdisjoint(other.gpus) and set(one.cpus).isdisjoint(other.cpus))
+
+
+def gpus_in(grants: Iterable[Grant]) -> int:
+    return sum(len(one.gpus) for one in grants)
 
 
 def format_ids(ids: tuple[int, ...]) -> str:

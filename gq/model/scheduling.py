@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-ORDERS = ("priority", "shortest", "arrival")
+ORDERS = ("priority", "shortest", "arrival", "attained")
 BACKFILLS = ("none", "skip", "protect")
+PREEMPTS = ("qos", "turns")
 EXPECTATIONS = ("predicted", "limit", "exact")
 MAX_HISTORY_JOBS = 32
 """Lengths that are kept of each signature (`gqd.state.lengths`)."""
@@ -22,7 +23,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = "default"
     """A name of `PRESETS`."""
     order: str = "priority"
-    """``priority``, ``shortest`` (expected length, then id) or ``arrival`` (id)."""
+    """``priority``, ``shortest`` (expected length, then id), ``arrival`` (id) or ``attained`` (who has not
+    had its trial, then since when it waits, a requeue left out, then id)."""
     backfill: str = "protect"
     """What jobs behind a blocked one may do: ``none`` nothing, ``skip`` start wherever they fit, ``protect`` start
     where they do not delay a protected one."""
@@ -32,9 +34,20 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest job over several nodes that has waited so long gets one, too; None: none does."""
     protect_any_after_s: float | None = 7200.0
     """And so do two of any size that have waited so long: the oldest, and the oldest of those whose users had least of
-    what is due to them (`gqd.sched.slots`) …"""
-    protect_any_share: float = 0.25
-    """… each while what started so holds less than this part of the GPUs."""
+    what is due to them (`gqd.sched.slots`)."""
+    protect_fair_share: float = 0.2
+    """What the second of them starts holds no more than this part of the GPUs, or is one job."""
+    protect_oldest_share: float = 0.3
+    """The oldest likewise."""
+    preempt: str = "qos"
+    """Who gives way: ``qos`` (as QOS and guarantees say), or ``turns`` (also who has had its trial or its turn, see
+    `gqd.sched.turns`)."""
+    trial_s: float = 10_800.0
+    """So long each job runs, over all its attempts, before it takes turns."""
+    turn_s: float = 7200.0
+    """So long one that takes turns runs before who was submitted earlier has its place back."""
+    resume_s: float = 60.0
+    """What a job that was stopped needs until it is again where it was, if it does not say so itself."""
     expect: str = "predicted"
     """How long a job is expected to run: ``predicted`` (its limit, else as jobs like it did), ``limit`` (what has none
     is expected to run for ever), or ``exact`` (gqsim only: as long as it will)."""
@@ -73,6 +86,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "conservative": {
         "order": "priority", "protected_jobs": 1_000_000, "protect_wide_after_s": None, "protect_any_after_s": None,
     },
+    "las": {"order": "attained", "backfill": "skip", "preempt": "turns"},
 }  # fmt: skip
 
 

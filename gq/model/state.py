@@ -53,6 +53,8 @@ class Reason(StrEnum):
     ARRAY_TASK_LIMIT = "JobArrayTaskLimit"
     DEADLINE = "DeadLine"
     LICENSES = "Licenses"
+    RESERVATION = "Reservation"
+    RESERVATION_DELETED = "ReservationDeleted"
     ASSOC_GRES = "AssocGrpGRES"
     ASSOC_CPUS = "AssocGrpCpuLimit"
     ASSOC_MEMORY = "AssocGrpMemLimit"

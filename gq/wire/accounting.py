@@ -73,6 +73,10 @@ class ListAccounts(_Body, frozen=True, kw_only=True):
     accounts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    """Of the answer before, its ``last``."""
+    limit: int | None = None
+    """Lines of all kinds in one answer; None, as the version before asks: all of them."""
 
 
 class ListShares(_Body, frozen=True, kw_only=True):
@@ -90,6 +94,13 @@ class Accounts(_Body, frozen=True, kw_only=True):
     members: tuple[MemberInfo, ...] = ()
     qos: tuple[QosInfo, ...] = ()
     limits: tuple[LimitInfo, ...] = ()
+    defaults: dict[str, str] = {}
+    """By user of the members: the account that jobs go to which name none."""
+    past: tuple[tuple[str, str], ...] = ()
+    """(user, account) of members who may not use it any more: they are there for what was used in it."""
+    more: bool = False
+    last: tuple[str, ...] = ()
+    """``last``: ask on with ``after`` = this, while ``more`` is true."""
 
 
 class Shares(_Body, frozen=True, kw_only=True):

@@ -12,13 +12,12 @@ from __future__ import annotations
 import msgspec
 
 from gq.model.account import PriorityInfo
-from gq.model.audit import AuditEntry
 from gq.model.dependency import Dependency
 from gq.model.estimate import AccuracyInfo, Alternative, StartEstimate
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo, JobSpec, Nice, Signum
-from gq.model.key import KeyInfo
 from gq.model.node import ClusterInfo, NodeInfo
+from gq.model.reservation import Offer
 from gq.model.resource import Count, ResourceRequest
 from gq.model.step import StepLayout, StepNode, StepRequest
 from gq.wire.accounting import Accounts as Accounts
@@ -33,7 +32,46 @@ from gq.wire.accounting import SetLimit as SetLimit
 from gq.wire.accounting import SetMember as SetMember
 from gq.wire.accounting import SetQos as SetQos
 from gq.wire.accounting import Shares as Shares
+from gq.wire.audit import AuditTrail as AuditTrail
+from gq.wire.audit import QueryAudit as QueryAudit
 from gq.wire.codec import WIRE_VERSION, Codec
+from gq.wire.crontab import CronJob as CronJob
+from gq.wire.crontab import Crontab as Crontab
+from gq.wire.crontab import Crontabs as Crontabs
+from gq.wire.crontab import GetCrontab as GetCrontab
+from gq.wire.crontab import ListCrontabs as ListCrontabs
+from gq.wire.crontab import RemoveCrontab as RemoveCrontab
+from gq.wire.crontab import SetCrontab as SetCrontab
+from gq.wire.key import AddKey as AddKey
+from gq.wire.key import CreateToken as CreateToken
+from gq.wire.key import Keys as Keys
+from gq.wire.key import ListKeys as ListKeys
+from gq.wire.key import RevokeKey as RevokeKey
+from gq.wire.key import TokenCreated as TokenCreated
+from gq.wire.notice import Events as Events
+from gq.wire.notice import ListNotices as ListNotices
+from gq.wire.notice import Notices as Notices
+from gq.wire.notice import QueryEvents as QueryEvents
+from gq.wire.preemption import CheckpointDone as CheckpointDone
+from gq.wire.preemption import GiveUpGpus as GiveUpGpus
+from gq.wire.reservation import Bookings as Bookings
+from gq.wire.reservation import DeleteReservation as DeleteReservation
+from gq.wire.reservation import EditOccurrence as EditOccurrence
+from gq.wire.reservation import EndReservation as EndReservation
+from gq.wire.reservation import ListReservations as ListReservations
+from gq.wire.reservation import QueryBookings as QueryBookings
+from gq.wire.reservation import Reservations as Reservations
+from gq.wire.reservation import Reserved as Reserved
+from gq.wire.reservation import SetReservation as SetReservation
+from gq.wire.reservation import SkipOccurrence as SkipOccurrence
+from gq.wire.steering import AnswerAsks as AnswerAsks
+from gq.wire.steering import AskJob as AskJob
+from gq.wire.steering import Asks as Asks
+from gq.wire.steering import Extended as Extended
+from gq.wire.steering import ExtendJob as ExtendJob
+from gq.wire.steering import ListAsks as ListAsks
+from gq.wire.steering import ResumeJobs as ResumeJobs
+from gq.wire.steering import SuspendJobs as SuspendJobs
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -208,6 +246,8 @@ class UpdateJob(_Body, frozen=True, kw_only=True):
     nice: Nice | None = None
     comment: str | None = None
     requeue: bool | None = None
+    requeue_on: tuple[str, ...] | None = None
+    max_requeue: Count | None = None
     resources: ResourceRequest | None = None
     """Replaces the whole request."""
     tasks: str = ""
@@ -224,6 +264,10 @@ class UpdateJob(_Body, frozen=True, kw_only=True):
     """0: none any more."""
     array_throttle: Count | None = None
     """Of an array; 0: none any more."""
+    array_auto: bool = False
+    """Instead of a number: as many tasks at once as there are idle GPUs."""
+    reservation: str | None = None
+    """Empty: in none any more."""
 
 
 class NotifyJob(_Body, frozen=True, kw_only=True):
@@ -316,52 +360,6 @@ class RemoveNode(_Body, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class CreateToken(_Body, frozen=True, kw_only=True):
-    """Let one node join, once.  The caller made the key pair and keeps the secret half, the token.  → `TokenCreated`"""
-
-    public: str
-    ttl_s: Count = 3600
-    node: str = ""
-    """Only a node of this name; empty: any that is not a member yet."""
-    is_login: bool = False
-
-
-class AddKey(_Body, frozen=True, kw_only=True):
-    """Enrol a user's CURVE key, for machines outside the cluster.  → `Done`"""
-
-    public: str
-    user: str = ""
-    """Empty: the caller.  Another's: administrators only."""
-    note: str = ""
-
-
-class ListKeys(_Body, frozen=True, kw_only=True):
-    """The caller's keys; operators and administrators see all.  → `Keys`"""
-
-    user: str = ""
-    """Only this user's; empty: all that may be seen."""
-
-
-class RevokeKey(_Body, frozen=True, kw_only=True):
-    """From now on the key opens nothing, also on links that stand.  → `Done`"""
-
-    public: str
-    """Or its first characters, at least 6, where only one key begins so."""
-
-
-class QueryAudit(_Body, frozen=True, kw_only=True):
-    """The audit trail, newest last (operators).  → `AuditTrail`, paged by ``after`` as in `ListJobs`"""
-
-    user: str = ""
-    action: str = ""
-    outcome: str = ""
-    """``refused``: everything but ``done``."""
-    since: float | None = None
-    until: float | None = None
-    after: int = 0
-    limit: int = 2000
-
-
 class SubmitChain(_Body, frozen=True, kw_only=True):
     """Queue jobs of which each begins when the one before has ended well; all of them or none.  → `ChainSubmitted`
 
@@ -385,11 +383,15 @@ class ReloadConfig(_Body, frozen=True, kw_only=True):
 
 RequestBody = (
     Submit | ListJobs | QueryHistory | Explain | GetScript | WaitJobs | CancelJobs | SignalStep | HoldJobs
-    | ReleaseJobs | RequeueJobs | UpdateJob | NotifyJob | KeepAlive | EndInteractive | CreateStep | AccessLog
+    | ReleaseJobs | RequeueJobs | UpdateJob | NotifyJob | ExtendJob | SuspendJobs | ResumeJobs
+    | AskJob | AnswerAsks | ListAsks | CheckpointDone | KeepAlive | EndInteractive | CreateStep | AccessLog
     | GetJobEnvironment | ListNodes | GetCluster | UpdateNodes | Ping
     | WhoAmI | RemoveNode | CreateToken | AddKey | ListKeys | RevokeKey | QueryAudit
     | SubmitChain | SetAccount | RemoveAccount | SetMember | RemoveMember | SetQos | RemoveQos | SetLimit | RemoveLimit
     | ListAccounts | ListPriorities | ListShares | ReloadConfig | EstimateStarts | WhatIf | QueryAccuracy
+    | SetReservation | EditOccurrence | SkipOccurrence | EndReservation | DeleteReservation | ListReservations
+    | QueryBookings | SetCrontab | GetCrontab | RemoveCrontab | ListCrontabs
+    | QueryEvents | ListNotices | GiveUpGpus
 )  # fmt: skip
 
 
@@ -409,7 +411,10 @@ class Introduce(_Body, frozen=True, kw_only=True):
 
 
 class Submitted(_Body, frozen=True, kw_only=True):
+    """``note``: of what was asked for and could be left out, what is left out."""
+
     job_id: int
+    note: str = ""
 
 
 class Tested(_Body, frozen=True, kw_only=True):
@@ -548,30 +553,11 @@ class Identity(_Body, frozen=True, kw_only=True):
     """The controller's public key (Z85), for them to pin."""
 
 
-class TokenCreated(_Body, frozen=True, kw_only=True):
-    """What a node needs besides the token: where the controller listens, and its public key (Z85)."""
-
-    endpoint: str
-    server_key: str
-    expires_at: float
-
-
-class Keys(_Body, frozen=True, kw_only=True):
-    keys: tuple[KeyInfo, ...]
-
-
-class AuditTrail(_Body, frozen=True, kw_only=True):
-    """``last``: ask on with ``after`` = this, while ``more`` is true."""
-
-    entries: tuple[AuditEntry, ...]
-    last: int = 0
-    more: bool = False
-
-
 class ChainSubmitted(_Body, frozen=True, kw_only=True):
-    """In the order of the stages."""
+    """In the order of the stages.  ``note`` as in `Submitted`."""
 
     job_ids: tuple[int, ...]
+    note: str = ""
 
 
 class Priorities(_Body, frozen=True, kw_only=True):
@@ -587,12 +573,16 @@ class Refused(_Body, frozen=True, kw_only=True):
     code: str
     message: str
     hint: str = ""
+    offers: tuple[Offer, ...] = ()
+    """Of a reservation: what could be had instead."""
 
 
 ReplyBody = (
     Submitted | Tested | Jobs | Explanation | Script | Waited | JobsDone | Done | StepCreated | LogAccess
     | JobEnvironment | Nodes | Cluster | Refused | Identity | TokenCreated | Keys | AuditTrail
-    | ChainSubmitted | Accounts | Priorities | Shares | StartEstimates | Alternatives | Accuracy
+    | ChainSubmitted | Accounts | Priorities | Shares | StartEstimates | Alternatives | Extended | Asks | Accuracy
+    | Reserved | Reservations | Bookings | Crontab | Crontabs
+    | Events | Notices
 )  # fmt: skip
 
 

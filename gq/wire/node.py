@@ -108,6 +108,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     array_task_count: int = 0
     roles: tuple[LaunchRole, ...] = ()
     """Of a gang of roles, in their order."""
+    reservation: str = ""
+    """That it runs in."""
+    parameters: tuple[tuple[str, str], ...] = ()
+    """Of a task of a sweep: names of variables and their values."""
+    most_gpus: int | None = None
+    """Its GPUs may become more, up to so many, and fewer."""
 
 
 class Prepare(_Message, frozen=True, kw_only=True):
@@ -142,11 +148,19 @@ class Stop(_Message, frozen=True, kw_only=True):
 
 
 class SignalAttempt(_Message, frozen=True, kw_only=True):
-    """Send a signal to ``scope``: ``steps``, ``batch`` (the script's process only) or ``all``.  Not repeated."""
+    """Send a signal to ``scope``: ``steps``, ``batch`` (the script's process only) or ``all``.  Not repeated.
+
+    With ``told_at`` the attempt is told to give way to another job: that is repeated when the node says hello, and done
+    once for each ``told_at``.  ``text`` is then for the job's standard error, as that of `Stop`, with ``{time}`` for
+    ``ends_at``.
+    """
 
     attempt_id: AttemptId
     signum: int
     scope: str = "all"
+    told_at: float | None = None
+    ends_at: float | None = None
+    text: str = ""
 
 
 class SetTimeLimit(_Message, frozen=True, kw_only=True):
@@ -157,6 +171,33 @@ class SetTimeLimit(_Message, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     time_limit_s: int | None = None
+
+
+class SetSuspended(_Message, frozen=True, kw_only=True):
+    """Stop all processes of the attempt where they are, or let them go on.  → `SuspendedSet`
+
+    The time limit stands still meanwhile.  An attempt that does not run here (yet, or any more) is passed over in
+    silence.
+    """
+
+    attempt_id: AttemptId
+    is_suspended: bool
+
+
+class ResizeAttempt(_Message, frozen=True, kw_only=True):
+    """The attempt's GPUs here are now these; of them it keeps ``keeps``, and has given up the rest by ``ends_at``.
+
+    → `AttemptResized` at once, and again when the rest is gone.  What is to go is the job's until then: it is told, and
+    at that instant the processes that still use it are ended, and no others.  The highest ``generation`` counts; with
+    the same one only an earlier ``ends_at`` does.  Sent to nodes whose inventory says that they know it; an attempt
+    that is not here (yet), or is being ended, is passed over in silence.
+    """
+
+    attempt_id: AttemptId
+    generation: int
+    gpus: tuple[int, ...]
+    keeps: tuple[int, ...]
+    ends_at: float | None = None
 
 
 class Notify(_Message, frozen=True, kw_only=True):
@@ -185,7 +226,9 @@ class StopStep(_Message, frozen=True, kw_only=True):
     grace_s: int = 30
 
 
-Order = Prepare | Go | Stop | SignalAttempt | SetTimeLimit | Notify | LaunchStep | StopStep
+Order = (
+    Prepare | Go | Stop | SignalAttempt | SetTimeLimit | SetSuspended | ResizeAttempt | Notify | LaunchStep | StopStep
+)
 
 
 # ── reports: gqnode → gqd ─────────────────────────────────────────────────────────────────────────────────────
@@ -256,6 +299,21 @@ class TimeLimitSet(_Message, frozen=True, kw_only=True):
     time_limit_s: int | None = None
 
 
+class SuspendedSet(_Message, frozen=True, kw_only=True):
+    """The attempt stands still on this node, or goes on."""
+
+    attempt_id: AttemptId
+    is_suspended: bool
+
+
+class AttemptResized(_Message, frozen=True, kw_only=True):
+    """The GPUs that the attempt can use here now, and the newest change that is known."""
+
+    attempt_id: AttemptId
+    generation: int
+    gpus: tuple[int, ...]
+
+
 class StepReceived(_Message, frozen=True, kw_only=True):
     step_id: StepId
 
@@ -272,7 +330,7 @@ class StepEnded(_Message, frozen=True, kw_only=True):
 
 ReportBody = (
     PrepareReceived | Prepared | PrepareRefused | GoReceived | Started | AttemptEnded | CellEmptied | TimeLimitSet
-    | StepReceived | StepEnded
+    | SuspendedSet | AttemptResized | StepReceived | StepEnded
 )  # fmt: skip
 
 
@@ -284,9 +342,14 @@ class AttemptStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     attempt_id: AttemptId
     phase: str
-    """``preparing``, ``prepared``, ``running``, ``stopping`` or ``ended`` (its report is not acknowledged yet)."""
+    """``preparing``, ``prepared``, ``running`` (or let go), ``stopping`` or ``ended`` (and its report is not
+    acknowledged yet)."""
     time_limit_s: int | None = None
     """As this node enforces it; the controller sends it anew where it should be another."""
+    is_suspended: bool = False
+    """Likewise."""
+    generation: int = 0
+    """Of the newest `ResizeAttempt` that it knows."""
 
 
 class Hello(_Message, frozen=True, kw_only=True):

@@ -27,9 +27,12 @@ NOBODYS = ""
 """No account: nobody is its coordinator."""
 STEERING = (
     client.CancelJobs, client.SignalStep, client.HoldJobs, client.ReleaseJobs, client.RequeueJobs, client.UpdateJob,
-    client.NotifyJob,
+    client.NotifyJob, client.ExtendJob,
 )  # fmt: skip
 """What coordinators may ask about the jobs of their accounts, too; scripts and output stay their owners'."""
+
+
+CRONTABS = (client.SetCrontab, client.GetCrontab, client.RemoveCrontab)
 
 
 class Denied(Refusal):
@@ -49,7 +52,7 @@ class Right(Enum):
 
     ANYONE = "anyone"
     OWNER = "owner"
-    """Of the job or the key; operators, too."""
+    """Of the job, the key or the reservation; operators, too."""
     OWNER_ONLY = "owner only"
     """Of the job, since it acts as the user; administrators, too."""
     SELF = "self"
@@ -93,6 +96,14 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.RequeueJobs: Right.OWNER,
     client.UpdateJob: Right.OWNER,
     client.NotifyJob: Right.OWNER,
+    client.ExtendJob: Right.OWNER,
+    client.SuspendJobs: Right.OPERATOR,
+    client.ResumeJobs: Right.OPERATOR,
+    client.AskJob: Right.ANYONE,
+    client.AnswerAsks: Right.OWNER,
+    client.ListAsks: Right.ANYONE,
+    client.CheckpointDone: Right.OWNER,
+    client.GiveUpGpus: Right.OWNER,
     client.KeepAlive: Right.OWNER_ONLY,
     client.EndInteractive: Right.OWNER_ONLY,
     client.CreateStep: Right.OWNER_ONLY,
@@ -125,10 +136,25 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.WhatIf: Right.ANYONE,
     client.QueryAccuracy: Right.ANYONE,
     client.ReloadConfig: Right.ADMINISTRATOR,
+    client.QueryEvents: Right.ANYONE,
+    client.ListNotices: Right.ANYONE,
+    client.SetReservation: Right.OWNER,
+    client.EditOccurrence: Right.OWNER,
+    client.SkipOccurrence: Right.OWNER,
+    client.EndReservation: Right.OWNER,
+    client.DeleteReservation: Right.OWNER,
+    client.ListReservations: Right.ANYONE,
+    client.QueryBookings: Right.ANYONE,
+    client.SetCrontab: Right.OWNER_ONLY,
+    client.GetCrontab: Right.OWNER,
+    client.RemoveCrontab: Right.OWNER,
+    client.ListCrontabs: Right.OPERATOR,
 }
 """By request; gq-protocol(7) prints it.  To what anyone may ask, the answer leaves out what is private of others."""
 
 COMMANDS: dict[type[client.RequestBody], str] = {
+    client.SuspendJobs: "`gqctl suspend`",
+    client.ResumeJobs: "`gqctl resume`",
     client.UpdateNodes: "`gqctl node drain`, `resume` or `down`",
     client.RemoveNode: "`gqctl node remove`",
     client.CreateToken: "`gqctl token create`",
@@ -142,6 +168,7 @@ COMMANDS: dict[type[client.RequestBody], str] = {
     client.SetLimit: "`gqctl limit add` or `set`",
     client.RemoveLimit: "`gqctl limit remove`",
     client.ReloadConfig: "`gqctl config reload`",
+    client.ListCrontabs: "`gqcron --all`",
 }
 """By what people type: requests that not everybody may make."""
 
@@ -255,9 +282,22 @@ def authorise(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
         raise Denied("not_vouched", message, "keys are enrolled on the controller's host or on a login node")
     if right is Right.COORDINATOR:
         _refuse_uncoordinated(who, body, cluster)
+    if isinstance(body, CRONTABS):
+        _refuse_crontab_of_others(who, body, cluster)
     job = cluster.jobs.get(getattr(body, "job_id", NO_JOB))
     if job is not None and not who.owns(job) and not (isinstance(body, STEERING) and who.may_steer(job)):
         raise not_owner(job)
+
+
+def _refuse_crontab_of_others(
+    who: Caller, body: client.SetCrontab | client.GetCrontab | client.RemoveCrontab, cluster: Cluster
+) -> None:
+    """Also from one who has the name of its owner, and is another."""
+    user = body.user or who.peer.user
+    known = cluster.crontabs.get(user)
+    if not is_of(who.peer, user, who.peer.uid if known is None else known.uid):
+        word = "administrators" if isinstance(body, client.SetCrontab) else "operators"
+        raise Denied("not_owner", f"the crontab of {user} is not yours", f"only its owner and {word} may do this")
 
 
 def _refuse_uncoordinated(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
@@ -342,10 +382,9 @@ def refuse_root_jobs(who: Caller, policy: Policy) -> None:
         raise Denied("root_jobs", message, "submit as a user; `[access] root_jobs = true` in gq.toml allows it")
 
 
-def refuse_more_time(who: Caller, before_s: int | None, after_s: int | None) -> None:
+def refuse_more_time(who: Caller, before_s: int) -> None:
     """Others have been told when a running job ends at the latest."""
-    is_more = before_s is not None and (after_s is None or after_s > before_s)
-    if is_more and who.role < Role.OPERATOR:
+    if who.role < Role.OPERATOR:
         message = f"the time limit of a running job, {before_s} s, can be raised by operators only"
         raise Denied("raised_limit", message, "ask one; you may lower it")
 

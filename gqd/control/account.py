@@ -7,19 +7,35 @@ more than its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gq.errors import Refusal
-from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS, ROOT, AccountInfo, Holder, MemberInfo
+from gq.model.account import (
+    BUILT_IN_QOS,
+    DEFAULT_ACCOUNT,
+    NORMAL_QOS,
+    ROOT,
+    AccountInfo,
+    Holder,
+    MemberInfo,
+    PreemptMode,
+    QosInfo,
+    with_built_in,
+)
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.control import limit
 from gqd.control.access import Caller, Denied, Role
 from gqd.control.account_names import refuse_bad_name, refuse_bad_user, refuse_too_many
-from gqd.control.association import account_named, known_account, known_qos, qos_named
+from gqd.control.association import (
+    account_named,
+    known_account,
+    known_qos,
+    qos_named,
+)
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.tally import account_path
@@ -30,6 +46,7 @@ if TYPE_CHECKING:
 MAX_TEXT = 200
 MAX_FACTOR = 1_000_000.0
 MAX_DEPTH = 32
+MAX_SECONDS = 2**31
 """Accounts above each other, the root among them."""
 FORGOTTEN_S = 1.0
 """Weighted GPU-seconds: of who used less nothing is left to count."""
@@ -229,7 +246,8 @@ def decide_remove_member(draft: Draft, body: client.RemoveMember) -> client.Done
 def decide_set_qos(draft: Draft, body: client.SetQos) -> client.Done:
     qos, cluster = body.qos, draft.cluster
     refuse_bad_name("QOS", qos.name)
-    _refuse_wrong_newness("QOS", qos.name, qos_named(cluster, qos.name) is not None, body.is_new)
+    is_there = qos.name in cluster.qos or (qos.name in BUILT_IN_QOS and (qos.name == NORMAL_QOS or not body.is_new))
+    _refuse_wrong_newness("QOS", qos.name, is_there, body.is_new)
     _refuse_bad_text("description", qos.description)
     if not (math.isfinite(qos.usage_factor) and 0 <= qos.usage_factor <= MAX_FACTOR):
         message = f"the usage factor {qos.usage_factor} is not between 0 and {MAX_FACTOR:.0f}"
@@ -242,20 +260,52 @@ def decide_set_qos(draft: Draft, body: client.SetQos) -> client.Done:
         refuse_bad_user("group", group)
     for account in qos.accounts:
         known_account(cluster, account)
+    _refuse_bad_preemption(cluster, qos)
     if qos.name not in cluster.qos:
         refuse_too_many(draft)
-    if cluster.qos.get(qos.name) != qos:
+    if qos_named(cluster, qos.name) != qos:
         draft.note(event.QosSet(at=draft.now, qos=qos))
         draft.volatile.wants_plan = True
     return client.Done()
 
 
+def _refuse_bad_preemption(cluster: Cluster, qos: QosInfo) -> None:
+    """Who gives way to somebody must never come to take it back from them."""
+    if not 0 <= qos.min_run_s <= MAX_SECONDS:
+        raise Refusal("bad_number", f"the least time to run {qos.min_run_s} is not between 0 and {MAX_SECONDS}")
+    if qos.borrows_reserved and qos.preempt_mode is PreemptMode.OFF:
+        message = f"jobs of QOS `{qos.name}` give way to nobody, so they cannot borrow what is reserved"
+        raise Refusal("bad_preemption", message, "--preempt-mode=requeue or cancel, or --borrows-reserved=no")
+    for name in qos.preempts:
+        if name != qos.name:
+            known_qos(cluster, name)
+    known = with_built_in(cluster.qos) | {qos.name: qos}
+    if qos.name in _preempted(known, qos.preempts):
+        message = f"QOS `{qos.name}` would preempt itself, by way of what it preempts"
+        raise Refusal("bad_preemption", message, "jobs that take turns in ending each other get nothing done")
+
+
+def _preempted(known: Mapping[str, QosInfo], names: Iterable[str]) -> dict[str, None]:
+    """Those QOS, what they preempt, and what that preempts."""
+    reached = dict.fromkeys(names)
+    waiting = list(reached)
+    while waiting:
+        found = known.get(waiting.pop())
+        new = [one for one in found.preempts if one not in reached] if found is not None else []
+        reached |= dict.fromkeys(new)
+        waiting += new
+    return reached
+
+
 def decide_remove_qos(draft: Draft, body: client.RemoveQos) -> client.Done:
-    """With the limits that are its own."""
+    """With the limits that are its own.  One that is always there is as it was at first again."""
     name, cluster = body.name, draft.cluster
     known_qos(cluster, name)
-    if name == NORMAL_QOS:
+    if name in BUILT_IN_QOS and name not in cluster.qos:
         raise Refusal("always_there", f"QOS `{name}` is always there", "only others can be removed")
+    others = [one.name for one in cluster.qos.values() if name in one.preempts and name not in BUILT_IN_QOS]
+    if others:
+        raise Refusal("in_use", f"QOS `{name}` is preempted by {_some(others)}", "change that first")
     if jobs := cluster.tallies.of((Holder.QOS, name, "")).submitted.get("jobs", 0):
         raise Refusal("in_use", f"QOS `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
     accounts = [one.name for one in cluster.accounts.values() if one.default_qos == name]
@@ -263,32 +313,8 @@ def decide_remove_qos(draft: Draft, body: client.RemoveQos) -> client.Done:
         raise Refusal("in_use", f"QOS `{name}` is the default of account {_some(accounts)}", "give those another first")
     limit.remove_all(draft, Holder.QOS, name)
     draft.note(event.QosRemoved(at=draft.now, name=name))
-    return client.Done()
-
-
-# ── list ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def list_accounts(draft: Draft, body: client.ListAccounts) -> client.Accounts:
-    """Everything, or what names one of these accounts, users or QOS."""
-    cluster = draft.cluster
-    accounts = [account_named(cluster, one) for one in dict.fromkeys((ROOT, DEFAULT_ACCOUNT, *cluster.accounts))]
-    qos = [qos_named(cluster, one) for one in dict.fromkeys((NORMAL_QOS, *cluster.qos))]
-    members = [one.info for one in cluster.members.values()]
-    limits = list(cluster.limits.values())
-    if body.accounts or body.users or body.qos:
-        members = [one for one in members if one.account in body.accounts or one.user in body.users]
-        named = {*body.accounts, *(one.account for one in members if one.user in body.users)}
-        accounts = [one for one in accounts if one is not None and one.name in named]
-        qos = [one for one in qos if one is not None and one.name in body.qos]
-        wanted = {Holder.ACCOUNT: body.accounts, Holder.USER: body.users, Holder.QOS: body.qos}
-        limits = [one for one in limits if one.name in wanted[one.holder]]
-    return client.Accounts(
-        accounts=tuple(one for one in accounts if one is not None),
-        members=tuple(members),
-        qos=tuple(one for one in qos if one is not None),
-        limits=tuple(limit.with_used(cluster, draft.policy, one, draft.now) for one in limits),
-    )
+    draft.volatile.wants_plan = True
+    return client.Done(text=f"QOS {name} is again as it was at first" if name in BUILT_IN_QOS else "")
 
 
 # ── checks ─────────────────────────────────────────────────────────────────────────────────────────────────────

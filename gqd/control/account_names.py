@@ -16,7 +16,7 @@ MAX_USER_NAME = 64
 def refuse_bad_name(noun: str, name: str) -> None:
     if not NAME.fullmatch(name):
         hint = "use letters, digits, `.`, `_` and `-`, at most 63, a letter or a digit first"
-        raise Refusal("bad_name", f"{name[:80]!r} is not a name for {'a' if noun == 'QOS' else 'an'} {noun}", hint)
+        raise Refusal("bad_name", f"{name[:80]!r} is not a name for {'an' if noun[0] in 'aeiou' else 'a'} {noun}", hint)
 
 
 def refuse_bad_user(noun: str, name: str) -> None:

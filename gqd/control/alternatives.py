@@ -1,4 +1,4 @@
-"""What could be asked for instead of this: fewer GPUs, others, less time, another partition or QOS, other nodes.  Pure.
+"""What could be asked for instead: fewer GPUs, others, less time, a reservation, another partition or QOS.  Pure.
 
 Only what differs from the request is offered, the most promising of each kind first and the kinds in turn; whether
 this user may ask for it, and when it would start, others say (`gqd.control.whatif`).
@@ -7,23 +7,28 @@ this user may ask for it, and when it would start, others say (`gqd.control.what
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
 import msgspec
 
 from gq.model.job import JobSpec
+from gq.model.reservation import Flag
 from gq.model.resource import ResourceRequest, least_demand
 from gq.units import format_duration
+from gqd.control.snapshot import booked_of
 from gqd.sched.blocked import counted
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy
+from gqd.state.tally import account_path
 
 PARTS_OF_TIME = (2, 4, 8, 16, 32)
 SHORT_TIMES_S = (3600, 4 * 3600, 900, 12 * 3600, 300)
 """Instead of no limit."""
 LEAST_TIME_S = 60
+MOST_RESERVED = 3
+"""Of time limits that end before something that is reserved."""
 
 
 class Variant(NamedTuple):
@@ -37,6 +42,8 @@ def alternatives_to(cluster: Cluster, policy: Policy, spec: JobSpec, asked: even
     """All kinds in turn; `asked`: the request with its defaults filled in."""
     resources = asked.spec.resources
     kinds = (
+        _before_what_is_reserved(cluster, policy, spec, asked),
+        _in_reservations(cluster, policy, spec, asked),
         _fewer_gpus(spec, resources),
         _shorter(spec, asked.time_limit_s),
         _other_types(cluster, spec, resources),
@@ -100,10 +107,52 @@ def _shorter(spec: JobSpec, limit_s: int | None) -> Iterator[Variant]:
     times = SHORT_TIMES_S if limit_s is None else tuple(limit_s // part // 60 * 60 for part in PARTS_OF_TIME)
     before = "no time limit" if limit_s is None else format_duration(limit_s)
     for time_s in times:
-        if time_s >= LEAST_TIME_S and (limit_s is None or time_s < limit_s):
+        if _is_shorter(time_s, limit_s):
             told = format_duration(time_s)
             what = f"{told} instead of {before}"
             yield Variant(f"--time={told}", what, msgspec.structs.replace(spec, time_limit_s=time_s))
+
+
+def _before_what_is_reserved(
+    cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted
+) -> Iterator[Variant]:
+    """So short that it is over when something is to be clear."""
+    booked = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
+    left = dict.fromkeys(_minutes_s(one.clear_at - asked.at) for one in booked)
+    before = "no time limit" if asked.time_limit_s is None else format_duration(asked.time_limit_s)
+    for time_s in islice((one for one in left if _is_shorter(one, asked.time_limit_s)), MOST_RESERVED):
+        told = format_duration(time_s)
+        what = f"{told} instead of {before}: over before what is reserved"
+        yield Variant(f"--time={told}", what, msgspec.structs.replace(spec, time_limit_s=time_s))
+
+
+def _in_reservations(cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted) -> Iterator[Variant]:
+    """Those that its user may use, and if need be so short that it is over when they are."""
+    path = account_path(cluster.accounts, asked.account)
+    booked = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
+    for name, known in cluster.reservations.items():
+        if not known.may_be_used_by(asked.user, path):
+            continue
+        rooms = [_minutes_s(one.closes_at - max(asked.at, one.begin_at)) for one in booked if one.name == name]
+        changed = msgspec.structs.replace(spec, reservation=name)
+        if rooms and (
+            Flag.FLEX in known.booking.flags or (asked.time_limit_s is not None and max(rooms) >= asked.time_limit_s)
+        ):
+            if name != spec.reservation:
+                yield Variant(f"--reservation={name}", f"in reservation {name}", changed)
+        elif rooms and _is_shorter(max(rooms), asked.time_limit_s):
+            told = format_duration(max(rooms))
+            shorter = msgspec.structs.replace(changed, time_limit_s=max(rooms))
+            options = f"--time={told}" if name == spec.reservation else f"--reservation={name} --time={told}"
+            yield Variant(options, f"{told} in reservation {name}", shorter)
+
+
+def _minutes_s(seconds: float) -> int:
+    return int(seconds) // 60 * 60
+
+
+def _is_shorter(time_s: int, limit_s: int | None) -> bool:
+    return time_s >= LEAST_TIME_S and (limit_s is None or time_s < limit_s)
 
 
 def _other_types(cluster: Cluster, spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:

@@ -14,8 +14,10 @@ from gq.errors import Refusal
 from gq.model.ids import JobId
 from gq.model.job import JobSpec
 from gq.model.state import Reason
+from gq.model.sweep import check_sweep, tasks_of
 from gq.model.tasks import MAX_TASK, first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
 from gq.wire import client
+from gqd.sched.view import NO_SOAKING, Soaking
 from gqd.state import event
 from gqd.state.cluster import ArrayTasks, Cluster, Job
 from gqd.state.describe import tasks_asked
@@ -205,7 +207,7 @@ def extent_of(text: str) -> Extent:
 def refuse_bad_array(spec: JobSpec, policy: Policy) -> None:
     """`Refusal` unless the tasks, if there are any, can be an array's."""
     if not spec.array:
-        if spec.array_throttle is not None or spec.fail_fast:
+        if spec.array_throttle is not None or spec.array_auto or spec.fail_fast or spec.sweep:
             raise Refusal("bad_array", "the job is no array, and has no tasks to limit", "give --array")
         return
     try:
@@ -218,6 +220,21 @@ def refuse_bad_array(spec: JobSpec, policy: Policy) -> None:
         raise Refusal("bad_array", f"the array has {count} tasks, the most that one may have is {most}", hint)
     if spec.is_interactive:
         raise Refusal("bad_array", "an interactive job cannot be an array", "submit it with gqsub")
+    if spec.array_auto and spec.array_throttle is not None:
+        raise Refusal("bad_array", "the array has both a number of tasks at once and `%auto`", "give one of them")
+    if spec.sweep:
+        _refuse_bad_sweep(spec)
+
+
+def _refuse_bad_sweep(spec: JobSpec) -> None:
+    try:
+        check_sweep(spec.sweep)
+    except ValueError as error:
+        raise Refusal("bad_sweep", f"--sweep: {error}") from None
+    count = tasks_of(spec.sweep)
+    if all_tasks(spec.array) >> count:
+        message = f"the array has other tasks than the {count} combinations of its sweep"
+        raise Refusal("bad_sweep", message, f"its tasks are among 0-{count - 1}")
 
 
 def width_of(spec: JobSpec) -> int:
@@ -242,6 +259,14 @@ def array_throttle(cluster: Cluster) -> dict[JobId, int]:
     """By array with a throttle: how many of its tasks may hold resources."""
     arrays = ((job_id, cluster.jobs[job_id].array) for job_id in cluster.arrays)
     return {job_id: array.throttle for job_id, array in arrays if array is not None and array.throttle is not None}
+
+
+def soaking(cluster: Cluster) -> Soaking:
+    """The arrays that take what is idle."""
+    arrays = frozenset(job_id for job_id in cluster.arrays if cluster.jobs[job_id].spec.array_auto)
+    if not arrays:
+        return NO_SOAKING
+    return Soaking(arrays, {member: known.info.shares for member, known in cluster.members.items()})
 
 
 def may_start(cluster: Cluster, job: Job, task: int | None) -> bool:
@@ -308,6 +333,8 @@ class Report:
             self._refused.append((one.job.job_id, why))
             if one.job.array_job_id is not None:
                 self._labels.append((one.job.job_id, one.job.label))
+            elif not one.is_whole:
+                self._labels.append((one.job.job_id, f"{one.job.job_id}_[{format_tasks(one.tasks)}]"))
         else:
             self._passed_over[array_id] = why
 

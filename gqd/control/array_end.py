@@ -14,6 +14,9 @@ from gqd.state.describe import cancelled_outcome
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
+_NO_FAILURE = (Outcome.COMPLETED, Outcome.CANCELLED, Outcome.PREEMPTED)
+"""To give way says nothing of the other tasks."""
+
 
 def follow(draft: Draft, fact: event.Event) -> None:
     """What follows from an event for the array that it is about: that it is over, or that its other tasks end, too."""
@@ -23,7 +26,7 @@ def follow(draft: Draft, fact: event.Event) -> None:
         found = draft.cluster.record_of(job)
         if found is not None:
             record, _array = found
-            if record.spec.fail_fast and job.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
+            if record.spec.fail_fast and job.outcome not in _NO_FAILURE:
                 _end_others(draft, record, job)
             _end_if_over(draft, record)
 

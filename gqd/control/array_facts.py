@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.state import Outcome
+from gq.model.sweep import sweep_of_task
 from gq.model.tasks import parse_tasks, task_bit, unpack_tasks
 from gqd.state import dependants, event, tally
 from gqd.state.cluster import ArrayTasks, Cluster, Job
@@ -54,7 +57,7 @@ def _task(record: Job, fact: event.ArrayTaskLeft) -> Job:
     dependency, never = dependants.of_task(record, fact.task)
     return Job(
         job_id=fact.job_id,
-        spec=record.spec,
+        spec=_spec_of_task(record.spec, fact.task),
         user=record.user,
         uid=record.uid,
         gid=record.gid,
@@ -77,6 +80,11 @@ def _task(record: Job, fact: event.ArrayTaskLeft) -> Job:
     )
 
 
+def _spec_of_task(spec: JobSpec, task: int) -> JobSpec:
+    """All tasks share one, but for those of a sweep: each has its own values, and not all of them in its row."""
+    return msgspec.structs.replace(spec, sweep=sweep_of_task(spec.sweep, task)) if spec.sweep else spec
+
+
 def apply_tasks_cancelled(cluster: Cluster, fact: event.ArrayTasksCancelled) -> None:
     record, array = _record(cluster, fact.array_job_id)
     next_state(record.state, event.ArrayTasksCancelled)
@@ -93,6 +101,7 @@ def apply_throttle_set(cluster: Cluster, fact: event.ArrayThrottleSet) -> None:
     record, array = _record(cluster, fact.array_job_id)
     next_state(record.state, event.ArrayThrottleSet)
     array.throttle = fact.throttle
+    record.spec = msgspec.structs.replace(record.spec, array_auto=fact.is_auto)
     cluster.changes.jobs[record.job_id] = None
 
 

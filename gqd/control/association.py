@@ -11,8 +11,18 @@ from typing import NamedTuple
 import msgspec
 
 from gq.errors import Refusal, nearest
-from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS, ROOT, AccountInfo, MemberInfo, QosInfo
+from gq.model.account import (
+    BUILT_IN_QOS,
+    DEFAULT_ACCOUNT,
+    NORMAL_QOS,
+    ROOT,
+    AccountInfo,
+    MemberInfo,
+    QosInfo,
+    with_built_in,
+)
 from gq.model.resource import ResourceRequest, Role, as_request, as_role, least_demand
+from gq.units import format_duration, spoken_duration
 from gq.wire import client
 from gqd.sched.access import is_listed
 from gqd.sched.shape import Shape
@@ -44,8 +54,7 @@ def account_named(cluster: Cluster, name: str) -> AccountInfo | None:
 
 
 def qos_named(cluster: Cluster, name: str) -> QosInfo | None:
-    known = cluster.qos.get(name)
-    return QosInfo(name=name) if known is None and name == NORMAL_QOS else known
+    return cluster.qos.get(name) or BUILT_IN_QOS.get(name)
 
 
 def known_account(cluster: Cluster, name: str) -> AccountInfo:
@@ -59,7 +68,7 @@ def known_account(cluster: Cluster, name: str) -> AccountInfo:
 def known_qos(cluster: Cluster, name: str) -> QosInfo:
     qos = qos_named(cluster, name)
     if qos is None:
-        raise _unknown("QOS", name, [NORMAL_QOS, *cluster.qos], "gqctl qos show lists them")
+        raise _unknown("QOS", name, list(with_built_in(cluster.qos)), "gqctl qos show lists them")
     return qos
 
 
@@ -124,8 +133,21 @@ def accounts_of(cluster: Cluster, user: User) -> list[str]:
     """Those that the user may use: by list, then by Unix group; the default account only for who has no other."""
     listed = sorted(name for name in _listed(cluster, user) if name != DEFAULT_ACCOUNT)
     grouped = sorted(one.name for one in cluster.accounts.values() if one.group and one.group in user.groups)
-    names = list(dict.fromkeys([*listed, *grouped]))
-    by_hand = cluster.members.get((user.name, DEFAULT_ACCOUNT))
+    return _or_default(cluster, user.name, list(dict.fromkeys([*listed, *grouped])))
+
+
+def accounts_as_last_seen(cluster: Cluster, user: str) -> list[str]:
+    """The same of a user who does not ask: their groups are taken to be those through which they came to accounts."""
+    members = [cluster.members[user, name].info for name in cluster.associations.accounts_of_user.get(user, ())]
+    known = [cluster.accounts.get(one.account) for one in members if one.from_group]
+    groups = tuple(account.group for account in known if account is not None and account.group)
+    return _or_default(
+        cluster, user, sorted(one for one in _listed(cluster, User(user, groups)) if one != DEFAULT_ACCOUNT)
+    )
+
+
+def _or_default(cluster: Cluster, user: str, names: list[str]) -> list[str]:
+    by_hand = cluster.members.get((user, DEFAULT_ACCOUNT))
     if not names or (by_hand is not None and not by_hand.info.from_group):
         names.append(DEFAULT_ACCOUNT)
     return names
@@ -140,15 +162,18 @@ def _listed(cluster: Cluster, user: User) -> Iterable[str]:
 
 def _default_account(cluster: Cluster, policy: Policy, user: User) -> str:
     names = accounts_of(cluster, user)
-    for name in names:
-        member = cluster.members.get((user.name, name))
-        if member is not None and member.info.is_default:
-            return name
     is_nowhere = names == [DEFAULT_ACCOUNT] and _is_in_by_default(cluster, user)
     if policy.accounting.require and is_nowhere:
         message = f"user {user.name} is in no account, and this cluster takes jobs only of those who are in one"
         raise Refusal("no_account", message, f"ask for `gqctl user add {user.name} --account=NAME`")
-    return names[0]
+    return default_among(cluster, user.name, names)
+
+
+def default_among(cluster: Cluster, user: str, names: list[str]) -> str:
+    """Of the accounts that they may use the one that was named, else the first."""
+    members = (cluster.members.get((user, name)) for name in names)
+    named = (member.info.account for member in members if member is not None and member.info.is_default)
+    return next(named, names[0])
 
 
 def _is_in_by_default(cluster: Cluster, user: User) -> bool:
@@ -247,6 +272,11 @@ def time_limit_under(qos: QosInfo, asked_s: int | None, time_limit_s: int | None
         return time_limit_s
     if asked_s is None:
         return most
-    asked = f"{asked_s} s" if asked_s else "unlimited"
-    message = f"the time limit ({asked}) is over the maximum of QOS `{qos.name}`, {most} s"
-    raise Refusal("time_limit", message, f"ask for at most --time={most // 60 or f'0:{most}'}, or another QOS")
+    raise too_long(asked_s, f"QOS `{qos.name}`", most, ", or another QOS")
+
+
+def too_long(asked_s: int, whose: str, most: int, otherwise: str = "") -> Refusal:
+    """A time limit that was asked for is over the maximum; 0 asks for none."""
+    asked = spoken_duration(asked_s) if asked_s else "unlimited"
+    message = f"the time limit ({asked}) is over the maximum of {whose}, {spoken_duration(most)}"
+    return Refusal("time_limit", message, f"ask for at most --time={format_duration(most)}{otherwise}")

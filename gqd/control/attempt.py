@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 
 from gq.model.ids import AttemptId
 from gq.model.job import ExitStatus, Usage
+from gq.model.reservation import Flag
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
-from gqd.control import array, deadline, dependency, orders, step
-from gqd.sched.placement import is_possible
-from gqd.sched.view import Overlay
+from gqd.control import array, deadline, dependency, ending, orders, reservation_reach, step
+from gqd.sched.rooms import Applicant, Rooms
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
 from gqd.state.deadlines import time_limit_of
 from gqd.state.plan import Start
+from gqd.state.preemption import lost_gpu_s
+from gqd.state.queue import member_of
 from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
@@ -29,11 +31,8 @@ if TYPE_CHECKING:
 # ── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: Draft, start: Start, overlay: Overlay, places: dict[str, int]) -> bool:
-    """Allocate, if the plan still holds on the live cluster; the overlay then holds it too.
-
-    `places`: where the nodes that may get jobs are on the overlay.
-    """
+def decide_start(draft: Draft, start: Start, rooms: Rooms) -> bool:
+    """Allocate, if the plan still holds on the live cluster; the rooms then hold it too."""
     job = draft.cluster.jobs.get(start.job_id)
     if job is None or not job.is_waiting or job.hold or job.attempt != start.attempt:
         return False
@@ -43,21 +42,44 @@ def decide_start(draft: Draft, start: Start, overlay: Overlay, places: dict[str,
         return False
     if job.job_id in draft.volatile.updated_jobs:
         return False  # it may want something else now
-    if not is_possible(overlay, start.grants, places):
+    applicant = Applicant(job.job_id, *member_of(job), job.spec.reservation, job.time_limit_s, job.qos)
+    if not rooms.take(start, applicant):
         return False
-    overlay.take_all(places, start.grants)
     if start.task is not None:
         job = array.leave(draft, job, start.task)
     attempt_id = AttemptId(job.job_id, job.attempt + 1)
     draft.note(
         event.JobAllocated(
-            at=draft.now, attempt_id=attempt_id, grants=start.grants, billing=start.billing, slot=start.slot
+            at=draft.now,
+            attempt_id=attempt_id,
+            grants=start.grants,
+            billing=0 if _is_maintenance(draft, start) else start.billing,
+            slot=start.slot,
+            reservation=start.reservation,
+            occurrence=start.occurrence,
+            borrows=start.borrows,
         )
     )
     attempt = draft.cluster.attempts[attempt_id]
+    if old := _without_values(draft, job, attempt):
+        why = "it runs a gqnode of a version that would not tell the task what varies in its sweep"
+        fail_launch(draft, attempt, old, why, is_job_fault=True)
+        return True
     for node in attempt.parts:
         orders.send_owed(draft, attempt, node)
     return True
+
+
+def _without_values(draft: Draft, job: Job, attempt: Attempt) -> str:
+    """A node on which the job would run without `Launch.parameters`, and seem to go well."""
+    nodes = attempt.parts if job.spec.sweep else ()
+    return next((node for node in nodes if not draft.cluster.nodes[node].inventory.can_suspend), "")
+
+
+def _is_maintenance(draft: Draft, start: Start) -> bool:
+    """It runs in a reservation for maintenance, where nobody pays."""
+    known = draft.cluster.reservations.get(start.reservation)
+    return known is not None and Flag.MAINT in known.booking.flags
 
 
 def on_prepared(draft: Draft, node: str, report: wire.Prepared) -> None:
@@ -98,9 +120,15 @@ def on_started(draft: Draft, node: str, report: wire.Started) -> None:
     draft.note(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
     at = min(max(report.at, attempt.allocated_at), draft.now)
     draft.note(event.JobStarted(at=at, attempt_id=report.attempt_id, master_port=attempt.master_port))
+    if attempt.borrows:
+        draft.volatile.wants_plan = True  # from now on it can give way, and somebody may wait for that
     orders.send_owed(draft, attempt, node)
+    if attempt.elastic is not None:
+        draft.volatile.wants_plan = True
     started = draft.cluster.jobs[report.attempt_id.job_id]
-    if started.spec.deadline_at is not None:
+    if late := reservation_reach.late_for(draft, attempt, at):
+        fail_on_node(draft, attempt, node, late)
+    elif started.spec.deadline_at is not None:
         for one in attempt.parts:
             orders.send_time_limit(draft, started, one)
 
@@ -129,12 +157,18 @@ def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_f
     """Roll every node back; leave that node out for one back-off; the job waits again."""
     job = draft.cluster.jobs[attempt.attempt_id.job_id]
     until = draft.now + _backoff_s(draft, 1 + job.launch_failures) if is_job_fault else _back_off(draft, node)
+    _roll_back(draft, attempt, node, f"node {node}: {why}", until, is_job_fault=is_job_fault)
+
+
+def _roll_back(
+    draft: Draft, attempt: Attempt, node: str, why: str, until: float, *, is_job_fault: bool = False
+) -> None:
     draft.note(
         event.LaunchFailed(
             at=draft.now,
             attempt_id=attempt.attempt_id,
             node=node,
-            why=f"node {node}: {why}",
+            why=why,
             is_job_fault=is_job_fault,
             until=until,
         )
@@ -164,11 +198,28 @@ def _backoff_s(draft: Draft, failures: int) -> float:
 
 
 def _release(draft: Draft, attempt: Attempt, nodes: tuple[str, ...]) -> None:
+    if give_up_late_launch(draft, attempt, attempt.batch_node):
+        return
     draft.note(
         event.PartsReleased(at=draft.now, attempt_id=attempt.attempt_id, nodes=nodes, master_port=attempt.master_port)
     )
     for node in nodes:
         orders.send_owed(draft, attempt, node)
+
+
+def give_up_late_launch(draft: Draft, attempt: Attempt, node: str) -> bool:
+    """Roll back what could not be over before a reservation any more; the job waits again.
+
+    Nothing of it runs on this node; so nothing runs anywhere, unless its batch node is another and was let go.
+    """
+    job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
+    if job is None or job.attempt_id != attempt.attempt_id or job.state is not JobState.STARTING:
+        return False
+    may_have_started = node != attempt.batch_node and attempt.was_let_go
+    why = "" if may_have_started else reservation_reach.late_for(draft, attempt, draft.now)
+    if why:
+        _roll_back(draft, attempt, attempt.batch_node, why, until=draft.now)
+    return bool(why)
 
 
 def _launching(draft: Draft, attempt_id: AttemptId, node: str, phase: PartPhase) -> Attempt | None:
@@ -241,19 +292,25 @@ def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wir
             outcome, reason, failure_class = Outcome.FAILED, Reason.LAUNCH_FAILURE, "launch"
         case Outcome.NODE_FAIL:
             reason, failure_class = Reason.NODE_DOWN, "node"
-            then = _after_node_failure(draft, job)
+            then = ending.after(draft, job, ending.NODE_FAIL)
         case Outcome.TIMEOUT:
             reason = Reason.TIME_LIMIT
+            then = ending.after(draft, job, ending.TIMEOUT)
             if deadline.is_what_ended(job, attempt):
-                outcome, reason = Outcome.DEADLINE, Reason.DEADLINE
+                outcome, reason, then = Outcome.DEADLINE, Reason.DEADLINE, AfterEnding.END
         case Outcome.OUT_OF_MEMORY:
             reason, failure_class = Reason.OUT_OF_MEMORY, "memory"
+        case Outcome.FAILED if attempt.giving_way is not None and report.ended_at >= attempt.giving_way.told_at:
+            outcome, reason = Outcome.PREEMPTED, Reason.NONE
+            then = ending.after_giving_way(draft, job)
         case Outcome.FAILED:
             reason = Reason.RAISED_SIGNAL if report.exit.signal else Reason.NON_ZERO_EXIT
         case _:
             reason = Reason.NONE
     is_without_code = outcome is Outcome.NODE_FAIL or failure_class == "launch"
     why = f"node {node}: {report.why}" if report.why else ""
+    if outcome is Outcome.PREEMPTED:
+        why = ending.to_whom(draft.cluster, attempt)
     at = min(max(report.ended_at, attempt.start_at or attempt.allocated_at), draft.now)
     end(
         draft,
@@ -265,6 +322,7 @@ def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wir
         why=why,
         failure_class=failure_class,
         at=at,
+        emptied=node if report.cell_emptied else "",
     )
 
 
@@ -280,13 +338,18 @@ def end(
     failure_class: str = "",
     grace_s: int = 0,
     at: float | None = None,
+    emptied: str = "",
 ) -> None:
-    """End the job's attempt on all its nodes; what follows, follows when the last of them is empty."""
+    """End the job's attempt on all its nodes; what follows, follows when the last of them is empty.
+
+    `emptied`: a node that has nothing of it left, and needs no order.
+    """
     attempt = draft.cluster.attempts[job.attempt_id]
     was_stopping = job.state is JobState.COMPLETING
+    at = draft.now if at is None else at
     draft.note(
         event.JobEnding(
-            at=draft.now if at is None else at,
+            at=at,
             attempt_id=attempt.attempt_id,
             outcome=outcome,
             then=then,
@@ -295,11 +358,13 @@ def end(
             why=why,
             failure_class=failure_class,
             grace_s=grace_s,
+            lost_gpu_s=lost_gpu_s(attempt, at) if outcome is Outcome.PREEMPTED else 0.0,
         )
     )
     if not was_stopping:
-        for node in list(attempt.parts):
-            orders.send_owed(draft, attempt, node)
+        for node in attempt.parts:
+            if node != emptied:
+                orders.send_owed(draft, attempt, node)
     close_if_over(draft, attempt)
 
 
@@ -360,33 +425,24 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id:
         return
-    batch_part = attempt.parts.get(attempt.batch_node)
-    may_have_started = batch_part is not None and batch_part.phase in (PartPhase.GOING, PartPhase.LIVE)
-    if job.state is JobState.STARTING and not may_have_started:
+    if job.state is JobState.STARTING and not attempt.was_let_go:
         fail_launch(draft, attempt, node, why)
     elif job.state in (JobState.STARTING, JobState.RUNNING) and not _goes_on_without(job, attempt, node):
         end(
             draft,
             job,
             Outcome.NODE_FAIL,
-            _after_node_failure(draft, job),
+            ending.after(draft, job, ending.NODE_FAIL),
             reason=Reason.NODE_DOWN.value,
             why=f"node {node}: {why}",
             failure_class="node",
-            grace_s=draft.policy.timers.grace_s,
+            grace_s=ending.grace_s(draft, job),
         )
 
 
 def _goes_on_without(job: Job, attempt: Attempt, node: str) -> bool:
     """``--no-kill``: a running job may lose any of its nodes but the one with its script."""
     return job.state is JobState.RUNNING and job.spec.no_kill and node != attempt.batch_node
-
-
-def _after_node_failure(draft: Draft, job: Job) -> AfterEnding:
-    """Again, if it may; but what ends its shepherd each time would go round for ever, as fast as nodes can."""
-    may_requeue = job.requeue and not job.spec.is_interactive
-    is_hopeless = job.restart_count >= draft.policy.limits.restarts
-    return AfterEnding.REQUEUE if may_requeue and not is_hopeless else AfterEnding.END
 
 
 def close_if_over(draft: Draft, attempt: Attempt) -> None:
@@ -474,6 +530,8 @@ def tick(draft: Draft) -> None:
             _fail_silent_launch(draft, attempt, node)
         elif _is_slow(draft, attempt, node, clock):
             fail_launch(draft, attempt, node, f"not ready {draft.policy.timers.prepare_s:g} s after PREPARE")
+        elif not clock.is_received and (why := _is_late(draft, attempt, node)):
+            fail_on_node(draft, attempt, node, why)
         elif not clock.is_received and draft.now - clock.last_sent_at >= draft.policy.timers.resend_s:
             orders.repeat_owed(draft, attempt, node)
 
@@ -490,6 +548,12 @@ def _is_slow(draft: Draft, attempt: Attempt, node: str, clock: OrderClock) -> bo
     """It has the order and says nothing more."""
     is_preparing = attempt.parts[node].phase is PartPhase.PREPARING
     return is_preparing and clock.is_received and draft.now - clock.first_sent_at >= draft.policy.timers.prepare_s
+
+
+def _is_late(draft: Draft, attempt: Attempt, node: str) -> str:
+    """Why a batch node that has not said that it goes shall not any more: it may have begun, a moment ago."""
+    is_going = attempt.parts[node].phase is PartPhase.GOING and node == attempt.batch_node
+    return reservation_reach.late_for(draft, attempt, draft.now) if is_going else ""
 
 
 def _is_silent(draft: Draft, attempt: Attempt, node: str) -> bool:

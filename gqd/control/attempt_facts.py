@@ -5,11 +5,22 @@ from __future__ import annotations
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
 from gq.model.resource import Grant
-from gqd.control import array_facts, lengths_facts, limit_facts, usage_facts
+from gqd.control import (
+    array_facts,
+    claim_facts,
+    elastic_facts,
+    lengths_facts,
+    limit_facts,
+    preemption_facts,
+    reservation_facts,
+    suspension_facts,
+    usage_facts,
+)
 from gqd.control.job_facts import move
 from gqd.state import event, tally
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job, Part
+from gqd.state.reservation import OccurrenceKey
 
 
 def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
@@ -29,14 +40,19 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
         billing=fact.billing,
         slot=fact.slot,
         estimate=job.estimate,
+        occurrence=OccurrenceKey(fact.reservation, fact.occurrence) if fact.reservation else None,
+        borrows=fact.borrows,
     )
+    attempt.elastic = elastic_facts.elastic_of(job, attempt)
     job.estimate = None
     cluster.attempts[fact.attempt_id] = attempt
     cluster.changes.attempts[fact.attempt_id] = None
+    claim_facts.end_claim(cluster, job.job_id)
     for grant in _as_chosen(cluster, fact.grants):
         cluster.hold(attempt, grant)
         _touch(cluster, fact.attempt_id, grant.node)
     tally.count_held(cluster, job, attempt)
+    reservation_facts.enter(cluster, attempt)
 
 
 def _as_chosen(cluster: Cluster, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
@@ -75,6 +91,7 @@ def apply_started(cluster: Cluster, fact: event.JobStarted) -> None:
     job, attempt = _current(cluster, fact.attempt_id)
     move(cluster, job, event.JobStarted)
     job.start_at = attempt.start_at = fact.at
+    reservation_facts.begin(cluster, attempt, fact.at)
     limit_facts.bill(cluster, job, fact.at, attempt.billing)
     job.launch_failures = 0
     job.reason, job.why, job.failure_class = "None", "", ""
@@ -90,7 +107,9 @@ def apply_ending(cluster: Cluster, fact: event.JobEnding) -> None:
     attempt.outcome, attempt.exit, attempt.then = fact.outcome, fact.exit, fact.then
     attempt.reason, attempt.why, attempt.failure_class = fact.reason, fact.why, fact.failure_class
     attempt.grace_s = fact.grace_s
+    suspension_facts.end_pause(attempt, fact.at)
     if attempt.end_at is None:
+        preemption_facts.give_way(cluster, job, attempt, fact)
         attempt.end_at = job.end_at = fact.at
         usage_facts.bill_end(cluster, job, attempt)
         if attempt.start_at is not None:
@@ -114,8 +133,9 @@ def apply_launch_failed(cluster: Cluster, fact: event.LaunchFailed) -> None:
 def apply_part_emptied(cluster: Cluster, fact: event.PartEmptied) -> None:
     attempt = cluster.attempts[fact.attempt_id]
     attempt.usage = _add(attempt.usage, fact.usage)
-    del attempt.parts[fact.node]
+    grant = attempt.parts.pop(fact.node).grant
     cluster.release(attempt, fact.node)
+    reservation_facts.leave(cluster, attempt, grant, fact.at)
     cluster.changes.attempts[fact.attempt_id] = None
     cluster.changes.parts.pop((fact.attempt_id, fact.node), None)
     cluster.changes.freed_parts[fact.attempt_id, fact.node] = (fact.at, fact.usage)

@@ -10,7 +10,7 @@ from gq.errors import Refusal
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm, format_dependency
 from gq.model.job import JobSpec
 from gq.wire import client
-from gqd.control import job
+from gqd.control import job, notice_spec
 from gqd.control.access import Caller, Denied
 from gqd.state.input import ClientRequest
 
@@ -33,7 +33,9 @@ def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: clien
         except Refusal as refusal:
             message = f"stage {number} of {len(body.stages)} ({stage.spec.name[:80]}): {refusal.message}"
             raise (Denied if isinstance(refusal, Denied) else Refusal)(refusal.code, message, refusal.hint) from None
-    return client.ChainSubmitted(job_ids=tuple([job.queue(draft, stage) for stage in stages]))
+    notes = (notice_spec.note_of(asked.spec, stage.fact.spec) for asked, stage in zip(body.stages, stages, strict=True))
+    note = next((one for one in notes if one), "")
+    return client.ChainSubmitted(job_ids=tuple([job.queue(draft, stage) for stage in stages]), note=note)
 
 
 def _refuse_bad_stage(stage: client.Submit) -> None:

@@ -6,6 +6,7 @@ the planner while `wants_plan`, gives the plan to `adopt`, and once after a star
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import islice
 from typing import assert_never
@@ -18,24 +19,37 @@ from gq.wire.step import LogTicket, seal
 from gqd.control import (
     access,
     account,
+    account_list,
     array,
     array_end,
+    ask,
     attempt,
     chain,
+    crontab,
     deadline,
     dependency,
+    elastic,
     environment,
     estimate,
     explain,
+    extend,
     info,
     job,
     key,
     limit,
     node,
+    notice,
+    notice_owner,
+    occurrence,
     orders,
+    preemption,
+    replies,
+    reservation,
+    reservation_info,
     share,
     snapshot,
     step,
+    suspend,
     trail,
     wait,
     whatif,
@@ -45,11 +59,20 @@ from gqd.control.job_select import select_lines
 from gqd.control.turn import Draft, Turn
 from gqd.sched.limit import Ledger
 from gqd.sched.priority import Ranking, rank
+from gqd.sched.rooms import Rooms
 from gqd.sched.view import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.describe import tasks_asked
-from gqd.state.effect import ReadConfig, RemoveKeyFile, Reply, ReplyAccuracy, ReplyAudit, ReplyHistory, ReplyScript
+from gqd.state.effect import (
+    ReadConfig,
+    RemoveKeyFile,
+    Reply,
+    ReplyAccuracy,
+    ReplyAudit,
+    ReplyHistory,
+    ReplyScript,
+)
 from gqd.state.input import (
     ClientRequest,
     ConfigRefused,
@@ -60,6 +83,8 @@ from gqd.state.input import (
     NodeHello,
     NodeJoin,
     NodeReport,
+    NoticeCommand,
+    NoticeReported,
     PolicyChanged,
     Tick,
     TimeLeapt,
@@ -72,10 +97,13 @@ _ANSWERS: msgspec.msgpack.Decoder[client.ReplyBody] = msgspec.msgpack.Decoder(cl
 
 Change = (
     client.Submit | client.CancelJobs | client.SignalStep | client.HoldJobs | client.ReleaseJobs | client.RequeueJobs
-    | client.UpdateJob | client.NotifyJob | client.EndInteractive | client.CreateStep | client.UpdateNodes
-    | client.RemoveNode | client.CreateToken | client.AddKey | client.RevokeKey | client.SubmitChain
-    | client.SetAccount | client.RemoveAccount | client.SetMember | client.RemoveMember | client.SetQos
-    | client.RemoveQos | client.SetLimit | client.RemoveLimit | client.ReloadConfig
+    | client.UpdateJob | client.NotifyJob | client.ExtendJob | client.SuspendJobs | client.ResumeJobs
+    | client.AskJob | client.AnswerAsks | client.EndInteractive | client.CreateStep
+    | client.UpdateNodes | client.RemoveNode | client.CreateToken | client.AddKey | client.RevokeKey
+    | client.SubmitChain | client.SetAccount | client.RemoveAccount | client.SetMember | client.RemoveMember
+    | client.SetQos | client.RemoveQos | client.SetLimit | client.RemoveLimit | client.ReloadConfig | client.SetCrontab
+    | client.RemoveCrontab | client.SetReservation | client.EditOccurrence | client.SkipOccurrence
+    | client.EndReservation | client.DeleteReservation
 )  # fmt: skip
 """Requests that change something: done once per request id, and remembered."""
 
@@ -114,7 +142,7 @@ class Controller:
             case NodeHello():
                 node.on_hello(draft, happened)
             case TimeLeapt():
-                self.volatile.leap(happened.by_s)
+                self.volatile.leap(happened.by_s, now)
             case PolicyChanged():
                 self._on_policy_changed(draft, happened)
             case ConfigRefused():
@@ -127,6 +155,10 @@ class Controller:
                 node.on_key_file_deleted(draft, happened)
             case DoorIncident():
                 draft.note(trail.of_incident(now, happened))
+            case NoticeReported():
+                notice.on_reported(draft, happened)
+            case NoticeCommand():
+                notice.on_command(draft, happened)
             case _ as never:
                 assert_never(never)
         return self._close(draft)
@@ -137,20 +169,31 @@ class Controller:
         limit.meet_periods(draft)
         self.volatile.plan = plan
         self.volatile.planned_at = now
-        if plan.resumes_at is not None or plan.is_worth_another:
+        self.volatile.is_planning = False
+        if plan.resumes_at is not None or plan.searches_from is not None or plan.is_worth_another:
             self.volatile.wants_plan = True  # it was cut short, and goes on
-        if plan.starts:
-            overlay = snapshot.overlay(self.cluster, self.volatile, now, self.policy)
-            places = {node.name: one for one, node in enumerate(overlay.nodes) if not node.unavailable}
-            ledger = Ledger(limit.view(self.cluster, self.policy, now))
+        preemption.meet_plan(draft, plan)
+        for shrink in plan.shrinks:
+            if not elastic.decide_shrink(draft, shrink):
+                self.volatile.wants_plan = True
+        if plan.starts or plan.preemptions or plan.growths:
+            limits = limit.view(self.cluster, self.policy, now)
+            ledger = Ledger(limits)
+            view = snapshot.without_queue(self.cluster, self.policy, self.volatile, now)
+            rooms = Rooms(replace(view, limits=limits))
             for start in plan.starts:
-                if not limit.decide_start(draft, ledger, start, overlay, places):
+                if not limit.decide_start(draft, ledger, start, rooms):
                     self.volatile.wants_plan = True
+            for one in plan.preemptions:
+                if not preemption.decide(draft, ledger, one, rooms):
+                    self.volatile.wants_plan = True
+            for growth in plan.growths:
+                elastic.decide_growth(draft, ledger, growth, rooms)
         return self._close(draft)
 
     def resume(self, now: float) -> Turn:
         """After a restart: what is still owed is sent when the nodes say hello; until then they get time to."""
-        self.volatile = Volatile(started_at=now)
+        self.volatile = Volatile(started_at=now, there_since=now, zones=self.volatile.zones)
         self.desk = estimate.Desk()
         for one in self.cluster.jobs.values():
             if one.spec.is_interactive and one.end_at is None:
@@ -164,18 +207,21 @@ class Controller:
                 orders.send_owed(draft, held, name)
         for name in self.cluster.void_key_files:
             draft.do(RemoveKeyFile(node=name))
+        preemption.resume(draft)
+        notice.resume(draft)
         return self._close(draft)
 
     def wants_plan(self, now: float) -> bool:
         """A planning pass is worthwhile now."""
         volatile = self.volatile
-        if not self.cluster.queue:
+        if not self.cluster.queue and not elastic.wants_plan(self.cluster):
             volatile.wants_plan = False
         return volatile.wants_plan and now - volatile.planned_at >= self.policy.timers.schedule_min_interval_s
 
     def snapshot(self, now: float) -> Snapshot:
         """What the next pass plans on; asking for it takes the wish for a plan as served."""
         self.volatile.wants_plan = False
+        self.volatile.is_planning = True
         self.volatile.updated_jobs.clear()
         return snapshot.take(self.cluster, self.policy, self.volatile, now)
 
@@ -195,33 +241,50 @@ class Controller:
 
     def next_wakeup(self, now: float) -> float | None:
         """When a `Tick` is wanted at the latest; None: the usual ticks do."""
-        due_at = self.volatile.next_time_event_at
-        return due_at if due_at is not None and due_at > now else None
+        volatile = self.volatile
+        due = (
+            volatile.next_time_event_at,
+            volatile.cron_next_at,
+            None if volatile.plan is None else volatile.plan.changes_at,
+            notice.next_at(volatile),
+            preemption.next_at(self.cluster),
+        )
+        wanted = [at for at in due if at is not None and at > now]
+        if self.cluster.reservations and self.volatile.bookings_due_at < math.inf:
+            wanted.append(max(now, self.volatile.bookings_due_at))
+        return min(wanted, default=None)
 
     def _on_policy_changed(self, draft: Draft, happened: PolicyChanged) -> None:
         self.policy = draft.policy = happened.policy
+        self.volatile.possible_shapes.clear()
         share.meet_half_life(draft)
+        crontab.forget_schedule(draft)
         self.volatile.periods_until = 0.0  # in another time zone days begin at other instants
+        self.volatile.bookings_due_at = 0.0
+        self.volatile.bookings_tried.clear()  # partitions may have other nodes
         self.volatile.wants_plan = True
         if happened.request is None:
             draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=happened.text))
             return
         answer = client.Done(text=happened.text)
-        self._remember(draft, happened.request, answer)
-        self._reply(draft, happened.request, answer)
+        replies.remember(draft, happened.request, answer)
+        replies.send(draft, happened.request, answer)
 
     def _on_config_refused(self, draft: Draft, happened: ConfigRefused) -> None:
         if happened.request is None:
             draft.note(trail.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
             return
         answer = client.Refused(code=happened.code, message=happened.message, hint=happened.hint)
-        self._audit(draft, happened.request, answer)
-        self._reply(draft, happened.request, answer)
+        replies.audit(draft, happened.request, answer)
+        replies.send(draft, happened.request, answer)
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_request(self, draft: Draft, request: ClientRequest) -> None:
         body = request.body
+        if request.cron is not None:
+            crontab.on_due(draft, request, request.cron)
+            return
         try:
             who = access.caller_of(request.peer, self.cluster, self.policy)
             access.authorise(who, body, self.cluster)
@@ -232,34 +295,13 @@ class Controller:
             else:
                 answer = self._change(draft, request, who, body)
                 if answer is not None:
-                    self._remember(draft, request, answer)
+                    replies.remember(draft, request, answer)
         except Refusal as refusal:
-            answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
+            answer = replies.refused(refusal)
             if isinstance(body, Change) or isinstance(refusal, access.Denied):
-                self._audit(draft, request, answer)
+                replies.audit(draft, request, answer)
         if answer is not None:
-            self._reply(draft, request, answer)
-
-    def _reply(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
-        draft.do(Reply(route=request.route, request_id=request.request_id, body=answer))
-
-    def _remember(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
-        draft.note(
-            event.RequestAnswered(
-                at=draft.now,
-                request_id=request.request_id,
-                uid=request.peer.uid,
-                answer=msgspec.msgpack.encode(answer),
-            )
-        )
-        self._audit(draft, request, answer)
-
-    def _audit(self, draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
-        peer, body = request.peer, request.body
-        if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids or answer.tasks:
-            draft.note(trail.of_request(draft.now, peer, self.cluster, body, answer, request.hook))
-        for code, job_ids in draft.denied.items():
-            draft.note(trail.of_denied(draft.now, peer, self.cluster, body, code, job_ids))
+            replies.send(draft, request, answer)
 
     def _change(self, draft: Draft, request: ClientRequest, who: Caller, body: Change) -> client.ReplyBody | None:
         """Do it; None: the answer comes later."""
@@ -285,6 +327,17 @@ class Controller:
                 return job.decide_update(draft, who, request, body)
             case client.NotifyJob():
                 return job.decide_notify(draft, body)
+            case client.ExtendJob():
+                extend.decide_extend(draft, self.desk, request, body)
+                return None
+            case client.AskJob():
+                return ask.decide_ask(draft, who, body)
+            case client.AnswerAsks():
+                return ask.decide_answer(draft, who, body)
+            case client.SuspendJobs():
+                return suspend.decide_suspend(draft, body)
+            case client.ResumeJobs():
+                return suspend.decide_resume(draft, body)
             case client.EndInteractive():
                 return job.decide_end_interactive(draft, body)
             case client.CreateStep():
@@ -320,6 +373,20 @@ class Controller:
                 return limit.decide_set_limit(draft, body)
             case client.RemoveLimit():
                 return limit.decide_remove_limit(draft, body)
+            case client.SetReservation():
+                return reservation.decide_set(draft, who, request, body)
+            case client.EditOccurrence():
+                return reservation.decide_edit(draft, who, body)
+            case client.SkipOccurrence():
+                return reservation.decide_skip(draft, who, body)
+            case client.EndReservation():
+                return reservation.decide_end(draft, who, body)
+            case client.DeleteReservation():
+                return reservation.decide_delete(draft, who, body)
+            case client.SetCrontab():
+                return crontab.decide_set(draft, who, request, body)
+            case client.RemoveCrontab():
+                return crontab.decide_remove(draft, who, body)
             case _ as never:
                 assert_never(never)
 
@@ -345,6 +412,10 @@ class Controller:
                 return wait.on_wait_jobs(draft, request, body, who.shown_to)
             case client.KeepAlive():
                 return job.decide_keep_alive(draft, body)
+            case client.CheckpointDone():
+                return preemption.decide_checkpoint(draft, body)
+            case client.GiveUpGpus():
+                return elastic.decide_accept(draft, body)
             case client.AccessLog():
                 return self._log_access(draft, request, body)
             case client.GetJobEnvironment():
@@ -374,11 +445,28 @@ class Controller:
                 return share.list_priorities(self.cluster, self.policy, body, page, draft.now)
             case client.ListShares():
                 return share.list_shares(self.cluster, self.policy, body, draft.now)
+            case client.GetCrontab():
+                return crontab.get(draft, who, body)
+            case client.ListCrontabs():
+                return crontab.list_all(draft, body, self._page(body.limit))
             case client.ListAccounts():
-                return account.list_accounts(draft, body)
+                return account_list.list_accounts(draft, body, None if body.limit is None else self._page(body.limit))
+            case client.ListReservations():
+                return reservation_info.list_reservations(draft, request, body, self._page(body.limit))
+            case client.QueryBookings():
+                reservation_info.query_bookings(draft, request, body)
+                return None
             case client.QueryAudit():
                 query = msgspec.structs.replace(body, limit=self._page(body.limit))
                 draft.do(ReplyAudit(route=request.route, request_id=request.request_id, query=query))
+                return None
+            case client.ListAsks():
+                return ask.list_asks(draft, who, body, self._page(body.limit))
+            case client.ListNotices():
+                notice.list_notices(draft, who, request, body, self._page(body.limit))
+                return None
+            case client.QueryEvents():
+                notice.query_events(draft, who, request, body, self._page(body.limit))
                 return None
             case _:
                 raise AssertionError(f"{type(body).__name__} is a change, or has no case here")
@@ -485,10 +573,16 @@ class Controller:
         node.tick(draft)
         attempt.tick(draft)
         step.tick(draft)
+        suspend.tick(draft)
+        preemption.tick(draft)
+        elastic.tick(draft)
         deadline.tick(draft)
         dependency.tick(draft)
         job.tick(draft)
         key.tick(draft)
+        notice.tick(draft)
+        occurrence.tick(draft)
+        crontab.tick(draft)
         self.desk.tick(draft)
         self._forget_requests(draft)
         plan = self.volatile.plan
@@ -531,20 +625,29 @@ class Controller:
         for fact in draft.events:  # and of what follows, what follows from that
             array_end.follow(draft, fact)
             dependency.follow(draft, fact)
+            notice.follow(draft, fact)
+            notice_owner.follow(draft, fact)
+            occurrence.follow(draft, fact)
+            crontab.follow(draft, fact)
+            preemption.follow(draft, fact)
+        if self.volatile.told:
+            preemption.settle(draft)
         touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
             for waiter, answer in wait.take_ready_steps(draft, touched):
                 if isinstance(answer, client.Refused):
-                    self._audit(draft, _request_of(waiter), answer)
+                    replies.audit(draft, _request_of(waiter), answer)
                 else:
-                    self._remember(draft, _request_of(waiter), answer)
+                    replies.remember(draft, _request_of(waiter), answer)
                 draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
         if self.volatile.job_waiters:
             wait.answer_job_waiters(draft, touched)
+        notice.send(draft)
         if draft.events:
             self._ranked = None
             if any(not isinstance(fact, estimate.BESIDE_THE_POINT) for fact in draft.events):
                 self.volatile.has_stale_estimates = True
+                self.volatile.changes += 1
         return draft.turn()
 
 

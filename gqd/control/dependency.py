@@ -146,7 +146,7 @@ class Parents:
 
 def _of_job(cluster: Cluster, job: Job) -> Progress:
     if job.state is JobState.ENDED:
-        began_at = job.start_at or job.end_at or job.submit_at
+        began_at = next(at for at in (job.start_at, job.end_at, job.submit_at) if at is not None)
         return Progress(began_at, job.outcome is Outcome.COMPLETED, job.outcome.value if job.outcome else "")
     if job.array is None:
         return Progress(job.start_at)
@@ -432,8 +432,12 @@ def follow(draft: Draft, fact: event.Event) -> None:
             _decide_group(draft, name_of(draft.cluster.jobs[fact.job_id]))
         case event.ArrayTasksCancelled():
             _decide_children(draft, fact.array_job_id)
-        case event.JobSubmitted() | event.ArrayTaskLeft() | event.DependencyChanged(is_new=True):
+            decide(draft, draft.cluster.jobs[fact.array_job_id])  # what is left may never start, or wait for nothing
+        case event.JobSubmitted() | event.DependencyChanged(is_new=True):
             decide(draft, draft.cluster.jobs[fact.job_id])
+        case event.ArrayTaskLeft():
+            decide(draft, draft.cluster.jobs[fact.job_id])
+            decide(draft, draft.cluster.jobs[fact.array_job_id])  # it may have been the only one that can ever start
 
 
 def may_start(job: Job) -> bool:
@@ -508,10 +512,8 @@ def _end_hopeless(draft: Draft, job: Job, lost: int) -> None:
     reason = Reason.DEPENDENCY_NEVER.value
     draft.volatile.wants_plan = True
     if job.array is not None:
-        why = job.never or "their counterparts did not end well"
+        why = job.never or "no counterpart ended well"
         array.cancel_tasks(draft, job, lost, why, reason)
-        if not job.never:
-            decide(draft, job)  # what is left of it may wait for nothing any more
         return
     why = job.never
     fact = event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, reason=reason, why=why)

@@ -27,6 +27,8 @@ from gq.model.resource import least_demand
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.control import explain, snapshot
+from gqd.control.explain_dependency import hangs_on_failure, line_of
+from gqd.control.explain_reservation import may_come_again
 from gqd.control.job_select import select_jobs
 from gqd.sched.limit import Asker
 from gqd.sched.priority import rank
@@ -37,7 +39,7 @@ from gqd.state.cluster import Cluster, Job
 from gqd.state.effect import Reply
 from gqd.state.input import ClientRequest, Route
 from gqd.state.lengths import Signature
-from gqd.state.plan import Plan
+from gqd.state.plan import CoresKept, Plan
 from gqd.state.policy import Policy
 from gqd.state.queue import Integers, member_of, startable_tasks
 from gqd.state.tally import Amounts
@@ -63,7 +65,10 @@ MANY_AHEAD = 1_000_000
 MOST_WAITING = 256
 
 
-BESIDE_THE_POINT = (event.StartEstimated, event.Audited, event.RequestAnswered, event.RequestsForgotten)
+BESIDE_THE_POINT = (
+    event.StartEstimated, event.Audited, event.RequestAnswered, event.RequestsForgotten, event.NoticeQueued,
+    event.NoticeDropped, event.NoticeDelivered, event.NoticeFailed, event.JobTold,
+)  # fmt: skip
 """What may happen without any start being another."""
 
 
@@ -119,6 +124,10 @@ class Desk:
             raise Refusal("busy", f"{MOST_WAITING} such questions are being worked on already", "try again in a moment")
         self._studies.append(study)
         self._work_quickly(draft)
+
+    def go_on(self, study: Study) -> None:
+        """With this, in the place of one that is done."""
+        self._studies.appendleft(study)
 
     def ask(self, draft: Draft, asked: Asked) -> None:
         self._asked = [one for one in self._asked if one.request_id != asked.request_id]
@@ -188,7 +197,7 @@ def _answer(draft: Draft, asked: Iterable[Asked]) -> None:
 def known_start(cluster: Cluster, volatile: Volatile, job_id: JobId) -> StartEstimate | None:
     """What was rehearsed for it; of a job behind those a guess: the queue goes on as it did up to there."""
     told = volatile.estimates.get(job_id)
-    if (told is not None and (told.start_at is not None or told.never)) or job_id not in volatile.positions:
+    if (told is not None and (told.start_at is not None or told.never or told.why)) or job_id not in volatile.positions:
         return told
     position, made_at = volatile.positions[job_id], volatile.estimates_at
     reached, start_at = volatile.reached.get(cluster.jobs[job_id].partition, (0, 0.0))
@@ -273,7 +282,11 @@ def scene_of(
     waiting = [cluster.jobs[one.job_id] for one in (*view.pending, *(gate.job for gate in gates))]
     arrays = {job.job_id: job.array_job_id for job in running if job.array_job_id is not None}
     late = {job.job_id: late_s for job in (*running, *waiting) if (late_s := _late_s(cluster, policy, job)) is not None}
-    return Scene(view, gates, askers, arrays, bands, late)
+    return Scene(view, gates, askers, arrays, bands, late, deadlines_of(waiting))
+
+
+def deadlines_of(jobs: Iterable[Job]) -> dict[JobId, float]:
+    return {job.job_id: job.spec.deadline_at for job in jobs if job.spec.deadline_at is not None}
 
 
 def _late_s(cluster: Cluster, policy: Policy, job: Job) -> float | None:
@@ -329,7 +342,8 @@ def _after(cluster: Cluster, term: DependencyTerm) -> After:
     parent = cluster.jobs.get(job_id)
     if parent is not None and parent.array is not None and term.task is not None:
         job_id = parent.array.jobs.get(term.task, job_id)
-    return After(job_id, term.kind is DependencyKind.AFTER, float(term.delay_s))
+    is_success = term.kind in (DependencyKind.AFTEROK, DependencyKind.AFTERCORR)
+    return After(job_id, term.kind is DependencyKind.AFTER, is_success, float(term.delay_s))
 
 
 def _namesakes(cluster: Cluster, user: str, name: str, before: JobId) -> Iterator[JobId]:
@@ -394,11 +408,25 @@ class StartsStudy:
                 is_promised=promise is not None,
                 nodes=expected.nodes,
             )
+        if late_for := too_late(self._expected, job.job_id):
+            return StartEstimate(job_id=job.job_id, position=position, why=late_for)
         plan = self._expected.last_plan
         if plan is None and job.hold is None and job.dependency is None:
             return StartEstimate(job_id=job.job_id, position=position)  # the rehearsal did not come so far
+        if plan is not None and isinstance(plan.waits.get(job.job_id), CoresKept):
+            why = f"{explain.never_because(cluster, job, plan)}; whether and when others take these cannot be told"
+            return StartEstimate(job_id=job.job_id, position=position, why=why)
         never = explain.without_private(explain.never_because(cluster, job, plan), job)  # everybody may see it
+        if plan is not None and may_come_again(cluster, plan.waits.get(job.job_id)):
+            return StartEstimate(job_id=job.job_id, position=position, why=f"{never}; when it starts cannot be told")
+        if job.hold is None and (hangs_on_failure(cluster, job) or self._hangs_on_late(cluster, job)):
+            why = f"{never}; whether and when cannot be told"
+            return StartEstimate(job_id=job.job_id, position=position, why=why)
         return StartEstimate(job_id=job.job_id, position=position, never=never)
+
+    def _hangs_on_late(self, cluster: Cluster, job: Job) -> bool:
+        """On one that may start all the same, see `too_late`."""
+        return any(one.job_id in self._expected.missed for one in line_of(cluster, job))
 
 
 def promises_of(plan: Plan | None) -> dict[JobId, float]:
@@ -411,6 +439,17 @@ def band(expected: Entry, late: Entry | None, promise: float | None) -> tuple[fl
     if promise is not None:
         return min(expected.starts_at, promise), promise
     return expected.starts_at, None if late is None else max(expected.starts_at, late.starts_at)
+
+
+def too_late(rehearsal: Rehearsal, job_id: JobId) -> str:
+    """What is said of a job that leaves the queue when it could not be over by its deadline; '': it does not.
+
+    It may start all the same, if others end earlier than they are expected to.
+    """
+    last_at = rehearsal.missed.get(job_id)
+    if last_at is None:
+        return ""
+    return f"no room for it is expected by @{{{int(last_at)}}}, when it would have to start for its deadline"
 
 
 def _note_first(draft: Draft, job_ids: Iterable[JobId]) -> None:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import NamedTuple, assert_never
 
+from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import parse_tasks
 from gq.units import format_memory
-from gqd.control import explain_dependency, explain_limits, explain_plan, snapshot
+from gqd.control import explain_dependency, explain_elastic, explain_limits, explain_plan, explain_reservation, snapshot
+from gqd.control.ending import to_whom
 from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
 from gqd.state import plan as planned
 from gqd.state.after import Hold
+from gqd.state.bookings import lenders_of
 from gqd.state.cluster import ArrayTasks, Cluster, Job
 from gqd.state.describe import cancelled_outcome
-from gqd.state.ending import how_it_ended
+from gqd.state.ending import gave_way, how_it_ended
 from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
 
@@ -49,12 +52,20 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
         return _story_of_record(job, job.array)
     if job.state is not JobState.PENDING:
         return _story_of_state(cluster, job)
-    plan = plan_whole(snapshot.take(cluster, policy, volatile, now), asked=[job.job_id])
-    story = _with_start(story_of_wait(cluster, job, plan), plan, volatile, job)
+    taken = snapshot.take(cluster, policy, volatile, now)
+    plan = plan_whole(taken, asked=[job.job_id])
+    story = story_of_wait(cluster, job, plan)
     if story.reason in explain_limits.REASONS and (wait := explain_limits.limited(job, plan)) is not None:
         holders, blockers = explain_limits.holders(cluster, wait)
-        return story._replace(why=f"{story.why}{holders}", blockers=blockers)
-    return story
+        story = story._replace(why=f"{story.why}{holders}", blockers=blockers)
+        if others := explain_limits.others_over(cluster, taken.limits, job, plan, wait):
+            more, hint = explain_limits.besides(job.label, others, story.hint)
+            story = story._replace(why=f"{story.why}{more}", hint=hint)
+    story = story._replace(why=story.why + explain_plan.of_turn(taken, job))
+    story = _with_start(story, plan, volatile, job)
+    if given_up := explain_elastic.for_it(cluster, job):
+        story = story._replace(why=f"{story.why}; {given_up}")
+    return _with_past(story, job)
 
 
 def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job) -> Story:
@@ -64,6 +75,11 @@ def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job) 
     room_at = story.expected_start_at
     if own is not None and room_at is not None and int(own.starts_at) == int(room_at):
         return story._replace(why=f"{story.why}; that is a promise: what stands behind it does not delay it")
+    if told is not None and told.start_at is None and told.why and _BY in story.why:
+        return story._replace(why=f"{story.why.partition(_BY)[0]}; {told.why}", expected_start_at=None)
+    if told is None and _BY in story.why and plan.heads.get(job.partition, job.job_id) != job.job_id:
+        why = f"{story.why.partition(_BY)[0]}; there is room by {_mark(room_at or 0)}, if nobody goes before it"
+        return story._replace(why=why, expected_start_at=None)
     if told is None or told.start_at is None or (room_at is not None and told.start_at < room_at + 1.0):
         return story
     start = f"it should start at about {_mark(told.start_at)}"
@@ -111,10 +127,12 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | p
         wait = planned.PartitionIsDown(job.partition)
     if wait is None and job.spec.begin_at is not None and job.spec.begin_at > plan.made_at:
         wait = planned.BeginsLater(job.spec.begin_at)
-    if wait is None and job.eligible_at > plan.made_at:
+    if wait is None and job.eligible_at > plan.made_at and not (plan.is_strict and job.partition in plan.heads):
         return _NOT_YET
     if wait is None:
         wait = explain_limits.wait_of(job, plan)
+    if wait is None and job.spec.reservation:
+        wait = explain_reservation.wait_of(cluster, job, plan)
     if wait is None:
         head = plan.heads.get(job.partition)
         wait = planned.Behind(head) if head is not None and head != job.job_id else None
@@ -134,6 +152,11 @@ def without_private(why: str, job: Job) -> str:
     return why.replace(job.why, "(for its owner to see)") if job.why else why
 
 
+def why_it_waits(cluster: Cluster, job: Job, wait: planned.Wait) -> str:
+    """One plain sentence."""
+    return _story_of(cluster, job, wait).why
+
+
 def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
     match wait:
         case planned.Held():
@@ -142,6 +165,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return Story(
                 Reason.BEGIN_TIME.value,
                 f"it was asked to begin at {_mark(wait.at)}, not before",
+                f"gqctl update {job.label} --begin=now lets it start earlier",
                 expected_start_at=wait.at,
             )
         case planned.PartitionIsDown():
@@ -153,7 +177,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
         case planned.Behind():
             return _behind(cluster, job, wait)
         case planned.Insufficient():
-            return _insufficient(cluster, wait)
+            return _insufficient(cluster, job, wait)
         case planned.Unavailable():
             return _unavailable(job, wait)
         case planned.DependsOn():
@@ -165,13 +189,27 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
         case planned.Barred():
             return Story(*explain_limits.barred(job, wait))
         case planned.Throttled():
-            return _throttled(job, wait)
+            return _throttled(cluster, job, wait)
+        case planned.OverFairShare():
+            return Story(*explain_plan.over_fair_share(cluster, job, wait))
         case planned.WouldDelay():
             return Story(*explain_plan.would_delay(cluster, job, wait))
         case planned.WaitsForLocality():
             return Story(*explain_plan.waits_for_locality(job, wait))
         case planned.CoresKept():
             return Story(*explain_plan.cores_kept(wait))
+        case planned.ReservationBegins():
+            return Story(*explain_reservation.begins(wait))
+        case planned.ReservationTooShort():
+            return Story(*explain_reservation.too_short(cluster, job, wait))
+        case planned.NotInReservation():
+            return Story(*explain_reservation.not_in(cluster, job, wait))
+        case planned.RunsIntoReservation():
+            return Story(*explain_reservation.runs_into(cluster, job, wait))
+        case planned.Preempts():
+            return Story(*explain_plan.preempts(cluster, wait))
+        case planned.TakesLater():
+            return Story(*explain_plan.takes_later(cluster, wait))
         case planned.OutOfLicenses():
             return Story(*explain_plan.out_of_licenses(cluster, wait))
         case planned.Infeasible():
@@ -201,7 +239,7 @@ def _behind(cluster: Cluster, job: Job, wait: planned.Behind) -> Story:
     return Story(Reason.PRIORITY.value, why, hint, (ahead.job_id,))
 
 
-def _insufficient(cluster: Cluster, wait: planned.Insufficient) -> Story:
+def _insufficient(cluster: Cluster, job: Job, wait: planned.Insufficient) -> Story:
     wanted, free = _amount(wait.wanted, wait.resource), _number(wait.free, wait.resource)
     verb = "is" if wait.free == 1 or wait.resource == "memory" else "are"
     if wait.is_fragmented:
@@ -212,11 +250,12 @@ def _insufficient(cluster: Cluster, wait: planned.Insufficient) -> Story:
     others = len(wait.holders) - MAX_NAMED
     more = f"; and {counted(others, 'more jobs')}" if others > 0 else ""
     why = f"{start}: {holders}{more}" if holders else start
-    blockers = tuple(int(one.job_id) for one in wait.holders)
+    blockers = tuple(int(one.job_id) for one in wait.holders if not one.reservation)
+    hint = explain_reservation.may_name(cluster, job, wait) or _smaller(job, wait)
     if wait.starts_at is None:
-        return Story(Reason.RESOURCES.value, why, _no_promise(wait) + _smaller(wait), blockers)
+        return Story(Reason.RESOURCES.value, why, _no_promise(wait) + hint, blockers)
     why += f"{_BY}{_mark(wait.starts_at)}"
-    return Story(Reason.RESOURCES.value, why, _smaller(wait), blockers, wait.starts_at)
+    return Story(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at)
 
 
 def _no_promise(wait: planned.Insufficient) -> str:
@@ -225,12 +264,20 @@ def _no_promise(wait: planned.Insufficient) -> str:
     return "no start can be promised; "
 
 
-def _smaller(wait: planned.Insufficient) -> str:
-    if wait.is_fragmented:
+def _smaller(job: Job, wait: planned.Insufficient) -> str:
+    asked = job.spec.resources
+    if wait.is_fragmented and wait.resource == "CPUs" and _is_one_task_a_node(asked):
+        return "fewer CPUs a task would fit sooner"
+    if wait.is_fragmented and wait.may_spread:
         return "fewer per node over more nodes would fit sooner"
-    if wait.free and wait.resource != "idle nodes":
+    if wait.free and not wait.is_fragmented and wait.resource != "idle nodes":
         return f"asking for at most {_amount(wait.free, wait.resource)} could start it now"
     return "it starts when enough of these end" if len(wait.holders) > 1 else "it starts when that ends"
+
+
+def _is_one_task_a_node(asked: ResourceRequest) -> bool:
+    """It cannot be spread over more nodes, since no task can."""
+    return bool(asked.cpus_per_task) and (asked.ntasks or 1) <= (asked.nodes_min or 1) and not asked.ntasks_per_node
 
 
 def _amount(number: int, resource: str) -> str:
@@ -243,12 +290,14 @@ def _number(number: int, resource: str) -> str:
 
 
 def _holder(cluster: Cluster, one: planned.Holder, resource: str) -> str:
-    if resource == "memory":
-        held = _amount(one.memory_mib, resource)
+    if resource == "memory" or one.generic:
+        held = _amount(one.generic or one.memory_mib, resource)
     else:
         held = counted(one.gpus, "GPUs") if one.gpus and resource != "CPUs" else counted(one.cpus, "CPUs")
     until = f"until {_mark(one.ends_at)} at the latest" if one.ends_at is not None else "with no known end"
     nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
+    if one.reservation:
+        return explain_reservation.kept(one, held, nodes)
     user = f" ({one.user})" if one.user else ""
     job = cluster.jobs.get(one.job_id)
     return f"job {one.job_id if job is None else job.label}{user} holds {held} on {nodes} {until}"
@@ -282,16 +331,49 @@ def _hint_of_nodes(wait: planned.Unavailable) -> str:
     return f"gqctl node resume {node} brings it back" + (" (with --gpu for one GPU)" if why.startswith("short") else "")
 
 
+def _suspended_at(cluster: Cluster, job: Job) -> float | None:
+    attempt = cluster.attempt_of(job)
+    return None if attempt is None else attempt.suspended_at
+
+
 def _story_of_state(cluster: Cluster, job: Job) -> Story:
     match job.state:
         case JobState.STARTING:
             return Story(Reason.NONE.value, f"it is being started on {_places(cluster, job)}")
+        case JobState.RUNNING if (at := _suspended_at(cluster, job)) is not None:
+            held = "it keeps its GPUs, CPUs and memory, and its time limit stands still"
+            return Story(
+                Reason.NONE.value,
+                f"it is suspended on {_places(cluster, job)} since {_mark(at)}: {held}",
+                "an operator lets it go on: gqctl resume",
+            )
         case JobState.RUNNING:
-            return Story(Reason.NONE.value, f"it runs on {_places(cluster, job)} since {_mark(job.start_at or 0)}")
+            why = f"it runs on {_places(cluster, job)} since {_mark(job.start_at or 0)}"
+            why = f"{why}{_borrowed(cluster, job)}{_giving_way(cluster, job)}{explain_elastic.of_holder(cluster, job)}"
+            return _with_past(Story(Reason.NONE.value, why), job)
         case JobState.COMPLETING:
             return Story(Reason.NONE.value, f"it is over, and is being cleaned away on {_places(cluster, job)}")
         case _:
             return story_of_end(job)
+
+
+def _borrowed(cluster: Cluster, job: Job) -> str:
+    names = lenders_of(cluster, cluster.attempts[job.attempt_id])
+    if not names:
+        return ""
+    return f"; it borrows from reservation {', '.join(names)}, and may be asked to go at any time"
+
+
+def _giving_way(cluster: Cluster, job: Job) -> str:
+    attempt = cluster.attempts[job.attempt_id]
+    if attempt.giving_way is None:
+        return ""
+    return f"; it gives way {to_whom(cluster, attempt)}, and is ended by {_mark(attempt.giving_way.ends_at)}"
+
+
+def _with_past(story: Story, job: Job) -> Story:
+    """It has given way to another one before."""
+    return story if job.preempted is None else story._replace(why=f"{story.why}; {gave_way(job.preempted)}")
 
 
 def _places(cluster: Cluster, job: Job) -> str:
@@ -313,10 +395,15 @@ def _story_of_record(job: Job, array: ArrayTasks) -> Story:
     return Story(job.reason, f"none of its tasks waits any more: {told}", f"gqacct -j {job.job_id} shows them")
 
 
-def _throttled(job: Job, wait: planned.Throttled) -> Story:
+def _throttled(cluster: Cluster, job: Job, wait: planned.Throttled) -> Story:
     array_id = job.job_id if job.array_job_id is None else job.array_job_id
-    why = f"{counted(wait.most, 'tasks')} of array {array_id} may run at once, and as many do"
-    return Story(Reason.ARRAY_TASK_LIMIT.value, why, f"gqctl update {array_id} --array-throttle=COUNT changes that")
+    array = cluster.jobs[array_id].array if array_id in cluster.jobs else None
+    tasks = [cluster.jobs[one] for one in array.jobs.values()] if array is not None else []
+    run = [one for one in tasks if one.state not in (JobState.PENDING, JobState.ENDED)]
+    named = explain_plan.names_of([one.label for one in run])
+    why = f"{counted(wait.most, 'tasks')} of array {array_id} may run at once, and as many do: {named}"
+    hint = f"gqctl update {array_id} --array-throttle=COUNT changes that"
+    return Story(Reason.ARRAY_TASK_LIMIT.value, why, hint, tuple(one.job_id for one in run))
 
 
 def story_of_cancelled(record: Job) -> tuple[Story, str]:

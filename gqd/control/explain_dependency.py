@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gq.model.dependency import DependencyKind, DependencyTerm, format_dependency
@@ -57,15 +58,40 @@ def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Sentence:
     return Sentence(Reason.DEPENDENCY.value, why, hint, blockers)
 
 
+def hangs_on_failure(cluster: Cluster, job: Job) -> bool:
+    """It may start, but only after some job has ended badly: one that it waits for, or one that those wait for."""
+    return any(
+        term.kind is DependencyKind.AFTERNOTOK for one in line_of(cluster, job) for term in _terms_that_may_be_met(one)
+    )
+
+
+def line_of(cluster: Cluster, job: Job) -> Iterator[Job]:
+    """The job, those that it waits for, those that they wait for, and so on."""
+    waiting, seen = [job], {job.job_id}
+    while waiting:
+        one = waiting.pop()
+        yield one
+        known = (cluster.jobs.get(JobId(term.job_id)) for term in _terms_that_may_be_met(one))
+        parents = [parent for parent in known if parent is not None]
+        waiting += [parent for parent in parents if parent.job_id not in seen]
+        seen.update(parent.job_id for parent in parents)
+
+
+def _terms_that_may_be_met(job: Job) -> tuple[DependencyTerm, ...]:
+    return job.dependency.terms if job.dependency is not None and not job.never else ()
+
+
 def lost_tasks(job: Job) -> str:
-    """Of an array: the tasks that never can start while others may, since their counterparts did not end well."""
+    """Of an array: the tasks that never can start while others may, since no counterparts of them ended well.
+
+    It may have been none at all: an array may have tasks that the one it waits for has not."""
     if job.array is None or job.dependency is None or any(term.good is None for term in job.dependency.terms):
         return ""
     lost = job.array.waiting & ~job.ready
     if not lost:
         return ""
-    what, whose = ("task", "its counterpart") if lost.bit_count() == 1 else ("tasks", "their counterparts")
-    return f"{what} {format_tasks(lost, 8)} can never start, since {whose} in {_parents(job)} did not end well"
+    what, whose = ("task", "counterpart of it") if lost.bit_count() == 1 else ("tasks", "counterparts of them")
+    return f"{what} {format_tasks(lost, 8)} can never start, since {_parents(job)} has no {whose} that ended well"
 
 
 def _parents(job: Job) -> str:

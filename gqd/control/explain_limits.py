@@ -14,13 +14,14 @@ from gq.model.state import Reason
 from gq.units import format_duration, format_memory
 from gqd.sched.billing import billing_of
 from gqd.sched.blocked import counted
-from gqd.sched.limit import COUNTED_AS, Wanted, hours, over_of
+from gqd.sched.limit import COUNTED_AS, Asker, Ledger, LimitView, Wanted, all_over_of, hours, over_of
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
-from gqd.state.tally import Place, asked_amounts, places_of_job
+from gqd.state.tally import Place, asked_amounts, granted, places_of_job
 
 MAX_NAMED = 4
 MAX_BLOCKERS = 50
+_CANNOT = "it cannot start within this limit"
 _HINT = "gqctl limit show lists the limits"
 
 
@@ -47,7 +48,8 @@ def amount(resource: str, number: float) -> str:
     if resource == "time":
         return "no time limit" if math.isinf(number) else format_duration(int(number))
     if resource in BUDGETS:
-        return f"{bare(resource, number)} GPU-hours"
+        hours = bare(resource, number)
+        return f"{hours} GPU-hour{'' if hours == '1' else 's'}"
     if ":" in resource:
         return f"{counted(int(number), 'GPUs')} of type `{resource.partition(':')[2]}`"
     noun = {"gpus": "GPUs", "gpus_per_job": "GPUs", "nodes_per_job": "nodes", "cpus": "CPUs"}.get(resource, "jobs")
@@ -103,7 +105,11 @@ def over_ceiling(account: AccountInfo, gpus: int) -> Refusal:
     return Refusal("over_limit", why, f"{hint}; gqctl account show lists what accounts may hold")
 
 
-def no_room(limit: LimitInfo, used: float, wanted: float, user: str) -> Refusal:
+class NoRoom(Refusal):
+    """Refused for what is queued, runs or was used: at another time it would not be."""
+
+
+def no_room(limit: LimitInfo, used: float, wanted: float, user: str) -> NoRoom:
     """With what is queued and runs already."""
     resource = limit.resource
     left = max(0.0, limit.most - used)
@@ -111,14 +117,15 @@ def no_room(limit: LimitInfo, used: float, wanted: float, user: str) -> Refusal:
         per, most = BUDGETS[resource], amount(resource, limit.most)
         why = f"{whose(limit, user)} has {most} a {per}, of which {bare(resource, used)} are used"
         why += f" and {bare(resource, left)} left; the job may use up to {bare(resource, wanted)}"
-        return Refusal("over_limit", why, f"ask for less time with --time, or submit it next {per}; {_HINT}")
+        return NoRoom("over_limit", why, f"ask for less time with --time, or submit it next {per}; {_HINT}")
     what = "pending" if resource == "pending_jobs" else "queued and running together"
     most = amount(resource, limit.most)
     asked = bare(resource, wanted)
     more = f"this is {asked} more" if resource == "pending_jobs" else f"this asks for {asked}"
     why = f"{whose(limit, user)} may have {most} {what}, has {bare(resource, used)}, and {more}"
-    hint = f"{bare(resource, left)} left: ask for less, or submit it when others are done"
-    return Refusal("over_limit", why, f"{hint}; {_HINT}")
+    less = f"{bare(resource, left)} left: ask for less, or" if left else "none is left:"
+    hint = f"{less} submit it when others are done"
+    return NoRoom("over_limit", why, f"{hint}; {_HINT}")
 
 
 # ── while it waits ────────────────────────────────────────────────────────────────────────────────────────────
@@ -174,9 +181,47 @@ def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.MayNotB
     return over_of(used, Wanted(amounts, hours(billing_of(plan.billing, amounts), job.time_limit_s)))
 
 
+def others_over(
+    cluster: Cluster, view: LimitView, job: Job, plan: planned.Plan, first: planned.OverLimit | planned.MayNotBorrow
+) -> list[planned.OverLimit | planned.MayNotBorrow]:
+    """The limits besides that one which the job is over too, with what the plan starts; `view`: those of the plan."""
+    ledger = Ledger(view)
+    for start in plan.starts:
+        starts = cluster.jobs[start.job_id]
+        taken = Wanted(granted(cluster, start.grants), hours(start.billing, starts.time_limit_s))
+        ledger.take(_asker(starts), taken)
+    amounts = asked_amounts(job.spec.resources)
+    billing = billing_of(plan.billing, amounts, view.usage_factor(job.qos))
+    over = all_over_of(ledger.used(_asker(job)), Wanted(amounts, hours(billing, job.time_limit_s)))
+    return [one for one in over if _which(one) != _which(first)]
+
+
+def _asker(job: Job) -> Asker:
+    return Asker(job.user, job.account or DEFAULT_ACCOUNT, job.qos)
+
+
+def _which(wait: planned.OverLimit | planned.MayNotBorrow) -> object:
+    if isinstance(wait, planned.MayNotBorrow):
+        return wait.account
+    return wait.limit.holder, wait.limit.name, wait.limit.resource, wait.user
+
+
+def besides(label: str, others: list[planned.OverLimit | planned.MayNotBorrow], hint: str) -> tuple[str, str]:
+    """What follows the sentence about the first limit, and the hint for all of them."""
+    told = [_words(label, one) for one in others]
+    never = next((one for one in (hint, *(one.hint for one in told)) if one.startswith(_CANNOT)), "")
+    named = "".join(f"; besides, {one.why}" for one in told[:MAX_NAMED])
+    more = f"; and {counted(len(told) - MAX_NAMED, 'more limits')}" if len(told) > MAX_NAMED else ""
+    return f"{named}{more}", never or f"it starts when all {len(told) + 1} limits have room for it; {_HINT}"
+
+
+def _words(label: str, wait: planned.OverLimit | planned.MayNotBorrow) -> Words:
+    return over_limit(label, wait) if isinstance(wait, planned.OverLimit) else may_not_borrow(wait)
+
+
 def waits_for(wait: planned.OverLimit | planned.MayNotBorrow) -> str:
     """The sentence alone, of a job that is not queued yet."""
-    return over_limit("", wait).why if isinstance(wait, planned.OverLimit) else may_not_borrow(wait).why
+    return _words("", wait).why
 
 
 def over_limit(label: str, wait: planned.OverLimit) -> Words:
@@ -214,7 +259,7 @@ def may_not_borrow(wait: planned.MayNotBorrow) -> Words:
 
 def _never(most: str) -> str:
     """It alone is over the limit: the limit was lowered, or binds only where the job's GPUs turn out to be."""
-    return f"it cannot start within this limit, however long it waits: ask for at most {most}, or have the limit raised"
+    return f"{_CANNOT}, however long it waits: ask for at most {most}, or have the limit raised"
 
 
 def _hint_of(left: str) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gq.model.state import Reason
+from gq.units import spoken_duration
 from gqd.sched.blocked import counted
+from gqd.sched.view import Snapshot
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 
@@ -45,6 +47,24 @@ def _hint_of_delay(job: Job, wait: planned.WouldDelay) -> str:
     return "it is considered again when that one has started"
 
 
+def over_fair_share(cluster: Cluster, job: Job, wait: planned.OverFairShare) -> Words:
+    """Its array takes what nobody else wants, and somebody does."""
+    array_id = job.job_id if job.array_job_id is None else job.array_job_id
+    rival = cluster.jobs.get(wait.job_id)
+    whose = f"job {wait.job_id}" if rival is None else f"job {rival.label} ({rival.user}: {rival.spec.name})"
+    why = f"array {array_id} takes idle {wait.resource}, and {whose} waits for some; {job.user} holds {wait.held}"
+    why += f" of the {wait.total} in partition `{wait.partition}` that its tasks could use, the fair share is"
+    why += f" {_rounded(wait.share)}"
+    hint = f"it goes on when nobody else waits for these, or when {job.user} holds less than the share;"
+    hint += f" gqctl update {array_id} --array-throttle=0 lets it wait its turn like other jobs"
+    return Words(Reason.ARRAY_TASK_LIMIT.value, why, hint, (int(wait.job_id),))
+
+
+def _rounded(share: float) -> str:
+    """``4``, ``2.7``"""
+    return f"{share:.1f}".removesuffix(".0")
+
+
 def waits_for_locality(job: Job, wait: planned.WaitsForLocality) -> Words:
     until = f"@{{{int(wait.until)}}}"
     if wait.what == "switches":
@@ -56,13 +76,47 @@ def waits_for_locality(job: Job, wait: planned.WaitsForLocality) -> Words:
     return Words(Reason.RESOURCES.value, why, hint, (), wait.until)
 
 
+def preempts(cluster: Cluster, wait: planned.Preempts) -> Words:
+    """It has what it needs as soon as others have gone."""
+    known = (cluster.jobs.get(one) for one in wait.victims)
+    labels = [job.label for job in known if job is not None]
+    others = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
+    whose = f"job{'s' if len(labels) > 1 else ''} {', '.join(labels[:MAX_NAMED])}{others}"
+    why = f"{whose} gives way to it" if len(labels) == 1 else f"{whose} give way to it"
+    why += f", by @{{{int(wait.until)}}} at the latest; what they leave is kept for it"
+    blockers = tuple(int(one) for one in wait.victims)
+    return Words(Reason.RESOURCES.value, why, "", blockers, wait.until)
+
+
+def takes_later(cluster: Cluster, wait: planned.TakesLater) -> Words:
+    """Jobs that have had their trial, or their turn, would make room for it."""
+    known = (cluster.jobs.get(one) for one in wait.victims)
+    labels = [job.label for job in known if job is not None]
+    others = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
+    whose = f"job{'s' if len(labels) > 1 else ''} {', '.join(labels[:MAX_NAMED])}{others}" if labels else "others"
+    verb = "gives its turn" if len(labels) == 1 else "give their turns"
+    why = f"{whose} {verb} to it at @{{{int(wait.at)}}} or later, when it has waited for as long as that is worth"
+    return Words(Reason.RESOURCES.value, why, "", tuple(int(one) for one in wait.victims), wait.at)
+
+
+def of_turn(taken: Snapshot, job: Job) -> str:
+    """Of one that has had its trial, where jobs take turns; and who goes before it."""
+    rules = taken.policy.scheduling
+    if rules.preempt != "turns" or job.ran_s < rules.trial_s or taken.columns is None:
+        return ""
+    ids = taken.columns.job_id.tolist()
+    ahead = ids.index(job.job_id) if job.job_id in ids else 0
+    rivals = f"; {counted(ahead, 'waiting jobs')} go{'es' if ahead == 1 else ''} before it" if ahead else ""
+    return f"; its trial of {spoken_duration(rules.trial_s)} is over, and it takes turns{rivals}"
+
+
 def cores_kept(wait: planned.CoresKept) -> Words:
     verb = "is" if wait.free == 1 else "are"
     why = (
         f"it needs {counted(wait.wanted, 'CPUs')}, {wait.free} {verb} free, and {wait.kept} more are kept for idle GPUs"
     )
     why += f" on {names_of(wait.nodes)}"
-    hint = f"with at most {counted(wait.free, 'CPUs')} it could start now" if wait.free > 0 else ""
+    hint = f"with at most {counted(wait.free, 'CPUs')} it could start now" if 0 < wait.free < wait.wanted else ""
     return Words(Reason.RESOURCES.value, why, hint or "it starts when other CPUs come free, or these GPUs are in use")
 
 

@@ -17,6 +17,7 @@ from gq.model.node import (
 from gq.model.state import JobState
 from gq.version import VERSION
 from gqd.control import estimate, snapshot
+from gqd.control.association import qos_named
 from gqd.control.explain import reason_of_wait, story_of_wait, without_private
 from gqd.sched.billing import billing_of
 from gqd.sched.constraint_match import attributes_of
@@ -108,7 +109,7 @@ def tell_order(cluster: Cluster, policy: Policy, ranking: Ranking, shown: list[J
 
 
 def _would_be_billed(cluster: Cluster, policy: Policy, job: Job) -> int:
-    qos = cluster.qos.get(job.qos)
+    qos = qos_named(cluster, job.qos)
     factor = 1.0 if qos is None else qos.usage_factor
     return billing_of(policy.billing, asked_amounts(job.spec.resources), factor)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gq.errors import Refusal, nearest
-from gq.model.account import DEFAULT_ACCOUNT, MemberInfo
+from gq.model.account import DEFAULT_ACCOUNT, Holder, MemberInfo
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.resource import ResourceRequest
@@ -27,9 +27,14 @@ from gqd.control import (
     attempt,
     deadline,
     dependency,
+    ending,
     length,
     limit,
+    notice_spec,
     orders,
+    preemption,
+    reservation,
+    reservation_reach,
     snapshot,
 )
 from gqd.control import step as step_control
@@ -38,7 +43,7 @@ from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
 from gqd.sched.blocked import infeasible
 from gqd.sched.feasible import usable_places
-from gqd.sched.infeasible import too_many_licenses, unmet_constraint
+from gqd.sched.infeasible import all_cores_kept, too_many_licenses, unmet_constraint
 from gqd.sched.limit import Asker
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape, named_nodes, shape_in
@@ -81,7 +86,8 @@ class Prepared(NamedTuple):
 
 def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
     """Queue the job, if it is one that can ever run.  → `Submitted`"""
-    return client.Submitted(job_id=queue(draft, prepare(draft, who, request, body.spec)))
+    prepared = prepare(draft, who, request, body.spec)
+    return client.Submitted(job_id=queue(draft, prepared), note=notice_spec.note_of(body.spec, prepared.fact.spec))
 
 
 def prepare(
@@ -95,9 +101,11 @@ def prepare(
     access.refuse_root_jobs(who, draft.policy)
     access.refuse_priority(who, spec.nice, spec.priority)
     _refuse_bad_text(spec)
+    ending.refuse_bad(draft.policy, spec)
     array.refuse_bad_array(spec, draft.policy)
     _refuse_over_limits(draft, peer, sum(array.width_of(one.fact.spec) for one in ahead), array.width_of(spec))
     partition = partition_of(draft.policy, spec.partition)
+    spec = notice_spec.settled(draft.policy, spec)
     resources = _known_request(association.with_defaults(spec.resources, partition))
     spec = _known_spec(spec if resources is spec.resources else msgspec.structs.replace(spec, resources=resources))
     placed = association.associate(draft.cluster, draft.policy, who.user, partition, spec.account, spec.qos)
@@ -108,6 +116,8 @@ def prepare(
     shape = shape_in(draft.policy, spec.resources, partition.name)
     association.refuse_nodes(partition, shape)
     _refuse_impossible(draft, shape, partition)
+    if spec.reservation:
+        reservation.refuse_unusable(draft, spec.reservation, peer.user, placed.account)
     asked = limit.Asked(asker, shape, asked_amounts(spec.resources), array.width_of(spec), time_limit_s)
     limit.refuse_over(draft, asked, [one.asked for one in ahead])
     deadline.refuse_late(spec, time_limit_s, draft.now)
@@ -126,7 +136,7 @@ def prepare(
         spec=spec,
         partition=partition.name,
         time_limit_s=time_limit_s,
-        requeue=draft.policy.job_requeue if spec.requeue is None else spec.requeue,
+        requeue=draft.policy.job_requeue or bool(spec.requeue_on) if spec.requeue is None else spec.requeue,
         account=placed.account,
         qos=placed.qos.name,
         hook=request.hook_of(len(ahead)),
@@ -150,13 +160,23 @@ def _known_spec(spec: JobSpec) -> JobSpec:
     return spec
 
 
+def _is_behind(draft: Draft, fact: event.JobSubmitted) -> bool:
+    """Where nobody overtakes, somebody waits for nodes that it wants, too: planning anew would not let it start."""
+    plan = draft.volatile.plan
+    if plan is None or draft.volatile.is_planning or not plan.is_strict or fact.partition not in plan.heads:
+        return False
+    qos = association.known_qos(draft.cluster, fact.qos)
+    tallies = draft.cluster.tallies
+    return not any(tallies.of((Holder.QOS, one, "")).held for one in qos.preempts)
+
+
 def queue(draft: Draft, prepared: Prepared) -> JobId:
     """It was prepared in this turn."""
     fact = prepared.fact
     if prepared.member is not None and (fact.user, fact.account) not in draft.cluster.members:
         draft.note(event.MemberSet(at=draft.now, member=prepared.member))
     draft.note(fact)
-    draft.volatile.wants_plan = True
+    draft.volatile.wants_plan |= not _is_behind(draft, fact)
     if fact.spec.is_interactive:
         draft.volatile.client_seen_at[fact.job_id] = draft.now
     return fact.job_id
@@ -219,9 +239,7 @@ def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
     if asked_s is None:
         return most if partition.default_time_s is None else partition.default_time_s
     if most is not None and (asked_s > most or asked_s == 0):
-        asked = f"{asked_s} s" if asked_s else "unlimited"
-        message = f"the time limit ({asked}) is over the maximum of partition `{partition.name}`, {most} s"
-        raise Refusal("time_limit", message, f"ask for at most --time={-(-most // 60)} (minutes)")
+        raise association.too_long(asked_s, f"partition `{partition.name}`", most)
     return asked_s or None
 
 
@@ -246,6 +264,9 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
     if place(Overlay.empty(nodes), shape, usable) is None:
         reason = infeasible(nodes, shape, usable)
         raise Refusal("impossible", f"the job can never run: {reason.why}", reason.hint)
+    kept = all_cores_kept(nodes, shape, usable, draft.policy.scheduling.cores_kept_per_gpu)
+    if kept is not None:
+        raise Refusal("impossible", f"the job can never run: {kept.why}", kept.hint)
     if len(draft.volatile.possible_shapes) < MAX_SHAPES:
         draft.volatile.possible_shapes.add(shape)
 
@@ -296,31 +317,36 @@ def decide_update(draft: Draft, who: Caller, request: ClientRequest, body: clien
     which = ((), {body.job_id: body.tasks}) if body.tasks else ((body.job_id,), {})
     chosen = [one for one in array.choose(draft.cluster, *which) if one.is_named or not _why_fixed(one.job, body)]
     array.refuse_too_many(chosen)
-    is_more = body != client.UpdateJob(job_id=body.job_id, array_throttle=body.array_throttle)
+    only_throttle = client.UpdateJob(job_id=body.job_id, array_throttle=body.array_throttle, array_auto=body.array_auto)
+    is_more = body != only_throttle
     facts = [(one, _updated(draft, who, one.job, body)) for one in chosen if is_more or throttle is None]
     limit.refuse_changed(draft, [(one.job, one.width, fact) for one, fact in facts])
     for one, fact in facts:
         dependency.refuse_update(draft, one, fact.spec, request.past)
     if not facts and throttle is None:
         raise Refusal("job_over", f"array {body.job_id} has no task left of which this can be changed", "see gqstat")
-    if throttle is not None:
-        draft.note(throttle)
     for one, fact in facts:
         for alone in array.apart(draft, one):
             _note_update(draft, request, alone, msgspec.structs.replace(fact, job_id=alone.job_id))
+    if throttle is not None:
+        draft.note(throttle)
     draft.volatile.wants_plan = True
     return client.Done()
 
 
 def _throttle_set(draft: Draft, record: Job, body: client.UpdateJob) -> event.ArrayThrottleSet | None:
-    if body.array_throttle is None:
+    if body.array_throttle is None and not body.array_auto:
         return None
+    if body.array_throttle is not None and body.array_auto:
+        raise Refusal("bad_array", "a number of tasks at once and `auto` exclude each other", "give one of them")
     if record.array is None or body.tasks:
-        what = f"job {record.job_id}" if record.array is None else f"{record.job_id}_[{body.tasks}]"
+        tasks = body.tasks if body.tasks.isdecimal() else f"[{body.tasks}]"
+        what = f"job {record.job_id}" if record.array is None else f"{record.job_id}_{tasks}"
         raise Refusal("not_an_array", f"{what} is no array whose tasks could be limited", "name the array itself")
     if record.state is JobState.ENDED:
         raise Refusal("job_over", f"array {record.job_id} is {_word(record)}: it cannot be changed any more")
-    return event.ArrayThrottleSet(at=draft.now, array_job_id=record.job_id, throttle=body.array_throttle or None)
+    throttle = body.array_throttle or None
+    return event.ArrayThrottleSet(at=draft.now, array_job_id=record.job_id, throttle=throttle, is_auto=body.array_auto)
 
 
 def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
@@ -329,7 +355,7 @@ def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
         return Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
     fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources,
              "account": body.account, "QOS": body.qos, "dependency": body.dependency or body.clear_dependency or None,
-             "priority": body.clear_priority or body.priority}  # fmt: skip
+             "reservation": body.reservation, "priority": body.clear_priority or body.priority}  # fmt: skip
     said = [name for name, value in fixed.items() if value is not None]
     if said and job.state is not JobState.PENDING:
         return Refusal("job_started", f"the {said[0]} of job {job.job_id} cannot be changed: it is {_word(job)}")
@@ -354,8 +380,12 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         deadline_at=job.spec.deadline_at if body.deadline_at is None else body.deadline_at or None,
         account=job.spec.account if body.account is None else body.account,
         qos=job.spec.qos if body.qos is None else body.qos,
+        reservation=job.spec.reservation if body.reservation is None else body.reservation,
+        requeue_on=job.spec.requeue_on if body.requeue_on is None else body.requeue_on,
+        max_requeue=job.spec.max_requeue if body.max_requeue is None else body.max_requeue,
     )
     _refuse_bad_text(spec)
+    ending.refuse_bad_requeue(spec)
     partition = _partition_after(draft.policy, job, body)
     if body.partition is not None or body.resources is not None:
         spec = msgspec.structs.replace(spec, resources=association.with_defaults(spec.resources, partition))
@@ -364,6 +394,8 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         _refuse_impossible(draft, shape, partition)
     groups = who.peer.groups if who.owns(job) else None if who.role >= Role.OPERATOR else ()
     account, qos = association.moved(draft.cluster, draft.policy, job, body, partition, groups)
+    if body.reservation:
+        reservation.refuse_unusable(draft, body.reservation, job.user, account)
     time_limit_s = job.time_limit_s
     if {body.time_limit_s, body.partition, body.account, body.qos} != {None}:
         asked_s = _asked_limit(job, body)
@@ -373,7 +405,9 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
     current = draft.cluster.attempts.get(job.attempt_id)
     if job.state is not JobState.PENDING and current is not None:
         before_s, after_s = time_limit_under(job, current), limit_under(spec.deadline_at, time_limit_s, current)
-        access.refuse_more_time(who, before_s, after_s)
+        if before_s is not None and (after_s is None or after_s > before_s):
+            access.refuse_more_time(who, before_s)
+            reservation_reach.refuse_reaching(draft, job, current, after_s)
     elif (spec.deadline_at, time_limit_s) != (job.spec.deadline_at, job.time_limit_s):
         deadline.refuse_late(spec, time_limit_s, draft.now)
     expected_s = job.expected_s
@@ -386,7 +420,7 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         spec=spec,
         partition=partition.name,
         time_limit_s=time_limit_s,
-        requeue=job.requeue if body.requeue is None else body.requeue,
+        requeue=(job.requeue or bool(body.requeue_on)) if body.requeue is None else body.requeue,
         account=account,
         qos=qos.name,
         expected_s=expected_s,
@@ -401,6 +435,7 @@ def _note_update(draft: Draft, request: ClientRequest, job: Job, fact: event.Job
     draft.note(fact)
     dependency.after_update(draft, job, before, request.past)
     draft.volatile.updated_jobs.add(job.job_id)
+    preemption.after_update(draft, job, before, before_s)
     current = draft.cluster.attempts.get(job.attempt_id)
     is_other = (before.deadline_at, before_s) != (fact.spec.deadline_at, fact.time_limit_s)
     if is_other and current is not None and job.state is not JobState.PENDING:
@@ -474,7 +509,7 @@ def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> N
         draft.volatile.client_seen_at.pop(job.job_id, None)
         return
     current = draft.cluster.attempts[job.attempt_id]
-    grace_s = draft.policy.timers.grace_s
+    grace_s = ending.grace_s(draft, job)
     if job.state is JobState.COMPLETING:
         if current.then is AfterEnding.END:
             return
@@ -491,7 +526,7 @@ def decide_requeue(draft: Draft, who: Caller, body: client.RequeueJobs) -> clien
             report.refuse(one, "it is interactive: nobody would be there when it starts again")
         elif job.state in (JobState.STARTING, JobState.RUNNING):
             report.did(one)
-            grace_s = draft.policy.timers.grace_s
+            grace_s = ending.grace_s(draft, job)
             attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.REQUEUE, why="requeued", grace_s=grace_s)
         elif job.state is JobState.COMPLETING:
             report.did(one)

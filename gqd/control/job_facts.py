@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gq.model.state import JobState
 from gq.model.tasks import unpack_tasks
-from gqd.control import array_facts
+from gqd.control import array_facts, claim_facts, notice_facts
 from gqd.state import event, tally
 from gqd.state.after import Hold
-from gqd.state.cluster import Cluster, Job
+from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.lifecycle import next_state
 
 
@@ -139,6 +139,7 @@ def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
 
 def apply_requeued(cluster: Cluster, fact: event.JobRequeued) -> None:
     job = cluster.jobs[fact.job_id]
+    job.ran_s += _ran_s(cluster.attempts.get(job.attempt_id), fact.at)
     _leave_attempt(cluster, job)
     move(cluster, job, event.JobRequeued)
     job.eligible_at = max(fact.at, job.spec.begin_at or 0.0)
@@ -151,6 +152,13 @@ def apply_requeued(cluster: Cluster, fact: event.JobRequeued) -> None:
     cluster.refresh(job)
 
 
+def _ran_s(attempt: Attempt | None, at: float) -> float:
+    """Of an attempt that is over: as long as it held something after its start, but for when it stood still."""
+    if attempt is None or attempt.start_at is None:
+        return 0.0
+    return max(0.0, at - attempt.start_at - attempt.suspended_s)
+
+
 def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
     job = cluster.jobs[fact.job_id]
     move(cluster, job, event.JobEnded)
@@ -161,7 +169,9 @@ def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
         job.end_at = fact.at
     if job.array is not None:
         del cluster.arrays[job.job_id]
+    claim_facts.end_claim(cluster, job.job_id)
     array_facts.end_task(cluster, job)
+    notice_facts.forget_told(cluster, job.job_id)
 
 
 def apply_forgotten(cluster: Cluster, fact: event.JobsForgotten) -> None:

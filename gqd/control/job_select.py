@@ -7,17 +7,16 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from gq.model.state import state_word
 from gq.wire.client import JobFilter
 from gqd.control.array import Chosen, named
 from gqd.state.cluster import Cluster, Job
-from gqd.state.describe import PENDING_WORD, RecordLine, record_lines
+from gqd.state.describe import PENDING_WORD, RecordLine, record_lines, word_of
 
 
 def select_jobs(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Chosen]:
     """Jobs in memory that the filter means, by id, above `after`; of an array's record what waits in it."""
     for one in _select(cluster, chosen, after):
-        if not chosen.states or _word(one.job) in chosen.states:
+        if not chosen.states or _word(cluster, one.job) in chosen.states:
             yield one
 
 
@@ -38,7 +37,7 @@ def select_lines(
     states = frozenset(chosen.states)
     for one in _select(cluster, chosen, after) if order is None else _select_in_order(cluster, chosen, order):
         if one.job.array is None:
-            if not states or _word(one.job) in states:
+            if not states or _word(cluster, one.job) in states:
                 yield Line(one.job)
             continue
         for line in record_lines(one.job, one.asked):
@@ -71,13 +70,13 @@ def _select_in_order(cluster: Cluster, chosen: JobFilter, order: Iterable[Job]) 
             yield Chosen(job, 0 if job.array is None else job.array.waiting)
 
 
-def _word(job: Job) -> str:
-    return PENDING_WORD if job.is_waiting else state_word(job.state, job.outcome)
+def _word(cluster: Cluster, job: Job) -> str:
+    return PENDING_WORD if job.is_waiting else word_of(job, cluster.attempts.get(job.attempt_id))
 
 
 def matches(cluster: Cluster, job: Job, chosen: JobFilter) -> bool:
     """All conditions that are given hold; ids are not looked at."""
-    return (not chosen.states or _word(job) in chosen.states) and _matches(cluster, job, chosen)
+    return (not chosen.states or _word(cluster, job) in chosen.states) and _matches(cluster, job, chosen)
 
 
 def _matches(cluster: Cluster, job: Job, chosen: JobFilter) -> bool:

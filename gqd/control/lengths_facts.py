@@ -17,9 +17,10 @@ from gqd.state.queue import member_of
 def learn_end(cluster: Cluster, job: Job, attempt: Attempt) -> None:
     """The attempt has its `end_at`."""
     assert attempt.end_at is not None, f"{attempt.attempt_id} has not ended"
-    if attempt.start_at is None or attempt.then is not AfterEnding.END or attempt.outcome is Outcome.NODE_FAIL:
+    is_cut_short = attempt.outcome in (Outcome.NODE_FAIL, Outcome.PREEMPTED)
+    if attempt.start_at is None or attempt.then is not AfterEnding.END or is_cut_short:
         return
     for gpus in (least_demand(job.spec.resources).gpus, ANY_GPUS):
         signature = Signature(*member_of(job), gpus)
-        ran_s = attempt.end_at - attempt.start_at
+        ran_s = max(0.0, attempt.end_at - attempt.start_at - attempt.suspended_s)
         cluster.changes.lengths |= dict.fromkeys(learn(cluster.lengths, signature, ran_s, attempt.end_at))

@@ -21,14 +21,15 @@ from gqd.control.account_names import refuse_bad_user, refuse_too_many
 from gqd.control.association import known_account, known_qos
 from gqd.sched.billing import TYPE_PREFIX, billing_of
 from gqd.sched.limit import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
+from gqd.sched.rooms import Rooms
 from gqd.sched.shape import Shape, shape_in
-from gqd.sched.view import Overlay
 from gqd.state import event
 from gqd.state.cluster import BudgetKey, Cluster, Job, LimitKey, limit_key
-from gqd.state.deadlines import time_limit_of
+from gqd.state.deadlines import paused_s, time_limit_of
 from gqd.state.period import next_periods_at, periods_at
 from gqd.state.plan import Start
 from gqd.state.policy import Policy
+from gqd.state.queue import member_of
 from gqd.state.tally import Amounts, Place, account_path, add, asked_amounts, granted, places_of, places_of_job
 from gqd.state.usage import MILLION, Budget
 
@@ -313,14 +314,14 @@ def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tu
 # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: Draft, ledger: Ledger, start: Start, overlay: Overlay, places: dict[str, int]) -> bool:
+def decide_start(draft: Draft, ledger: Ledger, start: Start, rooms: Rooms) -> bool:
     """Adopt a start, if the limits as they are now leave room for it; the ledger then holds it too."""
     job = draft.cluster.jobs.get(start.job_id)
     if job is None:
         return False
     asker = Asker(job.user, job.account, job.qos)
     wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
-    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, overlay, places):
+    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, rooms):
         return False
     ledger.take(asker, wanted)
     return True
@@ -364,7 +365,7 @@ def _spent(
     began, until = periods_at(now, policy.zone), _until(policy, now)
     for key, budget in cluster.budgets.items():
         limit = cluster.limits[key.limit]
-        if limit.at is LimitAt.START and bool(key.user) == limit.per_user:
+        if limit in limits.get((limit.holder, limit.name), ()) and bool(key.user) == limit.per_user:
             spent[limit, key.user] = _hours_of(budget, began.of(BUDGETS[limit.resource]), now)
     budgets = {holder: of for holder, every in limits.items() if (of := [x for x in every if x.resource in BUDGETS])}
     for job_id in cluster.tallies.held_by:
@@ -373,13 +374,41 @@ def _spent(
         limit_s = time_limit_of(job, held)
         if held.end_at is not None or not held.billing or limit_s is None:
             continue
-        ends_at = (now if held.start_at is None else held.start_at) + limit_s
+        ends_at = (now if held.start_at is None else held.start_at) + limit_s + paused_s(held, now)
         for holder, name, user in places_of_job(cluster, job):
             for limit in budgets.get((holder, name), ()):
                 if bool(user) == limit.per_user:
                     left_s = max(0.0, min(ends_at, until[limit.resource]) - now)
                     spent[limit, user] = spent.get((limit, user), 0.0) + held.billing / MILLION * left_s / HOUR_S
     return spent
+
+
+class BudgetLeft(NamedTuple):
+    """What nobody has used of a budget, and no running job may still use of it."""
+
+    resource: str
+    whose: str
+    left_hours: float
+    until: float
+    """When it is new."""
+
+
+def limits_of_job(cluster: Cluster, job: Job) -> Iterator[LimitInfo]:
+    return _limits_of(cluster, job.user, account_path(cluster.accounts, member_of(job)[1]), job.qos)
+
+
+def budgets_of_job(draft: Draft, job: Job) -> Iterator[BudgetLeft]:
+    """Of a running one: those of its user, account and QOS, wherever they bind."""
+    own = [one for one in limits_of_job(draft.cluster, job) if one.resource in BUDGETS]
+    by_holder: dict[tuple[Holder, str], list[LimitInfo]] = {}
+    for one in own:
+        by_holder.setdefault((one.holder, one.name), []).append(one)
+    spent = _spent(draft.cluster, draft.policy, by_holder, draft.now) if own else {}
+    until = _until(draft.policy, draft.now) if own else {}
+    for one in own:
+        user = job.user if one.per_user else ""
+        left = one.most - spent.get((one, user), 0.0)
+        yield BudgetLeft(one.resource, explain_limits.whose(one, user), left, until[one.resource])
 
 
 def _until(policy: Policy, now: float) -> dict[str, float]:

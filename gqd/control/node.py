@@ -10,7 +10,7 @@ from gq.model.key import KeyKind
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.control import access, attempt, key, orders, step, trail
+from gqd.control import access, attempt, elastic, key, orders, preemption, step, suspend, trail
 from gqd.control.access import Caller
 from gqd.state import event
 from gqd.state.after import PartPhase
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 MAX_REASON = 1024
+
+_NOT_BEGUN = ("preparing", "prepared")
+"""Phases, in a hello, of what no process runs of."""
+_LIVING = (
+    wire.PrepareReceived, wire.Prepared, wire.GoReceived, wire.Started, wire.TimeLimitSet, wire.SuspendedSet,
+)  # fmt: skip
+"""Reports that say that the node has something of an attempt."""
 
 # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,10 +122,14 @@ def _settle(draft: Draft, hello: wire.Hello, is_new_life: bool) -> None:
         if attempt_id not in theirs:
             _settle_missing(draft, ours, hello.node, is_new_life)
             continue
-        orders.send_owed(draft, ours, hello.node)
+        if theirs[attempt_id].phase not in _NOT_BEGUN or not attempt.give_up_late_launch(draft, ours, hello.node):
+            orders.send_owed(draft, ours, hello.node)
         if ours.parts[hello.node].is_stranded and ours.parts[hello.node].phase is not PartPhase.STOPPING:
             orders.stop_stranger(draft, attempt_id, hello.node)  # the job has gone on without this node
+        preemption.tell_again(draft, ours, hello.node)
         attempt.meet_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
+        suspend.meet(draft, attempt_id, hello.node, theirs[attempt_id].is_suspended)
+        elastic.meet(draft, ours, theirs[attempt_id].generation)
         for one in ours.steps.values():
             if any(part.node == hello.node for part in one.layout.parts):
                 orders.send_step(draft, one, hello.node)
@@ -187,6 +198,10 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
             attempt.on_cell_emptied(draft, node, body)
         case wire.TimeLimitSet():
             attempt.on_time_limit_set(draft, node, body)
+        case wire.SuspendedSet():
+            suspend.on_suspended_set(draft, node, body)
+        case wire.AttemptResized():
+            elastic.on_resized(draft, node, body)
         case wire.StepReceived():
             step.on_received(draft, node, body)
         case wire.StepEnded():
@@ -198,7 +213,7 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
 
 def _stop_if_stranger(draft: Draft, node: str, body: wire.ReportBody) -> None:
     """The node got hold of an attempt that is over for us: an order that overtook its own roll-back."""
-    if isinstance(body, wire.PrepareReceived | wire.Prepared | wire.GoReceived | wire.Started | wire.TimeLimitSet):
+    if isinstance(body, _LIVING):
         ours = draft.cluster.attempts.get(body.attempt_id)
         if ours is None or node not in ours.parts:
             orders.stop_stranger(draft, body.attempt_id, node)
@@ -302,7 +317,8 @@ def _give_up_all(draft: Draft, node: Node, why: str) -> None:
         ours = draft.cluster.attempts[attempt_id]
         attempt.take_node_away(draft, ours, node.name, why)
         attempt.empty_part(draft, ours, node.name, Usage())
-    for orders_of in (draft.volatile.part_orders, draft.volatile.limit_orders, draft.volatile.stop_orders):
+    volatile = draft.volatile
+    for orders_of in (volatile.part_orders, volatile.limit_orders, volatile.suspend_orders, volatile.stop_orders):
         for owed in [one for one in orders_of if one[1] == node.name]:
             del orders_of[owed]
 

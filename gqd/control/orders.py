@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from gq.model.ids import AttemptId
 from gq.model.resource import Role
 from gq.model.state import Outcome
+from gq.model.sweep import parameters
 from gq.patterns import error_pattern, input_pattern, output_pattern
 from gq.wire.node import (
     GangMember,
@@ -26,7 +27,7 @@ from gq.wire.node import (
     Stop,
     StopStep,
 )
-from gqd.control import array
+from gqd.control import array, ending
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Job, Step
 from gqd.state.deadlines import time_limit_of
@@ -93,7 +94,16 @@ def owed_of_step(draft: Draft, step: Step, node: str) -> Order | None:
         return StopStep(step_id=step.step_id, grace_s=draft.policy.timers.grace_s)
     if node in step.received:
         return None
+    if _has_lost_gpus(draft, step, node):
+        return StopStep(step_id=step.step_id, grace_s=draft.policy.timers.grace_s)
     return LaunchStep(step_id=step.step_id, key=step.key, layout=step.layout)
+
+
+def _has_lost_gpus(draft: Draft, step: Step, node: str) -> bool:
+    """Its job has given up some of those that it was to have: the node would not have it any more."""
+    attempt = draft.cluster.attempts[step.step_id.attempt_id]
+    held = {gpu for grant in attempt.grants if grant.node == node for gpu in grant.gpus}
+    return any(part.node == node and not held.issuperset(part.gpus) for part in step.layout.parts)
 
 
 def send_time_limit(draft: Draft, job: Job, node: str) -> None:
@@ -123,6 +133,8 @@ def _stop(attempt: Attempt) -> Stop:
 
 def _farewell(attempt: Attempt) -> str:
     """What Slurm writes into the job's standard error; the node fills in its name and the time."""
+    if attempt.outcome is Outcome.PREEMPTED:
+        return "CANCELLED AT {time} DUE TO PREEMPTION"
     if attempt.then is AfterEnding.REQUEUE:
         return "CANCELLED AT {time} DUE TO JOB REQUEUE"
     match attempt.outcome:
@@ -168,7 +180,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         grant=grant,
         is_interactive=spec.is_interactive,
         time_limit_s=time_limit_of(job, attempt),
-        grace_s=draft.policy.timers.grace_s,
+        grace_s=ending.grace_s(draft, job),
         signal=spec.signal,
         script_digest=spec.script_digest if is_batch_node else "",
         environment_digest=spec.environment_digest,
@@ -198,6 +210,9 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         array_task_step=extent.step,
         array_task_count=extent.size,
         roles=tuple(_launch_role(role, attempt) for role in request.roles),
+        reservation=attempt.occurrence.name if attempt.occurrence is not None else "",
+        parameters=tuple(parameters(spec.sweep).items()) if spec.sweep else (),
+        most_gpus=request.most_gpus,
     )
 
 

@@ -135,6 +135,11 @@ def _is_shown(cluster: Cluster, branch: Branch, body: client.ListShares, tree: T
     )
 
 
+def gives_back(cluster: Cluster, now: float) -> dict[str, int]:
+    """By account that has borrowed: 1 is the first who gives back."""
+    return _Books(cluster, fair_tree(cluster, now)).gives_back
+
+
 class _Books:
     """Who holds how many GPUs, and how many of them are borrowed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -10,19 +11,24 @@ from typing import cast, overload
 
 import numpy as np
 
+from gq.model.account import BUILT_IN_QOS, NORMAL_QOS
 from gq.model.ids import JobId
-from gq.model.resource import ResourceRequest, parse_ids
+from gq.model.reservation import Flag
+from gq.model.resource import Grant, ResourceRequest, parse_ids, shares
 from gq.model.state import JobState
-from gqd.control import array, limit
+from gqd.control import array, ending, limit, share
 from gqd.sched.constraint_match import attributes_of
 from gqd.sched.gpu_topology import topology_of
 from gqd.sched.priority import Order, order_of
 from gqd.sched.shape import shape_in
-from gqd.sched.view import NodeFacts, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
+from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob, RunningJob, Snapshot, Stretch
 from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
-from gqd.state.deadlines import time_limit_of
+from gqd.state.cluster import Claim as Kept
+from gqd.state.deadlines import last_start_at, time_limit_of
 from gqd.state.policy import Policy
+from gqd.state.preemption import notice_s
 from gqd.state.queue import Integers, PendingQueue, member_of, startable_tasks
+from gqd.state.reservation import Occurrence, Reservation
 from gqd.state.volatile import Volatile
 
 
@@ -31,11 +37,29 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
 
     What is told of a node, of a job and of an attempt is the same object as long as it has not changed.
     """
-    nodes = _ordered(cluster)
     limits = limit.view(cluster, policy, now)
     waiting = order_of(cluster, policy, now, limits)
     cluster.queue.begin_views(policy)
     plan = volatile.plan
+    return replace(
+        without_queue(cluster, policy, volatile, now),
+        pending=Waiting(cluster, policy, waiting.job_ids),
+        columns=_columns(cluster.queue, waiting),
+        array_room=array.array_room(cluster),
+        array_throttle=array.array_throttle(cluster),
+        soaking=array.soaking(cluster),
+        limits=limits,
+        gives_back=share.gives_back(cluster, now) if limits.has_guarantees else {},
+        kept_back=waiting.kept_back,
+        protected=() if plan is None else plan.protected,
+        resumes_at=None if plan is None else plan.resumes_at,
+        searches_from=None if plan is None else plan.searches_from,
+    )
+
+
+def without_queue(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
+    """The nodes, what holds them and what is kept of them, as if nobody waited."""
+    nodes = _ordered(cluster)
     return Snapshot(
         now=now,
         policy=policy,
@@ -46,34 +70,17 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         since=tuple([node.free_since for node in nodes]),
         free_resources={name: tuple(free.tolist()) for name, free in _free_resources(nodes).items()},
         free_licenses=free_licenses(nodes, policy),
-        pending=Waiting(cluster, policy, waiting.job_ids),
-        columns=_columns(cluster.queue, waiting),
-        running=_all_running(cluster),
-        array_room=array.array_room(cluster),
-        array_throttle=array.array_throttle(cluster),
-        limits=limits,
-        kept_back=waiting.kept_back,
-        protected=() if plan is None else plan.protected,
-        resumes_at=None if plan is None else plan.resumes_at,
+        pending=(),
+        running=all_running(cluster),
+        booked=booked_of(cluster.reservations.values(), policy.clear_s, now),
+        claims=claims_of(cluster, now),
+        qos={**BUILT_IN_QOS, **cluster.qos},
     )
 
 
 def nodes_of(cluster: Cluster, volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
     """In natural order."""
     return _all_facts(_ordered(cluster), volatile, now)
-
-
-def overlay(cluster: Cluster, volatile: Volatile, now: float, policy: Policy | None = None) -> Overlay:
-    """What is free on the nodes, to try things on; with a policy, licences of the cluster are counted, too."""
-    nodes = _ordered(cluster)
-    return Overlay(
-        _all_facts(nodes, volatile, now),
-        [node.free_cpu_mask for node in nodes],
-        [_free_gpus(node) if node.drained_gpus else node.free_gpu_mask for node in nodes],
-        [node.inventory.memory_mib - node.used_memory_mib for node in nodes],
-        _free_resources(nodes),
-        None if policy is None else free_licenses(nodes, policy),
-    )
 
 
 # ── who waits ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,14 +134,19 @@ def _not_now(job_id: JobId, job: Job | None, policy: Policy) -> PendingJob:
 
 def _columns(queue: PendingQueue, waiting: Order) -> PendingColumns:
     places = waiting.places
-    accrue_at = queue.floats("accrue_at")[places]
     return PendingColumns(
         job_id=waiting.job_ids,
         shape=queue.integers("shape")[places],
         expected_s=queue.floats("expected_s")[places],
         time_limit_s=queue.floats("time_limit_s")[places],
-        since=np.where(np.isinf(accrue_at), queue.floats("submit_at")[places], accrue_at),
+        since=queue.since()[places],
         band=waiting.band,
+        reservation=queue.integers("reservation")[places],
+        member=queue.integers("member")[places],
+        qos=queue.integers("qos")[places],
+        reservations=queue.reservations,
+        members=queue.members,
+        names_of_qos=queue.qos,
         source=queue,
     )
 
@@ -299,14 +311,27 @@ def pending_job(job: Job, policy: Policy) -> PendingJob:
         tasks=startable_tasks(job),
         array_job_id=job.job_id if job.array is not None else job.array_job_id,
         expected_s=job.expected_s,
-        since=job.submit_at if job.accrue_at is None else job.accrue_at,
+        since=_since(job),
+        reservation=job.spec.reservation,
+        last_start_at=last_start_at(job),
+        waits_since=max(_since(job), job.eligible_at),
+        ran_s=job.ran_s,
+        resume_s=job.spec.resume_s,
     )
 
 
-def _all_running(cluster: Cluster) -> tuple[RunningJob, ...]:
-    """Those of which nothing has changed are looked at no closer: there may be thousands."""
+def _since(job: Job) -> float:
+    return job.submit_at if job.accrue_at is None else job.accrue_at
+
+
+def all_running(cluster: Cluster) -> tuple[RunningJob, ...]:
+    """What holds resources.  Those of which nothing has changed are looked at no closer: there may be thousands."""
     views = [attempt.view or _told_anew(cluster, attempt) for attempt in cluster.holding.values()]
     return cast(tuple[RunningJob, ...], tuple(views))
+
+
+def _told(cluster: Cluster, attempt: Attempt) -> RunningJob:
+    return cast(RunningJob, attempt.view or _told_anew(cluster, attempt))
 
 
 def _told_anew(cluster: Cluster, attempt: Attempt) -> RunningJob:
@@ -319,17 +344,137 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     job = cluster.jobs.get(attempt.attempt_id.job_id)
     is_current = job is not None and job.attempt_id == attempt.attempt_id
     ends_at = None
-    if is_current and job is not None and (limit_s := time_limit_of(job, attempt)) is not None:
-        ends_at = (attempt.start_at or attempt.allocated_at) + limit_s
+    is_going_on = attempt.suspended_at is None  # else nobody knows when it will be over
+    if is_current and job is not None and is_going_on and (limit_s := time_limit_of(job, attempt)) is not None:
+        ends_at = (attempt.start_at or attempt.allocated_at) + limit_s + attempt.suspended_s
+    way = attempt.giving_way
+    if way is not None:
+        ends_at = way.ends_at if ends_at is None else min(ends_at, way.ends_at)
     if is_current and job is not None and job.state is JobState.COMPLETING:
         ends_at = (attempt.end_at or attempt.allocated_at) + attempt.grace_s
+    is_stranded = not is_current or any(part.is_stranded for part in attempt.parts.values())
+    may_go = is_going_on and not is_stranded and job is not None and job.state is JobState.RUNNING
     return RunningJob(
         job_id=attempt.attempt_id.job_id,
         user=job.user if job is not None else "",
         grants=tuple(part.grant for part in attempt.parts.values()),
         ends_at=ends_at,
-        is_stranded=not is_current or any(part.is_stranded for part in attempt.parts.values()),
+        is_stranded=is_stranded,
         began_at=attempt.start_at or attempt.allocated_at,
         expected_s=job.expected_s if is_current and job is not None else None,
         slot=attempt.slot,
+        reservation="" if attempt.occurrence is None else attempt.occurrence.name,
+        occurrence=0 if attempt.occurrence is None else attempt.occurrence.number,
+        attempt=attempt.attempt_id.attempt,
+        account="" if job is None else member_of(job)[1],
+        qos=NORMAL_QOS if job is None else job.qos,
+        saved_at=_saved_at(attempt) if may_go else None,
+        stood_s=attempt.suspended_s,
+        lead_s=0.0 if job is None else notice_s(job.spec.signal),
+        gives_way_to=None if way is None else way.to,
+        stretch=None if attempt.elastic is None or job is None or is_stranded else _stretch(cluster, job, attempt),
+        is_borrowing=bool(attempt.borrows),
+        since=0.0 if job is None else _since(job),
+        ran_s=0.0 if job is None else job.ran_s,
+        resume_s=None if job is None else job.spec.resume_s,
+        saves=job is not None and (job.spec.resume_s is not None or job.spec.signal is not None),
+        comes_back=job is not None and ending.waits_again(job, ending.PREEMPT),
+    )
+
+
+def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
+    """None: its GPUs stay what they are now, since it does not run, gives way, borrows, or its node knows no better."""
+    one, node = attempt.elastic, cluster.nodes.get(attempt.batch_node)
+    if one is None or node is None or not node.inventory.can_resize or job.state is not JobState.RUNNING:
+        return None
+    if attempt.giving_way is not None or attempt.occurrence is not None or attempt.suspended_at is not None:
+        return None
+    if attempt.borrows:
+        return None  # what it has is in part not for it
+    request = job.spec.resources
+    return Stretch(one.least, one.most, request.gpu_type, request.min_gpu_mem_mib or 0, one.generation, one.keeps)
+
+
+def _saved_at(attempt: Attempt) -> float | None:
+    """While it stood still nothing was done that could be lost."""
+    if attempt.start_at is None:
+        return None
+    return max(attempt.start_at + attempt.suspended_s, attempt.checkpoint_at or 0.0)
+
+
+def claims_of(cluster: Cluster, now: float) -> tuple[Claim, ...]:
+    """What is kept for those to whom others give way."""
+    return tuple([_claim(cluster, one, now) for one in cluster.claims.values()])
+
+
+def _claim(cluster: Cluster, one: Kept, now: float) -> Claim:
+    job = cluster.jobs[one.job_id]
+    there = (cluster.holding.get(attempt_id) for attempt_id in one.victims)
+    ends = [_told(cluster, attempt).ends_at or now for attempt in there if attempt is not None]
+    return Claim(
+        job_id=one.job_id,
+        grants=one.grants,
+        until=max([now, *ends]),
+        user=job.user,
+        time_limit_s=job.time_limit_s,
+        expected_s=job.expected_s,
+        reservation=one.reservation,
+        occurrence=one.occurrence,
+    )
+
+
+# ── reservations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def booked_of(reservations: Iterable[Reservation], clear_time_s: float, now: float) -> tuple[Booked, ...]:
+    """What is kept, now and later, by its begin: whether a tick has begun or ended an occurrence yet or not."""
+    told = [
+        _booked(reservation, one, one.begin_at - clear_time_s)
+        for reservation in reservations
+        for one in reservation.occurrences.values()
+        if one.end_at > now
+    ]
+    told.sort(key=lambda one: (one.begin_at, one.name))
+    by_node: dict[str, list[tuple[float, str, Grant]]] = {}
+    for one in told:
+        for grant in one.grants:
+            by_node.setdefault(grant.node, []).append((one.begin_at, one.name, grant))
+    return tuple(_before_next(one, by_node, clear_time_s) for one in told)
+
+
+def _before_next(one: Booked, by_node: dict[str, list[tuple[float, str, Grant]]], clear_time_s: float) -> Booked:
+    """With what comes after it on the same; nothing is kept twice, so that does not begin before this ends."""
+    follow = [found for grant in one.grants if (found := _follower(one, grant, by_node[grant.node], clear_time_s))]
+    if not follow:
+        return one
+    begin_at, name = min(follow)
+    return replace(one, next_clear_at=begin_at - clear_time_s, next_name=name)
+
+
+def _follower(
+    one: Booked, own: Grant, on_node: list[tuple[float, str, Grant]], clear_time_s: float
+) -> tuple[float, str] | None:
+    for begin_at, name, grant in on_node[bisect_left(on_node, one.end_at, key=lambda told: told[0]) :]:
+        if begin_at >= one.end_at + clear_time_s:
+            return None
+        if name != one.name and shares(own, grant):
+            return begin_at, name
+    return None
+
+
+def _booked(reservation: Reservation, one: Occurrence, clear_at: float) -> Booked:
+    booking = reservation.booking
+    return Booked(
+        name=reservation.name,
+        number=one.number,
+        clear_at=clear_at,
+        begin_at=one.begin_at,
+        end_at=one.end_at,
+        grants=one.grants,
+        owner=reservation.owner,
+        users=booking.users,
+        accounts=booking.accounts,
+        is_magnetic=Flag.MAGNETIC in booking.flags,
+        is_flex=Flag.FLEX in booking.flags,
+        is_lent=reservation.is_lent,
     )

@@ -17,6 +17,7 @@ from gqd.control import orders, step_roles
 from gqd.state import event
 from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Job, Step
+from gqd.state.elastic import staying
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -27,12 +28,19 @@ MAX_TASKS = 100_000
 
 
 def decide_create(draft: Draft, job: Job, request: StepRequest, key: bytes) -> client.StepCreated | None:
-    """Make the step, or None: it must wait for what other steps hold.  `Refusal` if it can never be."""
+    """Make the step, or None: it must wait for what other steps hold, or until its node has said that the job runs.
+
+    `Refusal` if it can never be.
+    """
+    if job.state is JobState.STARTING and draft.cluster.attempts[job.attempt_id].was_let_go:
+        return None
     if job.state is not JobState.RUNNING:
         message = f"job {job.job_id} is {job.state.value.lower()}, not running"
         raise Refusal("not_running", message, "steps need a running job")
     _refuse_nonsense(request)
     attempt = draft.cluster.attempts[job.attempt_id]
+    if attempt.suspended_at is not None:
+        return None  # it begins when the job goes on
     limits = draft.policy.limits
     if attempt.next_step >= limits.steps_per_job:
         raise Refusal("too_many_steps", f"job {job.job_id} has had its {limits.steps_per_job} steps")
@@ -66,7 +74,7 @@ def decide_create(draft: Draft, job: Job, request: StepRequest, key: bytes) -> c
 def _free(attempt: Attempt, overlap: bool) -> dict[str, tuple[set[int], set[int]]]:
     """Per live node: CPUs and GPUs that no step has; with overlap all of them."""
     free = {
-        node: (set(part.grant.cpus), set(part.grant.gpus))
+        node: (set(part.grant.cpus), set(staying(attempt, part.grant).gpus))
         for node, part in attempt.parts.items()
         if part.phase is PartPhase.LIVE and not part.is_stranded
     }
@@ -86,7 +94,8 @@ def layout_of(
     """Tasks, CPUs and GPUs on each node; None: not free now.  `Refusal`: more than the allocation has."""
     if job.spec.resources.roles or request.roles:
         return step_roles.layout_of(request, job, attempt, free, layout_on)
-    return layout_on(attempt.grants, request, job, job.spec.resources, free)
+    grants = tuple(staying(attempt, one) for one in attempt.grants)
+    return layout_on(grants, request, job, job.spec.resources, free)
 
 
 def layout_on(

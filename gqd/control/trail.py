@@ -132,6 +132,8 @@ def object_of(body: client.RequestBody, answer: client.ReplyBody) -> str:
     match body:
         case client.HoldJobs() | client.ReleaseJobs() | client.RequeueJobs() | client.WaitJobs():
             return _jobs(body.job_ids, body.tasks)
+        case client.SuspendJobs() | client.ResumeJobs():
+            return _jobs(body.job_ids, body.tasks)
         case client.CancelJobs():
             return _jobs(body.filter.job_ids, body.filter.tasks)
         case client.UpdateJob():
@@ -156,6 +158,14 @@ def object_of(body: client.RequestBody, answer: client.ReplyBody) -> str:
             return _limit(body.limit.holder.value, body.limit.name, body.limit.resource, body.limit.per_user)
         case client.RemoveLimit():
             return _limit(body.holder, body.name, body.resource, body.per_user)
+        case client.SetCrontab() | client.GetCrontab() | client.RemoveCrontab():
+            return f"crontab of {body.user}" if body.user else "crontab"
+        case client.SetReservation():
+            return f"reservation {body.booking.name}"
+        case client.EditOccurrence() | client.SkipOccurrence() if body.number is not None:
+            return f"reservation {body.name}, occurrence {body.number}"
+        case client.SkipOccurrence() | client.EndReservation() | client.DeleteReservation():
+            return f"reservation {body.name}"
         case client.CreateToken() | client.AddKey() | client.RevokeKey():
             return f"key {body.public[:8]}"
         case _:
@@ -190,6 +200,12 @@ def detail_of(body: client.RequestBody) -> str:
             return f"step {body.step}" if body.signum is None else f"step {body.step}, signal {body.signum}"
         case client.UpdateJob():
             return _changes(body)
+        case client.ExtendJob():
+            return f"by {body.by_s} s"
+        case client.AskJob():
+            return body.text
+        case client.AnswerAsks():
+            return f"{body.answer.value}{' and requeue' if body.requeue else ''}{': ' if body.text else ''}{body.text}"
         case client.SetAccount():
             return _values(body.account, body.is_new)
         case client.SetMember():
@@ -201,6 +217,10 @@ def detail_of(body: client.RequestBody) -> str:
         case client.UpdateNodes():
             gpu = "" if body.gpu is None else f" GPU {body.gpu}"
             return f"{body.action}{gpu}: {body.reason}" if body.reason else f"{body.action}{gpu}"
+        case client.SetCrontab():
+            return f"{len(body.jobs)} {'entry' if len(body.jobs) == 1 else 'entries'}"
+        case client.SetReservation():
+            return _booked(body)
         case client.RemoveNode():
             return body.reason
         case client.CreateToken():
@@ -212,9 +232,18 @@ def detail_of(body: client.RequestBody) -> str:
             return ""
 
 
+def _booked(body: client.SetReservation) -> str:
+    booking = body.booking
+    when = booking.cron or f"at {booking.begin_at:.0f}"
+    flags = "".join(f", {flag}" for flag in booking.flags)
+    return f"{when} for {booking.duration_s} s{flags}{' (a test)' if body.test_only else ''}"
+
+
 def _changes(body: client.UpdateJob) -> str:
-    names = ("name", "partition", "time_limit_s", "begin_at", "nice", "requeue", "array_throttle")
+    names = ("name", "partition", "time_limit_s", "begin_at", "nice", "requeue", "array_throttle", "reservation")
     said = [f"{name}={getattr(body, name)}" for name in names if getattr(body, name) is not None]
+    if body.array_auto:
+        said.append("array_throttle=auto")
     if body.comment is not None:
         said.append("comment")
     return ", ".join([*said, "resources"] if body.resources is not None else said)

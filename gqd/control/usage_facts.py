@@ -1,7 +1,8 @@
 """What the starts and ends of attempts do to the usage of who is billed for them.  Pure (see `gqd.control.apply`).
 
 An attempt is billed from its start to its end, as the node dates them, at the rate that was fixed when it was
-allocated.  The usage is that of the job's user in the job's account; neither changes while an attempt is under way.
+allocated, or when it last came to hold another number of GPUs.  The usage is that of the job's user in the job's
+account; neither changes while an attempt is under way.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ def bill_end(cluster: Cluster, job: Job, attempt: Attempt) -> None:
     assert attempt.end_at is not None, f"{attempt.attempt_id} has not ended"
     if attempt.start_at is not None:
         _change_rate(cluster, job, attempt.end_at, -attempt.billing)
+
+
+def bill_change(cluster: Cluster, job: Job, at: float, by: int) -> None:
+    """From then on so much more; a negative rate: less."""
+    if by:
+        _change_rate(cluster, job, at, by)
 
 
 def _change_rate(cluster: Cluster, job: Job, at: float, by: int) -> None:

@@ -107,7 +107,7 @@ def take_ready_steps(draft: Draft, touched: set[JobId]) -> list[tuple[StepWaiter
         except Refusal as refusal:
             answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
         if answer is None and draft.now >= waiter.deadline_at:
-            message = f"other steps of job {waiter.body.job_id} hold what this one needs"
+            message = f"other steps of job {waiter.body.job_id} hold what this one needs, or it is not known to run yet"
             answer = client.Refused(code="step_waits", message=message, hint="it waits; --overlap would share")
         if answer is None:
             kept.append(waiter)

@@ -8,6 +8,7 @@ may ask for is offered.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,11 +19,13 @@ from gq.errors import Refusal
 from gq.model.dependency import format_dependency
 from gq.model.estimate import Alternative
 from gq.model.ids import RequestId
+from gq.model.job import JobSpec
+from gq.model.tasks import parse_tasks
 from gq.wire import client
 from gqd.control import explain, explain_limits, job, snapshot
 from gqd.control.access import Caller
 from gqd.control.alternatives import Variant, alternatives_to
-from gqd.control.estimate import Desk, Setting, band, gate_of, promises_of, setting_of
+from gqd.control.estimate import Desk, Setting, band, deadlines_of, gate_of, promises_of, setting_of, too_late
 from gqd.control.job_facts import job_of
 from gqd.sched.blocked import counted
 from gqd.sched.limit import NO_LIMITS
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 MOST_ALTERNATIVES = 12
+LEAST_SHOWN = 5
+"""So many are told even if they bring nothing."""
+NO_SOONER = "no sooner"
 
 
 class Supposed(NamedTuple):
@@ -64,14 +70,16 @@ def decide_test(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, b
     """When and where it would start.  → `Tested`, now or later; `Refusal` if it could not be queued"""
     setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     supposed = suppose(draft, setting, job.prepare(draft, who, request, body.spec).fact)
-    desk.add(draft, _TestStudy(request, supposed))
+    desk.add(draft, _TestStudy(request, supposed, first_of(body.spec)))
 
 
 def decide_what_if(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, body: client.WhatIf) -> None:
     """→ `Alternatives`, now or later; `Refusal` if not even what was asked could be queued"""
     setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     asked = job.prepare(draft, who, request, body.spec).fact
-    chosen = [(Variant("", "as asked", body.spec), suppose(draft, setting, asked))]
+    first = first_of(body.spec)
+    what = f"as asked; all times are those of {first}" if first else "as asked"
+    chosen = [(Variant("", what, body.spec), suppose(draft, setting, asked))]
     seen = {_key(asked)}
     for variant in alternatives_to(draft.cluster, draft.policy, body.spec, asked):
         if len(chosen) > MOST_ALTERNATIVES:
@@ -86,8 +94,14 @@ def decide_what_if(draft: Draft, desk: Desk, who: Caller, request: ClientRequest
     desk.add(draft, _WhatIfStudy(draft, request, chosen))
 
 
+def first_of(spec: JobSpec) -> str:
+    """Of an array: what is rehearsed of it; '': it is none."""
+    count = parse_tasks(spec.array).bit_count() if spec.array else 1
+    return "" if count == 1 else f"the first of its {count} tasks"
+
+
 def _key(fact: event.JobSubmitted) -> tuple[object, ...]:
-    return fact.spec.resources, fact.partition, fact.qos, fact.time_limit_s
+    return fact.spec.resources, fact.partition, fact.qos, fact.time_limit_s, fact.spec.reservation
 
 
 # ── a job that is not there ───────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +116,11 @@ def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Suppose
         return Supposed(supposed, scene)
     alone = _alone(cluster, supposed)
     ahead = _ahead_of(alone, policy, setting, supposed, draft.now)
-    scene = replace(scene, bands={**scene.bands, supposed.job_id: _band_of(alone, policy, draft.now)})
+    scene = replace(
+        scene,
+        bands={**scene.bands, supposed.job_id: _band_of(alone, policy, draft.now)},
+        deadlines={**scene.deadlines, **deadlines_of([supposed])},
+    )
     pending = snapshot.pending_job(supposed, policy)
     if supposed.dependency is not None or (fact.spec.begin_at or 0.0) > draft.now:
         gate = gate_of(cluster, policy, supposed, ahead, draft.now)
@@ -197,7 +215,9 @@ class _Trial:
         supposed = self._supposed.job
         entry = self._expected.entries.get(supposed.job_id)
         if entry is None:
-            return Prediction(None, None, False, _why_not(cluster, supposed, self._expected.last_plan))
+            late_for = too_late(self._expected, supposed.job_id)
+            why = late_for or _why_not(cluster, supposed, self._expected.last_plan)
+            return Prediction(None, None, False, why)
         promise = promises_of(self._expected.first_plan).get(supposed.job_id)
         late = None if self._late is None else self._late.entries.get(supposed.job_id)
         start_at, p90_at = band(entry, late, promise)
@@ -216,10 +236,11 @@ def _why_not(cluster: Cluster, supposed: Job, plan: Plan | None) -> str:
 
 
 class _TestStudy:
-    def __init__(self, request: ClientRequest, supposed: Supposed) -> None:
+    def __init__(self, request: ClientRequest, supposed: Supposed, first: str) -> None:
         self.request_id: RequestId | None = request.request_id
         self._request = request
         self._supposed = supposed
+        self._first = f"; this is of {first}" if first else ""
         self._trial = _Trial(supposed)
 
     def step(self, budget: int) -> bool:
@@ -229,9 +250,9 @@ class _TestStudy:
         seen = self._trial.prediction(draft.cluster)
         behind = _behind(self._supposed)
         if seen.expected is None:
-            _reply(draft, self._request, client.Tested(why=f"{seen.why}{behind}"))
+            _reply(draft, self._request, client.Tested(why=f"{seen.why}{behind}{self._first}"))
             return
-        why = f"{self._trial.first_word()}{behind}{_surety(seen)}"
+        why = f"{self._trial.first_word()}{behind}{_surety(seen)}{self._first}"
         start_at, nodes = seen.expected.starts_at, seen.expected.nodes
         _reply(draft, self._request, client.Tested(start_at=start_at, nodes=nodes, why=why))
 
@@ -267,8 +288,31 @@ class _WhatIfStudy:
         return self._place >= len(self._trials)
 
     def finish(self, draft: Draft) -> None:
-        lines = tuple(_line(variant, trial.prediction(draft.cluster)) for variant, trial in self._trials)
+        asked, *others = (_line(variant, trial.prediction(draft.cluster)) for variant, trial in self._trials)
+        lines = (asked, *_worth_telling(asked, others))
         _reply(draft, self._request, client.Alternatives(alternatives=lines, made_at=self._made_at))
+
+
+def _worth_telling(asked: Alternative, others: list[Alternative]) -> Iterator[Alternative]:
+    """Those that start sooner; of the others as many as are missing, and it is said of them."""
+    spare = LEAST_SHOWN - sum(_is_sooner(one, asked) for one in others)
+    for one in others:
+        if _is_sooner(one, asked):
+            yield one
+        elif spare > 0:
+            spare -= 1
+            yield one if one.why else msgspec.structs.replace(one, what=f"{one.what}; {NO_SOONER}")
+
+
+def _is_sooner(one: Alternative, asked: Alternative) -> bool:
+    """As expected, or if others run late."""
+    if one.start_at is None or asked.start_at is None:
+        return one.start_at is not None
+    return one.start_at < asked.start_at or _late(one) < _late(asked)
+
+
+def _late(one: Alternative) -> float:
+    return float("inf") if one.p90_at is None else one.p90_at
 
 
 def _line(variant: Variant, seen: Prediction) -> Alternative:

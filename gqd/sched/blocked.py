@@ -152,7 +152,8 @@ def _cores_kept(overlay: Overlay, shape: Shape, available: Places) -> CoresKept 
     grants = place(freely, shape, available)
     if grants is None:
         return None
-    places = as_places(available)
+    names = {grant.node for grant in grants}
+    places = as_places([one for one in available if overlay.nodes[int(one)].name in names])
     kept = kept_cores(overlay, places)
     return CoresKept(
         wanted=wanted_in_all(shape)[1],
@@ -167,7 +168,7 @@ def insufficient(
 ) -> Insufficient:
     """What is scarce, who holds it, and when it fits at the latest; of a gang for the role that has no room, if any."""
     shape = homeless_role(overlay, job.shape, [int(one) for one in available], place)
-    resource, wanted, free = _scarcest(overlay, shape, available)
+    resource, wanted, free = scarcest(overlay, shape, available)
     fit = earliest_fit(overlay, job.shape, available, running, snapshot.now)
     return Insufficient(
         resource=resource,
@@ -176,10 +177,17 @@ def insufficient(
         holders=_holders(snapshot, shape, running, available, resource),
         is_fragmented=free >= wanted,
         starts_at=fit[0] if fit else None,
+        may_spread=shape.nodes_min < min(len(available), _pieces(shape)),
     )
 
 
-def _scarcest(overlay: Overlay, shape: Shape, places: Places) -> tuple[str, int, int]:
+def _pieces(shape: Shape) -> int:
+    """On so many nodes it could be at most."""
+    gpus, cpus = wanted_in_all(shape)
+    return gpus or cpus
+
+
+def scarcest(overlay: Overlay, shape: Shape, places: Places) -> tuple[str, int, int]:
     """(resource, wanted, free) of the first resource that is short in sum, else of the one whose places are wrong."""
     sums = _sums(overlay, shape, places)
     if shape.is_exclusive:
@@ -239,11 +247,11 @@ def _memory_wanted(shape: Shape, largest_mib: int) -> int:
 def _holders(
     snapshot: Snapshot, shape: Shape, running: Sequence[RunningJob], places: Places, resource: str
 ) -> tuple[Holder, ...]:
-    """Who holds the scarce resource on these nodes, largest first."""
+    """Who holds the scarce resource on these nodes, most of it first."""
     by_name = {snapshot.nodes[one].name: snapshot.nodes[one] for one in places}
     generic = {name for name, _ in shape.resources}
     kind = (shape.gpu_type, shape.min_gpu_mem_mib)
-    holders = []
+    holders: list[tuple[int, Holder]] = []
     for job in running:
         here = [grant for grant in job.grants if grant.node in by_name]
         masks = (mask_of(grant.gpus) & by_name[grant.node].fitting_mask(*kind) for grant in here)
@@ -254,15 +262,17 @@ def _holders(
             gpus=sum(mask.bit_count() for mask in masks),
             cpus=sum(len(grant.cpus) for grant in here),
             memory_mib=sum(grant.memory_mib for grant in here),
+            generic=sum(one.count for grant in here for one in grant.resources if one.name == resource),
             ends_at=None if job.is_stranded else job.ends_at,
+            reservation=job.reservation if job.job_id < 0 else "",
         )
-        held = {"GPUs": holder.gpus, "memory": holder.memory_mib}.get(resource, len(here))
+        held = {"GPUs": holder.gpus, "CPUs": holder.cpus, "memory": holder.memory_mib}.get(resource, len(here))
         if resource in generic:
-            held = sum(one.count for grant in here for one in grant.resources if one.name == resource)
+            held = holder.generic
         if held:
-            holders.append(holder)
-    holders.sort(key=lambda one: (-one.gpus, -one.cpus, one.job_id))
-    return tuple(holders[:MAX_HOLDERS])
+            holders.append((held, holder))
+    holders.sort(key=lambda one: (-one[0], -one[1].gpus, -one[1].cpus, one[1].job_id))
+    return tuple(holder for _, holder in holders[:MAX_HOLDERS])
 
 
 def _unavailable(snapshot: Snapshot, job: PendingJob, capable: Places, available: Places) -> Unavailable:

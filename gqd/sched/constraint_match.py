@@ -13,8 +13,6 @@ from gqd.state.queue import Booleans, Integers
 
 _NOT_PREFERRED = 1000
 """More than the data sets that a job may name, so that `--prefer` comes before them."""
-BUILT_IN = ("cpus", "memory", "gpus", "gpu_type", "gpu_mem")
-"""Attributes that every node has, whatever it says of itself."""
 
 
 def attributes_of(inventory: Inventory) -> dict[str, str]:

@@ -6,6 +6,7 @@ all nodes at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ def admits(shape: Shape, node: NodeFacts) -> bool:
     if shape.roles:
         return any(admits(role, node) for _, role in shape.roles)
     if node.name in shape.exclude or (shape.constraint and not may_be_one(node, shape.constraint)):
+        return False
+    if shape.is_exclusive and node.is_part:
         return False
     # With a node list longer than needed any node may help out; the listed ones are a must (see placement).
     return not shape.nodelist or node.name in shape.nodelist or len(shape.nodelist) < shape.nodes_min
@@ -50,7 +53,7 @@ def _selection(shape: Shape) -> object:
     if shape.roles:
         return tuple(_selection(role) for _, role in shape.roles)
     helps_out = bool(shape.nodelist) and len(shape.nodelist) < shape.nodes_min
-    return (shape.exclude, shape.constraint, () if helps_out else shape.nodelist)
+    return (shape.exclude, shape.constraint, () if helps_out else shape.nodelist, shape.is_exclusive)
 
 
 def capable_places(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Integers) -> Integers:
@@ -132,6 +135,18 @@ def capacities(overlay: Overlay, shape: Shape, places: Integers) -> Integers:
 def task_capacities(overlay: Overlay, shape: Shape, places: Integers) -> Integers:
     """The most tasks beside one GPU, where GPUs and tasks are both dealt out."""
     return _room(overlay, shape, _task_needs_of(shape), places)
+
+
+def room_of(shape: Shape, free: Mapping[str, Integers], size: tuple[int, ...]) -> Integers:
+    """Likewise of nodes of which so much is free, by resource; that a node has to be empty is not looked at."""
+    needs = _needs_of(shape)
+    room = np.full(size, needs.most, dtype=np.int64)
+    for need in needs.needs:
+        if need.each:
+            np.minimum(room, free[need.resource] // need.each, out=room)
+        if need.fixed:
+            room *= free[need.resource] >= need.fixed
+    return np.maximum(room, 0, out=room)
 
 
 def _of_any_role(overlay: Overlay, shape: Shape, places: Integers) -> Integers:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_REMEMBERED = 4096
 """Of masks by request: a thousand nodes are a kilobyte each."""
 
+MOST_BITS = 63
+"""Of a mask that is one number of a vector."""
+
 Kind = tuple[str | None, int]
 """Of GPUs: type (None: any), least memory in MiB."""
 ANY_KIND: Kind = (None, 0)
@@ -45,6 +48,8 @@ class Fleet:
     cpus: Integers
     gpus: Integers
     """Drained ones left out."""
+    gpu_masks: Integers | None
+    """Likewise; None: some node has too many."""
     memory: Integers
     all_places: Integers
     resources: dict[str, Integers]
@@ -96,10 +101,15 @@ def _fleet_of(same: _Same) -> Fleet:
         places={node.name: place for place, node in enumerate(nodes)},
         cpus=_column([node.cpus for node in nodes]),
         gpus=_column([node.gpu_mask.bit_count() for node in nodes]),
+        gpu_masks=_masks([node.gpu_mask for node in nodes]),
         memory=_column([node.memory_mib for node in nodes]),
         all_places=np.arange(len(nodes), dtype=np.int64),
         resources={name: _column([dict(node.resources).get(name, 0) for node in nodes]) for name in names},
     )
+
+
+def _masks(masks: list[int]) -> Integers | None:
+    return None if any(mask.bit_length() > MOST_BITS for mask in masks) else _column(masks)
 
 
 def _column(values: list[int]) -> Integers:

@@ -18,7 +18,7 @@ from gqd.sched.blocked import why_hopeless
 from gqd.sched.feasible import capable_places, usable_places
 from gqd.sched.shape import Shape
 from gqd.sched.timeline import Course, Ending, course_of, ending_of
-from gqd.sched.view import Cell, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.view import Booked, Cell, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
 from gqd.sched.walk import Walk
 from gqd.state.plan import NoNodes, Wait
 from gqd.state.policy import Policy
@@ -141,10 +141,10 @@ class Ground:
         known = self.kinds
         for code, place in zip(walk.codes, walk.one_of_each(), strict=True):
             if code not in known:
-                known[code] = self._kind_of(pending[place].shape)
+                known[code] = self.kind_of(pending[place].shape)
         return [known[code] for code in walk.codes]
 
-    def _kind_of(self, shape: Shape) -> Kind:
+    def kind_of(self, shape: Shape) -> Kind:
         """Wide is what goes over several nodes."""
         gpus = shape.units if shape.unit == "gpu" else shape.units * shape.gpus_per_task
         return Kind(shape.partition, shape.nodes_min > 1 or gpus > self.most_gpus)
@@ -164,3 +164,26 @@ class Ground:
             has = [known is not None and known.has_node(node.name) for node in self.nodes]
             self._members[partition] = np.array(has, np.bool_)
         return self._members[partition]
+
+
+@dataclass(slots=True)
+class Grounds:
+    """Of the cluster, and of what each occurrence of a reservation keeps."""
+
+    _by_occurrence: dict[tuple[str, int], Ground] = field(default_factory=dict)
+
+    def of(self, snapshot: Snapshot) -> Ground:
+        key = _key(snapshot.inside)
+        known = self._by_occurrence.get(key)
+        if known is None or not known.is_of(snapshot):
+            known = self._by_occurrence[key] = Ground(snapshot.nodes, snapshot.policy)
+        return known
+
+    def forget_all_but(self, booked: Sequence[Booked]) -> None:
+        if len(self._by_occurrence) > 1:
+            still = {_key(one) for one in (None, *booked)}
+            self._by_occurrence = {key: ground for key, ground in self._by_occurrence.items() if key in still}
+
+
+def _key(inside: Booked | None) -> tuple[str, int]:
+    return ("", 0) if inside is None else (inside.name, inside.number)

@@ -10,7 +10,7 @@ from gq.errors import nearest
 from gq.model.constraint import Any
 from gq.units import format_memory
 from gqd.sched.constraint_match import constraint_of, meets, unknown_name
-from gqd.sched.feasible import admits, capacities, usable_places
+from gqd.sched.feasible import admits, capacities, keeps_cores, usable_places
 from gqd.sched.fleet import as_places
 from gqd.sched.placement import Places, place
 from gqd.sched.shape import ANY_NUMBER, Shape, demand_for_units, every_shape, wanted_in_all
@@ -37,6 +37,27 @@ def too_many_licenses(policy: Policy, shape: Shape) -> Infeasible | None:
             why = f"it asks for {counted(wanted, 'licences')} `{name}`; the cluster has {total}"
             return Infeasible(why=why, hint=f"ask for at most --licenses={name}:{total}")
     return None
+
+
+def all_cores_kept(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Places, per_gpu: int) -> Infeasible | None:
+    """It wants no GPUs, and CPUs that never are free for it, though nodes have so many.
+
+    They are kept for each GPU that is idle; and a job that has all GPUs of a node has a CPU of it, too.
+    """
+    best = Overlay.empty(nodes)
+    best.cores_kept = per_gpu
+    if not keeps_cores(best, shape):
+        return None
+    busy = [node.cpus - bool(node.gpu_mask) for node in nodes]
+    at_best = Overlay(nodes, [(1 << cpus) - 1 for cpus in busy], [0] * len(nodes), best.free_memory_mib)
+    at_best.cores_kept = per_gpu
+    if place(at_best, shape, usable) is not None:
+        return None
+    idle = max(nodes[int(one)].cpus - per_gpu * nodes[int(one)].gpu_mask.bit_count() for one in usable)
+    why = f"it asks for {counted(wanted_in_all(shape)[1], 'CPUs')} and no GPUs, and of its nodes' CPUs"
+    why += f" {per_gpu} are kept for each GPU until a job takes it"
+    fewer = f"ask for at most {counted(idle, 'CPUs')} per node" if idle > 0 else "ask for GPUs, or for fewer CPUs"
+    return Infeasible(why=why, hint=f"{fewer}; a job that has its nodes alone (--exclusive) gets all of them")
 
 
 def unmet_constraint(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition) -> Infeasible | None:
@@ -109,7 +130,7 @@ def _no_such_gpus(facts: list[NodeFacts], shape: Shape) -> Infeasible | None:
         of_type = [(node, node.type_mask(shape.gpu_type)) for node in facts]
         most = max((mib for node, mask in of_type for mib, mask_ in node.gpu_memory if mask & mask_), default=0)
         why = f"no node that it may use has GPUs{_kind(shape)}; the largest have {format_memory(most)}"
-        return Infeasible(why=why, hint=f"ask for at most --min-gpu-mem={most}M")
+        return Infeasible(why=why, hint=f"ask for at most --min-gpu-mem={format_memory(most)}")
     return None
 
 

@@ -7,7 +7,7 @@ What is held only grows in a pass, but for what is rolled back: whoever is over 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -153,7 +153,7 @@ class Ledger:
         return None
 
     def used(self, who: Asker) -> tuple[OverLimit | MayNotBorrow, ...]:
-        """All limits that are about these, with what is used; for `over_of`."""
+        """All limits that are about these, with what is used; for `all_over_of`."""
         known = self._of(who)
         bounded = (one for one in known.standings if one.account.borrow_gpus is not None)
         return (*map(self._told, known.counters), *map(_told_of, bounded))
@@ -271,10 +271,11 @@ class Ledger:
 
 def over_of(used: Iterable[OverLimit | MayNotBorrow], wanted: Wanted) -> OverLimit | MayNotBorrow | None:
     """The first of `Ledger.used` that has no room for this."""
-    for one in used:
-        if _is_over(one, wanted):
-            return _filled_in(one, wanted)
-    return None
+    return next(all_over_of(used, wanted), None)
+
+
+def all_over_of(used: Iterable[OverLimit | MayNotBorrow], wanted: Wanted) -> Iterator[OverLimit | MayNotBorrow]:
+    return (_filled_in(one, wanted) for one in used if _is_over(one, wanted))
 
 
 def _is_over(one: OverLimit | MayNotBorrow, wanted: Wanted) -> bool:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gq.model.account import QosInfo
+from gq.model.account import QosInfo, with_built_in
 from gq.model.ids import JobId
+from gq.model.scheduling import Scheduling
 from gqd.sched.due import BANDS, bands
 from gqd.sched.fairshare import Tree, fair_tree
 from gqd.sched.kept_back import kept_back
@@ -25,7 +26,7 @@ from gqd.sched.limit import Asker, Ledger, LimitView
 from gqd.sched.protocols import PriorityFactor
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy
-from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels
+from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels, PendingQueue
 from gqd.state.tally import account_path
 
 NICE = "nice"
@@ -213,8 +214,13 @@ def _of_partitions(names: Iterable[str], policy: Policy) -> list[float]:
     return _parts_of_highest(names, {one.name: one.priority for one in policy.partitions})
 
 
-def _of_qos(names: Iterable[str], known: Mapping[str, QosInfo]) -> list[float]:
-    return _parts_of_highest(names, {name: info.priority for name, info in known.items()})
+def _of_qos(names: Iterable[str], own: Mapping[str, QosInfo]) -> list[float]:
+    """Those that are always there have no say in what counts as highest where a site has its own."""
+    priorities = {name: info.priority for name, info in with_built_in(own).items()}
+    highest = max((info.priority for info in own.values()), default=0)
+    if highest > 0:
+        priorities = {name: min(one, highest) for name, one in priorities.items()}
+    return _parts_of_highest(names, priorities)
 
 
 def _parts_of_highest(names: Iterable[str], priorities: Mapping[str, int]) -> list[float]:
@@ -271,9 +277,18 @@ def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) ->
         return Order(places, queue.integers("job_id")[places], ranking.band[places], askers)
     places = np.flatnonzero(is_ready)
     ids = queue.integers("job_id")[places]
-    by_length = policy.scheduling.order == "shortest"
-    order = np.lexsort((ids, queue.floats("expected_s")[places])) if by_length else np.argsort(ids)
+    order = _by_rule(queue, places, ids, policy.scheduling)
     return Order(places[order], ids[order], np.zeros(len(places), np.int64), askers)
+
+
+def _by_rule(queue: PendingQueue, places: Integers, ids: Integers, rules: Scheduling) -> Integers:
+    """Where nothing of the priority counts."""
+    if rules.order == "shortest":
+        return np.lexsort((ids, queue.floats("expected_s")[places]))
+    if rules.order == "attained":
+        has_had_trial = queue.floats("ran_s")[places] >= rules.trial_s
+        return np.lexsort((ids, queue.since()[places], has_had_trial))
+    return np.argsort(ids)
 
 
 def _is_one_of(names: Sequence[str], accept: Callable[[str], bool]) -> Booleans:

@@ -1,13 +1,14 @@
 """When waiting jobs will start: the planner itself run forward on values, from one expected end to the next.  Pure.
 
 A rehearsal begins with a snapshot.  It plans, lets the starts of the plan hold their resources, goes on to the next
-instant at which something ends (or begins, or is not left out any more), plans again, and so on, until the jobs that
-are asked about have started or its passes are used up.  It decides nothing itself: whatever the planner does for the
-cluster, it does here.
+instant at which something ends (or begins, or is not left out any more; jobs, nodes, reservations), plans again, and so
+on, until the jobs that are asked about have started or its passes are used up.  It decides nothing itself: whatever the
+planner does for the cluster, it does here.
 
 How long jobs run is a guess.  *As expected*: as the policy predicts (`PendingJob.expected_s`); a job that has run
 longer than that is expected to run as long again as it has.  *Late*: to its time limit; a job without one as long as
-nine of ten jobs like it, else three times as long as expected.
+nine of ten jobs like it, else three times as long as expected.  At its deadline a job ends in any case; one that could
+not be over by then leaves the queue.
 
 After `EXACT_PASSES` what ends soon after one another is taken as one instant, the coarser the further ahead, so that a
 rehearsal of any queue comes to an end.
@@ -16,22 +17,26 @@ rehearsal of any queue comes to an end.
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import insort
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from gq.model.account import BUDGETS
 from gq.model.ids import JobId
 from gq.model.tasks import task_bit
+from gqd.sched.booked import as_told_before
+from gqd.sched.claims import told_to_go, without_claim
 from gqd.sched.limit import Asker, LimitView, hours
 from gqd.sched.planner import Planner
-from gqd.sched.view import Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
+from gqd.sched.view import Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.walk import columns_of
-from gqd.state.plan import Plan, Start
+from gqd.state.plan import NotInReservation, Plan, Preemption, Start
 from gqd.state.tally import Amounts, account_path, add, granted_amounts, places_of
 
 EXACT_PASSES = 100
@@ -56,6 +61,8 @@ class After(NamedTuple):
 
     job_id: JobId
     is_start: bool = False
+    is_success: bool = False
+    """It has to end well."""
     delay_s: float = 0.0
 
 
@@ -86,6 +93,8 @@ class Scene:
     """Of waiting jobs: see `gqd.sched.view.PendingColumns`."""
     late_s: Mapping[JobId, float] = field(default_factory=dict)
     """By job without a time limit: how long nine of ten jobs like it ran at most."""
+    deadlines: Mapping[JobId, float] = field(default_factory=dict)
+    """Of waiting jobs."""
 
 
 class _Held(NamedTuple):
@@ -107,6 +116,8 @@ class Rehearsal:
         self, scene: Scene, wanted: Collection[JobId], is_late: bool = False, most_passes: int = MOST_PASSES
     ) -> None:
         self.entries: dict[JobId, Entry] = {}
+        self.missed: dict[JobId, float] = {}
+        """Who could not be over by its deadline any more, and the last moment at which it should have started."""
         self.first_plan: Plan | None = None
         self.last_plan: Plan | None = None
         """Of a rehearsal that came to a standstill: why those that are left do not start even now."""
@@ -118,6 +129,8 @@ class Rehearsal:
         self._passes = 0
         self._is_standing = False
         """Nothing ends and nothing begins any more."""
+        self._too_late: dict[JobId, str] = {}
+        """Who has not started before the reservation that it names was over."""
         self._planner = Planner()
         snapshot = scene.snapshot
         self._now = self._began_at = snapshot.now
@@ -133,6 +146,8 @@ class Rehearsal:
         self._alive: dict[JobId, int] = {}
         self._started = {one.job_id for one in snapshot.running}
         self._over_at: dict[JobId, float] = {}
+        self._failed: set[JobId] = set()
+        """They missed their deadlines, or tasks of them did."""
         self._array_room = dict(snapshot.array_room)
         self._arrays = dict(scene.arrays)
         self._counts = snapshot.limits.binds or snapshot.limits.has_guarantees
@@ -160,26 +175,60 @@ class Rehearsal:
 
     def _play(self, plan: Plan) -> None:
         if self._is_standing:
-            self.last_plan, self.is_over = plan, True
+            self._tell_why_not(plan)
             return
         self.first_plan = self.first_plan or plan
         self._passes += 1
         for start in plan.starts:
             self._start(start)
-        if self._wanted <= self.entries.keys() or self._passes >= self._most_passes:
+        for one in plan.preemptions:
+            self._give_way(one)
+        if self._is_known_of_all or self._passes >= self._most_passes:
             self.is_over = True
-        elif plan.is_worth_another or plan.resumes_at not in (None, self._snapshot.resumes_at):
-            self._snapshot = replace(self._snapshot, resumes_at=plan.resumes_at, protected=plan.protected)
+        elif self._is_cut_short(plan):
+            self._go_on(plan, plan.resumes_at, plan.searches_from)
         else:
-            self._snapshot = replace(self._snapshot, resumes_at=None, protected=plan.protected)
+            self._go_on(plan, None, None)
             self._advance(plan)
+
+    def _is_cut_short(self, plan: Plan) -> bool:
+        """The next pass goes on from there, in the same instant."""
+        before = self._snapshot
+        is_elsewhere = plan.searches_from not in (None, before.searches_from)
+        return plan.is_worth_another or plan.resumes_at not in (None, before.resumes_at) or is_elsewhere
+
+    def _go_on(self, plan: Plan, resumes_at: JobId | None, searches_from: JobId | None) -> None:
+        self._snapshot = replace(
+            self._snapshot, resumes_at=resumes_at, searches_from=searches_from, protected=plan.protected
+        )
+
+    def _tell_why_not(self, plan: Plan) -> None:
+        """That the reservation which they name is over by now is no reason: another plan says what was in the way."""
+        if self.last_plan is not None:
+            earlier = {job_id: as_told_before(name, plan.waits.get(job_id)) for job_id, name in self._too_late.items()}
+            self.last_plan = msgspec.structs.replace(self.last_plan, waits=self.last_plan.waits | earlier)
+            self.is_over = True
+            return
+        self.last_plan = plan
+        gone = {job_id for job_id, wait in plan.waits.items() if isinstance(wait, NotInReservation) and wait.is_gone}
+        late = tuple(job for _, job in self._queue if job.job_id in gone)
+        self._too_late = {job.job_id: job.reservation for job in late}
+        self.is_over = not late
+        if late:
+            self._planner.begin(replace(self._scene.snapshot, pending=late, columns=None), stops_early=False)
+
+    @property
+    def _is_known_of_all(self) -> bool:
+        return self._wanted <= self.entries.keys() | self.missed.keys()
 
     def _advance(self, plan: Plan) -> None:
         """On to the next instant at which something is different; if there is none, a last plan says why."""
         due = [at for at in self._instants(plan) if at > self._now]
+        if self._ends and self._ends[0].ends_at <= self._now:
+            due = [self._now]  # somebody who gives way goes at once
         if not due:
             self._is_standing = True
-            left = self._wanted - self.entries.keys()
+            left = self._wanted - self.entries.keys() - self.missed.keys()
             self._planner.begin(self._as_it_stands(), stops_early=False, asked=left)
             return
         until = min(due)
@@ -191,6 +240,8 @@ class Rehearsal:
         self._renew_budgets(before)
         self._bring_back_nodes(before)
         self._open_gates()
+        self._leave_out_late()
+        self.is_over = self._is_known_of_all
 
     def _instants(self, plan: Plan) -> Iterator[float]:
         """When something may be different, among them those that are over."""
@@ -205,12 +256,24 @@ class Rehearsal:
             if job.begin_at is not None:
                 yield job.begin_at
             yield from (until for _, until in job.avoid)
+        yield from self._instants_of_booked()
+        for job in self._with_deadlines():
+            yield math.nextafter(self._last_start_at(job), math.inf)
         yield from (node.backoff_until for node in self._snapshot.nodes)
         yield from (until for wait in plan.waits.values() if (until := getattr(wait, "until", None)) is not None)
         if plan.changes_at is not None:
             yield plan.changes_at
         if self._spent:
             yield from self._snapshot.limits.until.values()
+
+    def _instants_of_booked(self) -> Iterator[float]:
+        """When those inside may start, and when others have back what is kept."""
+        booked = self._snapshot.booked
+        names = {job.reservation for _, job in self._queue} if booked else set()
+        for one in booked:
+            if one.is_magnetic or one.name in names:
+                yield one.begin_at
+            yield one.end_at
 
     def _as_it_stands(self) -> Snapshot:
         limits = self._snapshot.limits
@@ -251,17 +314,24 @@ class Rehearsal:
         self._started.add(job.job_id)
         nodes = tuple(grant.node for grant in start.grants)
         self.entries.setdefault(job.job_id, Entry(self._now, self._now + length_s, nodes))
-        limit_s = job.time_limit_s
+        limit_s = self._left_s(job, job.time_limit_s)
         running = RunningJob(
             job_id=job.job_id,
             user=job.user,
+            account=job.account,
             grants=start.grants,
             ends_at=None if limit_s is None else self._now + limit_s,
             began_at=self._now,
             expected_s=job.expected_s,
             slot=start.slot,
+            reservation=start.reservation,
+            occurrence=start.occurrence,
+            saved_at=self._now if start.borrows else None,  # it may be asked to go
+            is_borrowing=bool(start.borrows),
         )
         self._overlay.take_all(self._places, start.grants)
+        if self._snapshot.claims:
+            self._snapshot = without_claim(self._snapshot, job.job_id)
         if job.array_job_id is not None:
             self._arrays[job.job_id] = job.array_job_id
         if job.array_job_id in self._array_room:
@@ -270,8 +340,30 @@ class Rehearsal:
         if self._counts:
             amounts = granted_amounts(start.grants, self._types_of(start))
             self._count(asker, amounts, 1)
-        left = self._spend(asker, start.billing, limit_s, length_s)
+        left = self._spend(asker, start.billing, job.time_limit_s, length_s)
         heapq.heappush(self._ends, _Held(self._now + length_s, next(self._numbers), running, asker, amounts, left))
+
+    def _give_way(self, one: Preemption) -> None:
+        """Its victims end when they would; that they wait again is left out.  Nothing is kept for tasks of arrays."""
+        ids, until = {each.job_id for each in one.victims}, self._now
+        held = [*self._ends, *(self._held_of(math.inf, each) for each in self._stays)]
+        for each in (each for each in held if each.running.job_id in ids):
+            [going] = told_to_go([each.running], ids, one.job_id, self._now)
+            ends_at = min(each.ends_at, going.ends_at or self._now)
+            until = max(until, ends_at)
+            self._replace(each, each._replace(ends_at=ends_at, running=going))
+        if one.task is None:
+            job = next(job for _, job in self._queue if job.job_id == one.job_id)
+            where = (one.reservation, one.occurrence)
+            claim = Claim(one.job_id, one.grants, until, job.user, job.time_limit_s, job.expected_s, *where)
+            self._snapshot = replace(self._snapshot, claims=(*self._snapshot.claims, claim))
+
+    def _replace(self, before: _Held, after: _Held) -> None:
+        job_id = before.running.job_id
+        self._stays = [one for one in self._stays if one.job_id != job_id]
+        self._ends = [one for one in self._ends if one.running.job_id != job_id]
+        self._ends.append(after)
+        heapq.heapify(self._ends)
 
     def _hold_running(self, running: RunningJob) -> None:
         """What runs when the rehearsal begins."""
@@ -283,8 +375,11 @@ class Rehearsal:
         if ends_at is None:
             self._stays.append(running)
             return
+        heapq.heappush(self._ends, self._held_of(ends_at, running))
+
+    def _held_of(self, ends_at: float, running: RunningJob) -> _Held:
         asker, amounts = self._scene.askers.get(running.job_id, (None, Amounts()))
-        heapq.heappush(self._ends, _Held(ends_at, next(self._numbers), running, asker, amounts, 0.0))
+        return _Held(ends_at, next(self._numbers), running, asker, amounts, 0.0)
 
     def _end(self, held: _Held) -> None:
         running = held.running
@@ -300,9 +395,12 @@ class Rehearsal:
         if array in self._array_room:
             self._array_room[array] += 1
         for one in dict.fromkeys((running.job_id, array)):
-            self._alive[one] = self._alive.get(one, 1) - 1
-            if self._alive[one] <= 0:
-                self._over_at[one] = held.ends_at
+            self._count_out(one, 1, held.ends_at)
+
+    def _count_out(self, job_id: JobId, tasks: int, at: float) -> None:
+        self._alive[job_id] = self._alive.get(job_id, tasks) - tasks
+        if self._alive[job_id] <= 0:
+            self._over_at[job_id] = at
 
     def _family(self, job: PendingJob) -> Iterator[JobId]:
         """The job, and the array of which it is a task."""
@@ -313,7 +411,13 @@ class Rehearsal:
     # ── how long ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _length_of(self, job: PendingJob) -> float:
-        return self._length(job.job_id, job.expected_s, job.time_limit_s)
+        return self._length(job.job_id, job.expected_s, self._left_s(job, job.time_limit_s))
+
+    def _left_s(self, job: PendingJob, limit_s: float | None) -> float | None:
+        """How long it may run if it starts now: as it was allowed to, and no longer than until its deadline."""
+        deadline_at = self._scene.deadlines.get(job.job_id, math.inf)
+        left_s = min(math.inf if limit_s is None else limit_s, deadline_at - self._now)
+        return None if left_s == math.inf else left_s
 
     def _length(self, job_id: JobId, expected_s: float | None, limit_s: float | None) -> float:
         if expected_s is None:
@@ -328,6 +432,8 @@ class Rehearsal:
         """When it is expected to end; None: nobody knows."""
         if running.is_stranded:
             return None
+        if running.gives_way_to is not None and running.ends_at is not None:
+            return max(self._now, running.ends_at)
         limit_s = None if running.ends_at is None else running.ends_at - running.began_at
         ends_at = running.began_at + self._length(running.job_id, running.expected_s, limit_s)
         if ends_at <= self._now:
@@ -364,7 +470,32 @@ class Rehearsal:
             came_at = self._began_at if entry is None else entry.starts_at
             return came_at + after.delay_s if after.job_id in self._started else None
         over_at = self._over_at.get(after.job_id)
-        return None if over_at is None else over_at + after.delay_s
+        is_lost = after.is_success and after.job_id in self._failed
+        return None if over_at is None or is_lost else over_at + after.delay_s
+
+    # ── who is too late for its deadline ──────────────────────────────────────────────────────────────────────
+
+    def _with_deadlines(self) -> Iterator[PendingJob]:
+        deadlines = self._scene.deadlines
+        if deadlines:
+            yield from (job for _, job in self._queue if job.job_id in deadlines)
+            yield from (gate.job for _, gate in self._gates if gate.job.job_id in deadlines)
+
+    def _last_start_at(self, job: PendingJob) -> float:
+        return self._scene.deadlines.get(job.job_id, math.inf) - (job.time_limit_s or 0)
+
+    def _leave_out_late(self) -> None:
+        """They end without having started; of an array the tasks that have not."""
+        late = {job.job_id: job for job in self._with_deadlines() if self._last_start_at(job) < self._now}
+        if not late:
+            return
+        self._queue = [one for one in self._queue if one[1].job_id not in late]
+        self._gates = [one for one in self._gates if one[1].job.job_id not in late]
+        for job in late.values():
+            self.missed[job.job_id] = self._last_start_at(job)
+            for one in self._family(job):
+                self._failed.add(one)
+                self._count_out(one, max(1, job.tasks.bit_count()), self._now)
 
     # ── what limits count, and nodes that come back ───────────────────────────────────────────────────────────
 

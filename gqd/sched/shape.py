@@ -126,6 +126,8 @@ def shape_of(
     if request.roles:
         return _gang(request, partition, default_mem_per_cpu_mib, max_nodes)
     _refuse_nonsense(request)
+    if request.most_gpus is not None:
+        request = _on_one_node(request)
     per_node = _tasks_per_node(request)
     unit, units, nodes_min, nodes_max = _counts(request, per_node)
     if max_nodes is not None:
@@ -164,6 +166,33 @@ def shape_of(
     )
 
 
+_NOT_WITH_A_RANGE = {
+    "gpus_per_node": "--gpus-per-node",
+    "gpus_per_task": "--gpus-per-task",
+    "cpus_per_gpu": "--cpus-per-gpu",
+    "mem_per_gpu_mib": "--mem-per-gpu",
+    "is_exclusive": "--exclusive",
+    "is_dense": "--fill-nodes",
+}
+
+
+def _on_one_node(request: ResourceRequest) -> ResourceRequest:
+    """A range of GPUs: the least of it, on a single node."""
+    least, most = request.gpus or 0, request.most_gpus or 0
+    words = f"--gpus={least}-{most}"
+    if not 1 <= least <= most:
+        raise Refusal("contradiction", f"{words} is no range of GPUs", "say the least, at least 1, and the most: 1-8")
+    nodes = max(request.nodes_min or 1, request.nodes_max or 1, len(request.nodelist))
+    if nodes > 1:
+        hint = "leave out --nodes, or give one number of GPUs"
+        raise Refusal("contradiction", f"{words} is of jobs on one node, and this one asks for {nodes}", hint)
+    for field, option in _NOT_WITH_A_RANGE.items():
+        if getattr(request, field):
+            hint = "its CPUs and memory stay as they are while its GPUs change: say them of the job"
+            raise Refusal("contradiction", f"{words} and {option} exclude each other", hint)
+    return msgspec.structs.replace(request, nodes_min=1, nodes_max=1)
+
+
 def _gang(
     request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None, max_nodes: int | None
 ) -> Shape:
@@ -189,6 +218,8 @@ def _gang(
 
 
 def _refuse_bad_roles(request: ResourceRequest) -> None:
+    if request.most_gpus is not None:
+        raise Refusal("contradiction", "a range of GPUs is of a job without roles, on one node", "give one number")
     try:
         check_roles(role.name for role in request.roles)
     except ValueError as error:

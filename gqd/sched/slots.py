@@ -3,7 +3,7 @@
 Each partition has three slots.  ``wide`` is for jobs over several nodes that have waited for some time, ``fair`` and
 ``oldest`` for any that have waited longer.  A slot takes the oldest job that it may; ``wide`` and ``fair`` look first
 at whose user had less than is due.  If that job fits it starts, and the next has its turn; else it is protected.
-``fair`` and ``oldest`` take nobody while what they started holds more than its share of the partition's GPUs.
+What ``fair`` and ``oldest`` start holds no more than their shares of the partition's GPUs, or is one job.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from gq.model.scheduling import Scheduling
 from gqd.sched.view import PendingColumns
 
 WIDE, FAIR, OLDEST, FIRST = "wide", "fair", "oldest", "first"
+RANKS = ((FIRST, WIDE), (FAIR, OLDEST))
+"""Whom one of the former takes goes before whom the latter do, even if promised a start later; whom they had taken
+already keeps off what was promised to these since."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,7 +30,7 @@ class Slot:
     is_wide_only: bool = False
     is_by_band: bool = False
     share: float = 1.0
-    """Of the GPUs: it takes nobody while what it started holds as much."""
+    """Of the GPUs: with whom it takes, what it started holds no more; one job may always be of more."""
 
 
 def slots_of(scheduling: Scheduling) -> tuple[Slot, ...]:
@@ -37,9 +40,9 @@ def slots_of(scheduling: Scheduling) -> tuple[Slot, ...]:
     if scheduling.protect_wide_after_s is not None:
         slots.append(Slot(WIDE, scheduling.protect_wide_after_s, is_wide_only=True, is_by_band=True))
     if scheduling.protect_any_after_s is not None:
-        share = scheduling.protect_any_share
-        slots.append(Slot(FAIR, scheduling.protect_any_after_s, is_by_band=True, share=share))
-        slots.append(Slot(OLDEST, scheduling.protect_any_after_s, share=share))
+        after_s = scheduling.protect_any_after_s
+        slots.append(Slot(FAIR, after_s, is_by_band=True, share=scheduling.protect_fair_share))
+        slots.append(Slot(OLDEST, after_s, share=scheduling.protect_oldest_share))
     return tuple(slots)
 
 

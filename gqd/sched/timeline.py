@@ -6,9 +6,8 @@ longer than was expected is expected to run as long again as it has.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
-from copy import copy
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -17,15 +16,19 @@ from numpy.typing import NDArray
 
 from gq.model.resource import Grant
 from gq.model.scheduling import Scheduling
-from gqd.sched.feasible import keeps_cores
-from gqd.sched.placement import may_fit, place
+from gqd.sched.counted import Item, Items, items_of, level, lows, memory_item, set_level
+from gqd.sched.numbers import Bound, Numbers, Rows, Sums, numbers_tell, rows_of
+from gqd.sched.placement import place
 from gqd.sched.shape import Shape
 from gqd.sched.view import Cell, Overlay, PendingJob, RunningJob
 from gqd.state.cluster import mask_of
-from gqd.state.queue import Integers
 
 Candidates = list[int] | NDArray[np.int64]
 LEAST_OVERRUN_S = 1.0
+MOST_CLOSED = 200
+"""So many windows close at the most before a start that is looked for."""
+FEW = 3
+"""So few ends are looked at one by one."""
 
 
 class Ends(NamedTuple):
@@ -105,6 +108,14 @@ class Ending(NamedTuple):
     """Instead of the cells, where generic resources or licences are in them."""
 
 
+class _Taken(NamedTuple):
+    """By a window."""
+
+    grants: tuple[Grant, ...]
+    cells: tuple[Cell, ...]
+    rows: Rows
+
+
 class Timeline:
     """Ends in order, on top of what is free now (`overlay`, which may change: what starts is taken from it).
 
@@ -112,102 +123,142 @@ class Timeline:
     """
 
     def __init__(self, overlay: Overlay, places: dict[str, int], now: float, endings: Iterable[Ending]) -> None:
-        self._overlay = overlay
+        self.overlay = overlay
         self._places = places
         self._now = now
-        self._endings = sorted((one for one in endings if one.at < inf), key=_at)
-        self._sums: _Sums | None = None
+        self.endings = sorted((one for one in endings if one.at < inf), key=_at)
+        self._sums: Sums | None = None
+        self._cells_of: dict[int, _Taken] = {}
+        """Of windows, by the identity of what they hold, which is kept with it so that it stays the same."""
 
     def add(self, ending: Ending) -> None:
         if ending.at < inf:
-            insort(self._endings, ending, key=_at)
+            insort(self.endings, ending, key=_at)
             self._sums = None
 
     def earliest(
         self, shape: Shape, candidates: Candidates, length_s: float, windows: Sequence[Window] = ()
     ) -> Fit | None:
         """The first time that it fits for so long beside what is protected; None: not as far as can be seen."""
-        count = self._first_fit(shape, candidates)
+        search = _Search(self, shape, candidates)
+        count = search.first()
         if count is None:
             return None
-        at = self._now if count == 0 else self._endings[count - 1].at
-        profile = self._profile(count)
+        at, closed = self._now if count == 0 else self.endings[count - 1].at, 0
         while True:
-            trial = beside(profile, self._places, at, at + length_s, windows)
-            grants = place(trial, shape, candidates)
-            if grants is not None:
-                return Fit(at, grants, profile)
-            coming = [one.until for one in windows if at < one.until < inf]
-            if count < len(self._endings):
-                coming.append(self._endings[count].at)
-            if not coming:
+            met = _met(at, at + length_s, windows)
+            if (grants := search.placed(count, at, met)) is not None:
+                return Fit(at, grants, search.profile(count))
+            closes_at = min((one.until for one in windows if at < one.until), default=inf)
+            sooner = search.next(count, bisect_left(self.endings, closes_at, key=_at), met)
+            if sooner is not None:
+                at = max(at, self.endings[sooner - 1].at)
+            elif closes_at == inf:
                 return None
-            at = max(at, min(coming))
-            until = max(count, self._ended(at))
-            self._give_back(profile, count, until)
+            else:
+                closed, at = closed + 1, closes_at
+            if closed > MOST_CLOSED:
+                return None
+            count = max(count, self.ended(at))
+
+    def without(self, profile: Overlay, met: Iterable[Window]) -> Overlay:
+        """It, after the masks of CPUs and GPUs of these are taken from it."""
+        for where, (cpus, gpus, _) in self._union(met).items():
+            profile.take_masks(where, cpus, gpus, 0)
+        return profile
+
+    def _union(self, met: Iterable[Window]) -> dict[int, tuple[int, int, int]]:
+        """What they take together, by place: masks of CPUs and GPUs, memory."""
+        union: dict[int, tuple[int, int, int]] = {}
+        for one in met:
+            for where, cpus, gpus, memory_mib in self._cells(one):
+                before = union.get(where, (0, 0, 0))
+                union[where] = (before[0] | cpus, before[1] | gpus, before[2] + memory_mib)
+        return union
+
+    def _cells(self, window: Window) -> tuple[Cell, ...]:
+        return self._known(window).cells
+
+    def rows_of(self, window: Window) -> Rows:
+        return self._known(window).rows
+
+    def _known(self, window: Window) -> _Taken:
+        known = self._cells_of.get(id(window.grants))
+        if known is None:
+            cells = cells_of(self._places, window.grants)
+            known = self._cells_of[id(window.grants)] = _Taken(window.grants, cells, rows_of(cells))
+        return known
+
+    def levels(self, wanted: Sequence[tuple[float, Iterable[Item]]]) -> list[dict[Item, int]]:
+        """How much of what is only counted is free at instants, of which none is before the one ahead of it."""
+        if not any(items for _, items in wanted):
+            return [{} for _ in wanted]
+        profile, count, told = self.profile(0), 0, []
+        for at, items in wanted:
+            until = self.ended(at)
+            self.give_back(profile, count, until)
             count = until
+            told.append({item: level(profile, item) for item in items})
+        return told
 
     def at(self, at: float) -> Overlay:
         """What is free then but for protected jobs."""
-        return self._profile(self._ended(at))
+        return self.profile(self.ended(at))
 
-    def _first_fit(self, shape: Shape, candidates: Candidates) -> int | None:
-        """After how many ends it fits if nobody was protected; what fits once fits also when more is free."""
-        low, high = self._first_by_numbers(shape, candidates), len(self._endings)
-        if low is None:
-            return None
-        profile = self._profile(low)
-        if place(profile, shape, candidates) is not None:
-            return low
-        middle, has_fit = high, False
-        while low < high:
-            later = profile.copy()
-            self._give_back(later, low, middle)
-            if place(later, shape, candidates) is not None:
-                has_fit, high = True, middle - 1
-            elif not has_fit:
-                return None
-            else:
-                profile, low = later, middle
-            middle = (low + high + 1) // 2
-        return self._ended(self._endings[low].at) if has_fit else None
+    def left(self, at: float, until: float, windows: Sequence[Window]) -> Overlay:
+        """What is free from then until then beside these."""
+        return self.beside(self.at(at), self.ended(at), at, _met(at, until, windows))
 
-    def _first_by_numbers(self, shape: Shape, candidates: Candidates) -> int | None:
-        """It does not fit before so many have ended; None: never."""
-        if not _is_of_numbers(self._overlay, shape):
-            return 0
-        probe = copy(self._overlay)
-        low, high = 0, len(self._endings)
-        if may_fit(probe, shape, candidates):
-            return 0
-        self._sums = self._sums or _Sums.of(self._endings, len(self._overlay.nodes))
-        self._sums.set(probe, self._overlay, high)
-        if not may_fit(probe, shape, candidates):
-            return None
-        while high - low > 1:  # it may fit after `high`, and not after `low`
-            middle = (low + high) // 2
-            self._sums.set(probe, self._overlay, middle)
-            if may_fit(probe, shape, candidates):
-                high = middle
-            else:
-                low = middle
-        return self._ended(self._endings[high - 1].at)
+    def beside(self, profile: Overlay, count: int, at: float, met: list[Window]) -> Overlay:
+        """`profile`: after so many ends; without what those take that are open at some time while it would run."""
+        if not met:
+            return profile
+        left = profile.copy()
+        if any(grant.resources or grant.licenses for one in met for grant in one.grants):
+            for one in met:
+                left.take_all(self._places, one.grants)
+        else:
+            for where, (cpus, gpus, memory_mib) in self._union(met).items():
+                left.take_masks(where, cpus, gpus, memory_mib)
+        taken = [(one.at, one.until, self._items_of(one)) for one in met]
+        last = max((opens_at for opens_at, _, items in taken if items), default=at)
+        if last > at:  # what was given back until then is there for them
+            gone = (one for one in self.endings[count : self.ended(last)] if one.at > at)
+            for item, low in lows(at, taken, ((one.at, self._items(one)) for one in gone)).items():
+                set_level(left, item, level(profile, item) + low)
+        return left
 
-    def _ended(self, at: float) -> int:
+    def _items_of(self, window: Window) -> Items:
+        if any(grant.resources or grant.licenses for grant in window.grants):
+            return items_of(self._places, window.grants)
+        return {memory_item(where): memory_mib for where, _, _, memory_mib in self._cells(window) if memory_mib}
+
+    def _items(self, ending: Ending) -> Items:
+        if ending.extras:
+            return items_of(self._places, ending.extras)
+        return {memory_item(place): memory_mib for place, _, _, memory_mib in ending.cells if memory_mib}
+
+    @property
+    def sums(self) -> Sums:
+        if self._sums is None:
+            self._sums = Sums.of([one.cells or cells_of(self._places, one.extras) for one in self.endings])
+        return self._sums
+
+    def ended(self, at: float) -> int:
         """How many end until then."""
-        return bisect_right(self._endings, at, key=_at)
+        return bisect_right(self.endings, at, key=_at)
 
-    def _profile(self, count: int) -> Overlay:
+    def profile(self, count: int) -> Overlay:
         """What is free after so many ends; of equally free nodes the first in order goes first."""
-        profile = self._overlay.copy()
+        profile = self.overlay.copy()
         profile.since = None
-        profile.free_now = (self._overlay.free_cpus, self._overlay.free_gpus)
-        self._give_back(profile, 0, count)
+        profile.free_now = (self.overlay.free_cpus, self.overlay.free_gpus)
+        self.give_back(profile, 0, count)
         return profile
 
-    def _give_back(self, profile: Overlay, low: int, high: int) -> None:
-        profile.give_back_cells([cell for one in self._endings[low:high] for cell in one.cells])
-        for one in self._endings[low:high]:
+    def give_back(self, profile: Overlay, low: int, high: int) -> None:
+        profile.give_back_cells([cell for one in self.endings[low:high] for cell in one.cells])
+        for one in self.endings[low:high]:
             for grant in one.extras:
                 if (where := self._places.get(grant.node)) is not None:
                     profile.give_back(where, grant)
@@ -217,41 +268,109 @@ def _at(ending: Ending) -> float:
     return ending.at
 
 
-def _is_of_numbers(overlay: Overlay, shape: Shape) -> bool:
-    """Whether it fits hangs on sums per node, which only grow as jobs end."""
-    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
-    return kind.is_pure and not shape.roles and not keeps_cores(overlay, shape)
+class _Search:
+    """For the first start of one job: by numbers where they tell, in full only where it is placed."""
 
+    def __init__(self, timeline: Timeline, shape: Shape, candidates: Candidates) -> None:
+        self._timeline = timeline
+        self._shape = shape
+        self._candidates = candidates
+        tell = numbers_tell(timeline.overlay, shape)
+        self._numbers = Numbers.now(timeline.overlay, timeline.sums) if tell else None
+        self._bound = Bound(timeline.overlay, shape, candidates)
+        self._profile: Overlay | None = None
+        self._count = 0
+        """Of the ends that are in the profile."""
+        self._alone: tuple[int, tuple[Grant, ...]] | None = None
+        """After so many ends it is placed so if nobody is protected."""
+        self._is_near = False
+        """Where it did not fit it may by numbers."""
 
-class _Sums(NamedTuple):
-    """What ends give back, in order, as columns."""
+    def profile(self, count: int) -> Overlay:
+        """What is free after so many ends, never fewer than before; the next one is the same, moved on."""
+        if self._profile is None:
+            self._profile = self._timeline.profile(count)
+        else:
+            self._timeline.give_back(self._profile, self._count, count)
+        self._count = count
+        return self._profile
 
-    bounds: Integers
-    """By number of ends: how many of the rows are theirs."""
-    place: Integers
-    gpus: Integers
-    cpus: Integers
-    memory: Integers
+    def placed(self, count: int, at: float, met: list[Window]) -> tuple[Grant, ...] | None:
+        """Beside these, after so many ends."""
+        if not met and self._alone is not None and self._alone[0] == count:
+            return self._alone[1]
+        self._is_near = self._may_fit(count, met)
+        if not self._is_near:
+            return None
+        return place(self._timeline.beside(self.profile(count), count, at, met), self._shape, self._candidates)
 
-    @classmethod
-    def of(cls, endings: Sequence[Ending], size: int) -> _Sums:
-        cells = [list(one.cells) for one in endings]
-        flat = [cell for one in cells for cell in one]
-        return cls(
-            np.cumsum([0, *map(len, cells)]),
-            np.array([cell[0] for cell in flat], np.int64),
-            np.array([cell[2].bit_count() for cell in flat], np.int64),
-            np.array([cell[1].bit_count() for cell in flat], np.int64),
-            np.array([cell[3] for cell in flat], np.int64),
-        )
+    def first(self) -> int | None:
+        """After how many ends it fits if nobody was protected; what fits once fits also when more is free."""
+        low, high = self._first_by_numbers(), len(self._timeline.endings)
+        if low is None:
+            return None
+        profile = self.profile(low)
+        if grants := place(profile, self._shape, self._candidates):
+            self._alone = (low, grants)
+            return low
+        middle, has_fit = high, False
+        while low < high:
+            if self._fits(later := self._after(profile, low, middle)):
+                has_fit, high = True, middle - 1
+            elif not has_fit:
+                return None
+            else:
+                profile, low = later, middle
+            middle = (low + high + 1) // 2
+        return self._timeline.ended(self._timeline.endings[low].at) if has_fit else None
 
-    def set(self, probe: Overlay, base: Overlay, count: int) -> None:
-        """The probe's numbers, and only these, are as after so many ends."""
-        rows, size = int(self.bounds[count]), len(base.nodes)
-        place = self.place[:rows]
-        probe.gpu_counts = base.gpu_counts + np.bincount(place, self.gpus[:rows], size).astype(np.int64)
-        probe.cpu_counts = base.cpu_counts + np.bincount(place, self.cpus[:rows], size).astype(np.int64)
-        probe.memory = base.memory + np.bincount(place, self.memory[:rows], size).astype(np.int64)
+    def _first_by_numbers(self) -> int | None:
+        """It does not fit before so many have ended; None: never."""
+        if self._may_fit(0, ()):
+            return 0
+        most = len(self._timeline.endings)
+        if not self._may_fit(most, ()):
+            return None
+        return self._timeline.ended(self._timeline.endings[self._halve(0, most, ()) - 1].at)
+
+    def next(self, count: int, ended: int, met: list[Window]) -> int | None:
+        """After how many ends, more than `count`, it may fit beside these; None: not after `ended`.
+
+        Later more is free and others are met besides: where it does not fit with all that ends until then, it does not
+        in between.
+        """
+        if ended <= count or not self._may_fit(ended, met):
+            return None
+        if self._is_near and ended - count > FEW:
+            later = self._after(self.profile(count), count, ended)
+            if not self._fits(self._timeline.without(later, met)):
+                return None
+        return self._halve(count, ended, met)
+
+    def _halve(self, low: int, high: int, met: Sequence[Window]) -> int:
+        """The first after which it may fit by numbers; it does not after `low`, and may after `high`."""
+        if self._numbers is None:
+            return low + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._may_fit(middle, met):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _may_fit(self, count: int, met: Sequence[Window]) -> bool:
+        if self._numbers is None:
+            return True
+        return self._bound.may_fit(self._numbers.after(count), (self._timeline.rows_of(one) for one in met))
+
+    def _after(self, profile: Overlay, count: int, ended: int) -> Overlay:
+        later = profile.copy()
+        self._timeline.give_back(later, count, ended)
+        return later
+
+    def _fits(self, overlay: Overlay) -> bool:
+        return place(overlay, self._shape, self._candidates) is not None
 
 
 def cells_of(places: dict[str, int], grants: Iterable[Grant]) -> tuple[Cell, ...]:
@@ -267,14 +386,18 @@ def ending_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> E
 
 
 def beside(profile: Overlay, places: dict[str, int], at: float, until: float, windows: Iterable[Window]) -> Overlay:
-    """What of it is left beside the windows that are open between these instants."""
-    met = [one for one in windows if one.at < until and one.until > at]
+    """What of it is left beside the windows that are open between these instants, as if all were so at once."""
+    met = _met(at, until, windows)
     if not met:
         return profile
     left = profile.copy()
     for one in met:
         left.take_all(places, one.grants)
     return left
+
+
+def _met(at: float, until: float, windows: Iterable[Window]) -> list[Window]:
+    return [one for one in windows if one.at < until and one.until > at]
 
 
 def earliest_fit(

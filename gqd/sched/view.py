@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple, Protocol, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gq.model.account import NORMAL_QOS
+from gq.model.account import BUILT_IN_QOS, NORMAL_QOS, QosInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gq.model.scheduling import Scheduling, Switch
@@ -25,7 +26,7 @@ from gqd.sched.shape import Shape
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Protected
 from gqd.state.policy import Policy
-from gqd.state.queue import Integers
+from gqd.state.queue import Integers, Member
 
 USUAL = Scheduling()
 
@@ -54,14 +55,20 @@ class NodeFacts:
     resources: tuple[tuple[str, int], ...] = ()
     """Generic resources: (name, how many in all)."""
     data: frozenset[str] = frozenset()
+    kept_cpus: int | None = None
+    """Of the part of a node that a reservation keeps: the mask of its `cpus`; None: the first ones, all that it has."""
+    is_part: bool = False
+    """It is less than the node: nobody can have the node alone."""
     gpu_mask: int = field(init=False)
     """All of `gpu_types`; every placement asks for it."""
+    cpu_mask: int = field(init=False)
 
     def __post_init__(self) -> None:
         mask = 0
         for _, one in self.gpu_types:
             mask |= one
         object.__setattr__(self, "gpu_mask", mask)
+        object.__setattr__(self, "cpu_mask", (1 << self.cpus) - 1 if self.kept_cpus is None else self.kept_cpus)
 
     def whole(self) -> NodeFacts:
         """The node as it will be when nothing of it is drained any more."""
@@ -121,6 +128,20 @@ class PendingJob:
     """How long it is expected to run; None: nobody knows."""
     since: float = 0.0
     """Since when it could have started as far as its owner and its dependencies go."""
+    waits_since: float = 0.0
+    """Likewise, or when it last came back to the queue."""
+    reservation: str = ""
+    """It names this one."""
+    last_start_at: float | None = None
+    """If it started later it could not be over by its deadline."""
+    ran_s: float = 0.0
+    """So long it has run already, in attempts that are over."""
+    resume_s: float | None = None
+    """See `RunningJob`."""
+
+    @property
+    def asker(self) -> Asker:
+        return Asker(self.user, self.account, self.qos)
 
 
 class PendingJobs(Protocol):
@@ -132,6 +153,19 @@ class PendingJobs(Protocol):
     def __getitem__(self, place: int, /) -> PendingJob: ...
     @overload
     def __getitem__(self, place: slice, /) -> tuple[PendingJob, ...]: ...
+
+
+class Stretch(NamedTuple):
+    """Of a running job whose GPUs may become more and fewer now."""
+
+    least: tuple[int, ...]
+    """These stay its own."""
+    most: int
+    gpu_type: str | None
+    min_gpu_mem_mib: int
+    generation: int
+    keeps: tuple[int, ...] | None = None
+    """It is about to have only these; None: nothing is to go."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -149,7 +183,35 @@ class RunningJob:
     expected_s: float | None = None
     """How long it was expected to run in all; None: nobody knows."""
     slot: str = ""
-    """Of its start: see `gqd.state.plan.Start`."""
+    """Of its start: see `gqd.state.plan.Start`; likewise the next two."""
+    reservation: str = ""
+    occurrence: int = 0
+    attempt: int = 0
+    account: str = ""
+    qos: str = NORMAL_QOS
+    saved_at: float | None = None
+    """What it had done by then is not lost if it is ended: its last checkpoint, else `began_at`; None: it has not
+    started, is being ended, or is none that could give way for another reason."""
+    stood_s: float = 0.0
+    """So long it was suspended."""
+    lead_s: float = 0.0
+    """So long after it was told to give way it is ended."""
+    gives_way_to: JobId | None = None
+    """It was told to, and will be gone by `ends_at` at the latest."""
+    stretch: Stretch | None = None
+    """None: it keeps the GPUs that it has."""
+    is_borrowing: bool = False
+    """It started on what reservations keep, and gives way to their jobs."""
+    since: float = 0.0
+    """As of `PendingJob`: what it was when it waited."""
+    ran_s: float = 0.0
+    """So long it had run before `began_at`, in attempts that are over."""
+    resume_s: float | None = None
+    """What it says that it needs to go on after a stop."""
+    saves: bool = False
+    """It saves its work when it is told to go."""
+    comes_back: bool = False
+    """If it gives way it waits again."""
     cells: tuple[tuple[str, int, int], ...] = field(init=False, compare=False, repr=False)
     """(node, mask of CPUs, mask of GPUs) of each grant; every plan asks for it."""
 
@@ -173,8 +235,102 @@ class PendingColumns:
     band: NDArray[np.int64]
     """Slots take the oldest of the lowest number: what an administrator said of it, and whether its user had more than
     is due."""
+    reservation: NDArray[np.int64]
+    """Codes: places in `reservations`; likewise the next in `members`."""
+    member: NDArray[np.int64]
+    qos: NDArray[np.int64]
+    """Codes: places in `names_of_qos`."""
+    reservations: tuple[str, ...]
+    """The first is none at all."""
+    members: tuple[Member, ...]
+    names_of_qos: tuple[str, ...]
     source: object = None
     """Columns of the same source have the same codes for the same shapes; None: nothing is known of that."""
+
+    def only(self, places: NDArray[np.int64]) -> PendingColumns:
+        """Of these alone."""
+        return replace(
+            self,
+            job_id=self.job_id[places],
+            shape=self.shape[places],
+            expected_s=self.expected_s[places],
+            time_limit_s=self.time_limit_s[places],
+            since=self.since[places],
+            band=self.band[places],
+            reservation=self.reservation[places],
+            member=self.member[places],
+            qos=self.qos[places],
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Booked:
+    """An occurrence of a reservation that is not over: what is kept, for whom, when."""
+
+    name: str
+    number: int
+    clear_at: float
+    """From then on nobody else may have what it keeps: a while before it begins, for what ends late."""
+    begin_at: float
+    end_at: float
+    grants: tuple[Grant, ...]
+    owner: str
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    is_magnetic: bool = False
+    is_flex: bool = False
+    is_lent: bool = False
+    """Who may borrow it has what nobody uses of it, until somebody comes."""
+    next_clear_at: float = inf
+    """When some of it is to be clear for what comes after it, and begins before or soon after it ends …"""
+    next_name: str = ""
+    """… in another reservation, by this name."""
+
+    @property
+    def closes_at(self) -> float:
+        """What runs in it must be over by then."""
+        return min(self.end_at, self.next_clear_at)
+
+    def is_in_force(self, now: float) -> bool:
+        """What it keeps is nobody else's."""
+        return self.clear_at <= now < self.end_at
+
+    def is_active(self, now: float) -> bool:
+        """Jobs may start in it."""
+        return self.begin_at <= now < self.end_at
+
+    def is_for(self, user: str, path: Sequence[str]) -> bool:
+        """`path`: the user's account and those above it."""
+        return user == self.owner or user in self.users or any(one in self.accounts for one in path)
+
+
+@dataclass(slots=True, frozen=True)
+class Claim:
+    """What a waiting job is to have when others have given way; what is free of it already is kept for it."""
+
+    job_id: JobId
+    grants: tuple[Grant, ...]
+    until: float
+    """When the last of them is ended."""
+    user: str = ""
+    """Of the job; likewise the next two."""
+    time_limit_s: int | None = None
+    expected_s: float | None = None
+    reservation: str = ""
+    """It is to start in this one …"""
+    occurrence: int = 0
+    """… in this occurrence of it."""
+
+
+class Soaking(NamedTuple):
+    """Arrays that take what is idle, and what their fair share is made from (see `gqd.sched.soak`)."""
+
+    arrays: frozenset[JobId]
+    shares: Mapping[Member, int]
+    """Of users in accounts; who is not here has one."""
+
+
+NO_SOAKING = Soaking(frozenset(), {})
 
 
 @dataclass(slots=True, frozen=True)
@@ -193,6 +349,7 @@ class Snapshot:
     """By array with a throttle: how many more of its tasks may start."""
     array_throttle: dict[JobId, int] = field(default_factory=dict)
     """Likewise: how many there may be at once."""
+    soaking: Soaking = NO_SOAKING
     limits: LimitView = NO_LIMITS
     kept_back: tuple[Asker, ...] = ()
     """Of these there are jobs that limits keep back, and that are not in `pending`."""
@@ -208,6 +365,18 @@ class Snapshot:
     """By place: the order in which nodes came to have as many free GPUs as they have; empty: not known."""
     resumes_at: JobId | None = None
     """The first job that the plan before did not reach, where it was cut short."""
+    searches_from: JobId | None = None
+    """The first job for which the plan before looked for nobody who might give way, since it had looked so often."""
+    booked: tuple[Booked, ...] = ()
+    """By their begin.  What these keep is among what is free; the planner sees to it (`gqd.sched.booked`)."""
+    claims: tuple[Claim, ...] = ()
+    """As they were made.  What of them no job holds is among what is free; the planner sees to it."""
+    qos: Mapping[str, QosInfo] = field(default_factory=lambda: BUILT_IN_QOS, hash=False)
+    """By name: who gives way to whom, and how."""
+    gives_back: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """By account that has borrowed GPUs: 1 is the first to give some back."""
+    inside: Booked | None = None
+    """This is no cluster but what this occurrence keeps, and who may use it."""
 
     def place_of(self, name: str) -> int | None:
         return next((place for place, node in enumerate(self.nodes) if node.name == name), None)
@@ -296,7 +465,7 @@ class Overlay:
         if not isinstance(fleet.empty, Overlay):
             fleet.empty = cls(
                 nodes,
-                [(1 << node.cpus) - 1 for node in nodes],
+                [node.cpu_mask for node in nodes],
                 [node.gpu_mask for node in nodes],
                 [node.memory_mib for node in nodes],
             )
@@ -358,7 +527,7 @@ class Overlay:
         """Drained GPUs do not come back.  `resources`, `licenses`: as less than nothing that is taken."""
         self._remember(place, resources, licenses)
         node = self.nodes[place]
-        whole_cpus = self.free_cpus[place] | (cpus & ((1 << node.cpus) - 1))
+        whole_cpus = self.free_cpus[place] | (cpus & node.cpu_mask)
         free = self.free_memory_mib[place] + memory_mib
         self._set(place, whole_cpus, self.free_gpus[place] | (gpus & node.gpu_mask), free)
         self._count(place, resources, licenses, -1)
@@ -373,7 +542,7 @@ class Overlay:
             self.free_memory_mib[place] += memory_mib
         for place in touched:
             node = self.nodes[place]
-            free_cpus = self.free_cpus[place] & ((1 << node.cpus) - 1)
+            free_cpus = self.free_cpus[place] & node.cpu_mask
             self._set(place, free_cpus, self.free_gpus[place] & node.gpu_mask, self.free_memory_mib[place])
 
     def take_all(self, places: dict[str, int], grants: Sequence[Grant]) -> None:

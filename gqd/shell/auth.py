@@ -1,7 +1,7 @@
 """Who is at the door: the kernel's word on ipc, a proven key on tcp.
 
 Owns both questions; nothing that a peer says about itself is believed.  On ``ipc://`` libzmq puts the peer
-credentials of the connection into every message (``localhost:UID:GID:PID``).  On tcp a peer proves a CURVE key;
+credentials of the connection into every message (`gq.backlog.credentials`).  On tcp a peer proves a CURVE key;
 `KeyCheck` lets in only keys that the `KeyRing` knows, each through the door that it is for, and libzmq then puts the
 key into every message.  Where MUNGE may vouch for keys, a door also lets in some that are not known; what those bring
 is `gqd.shell.reception`'s to judge.
@@ -39,15 +39,6 @@ WhyNoStranger = Callable[[bytes], str]
 """Why a door (by its domain) lets in no key that is not known; empty: it does."""
 RefusedKey = Callable[[str, str], None]
 """Told the address of a host that was turned away, and why."""
-
-
-def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
-    """(uid, gid) of the process at the other end, by the kernel's word; None where it gave none."""
-    try:
-        _, uid, gid, _ = str(frame.get("Peer-Address")).split(":")
-        return int(uid), int(gid)
-    except (zmq.ZMQError, ValueError):
-        return None
 
 
 def proven_key(frame: zmq.Frame) -> str:

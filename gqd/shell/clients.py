@@ -12,22 +12,26 @@ from collections.abc import Callable
 import msgspec
 import zmq
 
+from gq.backlog import credentials
 from gq.config import LimitSettings
 from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
 from gq.model.key import KeyKind
 from gq.wire import client as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.shell.auth import address, credentials, proven_key
+from gqd.shell.auth import address, proven_key
 from gqd.shell.door import Door
 from gqd.shell.incidents import Incidents
 from gqd.shell.keys import KeyRing
 from gqd.shell.metrics import Counters
 from gqd.shell.peers import LocalPeers
-from gqd.shell.submission import take_blobs, take_chain_blobs
+from gqd.shell.submission import take_blobs, take_chain_blobs, take_crontab_blobs
+from gqd.shell.zones import load_zones, zones_named_by
 from gqd.state.input import ClientRequest, NamedUser, Peer, Route
 
 ENTROPY_BYTES = 32
+MAX_LOOKED_UP = 100
+"""Users of one request."""
 Bytes = bytes | memoryview
 
 
@@ -78,7 +82,8 @@ class RequestDesk:
                 head.request_id, wire.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
             )
         self._counters.requests += 1
-        self._enter(_input(peer, route, request.request_id, body, self._named_user(body)), blobs)
+        entered = _input(peer, route, request.request_id, body, self._named_user(body), self._strangers(body))
+        self._enter(entered, blobs)
         return None
 
     def _identify(self, caller: Caller) -> Peer:
@@ -90,7 +95,12 @@ class RequestDesk:
             raise
 
     def _named_user(self, body: wire.RequestBody) -> NamedUser | None:
-        return self._peers.named(body.user) if isinstance(body, wire.AddKey) and body.user else None
+        return self._peers.named(body.user) if isinstance(body, wire.AddKey | wire.SetCrontab) and body.user else None
+
+    def _strangers(self, body: wire.RequestBody) -> tuple[str, ...]:
+        """Users of a booking whom this host does not know; of very many only the first are looked up."""
+        users = body.booking.users if isinstance(body, wire.SetReservation) else ()
+        return tuple(user for user in users[:MAX_LOOKED_UP] if self._peers.named(user) is None)
 
     def _read(self, data: Bytes, head: wire.RequestHead) -> wire.Request:
         check_version(head.version)
@@ -114,6 +124,8 @@ class RequestDesk:
             return take_blobs(body, self._limits.script_bytes, self._limits.environment_bytes)
         if isinstance(body, wire.SubmitChain):
             return take_chain_blobs(body, self._limits.script_bytes, self._limits.environment_bytes)
+        if isinstance(body, wire.SetCrontab):
+            return take_crontab_blobs(body, self._limits.script_bytes, self._limits.environment_bytes)
         return body, {}
 
 
@@ -168,7 +180,12 @@ def action_of(refusal: Refusal) -> str:
 
 
 def _input(
-    peer: Peer, route: Route, request_id: RequestId, body: wire.RequestBody, named_user: NamedUser | None
+    peer: Peer,
+    route: Route,
+    request_id: RequestId,
+    body: wire.RequestBody,
+    named_user: NamedUser | None,
+    strangers: tuple[str, ...],
 ) -> ClientRequest:
     return ClientRequest(
         peer=peer,
@@ -177,6 +194,8 @@ def _input(
         body=body,
         entropy=os.urandom(ENTROPY_BYTES),
         named_user=named_user,
+        strangers=strangers,
+        zones=load_zones(zones_named_by(body)),
     )
 
 

@@ -22,6 +22,7 @@ from gq.locate import Location, make_run_dir, make_state_dir
 from gq.socket_dirs import remove_left_over
 from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
+from gqd.shell.crontab import CronDesk
 from gqd.shell.doors import Doors
 from gqd.shell.estimating import Estimating
 from gqd.shell.history import HistoryDesk
@@ -31,6 +32,7 @@ from gqd.shell.keys import KeyRing
 from gqd.shell.log import LOG, set_up_logging
 from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters
+from gqd.shell.notify.courier import Courier
 from gqd.shell.outgoing import Outgoing
 from gqd.shell.past import PastDesk
 from gqd.shell.peers import LocalPeers
@@ -38,7 +40,9 @@ from gqd.shell.planning import Planning
 from gqd.shell.release import Releaser
 from gqd.shell.reload import Reloader
 from gqd.shell.settings import policy_of
+from gqd.shell.stream import EventDesk
 from gqd.shell.upkeep import Upkeep
+from gqd.shell.zones import load_zones, zones_of
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply
 from gqd.state.input import KeyFileDeleted
@@ -48,6 +52,8 @@ from gqd.store.protocol import BlobStore, Store
 from gqd.store.sqlite import SqliteStore
 
 MANY_JOBS = 10_000
+GARBAGE_LOOK = 10_000
+"""New objects between two looks of the collector; next to nothing here is in cycles."""
 
 
 async def serve(location: Location, config: Config, store: Store, blobs: BlobStore) -> None:
@@ -57,6 +63,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     owner_uid = os.geteuid()
     policy = policy_of(config, owner_uid, location)
     core = Controller(_loaded(store), policy)
+    core.volatile.zones = load_zones(zones_of(core.cluster))
     loop = Loop(core, Planning(core, Planner()), clock, policy.timers.tick_s, counters, Estimating(core))
     with ExitStack() as stack:
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
@@ -72,9 +79,24 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         history = HistoryDesk(store, policy.limits.page, lambda reply: _answer(releaser, doors, reply))
         stack.callback(history.close)
         remove_key_file = partial(_remove_key_file, ring, inbox)
+        fire_cron = CronDesk(peers, hook.take).fire
         reloader = Reloader(location, config, policy, inbox, lambda *said: adopt(*said))
-        releaser = Releaser(doors.opened, policy, counters, history.ask, remove_key_file, reloader.read)
-        outgoing = Outgoing(store, blobs, releaser.release, on_change=loop.wake)
+        courier = Courier(config.notify, peers, inbox)
+        stack.callback(courier.close)
+        events = EventDesk(store, lambda reply: _answer(releaser, doors, reply))
+        stack.callback(events.close)
+        releaser = Releaser(
+            doors.opened,
+            policy,
+            counters,
+            history.ask,
+            remove_key_file,
+            reloader.read,
+            fire_cron,
+            courier.take,
+            events.ask,
+        )
+        outgoing = Outgoing(store, blobs, events.telling(releaser.release), on_change=loop.wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, loop.stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.read)
@@ -86,6 +108,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
                 set_up_logging(*log)
             loop.tick_s, history.page, releaser.policy = policy.timers.tick_s, policy.limits.page, policy
             hook.adopt(fresh)
+            courier.settings = config.notify
             if has_other_beat:
                 releaser.welcome_again()
 
@@ -115,6 +138,7 @@ def _loaded(store: Store) -> Cluster:
             gc.freeze()
         return cluster
     finally:
+        gc.set_threshold(GARBAGE_LOOK)
         gc.enable()
 
 

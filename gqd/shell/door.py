@@ -2,7 +2,8 @@
 
 Owns the socket's limits and the reading discipline.  The socket's file descriptor is *edge-triggered*: it tells that
 something may have changed, once; so a door reads until the socket says that there is no more, looks again after
-every burst of sending, and comes back by itself when it stopped early.  It knows nothing of what is in a message.
+every burst of sending, and comes back by itself when it stopped early.  What nobody has room for waits in its backlog.
+It knows nothing of what is in a message.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from pathlib import Path
 
 import zmq
 
+from gq.backlog import MAX_WAITING, Backlog, make_boundless
+
 MAX_BURST = 512
-"""Messages read before the loop gets a chance to do something else."""
-RECEIVE_HWM = 256
-"""Messages per peer that libzmq takes from it before they are read; then the peer waits."""
+"""Messages handled before the loop gets a chance to do something else."""
 SEND_HWM = 4096
 """Messages per peer that it may leave unread; what comes then is dropped: requests and orders are repeated."""
 
@@ -29,7 +30,10 @@ Receive = Callable[[bytes, zmq.Frame], None]
 
 
 class Door:
-    """Reads while `has_room()`; hands each message to `receive`, and what is no single frame to `on_malformed`."""
+    """Reads what comes; hands each message to `receive` while `has_room()`.
+
+    For the other arguments see `Backlog`.
+    """
 
     def __init__(
         self,
@@ -38,13 +42,15 @@ class Door:
         receive: Receive,
         has_room: Callable[[], bool],
         on_malformed: Callable[[], None],
+        on_greedy: Callable[[str], None],
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         self.name = name
         self._socket = socket
         self._receive = receive
         self._has_room = has_room
-        self._on_malformed = on_malformed
         self._loop = asyncio.get_running_loop()
+        self._backlog = Backlog(socket, on_malformed, on_greedy, self._loop.call_later, max_waiting)
         self._is_due = False
         self._is_open = True
         self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read)
@@ -77,24 +83,14 @@ class Door:
 
     def _read(self) -> None:
         self._is_due = False
-        for _ in range(MAX_BURST):
-            if not self._is_open or not self._has_room():
-                return
-            try:
-                peer = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            frame = self._socket.recv(copy=False)
-            if frame.more:
-                self._skip_rest()
-                self._on_malformed()
-            else:
-                self._receive(peer, frame)
-        self.look()
+        if not self._is_open:
+            return
+        if self._backlog.hand_on(self._receive, self._may_receive, MAX_BURST):
+            self.look()
 
-    def _skip_rest(self) -> None:
-        while self._socket.recv(copy=False).more:
-            pass
+    def _may_receive(self) -> bool:
+        """`look` is called once there is room again."""
+        return self._is_open and self._has_room()
 
 
 def router(context: zmq.Context[zmq.Socket[bytes]], max_message_bytes: int) -> zmq.Socket[bytes]:
@@ -103,7 +99,7 @@ def router(context: zmq.Context[zmq.Socket[bytes]], max_message_bytes: int) -> z
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a message to nobody is an error, so that it can be counted
     socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
-    socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
+    make_boundless(socket)
     socket.setsockopt(zmq.SNDHWM, SEND_HWM)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     return socket

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from gq.appetite import Appetites
+from gq.appetite import OF_USER, Appetites
+from gq.backlog import MAX_WAITING
 from gq.config import Config
 from gq.curve import read_keys, server_key_path
 from gq.descriptors import raise_descriptor_limit
@@ -60,6 +61,8 @@ MAX_STRANGERS = 4096
 INTRODUCE_S = 15.0
 """How long such a link may take to be introduced."""
 NO_ROOM = "its key is not known, and many others have not said yet whose theirs are"
+MAX_WAITING_OF_NODE = 65_536
+"""Messages of a node that nobody has handled yet: it speaks for all users of its host."""
 LINGER_S = 0.5
 """How long the last answers may take to leave."""
 
@@ -230,7 +233,10 @@ class Doors:
                 links.heard(frame)
             receive(peer_id, frame)
 
-        door = Door(name, socket, receive_and_note, self._inbox.has_room, self._count_malformed)
+        max_waiting = MAX_WAITING_OF_NODE if name in (NODES, REMOTE_NODES) else MAX_WAITING
+        door = Door(
+            name, socket, receive_and_note, self._inbox.has_room, self._count_malformed, self._on_flood, max_waiting
+        )
         self.opened[name] = door
         return door
 
@@ -239,6 +245,8 @@ class Doors:
 
     def _on_refused_key(self, address: str, why: str) -> None:
         self._counters.handshakes_refused += 1
+        for links in self._links.values():
+            links.was_turned_away(address)
         self._incidents.tell("HandshakeRefused", address, why)
 
     def _on_unproven(self, address: str, how: str) -> None:
@@ -256,6 +264,11 @@ class Doors:
         detail = f"it sent {size >> 20} MiB of messages that did not end, and was hung up on"
         self._tell_of_peer("TooMuchAtOnce", peer, detail)
 
+    def _on_flood(self, peer: str) -> None:
+        """`peer` likewise."""
+        self._counters.links_cut += 1
+        self._tell_of_peer("TooMuchAtOnce", peer, "it sent more than can be handled, and was hung up on")
+
     def _tell_of_peer(self, action: str, peer: str, detail: str) -> None:
-        uid = int(peer.removeprefix("uid ")) if peer.startswith("uid ") else None
+        uid = int(peer.removeprefix(OF_USER)) if peer.startswith(OF_USER) else None
         self._incidents.tell(action, peer if uid is None else "local", detail, uid=uid)

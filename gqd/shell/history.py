@@ -12,15 +12,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from gq.wire.client import Accuracy, AuditTrail, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
+from gq.wire.client import Accuracy, AuditTrail, Bookings, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
 from gqd.shell.log import LOG
 from gqd.state.describe import as_seen_by
-from gqd.state.effect import Reply, ReplyAccuracy, ReplyAudit, ReplyHistory
+from gqd.state.effect import (
+    Reply,
+    ReplyAccuracy,
+    ReplyAudit,
+    ReplyBookings,
+    ReplyHistory,
+    ReplyNotices,
+    ReplyReservations,
+)
 from gqd.state.input import Peer
+from gqd.store import bookings
 from gqd.store.accuracy import lines_of
 from gqd.store.protocol import HistoryQuery, Store
 
-Question = ReplyHistory | ReplyAudit | ReplyAccuracy
+Question = ReplyHistory | ReplyAudit | ReplyAccuracy | ReplyNotices | ReplyReservations | ReplyBookings
 
 MAX_WAITING = 256
 
@@ -61,8 +70,17 @@ class HistoryDesk:
     def _read(self, effect: Question) -> ReplyBody:
         if isinstance(effect, ReplyAudit):
             return self._read_trail(effect.query)
+        if isinstance(effect, ReplyNotices):
+            found = self._store.notices(effect.query, None if effect.shown_to is None else effect.shown_to.uid)
+            return msgspec.structs.replace(found, dropped=effect.dropped)
         if isinstance(effect, ReplyAccuracy):
             return Accuracy(lines=lines_of(self._store.told(effect.query)))
+        if isinstance(effect, ReplyReservations):
+            past = self._store.past_occurrences(effect.query)
+            return bookings.with_past(effect.current, past, effect.query.limit)
+        if isinstance(effect, ReplyBookings):
+            past_usage = self._store.bookings(effect.query)
+            return Bookings(usage=bookings.by_user([*past_usage, *effect.under_way]))
         return self._read_jobs(effect.query, effect.shown_to)
 
     def _read_trail(self, asked: QueryAudit) -> AuditTrail:

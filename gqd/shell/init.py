@@ -172,7 +172,7 @@ def config_text(wish: Wish, why_shared_tmp: str) -> str:
     node = node_text(wish.node, address, why_shared_tmp) if wish.node else ""
     return f"""\
 # The controller of a gq cluster, written by `gqd init`.  It is yours to change: edit, then restart gqd.
-# Every setting is described in gq.toml(5).  Nothing in it is secret.
+# Every setting is described in gq.toml(5); `gqctl config reload` reads it again.  Nothing in it is secret.
 
 cluster = "{wish.cluster or DEFAULT_CLUSTER}"
 

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 import zmq
 
-from gq.appetite import peer_name
+from gq.appetite import hang_up, peer_name
 from gqd.shell.log import LOG
 
 V = TypeVar("V")
@@ -47,16 +47,12 @@ _EVENT = struct.Struct("=hi")
 """What happened, and a number: mostly a descriptor."""
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """One instruction of classic BPF: return 0."""
-_WATCHED = (
-    zmq.EVENT_LISTENING
-    | zmq.EVENT_ACCEPTED
-    | zmq.EVENT_DISCONNECTED
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-)
+_WATCHED = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+"""Never EVENT_HANDSHAKE_FAILED_PROTOCOL: to tell it may change errno before libzmq looks at it, which then takes a
+forged message for one that must wait, keeps the link, and ends the process (`gq.backlog`) at the next heartbeat."""
 
 UNKNOWN = "an unknown address"
-NO_CURVE = "it spoke no CURVE"
+NO_CURVE = "it spoke no CURVE, or went before it said anything"
 NO_PROOF = "it went, or was hung up on, before it proved a key"
 NO_WORD = "it did not say in time whose its key is"
 SWEEP_S = 1.0
@@ -216,8 +212,6 @@ class Links:
             self._accepted(value)
         elif event == zmq.EVENT_DISCONNECTED:
             self._ended(value)
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            self._failed_how = NO_CURVE
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._failed_how = NO_PROOF
 
@@ -239,7 +233,7 @@ class Links:
 
     def _cut(self, descriptor: int, peer: str) -> None:
         self._forget(descriptor, peer)
-        _hang_up(descriptor, peer)
+        hang_up(descriptor, peer)
         self._is_news(peer)  # that its links end so is no news any more
 
     def _sweep(self, proof_s: float) -> None:
@@ -260,12 +254,17 @@ class Links:
     def _ended(self, descriptor: int) -> None:
         """How a link failed is told just before it ends."""
         peer = self._open.pop(descriptor, UNKNOWN)
+        was_silent = descriptor in self._silent.get(peer, {})
         self._forget(descriptor, peer)
-        how, self._failed_how = self._failed_how, ""
-        if how and (how == NO_CURVE or self._is_news(peer)):
+        how, self._failed_how = self._failed_how or (NO_CURVE if was_silent else ""), ""
+        if how and self._is_news(peer):
             self._on_unproven(peer, how)
         if self.is_shut and len(self._open) <= self._bounds.all * REOPEN_AT:
             self._reopen()
+
+    def was_turned_away(self, host: str) -> None:
+        """One of its links is about to end, and why has been told."""
+        self._is_news(host)
 
     def _is_news(self, host: str) -> bool:
         now = self._now()
@@ -318,21 +317,5 @@ def _peer_of(descriptor: int) -> str:
         return peer_name(seen)
     except OSError:
         return UNKNOWN
-    finally:
-        seen.detach()
-
-
-def _hang_up(descriptor: int, peer: str) -> None:
-    """libzmq sees the end of the link and closes it.  If the descriptor is another link by now, it is one of the same
-    peer, or is left alone."""
-    try:
-        seen = socket.socket(fileno=descriptor)
-    except OSError:
-        return
-    try:
-        if peer_name(seen) == peer:
-            seen.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it is gone already
     finally:
         seen.detach()

@@ -34,7 +34,9 @@ _TOLD = (
     event.KeyRevoked,
 )
 """Facts that an administrator wants to see without asking; all others at level debug."""
-_WORDY = frozenset({"at", "spec", "inventory", "ticket_key", "key", "answer", "layout", "grants", "step_public_key"})
+_WORDY = frozenset({
+    "at", "spec", "inventory", "ticket_key", "key", "answer", "layout", "grants", "step_public_key", "to", "body",
+})  # fmt: skip
 """Fields that are too long for a line, or secret."""
 
 

@@ -12,11 +12,12 @@ import time
 
 import zmq
 
+from gq.backlog import credentials
 from gq.errors import ProtocolError
 from gq.model.key import KeyKind
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.shell.auth import address, credentials, proven_key
+from gqd.shell.auth import address, proven_key
 from gqd.shell.bounds import why_unacceptable
 from gqd.shell.clients import Caller, RequestDesk
 from gqd.shell.door import Door

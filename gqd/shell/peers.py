@@ -87,10 +87,16 @@ class LocalPeers:
         found = self._same(user, uid, "on its host") if self.is_shared else self._of_private(uid, self._gid(uid))
         return msgspec.structs.replace(found, by_munge=True, address=address)
 
+    def owner(self, user: str, uid: int) -> Peer:
+        """One who asked for something once that is done now."""
+        if not self.is_shared:
+            return self._of_private(uid, self._gid(uid))
+        return self._same(user, uid, "when it was asked for")
+
     def named(self, user: str) -> NamedUser | None:
         """The account of this name; None if there is none."""
         found = self._by_name(user)
-        return None if found is None else NamedUser(user=found.user, uid=found.uid, gid=found.gid)
+        return None if found is None else NamedUser(user=found.user, uid=found.uid, gid=found.gid, groups=found.groups)
 
     def _gid(self, uid: int) -> int:
         found = self._by_uid(uid)

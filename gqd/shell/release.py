@@ -14,6 +14,7 @@ import msgspec
 from gq.wire import client, node
 from gq.wire.codec import WIRE_VERSION
 from gqd.shell.door import Door
+from gqd.shell.history import Question
 from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import relay_target
@@ -53,9 +54,12 @@ class Releaser:
         doors: Mapping[str, Door],
         policy: Policy,
         counters: Counters,
-        ask_history: Callable[[effect.ReplyHistory | effect.ReplyAudit | effect.ReplyAccuracy], None],
+        ask_history: Callable[[Question], None],
         remove_key_file: Callable[[str], None] = lambda node: None,
         read_config: Callable[[ClientRequest], None] = lambda request: None,
+        fire_cron: Callable[[effect.FireCron], None] = lambda one: None,
+        send_notice: Callable[[effect.SendNotice], None] = lambda one: None,
+        ask_events: Callable[[effect.ReplyEvents], None] = lambda one: None,
     ) -> None:
         self._doors = doors
         self.policy = policy
@@ -63,6 +67,9 @@ class Releaser:
         self._ask_history = ask_history
         self._remove_key_file = remove_key_file
         self._read_config = read_config
+        self._fire_cron = fire_cron
+        self._send_notice = send_notice
+        self._ask_events = ask_events
         self._links: dict[str, Route] = {}
 
     def release(self, effects: tuple[effect.Effect, ...], blobs: Mapping[str, bytes]) -> None:
@@ -118,17 +125,36 @@ class Releaser:
         | effect.SendJoined
         | effect.ReplyAudit
         | effect.ReplyAccuracy
+        | effect.ReplyReservations
+        | effect.ReplyBookings
         | effect.RemoveKeyFile
-        | effect.ReadConfig,
+        | effect.ReadConfig
+        | effect.FireCron
+        | effect.SendNotice
+        | effect.ReplyNotices
+        | effect.ReplyEvents,
     ) -> None:
         match one:
             case effect.ReadConfig():
                 self._read_config(one.request)
+            case effect.FireCron():
+                self._fire_cron(one)
+            case effect.SendNotice():
+                self._send_notice(one)
+            case effect.ReplyEvents():
+                self._ask_events(one)
             case effect.RemoveKeyFile():
                 self._remove_key_file(one.node)
             case effect.SendJoined():
                 self._tell(one.route, node.Joined(cluster=self.policy.cluster, node=one.node, is_login=one.is_login))
-            case effect.ReplyHistory() | effect.ReplyAudit() | effect.ReplyAccuracy():
+            case (
+                effect.ReplyHistory()
+                | effect.ReplyAudit()
+                | effect.ReplyAccuracy()
+                | effect.ReplyReservations()
+                | effect.ReplyBookings()
+                | effect.ReplyNotices()
+            ):
                 self._ask_history(one)
             case effect.SendWelcome():
                 self._links[one.node] = one.route

@@ -48,8 +48,10 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         plugins=load_factors(config.priority.factors),
         billing=config.billing,
         accounting=config.accounts,
+        booking=config.reservations,
         scheduling=config.scheduler,
         topology=config.topology,
+        notify=config.notify,
         licenses=config.licenses,
         zone=_zone(config),
     )

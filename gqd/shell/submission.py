@@ -10,7 +10,7 @@ import hashlib
 import msgspec
 
 from gq.errors import Refusal
-from gq.wire.client import Submit, SubmitChain
+from gq.wire.client import CronJob, SetCrontab, Submit, SubmitChain
 
 _ENVIRONMENTS = msgspec.msgpack.Encoder(order="deterministic")
 """Equal environments have equal bytes, so that they are stored once."""
@@ -26,7 +26,7 @@ def take_blobs(submit: Submit, script_limit: int, environment_limit: int) -> tup
     _check_size("environment", len(environment), environment_limit, "pass less of it with --export")
     named = {digest(data): data for data in (submit.script, environment) if data}
     spec = msgspec.structs.replace(
-        submit.spec, script_digest=digest(submit.script), environment_digest=digest(environment)
+        submit.spec, script_digest=digest(submit.script), environment_digest=digest(environment), cron=""
     )
     bare = msgspec.structs.replace(submit, spec=spec, script=b"", environment={})
     return bare, {} if submit.test_only else named
@@ -39,6 +39,20 @@ def take_chain_blobs(
     taken = [take_blobs(stage, script_limit, environment_limit) for stage in chain.stages]
     blobs = {name: data for _, named in taken for name, data in named.items()}
     return msgspec.structs.replace(chain, stages=tuple([stage for stage, _ in taken])), blobs
+
+
+def take_crontab_blobs(
+    crontab: SetCrontab, script_limit: int, environment_limit: int
+) -> tuple[SetCrontab, dict[str, bytes]]:
+    """The same of every entry."""
+    jobs: list[CronJob] = []
+    blobs: dict[str, bytes] = {}
+    for one in crontab.jobs:
+        asked = Submit(spec=one.entry.spec, script=one.script, environment=one.environment)
+        bare, named = take_blobs(asked, script_limit, environment_limit)
+        jobs.append(CronJob(entry=msgspec.structs.replace(one.entry, spec=bare.spec)))
+        blobs |= named
+    return msgspec.structs.replace(crontab, jobs=tuple(jobs)), blobs
 
 
 def digest(data: bytes) -> str:

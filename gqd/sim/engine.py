@@ -13,6 +13,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,30 +45,51 @@ MAX_PASSES = 64
 """At one instant."""
 
 
+class Gap(NamedTuple):
+    """From when a job was stopped until it started again."""
+
+    place: int
+    """Of the job in the trace."""
+    from_s: float
+    to_s: float
+
+
 @dataclass(slots=True)
 class Run:
-    """What became of each job, in the order of the trace: NaN where it never came so far."""
+    """What became of each job, in the order of the trace: NaN where it never came so far.
+
+    A job that is stopped and starts again has one start, the first, and one end.
+    """
 
     starts_s: list[float]
     ends_s: list[float]
     refused: dict[int, str] = field(default_factory=dict)
     """By place of the job in the trace: why the controller did not take it."""
+    gaps: list[Gap] = field(default_factory=list)
     passes: int = 0
     inputs: int = 0
 
 
 class Engine:
-    """`jobs` sorted by submission; `knows`: the controller is told how long each will run."""
+    """`jobs` sorted by submission; `knows`: the controller is told how long each will run; `resume_s` is what a job
+    that was stopped needs to go on."""
 
     def __init__(
-        self, site: Site, policy: Policy, jobs: Sequence[SimJob], start_delay_s: float = 0.0, knows: bool = False
+        self,
+        site: Site,
+        policy: Policy,
+        jobs: Sequence[SimJob],
+        start_delay_s: float = 0.0,
+        knows: bool = False,
+        resume_s: float = 0.0,
     ) -> None:
         self._jobs = jobs
         self._knows = knows
+        self._resume_s = resume_s
         self._controller = Controller(Cluster(), _for_virtual_nodes(site, policy, start_delay_s))
         self._planner = Planner()
         self._lengths: dict[JobId, tuple[float, bool]] = {}
-        self._fleet = Fleet(site.nodes, self._lengths, start_delay_s)
+        self._fleet = Fleet(site.nodes, self._lengths, start_delay_s, resume_s)
         self._places: dict[JobId, int] = {}
         self._heap: list[tuple[float, int, int, NodeReport]] = []
         """(instant, place of the job in the trace, running number, what is said)."""
@@ -124,6 +146,8 @@ class Engine:
             time_limit_s=None if job.limit_s is None else max(1, math.ceil(job.limit_s)),
             account=job.account or None,
             qos=job.qos or None,
+            reservation=job.reservation,
+            resume_s=round(self._resume_s),
         )
         job_id = JobId(self._controller.cluster.next_job_id)
         self._places[job_id] = position
@@ -158,7 +182,7 @@ class Engine:
                 pass
             self._run.passes += 1
             self._obey(self._controller.adopt(plan, now).effects, now)
-            if not plan.starts:
+            if not plan.starts and not plan.preemptions and plan.searches_from is None:
                 return
 
     def _handle(self, happened: Input, now: float) -> Turn:
@@ -171,13 +195,23 @@ class Engine:
     def _report(self, report: NodeReport, now: float) -> None:
         body = report.body
         if isinstance(body, wire.AttemptEnded):
+            if not self._fleet.comes_to_its_end(body.attempt_id):
+                return
             job_id = body.attempt_id.job_id
             self._run.ends_s[self._places.pop(job_id)] = body.ended_at - EPOCH
             del self._lengths[job_id]
             self._ended += 1
         elif isinstance(body, wire.Started):
-            self._run.starts_s[self._places[body.attempt_id.job_id]] = body.at - EPOCH
+            self._note_start(body.attempt_id.job_id, body.at - EPOCH)
         self._handle(report, now)
+
+    def _note_start(self, job_id: JobId, at_s: float) -> None:
+        place = self._places[job_id]
+        stopped_at = self._fleet.stopped_at.pop(job_id, None)
+        if stopped_at is None:
+            self._run.starts_s[place] = at_s
+        else:
+            self._run.gaps.append(Gap(place, stopped_at - EPOCH, at_s))
 
     def _obey(self, effects: Iterable[Effect], now: float) -> None:
         """Nodes do as they are told; what they say follows in the same instant, or is brought up later."""

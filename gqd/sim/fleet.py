@@ -3,6 +3,9 @@
 Owns what nodes say: hello, prepared, gone, started, ended, emptied.  What takes time (the start of a job, and the job
 itself) is told as a `Later`, for the engine to bring up when it is due.  Nothing is encoded, and what a controller
 takes for granted (that an order has been received, when what it leads to follows in the same instant) is not said.
+
+A job that is stopped has saved its work at that moment.  If it starts again, it goes on from there, and what it takes
+to resume is paid first.
 """
 
 from __future__ import annotations
@@ -33,15 +36,27 @@ class Later(NamedTuple):
 
 
 class Fleet:
-    """`lengths`: by job, how long it will run, and whether its time limit ends it."""
+    """`lengths`: by job, how long it has to run still, and whether its time limit ends it; `resume_s` is added to that
+    of a job that was stopped."""
 
-    def __init__(self, nodes: dict[str, Inventory], lengths: dict[JobId, tuple[float, bool]], start_delay_s: float):
+    def __init__(
+        self,
+        nodes: dict[str, Inventory],
+        lengths: dict[JobId, tuple[float, bool]],
+        start_delay_s: float,
+        resume_s: float = 0.0,
+    ) -> None:
         self._nodes = nodes
         self._lengths = lengths
         self._start_delay_s = start_delay_s
+        self._resume_s = resume_s
         self._routes: dict[str, Route] = {name: ("nodes", name.encode()) for name in nodes}
         self._launched: dict[AttemptId, tuple[str, bool]] = {}
         """(batch node, whether it is the only one) of attempts that have not gone."""
+        self._begun: dict[AttemptId, float] = {}
+        """When those that run did."""
+        self.stopped_at: dict[JobId, float] = {}
+        """Of those that have not started again."""
         self._seq = 0
 
     def hellos(self) -> list[NodeHello]:
@@ -62,12 +77,27 @@ class Fleet:
                 case wire.Go():
                     self._go(node, order.attempt_id, now, said, later)
                 case wire.Stop():
+                    self._stop(order.attempt_id, now)
                     said.append(self._report(node, wire.CellEmptied(attempt_id=order.attempt_id)))
                 case wire.SetTimeLimit():
                     said.append(self._report(node, _limit_set(order)))
                 case _:
                     pass
         return said, later
+
+    def comes_to_its_end(self, attempt_id: AttemptId) -> bool:
+        """As was told when it started; not if it has been stopped since."""
+        return self._begun.pop(attempt_id, None) is not None
+
+    def _stop(self, attempt_id: AttemptId, now: float) -> None:
+        """The first of its nodes to hear of it stops all of it."""
+        self._launched.pop(attempt_id, None)
+        began_at = self._begun.pop(attempt_id, None)
+        if began_at is None:
+            return
+        length_s, is_cut = self._lengths[attempt_id.job_id]
+        self._lengths[attempt_id.job_id] = max(0.0, length_s - (now - began_at)) + self._resume_s, is_cut
+        self.stopped_at[attempt_id.job_id] = now
 
     def _prepare(self, node: str, launch: wire.Launch, said: list[NodeReport], later: list[Later]) -> None:
         attempt_id = launch.attempt_id
@@ -87,6 +117,7 @@ class Fleet:
             return
         del self._launched[attempt_id]
         said.append(self._report(node, wire.Started(attempt_id=attempt_id, at=now)))
+        self._begun[attempt_id] = now
         length_s, is_cut = self._lengths[attempt_id.job_id]
         ended = wire.AttemptEnded(
             attempt_id=attempt_id,

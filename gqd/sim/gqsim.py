@@ -8,15 +8,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from gq.cli._command import JSON, Command, warn
 from gq.cli._operands import refuse_operands
+from gq.complaint import folded
 from gq.errors import UsageError
 from gq.getopt import Arguments, Option
 
 if TYPE_CHECKING:
     from gqd.sim.report import Replay, Summary
+    from gqd.sim.workload import LeftOut
 
 COLUMNS = (
     ("POLICY", ""),
@@ -31,11 +34,15 @@ COLUMNS = (
     ("MEAN 5-8 GPUS", "node_mean_wait_s"),
     ("P95 5-8 GPUS", "node_p95_wait_s"),
     ("SLOWDOWN", "mean_bounded_slowdown"),
+    ("STOPPED", "preemptions"),
     ("USED", "gpu_utilisation"),
     ("WALL", "wall_s"),
 )
 """Of the table: header, key of the summary."""
 TERMINAL_PIECES = 60
+REASONS_TOLD = 3
+NAMES_TOLD = 5
+"""Of jobs that were dropped."""
 
 
 def run(arguments: Arguments) -> int:
@@ -44,16 +51,36 @@ def run(arguments: Arguments) -> int:
         raise UsageError("missing_option", "`gqsim` needs --trace or --replay, and one of them", "`gqsim --help`")
     _refuse_unwritable(arguments)
     from gqd.sim.replay import replay_own, replay_trace  # the scheduler, which help does without
-    from gqd.sim.report import summary_of
+    from gqd.sim.report import left_out, summary_of
 
     replays = replay_own(arguments) if arguments.has("replay") else replay_trace(arguments)
     for replay in replays:
-        if refused := replay.run.refused:
-            warn(f"{replay.name}: {len(refused)} jobs were refused, the first since {next(iter(refused.values()))}")
+        if lost := left_out(replay):
+            _tell_lost(replay.name, lost)
     summaries = {replay.name: summary_of(replay) for replay in replays}
     _write_files(arguments, replays, summaries)
     _show(arguments, replays, summaries)
     return 0
+
+
+def _tell_lost(name: str, lost: Sequence[LeftOut]) -> None:
+    """The first of each reason, with how many more there are."""
+    alike: dict[str, list[str]] = {}
+    for one in lost:
+        alike.setdefault(one.why, []).append(one.name)
+    told = [_named(names, why) for why, names in list(alike.items())[:REASONS_TOLD]]
+    others = sum(len(names) for names in list(alike.values())[REASONS_TOLD:])
+    more = f"; and {others} more for other reasons" if others else ""
+    jobs = "1 job was" if len(lost) == 1 else f"{len(lost)} jobs were"
+    for line in folded(f"{name}: {jobs} dropped: {'; '.join(told)}{more}", sys.stderr):
+        warn(line)
+
+
+def _named(names: Sequence[str], why: str) -> str:
+    from gq.cli._output import printable
+
+    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return f"{', '.join(printable(one) for one in names[:NAMES_TOLD])}{more} ({printable(why)})"
 
 
 def _refuse_unwritable(arguments: Arguments) -> None:
@@ -70,18 +97,27 @@ def _unwritable(name: str, path: str, why: str) -> UsageError:
 
 
 def _show(arguments: Arguments, replays: Sequence[Replay], summaries: dict[str, Summary]) -> None:
-    from gq.cli._output import Column, write_json, write_table
+    from gq.cli._output import Column, is_terminal, write_json, write_table
 
     if arguments.has("json"):
         write_json(summaries)
         return
     table = [Column(header, is_number=bool(key)) for header, key in COLUMNS]
-    write_table(table, [[_row(name, summary) for name, summary in summaries.items()]])
+    rows = [_row(name, summary) for name, summary in summaries.items()]
+    if is_terminal() and _width([[column.header for column in table], *rows]) > get_terminal_size().columns:
+        table = [Column(COLUMNS[0][0]), *(Column(name, is_number=True) for name in summaries)]
+        rows = [list(line) for line in zip([header for header, _ in COLUMNS], *rows, strict=True)][1:]
+    write_table(table, [rows])
     if arguments.has("chart"):
         from gqd.sim import chart
         from gqd.sim.report import courses_of
 
         sys.stdout.write(chart.blocks(courses_of(replays, TERMINAL_PIECES)))
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Of a table; one that is wider than the terminal is told a line for each figure."""
+    return sum(max(map(len, cells)) + 1 for cells in zip(*rows, strict=True)) - 1
 
 
 # ── what comes of it ──────────────────────────────────────────────────────────────────────────────────────────
@@ -140,6 +176,7 @@ COMMAND = Command(
         Option(name="limits", metavar="F", help="Time limit of jobs that have none: so many times their length."),
         Option(name="jitter", metavar="SEED", help="Submit each job 0 to 9 s later, by this seed (0: do not)."),
         Option(name="start-delay", metavar="SECONDS", help="From the decision to start a job to its start (0)."),
+        Option(name="resume-cost", metavar="SECONDS", help="What a job that was stopped needs to go on (0)."),
         Option(name="replay", help="Replay this cluster's own history instead of a trace."),
         Option(name="since", metavar="TIME", help="Of the history: how far back (30d)."),
         Option(name="out", metavar="FILE", help="Write the summary there, as JSON."),
@@ -151,6 +188,6 @@ COMMAND = Command(
     run=run,
     details=(
         "The controller and the planner are those of gqd; only nodes and time are virtual. Policies: fifo, fifo-skip,"
-        " easy, easy-user, conservative, sjf, default, and the tables of a gq.toml."
+        " easy, easy-user, conservative, sjf, las, default, and the tables of a gq.toml."
     ),
 )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
+from gq.account_list import whole_list
 from gq.client import Client
-from gq.errors import ProtocolError, Refusal
+from gq.errors import Refusal
 from gq.model.account import DEFAULT_ACCOUNT, ROOT, AccountInfo, MemberInfo
 from gq.model.job import JobInfo
 from gq.model.node import Gpu, Inventory, NodeInfo
@@ -22,7 +23,6 @@ from gqd.sim.engine import EPOCH, Run
 from gqd.sim.workload import SimJob, Site
 from gqd.state.policy import Partition
 
-A = TypeVar("A", bound=client.ReplyBody)
 PAGE = 2000
 
 
@@ -46,19 +46,11 @@ def read_history(controller: Client, since: float) -> History:
     return History(jobs, site, Run(starts, ends))
 
 
-def _ask(controller: Client, body: client.RequestBody, kind: type[A]) -> A:
-    answer = controller.ask(body)
-    if not isinstance(answer, kind):
-        got = type(answer).__name__
-        raise ProtocolError("unexpected_answer", f"the controller answered with {got} instead of {kind.__name__}")
-    return answer
-
-
 def _jobs(controller: Client, since: float) -> Iterable[JobInfo]:
     after = 0
     while True:
         query = client.QueryHistory(ended_after=since, with_steps=False, after=after, limit=PAGE)
-        answer = _ask(controller, query, client.Jobs)
+        answer = controller.ask_for(query, client.Jobs)
         yield from answer.jobs
         if not answer.more or not answer.jobs:
             return
@@ -93,13 +85,13 @@ def _sim_job(job: JobInfo) -> SimJob:
 
 
 def _site(controller: Client, jobs: list[SimJob]) -> Site:
-    nodes = _ask(controller, client.ListNodes(), client.Nodes).nodes
-    shown = _ask(controller, client.GetCluster(), client.Cluster).info.partitions
+    nodes = controller.ask_for(client.ListNodes(), client.Nodes).nodes
+    shown = controller.ask_for(client.GetCluster(), client.Cluster).info.partitions
     partitions = tuple(
         Partition(name=one.partition, nodes=one.nodes, is_default=one.is_default, default_time_s=one.default_time_s)
         for one in shown
     )
-    accounts = _ask(controller, client.ListAccounts(), client.Accounts)
+    accounts = whole_list(lambda page: controller.ask_for(page, client.Accounts), client.ListAccounts())
     return Site(nodes={one.node: _inventory(one) for one in nodes}, partitions=partitions, setup=_setup(accounts, jobs))
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gq.config import Config, config_of
 from gq.errors import UsageError, nearest
 from gq.model.scheduling import PRESETS
@@ -39,8 +41,11 @@ class SimPolicy(NamedTuple):
         return USER_LIMITS if said is None and self.policy.scheduling.expect == "limit" else said
 
 
-def read_policies(words: Sequence[str], changes: Sequence[str]) -> list[SimPolicy]:
-    """One for each word: a name, or a file that ends in ``.toml``; `UsageError` where there is none of that name."""
+def read_policies(words: Sequence[str], changes: Sequence[str], own: Config | None = None) -> list[SimPolicy]:
+    """One for each word: a name, or a file that ends in ``.toml``; `UsageError` where there is none of that name.
+
+    `own`: of the cluster whose history it is; what it has of licences and switches is there under every policy.
+    """
     found = []
     for word in dict.fromkeys(words):
         is_file = word.endswith(".toml")
@@ -48,6 +53,9 @@ def read_policies(words: Sequence[str], changes: Sequence[str]) -> list[SimPolic
         for change in changes:
             _set(raw, change)
         config = config_of(raw, word if is_file else f"--policy {word}")
+        if own is not None:
+            there = {name: getattr(own, name) for name in ("licenses", "topology") if name not in raw}
+            config = msgspec.structs.replace(config, **there)
         found.append(SimPolicy(_name_of(word, words), policy_of(config, 0)))
     return found
 

@@ -25,7 +25,7 @@ from gqd.sim.past import read_history
 from gqd.sim.policies import SimPolicy, changed, read_policies
 from gqd.sim.report import Replay
 from gqd.sim.trace import read_trace, with_jitter
-from gqd.sim.workload import SimJob, Site, those_that_fit, with_limits, with_load
+from gqd.sim.workload import LeftOut, SimJob, Site, those_that_fit, with_limits, with_load
 
 ALLOCATIONS = 200_000
 """Between two looks for garbage: what a replay makes holds no cycles."""
@@ -44,7 +44,7 @@ def replay_trace(arguments: Arguments) -> list[Replay]:
     )
     jobs, dropped = those_that_fit(read.jobs, read.site)
     if not jobs:
-        message = f"none of the {dropped} jobs of {arguments.text('trace')} fits into the cluster"
+        message = f"none of the {len(dropped)} jobs of {arguments.text('trace')} fits into the cluster"
         raise UsageError("empty_trace", message, "see --variant and --cluster")
     jobs = _changed_jobs(arguments, jobs, read.site)
     return [_replay(arguments, read.site, one, jobs, dropped) for one in policies]
@@ -59,12 +59,12 @@ def replay_own(arguments: Arguments) -> list[Replay]:
     words = arguments.words("policy")
     location = find_cluster(os.environ)
     own = load_config(location)
-    policies = read_policies(words, changes) if words else changed(own, location.config_path, changes)
+    policies = read_policies(words, changes, own) if words else changed(own, location.config_path, changes)
     since_s = arguments.read("since", _since) or SINCE_S
     with Client(location) as controller:
         history = read_history(controller, time.time() - since_s)
     nodes_gpus = history.site.gpus
-    recorded = Replay("recorded", history.jobs, history.recorded, 0, nodes_gpus, 0.0)
+    recorded = Replay("recorded", history.jobs, history.recorded, (), nodes_gpus, 0.0)
     kept, dropped = those_that_fit(history.jobs, history.site)
     jobs = _changed_jobs(arguments, kept, history.site) if kept else []
     return [recorded, *(_replay(arguments, history.site, one, jobs, dropped) for one in policies)]
@@ -77,11 +77,12 @@ def _changed_jobs(arguments: Arguments, jobs: list[SimJob], site: Site) -> list[
     return with_jitter(jobs, arguments.integer("jitter", at_least=0) or 0)
 
 
-def _replay(arguments: Arguments, site: Site, policy: SimPolicy, jobs: list[SimJob], dropped: int) -> Replay:
+def _replay(arguments: Arguments, site: Site, policy: SimPolicy, jobs: list[SimJob], dropped: list[LeftOut]) -> Replay:
     factor = policy.limits_factor(arguments.read("limits", _positive))
     limited = jobs if factor is None else with_limits(jobs, factor)
     delay_s = arguments.read("start-delay", _not_negative) or 0.0
-    engine = Engine(site, policy.policy, limited, delay_s, policy.knows)
+    resume_s = arguments.read("resume-cost", _not_negative) or 0.0
+    engine = Engine(site, policy.policy, limited, delay_s, policy.knows, resume_s)
     progress = _Progress(policy.name, len(jobs))
     with _seldom_collected():
         began = time.perf_counter()

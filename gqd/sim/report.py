@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gqd.sim.engine import Run
-from gqd.sim.workload import SimJob
+from gqd.sim.workload import LeftOut, SimJob
 
 Floats = npt.NDArray[np.float64]
 WIDE_GPUS = 8
@@ -31,7 +31,8 @@ class Replay(NamedTuple):
     name: str
     jobs: Sequence[SimJob]
     run: Run
-    dropped: int
+    dropped: Sequence[LeftOut]
+    """Before it began; see `left_out` for all."""
     gpus: int
     """Of the cluster."""
     wall_s: float
@@ -41,13 +42,14 @@ def summary_of(replay: Replay) -> Summary:
     """The documented keys, in their order."""
     ended = _ended(replay)
     submits, starts, ends, lengths, gpus = ended
-    waits = ends - submits - lengths
+    waits, away = ends - submits - lengths, _gaps(replay)
     wide, node = gpus > WIDE_GPUS, (gpus >= NODE_GPUS.start) & (gpus < NODE_GPUS.stop)
     slowdowns = np.maximum(1.0, (ends - submits) / np.maximum(lengths, BOUND_S))
     makespan_s = float(ends.max() - submits.min()) if ends.size else 0.0
+    used_gpu_s = float((gpus * (ends - starts)).sum()) - float((away[2] * (away[1] - away[0])).sum())
     return {
         "jobs": int(ends.size),
-        "dropped": replay.dropped + len(replay.jobs) - int(ends.size),
+        "dropped": len(replay.dropped) + len(replay.jobs) - int(ends.size),
         "makespan_s": makespan_s,
         "mean_wait_s": _mean(waits),
         "median_wait_s": _percentile(waits, 50),
@@ -59,10 +61,21 @@ def summary_of(replay: Replay) -> Summary:
         "node_p95_wait_s": _percentile(waits[node], 95),
         "mean_jct_s": _mean(ends - submits),
         "mean_bounded_slowdown": _mean(slowdowns),
-        "gpu_utilisation": float((gpus * (ends - starts)).sum() / (replay.gpus * makespan_s)) if makespan_s else None,
+        "preemptions": len(away[0]),
+        "gpu_utilisation": used_gpu_s / (replay.gpus * makespan_s) if makespan_s else None,
         "wall_s": replay.wall_s,
         "jobs_per_s": len(replay.jobs) / replay.wall_s if replay.wall_s else None,
     }
+
+
+def left_out(replay: Replay) -> list[LeftOut]:
+    """All that count as dropped: before the replay began, by the controller, or since they never came to an end."""
+    lost = (
+        LeftOut(job.name, replay.run.refused.get(place, "it never came to its end"))
+        for place, (job, end_s) in enumerate(zip(replay.jobs, replay.run.ends_s, strict=True))
+        if math.isnan(end_s)
+    )
+    return [*replay.dropped, *lost]
 
 
 def _ended(replay: Replay) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -74,6 +87,16 @@ def _ended(replay: Replay) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     ]
     columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     return columns[0], columns[1], columns[2], columns[3], columns[4]
+
+
+def _gaps(replay: Replay) -> tuple[Floats, Floats, Floats]:
+    """(from, to, GPUs) of the times in which jobs that came to their end had been stopped."""
+    run = replay.run
+    rows = [
+        (one.from_s, one.to_s, replay.jobs[one.place].gpus) for one in run.gaps if not math.isnan(run.ends_s[one.place])
+    ]
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    return columns[0], columns[1], columns[2]
 
 
 def _mean(values: Floats) -> float | None:
@@ -132,7 +155,8 @@ def courses_of(replays: Sequence[Replay], pieces: int) -> list[Course]:
 
 def _course(replay: Replay, ended: tuple[Floats, Floats, Floats, Floats, Floats], edges: Floats) -> Course:
     submits, starts, ends, lengths, gpus = ended
-    by_edge = _used_until(ends, gpus, edges, starts)
+    away_from, away_to, away_gpus = _gaps(replay)
+    by_edge = _used_until(ends, gpus, edges, starts) - _used_until(away_to, away_gpus, edges, away_from)
     piece_s = edges[1] - edges[0]
     used = np.diff(by_edge) / (piece_s * max(1, replay.gpus))
     places = np.clip(np.searchsorted(edges, submits, side="right") - 1, 0, len(edges) - 2)

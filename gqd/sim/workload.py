@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,6 +44,7 @@ class SimJob(msgspec.Struct, frozen=True, kw_only=True):
     resources: ResourceRequest
     limit_s: float | None = None
     qos: str = ""
+    reservation: str = ""
 
     @property
     def runs_s(self) -> float:
@@ -56,7 +58,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, Inventory]
     partitions: tuple[Partition, ...]
     setup: tuple[RequestBody, ...] = ()
-    """What an administrator has set up: accounts, their members, QOS, limits."""
+    """What an administrator has set up: accounts, their members, QOS, limits, reservations."""
 
     @property
     def gpus(self) -> int:
@@ -125,15 +127,27 @@ def setup_for(jobs: Iterable[SimJob]) -> tuple[RequestBody, ...]:
 # ── what may be done to a trace ───────────────────────────────────────────────────────────────────────────────
 
 
-def those_that_fit(jobs: Iterable[SimJob], site: Site) -> tuple[list[SimJob], int]:
-    """(jobs, how many were dropped: wider than all of their partition, or in none that there is)"""
+class LeftOut(NamedTuple):
+    """A job that is not replayed."""
+
+    name: str
+    why: str
+
+
+def those_that_fit(jobs: Iterable[SimJob], site: Site) -> tuple[list[SimJob], list[LeftOut]]:
+    """(jobs, those that were dropped: wider than all of their partition, or in none that there is)"""
     width = {partition.name: site.gpus_in(partition) for partition in site.partitions}
-    kept, dropped = [], 0
+    kept, dropped = [], []
     for job in jobs:
-        if job.gpus <= width.get(job.partition, 0) and job.duration_s > 0:
-            kept.append(job)
+        if job.partition not in width:
+            dropped.append(LeftOut(job.name, f"there is no partition {job.partition}"))
+        elif job.gpus > width[job.partition]:
+            why = f"it asks for {job.gpus} GPUs, partition {job.partition} has {width[job.partition]}"
+            dropped.append(LeftOut(job.name, why))
+        elif job.duration_s <= 0:
+            dropped.append(LeftOut(job.name, "it ran for no time"))
         else:
-            dropped += 1
+            kept.append(job)
     return kept, dropped
 
 

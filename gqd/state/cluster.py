@@ -16,12 +16,15 @@ Invariants (numbered as `check` names them):
 9. the indices of accounts, members and limits agree with them, and every active job is of a member;
 10. each task of an array is in exactly one place, and what its record says of it is what its job says;
 11. the rate at which each member's usage grows is what its running attempts are billed;
-12. the index of deadlines holds the jobs that wait and have one.
+12. the index of deadlines holds the jobs that wait and have one;
+13. no two occurrences of reservations that are not past keep the same GPU or CPU of a node at the same time;
+14. the outbox holds notices that wait, and counts them by user;
+15. what is kept for a job while others give way is of one that waits; each of them gives way to one, and knows it;
+16. an elastic attempt holds the GPUs that it began with, at most as many as it may, and what is to go is a part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,11 +38,20 @@ from gq.model.node import Inventory
 from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
-from gq.model.tasks import format_tasks, parse_tasks, task_bit
-from gqd.state import association, deadlines, dependants, tally, usage
+from gq.model.tasks import format_tasks
+from gqd.state import arrays, association, bookings, deadlines, dependants, elastic, preemption, tally, usage
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.lengths import Lengths, Signature
+from gqd.state.ask import Ask
+from gqd.state.changes import Changes as Changes
+from gqd.state.crontab import Crontab
+from gqd.state.elastic import Elastic
+from gqd.state.lengths import Lengths
+from gqd.state.notice import Outbox
+from gqd.state.preemption import Claim as Claim
+from gqd.state.preemption import GivingWay as GivingWay
+from gqd.state.preemption import Preempted as Preempted
 from gqd.state.queue import PendingQueue
+from gqd.state.reservation import OccurrenceKey, Reservation
 from gqd.state.usage import Budget, DecayedUsage, HalfLives
 
 
@@ -81,7 +93,7 @@ class Attempt:
 
     attempt_id: AttemptId
     grants: tuple[Grant, ...]
-    """As allocated, batch node first; never changes."""
+    """As allocated, batch node first; of an elastic one what it holds now, or held last."""
     allocated_at: float
     parts: dict[str, Part]
     """By node, in the order of `grants`; a part leaves when its node says that it is empty."""
@@ -101,8 +113,23 @@ class Attempt:
     """Millionths of a weighted GPU, from `start_at` to `end_at`."""
     slot: str = ""
     """It went ahead of its turn: see `gqd.state.plan.Protected`."""
+    occurrence: OccurrenceKey | None = None
+    """It runs in this one of a reservation."""
+    borrows: tuple[str, ...] = ()
+    """It runs in none, and started on what these reservations keep: it gives way to jobs of any reservation."""
     estimate: FirstEstimate | None = None
     """What the job was told first of when it would start."""
+    checkpoint_at: float | None = None
+    """When it last said that what it has done is saved."""
+    giving_way: GivingWay | None = None
+    lost_gpu_s: float = 0.0
+    """Of one that was preempted: what it had done since its last checkpoint, or its start."""
+    suspended_at: float | None = None
+    """Its processes stand still since then."""
+    suspended_s: float = 0.0
+    """So long they did before that: does not count against the time limit."""
+    elastic: Elastic | None = None
+    """Its GPUs may become more and fewer."""
     next_step: int = 0
     steps: dict[int, Step] = field(default_factory=dict)
     """Running ones only; ended steps are in the database."""
@@ -112,6 +139,12 @@ class Attempt:
     @property
     def batch_node(self) -> str:
         return self.grants[0].node
+
+    @property
+    def was_let_go(self) -> bool:
+        """The node with the script was: it may run, whether that is known or not."""
+        batch_part = self.parts.get(self.batch_node)
+        return batch_part is not None and batch_part.phase in (PartPhase.GOING, PartPhase.LIVE)
 
     def waits_for(self) -> list[str]:
         """Nodes whose parts must be gone before the attempt is over."""
@@ -164,6 +197,8 @@ class Job:
     attempt: int = 0
     """Number of the latest attempt; 0: never allocated."""
     restart_count: int = 0
+    ran_s: float = 0.0
+    """So long it has run, in attempts that are over and after which it waited again."""
     launch_failures: int = 0
     """In a row, by the job's own fault."""
     avoid: dict[str, float] = field(default_factory=dict)
@@ -200,6 +235,10 @@ class Job:
     knows.  Never ends it."""
     estimate: FirstEstimate | None = None
     """What it was told first of when its next attempt starts."""
+    asks: tuple[Ask, ...] = ()
+    """What others have asked of its owner."""
+    preempted: Preempted | None = None
+    """That it has given way to others."""
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -301,13 +340,6 @@ class Node:
         return max(grant.cpus, default=-1) < self.inventory.cpus and gpus.issuperset(grant.gpus)
 
 
-def _union(sets: Iterable[int]) -> int:
-    whole = 0
-    for one in sets:
-        whole |= one
-    return whole
-
-
 def mask_of(ids: tuple[int, ...]) -> int:
     """Bit set of ids."""
     mask = 0
@@ -368,44 +400,6 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Changes:
-    """Rows touched since the last batch, in order; a dict is an ordered set."""
-
-    jobs: dict[JobId, None] = field(default_factory=dict)
-    forgotten_jobs: dict[JobId, None] = field(default_factory=dict)
-    departed_jobs: dict[JobId, Job] = field(default_factory=dict)
-    """Objects that have left the cluster since the last batch: their last rows may still be owed."""
-    departed_attempts: dict[AttemptId, Attempt] = field(default_factory=dict)
-    """Likewise."""
-    attempts: dict[AttemptId, None] = field(default_factory=dict)
-    parts: dict[tuple[AttemptId, str], None] = field(default_factory=dict)
-    freed_parts: dict[tuple[AttemptId, str], tuple[float, Usage]] = field(default_factory=dict)
-    """When and with what usage."""
-    steps: dict[StepId, Step] = field(default_factory=dict)
-    """The object itself: an ended step has left the cluster."""
-    nodes: dict[str, None] = field(default_factory=dict)
-    """Also of nodes that are gone."""
-    keys: dict[str, None] = field(default_factory=dict)
-    """Likewise."""
-    accounts: dict[str, None] = field(default_factory=dict)
-    """Likewise; and the next four."""
-    members: dict[tuple[str, str], None] = field(default_factory=dict)
-    qos: dict[str, None] = field(default_factory=dict)
-    limits: dict[LimitKey, None] = field(default_factory=dict)
-    budgets: dict[BudgetKey, None] = field(default_factory=dict)
-    lengths: dict[Signature, None] = field(default_factory=dict)
-    """Also of those that were forgotten."""
-    half_life: bool = False
-    void_key_files: bool = False
-    answers: dict[bytes, None] = field(default_factory=dict)
-    answers_forgotten_before: float | None = None
-    next_job_id: bool = False
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) not in (None, False, {}) for name in self.__slots__)
-
-
-@dataclass(slots=True)
 class Cluster:
     jobs: dict[JobId, Job] = field(default_factory=dict)
     attempts: dict[AttemptId, Attempt] = field(default_factory=dict)
@@ -425,6 +419,15 @@ class Cluster:
     limits: dict[LimitKey, LimitInfo] = field(default_factory=dict)
     budgets: dict[BudgetKey, Budget] = field(default_factory=dict)
     """Of the limits that are budgets, from when they were set."""
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    """By name."""
+    next_reservation_id: int = 1
+    claims: dict[JobId, Claim] = field(default_factory=dict)
+    """By the job that others give way to."""
+    crontabs: dict[str, Crontab] = field(default_factory=dict)
+    """By user."""
+    outbox: Outbox = field(default_factory=Outbox)
+    """What owners are to be told."""
     lengths: Lengths = field(default_factory=dict)
     """How long jobs ran."""
     half_life_s: float | None = None
@@ -439,6 +442,8 @@ class Cluster:
     """Index: in natural order, as it was last put; None: some have come or gone since."""
     holding: dict[AttemptId, Attempt] = field(default_factory=dict, compare=False, repr=False)
     """Index: attempts that still have parts."""
+    elastic: dict[AttemptId, Attempt] = field(default_factory=dict, compare=False, repr=False)
+    """Index: those of them whose GPUs may become more and fewer."""
     stamp: int = field(default=0, compare=False)
     """The last of `Node.free_since`."""
     timed: dict[JobId, None] = field(default_factory=dict, compare=False)
@@ -476,6 +481,18 @@ class Cluster:
         node = self.nodes[grant.node]
         node.hold(attempt.attempt_id, grant)
         self.holding[attempt.attempt_id] = attempt
+        if attempt.elastic is not None:
+            self.elastic[attempt.attempt_id] = attempt
+        self._stamp(node, grant)
+
+    def change_grant(self, attempt: Attempt, grant: Grant) -> None:
+        """It holds this in place of what it held on its one node."""
+        node = self.nodes[grant.node]
+        node.release(attempt.attempt_id)
+        attempt.grants = (grant,)
+        attempt.parts[grant.node].grant = grant
+        node.hold(attempt.attempt_id, grant)
+        attempt.view = None
         self._stamp(node, grant)
 
     def release(self, attempt: Attempt, name: str) -> None:
@@ -486,6 +503,7 @@ class Cluster:
         attempt.view = None
         if not attempt.parts:
             del self.holding[attempt.attempt_id]
+            self.elastic.pop(attempt.attempt_id, None)
 
     def _stamp(self, node: Node, grant: Grant) -> None:
         if grant.gpus:
@@ -570,6 +588,7 @@ class Cluster:
         for node in self.nodes.values():
             node.held = {}
         self.holding = {attempt_id: one for attempt_id, one in self.attempts.items() if one.parts}
+        self.elastic = {attempt_id: one for attempt_id, one in self.holding.items() if one.elastic is not None}
         for attempt in self.attempts.values():
             for name, part in attempt.parts.items():
                 self.nodes[name].held[attempt.attempt_id] = part.grant
@@ -578,6 +597,7 @@ class Cluster:
         self.associations = association.recount(self)
         tally.rebuild(self)
         dependants.rebuild(self)
+        bookings.rebuild(self)
 
     def _rebuild_arrays(self) -> None:
         records = [job for job in self.jobs.values() if job.array is not None]
@@ -599,9 +619,7 @@ class Cluster:
     def check(self) -> None:
         """AssertionError with the number of the invariant that is broken."""
         self._check_jobs()
-        for job in self.jobs.values():
-            if job.array is not None:
-                self._check_array(job, job.array)
+        arrays.check(self)
         for node in self.nodes.values():
             self._check_node(node)
         self._check_keys()
@@ -610,6 +628,10 @@ class Cluster:
         deadlines.check(self)
         association.check(self)
         usage.check(self)
+        self.outbox.check()
+        bookings.check(self)
+        preemption.check(self)
+        elastic.check(self)
         for attempt in self.attempts.values():
             assert bool(attempt.parts) == (attempt.attempt_id in self.holding), f"5: the index misplaces {attempt}"
             gone = attempt.parts.keys() - self.nodes.keys()
@@ -647,28 +669,6 @@ class Cluster:
         assert active == self.active_by_user, f"4: active jobs are {active}, the index says {self.active_by_user}"
         arrays = {j.job_id for j in self.jobs.values() if j.array is not None and j.state is not JobState.ENDED}
         assert arrays == self.arrays.keys(), "4: the index of arrays differs from them"
-
-    def _check_array(self, record: Job, array: ArrayTasks) -> None:
-        """Each task is in exactly one place, and what the sets say of it is what its job says."""
-        name, whole = f"10: array {record.job_id}", parse_tasks(record.spec.array)
-        sets = (array.waiting, array.cancelled, array.succeeded, array.failed)
-        together = _union(sets)
-        assert sum(one.bit_count() for one in sets) == together.bit_count(), f"{name} has a task twice"
-        assert not together & ~whole, f"{name} has tasks that it was not submitted with"
-        own = {j.array_task_id or 0: j for j in self.jobs.values() if j.array_job_id == record.job_id}
-        assert {task: job.job_id for task, job in own.items()} == array.jobs, f"{name} does not know its jobs"
-        for task, job in own.items():
-            bit = task_bit(task)
-            assert not bit & (array.waiting | array.cancelled), f"{name}: task {task} left, and is in the record, too"
-            said = (bool(array.succeeded & bit), bool(array.failed & bit))
-            ended = (job.outcome is Outcome.COMPLETED, job.outcome not in (None, Outcome.COMPLETED))
-            assert said == ended, f"{name}: task {task} is {job.outcome}, the sets say {said}"
-        left = whole & ~together
-        not_over = _union(task_bit(task) for task, job in own.items() if job.outcome is None)
-        assert left == not_over, f"{name} lost a task"
-        assert array.active == sum(job.holds_resources for job in own.values()), f"{name} miscounts what runs"
-        is_over = not array.waiting and not left
-        assert is_over == (record.state is JobState.ENDED), f"{name} is {record.state}, over: {is_over}"
 
     def _check_node(self, node: Node) -> None:
         here = {

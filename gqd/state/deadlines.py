@@ -25,8 +25,13 @@ def limit_under(deadline_at: float | None, time_limit_s: int | None, attempt: At
     if deadline_at is None:
         return time_limit_s
     began_at = attempt.allocated_at if attempt.start_at is None else attempt.start_at
-    left_s = max(1, int(deadline_at - began_at))
+    left_s = max(1, int(deadline_at - began_at - attempt.suspended_s))
     return left_s if time_limit_s is None else min(left_s, time_limit_s)
+
+
+def paused_s(attempt: Attempt, now: float) -> float:
+    """How long it has stood still: its time limit is over so much later."""
+    return attempt.suspended_s + (0.0 if attempt.suspended_at is None else max(0.0, now - attempt.suspended_at))
 
 
 def index(cluster: Cluster, job: Job) -> None:

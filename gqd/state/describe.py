@@ -25,6 +25,7 @@ from gqd.state.input import Peer
 from gqd.state.usage import MILLION
 
 PENDING_WORD = state_word(JobState.PENDING, None)
+SUSPENDED_WORD = "SUSPENDED"
 MOST_PARTS = 256
 """Of the tasks of an array that are shown, in ranges: beyond them stands ``...``."""
 
@@ -73,6 +74,13 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = (), line
     return shown
 
 
+def word_of(job: Job, attempt: Attempt | None) -> str:
+    """Slurm's long word; a job that stands still is a running one, and is shown as what it is."""
+    if job.state is JobState.RUNNING and attempt is not None and attempt.suspended_at is not None:
+        return SUSPENDED_WORD
+    return state_word(job.state, job.outcome)
+
+
 def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = None) -> JobInfo:
     """Only what a line of the queue shows, and nothing that is private."""
     spec = job.spec
@@ -84,7 +92,7 @@ def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = 
         user=job.user,
         uid=job.uid,
         partition=job.partition,
-        state=state_word(job.state, job.outcome),
+        state=word_of(job, attempt),
         reason=_reason(job),
         attempt=job.attempt,
         restart_count=job.restart_count,
@@ -106,6 +114,9 @@ def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = 
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
         expected_s=job.expected_s,
+        open_asks=sum(one.is_open for one in job.asks),
+        suspended_at=None if attempt is None else attempt.suspended_at,
+        suspended_s=0.0 if attempt is None else attempt.suspended_s,
     )
     if job.array is not None:
         _tell_record(shown, job, job.array, line)
@@ -117,7 +128,7 @@ def _tell_record(shown: JobInfo, job: Job, array: ArrayTasks, line: RecordLine |
     tasks = (array.waiting or array.cancelled) if line is None else line.tasks
     shown.array_job_id = job.job_id
     shown.array_tasks, shown.array_task_count = format_tasks(tasks, MOST_PARTS), tasks.bit_count()
-    shown.array_throttle = array.throttle
+    shown.array_throttle, shown.array_auto = array.throttle, job.spec.array_auto
     if line is None:
         return
     shown.state, shown.exit_code, shown.signal = line.state, None, None
@@ -138,7 +149,7 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         user=job.user,
         uid=job.uid,
         partition=job.partition,
-        state=state_word(job.state, job.outcome),
+        state=word_of(job, attempt),
         reason=_reason(job),
         why=how_it_ended(job)[0] if job.state is JobState.ENDED else job.why,
         attempt=job.attempt,
@@ -154,6 +165,11 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         dependency="" if job.dependency is None else format_dependency(job.dependency),
         kill_on_invalid_dep=bool(spec.kill_on_invalid_dep),
         deadline_at=spec.deadline_at,
+        borrows=attempt.borrows if attempt is not None and job.holds_resources else (),
+        preempted=0 if job.preempted is None else job.preempted.times,
+        preempted_by="" if job.preempted is None else job.preempted.by,
+        preempted_at=None if job.preempted is None else job.preempted.at,
+        lost_gpu_s=0.0 if job.preempted is None else job.preempted.all_lost_gpu_s,
         submit_at=job.submit_at,
         eligible_at=job.eligible_at,
         start_at=job.start_at,
@@ -184,9 +200,22 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
         expected_s=job.expected_s,
+        sweep=spec.sweep,
         fail_fast=spec.fail_fast,
         hook=job.hook,
+        cron=spec.cron,
+        reservation=_reservation(job, attempt),
+        open_asks=sum(one.is_open for one in job.asks),
+        suspended_at=None if attempt is None else attempt.suspended_at,
+        suspended_s=0.0 if attempt is None else attempt.suspended_s,
     )
+
+
+def _reservation(job: Job, attempt: Attempt | None) -> str:
+    """That it runs in, also where it did not ask for it; while it waits, that it asks for."""
+    if attempt is None or job.state is JobState.PENDING or attempt.occurrence is None:
+        return job.spec.reservation
+    return attempt.occurrence.name
 
 
 def _time_limit_s(job: Job, attempt: Attempt | None) -> int | None:
@@ -217,8 +246,11 @@ def redacted(shown: JobInfo) -> JobInfo:
         input_path="",
         command="",
         args=(),
+        sweep=(),
+        open_asks=0,
         comment="",
         hook="",
+        cron="",
         submit_dir="",
         steps=tuple([msgspec.structs.replace(step, name="") for step in shown.steps]),
     )

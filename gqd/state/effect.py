@@ -5,9 +5,20 @@ from __future__ import annotations
 import msgspec
 
 from gq.model.ids import RequestId
-from gq.wire.client import QueryAccuracy, QueryAudit, QueryHistory, ReplyBody
+from gq.model.job import JobSpec
+from gq.model.reservation import BookingUsage, ReservationInfo
+from gq.wire.client import (
+    ListNotices,
+    ListReservations,
+    QueryAccuracy,
+    QueryAudit,
+    QueryBookings,
+    QueryEvents,
+    QueryHistory,
+    ReplyBody,
+)
 from gq.wire.node import Order
-from gqd.state.input import ClientRequest, Peer, Route
+from gqd.state.input import ClientRequest, CronDue, Peer, Route
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,16 +102,79 @@ class ReplyAccuracy(msgspec.Struct, frozen=True, kw_only=True):
     query: QueryAccuracy
 
 
+class ReplyReservations(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with reservations and what of them is past, which the store has."""
+
+    route: Route
+    request_id: RequestId
+    query: ListReservations
+    current: tuple[ReservationInfo, ...]
+    """The first of those that are there, one more than wanted where there is one; what is past goes with them."""
+
+
+class ReplyBookings(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with who booked how much."""
+
+    route: Route
+    request_id: RequestId
+    query: QueryBookings
+    under_way: tuple[BookingUsage, ...]
+    """Of what has begun and is not over, until now."""
+
+
 class ReadConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Read gq.toml again; what comes of it is a `PolicyChanged` with this request, or a refusal of it."""
 
     request: ClientRequest
 
 
+class FireCron(msgspec.Struct, frozen=True, kw_only=True):
+    """Look up who the owner is now, ask the submit hook, and come back with a `ClientRequest` for this job."""
+
+    uid: int
+    cron: CronDue
+    spec: JobSpec
+
+
 class RemoveKeyFile(msgspec.Struct, frozen=True, kw_only=True):
     """The node is no longer part of the cluster: a key of it that was pinned by hand (``keys/nodes``) goes, too."""
 
     node: str
+
+
+class SendNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell somebody; what comes of it is a `NoticeReported`, or of a command a `NoticeCommand`."""
+
+    notice_id: int
+    user: str
+    uid: int
+    kind: str
+    to: str
+    body: str
+    attempt: int = 1
+
+
+class ReplyNotices(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with what the store knows of notices; the query has been authorised."""
+
+    route: Route
+    request_id: RequestId
+    query: ListNotices
+    shown_to: Peer | None
+    """Only this one's; None: all."""
+    dropped: dict[str, int]
+
+
+class ReplyEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer a client with the change log, now or when there is something new in it."""
+
+    route: Route
+    request_id: RequestId
+    query: QueryEvents
+    user: str
+    """Who asks: of each so many may wait."""
+    shown_to: Peer | None = None
+    """Only events of this one's jobs; None: all."""
 
 
 class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,5 +188,7 @@ class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
 
 Effect = (
     Reply | ReplyHistory | ReplyScript | SendOrder | AckReport | SendWelcome | SendHeartbeatSeen | AskWhoIsThere
-    | CloseLink | SendJoined | ReplyAudit | ReplyAccuracy | RemoveKeyFile | ReadConfig
+    | SendNotice | ReplyNotices | ReplyEvents
+    | CloseLink | SendJoined | ReplyAudit | ReplyAccuracy | ReplyReservations | ReplyBookings | RemoveKeyFile
+    | ReadConfig | FireCron
 )  # fmt: skip

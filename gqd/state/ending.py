@@ -4,7 +4,31 @@ from __future__ import annotations
 
 from gq.model.state import Outcome
 from gq.units import spoken_duration
-from gqd.state.cluster import Job
+from gqd.state.cluster import Job, Preempted
+
+
+def gave_way(preempted: Preempted) -> str:
+    """One plain sentence, of a job that waits or runs again; instants stand as ``@{…}``."""
+    whose = f"job {preempted.by}" + (f" of {preempted.user}" if preempted.user else "")
+    whose += f" in reservation {preempted.reservation}" if preempted.reservation else ""
+    back = ", whose account took back what it is guaranteed," if preempted.is_reclaim else ""
+    times = f"; it has given way {preempted.times} times" if preempted.times > 1 else ""
+    why = (
+        f"it gave way to {whose}{back} at @{{{int(preempted.at)}}}, which cost {gpu_time(preempted.lost_gpu_s)}{times}"
+    )
+    return f"{why}, which cost {gpu_time(preempted.all_lost_gpu_s)} in all" if times else why
+
+
+def _cost(job: Job) -> str:
+    return "" if job.preempted is None else f", which cost {gpu_time(job.preempted.lost_gpu_s)}"
+
+
+def gpu_time(gpu_s: float) -> str:
+    """Work that was not saved."""
+    for unit, seconds in (("GPU-hours", 3600), ("GPU-minutes", 60)):
+        if gpu_s >= seconds:
+            return f"{gpu_s / seconds:.1f} {unit}"
+    return f"{gpu_s:.0f} GPU-seconds"
 
 
 def how_it_ended(job: Job, outcome: Outcome | None = None) -> tuple[str, str]:
@@ -40,6 +64,9 @@ def how_it_ended(job: Job, outcome: Outcome | None = None) -> tuple[str, str]:
         case Outcome.NODE_FAIL:
             why = f"a node was lost under it{took}{detail}"
             hint = "" if job.spec.is_interactive else "with --requeue it would have been queued again"
+        case Outcome.PREEMPTED:
+            why = f"it gave way {job.why}{took}{_cost(job)}"
+            hint = "" if job.spec.is_interactive or job.requeue else "with --requeue it would have been queued again"
         case _:
             why = f"it ended: {job.outcome.value if job.outcome else 'unknown'}{detail}"
     return why, hint

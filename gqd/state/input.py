@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import tzinfo
+
 import msgspec
 
 from gq.model.ids import RequestId
@@ -37,6 +39,7 @@ class NamedUser(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     uid: int
     gid: int
+    groups: tuple[str, ...] = ()
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,20 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True):
     ended_tasks: str = ""
 
 
+class CronDue(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a crontab is due, and what makes its job has been looked up; see `gqd.control.crontab`."""
+
+    user: str
+    number: int
+    set_at: float
+    """Of the crontab: if it is another one by now, nothing is due."""
+    due_at: float
+    earlier: int = 0
+    """Due times before this one that became no job."""
+    why_not: str = ""
+    """Its owner is not there any more."""
+
+
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A decoded request.  Scripts and environments are in the blob store already; the body names their digests."""
 
@@ -60,7 +77,9 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     entropy: bytes = b""
     """32 fresh random bytes, for keys that a decision needs."""
     named_user: NamedUser | None = None
-    """The account of ``AddKey.user``; None: the body names no user, or there is no such account."""
+    """The account of ``AddKey.user`` or ``SetCrontab.user``; None: it names nobody, or there is no such account."""
+    zones: dict[str, tzinfo] = {}
+    """Time zones that the body names, by name; those that this host does not know are left out."""
     past: dict[int, PastJob] = {}
     """Jobs that the request's dependencies name and that are over, from the database; those in memory go before."""
     hook: str = ""
@@ -70,7 +89,10 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     hook_refusal: str = ""
     """The hook refuses the job, and says this."""
     hook_hint: str = ""
-
+    strangers: tuple[str, ...] = ()
+    """Users whom the body names and the controller's host does not know."""
+    cron: CronDue | None = None
+    """Nobody has sent this `Submit`: an entry of a crontab is due, and nobody waits for an answer."""
     expected_s: float | None = None
     """How long the job will run: the simulator's to say; None: as jobs like it did."""
 
@@ -155,12 +177,31 @@ class ConfigRefused(msgspec.Struct, frozen=True, kw_only=True):
     """As in `PolicyChanged`."""
 
 
+class NoticeReported(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a `SendNotice`."""
+
+    notice_id: int
+    why: str = ""
+    """Why it was not delivered; empty: it was."""
+    is_final: bool = False
+    """Another try would end alike."""
+
+
+class NoticeCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A `SendNotice` whose target is a command of its owner, who is this, as a job of theirs."""
+
+    notice_id: int
+    peer: Peer
+    script_digest: str
+    """In the blob store."""
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed.  At least every ``tick_s``."""
 
 
 Input = (
     ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | KeyFileDeleted | TimeLeapt
-    | PolicyChanged | ConfigRefused
+    | PolicyChanged | ConfigRefused | NoticeReported | NoticeCommand
     | Tick
 )  # fmt: skip

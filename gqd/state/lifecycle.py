@@ -18,6 +18,8 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
     (_P, event.JobUpdated): _P,
     (_P, event.DependencyChanged): _P,
     (_P, event.StartEstimated): _P,
+    (_P, event.PreemptionDecided): _P,
+    (_P, event.PreemptionDropped): _P,
     (_P, event.JobAllocated): _S,
     (_P, event.JobEnded): _E,
     (_S, event.JobUpdated): _S,
@@ -28,6 +30,8 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
     (_S, event.LaunchFailed): _C,
     (_S, event.JobEnding): _C,
     (_R, event.JobUpdated): _R,
+    (_R, event.JobSuspended): _R,
+    (_R, event.JobResumed): _R,
     (_R, event.StepStarted): _R,
     (_R, event.JobEnding): _C,
     (_C, event.JobUpdated): _C,
@@ -37,8 +41,9 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
 }
 """(state before, event) → state after.  None: there was no such job.  What is not here does not happen.
 
-Events about parts (`PartEmptied`, `PartStranded`) and about the ends of steps are facts of an attempt, which may
-outlive the job's interest in it: they change no state and are allowed in any.
+Events about parts (`PartEmptied`, `PartStranded`), about the ends of steps, about checkpoints (`JobCheckpointed`) and
+about GPUs that come and go (`GpusAdded` …) are facts of an attempt, which may outlive the job's interest in it: they
+change no state and are allowed in any.
 `ArrayTaskLeft` makes a job of a task, and leaves the array's record, from which it comes, as it is.
 A second `JobEnding` while COMPLETING changes what follows (a cancel of a job that was to be queued again).
 """

@@ -10,7 +10,7 @@ import math
 import msgspec
 
 from gq.model.account import LimitInfo
-from gq.model.ids import JobId
+from gq.model.ids import AttemptId, JobId
 from gq.model.policy_tables import Billing
 from gq.model.resource import Grant
 
@@ -26,6 +26,50 @@ class Start(msgspec.Struct, frozen=True):
     """See `gqd.state.event.JobAllocated`."""
     slot: str = ""
     """It starts ahead of its turn: see `Protected`."""
+    reservation: str = ""
+    """It starts in this one …"""
+    occurrence: int = 0
+    """… in this occurrence of it."""
+    borrows: tuple[str, ...] = ()
+    """It starts on what these reservations keep, and gives way to jobs of any reservation."""
+
+
+class Preemption(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is to start on what others hold: all of them give way, or none does."""
+
+    job_id: JobId
+    attempt: int
+    """The latest that the plan knew of."""
+    grants: tuple[Grant, ...]
+    """Where it starts when they are gone; part of it may be free, and is kept for it meanwhile."""
+    victims: tuple[AttemptId, ...]
+    """None of them could stay."""
+    task: int | None = None
+    """As of `Start`; likewise the next two."""
+    reservation: str = ""
+    occurrence: int = 0
+    is_reclaim: bool = False
+    """Its account takes back what it is guaranteed."""
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """A running job takes GPUs that nobody else wants."""
+
+    attempt_id: AttemptId
+    generation: int
+    """That the plan knew of."""
+    grant: Grant
+    """What comes to it."""
+
+
+class Shrink(msgspec.Struct, frozen=True):
+    """A running job is to give up all but these, which a waiting one could use."""
+
+    attempt_id: AttemptId
+    generation: int
+    keeps: tuple[int, ...]
+    to: tuple[tuple[JobId, int], ...]
+    """For whom, and how many of them."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +82,12 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Of the type that is wanted."""
     cpus: int
     memory_mib: int = 0
+    generic: int = 0
+    """Of the generic resource that is short, if one is."""
     ends_at: float | None
     """None: it has no time limit."""
+    reservation: str = ""
+    """It is no job: nobody has this, and it is kept for this one."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -73,6 +121,8 @@ class Insufficient(msgspec.Struct, frozen=True, kw_only=True):
     """Enough is free in sum, not in the right places."""
     starts_at: float | None
     """When the holders' limits say that it fits; None: some of them have no limit."""
+    may_spread: bool = True
+    """There are more nodes that it may use, and less of it could be on each."""
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +162,20 @@ class Throttled(msgspec.Struct, frozen=True, kw_only=True):
     """So many tasks of its array run already."""
 
     most: int
+
+
+class OverFairShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Its array takes what is idle, and its owner has the fair share already; somebody else could use the rest."""
+
+    job_id: JobId
+    """That one, the first of those who wait."""
+    resource: str
+    """``GPUs`` or ``CPUs``; likewise the next ones."""
+    partition: str
+    held: int
+    share: float
+    total: int
+    """What its tasks could use, if they were alone."""
 
 
 class OverLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +237,55 @@ class CoresKept(msgspec.Struct, frozen=True, kw_only=True):
     free: int
     kept: int
     nodes: tuple[str, ...]
+    """Where it would start otherwise; what is free and kept is there."""
+
+
+class ReservationBegins(msgspec.Struct, frozen=True, kw_only=True):
+    """It names a reservation that begins then."""
+
+    name: str
+    at: float
+
+
+class ReservationTooShort(msgspec.Struct, frozen=True, kw_only=True):
+    """It names a reservation, and would not be over when that is."""
+
+    name: str
+    begins_at: float
+    ends_at: float
+    """Or when its GPUs are to be clear …"""
+    longest_s: int
+    """A job of this limit could start in it: now if it is under way, else at its begin."""
+    next_at: float | None = None
+    """Of a later occurrence that is long enough: when that begins."""
+    for_next: str = ""
+    """… for this reservation, which comes then."""
+
+
+class NotInReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """It names a reservation in which it cannot start as things stand."""
+
+    name: str
+    why: str
+    """Half a sentence: ``that is over, or was deleted``."""
+    hint: str = ""
+    is_gone: bool = False
+    """No occurrence of it is left or planned."""
+    is_late: bool = False
+    """All that are planned will be over before it could start."""
+
+
+class RunsIntoReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """It fits now, and would still run where and when something is reserved."""
+
+    name: str
+    clear_at: float
+    """It would have to be over by then."""
+    begins_at: float
+    ends_at: float | None
+    """When the job would be over; None: it has no time limit."""
+    nodes: tuple[str, ...]
+    """Where they would meet."""
 
 
 class OutOfLicenses(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,9 +297,28 @@ class OutOfLicenses(msgspec.Struct, frozen=True, kw_only=True):
     """(job, user, how many), the most first"""
 
 
+class Preempts(msgspec.Struct, frozen=True, kw_only=True):
+    """Others give way to it, and what they leave is kept for it."""
+
+    victims: tuple[JobId, ...]
+    """Those that are still there."""
+    until: float
+    """When the last of them is ended."""
+
+
+class TakesLater(msgspec.Struct, frozen=True, kw_only=True):
+    """Others may give their turns to it when it has waited for as long as that is worth."""
+
+    victims: tuple[JobId, ...]
+    """As things stand."""
+    at: float
+
+
 Wait = (
     Held | BeginsLater | PartitionIsDown | Behind | Insufficient | Unavailable | Infeasible | NoNodes | DependsOn
-    | Throttled | OverLimit | MayNotBorrow | Barred | WouldDelay | WaitsForLocality | CoresKept | OutOfLicenses
+    | Throttled | OverFairShare | OverLimit | MayNotBorrow | Barred | WouldDelay | WaitsForLocality | CoresKept
+    | OutOfLicenses | ReservationBegins | ReservationTooShort | NotInReservation | RunsIntoReservation | Preempts
+    | TakesLater
 )  # fmt: skip
 
 
@@ -203,16 +335,25 @@ class Protected(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
     """What is kept for it, from then until `until`; the next plan may find something better."""
     until: float = math.inf
+    reservation: str = ""
+    """It is to start in what this one keeps."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     made_at: float
     """The instant of the snapshot."""
     starts: tuple[Start, ...]
+    preemptions: tuple[Preemption, ...] = ()
+    growths: tuple[Growth, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
     waits: dict[JobId, Wait] = {}
     protected: tuple[Protected, ...] = ()
     heads: dict[str, JobId] = {}
     """By partition: the oldest job that waits for resources; whoever is not in `waits` is behind it."""
+    is_strict: bool = False
+    """Whoever comes in behind one of the heads could not start, unless others give way to it."""
+    heads_inside: dict[str, JobId] = {}
+    """Likewise, by reservation that is under way, of those that name it."""
     partitions: dict[str, bool] = {}
     """Those that there were, and whether they were up."""
     billing: Billing = Billing()
@@ -222,9 +363,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kept_back: dict[tuple[str, str, str], tuple[OverLimit | MayNotBorrow, ...]] = {}
     """By user, account and QOS of jobs that limits keep back, and that the pass has not looked at one by one: what of
     each limit is used.  ``wanted`` is for each job to fill in."""
+    closes: dict[tuple[str, int], tuple[float, str]] = {}
+    """By name and number of an occurrence that has to be clear for another reservation before it is over: by when, and
+    for which."""
     resumes_at: JobId | None = None
     """The pass was cut short, and has not reached this job and more behind it; None: it has reached all."""
     changes_at: float | None = None
-    """When somebody who holds out for better nodes takes others; None: nobody does."""
+    """When time alone lets somebody start: who holds out for better nodes takes others, or somebody's turn is over;
+    None: that is not so."""
+    searches_from: JobId | None = None
+    """For this job and those behind it nobody was looked for who might give way: there were too many before it."""
     is_worth_another: bool = False
     """What starts lets others start whom this pass had looked at before."""

@@ -7,7 +7,8 @@ from datetime import UTC, tzinfo
 
 import msgspec
 
-from gq.model.policy_tables import Accounting, Billing, Limits, PriorityWeights, Timers
+from gq.model.notice import Notifying
+from gq.model.policy_tables import Accounting, Billing, Booking, Limits, PriorityWeights, Timers
 from gq.model.scheduling import Scheduling, Switch
 from gqd.state.queue import Columns, Floats
 
@@ -73,8 +74,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The site's own factors of the priority (`gqd.sched.protocols.PriorityFactor`), checked, by name."""
     billing: Billing = Billing()
     accounting: Accounting = Accounting()
+    booking: Booking = Booking()
     scheduling: Scheduling = Scheduling()
     topology: tuple[Switch, ...] = ()
+    notify: Notifying = Notifying()
     licenses: dict[str, int] = {}
     """Of the whole cluster: name → how many."""
     zone: tzinfo = UTC
@@ -82,6 +85,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def partition(self, name: str) -> Partition | None:
         return next((partition for partition in self.partitions if partition.name == name), None)
+
+    @property
+    def clear_s(self) -> float:
+        """A job that is allocated now may be gone only so long after its limit: until it starts, from then on the limit
+        counts; and from TERM to KILL.  Then nodes are cleared."""
+        return self.timers.prepare_s + self.timers.grace_s + self.booking.clear_time_s
 
     @property
     def default_partition(self) -> Partition:

@@ -35,9 +35,10 @@ NEVER = float("inf")
 NO_OVERRIDE = -1
 LEAST_ROWS = 1024
 MOST_VIEWS = 65_536
-_FLOATS = ("submit_at", "accrue_at", "begin_at", "time_limit_s", "expected_s")
+_FLOATS = ("submit_at", "accrue_at", "begin_at", "time_limit_s", "expected_s", "ran_s")
 _INTEGERS = (
-    "job_id", "override", "nice", "member", "partition", "qos", "nodes", "cpus", "gpus", "is_open", "shape", "tick",
+    "job_id", "override", "nice", "member", "partition", "qos", "nodes", "cpus", "gpus", "is_open", "reservation",
+    "shape", "tick",
 )  # fmt: skip
 _SHAPE, _TICK = _INTEGERS.index("shape"), _INTEGERS.index("tick")
 _MOST = 2**31 - 1
@@ -132,6 +133,7 @@ class PendingQueue:
         self._members: dict[Member, int] = {}
         self._partitions: dict[str, int] = {}
         self._qos: dict[str, int] = {}
+        self._reservations = {"": 0}
         self._shapes: dict[tuple[ResourceRequest, str], int] = {}
         self._next_shape = 0
         self.tick = 0
@@ -207,6 +209,7 @@ class PendingQueue:
             job.spec.begin_at or 0.0,
             NEVER if job.time_limit_s is None else job.time_limit_s,
             NEVER if job.expected_s is None else job.expected_s,
+            job.ran_s,
         )
 
     def _integers_of(self, job: Job) -> tuple[int, ...]:
@@ -223,6 +226,7 @@ class PendingQueue:
             min(demand.cpus, _MOST),
             min(demand.gpus, _MOST),
             int(is_open(job)),
+            self._reservations.setdefault(spec.reservation, len(self._reservations)),
             self._code_of(spec.resources, job.partition),
             self.tick,
         )
@@ -272,9 +276,14 @@ class PendingQueue:
         """Likewise, of whole numbers."""
         return _read_only(self._integers[_INTEGERS.index(name), : len(self)])
 
+    def since(self) -> Floats:
+        """Since when each could have started as far as its owner and its dependencies go; else its submission."""
+        accrue_at = self.floats("accrue_at")
+        return np.where(np.isinf(accrue_at), self.floats("submit_at"), accrue_at)
+
     @property
     def members(self) -> tuple[Member, ...]:
-        """By the numbers of the column ``member``; likewise the next two."""
+        """By the numbers of the column ``member``; likewise the next three."""
         return tuple(self._members)
 
     @property
@@ -284,3 +293,7 @@ class PendingQueue:
     @property
     def qos(self) -> tuple[str, ...]:
         return tuple(self._qos)
+
+    @property
+    def reservations(self) -> tuple[str, ...]:
+        return tuple(self._reservations)

@@ -149,6 +149,14 @@ class Tallies:
                 add(tally.submitted, asked, -1)
             self._settle(place, tally)
 
+    def change(self, places: Iterable[Place], job_id: JobId, held: Amounts) -> None:
+        """It holds this in place of what it held."""
+        before, self.held_by[job_id] = self.held_by[job_id], held
+        for place in places:
+            tally = self._at(place)
+            add(tally.held, before, -1)
+            add(tally.held, held)
+
     def bill(self, places: Iterable[Place], rate: int) -> None:
         """So much more is billed from now on."""
         for place in places:
@@ -202,6 +210,11 @@ def count_waiting(cluster: Cluster, job: Job, count: int) -> None:
 def count_held(cluster: Cluster, job: Job, attempt: Attempt) -> None:
     """One that waited was given an attempt."""
     cluster.tallies.hold(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
+
+
+def count_changed(cluster: Cluster, job: Job, attempt: Attempt) -> None:
+    """What its attempt holds has become another."""
+    cluster.tallies.change(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
 
 
 def count_freed(cluster: Cluster, job: Job) -> None:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Any, NamedTuple
 
 from gq.model.estimate import StartEstimate
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.wire.client import CreateStep
+from gqd.state.crontab import EntryKey
 from gqd.state.input import Peer, Route
+from gqd.state.notice import Delivery
 from gqd.state.plan import Plan
+from gqd.state.preemption import GivingWay
+from gqd.state.reservation import OccurrenceKey
 
 
 @dataclass(slots=True)
@@ -77,8 +82,16 @@ class Volatile:
     """Steps that were asked to end: their nodes are owed the order until they say that it is so."""
     limit_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Time limits that a node has not said it enforces: when they were last sent."""
+    suspend_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
+    """Whether an attempt stands still, where its node has not said that it is so: when it was last told."""
+    resize_orders: dict[AttemptId, float] = field(default_factory=dict)
+    """Changes of GPUs that a node has not said it knows: when they were last sent."""
     stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Stops for attempts of which no part is known here: when they were last sent."""
+    told: dict[AttemptId, GivingWay] = field(default_factory=dict)
+    """Attempts that were told to give way."""
+    told_last: dict[AttemptId, float] = field(default_factory=dict)
+    """When each of them was."""
     client_seen_at: dict[JobId, float] = field(default_factory=dict)
     """Interactive jobs: when their client was last heard."""
     job_waiters: list[JobWaiter] = field(default_factory=list)
@@ -96,23 +109,48 @@ class Volatile:
     """Something has happened since."""
     wants_plan: bool = True
     planned_at: float = 0.0
+    is_planning: bool = False
+    """A pass is under way; what it says of ends is as they were when it began."""
+    changes: int = 0
+    """How often something happened that may let a plan be another."""
     updated_jobs: set[JobId] = field(default_factory=set)
     """Changed since the snapshot of the plan that is being made: what it says of them is out of date."""
     next_time_event_at: float | None = None
     """The next instant at which time alone may let a job start."""
     started_at: float = 0.0
+    there_since: float = 0.0
+    """The controller has been there all the time since then: it had started, or time had leapt."""
     periods_until: float = 0.0
     """When the next day begins, and with it perhaps a week or a month of budgets."""
     nodes_view: tuple[object, ...] = ()
     """What the planner was last told of the nodes (`gqd.control.snapshot`)."""
+    zones: dict[str, tzinfo] = field(default_factory=dict)
+    """Time zones that something in the cluster names, by name; their rules are in memory."""
+    bookings_due_at: float = 0.0
+    """When time alone, or what has happened, next changes something about reservations."""
+    cron_due: dict[EntryKey, float] | None = None
+    """When each entry of a crontab is due next; None: not looked at yet."""
+    cron_asked: dict[EntryKey, float] = field(default_factory=dict)
+    """Entries that are being fired, and since when."""
+    cron_next_at: float = 0.0
+    """When the next is due."""
+    delivery: Delivery = field(default_factory=Delivery)
+    """Which notices go out when."""
+    time_marks: list[tuple[float, JobId, int]] = field(default_factory=list)
+    """A heap: when owners are told how far attempts are in their time limits."""
+    bookings_tried: dict[OccurrenceKey, float] = field(default_factory=dict)
+    """When what is missing of them was last looked for."""
     possible_shapes: set[Hashable] = field(default_factory=set)
     """Shapes of requests that the nodes, as they are registered, can meet; only ever looked up."""
 
-    def leap(self, by_s: float) -> None:
+    def leap(self, by_s: float, now: float) -> None:
         """Time leapt forward: whoever was waited for has as long as before."""
+        self.there_since = now
         self.started_at += by_s
         instants: tuple[dict[Any, float], ...] = (
-            self.heard_at, self.step_orders, self.limit_orders, self.stop_orders, self.client_seen_at,
+            self.heard_at, self.step_orders, self.limit_orders, self.suspend_orders, self.stop_orders,
+            self.resize_orders,
+            self.client_seen_at,
         )  # fmt: skip
         for by_key in instants:
             for key in by_key:

@@ -9,13 +9,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "memory_mib", "nice", "time_limit_s", "requeue", "submit_at", "eligible_at", "start_at", "end_at",
         "exit_code", "signal", "avoid", "spec", "account", "qos", "accrue_at", "array_job_id", "array_task_id",
         "array_throttle", "array_waiting", "array_cancelled", "array_succeeded", "array_failed", "dependency", "never",
-        "ready", "hook", "expected_s", "estimate",
+        "ready", "hook", "expected_s", "estimate", "preempted", "asks", "ran_s",
     ),
     "attempts": (
         "job_id", "attempt", "nodes", "node_count", "tasks", "cpus", "gpus", "memory_mib", "allocated_at", "start_at",
         "end_at", "outcome", "exit_code", "signal", "reason", "why", "failure_class", "after_ending", "grace_s",
         "master_port", "next_step", "user_cpu_s", "system_cpu_s", "max_rss_mib", "grants",
-        "billing", "slot", "estimate",
+        "billing", "slot", "estimate", "reservation", "occurrence", "checkpoint_at", "giving_way", "lost_gpu_s",
+        "suspended_at", "suspended_s",
+        "elastic", "changed_at", "gpu_s_before", "billed_s_before", "borrows",
     ),
     "allocations": (
         "job_id", "attempt", "node", "tasks", "cpus", "gpus", "cpu_ids", "gpu_ids", "memory_mib", "phase",
@@ -39,10 +41,35 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "default_qos",
     ),
     "members": ("user", "account", "shares", "is_default", "from_group", "usage", "usage_at", "usage_rate"),
-    "qos": ("qos", "description", "priority", "usage_factor", "max_time_s", "users", "groups", "accounts"),
+    "qos": (
+        "qos", "description", "priority", "usage_factor", "max_time_s", "users", "groups", "accounts", "preempts",
+        "preempt_mode", "min_run_s", "borrows_reserved",
+    ),
     "limits": ("holder", "name", "resource", "per_user", "most", "enforced_at"),
     "budgets": ("holder", "name", "resource", "per_user", "user", "began_at", "used", "used_at", "rate"),
+    "crontabs": ("user", "uid", "set_at", "text"),
+    "cron_entries": (
+        "user", "number", "line", "schedule", "zone", "overlap", "missed", "spec", "followed_until", "last_due_at",
+        "last_job_id", "last_state", "trouble", "trouble_at",
+    ),
     "lengths": ("user", "account", "gpus", "learned_at", "lengths_s"),
+    "notices": (
+        "notice_id", "user", "uid", "job_id", "occasion", "kind", "target", "body", "queued_at", "next_at", "attempts",
+        "why", "state", "ended_at",
+    ),
+    "told_jobs": ("job_id", "told"),
+    "dropped_notices": ("user", "dropped"),
+    "reservations": (
+        "reservation_id", "name", "owner", "uid", "created_at", "cron", "zone", "duration_s", "is_gone",
+        "next_number", "planned_until", "over_at", "booking",
+    ),
+    "occurrences": (
+        "reservation_id", "number", "reservation", "owner", "begin_at", "end_at", "state", "ended_at", "why",
+        "nodes", "gpus", "missing_gpus", "used_at", "empty_since", "used_gpu_s", "grants",
+    ),
+    "claims": (
+        "job_id", "made_at", "nodes", "gpus", "reservation", "occurrence", "victims", "grants",
+    ),
     "requests": ("request_id", "at", "uid", "answer"),
     "events": ("at", "kind", "job_id", "node", "body"),
     "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
@@ -61,8 +88,22 @@ KEYS: dict[str, tuple[str, ...]] = {
     "qos": ("qos",),
     "limits": ("holder", "name", "resource", "per_user"),
     "budgets": ("holder", "name", "resource", "per_user", "user"),
+    "crontabs": ("user",),
+    "cron_entries": ("user", "number"),
     "lengths": ("user", "account", "gpus"),
+    "notices": ("notice_id",),
+    "told_jobs": ("job_id",),
+    "dropped_notices": ("user",),
+    "reservations": ("reservation_id",),
+    "occurrences": ("reservation_id", "number"),
+    "claims": ("job_id",),
     "requests": ("request_id",),
     "meta": ("name",),
 }
 """Primary keys; always the first columns.  (Events and lines of the audit trail are numbered by the database.)"""
+
+GOING = (
+    "nodes", "keys", "accounts", "members", "qos", "limits", "budgets", "lengths", "crontabs", "cron_entries",
+    "told_jobs", "dropped_notices", "claims",
+)  # fmt: skip
+"""Tables whose rows go with what they are about; a delete is the whole key."""

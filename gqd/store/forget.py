@@ -1,4 +1,5 @@
-"""What the database may forget: lines of the change log and of the audit trail that are older than a bound.
+"""What the database may forget: lines of the change log and of the audit trail, and past occurrences of reservations,
+that are older than a bound.
 
 The audit trail is only added to, and triggers see to it, for every connection.  Only here, in the writer's thread, is
 the one against deleting taken away, and put back in the same transaction: whatever crashes, nobody ever meets a trail
@@ -18,28 +19,58 @@ DELETE FROM {table} WHERE seq IN (
     SELECT seq FROM (SELECT seq, at FROM {table} ORDER BY seq LIMIT :most) WHERE at < :before
 ) AND seq < (SELECT max(seq) FROM {table})
 """
+DELETE_NOTICES = """
+DELETE FROM notices WHERE notice_id IN (
+    SELECT notice_id FROM notices WHERE state <> 'waiting' AND ended_at < :before
+    ORDER BY ended_at, notice_id LIMIT :most
+)
+"""
+"""Those that were delivered or given up go with the lines that told of them."""
 _HAS_OLDER = """
 SELECT EXISTS (
     SELECT 1 FROM (SELECT seq, at FROM {table} ORDER BY seq LIMIT :most)
     WHERE at < :before AND seq < (SELECT max(seq) FROM {table})
 )
 """
+_DELETE_PAST = """
+DELETE FROM occurrences WHERE (reservation_id, number) IN (
+    SELECT reservation_id, number FROM occurrences WHERE ended_at < :before ORDER BY ended_at LIMIT :most
+)
+"""
+_DELETE_EMPTY = """
+DELETE FROM reservations
+WHERE is_gone = 1 AND over_at < :before
+AND NOT EXISTS (SELECT 1 FROM occurrences WHERE occurrences.reservation_id = reservations.reservation_id)
+"""
+_HAS_PAST = "SELECT EXISTS (SELECT 1 FROM occurrences WHERE ended_at < ?)"
 
 
 def forget(connection: sqlite3.Connection, wanted: Forgetting) -> None:
     """In the transaction of the caller."""
     if wanted.events_before is not None:
         connection.execute(_DELETE_OLDEST.format(table="events"), _bounds(wanted, wanted.events_before))
+        connection.execute(DELETE_NOTICES, _bounds(wanted, wanted.events_before))
     if wanted.audit_before is not None and _has_older(connection, "audit", wanted, wanted.audit_before):
         connection.execute("DROP TRIGGER audit_is_never_deleted")
         connection.execute(_DELETE_OLDEST.format(table="audit"), _bounds(wanted, wanted.audit_before))
         connection.execute(AUDIT_IS_NEVER_DELETED)
+    if wanted.occurrences_before is not None:
+        connection.execute(_DELETE_PAST, _bounds(wanted, wanted.occurrences_before))
+        connection.execute(_DELETE_EMPTY, {"before": wanted.occurrences_before})
 
 
 def has_older(connection: sqlite3.Connection, wanted: Forgetting) -> bool:
-    return _has_older(connection, "events", wanted, wanted.events_before) or _has_older(
-        connection, "audit", wanted, wanted.audit_before
+    return (
+        _has_older(connection, "events", wanted, wanted.events_before)
+        or _has_older(connection, "audit", wanted, wanted.audit_before)
+        or _has_past(connection, wanted.occurrences_before)
     )
+
+
+def _has_past(connection: sqlite3.Connection, before: float | None) -> bool:
+    """Of what is not past `ended_at` is empty."""
+    [(found,)] = [(False,)] if before is None else connection.execute(_HAS_PAST, (before,))
+    return bool(found)
 
 
 def _has_older(connection: sqlite3.Connection, table: str, wanted: Forgetting, before: float | None) -> bool:

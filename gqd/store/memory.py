@@ -10,19 +10,29 @@ from collections import deque
 from collections.abc import Collection, Iterator
 
 from gq.model.job import JobInfo
+from gq.model.reservation import BookingUsage, OccurrenceState, ReservationInfo
 from gq.model.state import JobState
-from gq.wire.client import QueryAccuracy, QueryAudit
+from gq.wire.client import Events, ListNotices, ListReservations, Notices, QueryAccuracy, QueryAudit, QueryBookings
 from gqd.state.cluster import Cluster, Job, Step
 from gqd.state.event import Event
 from gqd.state.input import PastJob
-from gqd.store import trail
+from gqd.state.notice import WAITING
+from gqd.store import bookings, stream, trail
+from gqd.store.columns import GOING
+from gqd.store.crontab_rows import entry_of
 from gqd.store.history import job_infos, matches
 from gqd.store.past import past_of
-from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, StoreFailed, Told
+from gqd.store.protocol import AuditPage, Batch, EventQuery, Forgetting, HistoryQuery, Row, StoreFailed, Told
 from gqd.store.rows import COLUMNS, KEYS, attempt_of, audit_entry_of, cluster_of, event_of, event_row, job_of, step_of
 
 _FREED_AT = COLUMNS["allocations"].index("freed_at")
 _LEARNED_AT = COLUMNS["lengths"].index("learned_at")
+_IS_GONE = COLUMNS["reservations"].index("is_gone")
+_OVER_AT = COLUMNS["reservations"].index("over_at")
+_ENDED_AT = COLUMNS["occurrences"].index("ended_at")
+_OCCURRENCE_STATE = COLUMNS["occurrences"].index("state")
+_NOTICE_ENDED_AT = COLUMNS["notices"].index("ended_at")
+_NOTICE_STATE = COLUMNS["notices"].index("state")
 _STEP_END_AT = COLUMNS["steps"].index("end_at")
 
 
@@ -53,6 +63,16 @@ class MemoryStore:
                 "keys": tables["keys"].values(),
                 **{table: tables[table].values() for table in ("accounts", "members", "qos", "limits", "budgets")},
                 "lengths": sorted(tables["lengths"].values(), key=lambda row: float(row[_LEARNED_AT])),
+                "notices": [row for row in tables["notices"].values() if row[_NOTICE_STATE] == WAITING],
+                "told_jobs": tables["told_jobs"].values(),
+                "dropped_notices": tables["dropped_notices"].values(),
+                "crontabs": tables["crontabs"].values(),
+                "cron_entries": [row for _, row in sorted(tables["cron_entries"].items())],
+                "reservations": [row for row in tables["reservations"].values() if not row[_IS_GONE]],
+                "occurrences": [
+                    row for row in tables["occurrences"].values() if not OccurrenceState(row[_OCCURRENCE_STATE]).is_past
+                ],
+                "claims": tables["claims"].values(),
                 "requests": tables["requests"].values(),
                 "meta": tables["meta"].values(),
             }
@@ -96,6 +116,13 @@ class MemoryStore:
         found = [(number, entry) for number, entry in numbered if trail.matches(query, entry)]
         return trail.page(found, query)
 
+    def past_occurrences(self, query: ListReservations) -> list[ReservationInfo]:
+        rows = list(self._tables["occurrences"].values())
+        return bookings.past_occurrences(self._tables["reservations"].values(), rows, query)
+
+    def bookings(self, query: QueryBookings) -> list[BookingUsage]:
+        return bookings.usage_of(self._tables["occurrences"].values(), query)
+
     def told(self, query: QueryAccuracy) -> list[Told]:
         until = float("inf") if query.until is None else query.until
         attempts = [attempt_of(row) for row in self._tables["attempts"].values()]
@@ -105,17 +132,37 @@ class MemoryStore:
             if one.estimate is not None and one.start_at is not None and query.since <= one.start_at < until
         ]
 
+    def event_lines(self, query: EventQuery) -> Events:
+        newest, jobs = len(self._events), stream.about_jobs(self._tables["jobs"].values())
+        if query.asked.from_now:
+            return Events(last=newest)
+        numbered = enumerate(self._events, 1)
+        found = [(number, row) for number, row in numbered if stream.matches_event(query, number, row, jobs)]
+        return stream.events_page(found, query, newest)
+
+    def notices(self, query: ListNotices, uid: int | None = None) -> Notices:
+        rows = [row for _, row in sorted(self._tables["notices"].items())]
+        return stream.notices_page([row for row in rows if stream.matches_notice(query, uid, row)], query)
+
     def has_older(self, forgetting: Forgetting) -> bool:
         bounds = ((self._events, forgetting.events_before), (self._audit, forgetting.audit_before))
-        return any(
+        return bool(self._past_before(forgetting.occurrences_before)) or any(
             before is not None and any(line[0] < before for line in lines[:-1][: forgetting.most])
             for lines, before in bounds
         )
 
+    def _past_before(self, before: float | None) -> list[Row]:
+        """Keys of past occurrences."""
+        rows = self._tables["occurrences"].items()
+        ended = sorted((row[_ENDED_AT], key) for key, row in rows if row[_ENDED_AT] is not None)
+        return [key for at, key in ended if before is not None and at < before]
+
     def named_blobs(self, ended_after: float) -> frozenset[str]:
         jobs = [(key, job_of(row)) for key, row in self._tables["jobs"].items()]
         kept = [job for key, job in jobs if key not in self._forgotten or (job.end_at or 0.0) >= ended_after]
-        named = [name for job in kept for name in (job.spec.script_digest, job.spec.environment_digest)]
+        specs = [job.spec for job in kept]
+        specs += [entry_of(row)[1].cron.spec for row in self._tables["cron_entries"].values()]
+        named = [name for spec in specs for name in (spec.script_digest, spec.environment_digest)]
         return frozenset(name for name in named if name)
 
     # ── for tests and the simulator ───────────────────────────────────────────────────────────────────────────
@@ -138,10 +185,31 @@ class MemoryStore:
             oldest = lines[: wanted.most] if before is not None else []
             kept = [line for line in oldest if before is None or line[0] >= before or line is lines[-1]]
             lines[: len(oldest)] = kept
+        self._forget_notices(wanted)
+        self._forget_occurrences(wanted)
+
+    def _forget_occurrences(self, wanted: Forgetting) -> None:
+        """And reservations that have nothing else."""
+        if (before := wanted.occurrences_before) is None:
+            return
+        for key in self._past_before(before)[: wanted.most]:
+            del self._tables["occurrences"][key]
+        left = {reservation_id for reservation_id, _ in self._tables["occurrences"]}
+        for key, row in list(self._tables["reservations"].items()):
+            if row[_IS_GONE] and row[_OVER_AT] < before and row[0] not in left:
+                del self._tables["reservations"][key]
+
+    def _forget_notices(self, wanted: Forgetting) -> None:
+        if wanted.events_before is None:
+            return
+        ended = [(row[_NOTICE_ENDED_AT], key) for key, row in self._tables["notices"].items()]
+        old = sorted(one for one in ended if one[0] is not None and one[0] < wanted.events_before)
+        for _, key in old[: wanted.most]:
+            del self._tables["notices"][key]
 
     def _delete(self, deletes: dict[str, tuple[Row, ...]]) -> None:
         self._forgotten.update(deletes.get("jobs", ()), deletes.get("attempts", ()))
-        for table in ("nodes", "keys", "accounts", "members", "qos", "limits", "budgets", "lengths"):
+        for table in GOING:
             for name in deletes.get(table, ()):
                 self._tables[table].pop(name, None)
         for (before,) in deletes.get("requests", ()):

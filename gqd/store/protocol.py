@@ -11,21 +11,34 @@ from gq.errors import GqError
 from gq.model.audit import AuditEntry
 from gq.model.estimate import FirstEstimate
 from gq.model.job import JobInfo
-from gq.wire.client import JobFilter, QueryAccuracy, QueryAudit
+from gq.model.reservation import BookingUsage, ReservationInfo
+from gq.wire.client import (
+    Events,
+    JobFilter,
+    ListNotices,
+    ListReservations,
+    Notices,
+    QueryAccuracy,
+    QueryAudit,
+    QueryBookings,
+    QueryEvents,
+)
 from gqd.state.cluster import Cluster
 from gqd.state.event import Event
-from gqd.state.input import PastJob
+from gqd.state.input import PastJob, Peer
 
 Row = tuple[Any, ...]
 """Values in the order of `gqd.store.rows.COLUMNS[table]`."""
 
 
 class Forgetting(NamedTuple):
-    """Lines of the change log and of the audit trail that are older; None: none.  At most so many of each at once."""
+    """Lines of the change log and of the audit trail, and past occurrences of reservations, that are older; None: none.
+    At most so many of each at once."""
 
     events_before: float | None
     audit_before: float | None
     most: int = 2000
+    occurrences_before: float | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +68,13 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     with_steps: bool = True
     after: int = 0
     limit: int = 2000
+
+
+class EventQuery(NamedTuple):
+    """What is asked of the change log, and for whom (None: for one who may see all)."""
+
+    asked: QueryEvents
+    shown_to: Peer | None
 
 
 class AuditPage(NamedTuple):
@@ -116,8 +136,24 @@ class Store(Protocol):
         """At most ``limit`` committed lines after number ``after``.  May be called from another thread."""
         ...
 
+    def past_occurrences(self, query: ListReservations) -> list[ReservationInfo]:
+        """Of the first ``limit`` + 1 names, committed occurrences that are past.  May be called from another thread."""
+        ...
+
+    def bookings(self, query: QueryBookings) -> list[BookingUsage]:
+        """Of each committed occurrence that is past and began then.  May be called from another thread."""
+        ...
+
     def told(self, query: QueryAccuracy) -> list[Told]:
         """Committed starts of jobs that had been told when they would start.  May be called from another thread."""
+        ...
+
+    def event_lines(self, query: EventQuery) -> Events:
+        """Committed lines of the change log, as they are shown.  May be called from another thread."""
+        ...
+
+    def notices(self, query: ListNotices, uid: int | None = None) -> Notices:
+        """Committed notices, as they are shown; `uid`: only of this user.  May be called from another thread."""
         ...
 
 

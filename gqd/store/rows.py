@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
+from gq.model.account import Holder, LimitAt, LimitInfo
 from gq.model.audit import AuditEntry
 from gq.model.dependency import Dependency
 from gq.model.estimate import FirstEstimate
@@ -30,6 +30,7 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gq.model.tasks import pack_tasks, unpack_tasks
 from gqd.state.after import AfterEnding, Hold, PartPhase
+from gqd.state.ask import Ask
 from gqd.state.cluster import (
     Answer,
     ArrayTasks,
@@ -37,12 +38,13 @@ from gqd.state.cluster import (
     BudgetKey,
     Changes,
     Cluster,
+    GivingWay,
     Job,
     Key,
     LimitKey,
-    Member,
     Node,
     Part,
+    Preempted,
     Step,
     StepPartEnd,
     limit_key,
@@ -50,9 +52,14 @@ from gqd.state.cluster import (
 from gqd.state.describe import held, job_demand
 from gqd.state.event import Audited, Event
 from gqd.state.lengths import Learned, Signature
-from gqd.state.usage import Budget, DecayedUsage, HalfLives
+from gqd.state.reservation import OccurrenceKey
+from gqd.state.usage import Budget, HalfLives
+from gqd.store import notice_rows, preemption_rows, reservation_rows
+from gqd.store.account_rows import account_of, account_row, member_of, member_row, qos_of, qos_row
 from gqd.store.columns import COLUMNS as COLUMNS
 from gqd.store.columns import KEYS as KEYS
+from gqd.store.crontab_rows import crontab_deletes, crontab_upserts, crontabs_of
+from gqd.store.elastic_rows import elastic_columns, elastic_of
 from gqd.store.protocol import Batch, Row
 
 Rows = tuple[Row, ...]
@@ -62,6 +69,7 @@ HALF_LIFE_S = "half_life_s"
 HALF_LIVES = "half_lives"
 VOID_KEY_FILES = "void_key_files"
 
+_NO_OCCURRENCE = OccurrenceKey("", 0)
 _to_json = msgspec.json.encode
 
 
@@ -86,7 +94,9 @@ _inventory_of = _decoder(Inventory)
 _drained_gpus_of = _decoder(dict[int, str])
 _estimate_of = _decoder(FirstEstimate)
 _dependency_of = _decoder(Dependency)
-_names_of = _decoder(tuple[str, ...])
+_giving_way_of = _decoder(GivingWay)
+_preempted_of = _decoder(Preempted)
+_asks_of = _decoder(tuple[Ask, ...])
 _lengths_of = _decoder(tuple[float, ...])
 _event_of = _decoder(Event)
 
@@ -119,6 +129,8 @@ def job_row(job: Job, attempt: Attempt | None) -> Row:
         job.array_task_id, *_array_columns(job.array), None if job.dependency is None else _json(job.dependency),
         job.never, pack_tasks(job.ready), job.hook, job.expected_s,
         None if job.estimate is None else _json(job.estimate),
+        None if job.preempted is None else _json(job.preempted), _json(job.asks) if job.asks else None,
+        job.ran_s,
     )  # fmt: skip
 
 
@@ -142,7 +154,7 @@ def job_of(row: Row) -> Job:
         restart_count, launch_failures, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, _nice, time_limit_s,
         requeue, submit_at, eligible_at, start_at, end_at, exit_code, signal, avoid, spec, account, qos, accrue_at,
         array_job_id, array_task_id, throttle, waiting, cancelled, succeeded, failed, dependency, never, ready, hook,
-        expected_s, estimate,
+        expected_s, estimate, preempted, asks, ran_s,
     ) = row  # fmt: skip
     return Job(
         job_id=job_id,
@@ -180,6 +192,9 @@ def job_of(row: Row) -> Job:
         hook=hook,
         expected_s=expected_s,
         estimate=None if estimate is None else _estimate_of(estimate),
+        preempted=None if preempted is None else _preempted_of(preempted),
+        asks=() if asks is None else _asks_of(asks),
+        ran_s=ran_s,
     )
 
 
@@ -195,6 +210,11 @@ def attempt_row(attempt: Attempt) -> Row:
         attempt.why, attempt.failure_class, None if attempt.then is None else attempt.then.value, attempt.grace_s,
         attempt.master_port, attempt.next_step, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib,
         _json(grants), attempt.billing, attempt.slot, None if attempt.estimate is None else _json(attempt.estimate),
+        *(attempt.occurrence or _NO_OCCURRENCE), attempt.checkpoint_at,
+        None if attempt.giving_way is None else _json(attempt.giving_way), attempt.lost_gpu_s,
+        attempt.suspended_at, attempt.suspended_s,
+        *elastic_columns(attempt),
+        _json(attempt.borrows) if attempt.borrows else "[]",
     )  # fmt: skip
 
 
@@ -203,7 +223,9 @@ def attempt_of(row: Row) -> Attempt:
     (
         job_id, attempt, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, allocated_at, start_at, end_at,
         outcome, exit_code, signal, reason, why, failure_class, then, grace_s, master_port, next_step, user_cpu_s,
-        system_cpu_s, max_rss_mib, grants, billing, slot, estimate,
+        system_cpu_s, max_rss_mib, grants, billing, slot, estimate, reservation, occurrence,
+        checkpoint_at, giving_way, lost_gpu_s, suspended_at, suspended_s,
+        elastic, _changed_at, _gpu_s_before, _billed_s_before, borrows,
     ) = row  # fmt: skip
     return Attempt(
         attempt_id=AttemptId(job_id, attempt),
@@ -223,7 +245,15 @@ def attempt_of(row: Row) -> Attempt:
         usage=Usage(user_cpu_s, system_cpu_s, max_rss_mib),
         billing=billing,
         slot=slot,
+        occurrence=OccurrenceKey(reservation, occurrence) if occurrence else None,
         estimate=None if estimate is None else _estimate_of(estimate),
+        checkpoint_at=checkpoint_at,
+        giving_way=None if giving_way is None else _giving_way_of(giving_way),
+        lost_gpu_s=lost_gpu_s,
+        suspended_at=suspended_at,
+        suspended_s=suspended_s,
+        elastic=elastic_of(elastic),
+        borrows=preemption_rows.names_of(borrows),
         next_step=next_step,
     )
 
@@ -357,65 +387,6 @@ def key_of(row: Row) -> Key:
     )
 
 
-def account_row(account: AccountInfo) -> Row:
-    return (
-        account.name, account.parent, account.description, account.shares, account.guaranteed_gpus,
-        account.borrow_gpus, account.group, _json(account.coordinators), account.default_qos,
-    )  # fmt: skip
-
-
-def account_of(row: Row) -> AccountInfo:
-    name, parent, description, shares, guaranteed_gpus, borrow_gpus, group, coordinators, default_qos = row
-    return AccountInfo(
-        name=name,
-        parent=parent,
-        description=description,
-        shares=shares,
-        guaranteed_gpus=guaranteed_gpus,
-        borrow_gpus=borrow_gpus,
-        group=group,
-        coordinators=_names_of(coordinators),
-        default_qos=default_qos,
-    )
-
-
-def member_row(member: Member) -> Row:
-    info, usage = member.info, member.usage
-    return (
-        info.user, info.account, info.shares, 1 if info.is_default else 0, 1 if info.from_group else 0, usage.value,
-        usage.at, usage.rate,
-    )  # fmt: skip
-
-
-def member_of(row: Row) -> Member:
-    user, account, shares, is_default, from_group, usage, usage_at, usage_rate = row
-    info = MemberInfo(
-        user=user, account=account, shares=shares, is_default=bool(is_default), from_group=bool(from_group)
-    )
-    return Member(info, DecayedUsage(usage, usage_at, usage_rate))
-
-
-def qos_row(qos: QosInfo) -> Row:
-    return (
-        qos.name, qos.description, qos.priority, qos.usage_factor, qos.max_time_s, _json(qos.users),
-        _json(qos.groups), _json(qos.accounts),
-    )  # fmt: skip
-
-
-def qos_of(row: Row) -> QosInfo:
-    name, description, priority, usage_factor, max_time_s, users, groups, accounts = row
-    return QosInfo(
-        name=name,
-        description=description,
-        priority=priority,
-        usage_factor=usage_factor,
-        max_time_s=max_time_s,
-        users=_names_of(users),
-        groups=_names_of(groups),
-        accounts=_names_of(accounts),
-    )
-
-
 def _limit_columns(key: LimitKey) -> Row:
     return (key.holder.value, key.name, key.resource, 1 if key.per_user else 0)
 
@@ -467,6 +438,8 @@ def _subject_of(kind: type) -> Callable[[Any], int | None]:
     fields = kind.__struct_fields__  # type: ignore[attr-defined]
     if "job_id" in fields:
         return lambda event: event.job_id
+    if "array_job_id" in fields:
+        return lambda event: event.array_job_id
     if "attempt_id" in fields:
         return lambda event: event.attempt_id.job_id
     if "step_id" in fields:
@@ -520,6 +493,14 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
     }
     if _has_rare(changes):
         tables |= _rare_upserts(cluster, changes)
+    if changes.crontabs or changes.cron_entries:
+        tables |= crontab_upserts(cluster, changes)
+    if changes.claims:
+        tables |= preemption_rows.upserts(cluster, changes)
+    if reservation_rows.has_changed(changes):
+        tables |= reservation_rows.upserts(cluster, changes)
+    if notice_rows.has_changed(changes):
+        tables |= notice_rows.upserts(cluster, changes)
     happened = tuple(events)
     return Batch(
         events=tuple([one for one in happened if type(one) is not Audited]),
@@ -548,6 +529,10 @@ def _rare_upserts(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
 def _changed_meta(cluster: Cluster, changes: Changes) -> Iterator[Row]:
     if changes.next_job_id:
         yield NEXT_JOB_ID, cluster.next_job_id
+    if changes.next_reservation_id:
+        yield reservation_rows.NEXT_RESERVATION_ID, cluster.next_reservation_id
+    if changes.next_notice_id:
+        yield notice_rows.NEXT_NOTICE_ID, cluster.outbox.next_id
     if changes.half_life:
         yield HALF_LIFE_S, cluster.half_life_s
         yield HALF_LIVES, _json(cluster.half_lives)
@@ -593,6 +578,12 @@ def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
         deletes["requests"] = ((changes.answers_forgotten_before,),)
     if _has_rare(changes):
         deletes |= _rare_deletes(cluster, changes)
+    if changes.crontabs or changes.cron_entries:
+        deletes |= crontab_deletes(cluster, changes)
+    if changes.claims:
+        deletes |= preemption_rows.deletes(cluster, changes)
+    if notice_rows.has_changed(changes):
+        deletes |= notice_rows.deletes(cluster, changes)
     return {table: rows for table, rows in deletes.items() if rows}
 
 
@@ -616,7 +607,8 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
     """The cluster of these rows, indices built.
 
     ``jobs`` and ``attempts``: those not forgotten.  ``allocations``: those not freed.  ``steps``: running ones; those
-    of forgotten attempts are passed over.  All of the other tables.
+    of forgotten attempts are passed over.  ``notices``: those that wait.
+    ``reservations``: those not gone.  ``occurrences``: those not past.  All of the other tables.
     """
     cluster = Cluster(
         jobs={JobId(row[0]): job_of(row) for row in tables["jobs"]},
@@ -628,11 +620,16 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
         qos={row[0]: qos_of(row) for row in tables["qos"]},
         limits={limit_key(limit): limit for limit in map(limit_of, tables["limits"])},
         budgets=dict(map(budget_of, tables["budgets"])),
+        crontabs=crontabs_of(tables["crontabs"], tables["cron_entries"]),
         lengths=dict(map(length_of, tables["lengths"])),
         answers={row[0]: answer_of(row) for row in tables["requests"]},
     )
+    cluster.claims = {row[0]: preemption_rows.claim_of(row) for row in tables["claims"]}
     meta: dict[str, Any] = dict(tables["meta"])
     cluster.next_job_id = meta.get(NEXT_JOB_ID, 1)
+    cluster.reservations = reservation_rows.reservations_of(tables["reservations"], tables["occurrences"])
+    cluster.next_reservation_id = meta.get(reservation_rows.NEXT_RESERVATION_ID, 1)
+    cluster.outbox = notice_rows.outbox_of(tables, meta.get(notice_rows.NEXT_NOTICE_ID, 1))
     cluster.half_life_s = meta.get(HALF_LIFE_S)
     cluster.half_lives = msgspec.json.decode(meta.get(HALF_LIVES, "[]"), type=HalfLives)
     cluster.void_key_files = dict.fromkeys(msgspec.json.decode(meta.get(VOID_KEY_FILES, "[]"), type=list[str]))

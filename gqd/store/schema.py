@@ -431,6 +431,250 @@ def where_and_when(db: Database) -> None:
         db.execute(statement)
 
 
+_NOTICES = (
+    """
+    CREATE TABLE notices (                  -- what owners are told
+        notice_id INTEGER PRIMARY KEY,
+        user TEXT NOT NULL,
+        uid INTEGER NOT NULL,
+        job_id INTEGER NOT NULL,            -- 0: of no job
+        occasion TEXT NOT NULL,             -- begin, end, fail, ...
+        kind TEXT NOT NULL,                 -- mail, webhook, slack, command
+        target TEXT NOT NULL,               -- address, URL, command
+        body TEXT NOT NULL,                 -- JSON
+        queued_at REAL NOT NULL,
+        next_at REAL NOT NULL,              -- of one that waits: when it is tried
+        attempts INTEGER NOT NULL,
+        why TEXT NOT NULL,                  -- why the last attempt failed
+        state TEXT NOT NULL,                -- waiting, delivered, given_up
+        ended_at REAL
+    )
+    """,
+    "CREATE INDEX notices_waiting ON notices (notice_id) WHERE state = 'waiting'",
+    "CREATE INDEX notices_by_user ON notices (user, notice_id)",
+    "CREATE INDEX notices_by_end ON notices (ended_at)",
+    "CREATE TABLE told_jobs (job_id INTEGER PRIMARY KEY, told TEXT NOT NULL)",  # JSON: what -> in which attempt
+    "CREATE TABLE dropped_notices (user TEXT NOT NULL PRIMARY KEY, dropped INTEGER NOT NULL)",
+)
+
+
+@MIGRATIONS()
+def notices(db: Database) -> None:
+    """What owners of jobs are told."""
+    for statement in _NOTICES:
+        db.execute(statement)
+
+
+_CRONTABS = (
+    """
+    CREATE TABLE crontabs (
+        user TEXT NOT NULL PRIMARY KEY,
+        uid INTEGER NOT NULL,
+        set_at REAL NOT NULL,
+        text TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE cron_entries (             -- lines of crontabs that become jobs
+        user TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        line INTEGER NOT NULL,              -- of the text
+        schedule TEXT NOT NULL,             -- five fields
+        zone TEXT NOT NULL,                 -- empty: the controller's own
+        overlap TEXT NOT NULL,              -- skip, allow
+        missed TEXT NOT NULL,               -- skip, once
+        spec TEXT NOT NULL,                 -- JSON: of each of its jobs
+        followed_until REAL NOT NULL,       -- what was due until then has been seen to
+        last_due_at REAL,
+        last_job_id INTEGER,
+        last_state TEXT NOT NULL,           -- how that job ended
+        trouble TEXT NOT NULL,              -- what went wrong since one ended well
+        trouble_at REAL,
+        PRIMARY KEY (user, number)
+    )
+    """,
+)
+
+
+@MIGRATIONS()
+def crontabs(db: Database) -> None:
+    """Command lines that become jobs again and again."""
+    for statement in _CRONTABS:
+        db.execute(statement)
+
+
+_RESERVATIONS = (
+    """
+    CREATE TABLE reservations (
+        reservation_id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        uid INTEGER NOT NULL,
+        created_at REAL NOT NULL,
+        cron TEXT NOT NULL,                 -- five fields, in the zone; empty: once
+        zone TEXT NOT NULL,
+        duration_s INTEGER NOT NULL,
+        is_gone INTEGER NOT NULL,           -- deleted, or over for some time
+        next_number INTEGER NOT NULL,       -- of its next occurrence
+        planned_until REAL,                 -- so far the cron line has been followed
+        over_at REAL,                       -- since when nothing is kept
+        booking TEXT NOT NULL               -- JSON: the whole of what was asked for
+    )
+    """,
+    """
+    CREATE TABLE occurrences (              -- each time that something is kept
+        reservation_id INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        reservation TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        begin_at REAL NOT NULL,
+        end_at REAL NOT NULL,               -- as planned
+        state TEXT NOT NULL,                -- PLANNED ACTIVE OVER RELEASED SKIPPED ENDED FAILED
+        ended_at REAL,
+        why TEXT NOT NULL,
+        nodes INTEGER NOT NULL,
+        gpus INTEGER NOT NULL,
+        missing_gpus INTEGER NOT NULL,
+        used_at REAL,                       -- when the first job started in it
+        empty_since REAL,
+        used_gpu_s REAL NOT NULL,
+        grants TEXT NOT NULL,               -- JSON
+        PRIMARY KEY (reservation_id, number)
+    )
+    """,
+    "CREATE INDEX reservations_there ON reservations (reservation_id) WHERE is_gone = 0",
+    "CREATE INDEX occurrences_open ON occurrences (reservation_id, number) WHERE state IN ('PLANNED', 'ACTIVE')",
+    "CREATE INDEX occurrences_by_begin ON occurrences (begin_at)",
+    "CREATE INDEX occurrences_by_end ON occurrences (ended_at)",
+    "ALTER TABLE attempts ADD COLUMN reservation TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE attempts ADD COLUMN occurrence INTEGER NOT NULL DEFAULT 0",
+    """
+    CREATE VIEW reservation_usage AS        -- of occurrences that began and are over; booked: until they were over
+    SELECT owner, count(*) AS occurrences, sum(state = 'RELEASED') AS no_shows,
+           round(sum(gpus * (min(ended_at, end_at) - begin_at)) / 3600, 3) AS gpu_hours_booked,
+           round(sum(used_gpu_s) / 3600, 3) AS gpu_hours_used
+    FROM occurrences
+    WHERE state NOT IN ('PLANNED', 'ACTIVE', 'SKIPPED', 'FAILED') AND ended_at > begin_at
+    GROUP BY owner ORDER BY gpu_hours_booked DESC, owner
+    """,
+)
+
+
+@MIGRATIONS()
+def reservations(db: Database) -> None:
+    """What is kept for whom and when, and what came of it."""
+    for statement in _RESERVATIONS:
+        db.execute(statement)
+
+
+_GIVING_WAY = (
+    """
+    CREATE TABLE claims (                   -- what is kept for jobs that others give way to
+        job_id INTEGER PRIMARY KEY,
+        made_at REAL NOT NULL,
+        nodes INTEGER NOT NULL,
+        gpus INTEGER NOT NULL,
+        reservation TEXT NOT NULL,          -- it is to start in this one
+        occurrence INTEGER NOT NULL,
+        victims TEXT NOT NULL,              -- JSON: attempts
+        grants TEXT NOT NULL                -- JSON
+    )
+    """,
+    "ALTER TABLE jobs ADD COLUMN preempted TEXT",  # JSON: how often, by whom last, and what was lost by that
+    "ALTER TABLE attempts ADD COLUMN checkpoint_at REAL",  # when it last said that its work is saved
+    "ALTER TABLE attempts ADD COLUMN giving_way TEXT",  # JSON: to whom, and until when
+    "ALTER TABLE attempts ADD COLUMN lost_gpu_s REAL NOT NULL DEFAULT 0",  # work that was not saved when it gave way
+    "ALTER TABLE qos ADD COLUMN preempts TEXT NOT NULL DEFAULT '[]'",  # JSON: whose jobs give way to its jobs
+    "ALTER TABLE qos ADD COLUMN preempt_mode TEXT NOT NULL DEFAULT 'requeue'",  # off, requeue, cancel
+    "ALTER TABLE qos ADD COLUMN min_run_s INTEGER NOT NULL DEFAULT 0",  # its jobs run so long before they give way
+    # What nobody disturbed so far gives way to nobody before an administrator says so, to no guarantee either.
+    "UPDATE qos SET preempt_mode = 'off'",
+    """
+    INSERT INTO qos (qos, description, priority, usage_factor, users, groups, accounts, preempts, preempt_mode)
+    SELECT 'normal', '', 0, 1, '[]', '[]', '[]', '["scavenger"]', 'off'
+    WHERE EXISTS (SELECT 1 FROM accounts WHERE guaranteed_gpus > 0)
+        AND NOT EXISTS (SELECT 1 FROM qos WHERE qos = 'normal')
+    """,
+)
+
+
+@MIGRATIONS()
+def giving_way(db: Database) -> None:
+    """Who gives way to whom, and what was lost by that."""
+    for statement in _GIVING_WAY:
+        db.execute(statement)
+
+
+@MIGRATIONS()
+def suspensions(db: Database) -> None:
+    """Jobs that stand still for a while."""
+    db.execute("ALTER TABLE attempts ADD COLUMN suspended_at REAL")  # its processes stand still since then
+    db.execute("ALTER TABLE attempts ADD COLUMN suspended_s REAL NOT NULL DEFAULT 0")  # so long they did before
+
+
+@MIGRATIONS()
+def asks(db: Database) -> None:
+    """Favours that are asked of the owners of jobs."""
+    db.execute("ALTER TABLE jobs ADD COLUMN asks TEXT")  # JSON: what was asked by whom, and the answers
+
+
+_ELASTIC = (
+    "ALTER TABLE attempts ADD COLUMN elastic TEXT",  # JSON: its GPUs become more and fewer
+    "ALTER TABLE attempts ADD COLUMN changed_at REAL",  # when they last did; empty: it has what it began with
+    "ALTER TABLE attempts ADD COLUMN gpu_s_before REAL NOT NULL DEFAULT 0",  # GPU-seconds from the start until then
+    "ALTER TABLE attempts ADD COLUMN billed_s_before REAL NOT NULL DEFAULT 0",  # likewise weighted GPU-seconds
+    "DROP VIEW usage_by_user",
+    """
+    CREATE VIEW usage_by_user AS            -- held: from the allocation to the end; used: what the processes took
+    SELECT jobs.user AS user,
+           count(DISTINCT attempts.job_id) AS jobs,
+           count(*) AS attempts,
+           round(sum(gpu_s_before + attempts.gpus * (until - coalesce(changed_at, allocated_at))) / 3600, 3)
+             AS gpu_hours_held,
+           round(sum(attempts.cpus * (until - allocated_at)) / 3600, 3) AS cpu_hours_held,
+           round(sum(user_cpu_s + system_cpu_s) / 3600, 3) AS cpu_hours_used
+    FROM (SELECT *, coalesce(end_at, strftime('%s', 'now')) AS until FROM attempts) AS attempts
+    JOIN jobs USING (job_id)
+    GROUP BY jobs.user ORDER BY gpu_hours_held DESC, user
+    """,
+    "DROP VIEW usage_by_account",
+    """
+    CREATE VIEW usage_by_account AS         -- billed: from the start to the end, times what was billed
+    SELECT jobs.account AS account, jobs.user AS user, count(DISTINCT attempts.job_id) AS jobs,
+           round(sum(gpu_s_before + attempts.gpus * last_s) / 3600, 3) AS gpu_hours,
+           round(sum(billed_s_before + billing / 1000000.0 * last_s) / 3600, 3) AS billed_hours
+    FROM (SELECT *, coalesce(end_at, strftime('%s', 'now')) - coalesce(changed_at, start_at) AS last_s
+          FROM attempts WHERE start_at IS NOT NULL) AS attempts
+    JOIN jobs USING (job_id)
+    GROUP BY jobs.account, jobs.user ORDER BY billed_hours DESC, account, user
+    """,
+)
+
+
+@MIGRATIONS()
+def elastic(db: Database) -> None:
+    """Jobs whose GPUs become more and fewer while they run."""
+    for statement in _ELASTIC:
+        db.execute(statement)
+
+
+@MIGRATIONS()
+def lending(db: Database) -> None:
+    """Jobs that run on what is reserved and idle.  Where that was nobody else's, an administrator says who may."""
+    db.execute("ALTER TABLE attempts ADD COLUMN borrows TEXT NOT NULL DEFAULT '[]'")  # JSON: reservations
+    db.execute("ALTER TABLE qos ADD COLUMN borrows_reserved INTEGER NOT NULL DEFAULT 0")
+    columns = "qos, description, priority, usage_factor, users, groups, accounts, preempts, preempt_mode"
+    values = "'scavenger', 'takes what is idle, and gives way', 0, 1, '[]', '[]', '[]', '[]', 'requeue'"
+    is_old = "EXISTS (SELECT 1 FROM nodes) AND NOT EXISTS (SELECT 1 FROM qos WHERE qos = 'scavenger')"
+    db.execute(f"INSERT INTO qos ({columns}) SELECT {values} WHERE {is_old}")
+
+
+@MIGRATIONS()
+def turns(db: Database) -> None:
+    """How long jobs have run that wait again."""
+    db.execute("ALTER TABLE jobs ADD COLUMN ran_s REAL NOT NULL DEFAULT 0")
+
+
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
     try:

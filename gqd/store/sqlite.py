@@ -20,14 +20,16 @@ from sqlite_utils import Database
 
 from gq.errors import GqError
 from gq.model.job import JobInfo
-from gq.wire.client import QueryAccuracy, QueryAudit
+from gq.model.reservation import BookingUsage, ReservationInfo
+from gq.wire.client import Events, ListNotices, ListReservations, Notices, QueryAccuracy, QueryAudit, QueryBookings
 from gqd.state.cluster import Cluster
 from gqd.state.input import PastJob
-from gqd.store import history, trail
+from gqd.store import bookings, history, stream, trail
 from gqd.store.accuracy import select_told
+from gqd.store.columns import GOING
 from gqd.store.forget import forget, has_older
 from gqd.store.past import select_past
-from gqd.store.protocol import AuditPage, Batch, Forgetting, HistoryQuery, Row, Told
+from gqd.store.protocol import AuditPage, Batch, EventQuery, Forgetting, HistoryQuery, Row, Told
 from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
 from gqd.store.schema import migrate
 from gqd.store.writer import GroupWriter
@@ -48,7 +50,15 @@ _LOADED = {
     "qos": "ORDER BY rowid",
     "limits": "ORDER BY rowid",
     "budgets": "ORDER BY rowid",
+    "crontabs": "ORDER BY rowid",
+    "cron_entries": "ORDER BY user, number",
     "lengths": "ORDER BY learned_at, rowid",
+    "notices": "WHERE state = 'waiting' ORDER BY notice_id",
+    "told_jobs": "ORDER BY job_id",
+    "dropped_notices": "ORDER BY rowid",
+    "reservations": "WHERE is_gone = 0 ORDER BY reservation_id",
+    "occurrences": "WHERE state IN ('PLANNED', 'ACTIVE') ORDER BY reservation_id, number",
+    "claims": "ORDER BY rowid",
     "requests": "ORDER BY rowid",
     "meta": "ORDER BY rowid",
 }
@@ -71,6 +81,7 @@ _NAMED_BLOBS = """
 WITH kept AS (
     SELECT spec FROM jobs WHERE is_forgotten = 0
     UNION ALL SELECT spec FROM jobs WHERE state = 'ENDED' AND end_at >= ?
+    UNION ALL SELECT spec FROM cron_entries
 )
 SELECT json_extract(spec, '$.script_digest') AS digest FROM kept WHERE digest <> ''
 UNION SELECT json_extract(spec, '$.environment_digest') AS digest FROM kept WHERE digest <> ''
@@ -81,10 +92,8 @@ _UPSERTS = {table: upsert(table) for table in KEYS}
 _DELETES = {
     "jobs": "UPDATE jobs SET is_forgotten = 1 WHERE job_id = ?",
     "attempts": "UPDATE attempts SET is_forgotten = 1 WHERE job_id = ? AND attempt = ?",
-    "nodes": "DELETE FROM nodes WHERE node = ?",
     **{
-        table: f"DELETE FROM {table} WHERE {' AND '.join(f'{column} = ?' for column in KEYS[table])}"
-        for table in ("keys", "accounts", "members", "qos", "limits", "budgets", "lengths")
+        table: f"DELETE FROM {table} WHERE {' AND '.join(f'{column} = ?' for column in KEYS[table])}" for table in GOING
     },
     "requests": "DELETE FROM requests WHERE at < ?",
 }
@@ -136,9 +145,25 @@ class SqliteStore:
         with self._reading:
             return trail.select_entries(self._connection_to_read(), query)
 
+    def past_occurrences(self, query: ListReservations) -> list[ReservationInfo]:
+        with self._reading:
+            return bookings.select_past_occurrences(self._connection_to_read(), query)
+
+    def bookings(self, query: QueryBookings) -> list[BookingUsage]:
+        with self._reading:
+            return bookings.select_bookings(self._connection_to_read(), query)
+
     def told(self, query: QueryAccuracy) -> list[Told]:
         with self._reading:
             return select_told(self._connection_to_read(), query)
+
+    def event_lines(self, query: EventQuery) -> Events:
+        with self._reading:
+            return stream.select_events(self._connection_to_read(), query)
+
+    def notices(self, query: ListNotices, uid: int | None = None) -> Notices:
+        with self._reading:
+            return stream.select_notices(self._connection_to_read(), query, uid)
 
     def has_older(self, forgetting: Forgetting) -> bool:
         with self._reading:

@@ -4,8 +4,8 @@ Owns the life of the attempts that are here.  It must never start anything twice
 repeats the report of where its attempt stands, and an attempt that was about to start when the daemon died is
 reported lost if its shepherd cannot be found.
 
-Invariants: a record is saved before anything is reported or started on its strength; a record leaves only when the
-controller has acknowledged its last report.
+Invariants: a record is saved before anything is reported or started on its strength, but for what would be found out
+once more after a crash; a record leaves only when the controller has acknowledged its last report.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from gq.wire.node import (
     Prepare,
     PrepareReceived,
     PrepareRefused,
+    ResizeAttempt,
+    SetSuspended,
     SetTimeLimit,
     SignalAttempt,
     StepEnded,
@@ -36,7 +38,7 @@ from gq.wire.node import (
     StopStep,
     TimeLimitSet,
 )
-from gqnode.control import deadline, saying, steps
+from gqnode.control import deadline, resize, saying, steps, suspend
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import CheckCell, Effect, FindProcess, MakeCell, StartProcess, WriteLine
 from gqnode.control.input import (
@@ -46,6 +48,7 @@ from gqnode.control.input import (
     CellMade,
     CellQuiet,
     ClockLeapt,
+    GpusTaken,
     Input,
     LinkUp,
     OrderReceived,
@@ -92,7 +95,7 @@ class Agent:
     def next_wakeup(self) -> float | None:
         """When a `Tick` is wanted, at the latest."""
         ledger = self._ledger
-        instants = [*ledger.deadlines.values(), *ledger.check_at.values()]
+        instants = [*ledger.deadlines.values(), *ledger.check_at.values(), *ledger.take_at.values()]
         if (resend_at := ledger.outbox.next_due()) is not None:
             instants.append(resend_at)
         return min(instants, default=None)
@@ -112,6 +115,8 @@ class Agent:
                 ledger.do(*ledger.outbox.everything(now))
             case CellMade():
                 _cell_made(ledger, input)
+            case GpusTaken():
+                resize.taken(ledger, input)
             case CellFailed():
                 _cell_failed(ledger, input)
             case ProcessStarted():
@@ -161,6 +166,10 @@ def _order(ledger: Ledger, order: Order, blobs: dict[str, bytes]) -> None:
             _signal_attempt(ledger, order)
         case SetTimeLimit():
             _set_time_limit(ledger, order)
+        case SetSuspended():
+            suspend.set_suspended(ledger, order)
+        case ResizeAttempt():
+            resize.resize(ledger, order)
         case Notify():
             _write_line(ledger, order.attempt_id, order.text)
         case LaunchStep():
@@ -214,6 +223,7 @@ def _go(ledger: Ledger, order: Go) -> None:
 
 def _start(ledger: Ledger, record: AttemptRecord) -> None:
     """The record says STARTING: from here on a crash means that nobody knows whether it ran."""
+    resize.tell(ledger, record)
     ledger.do(StartProcess(launch=record.launch, master_port=record.master_port))
 
 
@@ -267,8 +277,25 @@ def _end_all(ledger: Ledger, grace_s: int) -> None:
 
 def _signal_attempt(ledger: Ledger, order: SignalAttempt) -> None:
     record = ledger.records.get(order.attempt_id)
-    if record is not None and record.phase in _ALIVE and order.attempt_id not in ledger.emptying:
+    if record is None or record.phase not in _ALIVE or order.attempt_id in ledger.emptying:
+        return
+    if order.told_at is None:
         ledger.signal(order.attempt_id, order.signum, order.scope)
+    else:
+        _give_way(ledger, record, order, order.told_at)
+
+
+def _give_way(ledger: Ledger, record: AttemptRecord, order: SignalAttempt, told_at: float) -> None:
+    """Saved after the signal: after a crash it is sent twice rather than never."""
+    if record.told_at == told_at:
+        return
+    if order.attempt_id in ledger.unmet:
+        ledger.to_tell[order.attempt_id] = order
+        return
+    if order.text:
+        _write_line(ledger, order.attempt_id, saying.farewell(record, ledger.node, order.text), order.ends_at)
+    ledger.signal(order.attempt_id, order.signum, order.scope)
+    ledger.save(replace(record, told_at=told_at))
 
 
 def _set_time_limit(ledger: Ledger, order: SetTimeLimit) -> None:
@@ -303,8 +330,12 @@ def _cell_made(ledger: Ledger, made: CellMade) -> None:
     if record.go:
         _start(ledger, ledger.save(replace(record, phase=Phase.STARTING)))
     else:
-        record = ledger.save(replace(record, phase=Phase.PREPARED))
-        ledger.stand(record)
+        ledger.stand(_prepared(ledger, replace(record, phase=Phase.PREPARED)))
+
+
+def _prepared(ledger: Ledger, record: AttemptRecord) -> AttemptRecord:
+    """Saved for a port that other nodes may have been told by then; all else is the same when it is prepared again."""
+    return ledger.save(record) if len(record.launch.members) > 1 else ledger.keep(record)
 
 
 def _cell_failed(ledger: Ledger, failed: CellFailed) -> None:
@@ -319,8 +350,10 @@ def _process_started(ledger: Ledger, started: ProcessStarted) -> None:
     if record is None:
         return
     ledger.sought.discard(started.attempt_id)
+    ledger.unmet.discard(started.attempt_id)
     if record.phase is Phase.STARTING:
-        record = ledger.save(replace(record, phase=Phase.RUNNING, started_at=started.at))
+        # Not saved: after a crash the shepherd tells the same start again.
+        record = ledger.keep(replace(record, phase=Phase.RUNNING, started_at=started.at))
         if (report := saying.started(record)) is not None:
             ledger.report(report)
         steps.expect_all(ledger, record)
@@ -329,6 +362,9 @@ def _process_started(ledger: Ledger, started: ProcessStarted) -> None:
         if record.started_at is None:
             ledger.save(replace(record, started_at=started.at))
         ledger.terminate(started.attempt_id)
+    suspend.met_again(ledger, record)
+    if (order := ledger.to_tell.pop(started.attempt_id, None)) is not None:
+        _signal_attempt(ledger, order)
 
 
 def _process_ended(ledger: Ledger, ended: ProcessEnded) -> None:
@@ -376,6 +412,8 @@ def _cell_quiet(ledger: Ledger, attempt_id: AttemptId) -> None:
 def _cell_empty(ledger: Ledger, empty: CellEmpty) -> None:
     ledger.emptying.discard(empty.attempt_id)
     ledger.sought.discard(empty.attempt_id)
+    ledger.unmet.discard(empty.attempt_id)
+    ledger.to_tell.pop(empty.attempt_id, None)
     ledger.check_at.pop(empty.attempt_id, None)
     record = ledger.records.get(empty.attempt_id)
     if record is None or record.phase is not Phase.STOPPING:
@@ -401,6 +439,8 @@ def _tick(ledger: Ledger) -> None:
     for attempt_id, check_at in tuple(ledger.check_at.items()):
         if check_at <= ledger.now:
             _look_for_quiet(ledger, ledger.records[attempt_id])
+    for attempt_id in [attempt_id for attempt_id, at in ledger.take_at.items() if at <= ledger.now]:
+        resize.meet_deadline(ledger, ledger.records[attempt_id])
     ledger.do(*ledger.outbox.due(ledger.now))
 
 
@@ -483,10 +523,12 @@ def _resume(ledger: Ledger, record: AttemptRecord) -> None:
             ledger.do(MakeCell(launch=record.launch, master_port=saying.own_port(record)))
         case Phase.STARTING:
             ledger.sought.add(attempt_id)
+            ledger.unmet.add(attempt_id)
             ledger.do(FindProcess(attempt_id=attempt_id))
         case Phase.RUNNING:
             expires_at = ledger.now + ledger.settings.step_wait_s
             record = ledger.keep(steps.given_time_again(record, expires_at))
+            ledger.unmet.add(attempt_id)
             ledger.do(FindProcess(attempt_id=attempt_id))
             ledger.stand(record)
             steps.expect_all(ledger, record)
@@ -497,6 +539,7 @@ def _resume(ledger: Ledger, record: AttemptRecord) -> None:
             ledger.stand(record)
         case _:
             assert_never(record.phase)
+    resize.resume(ledger, ledger.records[attempt_id])
     for step in record.steps.values():
         if step.is_ended:
             ledger.report(saying.step_ended(step))

@@ -8,7 +8,7 @@ import msgspec
 
 from gq.model.job import ExitStatus, Usage
 from gq.model.state import Outcome
-from gq.wire.node import Launch, LaunchStep, ReportBody
+from gq.wire.node import Launch, LaunchStep, ReportBody, ResizeAttempt
 from gqnode.control.account import Account
 
 
@@ -56,9 +56,15 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """As it is now; the launch holds what it was at first."""
     started_at: float | None = None
     slept_s: float = 0.0
-    """Since then, but not lived through (`ClockLeapt`): does not count against its time limit."""
+    """Since then, but not lived through (`ClockLeapt`), or suspended: does not count against its time limit."""
+    suspended_at: float | None = None
+    """Its processes stand still since then."""
     signal_sent: bool = False
     """The warning signal before the time limit."""
+    resize: ResizeAttempt | None = None
+    """The newest change of its GPUs; what it can use now is in the launch's grant."""
+    told_at: float | None = None
+    """The last time that it was told to give way to another job."""
     outcome: Outcome | None = None
     """Set when the node or the controller began to end it: TIMEOUT, CANCELLED, …"""
     exit: ExitStatus | None = None
@@ -68,7 +74,6 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     why: str = ""
     kill_at: float | None = None
     """When the grace after TERM is over."""
-    end_reported: bool = False
     steps: dict[int, StepRecord] = {}
     """Running ones, and ended ones whose end is not acknowledged."""
     had_oom: bool = False
@@ -77,3 +82,9 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The controller wants it ended, rather than the node on its own."""
     last_report: ReportBody | None = None
     """What is left to say once it has ENDED; the record goes when the controller has it."""
+
+    @property
+    def going_gpus(self) -> tuple[int, ...]:
+        """Those that it is to give up."""
+        keeps = self.launch.grant.gpus if self.resize is None else self.resize.keeps
+        return tuple(gpu for gpu in self.launch.grant.gpus if gpu not in keeps)

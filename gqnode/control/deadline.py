@@ -18,8 +18,8 @@ class Due(StrEnum):
 
 
 def limit_at(record: AttemptRecord) -> float | None:
-    """None: it has no limit, or has not started."""
-    if record.time_limit_s is None or record.started_at is None:
+    """None: it has no limit, has not started, or stands still, and its time with it."""
+    if record.time_limit_s is None or record.started_at is None or record.suspended_at is not None:
         return None
     return record.started_at + record.slept_s + record.time_limit_s
 
@@ -50,15 +50,17 @@ def _next_of_attempt(record: AttemptRecord) -> tuple[float, Due] | None:
             return None
 
 
-def _step_due_at(step: StepRecord) -> float | None:
+def _step_due_at(record: AttemptRecord, step: StepRecord) -> float | None:
     if step.is_ended:
         return None
-    return step.kill_at if step.is_attached else step.expires_at
+    if not step.is_attached:
+        return None if record.suspended_at is not None else step.expires_at  # its client may stand still as well
+    return step.kill_at
 
 
 def due_steps(record: AttemptRecord, now: float) -> list[StepRecord]:
     """Steps that no client came for in time, and those whose grace is over."""
-    return [step for step in record.steps.values() if (at := _step_due_at(step)) is not None and at <= now]
+    return [step for step in record.steps.values() if (at := _step_due_at(record, step)) is not None and at <= now]
 
 
 def postponed(record: AttemptRecord, by_s: float) -> AttemptRecord:
@@ -66,7 +68,17 @@ def postponed(record: AttemptRecord, by_s: float) -> AttemptRecord:
     steps = {number: _step_postponed(step, by_s) for number, step in record.steps.items()}
     slept_s = record.slept_s if record.started_at is None else record.slept_s + by_s
     kill_at = None if record.kill_at is None else record.kill_at + by_s
-    return replace(record, slept_s=slept_s, kill_at=kill_at, steps=steps)
+    suspended_at = None if record.suspended_at is None else record.suspended_at + by_s
+    return replace(record, slept_s=slept_s, kill_at=kill_at, suspended_at=suspended_at, steps=steps)
+
+
+def resumed(record: AttemptRecord, now: float) -> AttemptRecord:
+    """It goes on: its time limit, and the steps that wait for a client, have as long left as they had."""
+    if record.suspended_at is None:
+        return record
+    by_s = max(0.0, now - record.suspended_at)
+    steps = {number: replace(step, expires_at=step.expires_at + by_s) for number, step in record.steps.items()}
+    return replace(record, slept_s=record.slept_s + by_s, suspended_at=None, steps=steps)
 
 
 def _step_postponed(step: StepRecord, by_s: float) -> StepRecord:
@@ -78,7 +90,7 @@ def next_deadline(record: AttemptRecord) -> float | None:
     """The first instant at which anything will be due."""
     if record.phase is Phase.ENDED:
         return None
-    instants = [at for step in record.steps.values() if (at := _step_due_at(step)) is not None]
+    instants = [at for step in record.steps.values() if (at := _step_due_at(record, step)) is not None]
     if (own := _next_of_attempt(record)) is not None:
         instants.append(own[0])
     return min(instants, default=None)

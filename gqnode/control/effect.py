@@ -50,6 +50,27 @@ class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
     master_port: int
 
 
+class WidenCell(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt may use the GPUs of its grant from now on."""
+
+    launch: Launch
+
+
+class TakeGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """Deny these GPUs to the attempt, and KILL those of its processes that still use one.  → `GpusTaken`"""
+
+    launch: Launch
+    """With what it keeps."""
+    gpus: tuple[int, ...]
+    generation: int
+
+
+class TellGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """Write for the job which GPUs it has, and which of them are to go when (`gq.elastic`)."""
+
+    record: AttemptRecord
+
+
 class FindProcess(msgspec.Struct, frozen=True, kw_only=True):
     """After a restart: meet its shepherd again.  → `ProcessStarted` or `ProcessEnded` (``is_lost``: there is none)"""
 
@@ -68,6 +89,13 @@ class SignalProcess(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: AttemptId
     signum: int
     scope: str
+
+
+class FreezeCell(msgspec.Struct, frozen=True, kw_only=True):
+    """Let everything in the cell stand still, or go on.  May be asked for again."""
+
+    attempt_id: AttemptId
+    is_frozen: bool
 
 
 class EmptyCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +131,7 @@ class SignalStepTasks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Effect = (
-    SaveRecord | DropRecord | SendReport | MakeCell | StartProcess | FindProcess | SignalProcess | CheckCell
-    | EmptyCell | WriteLine | ExpectStep | ForgetStep | SignalStepTasks
+    SaveRecord | DropRecord | SendReport | MakeCell | WidenCell | TakeGpus | TellGpus | StartProcess
+    | FindProcess | SignalProcess | CheckCell | FreezeCell | EmptyCell | WriteLine | ExpectStep | ForgetStep
+    | SignalStepTasks
 )  # fmt: skip

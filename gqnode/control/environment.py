@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gq.environment import OWN_VARIABLES, job_variables, without
+from gq.environment import OWN_VARIABLES, job_variables, own_parameters, without
 from gq.model.node import Gpu
 from gq.model.nodelist import compress, compress_counts
 from gq.model.step import StepLayout, StepPart, StepRole
@@ -32,6 +32,7 @@ def job_environment(
     return {
         **login_env,
         **without(submitted_env, OWN_VARIABLES),
+        **own_parameters(launch),
         "PWD": launch.chdir,
         **job_variables(launch, master_port, start_at, time_limit_s),
         **_place(launch, launch.node_rank, 0, 0, len(launch.grant.cpus)),
@@ -61,6 +62,7 @@ def task_environment(
     role = part.role_of(rank)
     return {
         **login_env,
+        **own_parameters(launch),
         **without(client_env, OWN_VARIABLES),
         **job_variables(launch, master_port, start_at, time_limit_s),
         **_step_variables(launch, step),

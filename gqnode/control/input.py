@@ -33,6 +33,14 @@ class CellMade(msgspec.Struct, frozen=True, kw_only=True):
     """Whom the processes are to run as; None: as the daemon."""
 
 
+class GpusTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """These GPUs are denied to the attempt; ``is_done``: and no process of it uses one any more."""
+
+    attempt_id: AttemptId
+    generation: int
+    is_done: bool
+
+
 class CellFailed(msgspec.Struct, frozen=True, kw_only=True):
     """The user is not known here, or the cell or its port could not be had; what was made is undone."""
 
@@ -112,6 +120,6 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Input = (
-    OrderReceived | Acknowledged | LinkUp | CellMade | CellFailed | ProcessStarted | ProcessEnded | CellEmpty
-    | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | Removed | ClockLeapt | Tick
+    OrderReceived | Acknowledged | LinkUp | CellMade | GpusTaken | CellFailed | ProcessStarted | ProcessEnded
+    | CellEmpty | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | Removed | ClockLeapt | Tick
 )  # fmt: skip

@@ -16,10 +16,10 @@ import msgspec
 from msgspec.structs import replace
 
 from gq.model.ids import AttemptId, JobId, StepId
-from gq.wire.node import CellEmptied, ReportBody
+from gq.wire.node import CellEmptied, ReportBody, SignalAttempt
 from gqnode.control import deadline, saying
 from gqnode.control.attempt import AttemptRecord, StepRecord
-from gqnode.control.effect import DropRecord, Effect, EmptyCell, SaveRecord, SignalProcess, SignalStepTasks
+from gqnode.control.effect import DropRecord, Effect, EmptyCell, FreezeCell, SaveRecord, SignalProcess, SignalStepTasks
 from gqnode.control.outbox import Outbox
 
 
@@ -48,10 +48,16 @@ class Ledger:
         """Index: when something of an attempt will be due, for those of which something will be."""
         self.outbox = Outbox(settings.resend_s)
         self.emptying: set[AttemptId] = set()
+        self.unmet: set[AttemptId] = set()
+        """Their shepherds have not been heard since this daemon started."""
+        self.to_tell: dict[AttemptId, SignalAttempt] = {}
+        """Of those: that they are to give way."""
         self.sought: set[AttemptId] = set()
         """Were about to start when the daemon ended, and are looked for."""
         self.check_at: dict[AttemptId, float] = {}
         """When to look again whether an attempt that is being ended is quiet."""
+        self.take_at: dict[AttemptId, float] = {}
+        """When to take what an attempt is to give up, or to look again whether it is gone."""
         self.now = 0.0
         self.turn: list[Effect] = []
         self._over: dict[JobId, int] = {}
@@ -142,13 +148,23 @@ class Ledger:
         """CONT too: what is stopped would not see its TERM."""
         self.signal(attempt_id, signal.SIGTERM, "all")
         self.signal(attempt_id, signal.SIGCONT, "all")
+        self.thaw(attempt_id)
+
+    def thaw(self, attempt_id: AttemptId) -> None:
+        """What stands still cannot end everywhere.  Done before it is saved: else it might stand still for ever."""
+        record = self.records.get(attempt_id)
+        if record is not None and record.suspended_at is not None:
+            self.do(FreezeCell(attempt_id=attempt_id, is_frozen=False))
+            self.save(deadline.resumed(record, self.now))
 
     def signal_step(self, step_id: StepId, signum: int) -> None:
         self.do(SignalStepTasks(step_id=step_id, signum=int(signum)))
 
     def empty(self, attempt_id: AttemptId) -> None:
         self.check_at.pop(attempt_id, None)
+        self.take_at.pop(attempt_id, None)
         if attempt_id not in self.emptying:
+            self.thaw(attempt_id)
             self.emptying.add(attempt_id)
             self.deadlines.pop(attempt_id, None)
             self.do(EmptyCell(attempt_id=attempt_id))

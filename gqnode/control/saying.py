@@ -49,8 +49,10 @@ def status(record: AttemptRecord) -> AttemptStatus:
     """For `Hello`."""
     return AttemptStatus(
         attempt_id=record.launch.attempt_id,
-        phase=_STATUS_WORDS[record.phase],
+        phase="running" if record.go and record.phase is Phase.PREPARING else _STATUS_WORDS[record.phase],
         time_limit_s=record.time_limit_s,
+        generation=0 if record.resize is None else record.resize.generation,
+        is_suspended=record.suspended_at is not None,
     )
 
 

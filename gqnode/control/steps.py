@@ -30,10 +30,30 @@ def launch_step(ledger: Ledger, order: LaunchStep) -> None:
         ledger.report(saying.step_ended(known) if known.is_ended else StepReceived(step_id=step_id))
     elif record is None or record.phase in (Phase.STOPPING, Phase.ENDED) or ledger.is_step_over(step_id):
         ledger.report(saying.step_never_was(step_id, Outcome.CANCELLED))
+    elif not _has_its_gpus(record, order):
+        return  # it is not known here yet that the job has them, or they are going, and it is to be stopped
     elif len(record.steps) >= ledger.settings.steps_per_attempt:
         ledger.report(saying.step_never_was(step_id, Outcome.FAILED))
     else:
         _await_client(ledger, record, order)
+
+
+def _has_its_gpus(record: AttemptRecord, order: LaunchStep) -> bool:
+    """A job of which no GPU comes or goes has whatever its steps were given."""
+    if record.launch.most_gpus is None:
+        return True
+    held = set(record.launch.grant.gpus).difference(record.going_gpus)
+    node = record.launch.grant.node
+    return all(held.issuperset(part.gpus) for part in order.layout.parts if part.node == node)
+
+
+def end_unattended(ledger: Ledger, record: AttemptRecord, gpus: tuple[int, ...]) -> None:
+    """Nobody has come yet to steps that were to have these, and they are taken now."""
+    node = record.launch.grant.node
+    for step in record.steps.values():
+        has_one = any(part.node == node and not set(gpus).isdisjoint(part.gpus) for part in step.order.layout.parts)
+        if has_one and not step.is_attached and not step.is_ended:
+            _expire(ledger, ledger.records[record.launch.attempt_id], step)
 
 
 def _await_client(ledger: Ledger, record: AttemptRecord, order: LaunchStep) -> None:

@@ -88,6 +88,9 @@ class Cells:
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def freeze(self, cell: Cell, is_frozen: bool) -> bool:
+        return self.killer is not None and self.killer.freeze(self.killer.tree.path(cell.name), is_frozen)
+
     def kill(self, cell: Cell) -> bool:
         if self.killer is None:
             return False

@@ -42,6 +42,15 @@ class Killer2:
                 return True
             raise
 
+    def freeze(self, directory: str, is_frozen: bool) -> bool:
+        if not exists(f"{directory}/cgroup.freeze"):  # since Linux 5.2
+            return False
+        if not is_frozen:
+            self._thaw(directory)
+            return True
+        _wait_for(lambda: self._freeze(directory))
+        return True
+
     def _freeze(self, directory: str) -> bool:
         write(f"{directory}/cgroup.freeze", "1")
         return read_keyed(f"{directory}/cgroup.events").get("frozen", 0) == 1
@@ -65,6 +74,15 @@ class Killer1:
 
     def is_empty(self, directory: str) -> bool:
         return not process_ids(directory)
+
+    def freeze(self, directory: str, is_frozen: bool) -> bool:
+        if not exists(directory):
+            return False
+        if not is_frozen:
+            self._thaw(directory)
+            return True
+        _wait_for(lambda: self._freeze(directory))
+        return True
 
     def _freeze(self, directory: str) -> bool:
         write(f"{directory}/freezer.state", "FROZEN")
@@ -90,10 +108,15 @@ def kill_listed(directory: str) -> None:
 
 def _kill_frozen(directory: str, freeze: Callable[[str], bool], thaw: Callable[[str], None]) -> None:
     """A process in a long system call freezes late: after the wait it is killed all the same, and the caller looks."""
-    deadline = time.monotonic() + FREEZE_WAIT_S
     try:
-        while not freeze(directory) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        _wait_for(lambda: freeze(directory))
         kill_listed(directory)
     finally:
         thaw(directory)
+
+
+def _wait_for(is_so: Callable[[], bool]) -> None:
+    """What is late freezes all the same, by itself."""
+    deadline = time.monotonic() + FREEZE_WAIT_S
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.001)

@@ -75,6 +75,10 @@ class Isolation(Protocol):
         """CPU time and peak memory as the cgroup counted; 0 for what none counts, None: nothing is counted."""
         ...
 
+    def freeze(self, cell: Cell, is_frozen: bool) -> bool:
+        """Everything in the cell stands still, or goes on.  False: no cgroup can, the shepherd must."""
+        ...
+
     def kill(self, cell: Cell) -> bool:
         """SIGKILL to everything in the cell at once.  False: no cgroup can, the shepherd must."""
         ...

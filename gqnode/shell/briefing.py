@@ -20,6 +20,7 @@ from gqnode.control.attempt import AttemptRecord
 from gqnode.control.environment import gpus_of, job_environment, task_environment
 from gqnode.isolation.cell import Cell
 from gqnode.isolation.protocol import CellLimits
+from gqnode.shell import elastic
 from gqnode.shell.specs import Confinement, Identity, ShepherdSpec, TaskSpec
 
 NO_FILE = "/dev/null"
@@ -37,6 +38,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     private_tmp: bool = False
     cpu_ids: tuple[int, ...] = ()
     """The machine's CPU behind each of the node's; empty: the node pretends to have them, or shares them."""
+    node: str = ""
+    run_dir: str = ""
+    """Where elastic jobs are told of their GPUs."""
 
 
 def limits_of(grant: Grant, inventory: tuple[Gpu, ...]) -> CellLimits:
@@ -50,6 +54,12 @@ def login_environment(account: Account | None, around: Surroundings) -> dict[str
         return around.login_env
     names = {"HOME": account.home, "USER": account.user, "LOGNAME": account.user, "SHELL": account.shell}
     return {**around.login_env, **names}
+
+
+def _elastic(launch: Launch, around: Surroundings) -> dict[str, str]:
+    if launch.most_gpus is None:
+        return {}
+    return {elastic.VARIABLE: elastic.path_of(around.run_dir, around.node, launch.attempt_id)}
 
 
 def identity(account: Account | None) -> Identity | None:
@@ -90,7 +100,7 @@ def shepherd_spec(
         record.time_limit_s,
     )
     return ShepherdSpec(
-        environment=environment,
+        environment=environment | _elastic(launch, around),
         is_batch=True,
         args=launch.args,
         chdir=launch.chdir,
@@ -147,7 +157,7 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
             TaskSpec(
                 rank=rank,
                 argv=attach.argv if role is None else attach.programs.get(role.role, attach.argv),
-                environment=environment,
+                environment=environment | _elastic(record.launch, around),
                 chdir=attach.chdir,
                 umask=attach.umask,
                 stdin="pty" if has_terminal else _stdin(attach, rank),

@@ -10,6 +10,7 @@ import os
 import resource
 from typing import TYPE_CHECKING
 
+from gqnode.shell.durable import read_small
 from gqnode.shell.failure import CannotLaunch, Failure, doing
 
 if TYPE_CHECKING:
@@ -20,9 +21,16 @@ _PR_SET_NO_NEW_PRIVS = 38
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def confine(wanted: Confinement) -> None:
+def is_protected() -> bool:
+    """Whether what is started from here would be killed last when memory is short: see `_drop_protection`."""
+    with doing(f"read {OOM_SCORE}"):
+        return int(read_small(OOM_SCORE)) < 0
+
+
+def confine(wanted: Confinement, is_protected: bool) -> None:
     """To be called before the user's identity is taken; what the settings say has the last word over PAM."""
-    _drop_protection()
+    if is_protected:
+        _drop_protection()
     if wanted.pam_service:
         _open_pam_session(wanted)
     for number, soft, hard in wanted.rlimits:
@@ -38,11 +46,8 @@ def forbid_new_privileges() -> None:
 
 def _drop_protection() -> None:
     """A service manager may protect the daemon; a job that inherited that would be killed last, after all others."""
-    with doing(f"read {OOM_SCORE}"), open(OOM_SCORE, "rb") as file:
-        score = int(file.read())
-    if score < 0:
-        with doing(f"write {OOM_SCORE}"), open(OOM_SCORE, "wb") as file:
-            file.write(b"0")
+    with doing(f"write {OOM_SCORE}"), open(OOM_SCORE, "wb") as file:
+        file.write(b"0")
 
 
 def _set_limit(number: int, soft: int, hard: int) -> None:

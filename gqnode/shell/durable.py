@@ -23,6 +23,11 @@ def replace_file(path: str, content: bytes, is_durable: bool) -> None:
         sync_directory(directory or ".")
 
 
+def overwrite_file(path: str, content: bytes) -> None:
+    """In place: for what nobody reads before something else says that it is there."""
+    _write(path, content, is_durable=False)
+
+
 def append_line(path: str, line: bytes, is_durable: bool) -> int:
     """Add a line to a file, which is made if it is not there; the file's size then.
 
@@ -60,6 +65,15 @@ def _write(path: str, content: bytes, is_durable: bool) -> None:
         write_all(fd, content)
         if is_durable:
             os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_small(path: str) -> bytes:
+    """At most a page, as the kernel's files are; without a file object, which costs more than the reading."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096)
     finally:
         os.close(fd)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
@@ -27,6 +28,7 @@ from gqnode.control.input import (
     CellEmpty,
     CellFailed,
     CellMade,
+    GpusTaken,
     Input,
     ProcessEnded,
     StepAttached,
@@ -35,13 +37,15 @@ from gqnode.control.input import (
 from gqnode.control.saying import has_script, larger
 from gqnode.isolation.cell import Cell
 from gqnode.isolation.protocol import Isolation, IsolationError
-from gqnode.shell import briefing
+from gqnode.shell import briefing, elastic
 from gqnode.shell.door import Door
 from gqnode.shell.handover import Handover
 from gqnode.shell.herd import Herd, TreeEmpty
 from gqnode.shell.lanes import Lanes
 from gqnode.shell.log import about
 from gqnode.shell.ports import PortLeases
+from gqnode.shell.processes import send_signal
+from gqnode.shell.recent import RecentBlobs
 from gqnode.shell.spool import Spool
 from gqnode.shell.users import UserError, Users
 
@@ -88,6 +92,7 @@ class Effects:
         self._find = find
         self._now = now
         self._cells: dict[AttemptId, Cell] = {}
+        self._recent = RecentBlobs()
         self.door: Door | None = None
         """Set once it is open."""
 
@@ -104,6 +109,12 @@ class Effects:
                 self._report(wanted.seq, wanted.body)
             case effect.MakeCell():
                 return self._make_cell(wanted)
+            case effect.WidenCell():
+                return self._widen(wanted)
+            case effect.TakeGpus():
+                return self._take_gpus(wanted)
+            case effect.TellGpus():
+                return self._tell_gpus(wanted.record)
             case effect.StartProcess():
                 return self._start(wanted.launch.attempt_id)
             case effect.FindProcess():
@@ -112,6 +123,8 @@ class Effects:
                 self._herd.signal(wanted.attempt_id, wanted.signum, wanted.scope)
             case effect.CheckCell():
                 self._herd.check(wanted.attempt_id)
+            case effect.FreezeCell():
+                return self._freeze(wanted.attempt_id, wanted.is_frozen)
             case effect.EmptyCell():
                 self._herd.empty(wanted.attempt_id)
             case effect.WriteLine():
@@ -139,6 +152,7 @@ class Effects:
         while True:
             try:
                 await self._lanes.in_thread(self._spool.save, wanted.record, wanted.blobs)
+                self._recent.put(wanted.blobs)
                 return
             except OSError as error:
                 why = f"the spool cannot be written: {error.strerror or error}"
@@ -155,6 +169,7 @@ class Effects:
     async def _drop(self, attempt_id: AttemptId) -> None:
         self._cells.pop(attempt_id, None)
         self._ports.release(attempt_id)
+        elastic.remove(self._told_path(attempt_id))
         await self._lanes.in_thread(self._spool.drop, attempt_id)
 
     # ── cells and processes ───────────────────────────────────────────────────────────────────────────────────
@@ -183,24 +198,55 @@ class Effects:
             await self._handover.begin(attempt_id, launch.grant.gpus)
             self._tell(CellMade(attempt_id=attempt_id, master_port=port, account=account))
 
-    async def _start(self, attempt_id: AttemptId) -> None:
+    def _start(self, attempt_id: AttemptId) -> Awaitable[None] | None:
         record = self._find(attempt_id)
         assert record is not None, f"attempt {attempt_id} is started and not known"
+        script, environment = self._at_hand(record)
+        if script is None or environment is None:
+            return self._start_from_spool(record)
+        self._run(record, script, environment)
+        return None
+
+    def _at_hand(self, record: AttemptRecord) -> tuple[bytes | None, bytes | None]:
+        """Its script and the environment that was submitted; None: in the spool.  Nothing where no script runs."""
+        launch = record.launch
+        if not has_script(record):
+            return b"", b""
+        return (
+            self._recent.get(launch.script_digest) if launch.script_digest else b"",
+            self._recent.get(launch.environment_digest) if launch.environment_digest else b"",
+        )
+
+    async def _start_from_spool(self, record: AttemptRecord) -> None:
+        launch = record.launch
+        blob = partial(self._spool.blob, launch.attempt_id)
         try:
-            script, submitted = await self._what_to_run(record)
-        except (OSError, msgspec.MsgspecError) as error:
-            self._tell(
-                ProcessEnded(
-                    attempt_id=attempt_id,
-                    exit=ExitStatus(),
-                    usage=Usage(),
-                    ended_at=self._now(),
-                    why=f"the script or its environment cannot be read: {error}",
-                )
-            )
+            script, environment = await self._lanes.in_thread(_script_and_environment, launch, blob)
+        except OSError as error:
+            self._cannot_run(launch.attempt_id, error)
+        else:
+            self._run(record, script, environment)
+
+    def _run(self, record: AttemptRecord, script: bytes, environment: bytes) -> None:
+        attempt_id = record.launch.attempt_id
+        try:
+            submitted = _ENVIRONMENTS.decode(environment) if environment else {}
+        except msgspec.MsgspecError as error:
+            self._cannot_run(attempt_id, error)
             return
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
         self._herd.start(attempt_id, briefing.shepherd_spec(record, cell, self._around, submitted, self._now()), script)
+
+    def _cannot_run(self, attempt_id: AttemptId, error: Exception) -> None:
+        self._tell(
+            ProcessEnded(
+                attempt_id=attempt_id,
+                exit=ExitStatus(),
+                usage=Usage(),
+                ended_at=self._now(),
+                why=f"the script or its environment cannot be read: {error}",
+            )
+        )
 
     def places(self, records: Iterable[AttemptRecord]) -> tuple[CellPlace, ...]:
         """Where those of these attempts are whose processes run."""
@@ -216,15 +262,6 @@ class Effects:
             marker=self._herd.marker(attempt_id),
         )
 
-    async def _what_to_run(self, record: AttemptRecord) -> tuple[bytes, dict[str, str]]:
-        """Its script and the environment that was submitted; nothing where no script runs."""
-        attempt_id = record.launch.attempt_id
-        if not has_script(record):
-            return b"", {}
-        return await self._lanes.in_thread(
-            _script_and_environment, record.launch, partial(self._spool.blob, attempt_id)
-        )
-
     async def _find_process(self, attempt_id: AttemptId) -> None:
         """After a restart: the port is leased still, the cell stands still."""
         record = self._find(attempt_id)
@@ -234,6 +271,21 @@ class Effects:
         if cell is not None:
             self._cells[attempt_id] = cell
         self._herd.adopt(attempt_id)
+
+    async def _freeze(self, attempt_id: AttemptId, is_frozen: bool) -> None:
+        cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
+        try:
+            is_done = await self._lanes.in_thread(self._isolation.freeze, cell, is_frozen)
+        except IsolationError as error:
+            log.error("the cell cannot be frozen: %s", error.message, extra=about(attempt_id))
+            is_done = False
+        if not is_done:
+            self._stop_or_continue(attempt_id, is_frozen)
+
+    def _stop_or_continue(self, attempt_id: AttemptId, is_frozen: bool) -> None:
+        """By signals, where there is no freezer.  Twice: what a process forked before it stopped is seen then."""
+        for _ in range(2):
+            self._herd.signal(attempt_id, signal.SIGSTOP if is_frozen else signal.SIGCONT, "all")
 
     def process_ended(self, ended: ProcessEnded) -> None:
         """The herd saw it; whether the kernel ended anything of it for its memory is for the cell to say.
@@ -299,6 +351,51 @@ class Effects:
         self._isolation.remove(cell)
         return usage
 
+    # ── GPUs that become more and fewer ───────────────────────────────────────────────────────────────────────
+
+    async def _widen(self, wanted: effect.WidenCell) -> None:
+        await self._limit(wanted.launch)
+        await self._handover.begin(wanted.launch.attempt_id, wanted.launch.grant.gpus)
+
+    async def _limit(self, launch: Launch) -> None:
+        """Until the kernel does it: GPUs that are denied where they were given would be found by nobody."""
+        attempt_id = launch.attempt_id
+        limits = briefing.limits_of(launch.grant, self._around.gpus)
+        cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
+        while (record := self._find(attempt_id)) is not None and record.phase in (Phase.STARTING, Phase.RUNNING):
+            try:
+                await self._lanes.in_thread(self._isolation.set_limits, cell, limits)
+                return
+            except IsolationError as error:
+                log.error("the cell cannot be changed: %s", error.message, extra=about(attempt_id))
+            await asyncio.sleep(AGAIN_S)
+
+    async def _take_gpus(self, wanted: effect.TakeGpus) -> None:
+        """Denied first, so that nobody comes to use what is looked at; who is found is ended, and looked for again."""
+        attempt_id = wanted.launch.attempt_id
+        await self._limit(wanted.launch)
+        samples = await self._handover.sample(wanted.gpus)
+        shepherd, marker = self._herd.shepherd_pid(attempt_id), self._herd.marker(attempt_id)
+        find = partial(elastic.users_of, wanted.gpus, self._around.gpus, samples, shepherd, marker)
+        pids = await self._lanes.in_thread(find)
+        if pids:
+            log.info("%d processes still used GPUs that are to go", len(pids), extra=about(attempt_id))
+            send_signal(pids, signal.SIGKILL)
+        self._tell(GpusTaken(attempt_id=attempt_id, generation=wanted.generation, is_done=not pids))
+
+    async def _tell_gpus(self, record: AttemptRecord) -> None:
+        """What cannot be written is not told; the deadline holds all the same."""
+        attempt_id, account = record.launch.attempt_id, record.account
+        told = elastic.told_of(record, self._around.gpus)
+        owner = None if account is None else (account.uid, account.gid)
+        try:
+            await self._lanes.in_thread(elastic.write, self._told_path(attempt_id), told, owner)
+        except OSError as error:
+            log.error("the job's file of its GPUs cannot be written: %s", error, extra=about(attempt_id))
+
+    def _told_path(self, attempt_id: AttemptId) -> str:
+        return elastic.path_of(self._around.run_dir, self._around.node, attempt_id)
+
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _expect(self, step_id: StepId) -> None:
@@ -355,9 +452,9 @@ class Effects:
         self._tell(msgspec.structs.replace(ended, oom=is_oom))
 
 
-def _script_and_environment(launch: Launch, blob: Callable[[str], bytes]) -> tuple[bytes, dict[str, str]]:
+def _script_and_environment(launch: Launch, blob: Callable[[str], bytes]) -> tuple[bytes, bytes]:
     script = blob(launch.script_digest) if launch.script_digest else b""
-    return script, _ENVIRONMENTS.decode(blob(launch.environment_digest)) if launch.environment_digest else {}
+    return script, blob(launch.environment_digest) if launch.environment_digest else b""
 
 
 def attempt_of(wanted: effect.Effect) -> AttemptId:
@@ -365,7 +462,9 @@ def attempt_of(wanted: effect.Effect) -> AttemptId:
     match wanted:
         case effect.SaveRecord():
             return wanted.record.launch.attempt_id
-        case effect.MakeCell() | effect.StartProcess():
+        case effect.TellGpus():
+            return wanted.record.launch.attempt_id
+        case effect.MakeCell() | effect.StartProcess() | effect.WidenCell() | effect.TakeGpus():
             return wanted.launch.attempt_id
         case effect.SendReport():
             return attempt_of_report(wanted.body)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
@@ -36,10 +32,17 @@ class CannotLaunch(Exception):
         self.failure = failure
 
 
-@contextmanager
-def doing(what: str) -> Iterator[None]:
+class doing:
     """Turn an `OSError` inside into the sentence “cannot <what>: <reason>”."""
-    try:
-        yield
-    except OSError as error:
-        raise CannotLaunch(Failure(f"cannot {what}: {error.strerror}", error.errno or 0)) from error
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise CannotLaunch(Failure(f"cannot {self._what}: {error.strerror}", error.errno or 0)) from error

@@ -7,6 +7,7 @@ nothing, answers only when it cannot fork, and ends when the daemon does; shephe
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -40,7 +41,8 @@ def _fork_child(door: socket.socket, request: bytes, link_fd: int) -> None:
     try:
         pid = os.fork()
     except OSError as error:
-        link.send(pack({"is": "unable", "why": f"cannot fork a process: {error.strerror}"}))
+        with contextlib.suppress(OSError):  # nobody may wait for it any more
+            link.send(pack({"is": "unable", "why": f"cannot fork a process: {error.strerror}"}))
         link.close()
         return
     if pid == 0:

@@ -23,6 +23,7 @@ Head = dict[str, Any]
 
 MAX_PART_BYTES = 64 * 1024 * 1024
 _LENGTHS = struct.Struct("!II")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class BadFrame(Exception):
@@ -31,7 +32,7 @@ class BadFrame(Exception):
 
 def pack(head: Head, data: bytes = b"") -> bytes:
     """One frame."""
-    text = json.dumps(head, separators=(",", ":")).encode()
+    text = _ENCODER.encode(head).encode()
     return _LENGTHS.pack(len(text), len(data)) + text + data
 
 

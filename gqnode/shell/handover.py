@@ -38,26 +38,25 @@ class Handover:
             self._accelerators.close()
 
     async def begin(self, attempt_id: AttemptId, gpus: Sequence[int]) -> None:
-        """Note how these GPUs are; nothing of the attempt runs yet."""
+        """Note how these GPUs are; nothing of the attempt uses those yet of which that is not noted."""
         if not gpus:
             return
-        samples = await self._sample(gpus)
-        self._before[attempt_id] = {
-            sample.index: sample.memory_used_mib for sample in samples if sample.memory_used_mib is not None
-        }
+        samples = await self.sample(gpus)
+        used = {sample.index: sample.memory_used_mib for sample in samples if sample.memory_used_mib is not None}
+        self._before[attempt_id] = used | self._before.get(attempt_id, {})
 
     async def end(self, attempt_id: AttemptId, gpus: Sequence[int]) -> str:
         """Nothing of the attempt runs any more: wait until its GPUs show it.  Empty, or what is wrong after all."""
         before = self._before.pop(attempt_id, {})
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LONGEST_S
-        while gpus and (left := _left(await self._sample(gpus), before)):
+        while gpus and (left := _left(await self.sample(gpus), before)):
             if loop.time() >= deadline:
                 return left
             await asyncio.sleep(AGAIN_S)
         return ""
 
-    async def _sample(self, gpus: Sequence[int]) -> list[GpuSample]:
+    async def sample(self, gpus: Sequence[int]) -> list[GpuSample]:
         """Nothing, from a library that did not answer once: it is not asked again."""
         if not self._does_answer:
             return []

@@ -124,7 +124,7 @@ class Herd:
         """
         if attempt_id in self._wards:
             return
-        if Path(self._directory(attempt_id), CONTROL_SOCKET).exists():
+        if self._was_started(attempt_id):
             self.adopt(attempt_id)
             return
         ward = self._wards[attempt_id] = _Ward(attempt_id)
@@ -241,8 +241,7 @@ class Herd:
         free = self._free.pop()
         ward.link, ward.pid = free.link, free.pid
         free.link.turn_to(partial(self._on_frame, ward), partial(self._on_gone, ward))
-        free.link.send({"do": "hold", "directory": self._directory(ward.attempt_id)})
-        free.link.send(head, script)
+        free.link.send_all([({"do": "hold", "directory": self._directory(ward.attempt_id)}, b""), (head, script)])
         _wake(ward)
 
     def _spawn(self, ward: _Ward, head: Head, script: bytes) -> None:
@@ -286,7 +285,7 @@ class Herd:
         if ward.is_over:
             del self._wards[ward.attempt_id]
             return
-        if ward.request and not (ward.is_ended or ward.is_asked_to_empty or self._was_started(ward)):
+        if ward.request and not (ward.is_ended or ward.is_asked_to_empty or self._was_started(ward.attempt_id)):
             request, ward.request = ward.request, None
             self._spawn(ward, *request)
             return
@@ -364,17 +363,19 @@ class Herd:
         """There is no shepherd (any more): what it recorded is the end, and without a record the end is not known."""
         if ward.link or ward.is_ended:
             return
-        end = self._recorded(ward, "ended")
+        end = self._recorded(ward.attempt_id, "ended")
         if end is not None:
             self._tell_started(ward, float(end["started_at"]))
             self._tell_ended(ward, end)
-        elif ward.emptied is None and not ward.is_here and not self._was_started(ward):
+        elif ward.emptied is None and not ward.is_here and not self._was_started(ward.attempt_id):
             self._tell_failed(ward, "the shepherd could not be started")
         elif ward.emptied is None:
             self._tell_lost(ward)
 
-    def _was_started(self, ward: _Ward) -> bool:
-        return Path(self._directory(ward.attempt_id), CONTROL_SOCKET).exists()
+    def _was_started(self, attempt_id: AttemptId) -> bool:
+        """A shepherd opens its door before it begins, and records the end before it goes elsewhere."""
+        has_door = os.access(f"{self._directory(attempt_id)}/{CONTROL_SOCKET}", os.F_OK)
+        return has_door or self._recorded(attempt_id, "ended") is not None
 
     def _tell_started(self, ward: _Ward, at: float) -> None:
         if not ward.is_started:
@@ -427,7 +428,7 @@ class Herd:
         cell = self._directory(ward.attempt_id)
         while await asyncio.to_thread(kill_all, partial(strays, cell), freeze=True):
             await asyncio.sleep(SWEEP_S)
-        ward.emptied = _usage(self._recorded(ward, "ended") or {})
+        ward.emptied = _usage(self._recorded(ward.attempt_id, "ended") or {})
         self._tell_empty(ward)
 
     async def _check_strays(self, attempt_id: AttemptId) -> None:
@@ -440,17 +441,29 @@ class Herd:
         task.add_done_callback(self._sweeps.discard)
 
     def _recorded_usage(self, ward: _Ward) -> Usage | None:
-        recorded = self._recorded(ward, "emptied")
+        recorded = self._recorded(ward.attempt_id, "emptied")
         return _usage(recorded) if recorded is not None else None
 
-    def _recorded(self, ward: _Ward, part: str) -> Head | None:
+    def _recorded(self, attempt_id: AttemptId, part: str) -> Head | None:
         """``ended`` or ``emptied`` of what its shepherd wrote last."""
         try:
-            content = json.loads(Path(self._directory(ward.attempt_id), END_FILE).read_bytes())
-        except (OSError, ValueError):
+            file = Path(self._directory(attempt_id), END_FILE)
+            text = file.read_bytes() if file.stat().st_size else b""  # mostly it is empty
+        except OSError:
             return None
-        found = content.get(part) if isinstance(content, dict) else None
+        contents = (content for line in reversed(text.splitlines()) if (content := _end_of(attempt_id, line)))
+        found = next(contents, {}).get(part)
         return found if isinstance(found, dict) else None
+
+
+def _end_of(attempt_id: AttemptId, line: bytes) -> Head | None:
+    """None: a line that is not whole, or of an attempt that had this directory before."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return None
+    is_own = isinstance(content, dict) and content.get("attempt", str(attempt_id)) == str(attempt_id)
+    return content if is_own else None
 
 
 def connect_in(directory: str, name: str) -> socket.socket | None:

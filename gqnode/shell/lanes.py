@@ -69,9 +69,9 @@ class Lanes:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def in_thread(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    def in_thread(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
         """Make a call that blocks."""
-        return await self._threads.run(partial(call, *arguments, **named))
+        return self._threads.run(partial(call, *arguments, **named))
 
     async def close(self, timeout_s: float) -> None:
         """Let what is being done come to its end; what waits behind it is left to the next life of the daemon."""

@@ -2,6 +2,10 @@
 
 The parent never waits: it gets a pid and a pipe that ends when the program runs, or brings a `Failure` before.
 What can hang (a file system that is away, a FIFO as output file) hangs only the child, which can be killed.
+
+A child pays for each page of the interpreter that it touches: its own copy, some 4 µs, which is most of what a start
+costs.  So what can be found out before the fork is (`Ready`), and what is left to the child takes no detours: no
+enumerations, no file objects, no exception where all is well.
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ import json
 import os
 import signal
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from gqnode.shell.confine import confine, forbid_new_privileges
+from gqnode.shell.confine import confine, forbid_new_privileges, is_protected
+from gqnode.shell.durable import read_small
 from gqnode.shell.failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing, printable
 from gqnode.shell.processes import MARKER
 
@@ -26,9 +31,11 @@ MAX_FAILURE_BYTES = 32 * 1024  # of one write, and a pipe takes as much at once
 MAX_WHY = 4096  # characters, of which each is 6 bytes of JSON at most; a name in it may be as long as somebody likes
 STREAM_MODE = 0o666  # less the umask
 _PR_SET_PDEATHSIG = 1
+_KILL = int(signal.SIGKILL)
 _SIGNALS = tuple(map(int, signal.valid_signals()))
-"""Listed once, before any fork: as members of an enumeration they cost a child more than all that is done with them."""
-_LIBC = ctypes.CDLL(None, use_errno=True)
+_MASKS = (b"SigIgn:\t", b"SigCgt:\t")
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
 
 
 class Program(NamedTuple):
@@ -55,6 +62,19 @@ class Launched(NamedTuple):
     """Readable when the program runs (end of file) or cannot; see `read_status`."""
 
 
+class Ready(NamedTuple):
+    """What the parent knows, so that the child need not ask."""
+
+    program: Program
+    environment: dict[str, str]
+    closed: tuple[tuple[int, int], ...]
+    """Ranges (first, behind the last) of file descriptors that are not the child's."""
+    signals: tuple[int, ...]
+    """Those that are ignored or handled here."""
+    is_protected: bool
+    parent: int
+
+
 OpenStreams = Callable[[], tuple[int, int, int]]
 """Called in the child, as the user: file descriptors for standard input, output and error."""
 
@@ -62,17 +82,59 @@ OpenStreams = Callable[[], tuple[int, int, int]]
 def launch(program: Program, open_streams: OpenStreams, kept: tuple[int, ...] = ()) -> Launched:
     """`OSError` if the machine has no room for one more process.  `kept`: what `open_streams` has open already."""
     status_fd, child_status_fd = os.pipe()
-    parent = os.getpid()
     try:
-        pid = os.fork()
+        ready = _ready(program, {0, 1, 2, child_status_fd, *kept})
+        pid = _fork_deaf_to(ready.signals)
     except OSError:
         os.close(status_fd)
         os.close(child_status_fd)
         raise
     if pid == 0:
-        _be_child(program, open_streams, child_status_fd, kept, parent)
+        _be_child(ready, open_streams, child_status_fd)
     os.close(child_status_fd)
     return Launched(pid, status_fd)
+
+
+def _fork_deaf_to(signals: tuple[int, ...]) -> int:
+    """`os.fork`; a signal that the parent ignores or handles waits in the child until that does neither."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pid
+
+
+def _ready(program: Program, kept: set[int]) -> Ready:
+    return Ready(
+        program=program,
+        environment={**program.environment, MARKER: program.cell},
+        closed=tuple(_all_but(kept)),
+        signals=_changed_signals(),
+        is_protected=is_protected(),
+        parent=os.getpid(),
+    )
+
+
+def _all_but(kept: set[int]) -> Iterator[tuple[int, int]]:
+    """What the parent has open (its link to the daemon) must end with the parent, however long a child hangs."""
+    behind = max(map(int, os.listdir("/proc/self/fd"))) + 1
+    first = 0
+    for fd in (*sorted(kept), behind):
+        if first < fd:
+            yield first, fd
+        first = fd + 1
+
+
+def _changed_signals() -> tuple[int, ...]:
+    """Those that are not as a program expects them, by the kernel's word."""
+    with doing("read the signals' masks"):
+        status = read_small("/proc/self/status")
+    ignored, handled = (int(status.partition(name)[2][:16], 16) for name in _MASKS)
+    changed = ignored | handled
+    return tuple(number for number in _SIGNALS if changed >> (number - 1) & 1)
 
 
 def read_status(status_fd: int) -> Failure | None:
@@ -98,19 +160,19 @@ def _open_output(name: str, path: str, append: bool) -> int:
         return os.open(path, flags, STREAM_MODE)
 
 
-def _be_child(
-    program: Program, open_streams: OpenStreams, status_fd: int, kept: tuple[int, ...], parent: int
-) -> NoReturn:
+def _be_child(ready: Ready, open_streams: OpenStreams, status_fd: int) -> NoReturn:
     """Become the program, or say why not; whatever happens, never return into the parent's code."""
     code = EXIT_NOT_EXECUTABLE
     try:
-        _close_all_but({0, 1, 2, status_fd, *kept})
-        _end_with(parent)
-        _prepare(program, open_streams, parent)
-        if program.confinement.pam_service:
-            _close_all_but({0, 1, 2, status_fd})  # PAM's modules may have left some open
-        _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
-        _execute(program)
+        for first, behind in ready.closed:
+            os.closerange(first, behind)
+        _end_with(ready.parent)
+        _prepare(ready, open_streams)
+        if ready.program.confinement.pam_service:  # PAM's modules may have left some open
+            for first, behind in _all_but({0, 1, 2, status_fd}):
+                os.closerange(first, behind)
+        _prctl(_PR_SET_PDEATHSIG, 0)
+        _execute(ready.program.argv, ready.environment)
     except CannotLaunch as error:
         code = error.failure.exit_code
         if error.failure.is_exec:
@@ -124,18 +186,9 @@ def _be_child(
 
 def _end_with(parent: int) -> None:
     """Until it is the program, no marker tells whose this process is: nobody would find it without its parent."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, _KILL)
     if os.getppid() != parent:  # too late
         os._exit(EXIT_NOT_EXECUTABLE)
-
-
-def _close_all_but(kept: set[int]) -> None:
-    """What the parent has open (its link to the daemon) must end with the parent, however long a child hangs here."""
-    for fd in set(map(int, os.listdir("/proc/self/fd"))) - kept:
-        try:
-            os.close(fd)
-        except OSError:  # the descriptor of that very listing
-            continue
 
 
 def _tell_failure(status_fd: int, failure: Failure) -> None:
@@ -143,7 +196,8 @@ def _tell_failure(status_fd: int, failure: Failure) -> None:
     os.write(status_fd, json.dumps(failure._replace(why=printable(failure.why[:MAX_WHY])[:MAX_WHY])).encode())
 
 
-def _prepare(program: Program, open_streams: OpenStreams, parent: int) -> None:
+def _prepare(ready: Ready, open_streams: OpenStreams) -> None:
+    program = ready.program
     os.setsid()
     for path in program.cgroup_procs:
         with doing(f"join the cell by `{path}`"):
@@ -151,11 +205,13 @@ def _prepare(program: Program, open_streams: OpenStreams, parent: int) -> None:
     if program.cpus:
         with doing("run on its own CPUs"):
             os.sched_setaffinity(0, program.cpus)
-    _reset_signals()
-    confine(program.confinement)
+    for number in ready.signals:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    confine(program.confinement, ready.is_protected)
     if program.identity is not None:
         take_identity(program.identity)
-        _end_with(parent)  # the kernel forgot it with the change
+        _end_with(ready.parent)  # the kernel forgot it with the change
     if program.confinement.no_new_privs:
         forbid_new_privileges()
     os.umask(program.umask)
@@ -169,11 +225,12 @@ def _prepare(program: Program, open_streams: OpenStreams, parent: int) -> None:
         os.chdir(program.chdir)
 
 
-def _execute(program: Program) -> NoReturn:
-    environment = {**program.environment, MARKER: program.cell}
-    name = program.argv[0]
+def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
+    name = argv[0]
     try:
-        os.execvpe(name, program.argv, environment)
+        if "/" in name:
+            os.execve(name, argv, environment)
+        os.execvpe(name, argv, environment)
     except (OSError, ValueError) as error:
         number = getattr(error, "errno", None) or 0
         reason = _missing_interpreter(name) if number == 2 else getattr(error, "strerror", None) or str(error)
@@ -197,14 +254,6 @@ def _write_once(path: str, data: bytes) -> None:
         os.write(fd, data)
     finally:
         os.close(fd)
-
-
-def _reset_signals() -> None:
-    """As a program expects them: what an ancestor ignored or blocked would be inherited through exec."""
-    for number in _SIGNALS:
-        if signal.getsignal(number) not in (signal.SIG_DFL, None):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def take_identity(identity: Identity) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, assert_never
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from gq.backlog import make_boundless
 from gq.curve import KeyPair, is_ipv6
 from gq.errors import ProtocolError
 from gq.wire import node as wire
@@ -109,6 +110,7 @@ class Link:
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
         socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_NODE_MESSAGE_BYTES)
+        make_boundless(socket)
         socket.setsockopt(zmq.SNDHWM, 100_000)
         if self._address.keys is not None and self._address.server_key is not None:
             socket.setsockopt(zmq.IPV6, int(is_ipv6(self._address.endpoint)))

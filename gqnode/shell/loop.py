@@ -165,6 +165,8 @@ class NodeDaemon:
                 confinement=found.confinement,
                 private_tmp=self._node.private_tmp,
                 cpu_ids=self._own_cpus(),
+                node=self._node.name,
+                run_dir=found.location.run_dir,
             ),
             tell=self._tell,
             report=self._report,

@@ -47,9 +47,11 @@ class Peer:
         return not self._pending
 
     def send(self, head: Head, data: bytes = b"") -> None:
+        """What is no bulk data waits for `flush`: the daemon wakes once for all that happened together."""
         if self.is_open:
             self._pending += pack(head, data)
-            self._flush()
+            if data:
+                self.flush()
 
     def close(self) -> None:
         """Without a word to ``on_gone``."""
@@ -66,7 +68,7 @@ class Peer:
 
     def _on_event(self) -> None:
         had_pending = bool(self._pending)
-        self._flush()
+        self.flush()
         self._read()
         if had_pending and self.is_ready:
             self._on_drained()
@@ -89,8 +91,8 @@ class Peer:
         except BadFrame:
             self._lose()
 
-    def _flush(self) -> None:
-        if self._pending:
+    def flush(self) -> None:
+        if self.is_open and self._pending:
             try:
                 sent = self._link.send(self._pending)
             except BlockingIOError:

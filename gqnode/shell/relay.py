@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 import zmq
 
+from gq.backlog import credentials
 from gq.errors import GqError, ProtocolError
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire.codec import MAX_MESSAGE_BYTES
 from gqnode.shell.machine import user_name
-from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, peer_ids, router
+from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, router
 from gqnode.shell.users import Users
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class Relay:
         return uid in (self.owner_uid, 0) or (self.users is not None and self.users.is_shared)
 
     def _on_request(self, peer: bytes, frame: zmq.Frame) -> None:
-        who = peer_ids(frame)
+        who = credentials(frame)
         is_told = self.users is not None and self.users.is_told
         if not is_told and (who is None or who[0] != 0):
             return  # whom the cluster serves is not known yet: they ask again

@@ -7,12 +7,13 @@ how the script ended, and kills what is left: when the script is over by itself,
 
 In the attempt's directory it makes:
 
-* ``ctl``: the socket that a restarted daemon connects to.  It is made once and never removed while the attempt is in
-  the spool: binding it fails the second time, so no attempt is ever started twice.
+* ``ctl``: the socket that a restarted daemon connects to.  It is there from before the attempt begins until its end is
+  recorded: making it fails the second time, so no attempt is ever started twice.  It is another name of the socket that
+  the shepherd has for all its life, in the directory above.
 * ``script``: the batch script.
-* ``end.json``: how the script ended, and, once no process is left, what all used together.  It is renamed into place,
-  which a crash of any process survives.  Against loss of power it is made durable (fsync) only while no daemon listens:
-  a daemon that does writes its own record before it reports, and one of them is enough.
+* ``end.json``: how the script ended, and, once no process is left, what all used together; of its lines the last one
+  that is whole and of this attempt counts.  Against loss of power it is made durable (fsync) only while no daemon
+  listens: a daemon that does writes its own record before it reports, and one of them is enough.
 
 Without a daemon it ends as soon as nothing is left to hold; what it recorded tells the rest.  With one that says so in
 ``begin`` it rests instead, and holds another attempt when the daemon gives it one: a fork of the interpreter, and every
@@ -25,14 +26,16 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gqnode.shell import private_tmp
 from gqnode.shell.batch import Batch
 from gqnode.shell.death import Death, death_of
-from gqnode.shell.durable import replace_file
+from gqnode.shell.durable import append_line
 from gqnode.shell.failure import CannotLaunch
 from gqnode.shell.peer import Peer, is_trusted
 from gqnode.shell.processes import belongs, descendants, ignores, kill_all, marker_of, read_process, send_signal
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from gqnode.shell.frames import Head
 
 CONTROL_SOCKET = "ctl"
+DOOR_PREFIX = ".ctl-"
 END_FILE = "end.json"
 CRASH_FILE = "shepherd.log"
 
@@ -57,6 +61,9 @@ RETRY_S = 5.0
 SWEEPS_BEFORE_FREEZING = 4
 MOST_LIVES = 200
 """Attempts that one process holds, one after the other: should anything leak, it has an end."""
+SETTLE_S = 0.005
+"""How long a new process is waited for: mostly it is the program by then, and no page that this one writes to has to be
+copied meanwhile.  What hangs longer is heard of later."""
 FETCH_S = 10.0
 """How long a shepherd with nothing left to hold stays for a client that has not fetched all output."""
 
@@ -94,9 +101,11 @@ class Shepherd:
     def __init__(self, directory: str, link: socket.socket) -> None:
         self._reactor = Reactor()
         self._lives = 0
+        self._make_door()
         self._be_new(directory)
         self._wake_on_death()
         self._meet(link)
+        self._peer.flush()
 
     def _be_new(self, directory: str) -> None:
         """Know of this attempt and of no other; its directory is where this process is."""
@@ -119,31 +128,34 @@ class Shepherd:
         self._news: list[Head] = []
         self._is_unrecorded = False
         self._lives += 1
-        self._door = self._open_door()
+        self._open_door()
 
     @property
     def is_done(self) -> bool:
         """Nothing is left to hold, to record, to tell or to be fetched."""
         if not self._peer.is_open:
             return not self._is_unrecorded if self._is_emptied else not self._is_begun
-        return not self._is_resting and self._has_nothing_left
+        return not self._is_resting and self._holds_nothing and self._peer.is_flushed
 
     @property
-    def _has_nothing_left(self) -> bool:
-        """Of this attempt, and the daemon knows."""
+    def _holds_nothing(self) -> bool:
+        """Of this attempt, any more."""
         is_fetched = all(step.is_fetched for step in self._steps.values())
-        return self._is_emptied and self._peer.is_flushed and (is_fetched or self._is_late)
+        return self._is_emptied and (is_fetched or self._is_late)
 
     def turn(self) -> None:
         self._reactor.turn()
         self._reap()
         self._publish()
-        if self._may_rest and self._has_nothing_left and self._peer.is_open and not self._is_unrecorded:
+        if self._may_rest and self._holds_nothing and self._peer.is_open and not self._is_unrecorded:
             self._rest()
+        self._peer.flush()
 
     def close(self) -> None:
         self._peer.close()
         self._door.close()
+        with suppress(FileNotFoundError):  # a daemon that is new has tidied up
+            os.unlink(self._door_name, dir_fd=self._above)
 
     # ── from one attempt to the next ──────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +165,6 @@ class Shepherd:
         self._is_resting = True
         for key in ("late", "record"):
             self._reactor.cancel(key)
-        self._close_door()
         self._batch = None
         self.tell({"is": "free"})
 
@@ -165,18 +176,26 @@ class Shepherd:
 
     # ── links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _open_door(self) -> socket.socket:
+    def _make_door(self) -> None:
         """Relative to the working directory, since the path of a socket is limited to 107 bytes."""
-        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        door.bind(CONTROL_SOCKET)
-        door.listen(4)
-        door.setblocking(False)
-        self._reactor.watch(door.fileno(), READ, self._accept)
-        return door
+        self._above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._door_name = f"{DOOR_PREFIX}{os.getpid()}"
+        with suppress(FileNotFoundError):  # of one that was killed and had this number
+            os.unlink(self._door_name, dir_fd=self._above)
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._door.bind(f"../{self._door_name}")
+        self._door.listen(4)
+        self._door.setblocking(False)
+
+    def _open_door(self) -> None:
+        os.link(self._door_name, CONTROL_SOCKET, src_dir_fd=self._above)
+        self._reactor.watch(self._door.fileno(), READ, self._accept)
 
     def _close_door(self) -> None:
+        """Before the daemon knows that nothing is left: after that the directory may be another attempt's."""
         self._reactor.forget(self._door.fileno())
-        self._door.close()
+        with suppress(FileNotFoundError):  # a job of the same user can have removed it
+            os.unlink(CONTROL_SOCKET)
 
     def _accept(self) -> None:
         try:
@@ -291,6 +310,8 @@ class Shepherd:
         self._batch.start(script)
         if self._batch.status_fd is None:
             self._batch_over(Death())
+        elif select.select([self._batch.status_fd], [], [], SETTLE_S)[0]:
+            self._settle_batch()
         else:
             self._reactor.watch(self._batch.status_fd, READ, self._settle_batch)
 
@@ -394,6 +415,8 @@ class Shepherd:
                 self._on_childless()
                 return
             if pid == 0:
+                if self._is_emptying and not self._sweeps:
+                    self._sweep()
                 return
             self._bury(pid, death_of(status, usage, was_over_memory=pid in self._over_memory))
 
@@ -419,7 +442,7 @@ class Shepherd:
         end = self._batch.bury(death, self._peak_mib())
         self._news.append({"is": "ended", **end})
         if not self._is_in_grace:
-            self._start_emptying()
+            self._is_emptying = True  # mostly nothing is left, and `_reap` is about to see it
 
     def _peak_mib(self) -> int:
         return max(self._total.max_rss_mib, self._watch.peak_mib if self._watch else 0)
@@ -462,19 +485,23 @@ class Shepherd:
         """Record what happened in this turn, then tell it: mostly both ends at once, in one file."""
         if self._news:
             self._record()
+            self._may_rest &= not (self._is_emptied and self._is_unrecorded)
+            if self._is_emptied and self._may_rest:
+                self._close_door()
             for news in self._news:
                 self.tell(news)
             self._news.clear()
 
     def _record(self) -> None:
-        """In place whole or not at all.  On a full disk try on; without a daemon the record is the only witness."""
+        """A whole line or none.  On a full disk try on; without a daemon the record is the only witness."""
         content = {
+            "attempt": os.path.basename(self._cell),
             "ended": self._batch.end if self._batch else None,
             "emptied": self._usage() if self._is_emptied else None,
         }
         self._is_unrecorded = False
         try:
-            replace_file(END_FILE, json.dumps(content).encode(), is_durable=not self._peer.is_open)
+            append_line(END_FILE, json.dumps(content).encode(), is_durable=not self._peer.is_open)
         except FileNotFoundError:
             return  # the attempt was removed from the spool: nobody wants to know
         except OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gqnode.shell.frames import BadFrame, FrameReader, Head, pack
 
@@ -23,6 +23,7 @@ class ShepherdLink:
         self._reader = FrameReader()
         self._pending = bytearray()
         self._is_open = True
+        self._has_writer = False
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(near.fileno(), self._read)
 
@@ -32,10 +33,15 @@ class ShepherdLink:
 
     def send(self, head: Head, data: bytes = b"") -> None:
         """Never waits; what the shepherd does not take yet is kept.  A link that broke says so by ``on_gone``."""
+        self.send_all([(head, data)])
+
+    def send_all(self, frames: Iterable[tuple[Head, bytes]]) -> None:
+        """As `send`, and the shepherd wakes once."""
         if not self._is_open:
             return
         was_waiting = bool(self._pending)
-        self._pending += pack(head, data)
+        for head, data in frames:
+            self._pending += pack(head, data)
         if not was_waiting:
             self._flush()
 
@@ -73,5 +79,7 @@ class ShepherdLink:
         del self._pending[:sent]
         if self._pending:
             self._loop.add_writer(self._socket.fileno(), self._flush)
-        else:
+            self._has_writer = True
+        elif self._has_writer:
             self._loop.remove_writer(self._socket.fileno())
+            self._has_writer = False

@@ -8,16 +8,20 @@ Messages have one frame each (behind the peer's routing id on a ROUTER); others 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import zmq
 
+from gq.backlog import Backlog, credentials, make_boundless
 from gq.curve import KeyPair
 
+log = logging.getLogger(__name__)
+
 MAX_BURST = 256
-"""Messages read before the loop gets a chance to do something else."""
+"""Messages handled before the loop gets a chance to do something else."""
 _LARGE_BYTES = 65_536
 
 Socket = zmq.Socket[bytes]
@@ -30,8 +34,8 @@ class LoopSocket:
     def __init__(self, socket: Socket, receive: Receive) -> None:
         self._socket = socket
         self._receive = receive
-        self._is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER
         self._loop = asyncio.get_running_loop()
+        self._backlog = Backlog(socket, self._count_malformed, _say_greedy, self._loop.call_later)
         self._is_due = False
         self._is_open = True
         self.malformed = 0
@@ -72,27 +76,13 @@ class LoopSocket:
 
     def _read(self) -> None:
         self._is_due = False
-        for _ in range(MAX_BURST):
-            if not self._is_open:
-                return
-            try:
-                first = self._socket.recv(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            self._take(first)
-        self.look()
+        if not self._is_open:
+            return
+        if self._backlog.hand_on(self._receive, lambda: self._is_open, MAX_BURST):
+            self.look()
 
-    def _take(self, first: zmq.Frame) -> None:
-        frames = [first]
-        while frames[-1].more:
-            frame = self._socket.recv(copy=False)
-            frames = [*frames[:2], frame]  # no more than is needed to see that there are too many
-        if len(frames) != 1 + self._is_router:
-            self.malformed += 1
-        elif self._is_router:
-            self._receive(first.bytes, frames[1])
-        else:
-            self._receive(b"", first)
+    def _count_malformed(self) -> None:
+        self.malformed += 1
 
 
 def router(context: Context, max_message_bytes: int) -> Socket:
@@ -101,7 +91,7 @@ def router(context: Context, max_message_bytes: int) -> Socket:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
-    socket.setsockopt(zmq.RCVHWM, 256)
+    make_boundless(socket)
     socket.setsockopt(zmq.SNDHWM, 4096)
     return socket
 
@@ -133,14 +123,9 @@ def serve_curve(socket: Socket, keys: KeyPair) -> None:
 
 def peer_uid(frame: zmq.Frame) -> int | None:
     """Of the process at the other end of an ipc link, by the kernel's word; None where it gave none."""
-    found = peer_ids(frame)
+    found = credentials(frame)
     return None if found is None else found[0]
 
 
-def peer_ids(frame: zmq.Frame) -> tuple[int, int] | None:
-    """(uid, gid) likewise."""
-    try:
-        _, uid, gid, _ = str(frame.get("Peer-Address")).split(":")
-        return int(uid), int(gid)
-    except (zmq.ZMQError, ValueError):
-        return None
+def _say_greedy(peer: str) -> None:
+    log.warning("%s sent more than can be handled, and was hung up on", peer)

@@ -5,7 +5,9 @@ It holds the record, the script and environment that the order named, and what t
 
 A record is a file of lines, each the whole record as JSON; the last one counts.  A part of a line at the end is what a
 crash left.  Files are few and are written on, not anew: file systems are slow to give out again what was just deleted
-(ext4 waits for minutes and searches for something else, which was a fifth of a short job's cost).
+(ext4 waits for minutes and searches for something else, which was a fifth of a short job's cost).  So the directory of
+an attempt that is over is kept for the next one, with its files, but without what was in them and whatever else a job
+may have put there.  It has no attempt's name until the first record of the next one is in it.
 
 Two of an attempt's records are durable against loss of power, too, since each fsync costs what ten spawns cost:
 
@@ -22,15 +24,19 @@ import logging
 import os
 import re
 import shutil
+import stat
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from gq.model.ids import AttemptId, JobId
 from gqnode.control.attempt import AttemptRecord, Phase
-from gqnode.shell.durable import append_line, replace_file, sync_directory
+from gqnode.shell.batch import SCRIPT_FILE
+from gqnode.shell.durable import append_line, overwrite_file, replace_file, sync_directory
 from gqnode.shell.private_tmp import DIRECTORY as PRIVATE_DIRECTORY
+from gqnode.shell.shepherd import DOOR_PREFIX, END_FILE
 
 RECORD_FILE = "record.json"
 BLOBS_FILE = "blobs"
@@ -38,11 +44,22 @@ CORRUPT_DIRECTORY = "corrupt"
 DURABLE_PHASES = frozenset({Phase.STARTING, Phase.ENDED})
 LINES_BYTES = 256 * 1024
 """A record's file that is longer, and has four lines or more like the last, is written anew with that alone."""
+MOST_KEPT = 64
+"""Directories of attempts that are over."""
 _DROPPED_PREFIX = ".dropped-"
+_KEPT_FILES = frozenset({RECORD_FILE, BLOBS_FILE, SCRIPT_FILE, END_FILE})
+_KEPT_MODES = frozenset({0o600, 0o700})
 _NAME = re.compile(r"(\d+)\.(\d+)")
 _BLOBS: msgspec.msgpack.Decoder[dict[str, bytes]] = msgspec.msgpack.Decoder(dict[str, bytes])
 
 _log = logging.getLogger(__name__)
+
+
+class _Kept(NamedTuple):
+    """A directory with empty files."""
+
+    path: str
+    is_file_named: bool
 
 
 class Spool:
@@ -54,8 +71,14 @@ class Spool:
         self._root = os.path.realpath(root)
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(AttemptRecord)
+        self._present: set[AttemptId] = set()
+        """Those that certainly have a directory."""
+        self._file_named: set[AttemptId] = set()
+        """Those whose record's name in their directory is durable."""
         self._named: set[AttemptId] = set()
-        """Those whose names in the directories are durable."""
+        """Those whose directory's name is."""
+        self._kept: list[_Kept] = []
+        """For attempts to come."""
 
     def directory(self, attempt_id: AttemptId) -> str:
         """Where the attempt's files are; it exists after the first `save`."""
@@ -68,18 +91,41 @@ class Spool:
         """
         attempt_id = record.launch.attempt_id
         directory = self.directory(attempt_id)
-        is_new = _make_directory(directory)
+        is_new = attempt_id not in self._present and not os.path.isdir(directory)  # noqa: PTH112
+        place = self._fresh(attempt_id) if is_new else directory
         is_durable = record.phase in DURABLE_PHASES
         try:
             if blobs:
-                replace_file(f"{directory}/{BLOBS_FILE}", msgspec.msgpack.encode(blobs), is_durable=False)
-            self._write(f"{directory}/{RECORD_FILE}", self._encoder.encode(record), is_durable)
+                overwrite_file(f"{place}/{BLOBS_FILE}", msgspec.msgpack.encode(blobs))
+            self._write(f"{place}/{RECORD_FILE}", self._encoder.encode(record), is_durable)
+            if place != directory:
+                os.rename(place, directory)  # noqa: PTH104
         except OSError:
             if is_new:
-                shutil.rmtree(directory, ignore_errors=True)
+                shutil.rmtree(place, ignore_errors=True)
             raise
-        if is_durable and attempt_id not in self._named:
-            sync_directory(directory)
+        self._present.add(attempt_id)
+        if is_durable:
+            self._make_named(attempt_id)
+
+    def _fresh(self, attempt_id: AttemptId) -> str:
+        """Where a new attempt's files are written first: what is kept, else its own."""
+        try:
+            kept = self._kept.pop()
+        except IndexError:
+            directory = self.directory(attempt_id)
+            os.mkdir(directory, mode=0o700)  # noqa: PTH102
+            return directory
+        if kept.is_file_named:
+            self._file_named.add(attempt_id)
+        return kept.path
+
+    def _make_named(self, attempt_id: AttemptId) -> None:
+        """Durably: the record in its directory, and that in the spool."""
+        if attempt_id not in self._file_named:
+            sync_directory(self.directory(attempt_id))
+            self._file_named.add(attempt_id)
+        if attempt_id not in self._named:
             sync_directory(self._root)
             self._named.add(attempt_id)
 
@@ -126,14 +172,20 @@ class Spool:
             raise OSError(errno.ENOTEMPTY, done.stderr.decode(errors="replace").strip()[:300], directory)
 
     def drop(self, attempt_id: AttemptId) -> None:
-        """Remove all of the attempt; nothing if there is none.  Renamed first: no crash leaves half of it."""
+        """Nothing is left of the attempt; fine if there is none.  Renamed first: no crash leaves half of it."""
+        kept = _Kept(f"{self._root}/{_DROPPED_PREFIX}{attempt_id}", attempt_id in self._file_named)
+        self._file_named.discard(attempt_id)
         self._named.discard(attempt_id)
-        dropped = f"{self._root}/{_DROPPED_PREFIX}{attempt_id}"
+        self._present.discard(attempt_id)
         try:
-            os.rename(self.directory(attempt_id), dropped)  # noqa: PTH104
+            os.rename(self.directory(attempt_id), kept.path)  # noqa: PTH104
         except FileNotFoundError:
             return
-        shutil.rmtree(dropped, ignore_errors=True)
+        if len(self._kept) < MOST_KEPT and _is_cleared(kept.path):
+            has_file = os.access(f"{kept.path}/{RECORD_FILE}", os.F_OK)
+            self._kept.append(kept._replace(is_file_named=kept.is_file_named and has_file))
+        else:
+            shutil.rmtree(kept.path, ignore_errors=True)
 
     def _attempt_ids(self) -> list[AttemptId]:
         names = (_NAME.fullmatch(entry.name) for entry in Path(self._root).iterdir())
@@ -177,11 +229,28 @@ class Spool:
         for entry in Path(self._root).iterdir():
             if entry.name.startswith(_DROPPED_PREFIX):
                 shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name.startswith(DOOR_PREFIX):  # who lives has another name for it
+                entry.unlink(missing_ok=True)
 
 
-def _make_directory(directory: str) -> bool:
+def _is_cleared(directory: str) -> bool:
+    """Files that only this daemon's user ever had are emptied, all else is removed; False if that cannot be."""
     try:
-        os.mkdir(directory, mode=0o700)  # noqa: PTH102
-    except FileExistsError:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                _clear(entry)
+        os.chmod(directory, 0o700)  # noqa: PTH101
+    except OSError:
         return False
     return True
+
+
+def _clear(entry: os.DirEntry[str]) -> None:
+    found = entry.stat(follow_symlinks=False)
+    is_own = found.st_uid == os.geteuid() and found.st_nlink == 1 and stat.S_IMODE(found.st_mode) in _KEPT_MODES
+    if entry.name in _KEPT_FILES and is_own and stat.S_ISREG(found.st_mode):
+        os.truncate(entry.path, 0)
+    elif stat.S_ISDIR(found.st_mode):
+        shutil.rmtree(entry.path)
+    else:
+        os.unlink(entry.path)  # noqa: PTH108

@@ -23,7 +23,18 @@ from functools import partial
 from pathlib import Path
 
 from gq.version import VERSION
-from tests.benchmarks import arrays, commands, crash, latency, pending, planning, replay, submission, throughput
+from tests.benchmarks import (
+    answering,
+    arrays,
+    commands,
+    crash,
+    latency,
+    pending,
+    planning,
+    replay,
+    submission,
+    throughput,
+)
 from tests.benchmarks.baseline import take_baseline
 from tests.benchmarks.bench import Bench, Family
 from tests.benchmarks.gq_side import NODES, GqSide, fresh_cluster
@@ -48,6 +59,7 @@ FAMILIES: dict[str, tuple[str, Family]] = {
     "cancel": ("cancelling what waits", arrays.cancelled),
     "pending": ("many pending jobs", pending.pending),
     "planning": ("planning, 1,000 nodes × 8 GPUs", planning.planning),
+    "answering": ("requests while 1,000 nodes are planned", answering.answering),
     "replay": ("recorded traces, default policy", replay.replay),
 }
 """What `--only` takes → how the table calls it, and how it is measured."""

@@ -100,6 +100,12 @@ class GqSide:
         assert isinstance(answer, wire.Jobs)
         return {job.job_id for job in answer.jobs}
 
+    def counters(self) -> dict[str, int]:
+        """The controller's own."""
+        answer = self.connection.ask(wire.GetCluster())
+        assert isinstance(answer, wire.Cluster)
+        return answer.info.counters
+
     def kill_controller(self) -> None:
         os.kill(self._cluster.pid("gqd"), signal.SIGKILL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -42,6 +43,99 @@ def test_an_array_is_submitted_once_and_called_by_one_number(
     assert run("gqsub", script) == (0, "Submitted batch job 7\n", "")
     spec = controller.the(wire.Submit).spec
     assert (spec.array, spec.array_throttle, spec.fail_fast) == ("0,7,10,20,30", 2, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "tasks", "throttle", "is_auto"),
+    [
+        (["--sweep=lr=1e-3,1e-4 bs=32,64"], "0-3", None, False),
+        (["--sweep=lr=1e-3,1e-4 bs=32,64", "--array=%3"], "0-3", 3, False),
+        (["--sweep=lr=1e-3,1e-4 bs=32,64", "-a", "%auto"], "0-3", None, True),
+        (["--sweep=lr=1e-3,1e-4 bs=32,64", "-a", "1,3%auto", "--fail-fast"], "1,3", None, True),
+    ],
+)
+def test_a_sweep_is_an_array_of_all_combinations_or_of_those_named(
+    run: Run,
+    controller: ScriptedController,
+    tmp_path: Path,
+    words: list[str],
+    tasks: str,
+    throttle: int | None,
+    is_auto: bool,
+) -> None:
+    controller.on(wire.Submit, wire.Submitted(job_id=7))
+
+    assert run("gqsub", *words, "--wrap", "train $lr $bs") == (0, "Submitted batch job 7\n", "")
+
+    spec = controller.the(wire.Submit).spec
+    assert spec.sweep == (("lr", ("1e-3", "1e-4")), ("bs", ("32", "64")))
+    assert (spec.array, spec.array_throttle, spec.array_auto) == (tasks, throttle, is_auto)
+
+
+def test_a_line_of_the_script_may_say_what_varies(run: Run, controller: ScriptedController, tmp_path: Path) -> None:
+    controller.on(wire.Submit, wire.Submitted(job_id=7))
+    path = tmp_path / "job.sh"
+    path.write_text('#!/bin/sh\n#GQ --sweep="seed=1,2,3"\n#GQ --array=%auto\ntrue\n')
+
+    assert run("gqsub", str(path)).status == 0
+
+    spec = controller.the(wire.Submit).spec
+    assert (spec.array, spec.sweep, spec.array_auto) == ("0-2", (("seed", ("1", "2", "3")),), True)
+
+
+def test_an_array_may_take_all_idle_gpus(run: Run, controller: ScriptedController, script: str) -> None:
+    controller.on(wire.Submit, wire.Submitted(job_id=7))
+
+    run("gqsub", "--array=1-100%auto", script)
+
+    spec = controller.the(wire.Submit).spec
+    assert (spec.array, spec.array_throttle, spec.array_auto) == ("1-100", None, True)
+
+
+def test_what_varies_is_shown_of_the_array_and_of_each_of_its_tasks(run: Run, controller: ScriptedController) -> None:
+    record = a_job(
+        7, array_job_id=7, array_tasks="2-3", array_task_count=2, array_auto=True,
+        sweep=(("lr", ("1e-3", "1e-4")), ("note", ("a b", "c"))),
+    )  # fmt: skip
+    left = a_job(8, array_job_id=7, array_task_id=1, sweep=(("lr", ("1e-3",)), ("note", ("c",))))
+    controller.on(wire.ListJobs, wire.Jobs(jobs=(record, left)))
+    controller.on(wire.QueryHistory, wire.Jobs(jobs=(record, left)))
+
+    assert [line.rstrip() for line in run("gqstat", "-h", "-O", "jobarrayid:10,sweep:30").out.splitlines()] == [
+        "7_[2-3%aut" + "lr=1e-3,1e-4 note='a b',c",
+        "7_1".ljust(10) + "lr=1e-3 note=c",
+    ]
+    apart = run("gqstat", "-h", "-r", "-O", "jobarrayid:10,sweep:30").out.splitlines()
+    assert [line.rstrip() for line in apart][:2] == [
+        "7_2".ljust(10) + "lr=1e-4 note='a b'",
+        "7_3".ljust(10) + "lr=1e-4 note=c",
+    ]
+    assert run("gqacct", "-n", "-P", "-j", "7", "-o", "jobid,sweep").out.splitlines() == [
+        "7_[2-3%auto]|lr=1e-3,1e-4 note='a b',c",
+        "7_1|lr=1e-3 note=c",
+    ]
+    shown = json.loads(run("gqacct", "--json", "-j", "7").out)
+    assert [(one["sweep"], one["parameters"]) for one in shown] == [
+        ({"lr": ["1e-3", "1e-4"], "note": ["a b", "c"]}, {}),
+        ({"lr": ["1e-3"], "note": ["c"]}, {"lr": "1e-3", "note": "c"}),
+    ]
+    lines = [line.split(maxsplit=1) for line in run("gqctl", "show", "7").out.splitlines() if line]
+    assert [value for key, value in lines if key in ("sweep", "parameters")] == [
+        "lr=1e-3,1e-4 note=a b,c", "-", "lr=1e-3 note=c", "lr=1e-3 note=c",
+    ]  # fmt: skip
+    (whole, _) = json.loads(run("gqctl", "show", "--json", "7").out)
+    assert (whole["array_throttle"], whole["sweep"]["lr"]) == ("auto", ["1e-3", "1e-4"])
+
+
+@pytest.mark.parametrize("said", [["--array-throttle=auto"], ["ArrayTaskThrottle=AUTO"]])
+def test_a_live_array_is_made_one_that_takes_idle_gpus(
+    run: Run, controller: ScriptedController, said: list[str]
+) -> None:
+    controller.on(wire.UpdateJob, wire.Done())
+
+    assert run("gqctl", "update", "7", *said).status == 0
+
+    assert controller.the(wire.UpdateJob) == wire.UpdateJob(job_id=7, array_auto=True)
 
 
 def test_account_qos_priority_and_fail_fast_go_along(run: Run, controller: ScriptedController, script: str) -> None:

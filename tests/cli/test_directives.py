@@ -86,9 +86,11 @@ def test_thirty_common_slurm_options_are_read_as_slurm_reads_them() -> None:
         "comment": "it's #1",
         "begin": "now+2h",
         "parsable": "",
+        "mail-type": "END",
+        "mail-user": "a@b.c",
     }
     assert [note.split()[1] for note in header.notes] == [
-        "--wckey", "--hint", "--get-user-env", "--mail-type", "--mail-user", "--contiguous", "--threads-per-core",
+        "--wckey", "--hint", "--get-user-env", "--contiguous", "--threads-per-core",
     ]  # fmt: skip
 
 

@@ -94,6 +94,26 @@ def test_the_json_of_a_job_holds_its_steps(run: Run, history: ScriptedController
     assert second["steps"] == []
 
 
+def test_what_was_lost_when_a_job_gave_way_is_shown_and_in_the_json(run: Run, controller: ScriptedController) -> None:
+    gave_way = msgspec.structs.replace(
+        JOB,
+        steps=(),
+        state="PREEMPTED",
+        preempted=2,
+        preempted_by="9_4",
+        preempted_at=SUBMITTED_AT + 3661,
+        lost_gpu_s=5400.5,
+    )
+    controller.on(wire.QueryHistory, jobs(gave_way))
+
+    assert run("gqacct", "-XnP", "-o", "jobid,state,exitcode,preempted,preemptedby,lostgpu").lines == [
+        "25|PREEMPTED|0:0|2|9_4|01:30:00"
+    ]
+    [shown] = json.loads(run("gqacct", "-X", "--json").out)
+    assert (shown["preempted"], shown["preempted_by"], shown["lost_gpu_s"]) == (2, "9_4", 5400.5)
+    assert shown["preempted_at"].startswith("20")
+
+
 def test_usage_is_shown_per_step(run: Run, history: ScriptedController) -> None:
     line = run("gqacct", "-nP", "-o", "jobid,totalcpu,maxrss,ntasks,cputimeraw").lines[1]
 

@@ -67,8 +67,10 @@ def test_an_update_says_only_what_is_to_change(run: Run, controller: ScriptedCon
         "",
         "",
     )
+    assert run("gqctl", "update", "8", "--requeue-on=timeout", "--max-requeue=3").status == 0
     assert controller.heard == [
-        wire.UpdateJob(job_id=7, time_limit_s=7200, name="new", requeue=False, comment="", nice=5)
+        wire.UpdateJob(job_id=7, time_limit_s=7200, name="new", requeue=False, comment="", nice=5),
+        wire.UpdateJob(job_id=8, requeue_on=("timeout",), max_requeue=3),
     ]
 
 
@@ -196,7 +198,7 @@ def test_a_node_that_does_not_exist_is_named(run: Run, controller: ScriptedContr
         (["node", "down", "n1:0", "-r", "x"], 2, "a single GPU cannot be set down"),
         (["node", "remove"], 2, "NODE is missing"),
         (["node", "remove", "n1:0"], 2, "a single GPU cannot be removed"),
-        (["suspend", "7"], 1, "`gqctl suspend` is not available in this version"),
+        (["giveback", "7"], 1, "`gqctl giveback` is not available in this version"),
         (["job", "giveback", "7"], 1, "`gqctl job giveback` is not available in this version"),
         (["node", "reboot", "n1"], 1, "`gqctl node reboot` is not available in this version"),
         (["partition", "show"], 1, "`gqctl partition` is not available in this version"),
@@ -217,11 +219,43 @@ def test_every_verb_of_the_contract_is_there_or_refused_as_not_available() -> No
     nodes = verbs["node"].verbs
     assert nodes is not None
 
-    of_jobs = {"hold", "release", "requeue", "update", "show", "notify"}
+    of_jobs = {
+        "hold",
+        "release",
+        "requeue",
+        "update",
+        "show",
+        "notify",
+        "suspend",
+        "resume",
+        "extend",
+        "ask",
+        "answer",
+        "asks",
+    }
     assert set(verbs) == {
-        *of_jobs, "job", "node", "account", "user", "qos", "limit", "config", "token", "key", "audit", "whoami",
+        *of_jobs, "job", "node", "account", "user", "qos", "limit", "config", "token", "key", "notice", "audit",
+        "whoami", "events",
     }  # fmt: skip
     assert COMMAND.unbuilt == (
-        "suspend", "resume", "extend", "giveback", "ask", "partition", "gpu", "events",
+        "giveback", "partition", "gpu",
     )  # fmt: skip
     assert (set(nodes()), verbs["node"].unbuilt) == ({"show", "drain", "resume", "down", "remove"}, ("reboot",))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [(["--reservation=night"], "night"), (["ReservationName=night"], "night"), (["--reservation=none"], "")],
+)
+def test_a_waiting_job_is_moved_into_a_reservation_and_out_of_it(
+    run: Run, controller: ScriptedController, words: list[str], named: str
+) -> None:
+    controller.on(wire.UpdateJob, wire.Done())
+
+    assert run("gqctl", "update", "7", *words).status == 0
+    assert controller.the(wire.UpdateJob) == wire.UpdateJob(job_id=7, reservation=named)
+
+
+@pytest.mark.parametrize("verb", ["reconfigure", "reload"])
+def test_the_words_of_slurm_for_reading_settings_again_name_ours(run: Run, verb: str) -> None:
+    assert run("gqctl", verb).err.splitlines()[1] == "hint: did you mean `gqctl config reload`?"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gq.locate import Location
-from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
+from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, PreemptMode, QosInfo
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import ScriptedController
@@ -21,7 +22,7 @@ NLP = AccountInfo(
 ALICE = MemberInfo(user="alice", account="nlp", is_default=True)
 BOB = MemberInfo(user="bob", account="nlp", shares=3, from_group=True)
 HIGH = QosInfo(name="high", priority=100, usage_factor=2, max_time_s=86400, accounts=("nlp",))
-NORMAL = QosInfo(name="normal")
+NORMAL = QosInfo(name="normal", preempts=("scavenger",), min_run_s=600)
 GPUS = LimitInfo(holder=Holder.USER, name="alice", resource="gpus", most=4, used=3)
 HOURS = LimitInfo(
     holder=Holder.ACCOUNT, name="nlp", resource="gpu_hours_per_month", most=2000, per_user=True, at=LimitAt.SUBMIT,
@@ -166,6 +167,30 @@ def test_who_is_shown_only_for_their_jobs_is_not_said_to_be_of_a_group(
     assert run("gqctl", "user", "show").lines[1:] == ["bob  research      1 no      jobs"]
 
 
+def test_accounts_are_shown_that_users_may_use_and_which_of_them_their_jobs_go_to(
+    run: Run, controller: ScriptedController
+) -> None:
+    """The first is the default one where none was named; what somebody merely had jobs in is not theirs."""
+    had = MemberInfo(user="bob", account="default", from_group=True)
+    answer = wire.Accounts(
+        accounts=EVERYTHING.accounts,
+        members=(ALICE, BOB, had),
+        defaults={"alice": "nlp", "bob": "nlp"},
+        past=(("bob", "default"),),
+    )
+    controller.on(wire.ListAccounts, answer)
+    controller.on(wire.SetMember, wire.Done())
+
+    assert run("gqctl", "user", "show").lines[1:] == [
+        "alice nlp          1 yes     hand",
+        "bob   nlp          3 yes     group",
+    ]
+    shown = json.loads(run("gqctl", "user", "show", "bob", "--json").out)
+    assert [(one["account"], one["is_default"]) for one in shown] == [("nlp", True)]
+    run("gqctl", "user", "set", "bob", "--account=nlp", "--shares=5")
+    assert not controller.the(wire.SetMember).member.is_default, "being the first is not being named"
+
+
 def test_an_account_is_needed_and_a_stranger_to_it_cannot_be_changed(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListAccounts, EVERYTHING)
 
@@ -183,13 +208,22 @@ def test_a_qos_is_added_and_changed(run: Run, controller: ScriptedController) ->
     controller.on(wire.SetQos, wire.Done())
     controller.on(wire.RemoveQos, wire.Done())
 
+    giving = ("--preempts", "scavenger,normal", "--preempt-mode=cancel", "--min-run=10m", "--borrows-reserved=yes")
     words = ("--priority", "100", "--usage-factor", "2", "--max-time", "1d", "--accounts", "nlp")
-    assert run("gqctl", "qos", "add", "high", *words).status == 0
-    assert run("gqctl", "qos", "set", "high", "--max-time=unlimited", "--accounts=", "--users=ada,bob").status == 0
+    assert run("gqctl", "qos", "add", "high", *words, *giving).status == 0
+    assert (
+        run(
+            "gqctl", "qos", "set", "high", "--max-time=unlimited", "--accounts=", "--users=ada,bob", "--preempts="
+        ).status
+        == 0
+    )
     assert run("gqctl", "qos", "remove", "high").status == 0
 
+    added = msgspec.structs.replace(
+        HIGH, preempts=("scavenger", "normal"), preempt_mode=PreemptMode.CANCEL, min_run_s=600, borrows_reserved=True
+    )
     changed = QosInfo(name="high", priority=100, usage_factor=2, users=("ada", "bob"))
-    assert controller.all(wire.SetQos) == [wire.SetQos(qos=HIGH, is_new=True), wire.SetQos(qos=changed)]
+    assert controller.all(wire.SetQos) == [wire.SetQos(qos=added, is_new=True), wire.SetQos(qos=changed)]
     assert controller.the(wire.RemoveQos).name == "high"
 
 
@@ -197,11 +231,13 @@ def test_classes_of_service_are_shown_with_who_may_have_them(run: Run, controlle
     controller.on(wire.ListAccounts, EVERYTHING)
 
     assert run("gqctl", "qos", "show").lines == [
-        "QOS    PRIORITY USAGE FACTOR   MAX TIME WHO          DESCRIPTION",
-        "normal        0            1  unlimited all",
-        "high        100            2 1-00:00:00 accounts nlp",
+        "QOS    PRIORITY USAGE FACTOR   MAX TIME PREEMPTS  GIVES WAY           BORROWS WHO          DESCRIPTION",
+        "normal        0            1  unlimited scavenger requeue after 10:00 -       all",
+        "high        100            2 1-00:00:00 -         requeue             -       accounts nlp",
     ]
     [high] = json.loads(run("gqctl", "qos", "show", "high", "--json").out)
+    [normal] = json.loads(run("gqctl", "qos", "show", "normal", "--json").out)
+    assert (normal["preempts"], normal["preempt_mode"], normal["min_run_s"]) == (["scavenger"], "requeue", 600)
     assert (high["qos"], high["usage_factor"], high["max_time_s"], high["accounts"]) == ("high", 2.0, 86400, ["nlp"])
 
 
@@ -296,9 +332,29 @@ def test_limits_are_shown_with_what_is_used_and_left(run: Run, controller: Scrip
         "qos     high  memory              512G    -      - no        start",
     ]
     assert len(run("gqctl", "limit", "show", "--user=alice").lines) == 2
-    assert controller.all(wire.ListAccounts)[-1] == wire.ListAccounts(users=("alice",))
+    assert controller.all(wire.ListAccounts)[-1] == wire.ListAccounts(users=("alice",), limit=2000)
     [hours] = json.loads(run("gqctl", "limit", "show", "--account=nlp", "--json").out)
     assert (hours["most"], hours["used"], hours["per_user"], hours["at"]) == (2000.0, 12.3456, True, "submit")
+
+
+def test_a_list_of_many_pages_is_shown_whole(run: Run, controller: ScriptedController) -> None:
+    pages = {
+        (): wire.Accounts(accounts=(RESEARCH,), more=True, last=("a",)),
+        ("a",): wire.Accounts(accounts=(NLP,), members=(ALICE,), defaults={"alice": "nlp"}, more=True, last=("b",)),
+        ("b",): wire.Accounts(
+            accounts=(), members=(BOB,), qos=(HIGH,), limits=(GPUS,), defaults={"bob": "nlp"}, last=("c",)
+        ),
+    }
+    controller.on(wire.ListAccounts, lambda query: pages[query.after])
+
+    assert [one["account"] for one in json.loads(run("gqctl", "account", "show", "--json").out)] == ["research", "nlp"]
+    asked = [wire.ListAccounts(after=after, limit=2000) for after in pages]
+    assert controller.heard == asked
+    members = json.loads(run("gqctl", "user", "show", "--json").out)
+    assert [(one["user"], one["is_default"]) for one in members] == [("alice", True), ("bob", True)]
+    assert [one["qos"] for one in json.loads(run("gqctl", "qos", "show", "--json").out)] == ["high"]
+    assert [one["name"] for one in json.loads(run("gqctl", "limit", "show", "--json").out)] == ["alice"]
+    assert controller.heard == asked * 4
 
 
 def test_a_limit_is_taken_away_by_all_that_makes_it_that_one(run: Run, controller: ScriptedController) -> None:

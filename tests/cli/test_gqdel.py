@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import signal
+import sys
 
 import pytest
 
@@ -33,6 +34,14 @@ def queue(controller: ScriptedController) -> ScriptedController:
 def test_jobs_are_cancelled_in_silence_known_or_not(run: Run, queue: ScriptedController, words: list[str]) -> None:
     assert run("gqdel", *words) == (0, "", "")
     assert cancelled(queue).signum is None
+
+
+@pytest.mark.parametrize(("words", "err"), [(["7", "99"], "job 99 is unknown or has ended\n"), (["-Q", "7", "99"], "")])
+def test_who_sits_at_a_terminal_is_told_of_a_number_that_names_nothing(
+    run: Run, queue: ScriptedController, monkeypatch: pytest.MonkeyPatch, words: list[str], err: str
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run("gqdel", *words) == (0, "", err)
 
 
 def test_verbose_tells_what_is_done(run: Run, queue: ScriptedController) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 
 import msgspec
 import pytest
 
 from gq.cli.gqinfo import headline
 from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo
+from gq.model.reservation import Booking, OccurrenceInfo, OccurrenceState, ReservationInfo
+from gq.model.resource import Grant
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import ScriptedController
@@ -40,6 +44,7 @@ NODE = NodeInfo(
 @pytest.fixture
 def cluster(controller: ScriptedController) -> ScriptedController:
     controller.on(wire.GetCluster, wire.Cluster(info=CLUSTER))
+    controller.on(wire.ListReservations, wire.Reservations(reservations=()))
     controller.on(wire.ListNodes, wire.Nodes(nodes=(NODE,)))
     return controller
 
@@ -138,3 +143,26 @@ def test_json_is_the_documented_list_of_nodes(run: Run, cluster: ScriptedControl
 def test_an_operand_is_refused(run: Run, controller: ScriptedController) -> None:
     assert run("gqinfo", "n1").status == 2
     assert controller.heard == []
+
+
+def test_what_is_reserved_within_a_day_is_named_behind_the_first_line(run: Run, controller: ScriptedController) -> None:
+    now = time.time()
+
+    def kept(name: str, begin_s: float, state: OccurrenceState = OccurrenceState.PLANNED) -> ReservationInfo:
+        grants = (Grant(node="n1", gpus=(0, 1)),)
+        one = OccurrenceInfo(number=1, begin_at=now + begin_s, end_at=now + begin_s + 7200, state=state, grants=grants)
+        booking = Booking(name=name, duration_s=7200)
+        return ReservationInfo(booking=booking, owner="ada", uid=1, created_at=now, occurrences=(one,))
+
+    there = [kept("soon", 3600), kept("now", -60, OccurrenceState.ACTIVE), kept("far", 2 * 86400)]
+    controller.on(wire.ListReservations, wire.Reservations(reservations=tuple(there)))
+    controller.on(wire.GetCluster, wire.Cluster(info=CLUSTER))
+
+    told = run("gqinfo").lines[1]
+
+    assert re.fullmatch(
+        r"reserved: now 2 GPUs on n1 until (... )?\d\d:\d\d; soon 2 GPUs on n1 from (... )?\d\d:\d\d", told
+    )
+    many = tuple(kept(f"r{number}", 60.0 * number) for number in range(8))
+    controller.on(wire.ListReservations, wire.Reservations(reservations=many))
+    assert run("gqinfo").lines[1].endswith("; 3 more in gqresv list")

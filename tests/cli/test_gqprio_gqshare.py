@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 
+import msgspec
 import pytest
 
 from gq.model.account import PriorityInfo, ShareInfo
@@ -52,6 +53,17 @@ def test_points_are_columns_in_the_order_in_which_they_come(run: Run, controller
     ]
     for job in (FIRST, ARRAY, LEFT):
         assert sum(job.points.values()) == job.priority
+
+
+def test_on_a_terminal_factors_without_points_are_left_out(
+    run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gq.cli.gqprio.is_terminal", lambda: True)
+    one = msgspec.structs.replace(LEFT, points={"size": 0, **LEFT.points}, factors={"age": 0.0, "size": 0.0})
+    controller.on(wire.ListPriorities, wire.Priorities(jobs=(one,)))
+
+    assert run("gqprio").lines[0].split() == ["JOBID", "PARTITION", "USER", "ACCOUNT", "PRIORITY", "AGE"]
+    assert "SIZE" in run("gqprio", "--norm").lines[0]
 
 
 def test_factors_are_shown_between_0_and_1(run: Run, controller: ScriptedController) -> None:

@@ -17,10 +17,12 @@ from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
 
 KEYS = [
-    "job_id", "array_job_id", "array_task_id", "array_tasks", "name", "user", "account", "partition", "qos", "state",
-    "reason", "why", "nodes", "gpus", "cpus", "memory_mib", "time_limit_s", "submit_at", "eligible_at", "start_at",
-    "end_at", "expected_start_at", "expected_start_p90_at", "is_start_promised", "queue_position",
-    "expected_s", "exit_code", "signal", "failure_class", "restart_count", "priority", "dependency",
+    "job_id", "array_job_id", "array_task_id", "array_tasks", "sweep", "parameters", "name", "user", "account",
+    "partition", "qos", "reservation", "cron", "state", "reason", "why", "nodes", "gpus", "cpus", "memory_mib",
+    "time_limit_s", "submit_at", "eligible_at", "start_at", "end_at", "suspended_at", "suspended_s",
+    "expected_start_at", "expected_start_p90_at", "is_start_promised", "queue_position", "expected_s", "exit_code",
+    "signal", "failure_class", "restart_count", "borrows", "preempted", "preempted_by", "preempted_at", "lost_gpu_s",
+    "priority", "dependency",
 ]  # fmt: skip
 RUNNING = a_job(
     5, state="RUNNING", reason="None", name="a-name-that-is-much-longer-than-eight-letters", gpus=8, time_limit_s=7200,
@@ -134,6 +136,16 @@ def test_accuracy_since_then_as_json(run: Run, controller: ScriptedController) -
 
     assert run("gqstat", "--accuracy", "--since=7d", "--json") == (0, "[]\n", "")
     assert controller.the(wire.QueryAccuracy).since == pytest.approx(time.time() - 7 * 86400, abs=60)
+
+
+def test_accuracy_of_nothing_is_said_to_be_that(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryAccuracy, wire.Accuracy(lines=()))
+
+    result = run("gqstat", "--accuracy")
+
+    assert (result.status, result.out) == (0, "")
+    assert result.err.startswith("gqstat: no job that was told an estimate has started since ")
+    assert result.err.endswith(": there is nothing to judge yet\n")
 
 
 # ── filters ───────────────────────────────────────────────────────────────────────────────────────────────────

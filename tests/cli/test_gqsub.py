@@ -245,14 +245,22 @@ def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedCo
         (["--wrap=true", "job.sh"], 2, "`--wrap` and a script exclude each other"),
         (["--wrap= "], 2, "`--wrap`: the command is empty"),
         (["--bogus", "job.sh"], 2, "unknown option `--bogus`"),
-        (["--reservation=a", "job.sh"], 1, "`--reservation` is not available in this version"),
+        (["--sweep=a", "job.sh"], 2, "`--sweep`: `a` is not NAME=VALUE,..."),
+        (["--sweep=PATH=a,b", "job.sh"], 2, "`--sweep`: `PATH` means something to every program of the job"),
+        (["--sweep=a=1,2", "--array=0-2", "job.sh"], 2, "`--array`: `0-2` names tasks that the sweep has not"),
+        (["--sweep=a=1,2", "--array=%x", "job.sh"], 2, "`--array`: `%x` does not say how many tasks may run at once"),
         (["--licenses=a:x", "job.sh"], 2, "`--licenses`: `x` is not a whole number"),
         (["-C", "a&", "job.sh"], 2, "`-C`: at position 3, `the end` where a feature or an attribute was expected"),
         (["--role=ps", "job.sh"], 2, "`--role`: `ps` does not say how many tasks there are"),
         (["--array=3-1", "job.sh"], 2, "`--array`: `3-1` has its ends the wrong way round"),
         (["--array=1-3%0", "job.sh"], 2, "`--array`: 0 is too small"),
-        (["--array=1-3%auto", "job.sh"], 1, "an array's `%auto` is not available in this version"),
+        (["--array=%auto", "job.sh"], 2, "`--array`: `%auto` names no tasks"),
         (["--fail-fast", "job.sh"], 2, "`--fail-fast` is about the tasks of an array"),
+        (["-d", "afterok:1_[5-2]", "job.sh"], 2, "`-d`: `5-2` has its ends the wrong way round"),
+        (["-d", "afterok:1_[1-1001]", "job.sh"], 2, "`-d`: it names 1001 jobs"),
+        (["-d", "afterok:1_1-3", "job.sh"], 2, "`-d`: `1_1-3` is not the id of a job"),
+        (["--array=1-10%", "job.sh"], 2, "`--array`: `%` does not say how many tasks may run at once"),
+        (["--array=1-10%x", "job.sh"], 2, "`--array`: `%x` does not say how many tasks may run at once"),
         (["-d", "afterok", "job.sh"], 2, "`-d`: afterok needs the id of a job, as in afterok:123"),
         (["-d", "soon:1", "job.sh"], 2, "`-d`: `soon` is not a kind of dependency"),
         (["-d", "afterok:1?afterok:2,afterok:3", "job.sh"], 2, "`-d`: `,` (all of them) and `?` (any of them)"),
@@ -306,3 +314,16 @@ def test_a_complaint_moves_no_cursor_whatever_it_quotes(run: Run, controller: Sc
 
     assert (ended.status, ended.err.splitlines()[0]) == (2, "error: `-J`: `a?[31mb?c` cannot be a job's name")
     assert controller.all(wire.Submit) == []
+
+
+def test_a_job_names_its_reservation_on_the_command_line_or_in_its_script(
+    run: Run, controller: ScriptedController, tmp_path: Path
+) -> None:
+    controller.on(wire.Submit, wire.Submitted(job_id=7))
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#SBATCH --reservation=weekend\ntrue\n")
+
+    run("gqsub", "--reservation=night", "--wrap", "true")
+    run("gqsub", str(tmp_path / "job.sh"))
+
+    assert [body.spec.reservation for body in controller.all(wire.Submit)] == ["night", "weekend"]
+    assert run("gqsub", "--reservation=", "--wrap", "true").status == 2

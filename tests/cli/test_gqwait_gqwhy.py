@@ -168,6 +168,26 @@ def test_an_unknown_job_has_no_reason(run: Run, controller: ScriptedController) 
     assert run("gqwhy", "9") == (1, "", "error: job 9 does not exist\nhint: gqacct\n")
 
 
+def test_of_several_jobs_those_that_are_known_are_explained_though_one_is_unknown(
+    run: Run, controller: ScriptedController
+) -> None:
+    def explain(body: wire.Explain) -> wire.Explanation | wire.Refused:
+        if body.job_id == 9:
+            return wire.Refused(code="unknown_job", message="job 9 does not exist", hint="gqacct")
+        return wire.Explanation(job_id=body.job_id, state="RUNNING", reason="None", why="it runs")
+
+    controller.on(wire.Explain, explain)
+
+    assert run("gqwhy", "9", "7") == (1, "7: it runs\n", "error: job 9 does not exist\nhint: gqacct\n")
+    told = run("gqwhy", "--json", "7", "9")
+    assert ([one["job_id"] for one in json.loads(told.out)], told.status) == ([7], 1)
+
+
+@pytest.mark.parametrize("command", ["gqwhy", "gqwait"])
+def test_who_names_no_job_is_told_where_they_are_listed(run: Run, command: str) -> None:
+    assert run(command) == (2, "", "error: JOB is missing\nhint: gqstat lists the jobs\n")
+
+
 OVER = wire.Refused(code="job_over", message="job 7 ended long ago", hint="gqacct shows it")
 
 

@@ -52,7 +52,8 @@ def test_every_option_reaches_its_field() -> None:
         "-J", "train", "-p", "big", "-t", "1:00:00", "-N", "2-4", "-n", "8", "--ntasks-per-node", "4", "-c", "3",
         "--mem=4G", "--gpus-per-node=a100:2", "-w", "n[1-2]", "-x", "n9", "--exclusive", "-H", "--nice=5", "--requeue",
         "--signal=B:USR2@90", "--kill-on-bad-exit=0", "--no-kill", "-o", "a", "-e", "b", "-i", "c",
-        "--open-mode=append", "-D", "runs/1", "--comment", "hello", "-b", "now+2h",
+        "--open-mode=append", "-D", "runs/1", "--comment", "hello", "-b", "now+2h", "--requeue-on=Timeout,preempt",
+        "--max-requeue=3", "--grace=20s", "--resume-cost=2m",
     ) == JobSpec(
         name="train",
         partition="big",
@@ -64,6 +65,10 @@ def test_every_option_reaches_its_field() -> None:
         is_held=True,
         nice=5,
         requeue=True,
+        requeue_on=("timeout", "preempt"),
+        max_requeue=3,
+        grace_s=20,
+        resume_s=120,
         signal=SignalSpec(signum=signal.SIGUSR2, before_s=90, to_batch_shell=True),
         kill_on_bad_exit=False,
         no_kill=True,
@@ -91,6 +96,9 @@ def test_every_option_reaches_its_field() -> None:
         (["-G4"], ResourceRequest(gpus=4)),
         (["-G", "H100:4"], ResourceRequest(gpus=4, gpu_type="h100")),
         (["--gpus=0"], ResourceRequest(gpus=0)),
+        (["-G1-16"], ResourceRequest(gpus=1, most_gpus=16)),
+        (["-G", "A100:2-8"], ResourceRequest(gpus=2, most_gpus=8, gpu_type="a100")),
+        (["-G", "2-2"], ResourceRequest(gpus=2)),
         (["-n30", "--gpus-per-task=1"], ResourceRequest(ntasks=30, gpus_per_task=1)),
         (["--gres=gpu"], ResourceRequest(gpus_per_node=1)),
         (["--gres=gpu:3"], ResourceRequest(gpus_per_node=3)),
@@ -125,6 +133,8 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
         (["-G", "a 100:1"], "`-G`: `a 100:1` is not [TYPE:]COUNT", "for example"),
         (["-G", "a100:1", "--gpus-per-node=h100:1"],
          "`-G` (a100) and `--gpus-per-node` (h100) ask for different", "one type"),
+        (["--gpus-per-node=1-4"], "`--gpus-per-node`: a range of GPUs is of the whole job, on one node", "--gpus=1-4"),
+        (["-G8-1"], "`-G`: `8-1` has its ends the wrong way round", "1-8"),
         (["--cpus-per-gpu=2"], "`--cpus-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["--mem-per-gpu=2G", "-G0"], "`--mem-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["-N2", "--ntasks-per-node=2", "-n5"], "5 tasks do not fit on 2 nodes with 2 tasks each", "more nodes"),
@@ -142,7 +152,7 @@ def test_resources_that_make_no_sense_are_refused(words: list[str], message: str
 
 @pytest.mark.parametrize(
     ("words", "what"),
-    [(["-G1-16"], "a range of GPUs"), (["--exclusive=user"], "`user`"), (["-p", "a,b"], "a list of partitions")],
+    [(["--exclusive=user"], "`user`"), (["-p", "a,b"], "a list of partitions")],
 )  # fmt: skip
 def test_values_of_a_later_version_are_refused_as_such(words: list[str], what: str) -> None:
     with pytest.raises(Refusal, match="is not available in this version") as caught:

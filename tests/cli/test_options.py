@@ -25,12 +25,13 @@ SPINE = [
     "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-gpu", "mem-per-gpu", "gres", "nodelist", "exclude",
     "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
     "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",
-    "array", "fail-fast", "account", "qos", "priority", "dependency", "kill-on-invalid-dep", "deadline", "if", "chain",
+    "array", "sweep", "fail-fast", "account", "qos", "priority", "dependency", "kill-on-invalid-dep", "deadline", "if",
     "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "fill-nodes", "what-if",
+    "notify", "notify-on", "mail-type", "mail-user", "reservation", "chain", "grace", "requeue-on", "max-requeue",
+    "resume-cost",
 ]  # fmt: skip
 LATER = [
-    "reservation", "notify",
-    "notify-on", "mail-type", "mail-user", "grace", "time-min", "requeue-on", "max-requeue", "sweep",
+    "time-min",
 ]  # fmt: skip
 LETTERS = {
     "J": "job-name", "p": "partition", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus",
@@ -129,6 +130,7 @@ def test_a_stronger_layer_replaces_what_says_the_same_otherwise(weak: str, stron
 @pytest.mark.parametrize(
     "words",
     [("--mem=1", "--mem-per-cpu=1"), ("--requeue", "--no-requeue"), ("--gres=gpu:1", "--gpus-per-node=1"),
+     ("--no-requeue", "--requeue-on=timeout"),
      ("-c2", "--cpus-per-gpu=2")],
 )  # fmt: skip
 def test_rivals_in_one_layer_exclude_each_other(words: tuple[str, ...]) -> None:
@@ -166,11 +168,11 @@ def test_a_variable_that_names_no_option_is_refused_with_the_nearest() -> None:
 
 def test_what_is_not_built_is_never_what_was_meant() -> None:
     with pytest.raises(UsageError) as caught:
-        input_variables(SUB, {"GQSUB_NOTIFY_OM": "5"})
+        input_variables(SUB, {"GQSUB_TIM_MIN": "5"})
     assert caught.value.hint == "`gqsub --help` lists the options"
 
     with pytest.raises(UsageError) as caught:
-        parse(["--notify-om"], options_of(SUB))
+        parse(["--elastik"], (JobOption(name="elastic", is_unbuilt=True, is_hidden=True),))
     assert caught.value.hint == ""
 
 

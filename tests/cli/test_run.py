@@ -96,6 +96,7 @@ def test_what_a_node_enforces_is_never_cut(controller: ScriptedController) -> No
         node="gpu-node-01", state="ALLOCATED", partitions=("main",), cpus=128, cpus_free=0, memory_mib=2**20,
         memory_free_mib=0, isolation=everything, reason="a long story about a fan",
     )  # fmt: skip
+    controller.on(wire.ListReservations, wire.Reservations(reservations=()))
     controller.on(wire.GetCluster, wire.Cluster(info=ClusterInfo(cluster="gq", gq_version="0", started_at=0)))
     controller.on(wire.ListNodes, wire.Nodes(nodes=(node,)))
 
@@ -326,7 +327,8 @@ def test_there_is_no_completion_for_an_unknown_shell(run: Run) -> None:
         ("gqsub --gpus-per-", {"--gpus-per-node", "--gpus-per-task"}),
         ("gqsub --arr", {"--array"}),
         ("gqsub --licen", {"--licenses"}),
-        ("gqsub --reserv", set()),
+        ("gqsub --time-m", set()),
+        ("gqsub --max-req", {"--max-requeue"}),
         ("gqctl node dr", {"drain"}),
         ("gq st", {"stat", "status"}),
     ],

@@ -7,22 +7,30 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.clients.lent import lent, standing
 from tests.clients.test_real_steps import Terminal
 from tests.clusters import PrivateCluster, wait_until
 
-MakeCluster = Callable[..., PrivateCluster]
+pytestmark = pytest.mark.xdist_group("entering_jobs")  # so that the cluster is set up once
 HOLDS_ALL = "gqrun -N2 sh -c 'touch begun-$GQ_NODEID; exec sleep 600'"
 """A step that has all CPUs and GPUs of its job."""
 
 
+@pytest.fixture(scope="module")
+def _cluster(request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    with standing(request, nodes=2, fake_gpus=4, cpus=4) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(nodes=2, fake_gpus=4, cpus=4)
+def cluster(_cluster: PrivateCluster, request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    with lent(_cluster, request) as cluster:
+        yield cluster
 
 
 def begin(cluster: PrivateCluster) -> str:
@@ -111,12 +119,12 @@ def test_gq_ssh_is_in_the_cell_of_the_job(cluster: PrivateCluster) -> None:
 
 
 def test_gq_ssh_of_a_job_that_waits_or_is_unknown_is_refused(cluster: PrivateCluster) -> None:
-    cluster.ok("gqsub", "-H", "--wrap", "true")
-    waits, unknown = cluster.run("gq", "ssh", "1"), cluster.run("gq", "ssh", "77")
+    job = cluster.ok("gqsub", "--parsable", "-H", "--wrap", "true").strip()
+    waits, unknown = cluster.run("gq", "ssh", job), cluster.run("gq", "ssh", "77777")
 
     assert (waits.returncode, unknown.returncode) == (1, 1)
-    assert "job 1 is PENDING: only a running job can be entered" in waits.stderr
-    assert "there is no job 77" in unknown.stderr
+    assert f"job {job} is PENDING: only a running job can be entered" in waits.stderr
+    assert "there is no job 77777" in unknown.stderr
 
 
 @pytest.mark.parametrize(("target", "why"), [("x", "`x` is not a job id"), ("1.x", "`1.x` is not a job")])

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
+from tests.clients.lent import lent, standing
 from tests.clusters import PrivateCluster, wait_until
 
-MakeCluster = Callable[..., PrivateCluster]
+pytestmark = pytest.mark.xdist_group("real_arrays")  # so that the cluster is set up once
 SLEEPER = "echo task $GQ_ARRAY_TASK_ID of $GQ_ARRAY_JOB_ID, $SLURM_ARRAY_TASK_COUNT in all; sleep 300"
 
 
+@pytest.fixture(scope="module")
+def _cluster(request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    with standing(request, nodes=1, cpus=8) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(nodes=1, cpus=8)
+def cluster(_cluster: PrivateCluster, request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    with lent(_cluster, request) as cluster:
+        yield cluster
 
 
 def submit(cluster: PrivateCluster, *options: str, command: str = SLEEPER) -> str:

@@ -4,68 +4,87 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
+from tests.clients.lent import lent, standing
 from tests.clusters import PrivateCluster, wait_until
 
-MakeCluster = Callable[..., PrivateCluster]
+pytestmark = pytest.mark.xdist_group("real_ends")  # so that the cluster is set up once
+
+
+@pytest.fixture(scope="module")
+def _cluster(request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    with standing(request, cpus=4) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(cpus=4)
+def cluster(_cluster: PrivateCluster, request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    with lent(_cluster, request) as cluster:
+        yield cluster
+
+
+def submit(cluster: PrivateCluster, *options: str) -> str:
+    return cluster.ok("gqsub", "--parsable", *options).strip()
 
 
 @pytest.mark.parametrize("follow", [(), ("-f",)], ids=["once", "followed"])
 def test_gqlog_of_a_job_that_could_not_start_says_why_and_returns_its_code(
     cluster: PrivateCluster, follow: tuple[str, ...]
 ) -> None:
-    cluster.ok("gqsub", "-D", "/nowhere/at/all", "-o", f"{cluster.workdir}/out", "--wrap", "true")
-    code = cluster.run("gqwait", "1").returncode
+    job = submit(cluster, "-D", "/nowhere/at/all", "-o", f"{cluster.workdir}/out", "--wrap", "true")
+    code = cluster.run("gqwait", job).returncode
 
-    done = cluster.run("gqlog", *follow, "1")
+    done = cluster.run("gqlog", *follow, job)
 
     assert code not in (0, 125)
     assert (done.stdout, done.returncode) == ("", code)
-    assert done.stderr.startswith("job 1 has no output: it ")
+    assert done.stderr.startswith(f"job {job} has no output: it ")
     assert "/nowhere/at/all" in done.stderr
 
 
 def test_gqlog_of_a_job_that_was_cancelled_while_it_waited_says_by_whom(cluster: PrivateCluster) -> None:
-    cluster.ok("gqsub", "-H", "--wrap", "true")
-    cluster.ok("gqdel", "1")
+    job = submit(cluster, "-H", "--wrap", "true")
+    cluster.ok("gqdel", job)
     for follow in ((), ("-f",)):
-        done = cluster.run("gqlog", *follow, "1")
+        done = cluster.run("gqlog", *follow, job)
         assert (done.stdout, done.returncode) == ("", 1)
-        assert done.stderr.startswith("job 1 has no output: it was cancelled by ")
+        assert done.stderr.startswith(f"job {job} has no output: it was cancelled by ")
 
 
 def test_a_silent_job_that_completed_has_nothing_to_explain(cluster: PrivateCluster) -> None:
-    cluster.ok("gqsub", "--wait", "--wrap", "true")
-    done = cluster.run("gqlog", "1")
+    job = submit(cluster, "--wrap", "true")
+    cluster.ok("gqwait", job)
+    done = cluster.run("gqlog", job)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 def test_gqacct_tells_the_ends_of_jobs_as_sacct_does(cluster: PrivateCluster) -> None:
-    cluster.ok("gqsub", "--wrap", "gqrun sh -c 'touch begun; exec sleep 600'")
-    cluster.ok("gqsub", "-H", "--wrap", "true")
-    cluster.ok("gqsub", "--wrap", "exit 3")
-    cluster.ok("gqsub", "--wrap", "kill -9 $$")
+    jobs = [
+        submit(cluster, *options)
+        for options in (
+            ("--wrap", "gqrun sh -c 'touch begun; exec sleep 600'"),
+            ("-H", "--wrap", "true"),
+            ("--wrap", "exit 3"),
+            ("--wrap", "kill -9 $$"),
+        )
+    ]
+    ended, held, failed, killed = jobs
     wait_until((cluster.workdir / "begun").exists)
-    cluster.ok("gqdel", "1", "2")
-    cluster.run("gqwait", "1", "2", "3", "4")
+    cluster.ok("gqdel", ended, held)
+    cluster.run("gqwait", *jobs)
 
-    lines = cluster.ok("gqacct", "-n", "-P", "-a", "-o", "jobid,state,exitcode").splitlines()
+    lines = cluster.ok("gqacct", "-n", "-P", "-j", ",".join(jobs), "-o", "jobid,state,exitcode").splitlines()
 
     by = f"CANCELLED by {os.getuid()}"
     step = lines.pop(1)
-    assert lines == [f"1|{by}|0:0", f"2|{by}|0:0", "3|FAILED|3:0", "4|FAILED|0:9"]
-    assert step.startswith("1.0|") and step.endswith("|0:15")
-    told = {one["job_id"]: one for one in json.loads(cluster.ok("gqacct", "--json", "-a"))}
-    assert told[2]["why"].startswith("it was cancelled by ")
-    assert told[3]["why"].startswith("it failed with exit code 3")
-    assert told[3]["reason"] == "NonZeroExitCode"
-    assert told[4]["why"].startswith("it was ended by signal 9")
-    assert cluster.ok("gqacct", "-n", "-P", "-j", "1.0", "-o", "jobid,exitcode") == "1.0|0:15\n"
+    assert lines == [f"{ended}|{by}|0:0", f"{held}|{by}|0:0", f"{failed}|FAILED|3:0", f"{killed}|FAILED|0:9"]
+    assert step.startswith(f"{ended}.0|") and step.endswith("|0:15")
+    told = {str(one["job_id"]): one for one in json.loads(cluster.ok("gqacct", "--json", "-a"))}
+    assert told[held]["why"].startswith("it was cancelled by ")
+    assert told[failed]["why"].startswith("it failed with exit code 3")
+    assert told[failed]["reason"] == "NonZeroExitCode"
+    assert told[killed]["why"].startswith("it was ended by signal 9")
+    assert cluster.ok("gqacct", "-n", "-P", "-j", f"{ended}.0", "-o", "jobid,exitcode") == f"{ended}.0|0:15\n"

@@ -43,15 +43,14 @@ def test_up_again_starts_only_what_does_not_run(private_cluster: MakeCluster) ->
     assert all(state.startswith("up") for state in states(cluster).values())
 
 
-def test_up_with_another_shape_is_refused(private_cluster: MakeCluster) -> None:
-    cluster = private_cluster(nodes=1)
-    done = cluster.run("gq", "up", "--nodes", "2")
+def test_up_with_another_shape_is_refused(shared_cluster: PrivateCluster) -> None:
+    done = shared_cluster.run("gq", "up", "--nodes", "3")
     assert done.returncode == 1
-    assert "does not say --nodes 2 (but 1)" in done.stderr
+    assert "does not say --nodes 3 (but 2)" in done.stderr
 
 
-def test_what_up_prints_can_be_pasted_whatever_the_directory_is_called(private_cluster: MakeCluster) -> None:
-    other = private_cluster(nodes=1)
+def test_what_up_prints_can_be_pasted_whatever_the_directory_is_called(shared_cluster: PrivateCluster) -> None:
+    other = shared_cluster
     directory = other.workdir / "my c'luster"
     lines = other.ok("gq", "up", "--dir", str(directory), "--fake-gpus", "3").splitlines()
     look, stop = (line.split(None, 1)[1] for line in lines if line.startswith(("look", "stop")))
@@ -133,11 +132,15 @@ def test_doctor_finds_a_daemon_that_is_down_and_says_how_to_mend_it(private_clus
     assert "`gq up` starts them" in failed["daemons"]["mend"]
 
 
-def test_doctor_finds_a_directory_that_others_may_write_to(private_cluster: MakeCluster) -> None:
-    cluster = private_cluster(nodes=1)
-    cluster.directory.chmod(0o777)
-    [found] = [one for one in json.loads(cluster.run("gq", "doctor", "--json").stdout) if one["check"] == "directory"]
-    assert (found["verdict"], found["mend"]) == ("fail", f"chmod 700 {cluster.directory}")
+def test_doctor_finds_a_directory_that_others_may_write_to(shared_cluster: PrivateCluster) -> None:
+    directory = shared_cluster.directory
+    directory.chmod(0o777)
+    try:
+        findings = json.loads(shared_cluster.run("gq", "doctor", "--json").stdout)
+    finally:
+        directory.chmod(0o700)
+    [found] = [one for one in findings if one["check"] == "directory"]
+    assert (found["verdict"], found["mend"]) == ("fail", f"chmod 700 {directory}")
 
 
 def test_the_demo_holds_what_it_shows_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.clients.lent import lent, standing
 from tests.clusters import PrivateCluster, wait_until
 
-MakeCluster = Callable[..., PrivateCluster]
+pytestmark = pytest.mark.xdist_group("team_example")  # so that the organisation is set up once
 TEAM = Path(__file__).parents[2] / "examples" / "team"
 ME = getpass.getuser()
 
 
+@pytest.fixture(scope="module")
+def _lab(request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    with standing(request, config=(TEAM / "gq.toml").read_text()) as cluster:
+        cluster.ok("sh", str(TEAM / "setup.sh"))
+        yield cluster
+
+
 @pytest.fixture
-def lab(private_cluster: MakeCluster) -> PrivateCluster:
-    cluster = private_cluster(config=(TEAM / "gq.toml").read_text())
-    cluster.ok("sh", str(TEAM / "setup.sh"))
-    return cluster
+def lab(_lab: PrivateCluster, request: pytest.FixtureRequest) -> Iterator[PrivateCluster]:
+    """In no test is whoever runs them in a team, but for those that the test names."""
+    with lent(_lab, request) as cluster:
+        yield cluster
+    for member in rows(_lab, "gqctl", "user", "show"):
+        if member["user"] == ME:
+            _lab.ok("gqctl", "user", "remove", ME, f"--account={member['account']}")
 
 
 def rows(cluster: PrivateCluster, *argv: str) -> list[dict[str, object]]:
@@ -51,7 +62,7 @@ def test_the_organisation_is_as_its_set_up_says(lab: PrivateCluster) -> None:
     assert (guaranteed["nlp"], guaranteed["vision"], guaranteed["robotics"]) == (4, 2, None)
     assert {("vision", "ben"), ("robotics", "ben"), ("nlp", "anna")} <= shares.keys()
     assert {qos["qos"]: qos["priority"] for qos in rows(lab, "gqctl", "qos", "show")} == {
-        "normal": 0,
+        "normal": 50,
         "high": 100,
         "debug": 200,
         "scavenger": 0,
@@ -124,7 +135,8 @@ def test_a_changed_weight_reorders_the_queue_when_the_file_is_read_again(lab: Pr
     assert order() == [high, normal]
 
     path = lab.directory / "gq.toml"
-    path.write_text(path.read_text().replace("qos = 4000", "qos = 0"))
+    as_it_was = path.read_text()
+    path.write_text(as_it_was.replace("qos = 4000", "qos = 0"))
     assert "priority" in lab.ok("gqctl", "config", "reload")
     assert order() == [normal, high]
     assert [one["value"] for one in rows(lab, "gqctl", "config", "show", "priority.qos")] == [0]
@@ -135,3 +147,7 @@ def test_a_changed_weight_reorders_the_queue_when_the_file_is_read_again(lab: Pr
     path.write_text(good)
     assert (wrong.returncode, order()) == (1, [normal, high])
     assert "priority.qos" in wrong.stderr
+
+    path.write_text(as_it_was)
+    lab.ok("gqctl", "config", "reload")
+    assert order() == [high, normal]

@@ -14,7 +14,7 @@ from gq.config import ClientSettings, Config, LimitSettings, config_of, load_con
 from gq.curve import make_keys, server_key_path, server_public_path
 from gq.errors import Refusal, UsageError
 from gq.locate import Location, private_location, system_location
-from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
+from gq.model.policy_tables import Accounting, Billing, Booking, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling
 from gqd.shell.settings import local_zone, policy_of
 from gqd.state.policy import ALL_NODES, Partition, Policy
@@ -495,7 +495,8 @@ def test_a_policy_that_has_a_name_can_be_asked_for_and_what_only_gqsim_knows_is_
         ("protected_jobs = -1", "`scheduler.protected_jobs` is -1; it must be between 0 and"),
         ("history_jobs = 33", "`scheduler.history_jobs` is 33; it must be between 1 and 32"),
         ("plan_steps = 0", "`scheduler.plan_steps` is 0; it must be between 1 and"),
-        ("protect_any_share = 1.5", "`scheduler.protect_any_share` is 1.5; it must be between 0 and 1"),
+        ("protect_fair_share = 1.5", "`scheduler.protect_fair_share` is 1.5; it must be between 0 and 1"),
+        ("protect_oldest_share = -1", "`scheduler.protect_oldest_share` is -1; it must be between 0 and 1"),
         ("protect_any_after = 7200", "`scheduler.protect_any_after` must be text with a unit"),
         ("expected_without_history = 'never'", "`scheduler.expected_without_history`"),
         ("expected_without_history = 'unlimited'", "`scheduler.expected_without_history` `unlimited` has no end"),
@@ -511,3 +512,54 @@ def test_a_wrong_setting_of_the_scheduler_is_refused_by_its_name(line: str, comp
 def test_a_protected_start_may_be_given_to_nobody() -> None:
     config = parse_config('[scheduler]\nprotect_wide_after = "never"\nprotect_any_after = "unlimited"\n', PATH)
     assert (config.scheduler.protect_wide_after_s, config.scheduler.protect_any_after_s) == (None, None)
+
+
+# ── [reservations] ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_may_reserve_how_much_is_what_the_file_says() -> None:
+    text = """
+[reservations]
+users = true
+max_per_user = 2
+max_gpu_hours = 500
+max_ahead = "14d"
+max_duration = "unlimited"
+horizon = "7d"
+clear_time = "2m"
+no_show = "20m"
+"""
+    config = parse_config(text, PATH)
+
+    assert config.reservations == Booking(
+        users=True,
+        max_per_user=2,
+        max_gpu_hours=500.0,
+        max_ahead_s=14 * 86400,
+        max_duration_s=None,
+        horizon_s=7 * 86400,
+        clear_time_s=120,
+        no_show_s=1200,
+    )
+    assert policy_of(config, owner_uid=7).booking == config.reservations
+    assert parse_config("[reservations]\nmax_gpu_hours = 'unlimited'", PATH).reservations.max_gpu_hours is None
+    assert parse_config("[reservations]\nno_show = 'never'", PATH).reservations == Booking()
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("max_per_user = -1", "`reservations.max_per_user` is -1; it must be between 0 and"),
+        ("max_gpu_hours = 'many'", "`reservations.max_gpu_hours` has the wrong type"),
+        ("max_ahead = 14", "`reservations.max_ahead` must be text with a unit"),
+        ("no_show = '0s'", "`reservations.no_show` is 0; it must be more than 0"),
+        ("horizon = 'unlimited'", "`reservations.horizon` `unlimited` has no end"),
+        ("horizon = '367d'", "`reservations.horizon` is more than 366 days ahead"),
+        ("clear_time = 'unlimited'", "`reservations.clear_time` `unlimited` has no end"),
+        ("user = true", "`reservations.user` is not a setting of [reservations]"),
+    ],
+)
+def test_a_wrong_setting_of_reservations_is_refused_by_its_name(line: str, complaint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_config(f"[reservations]\n{line}\n", PATH)
+    assert complaint in raised.value.message

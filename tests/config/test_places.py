@@ -20,7 +20,7 @@ name = "leaf2"
 nodes = "n[4-5]"
 [[topology]]
 name = "spine"
-switches = ["leaf1", "leaf2"]
+switches = ["leaf[1-2]"]
 [[node]]
 name = "n1"
 features = ["ib", "rack1"]

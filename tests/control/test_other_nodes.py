@@ -46,6 +46,9 @@ def about(kind: type, attempt_id: AttemptId) -> Any:
         "ended_at": 1.0,
         "cell_emptied": True,
         "time_limit_s": 7,
+        "is_suspended": True,
+        "generation": 1,
+        "gpus": (),
     }
     return kind(**{name: fields[name] for name in kind.__struct_fields__ if name in fields})  # type: ignore[attr-defined]
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from gq.errors import Refusal
-from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
+from gq.model.account import BUILT_IN_QOS, AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, QosInfo
 from gq.model.policy_tables import Accounting, Limits
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.sched.fairshare import fair_tree
 from gqd.state.input import Peer
-from gqd.state.policy import Partition
+from gqd.state.policy import Partition, Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, OLGA, SHARED, inventory, submit
 from tests.hosts import CoreHost
 
@@ -136,6 +136,8 @@ def test_a_job_gets_the_qos_of_its_account_or_of_the_nearest_above() -> None:
 
 def test_the_longest_time_of_a_qos_is_refused_where_it_was_asked_for_and_filled_in_where_not() -> None:
     host = cluster()
+    add_qos(host, "short", max_time_s=90)
+    assert refusal(host, submit(qos="short", time_limit_s=120), ALICE).hint.startswith("ask for at most --time=1:30,")
     add_qos(host, "short", max_time_s=600)
     assert host.job(host.submit(submit(qos="short"), peer=ALICE)).time_limit_s == 600
     assert host.job(host.submit(submit(qos="short", time_limit_s=60), peer=ALICE)).time_limit_s == 60
@@ -418,12 +420,73 @@ def test_a_listing_shows_all_or_what_names_those_asked_for_and_what_is_used() ->
     answer = host.ask(client.ListAccounts(), peer=BOB)
     assert isinstance(answer, client.Accounts)
     assert [one.name for one in answer.accounts] == ["root", "default", "a", "b"]
-    assert [one.name for one in answer.qos] == ["normal"]
+    assert [one.name for one in answer.qos] == ["high", "normal", "scavenger"]
     assert [(one.resource, one.used) for one in answer.limits] == [("gpus", 2), ("gpus", 3), ("pending_jobs", 1)]
     answer = host.ask(client.ListAccounts(users=("bob",)), peer=BOB)
     assert isinstance(answer, client.Accounts)
     assert [one.name for one in answer.accounts] == ["b"] and [one.user for one in answer.members] == ["bob"]
     assert [one.resource for one in answer.limits] == ["pending_jobs"] and not answer.qos
+
+
+def many(policy: Policy = SHARED) -> CoreHost:
+    """Three levels of accounts, members, QOS and limits: 13 lines."""
+    host = cluster(policy, org={}, z={}, below={"parent": "org"})
+    for user, account in (("bob", "z"), ("alice", "below"), ("alice", "org")):
+        add_member(host, user, account)
+    add_qos(host, "high")
+    for holder, name in ((Holder.USER, "bob"), (Holder.ACCOUNT, "org"), (Holder.QOS, "high")):
+        limit = LimitInfo(holder=holder, name=name, resource="gpus", most=8)
+        host.ask(client.SetLimit(limit=limit), peer=ADAM)
+    return host
+
+
+def listed(host: CoreHost, **wanted: Any) -> client.Accounts:
+    answer = host.ask(client.ListAccounts(**wanted), peer=BOB)
+    assert isinstance(answer, client.Accounts)
+    return answer
+
+
+def lines(answer: client.Accounts) -> list[msgspec.Struct]:
+    return [*answer.accounts, *answer.members, *answer.qos, *answer.limits]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 12, 13, 2000])
+@pytest.mark.parametrize("wanted", [{}, {"users": ("alice",), "qos": ("high",)}])
+def test_the_pages_of_a_listing_come_to_what_is_answered_to_who_asks_for_no_pages(limit: int, wanted: Any) -> None:
+    host = many()
+    whole = listed(host, **wanted)
+    assert not whole.more and len(lines(whole)) == (6 if wanted else 14)
+    pages = [listed(host, limit=limit, **wanted)]
+    while pages[-1].more:
+        assert len(lines(pages[-1])) == limit
+        pages.append(listed(host, limit=limit, after=pages[-1].last, **wanted))
+    assert 0 < len(lines(pages[-1])) <= limit
+    assert [one for page in pages for one in lines(page)] == lines(whole)
+    assert [one for page in pages for one in page.past] == list(whole.past)
+    assert whole.defaults == {user: account for page in pages for user, account in page.defaults.items()}
+
+
+def test_a_listing_goes_on_where_it_was_though_that_line_is_gone() -> None:
+    host = many()
+    first = listed(host, limit=6)
+    assert [one.user for one in first.members] == ["alice"] and first.more
+    [gone] = first.members
+    host.ask(client.RemoveMember(user=gone.user, account=gone.account), peer=ADAM)
+    rest = listed(host, limit=2000, after=first.last)
+    assert [(one.user, one.account) for one in rest.members] == [("alice", "org"), ("bob", "z")]
+    assert lines(first)[:-1] + lines(rest) == lines(listed(host))
+
+
+def test_a_page_of_a_listing_is_never_longer_than_pages_are() -> None:
+    host = many(msgspec.structs.replace(SHARED, limits=Limits(page=4)))
+    assert len(lines(listed(host, limit=10**9))) == 4
+    assert len(lines(listed(host, limit=-1))) == 1
+
+
+def test_a_listing_begins_with_accounts_those_above_first() -> None:
+    host = many()
+    change_account(host, "org", parent="z")
+    assert [one.name for one in listed(host).accounts] == ["root", "default", "z", "org", "below"]
 
 
 # ── coordinators ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -435,6 +498,29 @@ def coordinated() -> CoreHost:
     add_member(host, "alice", "sub")
     add_member(host, "bob", "other")
     return host
+
+
+def test_a_listing_says_where_jobs_go_that_name_no_account_and_what_users_may_not_use_any_more() -> None:
+    host = cluster(a={}, b={}, ml={"group": "ml"}, old={"group": "ml"})
+    seen = {account_of(host, ML, account="ml"), account_of(host, ALICE), account_of(host, BOB)}
+    assert seen == {"ml", "default"}
+
+    def listed(**wanted: Any) -> tuple[dict[str, str], set[tuple[str, str]]]:
+        answer = host.ask(client.ListAccounts(**wanted), peer=ADAM)
+        assert isinstance(answer, client.Accounts)
+        return answer.defaults, set(answer.past)
+
+    assert listed() == ({"alice": "ml", "bob": "default"}, {("alice", "default")})
+    add_member(host, "alice", "b")
+    add_member(host, "bob", "b")
+    assert listed() == ({"alice": "b", "bob": "b"}, {("alice", "default"), ("bob", "default")})
+    assert account_of(host, ML) == "b"
+    add_member(host, "alice", "a", is_default=True)
+    assert listed(users=("alice",)) == ({"alice": "a"}, {("alice", "default")})
+    assert account_of(host, ML) == "a"
+    change_account(host, "ml")
+    add_member(host, "bob", "default")
+    assert listed() == ({"alice": "a", "bob": "b"}, {("alice", "default"), ("alice", "ml")})
 
 
 def test_a_coordinator_deals_out_what_is_below_and_nothing_else() -> None:
@@ -518,3 +604,50 @@ def test_every_change_is_noted_with_what_was_said() -> None:
         ("RemoveLimit", "limit gpus of each user of account team", "done", ""),
         ("SetQos", "qos high", "done", "new, priority=10"),
     ]
+
+
+# ── QOS that are always there ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_is_always_there_is_added_changed_and_comes_back_when_it_is_removed() -> None:
+    host = cluster()
+    assert refusal(host, client.RemoveQos(name="scavenger")).code == "always_there"
+    host.ask(client.SetQos(qos=QosInfo(name="high", priority=7), is_new=True), peer=ADAM)
+    host.ask(client.SetQos(qos=QosInfo(name="scavenger", min_run_s=60)), peer=ADAM)
+    assert refusal(host, client.SetQos(qos=QosInfo(name="high"), is_new=True)).code == "known_qos"
+    for name in ("high", "scavenger"):
+        answer = host.ask(client.RemoveQos(name=name), peer=ADAM)
+        assert answer == client.Done(text=f"QOS {name} is again as it was at first")
+    listed = host.ask(client.ListAccounts(), peer=ADAM)
+    assert isinstance(listed, client.Accounts)
+    assert {one.name: one for one in listed.qos} == BUILT_IN_QOS
+
+
+def test_nobody_but_root_may_have_what_goes_first_until_an_administrator_says_who() -> None:
+    host = cluster()
+    assert refusal(host, submit(qos="high"), ALICE).code == "qos_access"
+    changed = msgspec.structs.replace(BUILT_IN_QOS["high"], users=("root", "alice"))
+    host.ask(client.SetQos(qos=changed), peer=ADAM)
+    assert host.job(host.submit(submit(qos="high"), peer=ALICE)).qos == "high"
+    assert host.job(host.submit(submit(qos="scavenger"), peer=ALICE)).qos == "scavenger"
+
+
+@pytest.mark.parametrize(
+    ("qos", "code"),
+    [
+        (QosInfo(name="new", preempts=("nothing",)), "unknown_qos"),
+        (QosInfo(name="new", preempts=("new",)), "bad_preemption"),
+        (QosInfo(name="scavenger", preempts=("high",)), "bad_preemption"),
+        (QosInfo(name="new", min_run_s=2**31 + 1), "bad_number"),
+    ],
+)
+def test_who_gives_way_never_comes_to_take_it_back(qos: QosInfo, code: str) -> None:
+    host = cluster()
+    assert refusal(host, client.SetQos(qos=qos, is_new=qos.name == "new")).code == code
+
+
+def test_what_others_preempt_stays() -> None:
+    host = cluster()
+    add_qos(host, "low")
+    add_qos(host, "urgent", preempts=("low",))
+    assert "preempted by urgent" in refusal(host, client.RemoveQos(name="low")).message

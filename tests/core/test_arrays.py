@@ -360,7 +360,8 @@ def test_a_signal_goes_to_the_tasks_that_run() -> None:
     signalled = [one.order.attempt_id.job_id for one in host.orders if isinstance(one.order, wire.SignalAttempt)]
     assert sorted(signalled) == [2, 3]
     refused = asked(host, client.CancelJobs(filter=client.JobFilter(tasks={1: "5"}), signum=10))[1]
-    assert refused == client.JobsDone(refused=((1, "it is pending; only running jobs can be signalled"),))
+    why = "it is pending; only running jobs can be signalled"
+    assert refused == client.JobsDone(refused=((1, why),), labels=((1, "1_[5]"),)), "the task is named, not its array"
 
 
 # ── hold, release ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -482,7 +483,8 @@ def test_a_requeue_of_the_array_passes_over_what_has_not_started() -> None:
     refused = ((1, "none of its tasks: it is pending; only a job that has started can be requeued"),)
     assert asked(host, client.RequeueJobs(job_ids=(1,)))[1] == client.JobsDone(refused=refused)
     named = asked(host, client.RequeueJobs(job_ids=(), tasks={1: "3"}))[1]
-    assert named == client.JobsDone(refused=((1, "it is pending; only a job that has started can be requeued"),))
+    why = "it is pending; only a job that has started can be requeued"
+    assert named == client.JobsDone(refused=((1, why),), labels=((1, "1_[3]"),)), "the task is named, not its array"
 
 
 # ── update ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -151,7 +151,9 @@ def test_the_oldest_wide_job_is_protected_when_it_has_waited_for_ten_minutes() -
     assert [(int(told.job_id), told.slot, told.starts_at) for told in old.protected] == [(3, "wide", 5000.0)]
 
 
-def test_any_job_is_protected_when_it_has_waited_for_two_hours_while_its_slot_holds_less_than_a_quarter() -> None:
+def test_any_job_is_protected_when_it_has_waited_for_two_hours_and_its_slot_holds_no_more_than_its_share_with_it() -> (
+    None
+):
     one = stream(scheduling("default"), TWO_NODES[:1])
     running(one, 1, 1, 90000)
     running(one, 2, 1, 90000)
@@ -159,11 +161,65 @@ def test_any_job_is_protected_when_it_has_waited_for_two_hours_while_its_slot_ho
     waiting = (job(3, 8, 100, since=50.0), job(4, 6, 90000, since=7200.0))
     plan = planned(one, *waiting)
     assert started(plan) == [] and [(int(told.job_id), told.slot) for told in plan.protected] == [(3, "fair")]
-    holders = tuple(one.running.values())
-    full = tuple(replace(held, slot="fair") for held in holders)
-    assert plan_whole(replace(one.snapshot(), running=full)).protected[0].slot == "oldest", "fair holds 2 of 8 GPUs"
-    less = (holders[0], replace(holders[1], slot="fair"))
-    assert plan_whole(replace(one.snapshot(), running=less)).protected[0].slot == "fair", "and now 1 of 8"
+    holder, *others = one.running.values()
+    held = (replace(holder, slot="fair"), *others)
+    taken = plan_whole(replace(one.snapshot(), running=held)).protected[0]
+    assert taken.slot == "oldest", "fair holds something, and with 8 more it would hold more than a fifth"
+
+
+def test_while_wide_jobs_wait_the_other_slots_promise_nothing() -> None:
+    one = stream(scheduling("default"))
+    running(one, 1, 8, 10000)
+    running(one, 2, 8, 10000)
+    one.now = 7300.0
+    alone, wide = job(3, 8, 100, since=50.0), job(4, 16, 100, since=7299.0)
+    assert [(told.slot, told.is_promise) for told in planned(one, alone, wide).protected] == [("fair", False)]
+    promising = planned(one, alone)
+    assert [(told.slot, told.is_promise) for told in promising.protected] == [("fair", True)]
+    kept = replace(one.snapshot(), pending=(alone, job(5, 8, 100, since=50.0)), protected=promising.protected)
+    assert [(int(told.job_id), told.is_promise) for told in plan_whole(kept).protected] == [(3, True), (5, True)]
+
+
+def test_beside_a_wide_job_that_is_promised_a_start_the_other_slots_promise_nothing_as_it_may_start_earlier() -> None:
+    one = stream(scheduling("default"))
+    running(one, 1, 8, 10000)
+    running(one, 2, 8, 8000)
+    one.now = 7300.0
+    alone, wide = job(3, 8, 100, since=50.0), job(4, 16, 400, since=6000.0)
+    before = planned(one, alone, wide)
+    told = [(int(told.job_id), told.starts_at, told.is_promise) for told in before.protected]
+    assert told == [(4, 10000.0, True), (3, 8000.0, False)]
+    freed = replace(one.snapshot(), now=7900.0, running=(), free_gpus=(255, 255), free_cpus=(255, 255))
+    assert started(plan_whole(replace(freed, protected=before.protected))) == [4]
+
+
+def test_who_is_protected_for_being_first_does_not_start_earlier_where_that_would_break_what_a_slot_promised() -> None:
+    one = stream(scheduling("default", protected_jobs=1), TWO_NODES[:1])
+    running(one, 1, 4, 8000)
+    running(one, 2, 4, 9000)
+    one.now = 7300.0
+    fair, first = job(3, 8, 100, since=50.0), job(4, 4, 2000, since=7000.0)
+    before = planned(one, first, fair)
+    assert {int(told.job_id): (told.slot, told.starts_at) for told in before.protected} == {
+        3: ("fair", 9000.0),
+        4: ("first", 9100.0),
+    }
+    one.end(JobId(1))
+    after = plan_whole(replace(one.snapshot(), now=7400.0, protected=before.protected))
+    assert started(after) == [], "it would still run at 9000"
+    assert {int(told.job_id): told.starts_at for told in after.protected} == {3: 9000.0, 4: 9100.0}
+
+
+def test_a_promise_is_kept_also_where_one_of_the_same_shape_is_known_not_to_fit() -> None:
+    one = stream(scheduling("default", protected_jobs=1), TWO_NODES[:1])
+    running(one, 1, 8, 10000)
+    one.now = 7300.0
+    waiting = (job(5, 8, 300, since=7200.0), job(3, 8, 100, since=50.0), job(4, 6, 50, since=60.0))
+    promised = {3: 10000.0, 4: 10100.0, 5: 10150.0}
+    before = planned(one, *waiting)
+    assert {int(told.job_id): told.starts_at for told in before.protected} == promised
+    after = plan_whole(replace(one.snapshot(), now=7310.0, protected=before.protected))
+    assert {int(told.job_id): told.starts_at for told in after.protected} == promised
 
 
 def test_who_starts_from_a_slot_is_counted_to_it() -> None:

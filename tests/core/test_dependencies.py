@@ -266,6 +266,23 @@ def test_one_task_of_an_array_is_a_parent_of_its_own() -> None:
     assert host.job(on_third).never == f"task {array}_3 was to end well and ended badly (CANCELLED)"
 
 
+def test_a_range_of_tasks_is_a_term_for_each_of_them() -> None:
+    written = "after:7_[1-2]+5:8,afterok:9_[3,1-9:4]"
+    told = "after:7_1+5,after:7_2+5,after:8,afterok:9_1,afterok:9_3,afterok:9_5,afterok:9_9"
+    assert format_dependency(parse_dependency(written)) == told
+    assert format_dependency(parse_dependency("afterok:9_[3,5]?singleton")) == "afterok:9_3?afterok:9_5?singleton"
+
+    host = cluster()
+    array = host.submit(submit("sweep", array="1-3"))
+    run(host)
+    on_two = child(host, f"afternotok:{array}_[1-2]")
+    on_any = child(host, f"afternotok:{array}_[1,2]?afterok:{array}_3")
+    host.finish(task(host, array, 1), BADLY)
+    assert waits(host, on_two) and not waits(host, on_any)
+    host.finish(task(host, array, 2), BADLY)
+    assert not waits(host, on_two)
+
+
 def test_the_tasks_of_an_array_wait_for_its_dependency_together() -> None:
     host = cluster()
     parent = host.start(submit("parent"))
@@ -296,7 +313,8 @@ def test_corresponding_tasks_start_one_by_one() -> None:
     array = host.job(second).array
     assert array is not None and format_tasks(array.waiting) == "3"
     assert (
-        f"task 3 can never start, since its counterpart in array {first} did not end well" in host.explain(second).why
+        f"task 3 can never start, since array {first} has no counterpart of it that ended well"
+        in host.explain(second).why
     )
 
 

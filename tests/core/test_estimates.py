@@ -13,7 +13,7 @@ from gq.getopt import parse
 from gq.jobspec import Submission, job_spec
 from gq.model.account import Holder, LimitAt, LimitInfo, QosInfo
 from gq.model.dependency import parse_dependency
-from gq.model.estimate import FirstEstimate
+from gq.model.estimate import Alternative, FirstEstimate
 from gq.model.job import JobSpec
 from gq.model.scheduling import Scheduling
 from gq.model.state import JobState
@@ -223,6 +223,91 @@ def test_jobs_that_depend_on_others_start_when_these_have_ended_and_later_ones_w
     assert [told[one].start_at for one in (after, last, later)] == [600, 660, 900]
 
 
+def test_who_starts_only_if_another_ends_badly_may_start_and_when_is_not_known() -> None:
+    on = host(1)
+    first = on.start(submit("prep", gpus=1, time_limit_s=600))
+    mends = on.submit(submit(gpus=1, dependency=parse_dependency(f"afternotok:{first}")))
+    then = on.submit(submit(gpus=1, dependency=parse_dependency(f"afterany:{mends}")))
+    on.schedule()
+    told = on.starts()
+    assert [told[one].never for one in (mends, then)] == ["", ""]
+    assert [told[one].start_at for one in (mends, then)] == [None, None]
+    ends = "it waits for job 1 (ada: prep, running) to end badly; whether and when cannot be told"
+    assert told[mends].why == ends
+    assert told[then].why == "it waits for job 2 (ada: job, pending) to end; whether and when cannot be told"
+
+    on.finish(first)
+    told = on.starts(now=1.0)
+    assert "job 1" in told[mends].never, "it ended well"
+
+
+def test_no_start_is_told_that_is_too_late_for_a_deadline() -> None:
+    on = host(1)
+    on.start(submit(gpus=4, time_limit_s=600))
+    too_late = on.submit(submit(gpus=4, time_limit_s=60, deadline_at=640.0))
+    in_time = on.submit(submit(gpus=4, time_limit_s=60, deadline_at=900.0))
+    on.schedule()
+    told = on.starts()
+
+    why = "no room for it is expected by @{580}, when it would have to start for its deadline"
+    assert (told[too_late].start_at, told[too_late].never, told[too_late].why) == (None, "", why)
+    assert told[in_time].start_at is not None
+    assert on.explain(too_late).why.endswith(f"until @{{600}} at the latest; {why}")
+    assert on.explain(too_late).expected_start_at is None
+    on.finish(1, now=500)
+    on.schedule()
+    assert on.job(too_late).state is JobState.STARTING, "others may end earlier than they are expected to"
+
+
+def test_who_misses_its_deadline_takes_nobodys_place_in_the_estimates() -> None:
+    """It leaves the queue when it could not be over any more, and nothing waits for its end then."""
+    on = host(1)
+    on.start(submit(gpus=4, time_limit_s=600))
+    late = on.submit(submit(gpus=4, time_limit_s=300, deadline_at=800.0))
+    late_array = on.submit(submit(array="1-3", gpus=4, time_limit_s=300, deadline_at=800.0))
+    behind = on.submit(submit(gpus=4, time_limit_s=60))
+    after_all = [
+        on.submit(submit(gpus=4, dependency=parse_dependency(f"afterany:{one}"))) for one in (late, late_array)
+    ]
+    if_well = on.submit(submit(gpus=4, dependency=parse_dependency(f"afterok:{late}")))
+    then = on.submit(submit(gpus=4, dependency=parse_dependency(f"afterany:{if_well}")))
+    asked = on.study(client.Submit(spec=submit(gpus=4, time_limit_s=60).spec, test_only=True))
+    on.schedule()
+    told = on.starts()
+
+    assert [told[one].start_at for one in (late, late_array)] == [None, None]
+    assert told[behind].start_at == 600
+    assert all((told[one].start_at or 0) >= 660 for one in after_all), "they wait for its end, which may be a bad one"
+    for one in (if_well, then):
+        assert (told[one].start_at, told[one].never) == (None, ""), "it may start all the same"
+        assert told[one].why.endswith("whether and when cannot be told")
+    assert isinstance(asked, client.Tested) and asked.start_at == 660
+
+
+def test_a_deadline_is_the_end_of_a_rehearsed_job_and_room_that_comes_with_it_is_told() -> None:
+    """Also to those behind whom it had been expected to be: a small one may start when a doomed large one is out."""
+    on = host(1, scheduling=Scheduling(protected_jobs=1))
+    on.start(submit(gpus=2, time_limit_s=600))
+    on.submit(submit(gpus=4, time_limit_s=300, deadline_at=500.0))
+    small = on.submit(submit(gpus=2, time_limit_s=3000, deadline_at=4000.0))
+    ends = on.submit(submit(gpus=2, deadline_at=900.0))
+    on.schedule()
+    told = on.starts()
+    assert told[small].start_at == pytest.approx(200, abs=0.001)
+    assert (told[ends].start_at, told[ends].end_at) == (600, 900)
+
+
+def test_what_if_says_of_a_deadline_that_there_is_no_room_before_it() -> None:
+    on = host(1)
+    on.start(submit(gpus=4, time_limit_s=600))
+    asked = on.study(client.Submit(spec=submit(gpus=4, time_limit_s=60, deadline_at=640.0).spec, test_only=True))
+    assert isinstance(asked, client.Tested)
+    assert (asked.start_at, asked.why) == (
+        None,
+        "no room for it is expected by @{580}, when it would have to start for its deadline",
+    )
+
+
 def test_throttled_tasks_and_limits_are_kept_in_the_rehearsal() -> None:
     on = host(1)
     limit = LimitInfo(holder=Holder.USER, name=OWNER.user, resource="gpus", most=2, at=LimitAt.START)
@@ -323,6 +408,19 @@ def test_promised_and_estimated_starts_are_told_apart() -> None:
     assert lines_of([]) == ()
 
 
+def test_of_an_array_the_first_task_is_asked_about_and_that_is_said() -> None:
+    """Its last one ends much later, the more so if it is throttled."""
+    on = host(1)
+    spec = submit(array="1-10", array_throttle=2, gpus=1, time_limit_s=60).spec
+    tested = on.study(client.Submit(spec=spec, test_only=True))
+    assert isinstance(tested, client.Tested)
+    assert tested.why == "it could be queued; this is of the first of its 10 tasks"
+    found = on.study(client.WhatIf(spec=spec))
+    assert isinstance(found, client.Alternatives)
+    assert found.alternatives[0].what == "as asked; all times are those of the first of its 10 tasks"
+    assert alternatives(on, "--array=4", "--gpus=1")[0].what == "as asked"
+
+
 def test_only_what_this_user_may_ask_for_is_offered() -> None:
     closed = Partition(name="closed", users=("olga",))
     on = host(1, partitions=(Partition(name="main", is_default=True), closed, Partition(name="open")))
@@ -333,6 +431,34 @@ def test_only_what_this_user_may_ask_for_is_offered() -> None:
     assert "--partition=closed" not in options
     with pytest.raises(Refusal, match="the largest node has 4"):
         on.study(client.WhatIf(spec=submit(gpus_per_node=5).spec))
+
+
+def test_alternatives_that_start_no_sooner_give_way_to_those_that_do_or_are_said_to_bring_nothing() -> None:
+    on = host(2)
+    on.start(submit(gpus_per_node=3, nodelist=("n1",), time_limit_s=600))
+    on.start(submit(gpus_per_node=4, nodelist=("n2",), time_limit_s=7200))
+    asked, *others = alternatives(on, "--gpus-per-node=4", "--time=2:00:00")
+    assert asked.start_at == 600
+    sooner = [one for one in others if one.start_at == 0]
+    assert [one.options for one in sooner] == ["--gpus-per-node=1"]
+    assert len(others) == 5, "as many as are told at least"
+    assert all(one.what.endswith("; no sooner") for one in others if one not in sooner)
+    assert all((one.start_at or 0) >= 600 for one in others if one not in sooner)
+
+    free = (Partition(name=name, nodes=("n3", "n4")) for name in ("spare", "other"))
+    on = host(4, partitions=(Partition(name="main", is_default=True, nodes=("n1", "n2")), *free))
+    on.start(submit(gpus_per_node=4, nodelist=("n1",), time_limit_s=7200))
+    asked, *others = alternatives(on, "--gpus=8", "--time=2:00:00")
+    assert asked.start_at == 7200
+    options = ["--gpus=4", "--partition=spare", "--gpus=2", "--partition=other", "--gpus=1"]
+    assert [one.options for one in others] == options, "less time would change nothing, and these are enough"
+    assert {(one.start_at, one.what.endswith("no sooner")) for one in others} == {(0.0, False)}
+
+
+def alternatives(on: CoreHost, *asked: str) -> tuple[Alternative, ...]:
+    answer = on.study(client.WhatIf(spec=typed(*asked)))
+    assert isinstance(answer, client.Alternatives)
+    return answer.alternatives
 
 
 def test_nothing_is_queued_by_what_if() -> None:

@@ -252,3 +252,25 @@ def test_a_job_that_loses_its_process_each_time_is_not_queued_again_for_ever() -
     assert host.job(job_id).state is JobState.ENDED
     assert host.job(job_id).outcome is Outcome.NODE_FAIL
     assert host.job(job_id).restart_count == host.policy.limits.restarts
+
+
+def test_a_node_that_has_nothing_left_at_the_end_is_not_told_to_stop() -> None:
+    host = two_nodes()
+    host.start(GANG, now=1)
+    host.orders = []
+    over = wire.AttemptEnded(
+        attempt_id=attempt_id(1),
+        outcome=Outcome.COMPLETED,
+        exit=ExitStatus(code=0),
+        started_at=1,
+        ended_at=9,
+        cell_emptied=True,
+    )
+
+    host.report("n1", over, now=10)
+    assert orders_to(host) == [("n2", "Stop")]
+    assert host.job(1).state is JobState.COMPLETING
+
+    host.report("n2", wire.CellEmptied(attempt_id=attempt_id(1)), now=11)
+    assert orders_to(host) == []
+    assert host.job(1).outcome is Outcome.COMPLETED

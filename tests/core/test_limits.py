@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from gq.errors import Refusal
-from gq.model.account import LIMITED, Holder, LimitAt, LimitInfo, MemberInfo
+from gq.model.account import LIMITED, Holder, LimitAt, LimitInfo, MemberInfo, PreemptMode, QosInfo
+from gq.model.ids import JobId
 from gq.model.policy_tables import Billing
 from gq.model.state import JobState
 from gq.wire import client
@@ -228,7 +229,10 @@ def test_a_job_over_a_limit_at_submit_is_refused_with_what_is_left(whose: str, r
         assert "user alice" in told.message
     if resource == "gpus" and whose == "account team":
         assert told.message == "account `team` may have 5 GPUs queued and running together, has 4, and this asks for 2"
-        assert told.hint.startswith("1 left")
+        assert told.hint.startswith("1 left: ask for less, or submit it when others are done; ")
+        queue(host, (ALICE, {"gpus": 1}))
+        assert refusal(host, submit(gpus=1)).hint.startswith("none is left: submit it when others are done; ")
+        host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(3,))), peer=ALICE)
     if "normal" not in whose and "o" not in name:
         queue(host, (CARL, TWO))
     if resource == "pending_jobs":
@@ -596,6 +600,8 @@ def test_jobs_within_a_guarantee_go_before_older_ones_that_borrow() -> None:
 def test_who_waits_within_its_guarantee_gets_what_comes_free_before_those_who_borrow() -> None:
     host = cluster(nodes={"n1": inventory(gpu_count=4)})
     change_account(host, "rest", parent="org", guaranteed_gpus=4)
+    never = QosInfo(name="normal", preempt_mode=PreemptMode.OFF)
+    host.ask(client.SetQos(qos=never, is_new=False), peer=ADAM)
     for _ in range(4):
         host.start(submit(gpus=1), peer=ALICE)
     queue(host, (ALICE, {"gpus": 1, "time_limit_s": 2 * HOUR}), (CARL, {"gpus": 4}))
@@ -608,6 +614,24 @@ def test_who_waits_within_its_guarantee_gets_what_comes_free_before_those_who_bo
         host.finish(job_id)
     host.schedule()
     assert running(host) == [6]
+
+
+def test_an_owner_takes_back_what_it_is_guaranteed_from_those_who_have_least_to_lose() -> None:
+    host = cluster(nodes={"n1": inventory(gpu_count=4)})
+    change_account(host, "rest", parent="org", guaranteed_gpus=2)
+    for at in range(4):
+        host.start(submit(gpus=1), 60.0 * at, peer=ALICE)
+    queue(host, (CARL, {"gpus": 2}))
+
+    host.schedule(600.0)
+
+    claim = host.cluster.claims[JobId(5)]
+    assert sorted(one.job_id for one in claim.victims) == [3, 4], "those that started last"
+    ways = [host.cluster.attempts[one].giving_way for one in claim.victims]
+    assert all(way is not None and way.is_reclaim for way in ways)
+    host.obey()
+    host.schedule()
+    assert running(host) == [1, 2, 5]
 
 
 def test_an_account_borrows_so_many_and_no_more() -> None:

@@ -196,6 +196,7 @@ def test_what_gqprio_prints_is_what_lists_show_and_the_order_in_which_jobs_are_c
 
     assert [(one.job_id, one.priority) for one in waiting] == [(one.job_id, one.priority) for one in answer.jobs]
     assert order(host) == [one.job_id for one in answer.jobs if one.job_id != 9]
+    assert [(one.state, one.priority) for one in jobs.jobs if one not in waiting] == [("RUNNING", 0)]
 
 
 def test_each_factor_says_what_it_should() -> None:

@@ -11,7 +11,7 @@ import pytest
 from gq.errors import Refusal
 from gq.model.ids import JobId
 from gq.model.policy_tables import Limits
-from gq.model.scheduling import Scheduling
+from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
@@ -50,6 +50,42 @@ def test_nobody_overtakes_a_job_that_waits_for_the_same_nodes() -> None:
     host.finish(1)
     host.schedule()
     assert started(host) == [1, 2]
+
+
+def test_where_nobody_overtakes_who_comes_in_behind_one_that_waits_asks_for_no_plan() -> None:
+    policy = Policy(
+        owner_uid=OWNER.uid,
+        scheduling=Scheduling(policy="fifo", **PRESETS["fifo"]),
+        partitions=(Partition(name="main", is_default=True, nodes=("n1",)), Partition(name="other", nodes=("n2",))),
+    )
+    host = CoreHost(policy, {"n1": inventory(), "n2": inventory()})
+    host.start(submit("first", gpus=2))
+    host.start(submit("head", gpus=4))
+    assert not host.controller.wants_plan(100.0)
+
+    behind = host.submit(submit("behind", gpus=1), 100.0)
+    assert not host.controller.wants_plan(100.0)
+    assert host.explain(behind).why.startswith("job 2 (ada: head) goes first")
+
+    host.submit(submit("other", gpus=1, partition="other"))
+    assert host.controller.wants_plan(100.0)
+    host.schedule()
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(2,))), 200.0)
+    assert host.controller.wants_plan(200.0)
+    host.schedule()
+    assert host.job(behind).state is JobState.STARTING
+
+
+def test_who_others_give_way_to_asks_for_a_plan_behind_whomever() -> None:
+    host = CoreHost(
+        Policy(owner_uid=OWNER.uid, scheduling=Scheduling(policy="fifo", **PRESETS["fifo"])), {"n1": inventory()}
+    )
+    host.start(submit("yields", gpus=2, qos="scavenger"))
+    host.start(submit("head", gpus=4, qos="scavenger"))
+    host.submit(submit("behind", gpus=1, qos="scavenger"), 100.0)
+    assert not host.controller.wants_plan(100.0)
+    host.submit(submit("normal", gpus=3))
+    assert host.controller.wants_plan(100.0)
 
 
 def test_a_job_that_cannot_use_the_blocked_ones_nodes_goes_ahead() -> None:
@@ -190,8 +226,9 @@ def test_time_limits_default_from_the_partition_and_are_bounded_by_it() -> None:
     assert host.job(1).time_limit_s == 60
     assert host.job(2).time_limit_s is None
     for asked in (3601, 0):
-        with pytest.raises(Refusal, match="maximum of partition `main`"):
+        with pytest.raises(Refusal, match="maximum of partition `main`, 1 h") as told:
             host.submit(submit(time_limit_s=asked))
+        assert told.value.hint == "ask for at most --time=1:00:00"
     host.schedule()
     assert host.attempt(2).batch_node == "n2"
 

@@ -15,7 +15,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.state import event
 from gqd.state.input import Tick
-from tests.builders import inventory, submit
+from tests.builders import hello, inventory, submit
 from tests.hosts import CoreHost
 
 
@@ -169,3 +169,26 @@ def test_a_client_that_asks_again_while_it_waits_gets_one_step() -> None:
     host.replies.clear()
     end_step(host, 0, "n1", "n2")
     assert [type(one.body).__name__ for one in host.replies] == ["StepCreated"]
+
+
+def test_a_step_of_a_script_that_runs_unheard_waits_until_its_node_says_so() -> None:
+    """The controller died between GO and `Started`; the script asks as soon as it is back."""
+    host = CoreHost(nodes={"n1": inventory()})
+    host.submit(submit("script", gpus=1))
+    host.schedule()
+    attempt_id = host.attempt(1).attempt_id
+    host.report("n1", wire.Prepared(attempt_id=attempt_id, master_port=20000))
+    host.restart(10.0)
+    host.handle(hello("n1", inventory(), attempts=(wire.AttemptStatus(attempt_id=attempt_id, phase="running"),)))
+    host.orders = []
+    assert create(host) is None
+    host.report("n1", wire.Started(attempt_id=attempt_id, at=1.0))
+    assert isinstance(host.replies[-1].body, client.StepCreated)
+
+
+def test_a_job_that_was_not_let_go_has_no_steps() -> None:
+    host = CoreHost(nodes={"n1": inventory()})
+    host.submit(submit("script", gpus=1))
+    host.schedule()
+    with pytest.raises(Refusal, match="job 1 is starting, not running"):
+        create(host)

@@ -18,6 +18,7 @@ from gq.model.scheduling import Scheduling, Switch
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
+from gqd.state.input import PolicyChanged
 from gqd.state.plan import CoresKept, Infeasible, Insufficient, OutOfLicenses, Wait, WaitsForLocality
 from gqd.state.policy import Policy
 from tests.builders import OWNER, hello, inventory, submit
@@ -182,7 +183,7 @@ def test_a_licence_that_is_there_no_more_is_said_so_until_it_is_there_again() ->
         ({"constraint": "cuda>=13"}, "is what --constraint=cuda>=13 says", "gqctl node show"),
         ({"constraint": "ib*2"}, "wants 2 nodes of a kind; there are 1", "at most 1"),
         ({"constraint": "[rack1|rack2]", "nodes_min": 2, "nodes_max": 2}, "2 nodes of one kind ([rack1|rack2]); there are 1", "`|` without brackets"),
-        ({"gpus": 1, "min_gpu_mem_mib": 40960}, "GPUs with 40G of memory; the largest have 16G", "--min-gpu-mem=16384M"),
+        ({"gpus": 1, "min_gpu_mem_mib": 40960}, "GPUs with 40G of memory; the largest have 16G", "--min-gpu-mem=16G"),
         ({"amounts": (Amount("fpgas", 1),)}, "no node that it may use has a resource `fpgas`", "did you mean `fpga`?"),
         ({"amounts": (Amount("fpga", 3),)}, "it asks for 3 of `fpga` on one node; the most that a node has is 2", "at most 2"),
         ({"amounts": (Amount("tmp", 4096),)}, "it asks for 4G of `tmp` on one node; the most that a node has is 2G", "at most 2G"),
@@ -303,6 +304,62 @@ def test_cores_that_are_kept_for_idle_gpus_are_given_when_these_are_taken() -> N
     assert host.job(job_id).state is JobState.PENDING and host.controller.volatile.wants_plan
     host.schedule()
     assert host.job(job_id).state is JobState.STARTING, "9 CPUs are left, and 6 of them kept for 3 GPUs"
+
+
+def test_kept_cores_are_counted_on_the_node_where_it_would_start() -> None:
+    policy = msgspec.structs.replace(POLICY, scheduling=Scheduling(cores_kept_per_gpu=1))
+    host = CoreHost(policy, {name: inventory(cpus=8, gpu_count=4) for name in ("n1", "n2", "n3")})
+    job_id = host.submit(asks("cpus", cpus_per_task=6))
+
+    assert wait_of(host, job_id) == CoresKept(wanted=6, free=4, kept=4, nodes=("n1",)), "not 12 over all nodes"
+    assert host.explain(job_id).hint == "with at most 4 CPUs it could start now"
+    host.submit(asks("fewer", cpus_per_task=4))
+    host.schedule()
+    assert [host.job(one).state for one in (1, 2)] == [JobState.PENDING, JobState.STARTING]
+
+
+@pytest.mark.parametrize(
+    ("per_gpu", "fields", "hint"),
+    [
+        (2, {"cpus_per_task": 10}, "ask for at most 2 CPUs per node"),
+        (1, {"ntasks": 20}, "ask for at most 6 CPUs per node"),
+        (3, {"cpus_per_task": 10}, "ask for GPUs, or for fewer CPUs"),
+    ],
+)
+def test_cpus_that_are_always_kept_are_refused_at_once(per_gpu: int, fields: dict[str, Any], hint: str) -> None:
+    policy = msgspec.structs.replace(POLICY, scheduling=Scheduling(cores_kept_per_gpu=per_gpu))
+    host = CoreHost(policy, {name: inventory(cpus=10, gpu_count=4) for name in ("n1", "n2")})
+    with pytest.raises(Refusal) as refused:
+        host.submit(submit("cpus", **fields))
+
+    assert refused.value.code == "impossible" and refused.value.hint.startswith(hint)
+    assert f"CPUs and no GPUs, and of its nodes' CPUs {per_gpu} are kept for each GPU" in refused.value.message
+    host.submit(submit("alone", **fields, is_exclusive=True))
+    host.handle(hello("cpus-only", inventory(cpus=20, gpu_count=0)))
+    host.submit(submit("elsewhere", **fields))
+
+
+def test_what_was_possible_is_judged_anew_under_another_policy() -> None:
+    host = CoreHost(POLICY, {"n1": inventory(cpus=10, gpu_count=4)})
+    host.submit(submit("before", cpus_per_task=10))
+    scheduling = Scheduling(cores_kept_per_gpu=1)
+    host.handle(PolicyChanged(policy=msgspec.structs.replace(POLICY, scheduling=scheduling), text=""))
+    with pytest.raises(Refusal, match="1 are kept for each GPU"):
+        host.submit(submit("after", cpus_per_task=10))
+
+
+def test_cpus_that_come_free_only_if_others_take_gpus_have_no_start_and_are_not_said_to_wait_for_ever() -> None:
+    """A node has 10 CPUs: 9 are left when a job with one CPU has all of its GPUs."""
+    policy = msgspec.structs.replace(POLICY, scheduling=Scheduling(cores_kept_per_gpu=2))
+    host = CoreHost(policy, {"n1": inventory(cpus=10, gpu_count=4)})
+    job_id = host.submit(asks("cpus", cpus_per_task=9))
+    host.schedule()
+    told = host.starts()[job_id]
+    assert (told.start_at, told.never) == (None, "") and told.why.endswith("cannot be told")
+
+    host.start(asks("gpus", gpus=4))
+    host.schedule()
+    assert host.job(job_id).state is JobState.STARTING
 
 
 def test_a_low_qos_takes_the_oldest_card_and_a_high_one_the_newest() -> None:

@@ -91,23 +91,23 @@ def test_what_can_never_be_is_refused_with_the_value_and_what_there_is(
 
 
 @pytest.mark.parametrize(
-    ("argv", "code"),
+    ("argv", "code", "said"),
     [
-        (("gqctl", "hold", "999999"), 1),
-        (("gqctl", "node", "drain", "n9", "--reason", "x"), 1),
-        (("gqctl", "node", "drain", "n1"), 2),
-        (("gqwait", "999999"), 1),
-        (("gqwhy", "999999"), 1),
-        (("gqlog", "999999"), 1),
-        (("gqctl", "hold", "one"), 2),
-        (("gqstat", "-t", "SLEEPING"), 2),
+        (("gqctl", "hold", "999999"), 1, "999999"),
+        (("gqctl", "node", "drain", "n9", "--reason", "x"), 1, "node `n9` does not exist"),
+        (("gqctl", "node", "drain", "n1"), 2, "--reason"),
+        (("gqwait", "999999"), 1, "job 999999 does not exist"),
+        (("gqwhy", "999999"), 1, "job 999999 does not exist"),
+        (("gqlog", "999999"), 1, "job 999999 does not exist"),
+        (("gqctl", "hold", "one"), 2, "`one` is not a job id"),
+        (("gqstat", "-t", "SLEEPING"), 2, "`SLEEPING`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_commands_about_what_does_not_exist_are_refused(
-    shared_cluster: PrivateCluster, argv: tuple[str, ...], code: int
+    shared_cluster: PrivateCluster, argv: tuple[str, ...], code: int, said: str
 ) -> None:
-    refused(shared_cluster, *argv, code=code)
+    assert said in refused(shared_cluster, *argv, code=code)
 
 
 # ── a controller that is not there ────────────────────────────────────────────────────────────────────────────

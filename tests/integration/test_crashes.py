@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -27,14 +28,18 @@ from tests.integration.jobs import (
     submit,
 )
 
-BURST = 240
-KILLS = 4
+BURST = 160
+KILLS = 3
 PATIENCE_S = 60.0
 LINES = 200
 COUNTING = f"""#!/bin/sh
 gqrun -N2 --label sh -c 'for i in $(seq {LINES}); do echo $i; sleep 0.02; done'
 exit 5
 """
+
+
+SAYS_ITSELF = re.compile(r"gqrun: (node n[12] (does not answer; waiting for it|is back)|(no|the) controller .*)")
+"""What gqrun adds where a daemon takes long to come back."""
 
 
 @pytest.fixture
@@ -60,10 +65,12 @@ def test_a_job_and_its_step_go_on_when_daemons_are_killed_and_no_line_is_lost_or
 
     ended = await_state(cluster, job, "FAILED")
     assert (ended["exit_code"], ended["restart_count"]) == (5, 0)
+    lines = output(cluster, job)
     for rank in ("0: ", "1: "):
-        written = [line for line in output(cluster, job) if line.startswith(rank)]
+        written = [line for line in lines if line.startswith(rank)]
         assert written == [f"{rank}{number}" for number in range(1, LINES + 1)]
-    assert len(output(cluster, job)) == 2 * LINES
+    others = [line for line in lines if not line.startswith(("0: ", "1: "))]
+    assert [line for line in others if not SAYS_ITSELF.fullmatch(line)] == []
 
 
 def test_a_job_that_ends_while_its_node_daemon_is_dead_is_reported_with_its_exit_code(cluster: PrivateCluster) -> None:
@@ -165,7 +172,7 @@ def test_whatever_daemon_is_killed_whenever_each_job_and_each_gang_runs_exactly_
     print(f"seed {seed}")
     dice = random.Random(seed)
     command = "echo ran >> ran-$GQ_JOB_ID; gqrun sh -c 'echo $GQ_PROCID >> tasks-$GQ_JOB_ID'"
-    jobs = {int(submit(cluster, f"-N{nodes}", wrap=command)): nodes for nodes in dice.choices((1, 2), k=30)}
+    jobs = {int(submit(cluster, f"-N{nodes}", wrap=command)): nodes for nodes in dice.choices((1, 2), k=12)}
     while len(runs(cluster.workdir)) < len(jobs):
         time.sleep(dice.uniform(0.0, 0.3))
         for daemon in dice.sample(("gqd", "gqnode-n1", "gqnode-n2"), dice.randint(1, 3)):

@@ -146,7 +146,7 @@ def test_a_script_that_requeues_its_own_job_is_run_again(cluster: PrivateCluster
     assert await_state(cluster, job, "COMPLETED")["restart_count"] == 2
 
 
-@pytest.mark.parametrize("option", ["--reservation=night", "--time-min=1", "--max-requeue=2"])
+@pytest.mark.parametrize("option", ["--time-min=1"])
 def test_options_of_later_versions_are_refused_as_such(shared_cluster: PrivateCluster, option: str) -> None:
     before = record_counts(shared_cluster)
     done = shared_cluster.run("gqsub", option, "--wrap", "true")

@@ -58,5 +58,7 @@ def test_an_array_runs_as_many_tasks_as_the_limit_allows(cluster: PrivateCluster
         what="two tasks run",
     )
     wait_until(lambda: why(cluster, array)["reason"] == "QOSMaxJobsPerUserLimit", what="the limit is told")
+    running = cluster.ok("gqstat", "-h", "-t", "CF,R", "-o", "%i").split()
+    assert running == [f"{array}_1", f"{array}_2"], "and no more of them when the others were looked at"
     cluster.ok("gqdel", f"{array}_1")
     await_state(cluster, f"{array}_3", "RUNNING")

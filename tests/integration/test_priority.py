@@ -64,9 +64,17 @@ def usage_hours(cluster: PrivateCluster) -> float:
 
 
 def test_usage_grows_while_a_job_runs_and_survives_the_death_of_the_controller(cluster: PrivateCluster) -> None:
+    """What a job that is over used can only have survived."""
     wait_until(lambda: usage_hours(cluster) > 0, what="usage")
-    before = usage_hours(cluster)
+    first = usage_hours(cluster)
+    wait_until(lambda: usage_hours(cluster) > first, what="usage that grows")
+    cluster.ok("gqdel", "1", "2", "3")
+    await_state(cluster, "1", "CANCELLED")
+    used = usage_hours(cluster)
     cluster.kill("gqd")
     cluster.up()
 
-    wait_until(lambda: usage_hours(cluster) > before, what="usage that goes on where it was")
+    assert usage_hours(cluster) == pytest.approx(used, rel=0.01)
+    again = submit(cluster, "--gpus=4", "--wrap", "exec sleep 600")
+    await_state(cluster, again, "RUNNING")
+    wait_until(lambda: usage_hours(cluster) > 1.02 * used, what="usage that goes on where it was")

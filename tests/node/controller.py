@@ -22,7 +22,7 @@ from gq.model.resource import Grant
 from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 SOURCE = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 

@@ -98,16 +98,26 @@ def test_a_prepare_is_in_the_spool_before_it_is_acknowledged_and_a_cell_is_made(
     )
 
 
-def test_a_made_cell_is_reported_with_the_port_that_the_batch_node_leased() -> None:
-    host = at(Phase.PREPARING)
+def test_a_made_cell_is_reported_with_the_port_that_the_batch_node_leased_which_is_kept_for_the_other_nodes() -> None:
+    wanted = launch(nodes=2)
+    host = at(Phase.PREPARING, wanted)
 
     turn = host.handle(CellMade(attempt_id=ATTEMPT, master_port=PORT))
 
-    record = AttemptRecord(launch=launch(), phase=Phase.PREPARED, master_port=PORT)
+    record = AttemptRecord(launch=wanted, phase=Phase.PREPARED, master_port=PORT)
     assert turn == (
         SaveRecord(record=record),
         SendReport(seq=2, body=Prepared(attempt_id=ATTEMPT, master_port=PORT)),
     )
+
+
+def test_of_a_job_on_one_node_nothing_is_written_before_its_start() -> None:
+    host = at(Phase.PREPARING)
+
+    turn = host.handle(CellMade(attempt_id=ATTEMPT, master_port=PORT))
+
+    assert turn == (SendReport(seq=2, body=Prepared(attempt_id=ATTEMPT, master_port=PORT)),)
+    assert host.record().phase is Phase.PREPARED
 
 
 def test_whom_the_processes_run_as_is_kept_with_the_attempt() -> None:
@@ -115,13 +125,11 @@ def test_whom_the_processes_run_as_is_kept_with_the_attempt() -> None:
     host.order(Prepare(launch=launch()))
     account = Account(user="ada", uid=1000, gid=1000, groups=(1000, 3000), home="/home/ada")
 
-    turn = host.handle(CellMade(attempt_id=ATTEMPT, master_port=PORT, account=account))
+    host.handle(CellMade(attempt_id=ATTEMPT, master_port=PORT, account=account))
+    turn = host.order(Go(attempt_id=ATTEMPT, master_port=PORT))
 
-    record = AttemptRecord(launch=launch(), phase=Phase.PREPARED, master_port=PORT, account=account)
-    assert turn == (
-        SaveRecord(record=record),
-        SendReport(seq=2, body=Prepared(attempt_id=ATTEMPT, master_port=PORT)),
-    )
+    started = AttemptRecord(launch=launch(), phase=Phase.STARTING, go=True, master_port=PORT, account=account)
+    assert turn[0] == SaveRecord(record=started)
 
 
 def test_a_go_is_saved_as_a_start_before_it_is_acknowledged_and_before_anything_starts() -> None:
@@ -157,6 +165,20 @@ def test_only_the_batch_node_reports_that_the_job_has_started() -> None:
     assert reports(first) == [Started(attempt_id=ATTEMPT, at=101.0, master_port=PORT)]
     assert reports(second) == []
     assert batch.record().phase is other.record().phase is Phase.RUNNING
+
+
+def test_a_start_is_not_saved_since_the_shepherd_tells_it_again_after_a_crash() -> None:
+    host = at(Phase.STARTING)
+    saved = host.record()
+
+    turn = host.handle(ProcessStarted(attempt_id=ATTEMPT, at=101.0))
+    again = AgentHost(saved)
+    again.agent.resume(300.0)
+    told = again.handle(ProcessStarted(attempt_id=ATTEMPT, at=101.0), now=301)
+
+    assert turn == (SendReport(seq=4, body=Started(attempt_id=ATTEMPT, at=101.0, master_port=PORT)),)
+    assert reports(told) == [Started(attempt_id=ATTEMPT, at=101.0, master_port=PORT)]
+    assert again.record() == host.record()
 
 
 def test_a_cell_that_cannot_be_made_refuses_the_attempt_and_leaves_nothing() -> None:
@@ -699,3 +721,58 @@ def test_after_a_restart_what_has_ended_says_its_last_report_until_it_is_heard()
 )
 def test_a_hello_says_how_far_each_attempt_is(phase: Phase, word: str) -> None:
     assert at(phase).agent.statuses() == (AttemptStatus(attempt_id=ATTEMPT, phase=word),)
+
+
+def test_who_was_let_go_while_its_cell_is_made_again_is_said_to_run() -> None:
+    """It may at any moment."""
+    host = AgentHost(at(Phase.PREPARED).record())
+    host.agent.resume(100.0)
+    assert [one.phase for one in host.agent.statuses()] == ["preparing"]
+    host.order(Go(attempt_id=ATTEMPT, master_port=1))
+    assert [one.phase for one in host.agent.statuses()] == ["running"]
+
+
+# ── giving way ────────────────────────────────────────────────────────────────────────────────────────────────
+
+GIVE_WAY = SignalAttempt(
+    attempt_id=ATTEMPT, signum=10, scope="steps", told_at=90.0, ends_at=150.0, text="GIVES WAY, ENDS AT {time}"
+)
+TOLD = [
+    WriteLine(attempt_id=ATTEMPT, text="*** JOB 7 ON n1 GIVES WAY, ENDS AT {time} ***", at=150.0),
+    SignalProcess(attempt_id=ATTEMPT, signum=10, scope="steps"),
+]
+
+
+def test_a_job_is_told_to_give_way_once_however_often_it_is_ordered_and_again_when_it_is_decided_anew() -> None:
+    host = at(Phase.RUNNING)
+
+    first = host.order(GIVE_WAY)
+    again = host.order(GIVE_WAY)
+    anew = host.order(replace(GIVE_WAY, told_at=120.0))
+
+    assert [*first] == [*TOLD, SaveRecord(record=replace(host.record(), told_at=90.0))]
+    assert again == ()
+    assert without_saves(anew) == TOLD
+
+
+def test_only_the_node_with_the_script_writes_that_it_gives_way() -> None:
+    host = at(Phase.RUNNING, launch(rank=1, nodes=2))
+    assert without_saves(host.order(GIVE_WAY)) == TOLD[1:]
+
+
+def test_after_a_restart_a_job_is_told_as_soon_as_it_is_met_again_and_not_twice() -> None:
+    host = _restarted(at(Phase.RUNNING))
+    host.agent.resume(300.0)
+
+    assert host.order(GIVE_WAY, now=301) == (), "nobody would hear it"
+    assert without_saves(host.handle(ProcessStarted(attempt_id=ATTEMPT, at=100.0), now=302)) == TOLD
+
+    known = _restarted(host)
+    known.agent.resume(310.0)
+    known.handle(ProcessStarted(attempt_id=ATTEMPT, at=100.0), now=311)
+    assert known.order(GIVE_WAY, now=312) == ()
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.PREPARED, Phase.ENDED])
+def test_what_does_not_run_is_not_told_to_give_way(phase: Phase) -> None:
+    assert at(phase).order(GIVE_WAY) == ()

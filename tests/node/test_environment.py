@@ -124,6 +124,7 @@ def test_a_batch_script_sees_under_slurms_names_what_slurm_was_recorded_to_set()
         ({"mem_per_node_mib": 2048}, {"SLURM_MEM_PER_NODE"}),
         ({"mem_per_cpu_mib": 512}, {"SLURM_MEM_PER_CPU"}),
         ({"restart_count": 1}, {"SLURM_RESTART_COUNT"}),
+        ({"reservation": "night"}, {"SLURM_JOB_RESERVATION"}),
     ],
 )
 def test_slurms_names_for_wishes_are_absent_unless_it_was_asked_for(asked: dict[str, Any], names: set[str]) -> None:
@@ -237,3 +238,26 @@ def test_a_task_sees_the_gpus_of_its_step_or_its_own_share_of_them(
     assert seen["CUDA_VISIBLE_DEVICES"] == expected
     assert seen["SLURM_STEP_GPUS"] == "4,5,6,7"
     assert seen["SLURM_JOB_GPUS"] == "0,1,2,3,4,5,6,7"
+
+
+# ── sweeps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SWEPT = {"parameters": (("lr", "1e-3"), ("note", "a b"))}
+
+
+def test_a_task_of_a_sweep_has_its_values_under_their_names_and_under_names_of_gqs() -> None:
+    seen = _batch(_launch(**SWEPT), {"lr": "what the submitter had", "GQ_SWEEP_old": "of the job that submitted"})
+
+    assert (seen["lr"], seen["note"]) == ("1e-3", "a b")
+    assert {name: value for name, value in seen.items() if name.startswith("GQ_SWEEP")} == {
+        "GQ_SWEEP_lr": "1e-3",
+        "GQ_SWEEP_note": "a b",
+    }
+
+
+def test_a_step_has_the_values_of_its_sweep_and_what_the_script_made_of_them() -> None:
+    launch = _launch(**SWEPT)
+
+    assert _task(launch)["lr"] == "1e-3"
+    changed = _task(launch, client={"lr": "0.5", "GQ_SWEEP_lr": "0.5"})
+    assert (changed["lr"], changed["note"], changed["GQ_SWEEP_lr"]) == ("0.5", "a b", "1e-3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -37,6 +38,12 @@ def shepherd_of(host: HerdHost) -> int:
     return pid
 
 
+def end_line(attempt: str, code: int) -> bytes:
+    """As a shepherd records it."""
+    end = {"code": code, "signal": 0, "started_at": 1.0, "ended_at": 2.0, "oom": False, "why": ""}
+    return json.dumps({"attempt": attempt, "ended": end, "emptied": {}}).encode()
+
+
 def test_a_job_outlives_the_daemon_and_its_forkserver_and_its_end_is_heard_by_the_next(tmp_path: Path) -> None:
     with herd_host(tmp_path) as first:
         attempt_id = first.start(
@@ -68,6 +75,30 @@ def test_an_end_that_no_daemon_saw_is_read_from_the_spool(tmp_path: Path) -> Non
             assert second.events[0] == started
             second.do(second.herd.empty, attempt_id)
             second.await_event(TreeEmpty)
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([end_line("1.1", 3), b'{"attempt": "1.1", "ended": {"cod'], 3),
+        ([end_line("1.1", 3), end_line("7.1", 4)], 3),
+        ([end_line("1.1", 3), end_line("1.1", 5)], 5),
+    ],
+)
+def test_the_last_whole_record_of_an_end_counts_if_it_is_of_this_attempt(
+    host: HerdHost, lines: list[bytes], code: int
+) -> None:
+    (host.root / "1.1").mkdir()
+    (host.root / "1.1" / "end.json").write_bytes(b"\n".join(lines))
+    host.do(host.herd.adopt, AttemptId(JobId(1), 1))
+    assert host.await_event(ProcessEnded).exit == ExitStatus(code=code)
+
+
+def test_an_end_that_only_another_attempt_recorded_is_not_known(host: HerdHost) -> None:
+    (host.root / "1.1").mkdir()
+    (host.root / "1.1" / "end.json").write_bytes(end_line("7.1", 0))
+    host.do(host.herd.adopt, AttemptId(JobId(1), 1))
+    assert host.await_event(ProcessEnded).why == "the shepherd could not be started"
 
 
 def test_an_attempt_is_never_started_twice(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from gq.model.ids import AttemptId
 from gq.model.job import ExitStatus
 from gqnode.control.input import ProcessEnded, ProcessStarted, StepTasksEnded
 from gqnode.shell import herd
-from gqnode.shell.herd import TreeEmpty
+from gqnode.shell.herd import TreeEmpty, connect_in
 from gqnode.shell.processes import read_process
-from tests.node.herd_host import HerdHost, herd_host
+from tests.node.herd_host import HerdHost, herd_host, shepherds
 
 
 @pytest.fixture
@@ -65,6 +65,33 @@ def test_one_shepherd_holds_one_attempt_after_the_other_and_knows_each_alone(hos
     assert len([event for event in host.events if isinstance(event, TreeEmpty)]) == 3
 
 
+def test_no_door_of_an_attempt_that_is_over_leads_to_the_next_one(host: HerdHost) -> None:
+    rested(host)
+    start(host, 2, "exec sleep 1000")
+    assert connect_in(str(host.root / "1.1"), "ctl") is None
+    door = connect_in(str(host.root / "2.1"), "ctl")
+    assert door is not None
+    door.close()
+
+
+def test_an_attempt_is_not_started_again_when_its_shepherd_has_gone_on_to_another(host: HerdHost) -> None:
+    attempt_id, _ = start(host, 1, "echo run >> runs")
+    host.await_event(ProcessEnded, attempt_id=attempt_id)
+    over(host, attempt_id)
+    start(host, 2, "exec sleep 1000")
+    host.events.clear()
+    host.start(1, script="#!/bin/sh\necho run >> runs\n", chdir=str(host.root))
+    assert host.await_event(ProcessEnded, attempt_id=attempt_id).exit == ExitStatus(code=0)
+    assert (host.root / "runs").read_text() == "run\n"
+
+
+def test_shepherds_that_are_gone_leave_no_door(host: HerdHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(herd, "FREE_S", 0.1)
+    pid = rested(host)
+    host.until(lambda: not is_there(pid), "the shepherd to end")
+    assert sorted(path.name for path in host.root.iterdir()) == ["1.1"]
+
+
 def test_what_is_ordered_right_behind_the_begin_reaches_the_next_attempt(host: HerdHost) -> None:
     pid = rested(host)
     attempt_id = host.start(2, script="#!/bin/sh\nsleep 1000\n")
@@ -92,12 +119,14 @@ def test_a_shepherd_that_was_stopped_at_rest_is_woken_for_the_next_attempt(host:
     assert not over(host, attempt_id).why
 
 
-def test_nobody_rests_without_a_daemon(tmp_path: Path) -> None:
+def test_nobody_rests_without_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(herd, "FREE_S", 1e6)
     with herd_host(tmp_path) as first:
         pid = rested(first)
         first.end()
         with herd_host(tmp_path) as second:
             second.until(lambda: not is_there(pid), "the shepherd to end")
+            assert shepherds(tmp_path) == []
 
 
 def test_a_shepherd_that_nobody_needs_for_a_while_is_let_go(host: HerdHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,13 +134,16 @@ def test_a_shepherd_that_nobody_needs_for_a_while_is_let_go(host: HerdHost, monk
     pid = rested(host)
     host.until(lambda: not is_there(pid), "the shepherd to end")
     attempt_id, _ = start(host, 2, "exit 4")
-    assert over(host, attempt_id).exit == ExitStatus(code=4)
+    assert host.await_event(ProcessEnded, attempt_id=attempt_id).exit == ExitStatus(code=4)
 
 
-def test_a_shepherd_of_steps_holds_no_other_attempt(host: HerdHost) -> None:
+def test_a_shepherd_of_steps_holds_no_other_attempt(host: HerdHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(herd, "FREE_S", 1e6)  # it is not let go for having rested
     attempt_id, pid = start(host, 1, "exec sleep 1000")
     step_id = host.start_tasks(attempt_id, ["true"])
     host.await_event(StepTasksEnded, step_id=step_id)
     host.do(host.herd.detach, step_id)
     over(host, attempt_id)
     host.until(lambda: not is_there(pid), "the shepherd to end")
+    _, other = start(host, 2, "exec sleep 1000")
+    assert other != pid

@@ -16,6 +16,7 @@ from gqnode.isolation.cells import Cells
 from gqnode.isolation.choose import LEVELS, NO_CGROUPS, choose_isolation, default_pids_max
 from gqnode.isolation.device_filter import DeviceNumber, device_number, filter_program
 from gqnode.isolation.enforcer import Enforcer, MemoryEnforcer, NodeFacts
+from gqnode.isolation.killer import Killer1, Killer2
 from gqnode.isolation.mounts import CgroupMounts, find_mounts
 from gqnode.isolation.protocol import CellLimits, Isolation, IsolationError
 from gqnode.isolation.tree import Tree, prune
@@ -46,11 +47,31 @@ def test_without_cgroups_a_cell_is_a_name_and_a_limit_to_watch(tmp_path: Path) -
     assert isolation.make_step(cell, 2) == Cell("7.1.2")
     assert isolation.make("8.1", CellLimits(cpus=(0,))).watch_memory_mib is None
     assert isolation.find("7.1") is None and isolation.is_empty(cell) is None and isolation.usage(cell) is None
-    assert not isolation.kill(cell) and not isolation.oom_killed(cell)
+    assert not isolation.kill(cell) and not isolation.oom_killed(cell) and not isolation.freeze(cell, True)
     isolation.set_limits(cell, CellLimits(memory_mib=128))
     isolation.remove(cell)
     assert isolation.clear(keep=()) == ()
     isolation.close()
+
+
+@pytest.mark.parametrize(
+    ("killer", "file", "frozen", "thawed"),
+    [(Killer2, "cgroup.freeze", "1", "0"), (Killer1, "freezer.state", "FROZEN", "THAWED")],
+)
+def test_a_freezer_stops_a_whole_cell_and_lets_it_go_on(
+    tmp_path: Path, killer: type[Killer1 | Killer2], file: str, frozen: str, thawed: str
+) -> None:
+    one = killer(Tree(str(tmp_path), "c", "n1"))
+    cell = tmp_path / "cell"
+    assert not one.freeze(str(cell), True), "there is none"
+    cell.mkdir()
+    (cell / file).write_text(" " * 8)
+    (cell / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+
+    assert one.freeze(str(cell), True)
+    assert (cell / file).read_text().strip() == frozen
+    assert one.freeze(str(cell), False)
+    assert (cell / file).read_text().strip()[:6] == thawed
 
 
 def test_memory_that_nobody_is_to_watch_is_not_watched(tmp_path: Path) -> None:

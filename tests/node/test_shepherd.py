@@ -146,9 +146,14 @@ def test_processes_that_wipe_their_environment_and_ignore_signals_are_killed_too
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
 
 
+BOMBER = 64_999
+"""The number of a user who has no other process."""
+
+
 def test_a_fork_bomb_is_emptied(host: HerdHost) -> None:
-    bomb = "#!/bin/sh\nf() { sleep 0.01; f & f & wait; }\nulimit -u 400\nf &\nsleep 1000\n"
-    attempt_id = host.start(script=bomb)
+    bomb = "ulimit -u 400; f() { sleep 0.01; f & f & wait; }; f & sleep 1000"
+    as_nobody = f"setpriv --reuid={BOMBER} --regid={BOMBER} --clear-groups " if os.geteuid() == 0 else ""
+    attempt_id = host.start(script=f"#!/bin/sh\nexec {as_nobody}sh -c '{bomb}'\n", chdir="/")  # root has no such limit
     host.until(lambda: len(host.processes(attempt_id)) > 20)
     host.do(host.herd.empty, attempt_id)
     host.await_event(TreeEmpty)
@@ -285,6 +290,8 @@ def test_a_shepherd_that_is_stopped_while_it_empties_is_woken(host: HerdHost) ->
     os.kill(shepherd, signal.SIGSTOP)
     host.do(host.herd.empty, attempt_id)
     host.await_event(TreeEmpty)
+    assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGKILL)
+    assert not host.processes(attempt_id)
 
 
 def test_a_new_daemon_ends_a_job_whose_shepherd_was_stopped_before(tmp_path: Path) -> None:
@@ -297,6 +304,8 @@ def test_a_new_daemon_ends_a_job_whose_shepherd_was_stopped_before(tmp_path: Pat
             second.do(second.herd.adopt, attempt_id)
             second.do(second.herd.empty, attempt_id)
             second.await_event(TreeEmpty)
+            assert second.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGKILL)
+            assert not second.processes(attempt_id)
 
 
 @pytest.mark.parametrize("signum", [-1, 65, 2**40])

@@ -14,7 +14,7 @@ from gq.model.resource import Grant
 from gq.wire.node import GangMember, Launch
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.shell import durable
-from gqnode.shell.spool import Spool
+from gqnode.shell.spool import MOST_KEPT, Spool
 
 
 def record(job: int, attempt: int = 1, phase: Phase = Phase.PREPARING) -> AttemptRecord:
@@ -138,6 +138,64 @@ def test_a_full_disk_leaves_the_old_record_and_no_new_directory(
     assert not [path for path in (tmp_path / "spool" / "1.1").iterdir() if path.name.endswith(".tmp")]
 
 
+def test_what_an_attempt_had_on_disk_is_used_for_the_next_and_tells_nothing(spool: Spool, tmp_path: Path) -> None:
+    spool.save(record(1), {"ab": b"secret"})
+    first, second = (Path(spool.directory(AttemptId(JobId(job), 1))) for job in (1, 2))
+    for name in ("script", "end.json"):
+        (first / name).touch(0o600)
+        (first / name).write_text("of the first")
+    had = {path.name: path.stat().st_ino for path in first.iterdir()}
+    spool.drop(AttemptId(JobId(1), 1))
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()] == []
+    spool.save(record(2))
+    assert {path.name: path.stat().st_ino for path in second.iterdir()} == had
+    assert [path.name for path in second.iterdir() if path.read_bytes()] == ["record.json"]
+    assert spool.load() == [record(2)]
+
+
+def test_what_a_job_put_into_its_directory_does_not_reach_the_next_one(spool: Spool, tmp_path: Path) -> None:
+    spool.save(record(1), {"ab": b"x"})
+    directory = Path(spool.directory(AttemptId(JobId(1), 1)))
+    directory.chmod(0o711)
+    (tmp_path / "mine").write_text("kept")
+    os.link(directory / "blobs", tmp_path / "linked")
+    (directory / "script").symlink_to(tmp_path / "mine")
+    (directory / "end.json").touch(0o644)
+    (directory / "deep" / "er").mkdir(parents=True)
+    (directory / "other").write_text("y")
+    spool.drop(AttemptId(JobId(1), 1))
+    spool.save(record(2))
+    directory = Path(spool.directory(AttemptId(JobId(2), 1)))
+    assert [path.name for path in directory.iterdir()] == ["record.json"]
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "mine").read_text() == "kept" and (tmp_path / "linked").read_bytes()
+
+
+def test_a_directory_that_is_used_again_has_a_name_only_with_its_record(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.save(record(1))
+    spool.drop(AttemptId(JobId(1), 1))
+
+    def die(path: str, line: bytes, is_durable: bool) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gqnode.shell.spool.append_line", die)
+    with pytest.raises(KeyboardInterrupt):
+        spool.save(record(2), {"ab": b"x"})
+    again = Spool(str(tmp_path / "spool"))
+    assert (again.load(), again.orphans()) == ([], [])
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_no_more_directories_are_kept_than_are_soon_needed(spool: Spool, tmp_path: Path) -> None:
+    for job in range(MOST_KEPT + 5):
+        spool.save(record(job))
+    for job in range(MOST_KEPT + 5):
+        spool.drop(AttemptId(JobId(job), 1))
+    assert len(list((tmp_path / "spool").iterdir())) == MOST_KEPT
+
+
 def test_only_the_two_records_that_must_survive_loss_of_power_wait_for_the_disk(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +216,20 @@ def test_the_names_of_a_durable_record_are_durable_once(
     for phase in phases:
         spool.save(record(1, phase=phase))
     assert synced == [str(tmp_path / "spool" / "1.1"), str(tmp_path / "spool")]
+
+
+def test_a_directory_that_is_used_again_need_not_be_made_durable_once_more(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.save(record(1, phase=Phase.STARTING))
+    spool.save(record(2))
+    for job in (1, 2):
+        spool.drop(AttemptId(JobId(job), 1))
+    synced: list[str] = []
+    monkeypatch.setattr("gqnode.shell.spool.sync_directory", synced.append)
+    for job in (3, 4):  # the last that was dropped comes first
+        spool.save(record(job, phase=Phase.STARTING))
+    assert synced == [str(tmp_path / "spool" / "3.1"), str(tmp_path / "spool"), str(tmp_path / "spool")]
 
 
 def test_the_spool_is_its_owners_alone(spool: Spool, tmp_path: Path) -> None:

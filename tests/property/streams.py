@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import PRESETS, Scheduling
-from gqd.sched.planner import Planner, plan_whole
+from gqd.sched.planner import Planner
 from gqd.sched.shape import shape_of
 from gqd.sched.view import NodeFacts, PendingJob, RunningJob, Snapshot
 from gqd.state.plan import Plan
@@ -67,7 +67,7 @@ class Stream:
 
     def _request(self) -> ResourceRequest:
         pick = self.random
-        match pick.randrange(6):
+        match pick.randrange(7):
             case 0:
                 return ResourceRequest(nodes_min=pick.randint(1, 3), gpus_per_node=pick.randint(1, 4))
             case 1:
@@ -76,6 +76,8 @@ class Stream:
                 return ResourceRequest(ntasks=pick.randint(1, 12), mem_per_cpu_mib=pick.choice((None, 100, 300)))
             case 3:
                 return ResourceRequest(nodes_min=pick.randint(1, 2), is_exclusive=True)
+            case 4:
+                return ResourceRequest(cpus_per_task=pick.randint(1, 2), mem_per_node_mib=pick.choice((200, 500, 800)))
             case _:
                 return ResourceRequest(gpus=pick.randint(1, 4), mem_per_gpu_mib=pick.choice((None, None, 200)))
 
@@ -85,7 +87,7 @@ class Stream:
 
     def go_on(self) -> None:
         """To the next end, or to somewhere before it where a few jobs arrive."""
-        next_end = min(self.ends.values(), default=self.now + 50.0)
+        next_end = self.next_instant()
         if self.random.random() < 0.5:
             self.now += self.random.random() * (next_end - self.now)
             for _ in range(self.random.randint(1, 4)):
@@ -94,6 +96,10 @@ class Stream:
             self.now = next_end
             for job_id in [one for one, at in self.ends.items() if at <= self.now]:
                 self.end(job_id)
+
+    def next_instant(self) -> float:
+        """When a job ends; as long as nothing runs, some time passes."""
+        return min(self.ends.values(), default=self.now + 50.0)
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -126,9 +132,9 @@ class Stream:
             return tuple(self.pending)
         return tuple(sorted(self.pending, key=lambda job: (job.expected_s, job.job_id)))
 
-    def schedule(self) -> Plan:
-        """Plan and start; each job ends at its limit, or some time before."""
-        plan = self.plan = plan_whole(self.snapshot())
+    def schedule(self, explains: bool = True, is_brief: bool = False) -> Plan:
+        """Plan and start; each job ends at its limit, or some time before, or just when it was known to end."""
+        plan = self.plan = sliced(self.snapshot(), 10**9, not explains, is_brief)
         by_id = {job.job_id: job for job in self.pending}
         for start in plan.starts:
             self.start(by_id[start.job_id], start.grants, start.slot)
@@ -142,12 +148,14 @@ class Stream:
         self.running[job.job_id] = RunningJob(
             job.job_id, job.user, grants, limit_at, began_at=self.now, expected_s=job.expected_s, slot=slot
         )
-        self.ends[job.job_id] = self.now + limit_s * self.random.choice((1.0, 1.0, 0.7, 0.1))
+        runs_s = limit_s * self.random.choice((1.0, 1.0, 0.7, 0.1))
+        is_known = self.scheduling.expect == "exact" and job.expected_s is not None
+        self.ends[job.job_id] = self.now + (job.expected_s or 0.0 if is_known else runs_s)
 
 
-def sliced(snapshot: Snapshot, budget: int) -> Plan:
+def sliced(snapshot: Snapshot, budget: int, stops_early: bool = False, is_brief: bool = False) -> Plan:
     planner = Planner()
-    planner.begin(snapshot, stops_early=False)
+    planner.begin(snapshot, stops_early, is_brief=is_brief)
     while (plan := planner.step(budget)) is None:
         pass
     return plan

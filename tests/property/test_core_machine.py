@@ -9,20 +9,25 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gq.errors import Refusal
+from gq.model.ask import AskAnswer
 from gq.model.ids import AttemptId, JobId
 from gq.model.job import ExitStatus
 from gq.model.key import KeyKind
+from gq.model.reservation import Booking, Flag
+from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import snapshot
 from gqd.state.input import Peer, Tick
+from gqd.state.policy import Partition
 from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, hello, inventory, join, public_key, submit, via
 from tests.hosts import CoreHost, obedient_reports
 
@@ -44,13 +49,22 @@ REQUESTS: list[dict[str, Any]] = [
     {"nodes_min": 2, "no_kill": True},
     {"gpus": 1, "array": "1-4"},
     {"gpus": 1, "array": "0-9:3", "array_throttle": 1, "fail_fast": True},
+    {"gpus": 1, "array": "0-5", "array_auto": True, "sweep": (("lr", ("1", "2")), ("bs", ("a", "b", "c")))},
+]
+
+BOOKABLE = msgspec.structs.replace(SHARED, partitions=(Partition(name="main", is_default=True, max_time_s=3600),))
+BOOKINGS: list[dict[str, Any]] = [
+    {"resources": ResourceRequest(gpus=2)},
+    {"resources": ResourceRequest(gpus=6), "flags": (Flag.MAGNETIC,)},
+    {"resources": ResourceRequest(nodes_min=1, is_exclusive=True), "flags": (Flag.FLEX,), "purge_s": 10},
+    {"resources": ResourceRequest(nodes_min=2, is_exclusive=True), "flags": (Flag.MAINT,)},
 ]
 
 
 class CoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.host = CoreHost(SHARED, nodes={name: inventory() for name in NODES})
+        self.host = CoreHost(BOOKABLE, nodes={name: inventory() for name in NODES})
         self.incarnation = dict.fromkeys(NODES, 1)
         self.sent: list[tuple[str, wire.Order]] = []
         """Every order that was ever sent: any of them may be answered at any time, again."""
@@ -72,6 +86,19 @@ class CoreMachine(RuleBasedStateMachine):
         except Refusal:
             return
 
+    # ── reservations ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(fields=st.sampled_from(BOOKINGS), in_s=st.sampled_from([0, 0, 5, 200]), lasts_s=st.sampled_from([30, 5000]))
+    def reserve(self, fields: dict[str, Any], in_s: int, lasts_s: int) -> None:
+        """And somebody comes to use it."""
+        booking = Booking(name="r", begin_at=self.host.now + in_s, duration_s=lasts_s, no_show_s=60, **fields)
+        self._ask(client.SetReservation(booking=booking, replace=True))
+        self._ask(submit(gpus=1, time_limit_s=20, reservation="r"))
+
+    @rule(body=st.sampled_from([client.EndReservation(name="r"), client.DeleteReservation(name="r")]))
+    def give_up(self, body: client.RequestBody) -> None:
+        self._ask(body)
+
     # ── users ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @rule(fields=st.sampled_from(REQUESTS), peer=st.sampled_from(PEOPLE))
@@ -80,7 +107,9 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(
         job_id=st.integers(1, 12),
-        verb=st.sampled_from(["cancel", "hold", "release", "requeue", "update", "end"]),
+        verb=st.sampled_from(
+            ["cancel", "hold", "release", "requeue", "update", "end", "suspend", "resume", "extend", "answer"]
+        ),
         peer=st.sampled_from(PEOPLE),
     )
     def change_job(self, job_id: int, verb: str, peer: Peer) -> None:
@@ -92,6 +121,10 @@ class CoreMachine(RuleBasedStateMachine):
             "requeue": client.RequeueJobs(job_ids=(job_id,)),
             "update": client.UpdateJob(job_id=job_id, nice=job_id % 3, time_limit_s=60),
             "end": client.EndInteractive(job_id=job_id, exit_code=job_id % 2),
+            "suspend": client.SuspendJobs(job_ids=(job_id,)),
+            "resume": client.ResumeJobs(job_ids=(job_id,)),
+            "extend": client.ExtendJob(job_id=job_id, by_s=60 * job_id),
+            "answer": client.AnswerAsks(job_id=job_id, answer=AskAnswer.RELEASE, requeue=job_id % 2 == 0),
         }
         job = self.host.cluster.jobs.get(JobId(job_id))
         before = copy.deepcopy(job)
@@ -99,10 +132,21 @@ class CoreMachine(RuleBasedStateMachine):
         if job is not None and job.user != peer.user and (peer.via_node or peer not in (OLGA, ADAM)):
             assert job == before
 
+    @rule(job_id=st.integers(1, 12), peer=st.sampled_from(PEOPLE))
+    def ask_a_favour(self, job_id: int, peer: Peer) -> None:
+        """It is for everybody to ask, and changes nothing else of the job."""
+        job = self.host.cluster.jobs.get(JobId(job_id))
+        before = copy.deepcopy(job)
+        self._ask(client.AskJob(job_id=job_id, text="please"), peer)
+        if job is not None and before is not None:
+            assert job.asks[: len(before.asks)] == before.asks
+            before.asks = job.asks
+            assert job == before
+
     @rule(
         data=st.data(),
         which=st.sampled_from(["1", "3", "0-2", "1-9", "4,6"]),
-        verb=st.sampled_from(["cancel", "hold", "release", "requeue", "update", "throttle"]),
+        verb=st.sampled_from(["cancel", "hold", "release", "requeue", "update", "throttle", "auto"]),
         peer=st.sampled_from((*PEOPLE, ADAM, ADAM)),
     )
     def change_tasks(self, data: st.DataObject, which: str, verb: str, peer: Peer) -> None:
@@ -118,6 +162,7 @@ class CoreMachine(RuleBasedStateMachine):
             "requeue": client.RequeueJobs(job_ids=(), tasks=tasks),
             "update": client.UpdateJob(job_id=job_id, tasks=which, nice=3),
             "throttle": client.UpdateJob(job_id=job_id, array_throttle=len(which) % 3),
+            "auto": client.UpdateJob(job_id=job_id, array_auto=True),
         }
         before = copy.deepcopy(self.host.job(job_id))
         self._ask(bodies[verb], peer)
@@ -267,7 +312,7 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 TestCoreMachine = CoreMachine.TestCase
-TestCoreMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestCoreMachine.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 
 def test_the_same_inputs_give_the_same_log() -> None:

@@ -8,7 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gq.model.node import Gpu
+from gq.model.resource import ResourceRequest
 from gqd.sched.gpu_topology import GpuTopology, choose_gpus, topology_of
+from gqd.sched.placement import place
+from gqd.sched.shape import shape_of
+from gqd.sched.view import NodeFacts, Overlay
 
 
 @st.composite
@@ -64,6 +68,30 @@ def test_a_full_clique_is_used_whenever_one_exists_and_of_these_the_best_linked(
     cliques = [one for one in every if is_clique(topology, one)]
     assert is_clique(topology, chosen) == bool(cliques)
     assert links_in(topology, chosen) == max(links_in(topology, one) for one in cliques or every)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(nodes(most=8), min_size=1, max_size=3), st.integers(1, 8))
+def test_a_job_is_given_a_full_clique_whenever_its_node_has_one_free(
+    held: list[tuple[list[Gpu], int, int]], count: int
+) -> None:
+    facts = tuple(
+        NodeFacts(f"n{place}", 8, 1000, (("a100", (1 << len(gpus)) - 1),), topology=topology_of(gpus))
+        for place, (gpus, _, _) in enumerate(held)
+    )
+    free = [mask for _, mask, _ in held]
+    overlay = Overlay(facts, [255] * len(held), free, [1000] * len(held))
+
+    grants = place(overlay, shape_of(ResourceRequest(gpus_per_node=count), "main"), list(range(len(held))))
+
+    assert (grants is None) == all(mask.bit_count() < count for mask in free)
+    for grant in grants or ():
+        number = int(grant.node[1:])
+        topology = facts[number].topology
+        indices = [one for one in range(8) if held[number][1] >> one & 1]
+        if topology is not None:
+            is_there = any(is_clique(topology, one) for one in combinations(indices, count))
+            assert is_clique(topology, grant.gpus) == is_there
 
 
 @settings(max_examples=60, deadline=None)

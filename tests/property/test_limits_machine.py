@@ -330,4 +330,4 @@ class LimitsMachine(RuleBasedStateMachine):
 
 
 TestLimitsMachine = LimitsMachine.TestCase
-TestLimitsMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestLimitsMachine.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)

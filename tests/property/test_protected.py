@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import chain
+from typing import NamedTuple
 
 import pytest
 
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
 from gq.model.scheduling import PRESETS
+from gqd.sched.ground import Ground
 from gqd.sched.placement import is_possible, place
-from gqd.sched.view import Overlay, Snapshot
-from gqd.state.plan import Behind, Infeasible, Plan, Start, WouldDelay
+from gqd.sched.timeline import course_of, ends_if_started
+from gqd.sched.view import Overlay, PendingJob, Snapshot
+from gqd.state.cluster import mask_of
+from gqd.state.plan import Behind, Infeasible, Plan, Protected, Start, WouldDelay
 from tests.property.streams import MEMORY_MIB, Stream, node, scheduling, sliced
 
 CLUSTERS = int(os.environ.get("GQ_CLUSTERS", "6"))
 ROUNDS = 30
 PROTECTING: dict[str, dict[str, object]] = {
     "easy-user": {},
-    "conservative": {"protected_jobs": 3},
+    "conservative": {},
+    "conservative-few": {"protected_jobs": 3},
     "default": {"protect_wide_after_s": 100.0, "protect_any_after_s": 300.0},
+    "default-and-few": {"protect_wide_after_s": 50.0, "protect_any_after_s": 150.0, "protected_jobs": 2},
     "default-and-first": {"protect_wide_after_s": 50.0, "protect_any_after_s": None, "protected_jobs": 1},
 }
 
 
 def policies() -> list[str]:
-    return [*PRESETS, "default-and-first"]
+    return [*PRESETS, *(one for one in PROTECTING if one not in PRESETS)]
 
 
 def stream(seed: int, policy: str, have_limits: bool = True) -> Stream:
-    changes = PROTECTING.get(policy, {})
-    return Stream(seed, scheduling(policy.removesuffix("-and-first"), **changes), have_limits)
+    name = policy.removesuffix("-few").removesuffix("-first").removesuffix("-and")
+    return Stream(seed, scheduling(name, **PROTECTING.get(policy, {})), have_limits)
 
 
 def seeds() -> list[int]:
@@ -54,6 +61,8 @@ def test_no_plan_gives_what_is_not_free_and_its_recheck_says_the_same(policy: st
             snapshot = one.snapshot()
             plan = one.schedule()
             assert not _refused(snapshot, plan), f"seed {seed}"
+            started = {start.job_id for start in plan.starts}
+            assert started.isdisjoint(told.job_id for told in plan.protected), f"seed {seed}"
             assert not _given_twice(one), f"seed {seed}"
 
 
@@ -97,29 +106,60 @@ def test_a_plan_is_the_same_however_it_is_sliced(policy: str) -> None:
             one.schedule()
 
 
+@pytest.mark.parametrize("policy", policies())
+def test_brief_plans_start_the_same_jobs_pass_after_pass(policy: str) -> None:
+    for seed in seeds():
+        brief, full = (stream(seed, policy, have_limits=seed % 3 > 0) for _ in range(2))
+        for _ in range(ROUNDS):
+            brief.go_on()
+            full.go_on()
+            starts = brief.schedule(explains=False, is_brief=True).starts
+            assert starts == full.schedule(explains=False).starts, f"seed {seed}"
+
+
 # ── protected starts ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("policy", ["easy-user", "default", "default-and-first"])
+@pytest.mark.parametrize("policy", ["easy", *PROTECTING])
 def test_a_promised_start_never_comes_later(policy: str) -> None:
     promises = 0
     for seed in seeds():
         one = stream(seed, policy)
-        promised: dict[JobId, float] = {}
+        promised: dict[JobId, Promised] = {}
         for _ in range(2 * ROUNDS):
             one.go_on()
-            plan = one.schedule()
-            for job_id, at in promised.items():
+            arrived = len(one.started_at) + len(one.pending)
+            plan = one.schedule(explains=False)
+            _forget_who_gives_way(promised, one, plan)
+            for job_id, (at, _, _) in promised.items():
                 started = one.started_at.get(job_id)
                 assert (one.now if started is None else started) <= at, f"seed {seed}: job {job_id} was due at {at}"
             for protected in plan.protected:
-                if protected.is_promise:
-                    due = promised.setdefault(protected.job_id, protected.starts_at)
+                if protected.is_promise or one.scheduling.expect == "exact":
+                    new = Promised(protected.starts_at, protected.slot, arrived)
+                    due = promised.setdefault(protected.job_id, new).due
                     assert protected.starts_at <= due, (
                         f"seed {seed}: job {protected.job_id} slips from {due}: {protected}"
                     )
         promises += len(promised)
     assert promises > CLUSTERS
+
+
+class Promised(NamedTuple):
+    due: float
+    slot: str
+    arrived: int
+    """How many had arrived by then; ids are in order."""
+
+
+def _forget_who_gives_way(promised: dict[JobId, Promised], one: Stream, plan: Plan) -> None:
+    """Wide jobs go before whom `fair` and `oldest` promised something, also if they came later."""
+    kind_of = Ground(one.nodes, one.policy).kind_of
+    wide = {job.job_id for job in one.pending if kind_of(job.shape).is_wide}
+    wide |= {start.job_id for start in plan.starts if start.slot == "wide"}
+    for job_id, told in list(promised.items()):
+        if told.slot in ("fair", "oldest") and any(came > told.arrived for came in wide):
+            del promised[job_id]
 
 
 def test_a_wide_job_under_an_endless_stream_of_small_ones_starts_no_later_than_first_promised() -> None:
@@ -165,8 +205,39 @@ def test_who_fits_starts_unless_it_would_delay_somebody_who_is_protected(policy:
                 assert isinstance(wait, WouldDelay), f"seed {seed}: job {job.job_id} fits and waits: {wait}"
                 assert wait.job_id in protected and wait.starts_at >= one.now, f"seed {seed}: {wait}"
                 assert wait.ends_at is None or wait.ends_at > wait.starts_at, f"seed {seed}: {wait}"
+                beside = place(_left_beside(one, plan, job), job.shape, everywhere)
+                assert beside is None, f"seed {seed}: job {job.job_id} delays nobody there, and waits: {beside}"
                 delays += 1
     assert delays or policy == "fifo-skip" or CLUSTERS < 6
+
+
+def _left_beside(one: Stream, plan: Plan, job: PendingJob) -> Overlay:
+    """What is free now that nobody who is protected will need before the job would be over, counted from scratch."""
+    ends = ends_if_started(job, one.now, one.scheduling)
+    met = [told for told in plan.protected if told.starts_at < (ends.by_limit if told.is_promise else ends.expected)]
+    snapshot, places = one.snapshot(), {node.name: place for place, node in enumerate(one.nodes)}
+    cpus, gpus = list(snapshot.free_cpus), list(snapshot.free_gpus)
+    memory = list(snapshot.free_memory_mib)
+    for told in met:
+        for grant in told.grants:
+            cpus[places[grant.node]] &= ~mask_of(grant.cpus)
+            gpus[places[grant.node]] &= ~mask_of(grant.gpus)
+        held = _memory_held(one, plan, told)
+        memory = [min(free, MEMORY_MIB - held[node.name]) for free, node in zip(memory, one.nodes, strict=True)]
+    return Overlay(one.nodes, cpus, gpus, memory)
+
+
+def _memory_held(one: Stream, plan: Plan, then: Protected) -> Counter[str]:
+    """By node, when that one is to start."""
+    grants = [told.grants for told in plan.protected if told.starts_at <= then.starts_at < told.until]
+    for job in one.running.values():
+        course = course_of(job, one.scheduling)
+        if (course.limit_at if then.is_promise else course.expected_end(one.now)) > then.starts_at:
+            grants.append(job.grants)
+    held: Counter[str] = Counter()
+    for grant in chain.from_iterable(grants):
+        held[grant.node] += grant.memory_mib
+    return held
 
 
 def test_with_fifo_nobody_starts_who_came_after_one_that_waits_for_others() -> None:

@@ -193,4 +193,4 @@ class UsageMachine(RuleBasedStateMachine):
 
 
 TestUsageMachine = UsageMachine.TestCase
-TestUsageMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestUsageMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from gqd.sim.report import Replay, courses_of, jobs_csv, summary_of
-from gqd.sim.workload import SimJob, gpus_wanted
-from tests.replay.traces import engine_of, random_case, replayed, sim_jobs
+from gqd.sim.engine import Engine
+from gqd.sim.report import Replay, courses_of, jobs_csv, left_out, summary_of
+from gqd.sim.workload import LeftOut, gpus_wanted
+from tests.replay.traces import ALL, engine_of, job, random_case, replayed, sim_jobs
 
-ONE_NODE = {"all": (1, 4)}
-
-
-def job(name: str, submit_s: float, duration_s: float, gpus: int, **fields: object) -> SimJob:
-    own = SimJob(
-        name=name,
-        user="ada",
-        account="all",
-        partition="all",
-        submit_s=submit_s,
-        duration_s=duration_s,
-        gpus=gpus,
-        resources=gpus_wanted(gpus),
-    )
-    return msgspec.structs.replace(own, **fields)
+ONE_NODE = {ALL: (1, 4)}
+WIDER = (LeftOut("x", "it is too wide"), LeftOut("y", "it is too wide"))
 
 
 def test_what_ends_and_what_comes_in_one_second_is_planned_together() -> None:
@@ -50,12 +39,35 @@ def test_a_job_that_the_controller_refuses_is_told_and_the_others_go_on() -> Non
 
     assert list(run.refused) == [1]
     assert "elsewhere" in run.refused[1]
+    jobs = [job("a", 0, 10, 4), job("b", 1, 5, 2)]
+    assert left_out(Replay("fifo", jobs, run, WIDER, 4, 0.5)) == [*WIDER, LeftOut("b", run.refused[1])]
     assert run.ends_s[0] == 10
+
+
+def test_where_nobody_overtakes_who_comes_in_behind_one_that_waits_costs_no_pass() -> None:
+    first, blocked = job("a", 0, 100, 4), job("b", 1, 10, 4)
+    small = [job(f"c{at}", at, 5, 1) for at in range(2, 50)]
+
+    alone, crowded = (replayed("fifo", [first, blocked, *behind], ONE_NODE) for behind in (small[:1], small))
+
+    assert crowded.passes - alone.passes <= len(small) / 3, "not one for each that came in, but as they ended"
+    assert crowded.starts_s[1:6] == [100, 110, 110, 110, 110]
+
+
+def test_leaving_such_passes_out_changes_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(20):
+        jobs, pools = random_case(seed)
+        short = replayed("fifo", sim_jobs(jobs), pools)
+        with monkeypatch.context() as patch:
+            patch.setattr("gqd.sched.planner._Round._is_strict", lambda _: False)
+            long = replayed("fifo", sim_jobs(jobs), pools)
+        assert (short.starts_s, short.ends_s) == (long.starts_s, long.ends_s), f"seed {seed}"
+        assert short.passes <= long.passes
 
 
 def test_all_resources_are_free_again_when_all_jobs_have_ended() -> None:
     jobs, pools = random_case(7)
-    engine = engine_of("default", sim_jobs(jobs), pools)
+    engine = engine_of(Engine, "default", sim_jobs(jobs), pools)
 
     engine.run()
 
@@ -75,7 +87,7 @@ def test_the_summary_counts_waits_as_documented() -> None:
     jobs = [job("a", 0, 100, 4), job("b", 0, 4, 4), job("c", 50, 60, 2)]
     run = replayed("fifo", jobs, ONE_NODE)
 
-    summary = summary_of(Replay("fifo", jobs, run, dropped=2, gpus=4, wall_s=0.5))
+    summary = summary_of(Replay("fifo", jobs, run, dropped=WIDER, gpus=4, wall_s=0.5))
 
     assert run.starts_s == [0, 100, 104]
     assert {key: value and round(value, 9) for key, value in summary.items()} == {
@@ -92,11 +104,12 @@ def test_the_summary_counts_waits_as_documented() -> None:
         "node_p95_wait_s": None,
         "mean_jct_s": 106.0,
         "mean_bounded_slowdown": round((1 + 10.4 + 1.9) / 3, 9),
+        "preemptions": 0,
         "gpu_utilisation": round((400 + 16 + 120) / (4 * 164), 9),
         "wall_s": 0.5,
         "jobs_per_s": 6.0,
     }
-    assert jobs_csv(Replay("fifo", jobs, run, 0, 4, 0.5)).splitlines() == [
+    assert jobs_csv(Replay("fifo", jobs, run, (), 4, 0.5)).splitlines() == [
         "job_id,submit_s,start_s,end_s,gpus",
         "a,0,0,100,4",
         "b,0,100,104,4",
@@ -108,7 +121,7 @@ def test_the_course_over_time_adds_up_to_what_was_used_and_waited() -> None:
     jobs = [job("a", 0, 100, 4), job("b", 0, 60, 2), job("c", 100, 40, 2)]
     run = replayed("fifo", jobs, ONE_NODE)
 
-    (course,) = courses_of([Replay("fifo", jobs, run, 0, 4, 0.5)], pieces=4)
+    (course,) = courses_of([Replay("fifo", jobs, run, (), 4, 0.5)], pieces=4)
 
     assert course.span_s == 160.0
     assert course.used.tolist() == [1.0, 1.0, 1.0, 0.75]

@@ -79,7 +79,8 @@ def test_jobs_that_are_wider_than_their_pool_are_dropped_and_counted(tmp_path: P
 
     kept, dropped = those_that_fit(trace.jobs, trace.site)
 
-    assert ([one.name for one in kept], dropped) == (["a", "b"], 1)
+    assert [one.name for one in kept] == ["a", "b"]
+    assert [(one.name, one.why) for one in dropped] == [("c", "it asks for 5 GPUs, partition nlp has 4")]
 
 
 def test_what_sacct_prints_is_read_without_steps_and_without_jobs_that_never_ran_on_gpus(tmp_path: Path) -> None:

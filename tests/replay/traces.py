@@ -8,6 +8,7 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -21,33 +22,50 @@ Pools = dict[str, tuple[int, int]]
 """Name → (nodes, GPUs of each)."""
 
 
+EngineT = TypeVar("EngineT", bound=Engine)
+ALL = "all"
+"""The only pool of most small clusters."""
+
+
+def job(name: str, submit_s: float, duration_s: float, gpus: int, **fields: object) -> SimJob:
+    own = SimJob(
+        name=name,
+        user="ada",
+        account=ALL,
+        partition=ALL,
+        submit_s=submit_s,
+        duration_s=duration_s,
+        gpus=gpus,
+        resources=gpus_wanted(gpus),
+    )
+    return msgspec.structs.replace(own, **fields)
+
+
 def sim_jobs(jobs: list[Job]) -> list[SimJob]:
     """The same jobs for gq, of two users."""
     return [
-        SimJob(
-            name=f"j{row}",
-            user=f"user{row % 2}",
-            account=pool,
-            partition=pool,
-            submit_s=submit_s,
-            duration_s=duration_s,
-            gpus=gpus,
-            resources=gpus_wanted(gpus),
-        )
+        job(f"j{row}", submit_s, duration_s, gpus, user=f"user{row % 2}", account=pool, partition=pool)
         for row, (submit_s, duration_s, gpus, pool) in enumerate(jobs)
     ]
 
 
-def replayed(policy: str, jobs: list[SimJob], pools: Pools, start_delay_s: float = 0.0) -> Run:
+def replayed(policy: str, jobs: list[SimJob], pools: Pools, start_delay_s: float = 0.0, resume_s: float = 0.0) -> Run:
     """Through the engine."""
-    return engine_of(policy, jobs, pools, start_delay_s).run()
+    return engine_of(Engine, policy, jobs, pools, start_delay_s, resume_s).run()
 
 
-def engine_of(policy: str, jobs: list[SimJob], pools: Pools, start_delay_s: float = 0.0) -> Engine:
+def engine_of(
+    kind: type[EngineT],
+    policy: str,
+    jobs: list[SimJob],
+    pools: Pools,
+    start_delay_s: float = 0.0,
+    resume_s: float = 0.0,
+) -> EngineT:
     site = site_of([Pool(pool=name, nodes=nodes, gpus_per_node=gpus) for name, (nodes, gpus) in pools.items()])
     site = msgspec.structs.replace(site, setup=setup_for(jobs))
     chosen = read_policies([policy], [])[0]
-    return Engine(site, chosen.policy, jobs, start_delay_s, chosen.knows)
+    return kind(site, chosen.policy, jobs, start_delay_s, chosen.knows, resume_s)
 
 
 def random_case(seed: int, most_nodes: int = 4) -> tuple[list[Job], Pools]:

@@ -55,6 +55,14 @@ def test_what_may_be_repeated_may_be_a_list(cluster: gq.Client) -> None:
     assert (asked.switches, asked.switches_wait_s) == (1, 600)
 
 
+def test_a_sweep_may_be_a_dictionary(cluster: gq.Client) -> None:
+    said = cluster.prepare("true x", sweep={"lr": [1e-3, 0.5], "note": ["a b", "c,d"]}, array="%auto").spec
+
+    assert said.sweep == (("lr", ("0.001", "0.5")), ("note", ("a b", "c,d")))
+    assert (said.array, said.array_auto) == ("0-3", True)
+    assert said.sweep == cluster.prepare("true x", sweep="lr=0.001,0.5 note='a b','c,d'").spec.sweep
+
+
 def test_a_job_is_submitted_looked_at_and_cancelled(cluster: gq.Client, tmp_path: Path) -> None:
     job = gq.submit(["sleep", "100"], name="nap", time="2h", output="out-%j.txt", requeue=False)
     shown = job.info()

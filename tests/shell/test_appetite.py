@@ -90,6 +90,16 @@ def test_who_has_filled_the_memory_and_fallen_silent_is_found_behind_others(watc
     assert [one for one in watched.links if watched.has(one)] == ["127.0.0.3"]
 
 
+def test_a_machine_that_is_busy_may_take_its_time_to_give_the_memory_back(watched: Watched) -> None:
+    watched.links["127.0.0.2"].sendall(b"more")
+    late = iter([GROWN] * (appetite.QUIET_LOOKS - 1))
+    watched.memory = lambda: GROWN if watched.has("127.0.0.2") else next(late, BEGIN)
+    watched.turn()
+
+    assert watched.greedy == ["127.0.0.2"]
+    assert [one for one in watched.links if watched.has(one)] == ["127.0.0.1", "127.0.0.3"]
+
+
 def test_a_daemon_that_has_grown_by_itself_hangs_up_once_and_lets_it_be(watched: Watched) -> None:
     watched.memory = lambda: GROWN
     watched.turn()

@@ -154,6 +154,7 @@ def test_ticks_come_by_themselves() -> None:
     async def scenario() -> None:
         shell = Shell(SpyCore(), tick_s=0.01)
         await until(lambda: shell.core.ticks() >= 3)
+        assert all(isinstance(one, Tick) for one, _ in shell.core.handled), "nothing else happened"
         await shell.stop()
 
     asyncio.run(scenario())
@@ -229,6 +230,7 @@ def test_a_rest_ends_by_itself() -> None:
     async def scenario() -> None:
         shell = Shell(AlwaysWanting())
         await until(lambda: shell.counters.plans >= 3)
+        assert shell.core.handled == [], "neither a request nor a tick woke the loop"
         await shell.stop()
 
     asyncio.run(scenario())

@@ -102,6 +102,17 @@ class Gqrun:
             if node == name and step_id.attempt_id == attempt_id:
                 self.signal(name, step_id, signum)
 
+    def kill_users(self, name: str, attempt_id: AttemptId, gpus: set[int]) -> bool:
+        """Tasks that have one of these; False: there are none."""
+        found = [
+            step_id
+            for (node, step_id), tasks in self.tasks.items()
+            if node == name and step_id.attempt_id == attempt_id and tasks.runs and gpus & set(tasks.gpus)
+        ]
+        for step_id in found:
+            self.signal(name, step_id, signal.SIGKILL)
+        return bool(found)
+
     def attempts_with_tasks(self, name: str) -> set[AttemptId]:
         """Whose tasks run on the machine."""
         return {step_id.attempt_id for (node, step_id), tasks in self.tasks.items() if node == name and tasks.runs}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gq.model.ask import AskAnswer
 from gq.model.ids import JobId
 from gq.model.state import JobState
 from gq.model.step import StepRequest
@@ -27,9 +28,12 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"gpus": 2, "is_held": True},
     {"gpus": 2, "requeue": False},
     {"gpus": 3, "ntasks": 5, "nice": 3},
+    {"gpus": 1, "most_gpus": 4},
+    {"gpus": 2, "most_gpus": 8},
     {"gpus": 1, "array": "1-6"},
     {"gpus": 2, "array": "0-12:3", "array_throttle": 2, "fail_fast": True},
     {"nodes_min": 2, "gpus_per_node": 1, "array": "3,5", "requeue": False},
+    {"gpus": 1, "array": "0-5", "array_auto": True, "sweep": (("lr", ("1", "2")), ("bs", ("a", "b", "c")))},
 )
 
 
@@ -97,6 +101,11 @@ class Operator:
             client.UpdateJob(job_id=job_id, nice=random.choice((0, 5))),
             client.UpdateJob(job_id=job_id, begin_at=self._world.now + random.uniform(0.0, 30.0)),
             client.SignalStep(job_id=job_id, step=random.choice((0, 1))),
+            client.SuspendJobs(job_ids=(job_id,)),
+            client.ResumeJobs(job_ids=(job_id,)),
+            client.ExtendJob(job_id=job_id, by_s=random.choice((10, 60))),
+            client.AskJob(job_id=job_id, text="please"),
+            client.AnswerAsks(job_id=job_id, answer=AskAnswer.RELEASE, requeue=random.random() < 0.5),
         )
         steps = (client.CreateStep(job_id=job_id, step=step),) * 6
         if self._is_array(job_id) and random.random() < 0.8:

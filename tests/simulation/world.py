@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from gq.model.ids import AttemptId
+from gq.model.ids import AttemptId, RequestId
 from gq.model.job import ExitStatus, Usage
 from gq.model.node import Inventory
 from gq.model.state import JobState
@@ -26,6 +26,7 @@ from gq.wire import node as wire
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
+from gqd.shell.zones import load_zones, zones_of
 from gqd.state import effect as controller_effect
 from gqd.state import input as controller_input
 from gqd.state.input import Peer
@@ -36,6 +37,7 @@ from gqnode.control import effect, input
 from gqnode.control.agent import Agent
 from gqnode.control.attempt import AttemptRecord
 from tests.builders import OWNER, SHARED, client_request
+from tests.simulation.elastic import Users
 from tests.simulation.gqrun import Gqrun
 from tests.simulation.membership import Membership
 
@@ -71,6 +73,8 @@ class Machine:
     """Cells that stand, with the GPUs that they may use."""
     processes: dict[AttemptId, float] = field(default_factory=dict)
     """User processes that are alive, and when they will end by themselves."""
+    frozen: set[AttemptId] = field(default_factory=set)
+    """Those whose processes stand still."""
     shepherds: set[AttemptId] = field(default_factory=set)
     exits: dict[AttemptId, ExitStatus] = field(default_factory=dict)
     was_ready: set[AttemptId] = field(default_factory=set)
@@ -89,22 +93,32 @@ class Daemon:
 
 class World:
     def __init__(
-        self, seed: int, nodes: dict[str, Inventory], faults: Faults = NO_FAULTS, policy: Policy | None = None
+        self,
+        seed: int,
+        nodes: dict[str, Inventory],
+        faults: Faults = NO_FAULTS,
+        policy: Policy | None = None,
+        now: float = 1000.0,
     ):
         self.random = random.Random(seed)
         self.faults = faults
         self.policy = policy or msgspec.structs.replace(SHARED, owner_uid=OWNER.uid)
         self.inventories = nodes
-        self.now = 1000.0
+        self.now = now
         self.machines = {name: Machine() for name in nodes}
         self.daemons: dict[str, Daemon | None] = dict.fromkeys(nodes)
         self.store = MemoryStore()
         self.controller: Controller | None = None
         self.gqrun = Gqrun(self)
+        self.users = Users(self)
         self.members = Membership(self, list(nodes))
         self.cut_off: set[str] = set()
         """Nodes that the network does not reach."""
         self.routes: dict[tuple[str, bytes], str] = {}
+        self.replied: client.ReplyBody | None = None
+        """What was answered last; a crash may come before it."""
+        self.crashed_at: list[float] = []
+        """When the controller died."""
         self.runs: dict[AttemptId, int] = {}
         """How often the batch script of each attempt was started."""
         self.tasks: dict[tuple[int, int], int] = {}
@@ -158,7 +172,7 @@ class World:
                 one.attempt_id for (node, one), tasks in self.gqrun.tasks.items() if node == name and tasks.runs
             }
             for attempt_id in machine.processes.keys() | with_tasks:
-                for gpu in machine.cells[attempt_id]:
+                for gpu in {*machine.cells[attempt_id], *self.users.gpus(name, attempt_id)}:
                     assert gpu not in used, f"GPU {gpu} of {name} is used by {used.get(gpu)} and {attempt_id}"
                     used[gpu] = attempt_id
         self.gqrun.judge()
@@ -243,16 +257,24 @@ class World:
     def ask(self, body: client.RequestBody, peer: Peer = OWNER) -> None:
         """A client's request; it arrives for certain if the controller is there.  `OWNER` may do everything."""
         self._requests += 1
+        self.replied = None
         self.tell_controller(client_request(body, self._requests, peer))
 
     def tell_controller(self, happened: controller_input.Input) -> None:
         if self.controller is not None:
             self._handle(happened)
 
+    def restart_controller(self) -> None:
+        """It dies between two requests, and comes back at once."""
+        self.controller = None
+        self.crashed_at.append(self.now)
+        self._start_controller()
+
     def _start_controller(self) -> None:
         if self.controller is not None:
             return
         self.controller = Controller(self.store.load(), self.policy)
+        self.controller.volatile.zones = load_zones(zones_of(self.controller.cluster))
         self._finish(self.controller.resume(self.now))
 
     def _handle(self, happened: controller_input.Input) -> None:
@@ -287,6 +309,7 @@ class World:
         if self.random.random() >= self.faults.controller_crashes / 1000 * share:
             return False
         self.controller = None
+        self.crashed_at.append(self.now)
         self.after(self.random.uniform(0.1, 8.0), self._start_controller)
         return True
 
@@ -301,17 +324,38 @@ class World:
             case controller_effect.SendWelcome(route=route):
                 welcome = wire.Welcome(cluster="sim", version=1, heartbeat_s=HEARTBEAT_S, owner_uid=OWNER.uid)
                 self._to_node(route, welcome)
-            case controller_effect.Reply(body=client.StepCreated() as created):
-                self.gqrun.created(created)
+            case controller_effect.Reply(body=body):
+                self.replied = body
+                if isinstance(body, client.StepCreated):
+                    self.gqrun.created(body)
             case controller_effect.AskWhoIsThere(route=route):
                 self._to_node(route, wire.WhoIsThere())
             case controller_effect.SendJoined(route=route):
                 self.members.joined(route)
+            case controller_effect.FireCron():
+                self._fire_cron(one)
             case controller_effect.RemoveKeyFile(node=name):
                 self.members.unpin(name)
                 self.after(0.01, lambda: self.tell_controller(controller_input.KeyFileDeleted(node=name)))
             case _:
                 pass
+
+    def _fire_cron(self, one: controller_effect.FireCron) -> None:
+        """Past the submit hook, which may take a while; what is on its way dies with the controller."""
+        life = self.controller
+        request = controller_input.ClientRequest(
+            peer=Peer(uid=one.uid, gid=one.uid, user=one.cron.user),
+            route=("", b""),
+            request_id=RequestId(b""),
+            body=client.Submit(spec=one.spec),
+            cron=one.cron,
+        )
+
+        def arrive() -> None:
+            if self.controller is not None and self.controller is life:
+                self._handle(request)
+
+        self._deliver("", arrive)
 
     # ── node daemons ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,8 +377,10 @@ class World:
             machine.boots += 1
             machine.processes.clear()
             machine.shepherds.clear()
+            machine.frozen.clear()
             machine.cells.clear()
             self.gqrun.cell_is_gone(name)
+            self.users.end(name)
         self.after(self.random.uniform(0.2, 20.0), lambda: self._start_daemon(name))
 
     def _start_daemon(self, name: str) -> None:
@@ -407,6 +453,12 @@ class World:
                 self._to_controller(name, daemon.incarnation, report)
             case effect.MakeCell(launch=launch):
                 self._soon(name, daemon, launch.attempt_id, lambda: self._make_cell(name, launch))
+            case effect.WidenCell(launch=launch):
+                self._soon(name, daemon, launch.attempt_id, lambda: self._widen(name, launch))
+            case effect.TakeGpus():
+                self._soon(name, daemon, one.launch.attempt_id, lambda: self.users.take(name, one))
+            case effect.TellGpus(record=record):
+                self._soon(name, daemon, record.launch.attempt_id, lambda: self.users.told(name, record))
             case effect.StartProcess(launch=launch):
                 self._start_process(name, daemon, launch)
             case effect.FindProcess(attempt_id=attempt_id):
@@ -426,6 +478,8 @@ class World:
                 self.gqrun.forget(name, daemon.incarnation, step_id)
             case effect.SignalStepTasks(step_id=step_id, signum=signum):
                 self._soon(name, daemon, step_id.attempt_id, lambda: self.gqrun.signal(name, step_id, signum))
+            case effect.FreezeCell(attempt_id=attempt_id, is_frozen=is_frozen):
+                self._soon(name, daemon, attempt_id, lambda: self._freeze(name, attempt_id, is_frozen))
             case effect.EmptyCell(attempt_id=attempt_id):
                 self._soon(name, daemon, attempt_id, lambda: self._empty_cell(name, attempt_id))
             case _:
@@ -453,6 +507,10 @@ class World:
         self.machines[name].was_ready.add(attempt_id)
         self.tell_agent(name, input.CellMade(attempt_id=attempt_id, master_port=20000))
 
+    def _widen(self, name: str, launch: wire.Launch) -> None:
+        if launch.attempt_id in self.machines[name].cells:
+            self.machines[name].cells[launch.attempt_id] = launch.grant.gpus
+
     def _start_process(self, name: str, daemon: Daemon, launch: wire.Launch) -> None:
         """The fork happens whether or not the daemon lives to hear of it."""
         machine, attempt_id = self.machines[name], launch.attempt_id
@@ -465,7 +523,8 @@ class World:
         if launch.node_rank == 0 and not launch.is_interactive:
             lasts_s = self.random.uniform(0.0, 30.0)
             machine.processes[attempt_id] = self.now + lasts_s
-            self.after(lasts_s, lambda: self._end_process(name, attempt_id, ExitStatus()))
+            self.users.begin(name, attempt_id, launch.grant.gpus)
+            self.after(lasts_s, lambda: self._run_out(name, attempt_id))
         at = self.now
         self._soon(
             name, daemon, attempt_id, lambda: self.tell_agent(name, input.ProcessStarted(attempt_id=attempt_id, at=at))
@@ -477,11 +536,26 @@ class World:
         if signum == signal.SIGTERM and self.random.random() < 0.7:
             self._end_process(name, attempt_id, ExitStatus(signal=15))
 
+    def _run_out(self, name: str, attempt_id: AttemptId) -> None:
+        """It ends by itself, unless it stands still."""
+        if attempt_id in self.machines[name].frozen:
+            self.after(1.0, lambda: self._run_out(name, attempt_id))
+        else:
+            self._end_process(name, attempt_id, ExitStatus())
+
+    def _freeze(self, name: str, attempt_id: AttemptId, is_frozen: bool) -> None:
+        frozen = self.machines[name].frozen
+        if is_frozen and attempt_id in self.machines[name].shepherds:
+            frozen.add(attempt_id)
+        else:
+            frozen.discard(attempt_id)
+
     def _end_process(self, name: str, attempt_id: AttemptId, status: ExitStatus) -> None:
         machine = self.machines[name]
         if machine.processes.pop(attempt_id, None) is None:
             return
         machine.exits[attempt_id] = status
+        self.users.end(name, attempt_id)
         self.tell_agent(name, self._ended(attempt_id, status))
 
     def _ended(self, attempt_id: AttemptId, status: ExitStatus, **fields: Any) -> input.ProcessEnded:
@@ -499,8 +573,10 @@ class World:
     def _empty_cell(self, name: str, attempt_id: AttemptId) -> None:
         machine = self.machines[name]
         machine.processes.pop(attempt_id, None)
+        assert attempt_id not in machine.frozen, f"{attempt_id} stands still on {name} and is killed"
         machine.shepherds.discard(attempt_id)
         machine.cells.pop(attempt_id, None)
+        self.users.end(name, attempt_id)
         self.gqrun.cell_is_gone(name, attempt_id)
         self.tell_agent(name, input.CellEmpty(attempt_id=attempt_id))
 

@@ -1,11 +1,17 @@
-"""Chance in the tests of the store: ``GQ_TEST_SEED`` plays a seed again, ``GQ_TEST_ROUNDS`` says how often to kill."""
+"""Each kind of store, and chance: ``GQ_TEST_SEED`` plays a seed again, ``GQ_TEST_ROUNDS`` says how often to kill."""
 
 from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from gqd.store.memory import MemoryStore
+from gqd.store.protocol import Store
+from gqd.store.sqlite import SqliteStore
 
 
 @pytest.fixture
@@ -20,3 +26,13 @@ def seed() -> int:
 @pytest.fixture
 def rounds() -> int:
     return int(os.environ.get("GQ_TEST_ROUNDS", "5"))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore()
+    else:
+        durable = SqliteStore(str(tmp_path / "gq.db"))
+        yield durable
+        durable.close()

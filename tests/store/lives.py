@@ -10,13 +10,16 @@ from random import Random
 
 from msgspec import structs
 
-from gq.model.account import AccountInfo, Holder, LimitInfo, MemberInfo, QosInfo
+from gq.model.account import AccountInfo, Holder, LimitInfo, MemberInfo, PreemptMode, QosInfo
+from gq.model.ask import AskAnswer
+from gq.model.crontab import CronEntry, Missed, Overlap
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
 from gq.model.estimate import FirstEstimate
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
 from gq.model.node import Gpu, Inventory
+from gq.model.reservation import Booking, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
@@ -26,6 +29,7 @@ from gqd.state import event
 from gqd.state.after import AfterEnding, Hold
 from gqd.state.cluster import Attempt, Cluster, Job, LimitKey, Node, Step
 from gqd.state.event import Event
+from gqd.state.reservation import Occurrence
 
 CPUS, GPUS = 6, 4
 WHYS = ("", "smoke", "äöü 'quoted'; DROP TABLE audit")
@@ -46,6 +50,8 @@ class Lives:
             self._finish, self._node, self._answer, self._forget, self._remove, self._add_key, self._add_key,
             self._join, self._drop_keys, self._audit, self._submit_array, self._change_array, self._change_array,
             self._change_dependency, self._account, self._member, self._qos, self._limit, self._half_life,
+            self._crontab, self._notice, self._tell, self._reserve, self._reserve, self._preempt, self._preempt,
+            self._suspend, self._ask, self._resize, self._resize,
         ]  # fmt: skip
 
     def turn(self, size: int = 4) -> list[Event]:
@@ -78,9 +84,12 @@ class Lives:
                 self._note(event.JobEnded(at=self.now, job_id=job_id, outcome=Outcome.FAILED, exit=record.exit))
 
     def _job(self, *states: JobState, may_be_record: bool = False) -> Job | None:
-        jobs = [job for job in self.cluster.jobs.values() if job.state in states]
-        jobs = [job for job in jobs if job.array is None or (may_be_record and job.array.waiting)]
+        jobs = self._jobs(*states, may_be_record=may_be_record)
         return self._random.choice(jobs) if jobs else None
+
+    def _jobs(self, *states: JobState, may_be_record: bool = False) -> list[Job]:
+        jobs = [job for job in self.cluster.jobs.values() if job.state in states]
+        return [job for job in jobs if job.array is None or (may_be_record and job.array.waiting)]
 
     def _usage(self) -> Usage:
         return Usage(self._random.random(), self._random.random(), self._random.randrange(999))
@@ -106,6 +115,8 @@ class Lives:
         self._arrays += 1
         tasks = self._random.choice(["1-4", "0-9:3", "7", ",".join(str(one * one) for one in range(300))])
         spec = structs.replace(_spec(self._random, number), array=tasks, array_throttle=self._random.choice([None, 2]))
+        if self._random.random() < 0.3:
+            spec = structs.replace(spec, array="0-5", sweep=(("lr", ("1", "2")), ("bs", ("a", "b c", ""))))
         self._note(
             event.JobSubmitted(
                 at=self.now, job_id=JobId(number), user="ann", uid=1000, gid=100, spec=spec, partition="main",
@@ -127,8 +138,8 @@ class Lives:
                 packed, why = pack_tasks(bits), self._random.choice(WHYS)
                 self._note(event.ArrayTasksCancelled(at=self.now, array_job_id=job_id, tasks=packed, why=why))
             case 1:
-                throttle = self._random.choice([None, 1, 5])
-                self._note(event.ArrayThrottleSet(at=self.now, array_job_id=job_id, throttle=throttle))
+                throttle, is_auto = self._random.choice([(None, False), (1, False), (None, True)])
+                self._note(event.ArrayThrottleSet(at=self.now, array_job_id=job_id, throttle=throttle, is_auto=is_auto))
             case _:
                 task, own = self._random.choice(tasks), JobId(self.cluster.next_job_id)
                 self._note(event.ArrayTaskLeft(at=self.now, array_job_id=job_id, task=task, job_id=own))
@@ -186,13 +197,21 @@ class Lives:
         if job is None or not grants:
             return
         attempt_id = AttemptId(job.job_id, job.attempt + 1)
-        chosen = tuple(self._random.sample(grants, self._random.randint(1, len(grants))))
+        most = 1 if job.spec.resources.most_gpus is not None else len(grants)
+        chosen = tuple(self._random.sample(grants, self._random.randint(1, most)))
         billing = self._random.choice([0, 1_500_000])
         if self._random.random() < 0.3:
             told = FirstEstimate(self.now, self.now + 60, self._random.choice([None, self.now + 90]), True)
             self._note(event.StartEstimated(at=self.now, job_id=job.job_id, estimate=told))
         slot = self._random.choice(["", "wide"])
-        self._note(event.JobAllocated(at=self.now, attempt_id=attempt_id, grants=chosen, billing=billing, slot=slot))
+        reservation, occurrence = self._occurrence()
+        borrows = () if reservation else self._random.choice([(), ("talk", "lab"), ("lab",)])
+        self._note(
+            event.JobAllocated(
+                at=self.now, attempt_id=attempt_id, grants=chosen, billing=billing, slot=slot,
+                reservation=reservation, occurrence=occurrence, borrows=borrows,
+            )
+        )  # fmt: skip
 
     def _go_on(self) -> None:
         job = self._job(JobState.STARTING)
@@ -225,8 +244,74 @@ class Lives:
             event.JobEnding(
                 at=self.now, attempt_id=job.attempt_id, outcome=self._random.choice(list(Outcome)),
                 then=self._random.choice(list(AfterEnding)), exit=self._exit(), why="it was time", grace_s=5,
+                lost_gpu_s=self._random.choice([0.0, 12.5]),
             )
         )  # fmt: skip
+
+    def _preempt(self) -> None:
+        """Others give way to a job that waits, or may stay after all; they save their work now and then."""
+        running = [self.cluster.attempts[job.attempt_id] for job in self._jobs(JobState.RUNNING)]
+        if running and self._random.random() < 0.3:
+            attempt_id = self._random.choice(running).attempt_id
+            self._note(event.JobCheckpointed(at=self.now, attempt_id=attempt_id))
+        if self.cluster.claims and self._random.random() < 0.3:
+            job_id = self._random.choice(list(self.cluster.claims))
+            self._note(event.PreemptionDropped(at=self.now, job_id=job_id, why=self._random.choice(WHYS)))
+        waiting = [job for job in self._jobs(JobState.PENDING) if job.job_id not in self.cluster.claims]
+        victims = [one for one in running if one.giving_way is None]
+        if not waiting or not victims:
+            return
+        chosen = self._random.sample(victims, self._random.randint(1, len(victims)))
+        reservation, occurrence = self._occurrence()
+        self._note(
+            event.PreemptionDecided(
+                at=self.now, job_id=self._random.choice(waiting).job_id, grants=chosen[0].grants,
+                victims=tuple((one.attempt_id, self.now + self._random.randrange(90)) for one in chosen),
+                is_reclaim=self._random.random() < 0.5, reservation=reservation, occurrence=occurrence,
+            )
+        )  # fmt: skip
+
+    def _suspend(self) -> None:
+        """A job stands still, or goes on."""
+        if running := self._jobs(JobState.RUNNING):
+            attempt = self.cluster.attempts[self._random.choice(running).attempt_id]
+            kind = event.JobSuspended if attempt.suspended_at is None else event.JobResumed
+            self._note(kind(at=self.now, attempt_id=attempt.attempt_id))
+
+    def _resize(self) -> None:
+        """An elastic job takes a GPU of its node, is told to give some up, and has."""
+        running = [self.cluster.attempts[job.attempt_id] for job in self._jobs(JobState.RUNNING)]
+        stretched = [(attempt, attempt.elastic) for attempt in running if attempt.elastic is not None]
+        if not stretched:
+            return
+        attempt, one = self._random.choice(stretched)
+        held, billing = attempt.grants[0].gpus, self._random.randrange(3_000_000)
+        free = self.cluster.nodes[attempt.batch_node].free_gpu_mask
+        idle = [gpu for gpu in range(free.bit_length()) if free >> gpu & 1]
+        if one.keeps is not None:
+            kind = self._random.choice([event.ShrinkAccepted, event.GpusGivenUp])
+            more = {} if kind is event.ShrinkAccepted else {"billing": billing}
+            self._note(kind(at=self.now, attempt_id=attempt.attempt_id, **more))
+        elif len(held) < one.most and idle and self._random.random() < 0.7:
+            gpus = (self._random.choice(idle),)
+            self._note(event.GpusAdded(at=self.now, attempt_id=attempt.attempt_id, gpus=gpus, billing=billing))
+        elif len(held) > len(one.least):
+            ends_at = self.now + 10
+            fact = event.ShrinkDecided(at=self.now, attempt_id=attempt.attempt_id, keeps=one.least, ends_at=ends_at)
+            self._note(fact)
+
+    def _ask(self) -> None:
+        """A favour, of jobs that are over, too; and an answer."""
+        jobs = list(self.cluster.jobs.values())
+        if not jobs:
+            return
+        job = self._random.choice(jobs)
+        if any(one.is_open for one in job.asks) and self._random.random() < 0.5:
+            answer, text = self._random.choice(list(AskAnswer)), self._random.choice(WHYS)
+            self._note(event.AsksAnswered(at=self.now, job_id=job.job_id, answer=answer, text=text, by="ada"))
+        else:
+            text = self._random.choice(WHYS)
+            self._note(event.JobAsked(at=self.now, job_id=job.job_id, by="bob", uid=1001, text=text))
 
     def _empty(self) -> None:
         ending = [
@@ -391,6 +476,110 @@ class Lives:
             public = self._random.choice(list(self.cluster.keys))
             self._note(event.KeyRevoked(at=self.now, public=public, by="root"))
 
+    def _crontab(self) -> None:
+        user = self._random.choice(["ann", "bob"])
+        known = self.cluster.crontabs.get(user)
+        if known is None or self._random.random() < 0.2:
+            lines = self._random.sample(range(1, 9), self._random.randrange(4))
+            entries = tuple([self._cron_entry(line) for line in sorted(lines)])
+            self._note(event.CrontabSet(at=self.now, user=user, uid=1000, text="# ä", entries=entries))
+        elif not known.entries or self._random.random() < 0.1:
+            self._note(event.CrontabRemoved(at=self.now, user=user))
+        else:
+            self._fire(user, self._random.choice(list(known.entries)))
+
+    def _cron_entry(self, line: int) -> CronEntry:
+        spec = structs.replace(_spec(self._random, line), command=f"c{line % 3}", script_digest=f"script{line}")
+        zone, overlap = self._random.choice(["", "Europe/Berlin"]), self._random.choice(list(Overlap))
+        return CronEntry(line=line, schedule="* * * * *", zone=zone, overlap=overlap, missed=Missed.ONCE, spec=spec)
+
+    def _fire(self, user: str, number: int) -> None:
+        job_id = JobId(self._random.randint(1, 9))
+        if self._random.random() < 0.3:
+            state, why = self._random.choice([("COMPLETED", ""), ("FAILED", "no")])
+            fact = event.CronRunEnded(at=self.now, user=user, number=number, job_id=job_id, state=state, why=why)
+            self._note(fact)
+            return
+        chosen, why = self._random.choice([(job_id, ""), (None, "refused")])
+        self._note(event.CronFired(at=self.now, user=user, number=number, due_at=self.now, job_id=chosen, why=why))
+
+    def _reserve(self) -> None:
+        """Times hardly ever meet, so that nothing is kept twice; numbers that jobs have are not used again."""
+        name = self._random.choice(["r", "s"])
+        known = self.cluster.reservations.get(name)
+        if known is None or self._random.random() < 0.1:
+            booking = Booking(name=name, resources=ResourceRequest(gpus=1), begin_at=1.0, duration_s=5)
+            taken = [one.occurrence.number for one in self.cluster.attempts.values() if one.occurrence is not None]
+            self._note(
+                event.ReservationSet(
+                    at=self.now, booking=booking, owner="ann", uid=1000, planned_until=2.0,
+                    first_number=1 + max(taken, default=0),
+                )
+            )  # fmt: skip
+            return
+        match self._random.randrange(5):
+            case 0 | 1:
+                number, begin_at = known.next_number, self._random.random() * 1e9
+                grants = (Grant(node="n1", cpus=(0,), gpus=(0,), memory_mib=7),)
+                self._note(
+                    event.OccurrencePlanned(
+                        at=self.now, name=name, number=number, begin_at=begin_at, end_at=begin_at + 5, grants=grants
+                    )
+                )
+            case 2 if self._random.random() < 0.3:
+                self._note(event.ReservationRemoved(at=self.now, name=name))
+            case 3:
+                self._note(event.OccurrencesPassed(at=self.now, name=name, until=self.now))
+            case _ if known.occurrences:
+                self._move_occurrence(name, self._random.choice(list(known.occurrences.values())))
+
+    def _move_occurrence(self, name: str, one: Occurrence) -> None:
+        match self._random.randrange(3):
+            case 0 if one.state is OccurrenceState.PLANNED:
+                self._note(event.OccurrenceBegan(at=self.now, name=name, number=one.number))
+            case 1:
+                changed = event.OccurrenceChanged(
+                    at=self.now, name=name, number=one.number, begin_at=one.begin_at, end_at=one.end_at - 0.5,
+                    grants=(), missing_gpus=1, why=self._random.choice(WHYS),
+                )  # fmt: skip
+                if one.end_at - 1 > one.begin_at:
+                    self._note(changed)
+            case _:
+                state = self._random.choice([one for one in OccurrenceState if one.is_past])
+                self._note(event.OccurrenceEnded(at=self.now, name=name, number=one.number, state=state))
+
+    def _occurrence(self) -> tuple[str, int]:
+        """In which a job starts."""
+        there = [(name, number) for name, one in self.cluster.reservations.items() for number in one.occurrences]
+        return self._random.choice([("", 0), *there])
+
+    def _notice(self) -> None:
+        outbox = self.cluster.outbox
+        if outbox.notices and self._random.random() < 0.6:
+            one = self._random.choice(list(outbox.notices))
+            if self._random.random() < 0.4:
+                self._note(event.NoticeDelivered(at=self.now, notice_id=one, by_job=JobId(self._random.choice([0, 5]))))
+            else:
+                next_at = self._random.choice([None, self.now + 30])
+                self._note(event.NoticeFailed(at=self.now, notice_id=one, why="no answer", next_at=next_at))
+            return
+        user, on, kind = self._random.choice(["ann", "bob"]), "end", self._random.choice(["mail", "webhook"])
+        job_id = self._random.choice([None, JobId(1), JobId(7)])
+        if self._random.random() < 0.3:
+            self._note(event.NoticeDropped(at=self.now, user=user, job_id=job_id, on=on, kind=kind))
+            return
+        self._note(
+            event.NoticeQueued(
+                at=self.now, notice_id=outbox.next_id, user=user, uid=1000, job_id=job_id, on=on, kind=kind,
+                to=self._random.choice(["", "https://example.org/x"]), body='{"text":"it ended"}',
+            )
+        )  # fmt: skip
+
+    def _tell(self) -> None:
+        job = self._job(JobState.RUNNING, JobState.PENDING, may_be_record=True)
+        if job is not None:
+            self._note(event.JobTold(at=self.now, job_id=job.job_id, on="begin", attempt=job.attempt))
+
     def _audit(self) -> None:
         self._note(
             event.Audited(
@@ -424,7 +613,11 @@ class Lives:
         if "urgent" in self.cluster.qos and self._random.random() < 0.4:
             self._note(event.QosRemoved(at=self.now, name="urgent"))
             return
-        qos = QosInfo(name="urgent", priority=self._random.randrange(9), usage_factor=1.5, users=("ann",))
+        qos = QosInfo(
+            name="urgent", priority=self._random.randrange(9), usage_factor=1.5, users=("ann",), preempts=("normal",),
+            preempt_mode=self._random.choice(list(PreemptMode)), min_run_s=self._random.randrange(900),
+            borrows_reserved=self._random.random() < 0.5,
+        )  # fmt: skip
         self._note(event.QosSet(at=self.now, qos=qos))
 
     def _limit(self) -> None:
@@ -453,7 +646,9 @@ class Lives:
 def _spec(random: Random, number: int) -> JobSpec:
     return JobSpec(
         name=f"job-{number % 3}",
-        resources=ResourceRequest(nodes_min=random.choice([None, 2]), gpus=random.choice([None, 3])),
+        resources=ResourceRequest(
+            nodes_min=random.choice([None, 2]), gpus=random.choice([None, 3]), most_gpus=random.choice([None, 8])
+        ),
         nice=random.choice([0, 0, 5]),
         is_held=random.random() < 0.1,
         comment="ä\x00\n",

@@ -20,7 +20,7 @@ from tests.store.endless_writer import ON_THE_WAY
 from tests.store.lives import Lives
 
 ROOT = Path(__file__).parents[2]
-LIMIT_BYTES = 800_000
+LIMIT_BYTES = 1_600_000
 
 
 def start_writer(path: Path, seed: int, prepare: Callable[[], None] | None = None) -> subprocess.Popen[str]:

@@ -7,14 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gq.wire.client import QueryAudit
+from gq.wire.client import ListNotices, QueryAudit
 from gqd.state import event
-from gqd.store.memory import MemoryStore
 from gqd.store.protocol import Batch, Forgetting, Store
 from gqd.store.rows import audit_row
 from gqd.store.sqlite import SqliteStore
@@ -22,16 +20,6 @@ from gqd.store.sqlite import SqliteStore
 SOURCE = Path(__file__).parents[2]
 
 OLD = Forgetting(events_before=100.0, audit_before=100.0, most=7)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
-    else:
-        durable = SqliteStore(str(tmp_path / "gq.db"))
-        yield durable
-        durable.close()
 
 
 def lines(at: list[float]) -> Batch:
@@ -130,3 +118,17 @@ def test_whoever_kills_it_in_the_middle_finds_the_trail_closed_and_whole(tmp_pat
                 database.execute("DELETE FROM audit")
         database.close()
         Path(path).unlink()
+
+
+def test_notices_that_are_done_go_with_old_lines_and_those_that_wait_stay(store: Store) -> None:
+    rows = tuple(
+        (number, "ann", 1000, 7, "end", "mail", "", '{"text":""}', 1.0, 1.0, 1, "", state, ended_at)
+        for number, (state, ended_at) in enumerate(
+            [("delivered", 5.0), ("given_up", 6.0), ("waiting", None), ("delivered", 150.0)], start=1
+        )
+    )
+    batch = lines([1.0, 2.0, 200.0])
+    asyncio.run(store.commit(Batch(events=batch.events, upserts={"notices": rows}, audit=batch.audit)))
+    forget_all(store)
+
+    assert [one.notice_id for one in store.notices(ListNotices()).notices] == [3, 4]

@@ -123,7 +123,7 @@ def rows_subject(body: str) -> int | None:
     for name in ("attempt_id", "step_id"):
         if name in fields:
             return int(fields[name][0])
-    return fields.get("job_id")  # type: ignore[no-any-return]
+    return fields.get("job_id", fields.get("array_job_id"))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("table", list(rows.COLUMNS))

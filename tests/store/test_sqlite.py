@@ -19,6 +19,7 @@ from gq.errors import GqError
 from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.event import Audited
+from gqd.store.forget import DELETE_NOTICES
 from gqd.store.protocol import Batch, HistoryQuery, StoreFailed
 from gqd.store.rows import COLUMNS, materialise
 from gqd.store.schema import MIGRATIONS, migrate
@@ -32,6 +33,10 @@ def next_job_id(number: int) -> Batch:
 
 def commit(store: SqliteStore, batch: Batch) -> None:
     asyncio.run(store.commit(batch))
+
+
+def every_migration() -> list[str]:
+    return [one.name for one in MIGRATIONS.pending(Database(memory=True))]
 
 
 def lived(path: Path, seed: int) -> Cluster:
@@ -136,7 +141,7 @@ def test_an_existing_database_is_brought_to_the_newest_schema_with_its_rows(tmp_
     path = tmp_path / "gq.db"
     cluster = lived(path, seed)
     newer = Migrations("gq")
-    for name in ("first", "keys_and_audit", "who_goes_next", "where_and_when"):
+    for name in every_migration():
         newer(name=name)(lambda db: pytest.fail("was applied already"))
     newer(name="colours")(lambda db: db["jobs"].add_column("colour", str, not_null_default="red"))
     database = Database(str(path))
@@ -192,10 +197,8 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, seed: int) -> No
         db.execute("DELETE FROM no_such_table")
 
     broken = Migrations("gq")
-    broken(name="first")(lambda db: None)
-    broken(name="keys_and_audit")(lambda db: None)
-    broken(name="who_goes_next")(lambda db: None)
-    broken(name="where_and_when")(lambda db: None)
+    for name in every_migration():
+        broken(name=name)(lambda db: None)
     broken(name="half_done")(half_done)
     database = Database(str(path))
     with pytest.raises(GqError, match="no such table"):
@@ -213,7 +216,7 @@ def test_opening_twice_applies_each_migration_once(tmp_path: Path) -> None:
         applied = [migration.name for migration in MIGRATIONS.applied(store._db)]
         store.close()
 
-    assert applied == ["first", "keys_and_audit", "who_goes_next", "where_and_when"]
+    assert applied == every_migration()
 
 
 def test_a_row_that_cannot_be_read_is_a_clear_error(tmp_path: Path, seed: int) -> None:
@@ -290,6 +293,18 @@ def test_questions_about_many_jobs_use_an_index(tmp_path: Path, filter_sql: str,
     plan = store._db.execute(f"EXPLAIN QUERY PLAN SELECT {columns} FROM jobs WHERE {filter_sql}").fetchall()
 
     assert any(index in row[-1] for row in plan), plan
+    store.close()
+
+
+def test_old_notices_are_found_by_an_index(tmp_path: Path) -> None:
+    """Each portion that is forgotten, beside all that still wait or are young."""
+    store = SqliteStore(str(tmp_path / "gq.db"))
+
+    plan = store._db.execute(f"EXPLAIN QUERY PLAN {DELETE_NOTICES}", {"before": 5.0, "most": 7}).fetchall()
+
+    steps = [row[-1] for row in plan]
+    assert any("notices_by_end (ended_at<?)" in step for step in steps), steps
+    assert not any(step.startswith("SCAN") or "TEMP B-TREE" in step for step in steps), steps
     store.close()
 
 

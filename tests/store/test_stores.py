@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import msgspec
@@ -20,21 +18,9 @@ from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.after import Hold, PartPhase
 from gqd.state.cluster import ArrayTasks, Attempt, Cluster, Job, Part, Step
 from gqd.state.event import Audited, RequestsForgotten
-from gqd.store.memory import MemoryStore
 from gqd.store.protocol import HistoryQuery, Store
 from gqd.store.rows import materialise
-from gqd.store.sqlite import SqliteStore
 from tests.store.lives import Lives
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
-    else:
-        durable = SqliteStore(str(tmp_path / "gq.db"))
-        yield durable
-        durable.close()
 
 
 def commit(store: Store, cluster: Cluster) -> None:
@@ -52,7 +38,7 @@ def test_what_is_loaded_after_any_commit_is_the_cluster(store: Store, seed: int)
     lives = Lives(Random(seed))
 
     async def live() -> None:
-        for _ in range(400):
+        for _ in range(200):
             events = lives.turn()
             await store.commit(materialise(lives.cluster, events))
             loaded = store.load()

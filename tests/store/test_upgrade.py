@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gq.model.account import DEFAULT_ACCOUNT, NORMAL_QOS
+from gq.model.account import BUILT_IN_QOS, DEFAULT_ACCOUNT, NORMAL_QOS, PreemptMode, QosInfo, with_built_in
 from gq.model.ids import JobId
 from gq.model.state import JobState
 from gq.wire import client as wire
@@ -71,26 +71,81 @@ def test_a_database_of_the_version_before_is_loaded_with_every_job(form: str, tm
         NORMAL_QOS,
         waits.submit_at,
     )
-    assert {one: job.expected_s for one, job in jobs.items()} == {one: job.time_limit_s for one, job in jobs.items()}
+    if form != "reservations":  # which had learned how long jobs run
+        limits = {one: job.time_limit_s for one, job in jobs.items()}
+        assert {one: job.expected_s for one, job in jobs.items()} == limits
     assert {one for one in jobs if one in cluster.queue} == {WAITS, LATER, HELD}
+    assert not cluster.claims and not any(job.preempted for job in jobs.values())
+    runs = cluster.attempts[jobs[RUNNING].attempt_id]
+    assert (runs.checkpoint_at, runs.giving_way, runs.lost_gpu_s) == (None, None, 0.0)
     assert history[ENDED] == "FAILED"
     assert cluster.next_job_id == HELD + 1
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_jobs_of_the_version_before_go_on(form: str, private_cluster: Callable[..., PrivateCluster]) -> None:
-    cluster = private_cluster(nodes=2, fake_gpus=2, cpus=4)
-    cluster.ok("gq", "down", "--yes")
-    for name in ("gq", "blobs"):
-        for path in cluster.directory.glob(f"{name}.db*"):
-            path.unlink()
-        lay_down(form, name, cluster.directory / f"{name}.db")
-    cluster.up()
+@pytest.mark.parametrize("has_guarantees", [False, True])
+def test_what_nobody_disturbed_gives_way_to_nobody_after_an_upgrade(has_guarantees: bool, tmp_path: Path) -> None:
+    lay_down("reservations", "gq", tmp_path / "gq.db")
+    with closing(sqlite3.connect(tmp_path / "gq.db")) as db:
+        db.execute("INSERT INTO qos VALUES ('scavenger', '', 0, 1, NULL, '[]', '[]', '[]')")
+        guaranteed = 4 if has_guarantees else None
+        db.execute("INSERT INTO accounts VALUES ('lab', '', '', 1, ?, NULL, '', '[]', '')", (guaranteed,))
+        db.commit()
 
+    store = SqliteStore(str(tmp_path / "gq.db"))
+    try:
+        known = with_built_in(store.load().qos)
+    finally:
+        store.close()
+
+    assert known["scavenger"].preempt_mode is PreemptMode.OFF
+    normal = BUILT_IN_QOS[NORMAL_QOS]
+    assert known[NORMAL_QOS] == (
+        msgspec.structs.replace(normal, preempt_mode=PreemptMode.OFF) if has_guarantees else normal
+    )
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_no_qos_borrows_what_is_reserved_after_an_upgrade(is_changed: bool, tmp_path: Path) -> None:
+    lay_down("reservations", "gq", tmp_path / "gq.db")
+    if is_changed:
+        with closing(sqlite3.connect(tmp_path / "gq.db")) as db:
+            db.execute("INSERT INTO qos VALUES ('scavenger', 'mine', 0, 1, NULL, '[]', '[]', '[]')")
+            db.commit()
+    assert not any(one.borrows_reserved for one in qos_of(tmp_path / "gq.db").values())
+    assert qos_of(tmp_path / "new.db")["scavenger"].borrows_reserved, "on a cluster that is new"
+
+
+def qos_of(path: Path) -> dict[str, QosInfo]:
+    store = SqliteStore(str(path))
+    try:
+        return with_built_in(store.load().qos)
+    finally:
+        store.close()
+
+
+def test_jobs_of_the_version_before_go_on(private_cluster: Callable[..., PrivateCluster]) -> None:
+    cluster = private_cluster(nodes=2, fake_gpus=2, cpus=4)
+    for form in FORMS:
+        print(f"form {form}")
+        cluster.ok("gq", "down", "--yes")
+        for name in ("gq", "blobs"):
+            for path in cluster.directory.glob(f"{name}.db*"):
+                path.unlink()
+            lay_down(form, name, cluster.directory / f"{name}.db")
+        cluster.up()
+        assert ends_of_jobs(cluster) == {ENDED: "FAILED", RUNNING: "COMPLETED", WAITS: "COMPLETED", LATER: "COMPLETED"}
+        see_that_the_queue_goes_on(cluster)
+
+
+def ends_of_jobs(cluster: PrivateCluster) -> dict[JobId, str]:
+    """Of those that are not held."""
     waited = cluster.run("gqwait", *(str(one) for one in (RUNNING, WAITS, LATER)))
     assert waited.returncode == 0, waited.stderr
     states = {one["job_id"]: one["state"] for one in json.loads(cluster.ok("gqacct", "-X", "--json"))}
-    assert [states[one] for one in (ENDED, RUNNING, WAITS, LATER)] == ["FAILED", *["COMPLETED"] * 3]
+    return {one: states[one] for one in (ENDED, RUNNING, WAITS, LATER)}
+
+
+def see_that_the_queue_goes_on(cluster: PrivateCluster) -> None:
     assert "JobHeldUser" in cluster.ok("gqstat")
     cluster.ok("gqctl", "release", str(HELD))
     wait_until(lambda: cluster.run("gqwait", str(HELD)).returncode == 0)

@@ -13,7 +13,7 @@ from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, Job, Key, Node, Part, Step, StepPartEnd
+from gqd.state.cluster import Answer, Attempt, GivingWay, Job, Key, Node, Part, Preempted, Step, StepPartEnd
 from gqd.state.event import Audited
 
 WORDS = st.text(max_size=12)
@@ -79,8 +79,14 @@ JOBS = st.builds(
     failure_class=WORDS,
     expected_s=MAYBE_INSTANTS,
     estimate=ESTIMATES,
+    ran_s=INSTANTS,
+    preempted=st.none()
+    | st.builds(
+        Preempted, by=WORDS, user=WORDS, at=INSTANTS, lost_gpu_s=INSTANTS, times=COUNTS, is_reclaim=st.booleans()
+    ),
 )
 
+WAYS = st.none() | st.builds(GivingWay, to=IDS, told_at=INSTANTS, ends_at=INSTANTS, is_reclaim=st.booleans())
 GRANTS = st.builds(Grant, node=NAMES, tasks=st.integers(0, 99), cpus=ID_SETS, gpus=ID_SETS, memory_mib=COUNTS)
 GRANT_LISTS = st.lists(GRANTS, min_size=1, max_size=4, unique_by=lambda grant: grant.node).map(tuple)
 ATTEMPT_IDS = st.builds(AttemptId, IDS, st.integers(1, 99))
@@ -105,6 +111,9 @@ ATTEMPTS = st.builds(
     usage=USAGES,
     slot=WORDS,
     estimate=ESTIMATES,
+    checkpoint_at=MAYBE_INSTANTS,
+    giving_way=WAYS,
+    lost_gpu_s=INSTANTS,
     next_step=COUNTS,
 )
 

@@ -82,6 +82,16 @@ class _Program:
                 return count
         return times
 
+    def rush(self, path: str, opening: str, answer_bytes: int, data: str, times: int) -> None:
+        """Again and again make a connection, wait for so many bytes of an answer, say all else at once and go."""
+        for _ in range(times):
+            with socket.socket(socket.AF_UNIX) as plain:
+                plain.connect(path)
+                plain.sendall(bytes.fromhex(opening))
+                plain.recv(answer_bytes, socket.MSG_WAITALL)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    plain.sendall(bytes.fromhex(data))
+
     def read(self, number: int, within_s: float) -> str:
         """Everything that comes until nothing more does, or the other side has closed."""
         plain, got, until = self._plain[number], b"", time.monotonic() + within_s
@@ -94,6 +104,7 @@ class _Program:
             if not data:
                 break
             got += data
+        plain.settimeout(None)
         return got.hex()
 
     def half_open(self, address: list[object], count: int, source: str) -> int:
@@ -130,6 +141,10 @@ class _Program:
         """From now on a bit of each piece that goes there is another."""
         self._tap.is_spoiling = True
 
+    def is_hung_up_on(self) -> bool:
+        """Whether the other end of the tap has closed it."""
+        return self._tap.is_hung_up_on
+
     def let_go(self) -> None:
         while self._kept:
             self._kept.pop().close()
@@ -148,6 +163,7 @@ class _Tap:
         self._target = target
         self.recorded = bytearray()
         self.is_spoiling = False
+        self.is_hung_up_on = False
 
     def run(self) -> None:
         near, _ = self._listener.accept()
@@ -163,6 +179,7 @@ class _Tap:
                     data = data[:-1] + bytes([data[-1] ^ self.is_spoiling])
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
+        self.is_hung_up_on |= not is_recorded
 
 
 def _pair(address: list[object]) -> tuple[str, int]:
@@ -233,6 +250,9 @@ class Speaker:
     def half_open_local(self, path: str, count: int) -> int:
         return int(self.ask("half_open_local", path=path, count=count))
 
+    def rush(self, path: str, opening: bytes, answer_bytes: int, data: bytes, times: int) -> None:
+        self.ask("rush", path=path, opening=opening.hex(), answer_bytes=answer_bytes, data=data.hex(), times=times)
+
     def tap(self, address: tuple[str, int]) -> int:
         """The port on this host that leads there."""
         return int(self.ask("tap", address=address))
@@ -243,6 +263,9 @@ class Speaker:
 
     def spoil(self) -> None:
         self.ask("spoil")
+
+    def is_hung_up_on(self) -> bool:
+        return bool(self.ask("is_hung_up_on"))
 
     def query(self, path: str, words: str, *values: object) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.ask("query", path=path, words=words, values=values)]

@@ -66,6 +66,10 @@ heartbeat_s = 1
 prepare_ack_s = 10
 grace_s = 1
 backoff_min_s = 1
+[notify]
+webhook_hosts = ["{ctl}:8099", "localhost:8098"]
+webhook_networks = ["{ctl}/32"]
+mail = "/bin/true"
 [[partition]]
 name = "main"
 default = true

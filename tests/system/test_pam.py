@@ -114,8 +114,10 @@ def test_a_session_goes_into_the_cell_of_the_newest_job_and_ends_with_it(cluster
 def test_a_session_of_root_or_of_one_without_a_job_stays_where_it_is(cluster: HostCluster, b: Host) -> None:
     script = 'before=$(cat /proc/self/cgroup); gq pam-check && [ "$(cat /proc/self/cgroup)" = "$before" ]'
     for name in ("root", "bob"):
-        b.ok("sh", "-c", script, PAM_TYPE="open_session", PAM_USER=name)
-    b.ok("gq", "pam-check", PAM_TYPE="close_session", PAM_USER="bob")
+        session = b.run("sh", "-c", script, PAM_TYPE="open_session", PAM_USER=name)
+        assert session.returncode == 0, f"{name}: {session.stderr}"
+    closed = b.run("gq", "pam-check", PAM_TYPE="close_session", PAM_USER="bob")
+    assert closed.returncode == 0, closed.stderr
 
 
 def test_a_user_is_not_told_the_cells_of_others(cluster: HostCluster, b: Host) -> None:

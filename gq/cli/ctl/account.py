@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, controller
+from gq.cli._connection import ask, ask_accounts, controller
 from gq.cli._operands import operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
 from gq.client import Client
@@ -108,7 +108,7 @@ def refuse_no_change(fields: dict[str, object], is_new: bool) -> None:
 
 
 def _account(client: Client, name: str) -> AccountInfo:
-    for account in ask(client, ListAccounts(accounts=(name,)), Accounts).accounts:
+    for account in ask_accounts(client, ListAccounts(accounts=(name,))).accounts:
         if account.name == name:
             return account
     raise Refusal("unknown_account", f"account `{name}` does not exist", "`gqctl account show` lists the accounts")
@@ -125,7 +125,7 @@ def _remove_account(arguments: Arguments) -> int:
 def _show_accounts(arguments: Arguments) -> int:
     wanted = tuple(name for operand in arguments.operands for name in names(operand))
     with controller() as client:
-        found = ask(client, ListAccounts(accounts=wanted), Accounts).accounts
+        found = ask_accounts(client, ListAccounts(accounts=wanted)).accounts
     accounts = [account for account in found if not wanted or account.name in wanted]
     refuse_missing("account", wanted, [account.name for account in accounts])
     if arguments.has("json"):
@@ -212,7 +212,7 @@ def warn_of_stranger(user: str) -> None:
 
 
 def _member(client: Client, user: str, account: str) -> MemberInfo:
-    for member in ask(client, ListAccounts(users=(user,)), Accounts).members:
+    for member in ask_accounts(client, ListAccounts(users=(user,))).members:
         if (member.user, member.account) == (user, account):
             return member
     message = f"user `{user}` is not in account `{account}`"
@@ -232,18 +232,25 @@ def _show_members(arguments: Arguments) -> int:
     users = tuple(name for operand in arguments.operands for name in names(operand))
     accounts = arguments.words("account")
     with controller() as client:
-        answer = ask(client, ListAccounts(users=users, accounts=accounts), Accounts)
+        answer = ask_accounts(client, ListAccounts(users=users, accounts=accounts))
     grouped = {account.name for account in answer.accounts if account.group}
     members = [
         one for one in answer.members if (not users or one.user in users) and (not accounts or one.account in accounts)
     ]
     if not accounts:
         refuse_missing("user", users, [member.user for member in members])
+    members = [_as_it_is(one, answer) for one in members if (one.user, one.account) not in answer.past]
     if arguments.has("json"):
         write_json_list(map(_member_json, members))
     else:
         write_table(_MEMBER_COLUMNS, [[_member_row(one, one.account in grouped) for one in members]])
     return 0
+
+
+def _as_it_is(member: MemberInfo, answer: Accounts) -> MemberInfo:
+    """The default account of a user for whom none was named is the first that they may use."""
+    default = answer.defaults.get(member.user)
+    return member if default is None else msgspec.structs.replace(member, is_default=default == member.account)
 
 
 def _member_row(member: MemberInfo, is_grouped: bool) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import msgspec
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, is_terminal, local_time, write_json_list, write_records, write_table
+from gq.cli._output import Column, local_time, recent_time, write_json_list, write_records, write_table
 from gq.client import Client
 from gq.getopt import Arguments, Option
 from gq.model.audit import AuditEntry
@@ -66,20 +66,13 @@ def _entries(client: Client, query: QueryAudit) -> Iterator[AuditEntry]:
 
 def _row(entry: AuditEntry) -> tuple[str, ...]:
     return (
-        _when(entry.at),
+        recent_time(entry.at),
         entry.user or "-",
         entry.origin or "-",
         entry.action,
         entry.object or "-",
         f"{entry.outcome}: {entry.detail}" if entry.detail else entry.outcome,
     )
-
-
-def _when(at: float) -> str:
-    """Short on a terminal, where room is little, as long as it says which year is meant."""
-    then, now = time.localtime(at), time.localtime()
-    is_short = is_terminal() and then.tm_year == now.tm_year
-    return time.strftime("%m-%d %H:%M:%S", then) if is_short else local_time(at)
 
 
 def _json(entry: AuditEntry) -> dict[str, object]:

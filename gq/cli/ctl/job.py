@@ -23,16 +23,25 @@ from gq.cli._operands import (
     refusals,
 )
 from gq.cli._output import job_json, write_json_list, write_records
+from gq.cli._submission import read_instant
 from gq.client import Client
 from gq.errors import Refusal, UsageError, nearest
 from gq.getopt import Arguments, Given, Option
-from gq.jobspec import MAX_PRIORITY, resource_fields, resource_request, time_limit_s
+from gq.jobspec import (
+    AUTO,
+    MAX_PRIORITY,
+    MAX_REQUEUE,
+    parse_causes,
+    resource_fields,
+    resource_request,
+    time_limit_s,
+)
 from gq.model.dependency import parse_dependency
 from gq.model.job import JobInfo
 from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
 from gq.model.tasks import MAX_TASK, format_tasks
 from gq.options import JOB_OPTIONS, merge
-from gq.units import iso_instant, parse_instant
+from gq.units import iso_instant
 from gq.wire.client import (
     Done,
     HoldJobs,
@@ -48,7 +57,7 @@ from gq.wire.client import (
     UpdateJob,
 )
 
-UNBUILT = ("suspend", "resume", "extend", "giveback", "ask")
+UNBUILT = ("giveback",)
 
 _RESOURCES = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
@@ -57,13 +66,16 @@ _RESOURCES = (
 )  # fmt: skip
 _CHANGEABLE = (
     "job-name", "partition", "time", "begin", "nice", "comment", "requeue", "no-requeue", "account", "qos", "priority",
-    "dependency", "deadline", *_RESOURCES,
+    "requeue-on", "max-requeue", "dependency", "deadline", "reservation", *_RESOURCES,
 )  # fmt: skip
 BY_FACTORS = "auto"
 PRIORITY = Option(
     name="priority", metavar="COUNT|auto", help="Place in the queue, or auto: as the factors say again; for operators."
 )
-THROTTLE = Option(name="array-throttle", metavar="COUNT", help="So many tasks of the array at once; 0: as many as fit.")
+THROTTLE = Option(
+    name="array-throttle", metavar="COUNT|auto",
+    help="So many tasks of the array at once; 0: as many as fit; auto: as many as there are idle GPUs.",
+)  # fmt: skip
 SCONTROL = {
     "account": "account",
     "arraytaskthrottle": THROTTLE.name,
@@ -84,6 +96,8 @@ SCONTROL = {
     "priority": "priority",
     "qos": "qos",
     "requeue": "requeue",
+    "reservationname": "reservation",
+    "reservation": "reservation",
     "starttime": "begin",
     "timelimit": "time",
 }
@@ -93,7 +107,7 @@ SCONTROL = {
 # ── hold, release, requeue ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _on_jobs(request: Callable[[NamedJobs], RequestBody]) -> Callable[[Arguments], int]:
+def on_jobs(request: Callable[[NamedJobs], RequestBody]) -> Callable[[Arguments], int]:
     """A verb that does one thing to several jobs; silent when all went well."""
 
     def run(arguments: Arguments) -> int:
@@ -161,23 +175,28 @@ def _scontrol_change(operand: str) -> list[Given]:
 def _change(changes: Arguments, now: float) -> UpdateJob:
     """What is to change, but for the resources, which depend on what a job asks for now."""
     is_computed = changes.text("priority").lower() == BY_FACTORS
+    is_auto = changes.text(THROTTLE.name).lower() == AUTO
     return UpdateJob(
         job_id=0,
         name=_text(changes, "job-name"),
         partition=_text(changes, "partition"),
         time_limit_s=changes.read("time", time_limit_s),
-        begin_at=changes.read("begin", lambda text: parse_instant(text, now)),
+        begin_at=changes.read("begin", lambda text: read_instant(text, now)),
         nice=changes.integer("nice", -(2**30), 2**30),
         comment=_text(changes, "comment"),
         requeue=changes.has("requeue") if changes.has("requeue") or changes.has("no-requeue") else None,
+        requeue_on=changes.read("requeue-on", parse_causes),
+        max_requeue=changes.integer("max-requeue", 0, MAX_REQUEUE),
         account=_text(changes, "account"),
         qos=_text(changes, "qos"),
         priority=None if is_computed else changes.integer("priority", 0, MAX_PRIORITY),
         clear_priority=is_computed,
-        array_throttle=changes.integer(THROTTLE.name, 0, MAX_TASK),
+        reservation="" if _is_none(changes, "reservation") else _text(changes, "reservation"),
+        array_throttle=None if is_auto else changes.integer(THROTTLE.name, 0, MAX_TASK),
+        array_auto=is_auto,
         dependency=None if _is_none(changes, "dependency") else changes.read("dependency", parse_dependency),
         clear_dependency=_is_none(changes, "dependency"),
-        deadline_at=0 if _is_none(changes, "deadline") else changes.read("deadline", lambda at: parse_instant(at, now)),
+        deadline_at=0 if _is_none(changes, "deadline") else changes.read("deadline", lambda at: read_instant(at, now)),
     )
 
 
@@ -235,7 +254,7 @@ def job_detail(job: JobInfo) -> dict[str, object]:
         **job_json(job),
         "uid": job.uid,
         "array_task_count": job.array_task_count,
-        "array_throttle": job.array_throttle,
+        "array_throttle": AUTO if job.array_auto else job.array_throttle,
         "fail_fast": job.fail_fast,
         "kill_on_invalid_dep": job.kill_on_invalid_dep,
         "deadline_at": iso_instant(job.deadline_at),
@@ -248,6 +267,7 @@ def job_detail(job: JobInfo) -> dict[str, object]:
         "nice": job.nice,
         "is_held": job.is_held,
         "requeue": job.requeue,
+        "open_asks": job.open_asks,
         "begin_at": iso_instant(job.begin_at),
         "command": job.command,
         "args": job.args,
@@ -296,19 +316,19 @@ def verbs() -> dict[str, Command]:
             name="gqctl hold",
             summary="Keep pending jobs from starting.",
             operands="JOB...",
-            run=_on_jobs(lambda named: HoldJobs(job_ids=named.job_ids, tasks=named.tasks)),
+            run=on_jobs(lambda named: HoldJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "release": Command(
             name="gqctl release",
             summary="Let held jobs start.",
             operands="JOB...",
-            run=_on_jobs(lambda named: ReleaseJobs(job_ids=named.job_ids, tasks=named.tasks)),
+            run=on_jobs(lambda named: ReleaseJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "requeue": Command(
             name="gqctl requeue",
             summary="End what runs of a job and queue it again under its id.",
             operands="JOB...",
-            run=_on_jobs(lambda named: RequeueJobs(job_ids=named.job_ids, tasks=named.tasks)),
+            run=on_jobs(lambda named: RequeueJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "update": Command(
             name="gqctl update",

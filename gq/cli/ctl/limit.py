@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
+from gq.cli._connection import ask, ask_accounts, controller
 from gq.cli._operands import operands, refuse_operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
 from gq.cli.ctl.account import warn_of_stranger
@@ -13,7 +13,7 @@ from gq.errors import UsageError, nearest
 from gq.getopt import Arguments, Option, whole_number
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
 from gq.units import format_duration, format_memory, parse_duration_s, parse_memory_mib
-from gq.wire.client import Accounts, Done, ListAccounts, RemoveLimit, SetLimit
+from gq.wire.client import Done, ListAccounts, RemoveLimit, SetLimit
 
 GPUS_OF_TYPE = "gpus:"
 MOST = 2**53
@@ -155,7 +155,7 @@ def _show(arguments: Arguments) -> int:
     wanted = {holder: tuple(name for of, name in chosen if of is holder) for holder in Holder}
     request = ListAccounts(accounts=wanted[Holder.ACCOUNT], users=wanted[Holder.USER], qos=wanted[Holder.QOS])
     with controller() as client:
-        found = ask(client, request, Accounts).limits
+        found = ask_accounts(client, request).limits
     limits = [limit for limit in found if not chosen or (limit.holder, limit.name) in chosen]
     if arguments.has("json"):
         write_json_list(map(_json, limits))

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import msgspec
 
 from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
+from gq.cli._connection import ask, ask_accounts, controller
 from gq.cli._operands import operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
 from gq.cli.ctl.account import Readers, a_name, count, names, refuse_missing, refuse_no_change, said
 from gq.client import Client
 from gq.errors import Refusal
 from gq.getopt import Arguments, Option
-from gq.model.account import QosInfo
+from gq.model.account import PreemptMode, QosInfo
 from gq.units import format_duration, parse_duration_s
-from gq.wire.client import Accounts, Done, ListAccounts, RemoveQos, SetQos
+from gq.wire.client import Done, ListAccounts, RemoveQos, SetQos
 
 MOST_USAGE_FACTOR = 1e6
 _COLUMNS = (
@@ -24,6 +24,9 @@ _COLUMNS = (
     Column("PRIORITY", is_number=True),
     Column("USAGE FACTOR", is_number=True),
     Column("MAX TIME", is_number=True),
+    Column("PREEMPTS", is_wide=True, is_wrapped=True),
+    Column("GIVES WAY"),
+    Column("BORROWS"),
     Column("WHO", is_wide=True, is_wrapped=True),
     Column("DESCRIPTION", is_wide=True),
 )
@@ -39,6 +42,23 @@ def _factor(text: str) -> float:
     return factor
 
 
+def _mode(text: str) -> PreemptMode:
+    try:
+        return PreemptMode(text)
+    except ValueError:
+        raise ValueError(f"`{text}` is not a mode: off, requeue or cancel") from None
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError(f"`{text}` is neither yes nor no")
+    return text == "yes"
+
+
+def _least_time(text: str) -> int:
+    return parse_duration_s(text) or 0
+
+
 _QOS: Readers = {
     "description": ("description", str),
     "priority": ("priority", count),
@@ -47,6 +67,10 @@ _QOS: Readers = {
     "users": ("users", names),
     "groups": ("groups", names),
     "accounts": ("accounts", names),
+    "preempts": ("preempts", names),
+    "preempt_mode": ("preempt-mode", _mode),
+    "min_run_s": ("min-run", _least_time),
+    "borrows_reserved": ("borrows-reserved", _yes_or_no),
 }
 _OPTIONS = (
     Option(name="priority", metavar="COUNT", help="The highest of all QOS counts as 1 in the priority's factor (0)."),
@@ -55,6 +79,10 @@ _OPTIONS = (
     Option(name="users", metavar="USERS", help="Who may ask for it; nobody named at all: everybody."),
     Option(name="groups", metavar="GROUPS", help="Unix groups that may ask for it."),
     Option(name="accounts", metavar="NAMES", help="Accounts that may ask for it, and those below them."),
+    Option(name="preempts", metavar="NAMES", help="QOS whose jobs give way to its jobs."),
+    Option(name="preempt-mode", metavar="MODE", help="How its own jobs give way: requeue (default), cancel, or off."),
+    Option(name="min-run", metavar="TIME", help="Its own jobs run so long before they give way (0)."),
+    Option(name="borrows-reserved", metavar="yes|no", help="Its jobs fill empty hours of reservations (no)."),
     Option(name="description", metavar="TEXT", help="What it is for."),
 )
 
@@ -73,7 +101,7 @@ def _set(is_new: bool) -> Callable[[Arguments], int]:
 
 
 def _qos(client: Client, name: str) -> QosInfo:
-    for qos in ask(client, ListAccounts(qos=(name,)), Accounts).qos:
+    for qos in ask_accounts(client, ListAccounts(qos=(name,))).qos:
         if qos.name == name:
             return qos
     raise Refusal("unknown_qos", f"QOS `{name}` does not exist", "`gqctl qos show` lists all")
@@ -90,7 +118,7 @@ def _remove(arguments: Arguments) -> int:
 def _show(arguments: Arguments) -> int:
     wanted = tuple(name for operand in arguments.operands for name in names(operand))
     with controller() as client:
-        found = ask(client, ListAccounts(qos=wanted), Accounts).qos
+        found = ask_accounts(client, ListAccounts(qos=wanted)).qos
     classes = [qos for qos in found if not wanted or qos.name in wanted]
     refuse_missing("qos", wanted, [qos.name for qos in classes])
     if arguments.has("json"):
@@ -106,6 +134,9 @@ def _row(qos: QosInfo) -> tuple[str, ...]:
         str(qos.priority),
         f"{qos.usage_factor:g}",
         format_duration(qos.max_time_s, "unlimited"),
+        ",".join(qos.preempts) or "-",
+        f"{qos.preempt_mode} after {format_duration(qos.min_run_s)}" if qos.min_run_s else qos.preempt_mode.value,
+        "reserved" if qos.borrows_reserved else "-",
         _who(qos),
         qos.description,
     )
@@ -126,6 +157,10 @@ def _json(qos: QosInfo) -> dict[str, JsonValue]:
         "users": qos.users,
         "groups": qos.groups,
         "accounts": qos.accounts,
+        "preempts": qos.preempts,
+        "preempt_mode": qos.preempt_mode.value,
+        "min_run_s": qos.min_run_s,
+        "borrows_reserved": qos.borrows_reserved,
     }
 
 
@@ -150,7 +185,7 @@ def verbs() -> dict[str, Command]:
         ),
         "remove": Command(
             name="gqctl qos remove",
-            summary="Remove QOS that no job has.",
+            summary="Remove QOS that no job has; those that are always there are as they were at first again.",
             operands="NAME...",
             run=_remove,
         ),

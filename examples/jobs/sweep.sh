@@ -1,0 +1,9 @@
+#!/bin/sh
+#GQ --job-name=sweep
+#GQ --sweep="lr=1e-2,1e-3,1e-4 batch=32,64"
+#GQ --array=%auto
+#GQ --gpus=1
+#GQ --time=10
+# Six tasks, one for each pair of values, as many at once as there are idle GPUs; whoever else needs GPUs gets theirs
+# as tasks end.  What came of each: gqacct -j JOB -o jobid,sweep%30,state,elapsed
+echo "task $GQ_ARRAY_TASK_ID: lr $lr, batch $batch, on GPU $CUDA_VISIBLE_DEVICES"

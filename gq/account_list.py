@@ -1,0 +1,27 @@
+"""Accounts, members, QOS and limits: all pages of a list that the controller gives a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gq.wire.client import Accounts, ListAccounts
+
+PAGE = 2000
+
+
+def whole_list(ask: Callable[[ListAccounts], Accounts], query: ListAccounts) -> Accounts:
+    """What the query means, in one answer; a controller of the version before gives all of it at once."""
+    query = msgspec.structs.replace(query, limit=PAGE)
+    pages = [ask(query)]
+    while pages[-1].more:
+        pages.append(ask(msgspec.structs.replace(query, after=pages[-1].last)))
+    return Accounts(
+        accounts=tuple([one for page in pages for one in page.accounts]),
+        members=tuple([one for page in pages for one in page.members]),
+        qos=tuple([one for page in pages for one in page.qos]),
+        limits=tuple([one for page in pages for one in page.limits]),
+        defaults={user: account for page in pages for user, account in page.defaults.items()},
+        past=tuple([one for page in pages for one in page.past]),
+    )

@@ -1,0 +1,44 @@
+"""What a program in a job says of its checkpoints.
+
+    import gq
+
+    torch.save(state, path)
+    gq.checkpoint_done()
+
+Owns how a job names itself (``GQ_JOB_ID``).  A program must not end for want of a controller that listens.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gq.client import Client
+from gq.errors import Refusal, Unreachable
+from gq.locate import find_cluster
+from gq.wire.client import CheckpointDone, Done
+
+_PATIENCE_S = 2.0
+_TIMEOUT_S = 5.0
+
+
+def own_job_id() -> int | None:
+    """Of the job that this process is part of; None: it is part of none."""
+    text = os.environ.get("GQ_JOB_ID", "")
+    return int(text) if text.isdecimal() else None
+
+
+def checkpoint_done() -> bool:
+    """Tell the scheduler that all that this job has done so far is saved.
+
+    Whoever has to give way to others is chosen by how much would be lost.  False: it is not noted, since this is no
+    job, or one that is over, or nobody listens just now; the program goes on all the same.
+    """
+    job_id = own_job_id()
+    if job_id is None:
+        return False
+    try:
+        with Client(find_cluster(os.environ), _TIMEOUT_S, _PATIENCE_S) as client:
+            client.ask_for(CheckpointDone(job_id=job_id), Done)
+    except (Refusal, Unreachable):
+        return False
+    return True

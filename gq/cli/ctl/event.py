@@ -1,0 +1,104 @@
+"""`gqctl events`: the change log, from any point on, and as it grows."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from gq.cli._command import Command
+from gq.cli._connection import ask
+from gq.cli._operands import refuse_operands
+from gq.cli._output import is_terminal, local_time, printable
+from gq.client import Client
+from gq.getopt import Arguments, Option, whole_number
+from gq.locate import find_cluster
+from gq.model.notice import EventInfo
+from gq.units import iso_instant, past_instant
+from gq.wire.client import Events, QueryEvents
+
+DEFAULT_SINCE = "1h"
+HOLD_S = 25.0
+PATIENCE_S = 3600.0
+"""A controller that starts again is waited for so long."""
+
+
+def _events(arguments: Arguments) -> int:
+    refuse_operands(arguments)
+    follows = arguments.has("follow")
+    query = _query(arguments, follows)
+    write = _write_json if arguments.has("json") or not is_terminal() else _write_line
+    with Client(find_cluster(os.environ), patience_s=PATIENCE_S if follows else 0.0) as client:
+        for page in _pages(client, query, follows):
+            for one in page.events:
+                write(one)
+            sys.stdout.flush()
+    return 0
+
+
+def _query(arguments: Arguments, follows: bool) -> QueryEvents:
+    """Without a beginning: from now on, or what was in the last hour."""
+    number = arguments.read("since", lambda text: whole_number(text, 0) if text.isdecimal() else None)
+    since = None
+    if number is None and (arguments.has("since") or not follows):
+        since = arguments.read("since", _instant) or _instant(DEFAULT_SINCE)
+    return QueryEvents(
+        after=number or 0,
+        since=since,
+        job_ids=arguments.items("job", lambda word: whole_number(word, 1)),
+        types=arguments.words("type"),
+        from_now=follows and not arguments.has("since"),
+    )
+
+
+def _instant(text: str) -> float:
+    return past_instant(text, time.time())
+
+
+def _pages(client: Client, query: QueryEvents, follows: bool) -> Iterator[Events]:
+    while True:
+        page = ask(client, query, Events)
+        yield page
+        if not page.more and not follows:
+            return
+        wait_s = 0.0 if page.more else HOLD_S
+        query = msgspec.structs.replace(query, after=page.last, from_now=False, wait_s=wait_s)
+
+
+def _write_json(one: EventInfo) -> None:
+    head = {"seq": one.seq, "at": iso_instant(one.at), "type": one.type, "job_id": one.job_id, "node": one.node or None}
+    line = msgspec.json.encode({**head, "event": msgspec.Raw(one.body.encode())})
+    sys.stdout.write(line.decode() + "\n")
+
+
+def _write_line(one: EventInfo) -> None:
+    about = [f"job {one.job_id}"] if one.job_id else []
+    about += [f"node {one.node}"] if one.node else []
+    sys.stdout.write(printable(f"{local_time(one.at)} {one.seq:>9} {one.type} {' '.join(about)}".rstrip()) + "\n")
+
+
+def commands() -> dict[str, Command]:
+    return {
+        "events": Command(
+            name="gqctl events",
+            summary="Show what happened to your jobs, event by event; operators see all.",
+            options=(
+                Option(name="follow", letter="f", help="Go on with what happens, until interrupted."),
+                Option(
+                    name="since",
+                    letter="S",
+                    metavar="N|TIME",
+                    help=f"After this number, from so long ago, or from a moment ({DEFAULT_SINCE}; with -f now).",
+                ),
+                Option(
+                    name="job", letter="j", metavar="JOB,...", help="Only of these jobs; of an array all its tasks."
+                ),
+                Option(name="type", metavar="TYPE,...", help="Only these: JobStarted, JobEnded, NodeLost ..."),
+                Option(name="json", help="A line of JSON for each also on a terminal, as everywhere else."),
+            ),
+            run=_events,
+        ),
+    }

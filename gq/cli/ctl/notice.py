@@ -1,0 +1,104 @@
+"""`gqctl notice`: what owners of jobs were told, and what could not be delivered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from gq.cli._command import JSON, Command, warn
+from gq.cli._connection import ask, controller
+from gq.cli._operands import refuse_operands
+from gq.cli._output import Column, plural, recent_time, write_json_list, write_table
+from gq.client import Client
+from gq.getopt import Arguments, Option, whole_number
+from gq.model.notice import NoticeInfo
+from gq.units import iso_instant, past_instant
+from gq.wire.client import ListNotices, Notices
+
+STATES = ("waiting", "delivered", "given_up")
+
+_COLUMNS = (
+    Column("NOTICE", is_number=True),
+    Column("QUEUED", is_whole=True),
+    Column("USER"),
+    Column("JOB", is_number=True),
+    Column("OF"),
+    Column("TO", is_wide=True),
+    Column("STATE", is_whole=True),
+    Column("TRIES", is_number=True),
+    Column("WHY", is_wide=True, is_wrapped=True),
+)
+_INSTANTS = ("queued_at", "next_at", "ended_at")
+
+
+def _list(arguments: Arguments) -> int:
+    refuse_operands(arguments)
+    query = ListNotices(
+        user=arguments.text("user"),
+        job_ids=arguments.items("job", lambda word: whole_number(word, 1)),
+        states=arguments.items("state", _state),
+    )
+    since = arguments.read("since", lambda text: past_instant(text, time.time()))
+    with controller() as client:
+        pages = list(_pages(client, query))
+    found = [one for page in pages for one in page.notices if since is None or one.queued_at >= since]
+    if arguments.has("json"):
+        write_json_list(_json(one) for one in found)
+    else:
+        write_table(_COLUMNS, [[_row(one) for one in found]])
+    for user, count in sorted(pages[-1].dropped.items()):
+        warn(f"note: {plural(count, 'notice')} of {user} dropped: as many as may wait were waiting already")
+    return 0
+
+
+def _state(word: str) -> str:
+    if word not in STATES:
+        raise ValueError(f"`{word}` is none of {', '.join(STATES)}")
+    return word
+
+
+def _pages(client: Client, query: ListNotices) -> Iterator[Notices]:
+    while True:
+        page = ask(client, query, Notices)
+        yield page
+        if not page.more:
+            return
+        query = msgspec.structs.replace(query, after=page.notices[-1].notice_id)
+
+
+def _row(one: NoticeInfo) -> tuple[str, ...]:
+    return (
+        str(one.notice_id),
+        recent_time(one.queued_at),
+        one.user,
+        str(one.job_id) if one.job_id else "-",
+        one.on,
+        f"{one.kind} {one.to}".strip(),
+        one.state,
+        str(one.attempts),
+        one.why or "-",
+    )
+
+
+def _json(one: NoticeInfo) -> dict[str, object]:
+    fields = {name: getattr(one, name) for name in one.__struct_fields__}
+    return {**fields, "job_id": one.job_id or None, **{name: iso_instant(fields[name]) for name in _INSTANTS}}
+
+
+def verbs() -> dict[str, Command]:
+    return {
+        "list": Command(
+            name="gqctl notice list",
+            summary="Show your notices; operators see those of all.",
+            options=(
+                Option(name="user", letter="u", metavar="USER", help="Only of this user."),
+                Option(name="job", letter="j", metavar="JOB,...", help="Only of these jobs."),
+                Option(name="state", metavar="STATE,...", help=f"Only these: {', '.join(STATES)}."),
+                Option(name="since", letter="S", metavar="TIME", help="From so long ago, or from a moment."),
+                JSON,
+            ),
+            run=_list,
+        ),
+    }

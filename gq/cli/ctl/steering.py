@@ -1,0 +1,164 @@
+"""`gqctl [job] VERB`: what is asked about jobs while they run: more time, a pause, a favour."""
+
+from __future__ import annotations
+
+import time
+
+from gq.cli._command import JSON, Command
+from gq.cli._connection import ask, controller
+from gq.cli._operands import job_id, one_job, read
+from gq.cli._output import Column, recent_time, write_json_list, write_sentence, write_table
+from gq.cli.ctl.job import on_jobs
+from gq.errors import UsageError
+from gq.getopt import Arguments, Option
+from gq.model.ask import AskAnswer, AskInfo
+from gq.model.state import ACTIVE_WORDS
+from gq.units import format_duration, iso_instant, parse_duration_s, tell_instants
+from gq.wire.client import (
+    AnswerAsks,
+    AskJob,
+    Asks,
+    Done,
+    Extended,
+    ExtendJob,
+    ListAsks,
+    ResumeJobs,
+    SuspendJobs,
+)
+
+_REQUEUE = Option(name="requeue", help="Queue the job again, under its id, instead of ending it for good.")
+_COLUMNS = (
+    Column("JOB", is_number=True),
+    Column("HOLDER"),
+    Column("ASKED", is_whole=True),
+    Column("BY"),
+    Column("ANSWER", is_whole=True),
+    Column("TEXT", is_wide=True, is_wrapped=True),
+)
+
+# ── extend ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _extend(arguments: Arguments) -> int:
+    if len(arguments.operands) != 2:
+        raise UsageError("missing_operand", "JOB and how much more are needed", "gqctl extend 12 +2h")
+    of, task = read(one_job, arguments.operands[0])
+    by_s = read(_more_time_s, arguments.operands[1])
+    with controller() as client:
+        done = ask(client, ExtendJob(job_id=of, task=task, by_s=by_s), Extended)
+    until = tell_instants(f"@{{{int(done.end_at)}}}", time.time())
+    limit = format_duration(done.time_limit_s)
+    write_sentence(f"Job {arguments.operands[0]} may run until {until}; its time limit is {limit}.")
+    return 0
+
+
+def _more_time_s(text: str) -> int:
+    """``+2h``; what has no sign could be meant as the limit in all."""
+    if not text.startswith("+"):
+        raise ValueError(f"`{text}` may mean more or in all; write +{text} for so much more")
+    by_s = parse_duration_s(text[1:])
+    if not by_s:
+        raise ValueError(f"`{text}` is no extension; write for example +2h")
+    return by_s
+
+
+# ── ask, answer ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ask(arguments: Arguments) -> int:
+    if len(arguments.operands) < 2:
+        raise UsageError("missing_operand", "JOB and TEXT are needed", "gqctl ask 12 'may I have a GPU until noon?'")
+    of, task = read(one_job, arguments.operands[0])
+    with controller() as client:
+        ask(client, AskJob(job_id=of, task=task, text=" ".join(arguments.operands[1:])), Done)
+    return 0
+
+
+def _answer(arguments: Arguments) -> int:
+    if len(arguments.operands) < 2:
+        raise UsageError("missing_operand", "JOB and an answer are needed", "gqctl answer 12 decline 'it ends at ten'")
+    of, task = read(one_job, arguments.operands[0])
+    answer = read(_answer_word, arguments.operands[1])
+    text = " ".join(arguments.operands[2:])
+    with controller() as client:
+        is_again = arguments.has(_REQUEUE.name)
+        ask(client, AnswerAsks(job_id=of, task=task, answer=answer, text=text, requeue=is_again), Done)
+    return 0
+
+
+def _answer_word(text: str) -> AskAnswer:
+    try:
+        return AskAnswer(text.lower())
+    except ValueError:
+        raise ValueError(f"`{text}` is no answer; write {' or '.join(AskAnswer)}") from None
+
+
+def _asks(arguments: Arguments) -> int:
+    job_ids = tuple(read(job_id, word) for word in arguments.operands)
+    with controller() as client:
+        found = ask(client, ListAsks(job_ids=job_ids), Asks).asks
+    if arguments.has("json"):
+        write_json_list(_ask_json(one) for one in found)
+        return 0
+    write_table(_COLUMNS, [[_ask_row(one) for one in found]])
+    return 0
+
+
+def _ask_row(one: AskInfo) -> tuple[str, ...]:
+    answer = one.answer.value if one.answer is not None else "-" if one.job_state in ACTIVE_WORDS else "over"
+    said = f"{one.text} - {one.answer_text}" if one.answer_text else one.text
+    return (one.label, one.holder, recent_time(one.at), one.by, answer, said)
+
+
+def _ask_json(one: AskInfo) -> dict[str, object]:
+    fields: dict[str, object] = {name: getattr(one, name) for name in one.__struct_fields__}
+    return {**fields, "at": iso_instant(one.at), "answered_at": iso_instant(one.answered_at)}
+
+
+def verbs() -> dict[str, Command]:
+    return {
+        "ask": Command(
+            name="gqctl ask",
+            summary="Ask the holder of a job a favour.",
+            operands="JOB TEXT...",
+            operands_end_options=True,
+            run=_ask,
+        ),
+        "answer": Command(
+            name="gqctl answer",
+            summary="Answer what others have asked of your job.",
+            operands="JOB release|decline [TEXT...]",
+            details="`release` also ends the job, as gqdel does.",
+            options=(_REQUEUE,),
+            run=_answer,
+        ),
+        "asks": Command(
+            name="gqctl asks",
+            summary="Show what was asked of your jobs, and what you have asked.",
+            operands="[JOB...]",
+            options=(JSON,),
+            run=_asks,
+        ),
+        "suspend": Command(
+            name="gqctl suspend",
+            summary="Let running jobs stand still.",
+            operands="JOB...",
+            details="For operators.  A suspended job keeps its GPUs with what is in their memory, its CPUs and its"
+            " memory, and is billed for them; its time limit stands still.",
+            run=on_jobs(lambda named: SuspendJobs(job_ids=named.job_ids, tasks=named.tasks)),
+        ),
+        "resume": Command(
+            name="gqctl resume",
+            summary="Let suspended jobs go on.",
+            operands="JOB...",
+            run=on_jobs(lambda named: ResumeJobs(job_ids=named.job_ids, tasks=named.tasks)),
+        ),
+        "extend": Command(
+            name="gqctl extend",
+            summary="Give a running job more time.",
+            operands="JOB +TIME",
+            details="Granted at once if nobody who was promised a start has to wait longer for it, and nothing that is"
+            " reserved is reached; else it is said who would have to, and how much would be granted.",
+            run=_extend,
+        ),
+    }

@@ -1,0 +1,215 @@
+"""What holds which GPU when, for the calendar: blocks of time, and the cells of a table that they fall into.
+
+A day is as many cells as it has hours on the wall clock, by so many: on the day on which clocks go forward one of them
+is shorter (or nothing), on the day on which they go back one is longer.  No drawing here: see `gq.cli.resv.calendar`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
+from itertools import pairwise
+from typing import NamedTuple
+
+from gq.model.estimate import StartEstimate
+from gq.model.job import JobInfo
+from gq.model.node import NodeInfo
+from gq.model.nodelist import compress
+from gq.model.reservation import OccurrenceState, ReservationInfo
+from gq.model.resource import format_ids
+
+RESERVATION, START, JOB = "reservation", "start", "job"
+FREE, GONE, BUSY, PARTLY, PROMISED, SEVERAL, REST = ".", " ", "#", ":", "*", "+", "~"
+"""Cells: nothing, no such time, jobs, jobs on some, a promised start, several reservations, one without a letter."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NOTHING_KEPT = (OccurrenceState.SKIPPED, OccurrenceState.FAILED)
+
+Cells = tuple[str, ...]
+
+
+class Unit(NamedTuple):
+    """What can be held: a GPU, or a node that has none."""
+
+    node: str
+    gpu: int | None
+    type: str
+
+
+class Block(NamedTuple):
+    """Something that holds GPUs of one node for a while."""
+
+    kind: str
+    name: str
+    """Of the reservation, or the job's number."""
+    begin_at: float
+    end_at: float
+    node: str
+    gpus: tuple[int, ...] | None
+    """None: which ones is not known, those that nobody else has."""
+
+
+class Row(NamedTuple):
+    label: str
+    cells: Cells
+
+
+# ── blocks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def units_of(nodes: Iterable[NodeInfo]) -> list[Unit]:
+    found: list[Unit] = []
+    for node in nodes:
+        found += [Unit(node.node, gpu.index, gpu.type) for gpu in node.gpus] or [Unit(node.node, None, "")]
+    return found
+
+
+def of_reservations(infos: Iterable[ReservationInfo]) -> list[Block]:
+    """What was deleted before it began kept nothing."""
+    return [
+        Block(
+            RESERVATION,
+            info.booking.name,
+            one.begin_at,
+            one.end_at if one.ended_at is None else one.ended_at,
+            grant.node,
+            grant.gpus,
+        )
+        for info in infos
+        for one in info.occurrences
+        if one.state not in _NOTHING_KEPT and (one.ended_at is None or one.ended_at > one.begin_at)
+        for grant in one.grants
+    ]
+
+
+def of_jobs(jobs: Iterable[JobInfo], now: float, until: float) -> list[Block]:
+    """As long as they are expected to run, at most to their limit; those that nobody knows of to the end."""
+    return [
+        Block(JOB, str(job.job_id), job.start_at, _expected_end(job, job.start_at, now, until), grant.node, grant.gpus)
+        for job in jobs
+        if job.start_at is not None and job.state != "PENDING"
+        for grant in job.grants
+    ]
+
+
+def _expected_end(job: JobInfo, start_at: float, now: float, until: float) -> float:
+    latest = until if job.time_limit_s is None else start_at + job.time_limit_s
+    expected = latest if job.expected_s is None else start_at + job.expected_s
+    return max(now, min(latest, expected if expected > now else latest))
+
+
+def of_starts(estimates: Iterable[StartEstimate], until: float) -> list[Block]:
+    """Promised starts of jobs that wait: on which GPUs of their nodes is not told."""
+    return [
+        Block(START, str(one.job_id), one.start_at, until if one.end_at is None else one.end_at, node, None)
+        for one in estimates
+        if one.is_promised and one.start_at is not None
+        for node in one.nodes
+    ]
+
+
+# ── cells ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def midnight(at: float, zone: tzinfo) -> datetime:
+    """The day's begin on the wall clock (without a zone)."""
+    return datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+
+
+def bounds(first: datetime, days: int, hours: int, zone: tzinfo) -> list[float]:
+    """The instants between which the cells lie, one more than there are cells."""
+    walls = [first + timedelta(hours=hours * place) for place in range(days * 24 // hours + 1)]
+    return [wall.replace(tzinfo=zone).timestamp() for wall in walls]
+
+
+def letters_of(blocks: Iterable[Block]) -> dict[str, str]:
+    """Reservation → its letter, in the order in which they begin."""
+    firsts: dict[str, float] = {}
+    for one in blocks:
+        if one.kind == RESERVATION:
+            firsts[one.name] = min(one.begin_at, firsts.get(one.name, one.begin_at))
+    ordered = sorted(firsts, key=lambda name: (firsts[name], name))
+    return {name: LETTERS[place] if place < len(LETTERS) else REST for place, name in enumerate(ordered)}
+
+
+def paint(
+    units: Sequence[Unit], blocks: Sequence[Block], edges: Sequence[float], letters: Mapping[str, str]
+) -> dict[Unit, Cells]:
+    """What each has in each cell: of a reservation its letter, before a promised start, before a job."""
+    empty = [FREE if begin < end else GONE for begin, end in pairwise(edges)]
+    found = {unit: list(empty) for unit in units}
+    by_node: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_node.setdefault(unit.node, []).append(unit)
+    for kind in (JOB, START, RESERVATION):
+        for block in (one for one in blocks if one.kind == kind):
+            symbol = {JOB: BUSY, START: PROMISED}.get(kind) or letters[block.name]
+            for unit in by_node.get(block.node, ()):
+                if block.gpus is None or unit.gpu is None or unit.gpu in block.gpus:
+                    _fill(found[unit], symbol, _reach(block, edges), is_shy=block.gpus is None)
+    return {unit: tuple(cells) for unit, cells in found.items()}
+
+
+def _reach(block: Block, edges: Sequence[float]) -> range:
+    """The cells that a block touches."""
+    return range(max(0, bisect_right(edges, block.begin_at) - 1), min(len(edges) - 1, bisect_left(edges, block.end_at)))
+
+
+def _fill(cells: list[str], symbol: str, reach: range, is_shy: bool) -> None:
+    for place in reach:
+        before = cells[place]
+        if before == GONE or (is_shy and before != FREE):
+            continue
+        is_other = before in LETTERS + REST + SEVERAL and before != symbol
+        cells[place] = SEVERAL if is_other else symbol
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_gpu(painted: Mapping[Unit, Cells]) -> list[Row]:
+    """A row for GPUs of which all is the same, also of several nodes: ``n[1-2]:0-3``."""
+    of_node: dict[str, dict[Cells, list[int]]] = {}
+    for unit, cells in painted.items():
+        of_node.setdefault(unit.node, {}).setdefault(cells, []).extend([] if unit.gpu is None else [unit.gpu])
+    alike: dict[tuple[str, Cells], list[str]] = {}
+    for node, groups in of_node.items():
+        for cells, gpus in groups.items():
+            alike.setdefault((format_ids(tuple(gpus)), cells), []).append(node)
+    return [Row(_label(nodes, gpus), cells) for (gpus, cells), nodes in alike.items()]
+
+
+def _label(nodes: Iterable[str], gpus: str) -> str:
+    return f"{compress(nodes)}:{gpus}" if gpus else compress(nodes)
+
+
+def by_node(painted: Mapping[Unit, Cells]) -> list[Row]:
+    """A row for each node, or for several of which all is the same."""
+    alike: dict[Cells, list[str]] = {}
+    for node, cells in _together(painted, [(unit.node, unit) for unit in painted]).items():
+        alike.setdefault(cells, []).append(node)
+    return [Row(compress(nodes), cells) for cells, nodes in alike.items()]
+
+
+def by_type(painted: Mapping[Unit, Cells]) -> list[Row]:
+    """A row for each type of GPU."""
+    kinds = [(unit.type or "no GPU", unit) for unit in painted]
+    return [Row(kind, cells) for kind, cells in _together(painted, kinds).items()]
+
+
+def _together(painted: Mapping[Unit, Cells], named: Iterable[tuple[str, Unit]]) -> dict[str, Cells]:
+    rows: dict[str, list[Cells]] = {}
+    for name, unit in named:
+        rows.setdefault(name, []).append(painted[unit])
+    return {name: tuple(_mixed(column) for column in zip(*cells, strict=True)) for name, cells in rows.items()}
+
+
+def _mixed(symbols: Sequence[str]) -> str:
+    """Of several GPUs: what all have; else the one reservation that some have, in lower case."""
+    there = dict.fromkeys(symbols)
+    if len(there) == 1:
+        return symbols[0]
+    kept = [one for one in there if one in LETTERS + REST + SEVERAL]
+    if kept:
+        return kept[0].lower() if len(kept) == 1 else SEVERAL
+    return PROMISED if PROMISED in there else PARTLY

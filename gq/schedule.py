@@ -1,0 +1,79 @@
+"""crontab(5)'s five fields: read, checked, and the instants that they name in a time zone.  Pure.
+
+The instants are those of Debian's cron, changes to and from daylight saving among them: what would fall into the hour
+that is left out is due when the clocks have gone forward, and what falls into the hour that there is twice is due once,
+unless the line is for every hour or for steps of minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+
+from cronsim import CronSim, CronSimError
+
+FIELDS = ("minute", "hour", "day of the month", "month", "day of the week")
+WORDS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_EXAMPLES = ("0 to 59", "0 to 23", "1 to 31", "1 to 12 or jan to dec", "0 to 7 or sun to sat (0 and 7 are Sunday)")
+_ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def read_schedule(text: str) -> str:
+    """The five fields, one blank between; ``ValueError`` with a sentence."""
+    fields = WORDS.get(text.strip().lower(), text).split()
+    if len(fields) == 1 and fields[0].startswith("@"):
+        known = ", ".join(WORDS)
+        raise ValueError(f"`{fields[0][:40]}` is no time that comes again; use one of {known}, or five fields")
+    if len(fields) != len(FIELDS):
+        raise ValueError(
+            f"`{' '.join(fields)[:80]}` has {len(fields)} fields; a schedule has five: {', '.join(FIELDS)}"
+        )
+    for place, field in enumerate(fields):
+        _check_field(place, field)
+    schedule = " ".join(fields)
+    try:
+        next(CronSim(schedule, _ANY_DAY))
+    except (CronSimError, StopIteration):
+        raise ValueError(f"`{schedule}` never comes: there is no such day") from None
+    return schedule
+
+
+def _check_field(place: int, field: str) -> None:
+    alone = ["*"] * len(FIELDS)
+    alone[place] = field
+    try:
+        CronSim(" ".join(alone), _ANY_DAY)
+    except (CronSimError, ValueError, AssertionError):
+        forms = f"{_EXAMPLES[place]}, ranges 1-5, lists 1,3 and steps */2"
+        raise ValueError(f"`{field[:40]}` is not {_article(FIELDS[place])}; use {forms}") from None
+
+
+def _article(field: str) -> str:
+    return f"an {field}" if field == "hour" else f"a {field}"
+
+
+def instants(schedule: str, zone: tzinfo, after: float) -> Iterator[float]:
+    """When it is due in the zone, from the first instant after `after` on; each is later than the one before."""
+    last = after
+    moments = CronSim(schedule, datetime.fromtimestamp(after, zone))
+    while (moment := _next(moments)) is not None:
+        at = moment.timestamp()
+        if at > last:  # in an hour that there is twice, cronsim may begin with what was in the first
+            last = at
+            yield at
+
+
+def _next(moments: CronSim) -> datetime | None:
+    """None: nothing comes before the year 10000, where the calendar ends."""
+    try:
+        return next(moments, None)
+    except (OverflowError, ValueError):
+        return None

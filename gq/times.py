@@ -1,0 +1,185 @@
+"""Moments as people say them: ``fri 18:00``, ``tomorrow 9am``, ``24 dec 9:00``; and how a moment is told back to them.
+
+What `gq.units` reads is read there; the rest by dateparser, which is loaded only then (it takes longer than a whole
+command), and only what can be meant in one way: dateparser makes something of nearly everything.  A wall-clock time
+that a zone does not have is refused, of one that it has twice the first is taken, and that is said.  Time zones are
+read from the system's files here, for commands only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, NamedTuple
+
+from gq.units import INSTANT_MARK, MAX_DURATION_S, parse_instant
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+EXAMPLES = "'fri 18:00', 'tomorrow 9am', '24 dec 9:00', 2026-12-24T18:00, 18:00, now+2h"
+_WEEK = timedelta(days=7)
+_LOCALTIME = "/etc/localtime"
+_ZONE_FILES = "/zoneinfo/"
+
+_DAY = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
+_DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)"
+)
+_DATE = rf"\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?: \d{{4}})?|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
+_CLOCK = r"\d{1,2}(?::\d{2}){1,2}(?: ?[ap]m)?|\d{1,2} ?[ap]m|noon"
+_DAYS = rf"today|tomorrow|(?:(?:next|this|on) )?{_DAY}|(?:on )?(?:{_DATE})|(?:{_DAY},? )(?:{_DATE})|\d{{4}}-\d\d-\d\d"
+_SAID = rf"(?:{_DAYS}),?(?: (?:at )?(?:{_CLOCK}))?|(?:at )?(?:{_CLOCK})(?: (?:{_DAYS}))?"
+"""What dateparser is asked: a day, a clock time, or both."""
+_EARLIER = r"now-(.+)"
+_LATER = r"in (\d+|an?) (minutes?|hours?|days?|weeks?)"
+
+
+class Moment(NamedTuple):
+    """A moment as it was understood."""
+
+    at: float
+    note: str = ""
+    """What the reader should know of it: there is another one of the same name."""
+    is_spoken: bool = False
+    """Said in words: worth to be told back."""
+
+
+def moment(text: str, now: float, zone: tzinfo | None = None) -> Moment:
+    """What `text` means in the zone (None: the local one); ``ValueError`` with a sentence if that is not clear."""
+    zone = zone or local_zone()
+    if later := re.fullmatch(_LATER, " ".join(text.lower().split())):
+        count = later[1] if later[1].isdecimal() else "1"
+        return Moment(parse_instant(f"now+{count}{later[2]}", now), is_spoken=True)
+    if earlier := re.fullmatch(_EARLIER, "".join(text.lower().split())):
+        return Moment(2 * now - parse_instant(f"now+{earlier[1]}", now))
+    if is_exact(text):
+        return Moment(parse_instant(text, now, zone))
+    words, zone = _own_zone(text, zone)
+    wall_now = datetime.fromtimestamp(now, zone).replace(tzinfo=None)
+    try:
+        # As if the zone's wall clock were UTC's, which has every time once.
+        at = parse_instant(words, wall_now.replace(tzinfo=UTC).timestamp(), UTC)
+    except ValueError:
+        wall, is_spoken = _spoken(words, text, wall_now), True
+    else:
+        wall, is_spoken = datetime.fromtimestamp(at, UTC).replace(tzinfo=None), False
+    found = _on_the_clock(wall, text, zone)
+    if abs(found.at - now) > MAX_DURATION_S:
+        raise ValueError(f"`{text}` is more than ten years away")
+    return found._replace(is_spoken=is_spoken)
+
+
+def is_exact(text: str) -> bool:
+    """``now+2h``, and ISO 8601 with an offset: the same in every zone."""
+    if text.strip().lower().startswith("now"):
+        return True
+    try:
+        return datetime.fromisoformat(text.strip()).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _own_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
+    """``fri 18:00 Europe/Berlin``: a zone that is written behind the time holds for it."""
+    words, _, last = text.strip().rpartition(" ")
+    return (words, zone_named(last)) if words and ("/" in last or last == "UTC") else (text, zone)
+
+
+def _spoken(words: str, text: str, wall_now: datetime) -> datetime:
+    said = " ".join(words.lower().split())
+    if said == "yesterday":
+        return wall_now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    if not re.fullmatch(_SAID, said):
+        raise ValueError(f"`{text}` is not a time that can be understood in one way; for example {EXAMPLES}")
+    day, has_clock = re.search(rf"\b{_DAY}\b", said), re.search(rf"\b(?:{_CLOCK})\b", said) is not None
+    for odd, plain in ((rf"\b{_DAY}\b", day[0][:3] if day else ""), (r"\bnoon\b", "12:00"), (r"^at ", "")):
+        said = re.sub(odd, plain, said)
+    wall = _by_dateparser(said, wall_now)
+    if wall is None:
+        raise ValueError(f"`{text}` is not in the calendar, or not a time of day; for example {EXAMPLES}")
+    if day and _DAY_NAMES[wall.weekday()] != day[0][:3]:
+        raise ValueError(f"`{text}`: {wall:%d %B %Y} is a {wall:%A}; for example {EXAMPLES}")
+    wall = wall.replace(microsecond=0) if has_clock else wall.replace(hour=0, minute=0, second=0, microsecond=0)
+    is_by_weekday = day and not re.search(rf"\b(?:next|{_MONTH})\b|\d-", said)
+    return wall - _WEEK if is_by_weekday and wall - _WEEK > wall_now else wall  # on a Sunday, `sun 18:00` is today
+
+
+def _by_dateparser(words: str, wall_now: datetime) -> datetime | None:
+    from dateparser import parse
+
+    settings = {"PREFER_DATES_FROM": "future", "RELATIVE_BASE": wall_now, "RETURN_AS_TIMEZONE_AWARE": False}
+    found: datetime | None = parse(words, languages=["en"], settings=settings)
+    return found
+
+
+# ── wall clocks and zones ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _on_the_clock(wall: datetime, text: str, zone: tzinfo) -> Moment:
+    first, second = (wall.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    at = first.timestamp()
+    if first.utcoffset() == second.utcoffset():
+        return Moment(at)
+    there = datetime.fromtimestamp(at, zone)
+    if there.replace(tzinfo=None) != wall:
+        raise ValueError(
+            f"`{text}` is {wall:%a %Y-%m-%d %H:%M}, when the clocks of {zone_name(zone)} go forward: there is no such"
+            f" time; say {there:%Y-%m-%dT%H:%M}"
+        )
+    return Moment(
+        at,
+        f"{wall:%H:%M} comes twice that day: this is the first, {first.tzname()}; the second is"
+        f" {second.isoformat(timespec='minutes')}",
+    )
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """The zone of that name; ``ValueError`` with a sentence if there is none."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f"`{name[:60]}` is not a time zone; for example Europe/Berlin or UTC") from None
+
+
+def local_zone() -> tzinfo:
+    """The reader's: of $TZ, or of the machine; one without a name is taken as the offset that it has now."""
+    name = local_zone_name()
+    if name:
+        try:
+            return zone_named(name)
+        except ValueError:
+            pass
+    return datetime.now().astimezone().tzinfo or UTC
+
+
+def local_zone_name() -> str:
+    """``Europe/Berlin``; empty where it has none: $TZ holds rules, or /etc/localtime is no link."""
+    said = os.environ.get("TZ", "").removeprefix(":")
+    path = said if said.startswith("/") else "" if said else os.path.realpath(_LOCALTIME)
+    return path.partition(_ZONE_FILES)[2].removeprefix("posix/") if path else said
+
+
+def zone_name(zone: tzinfo) -> str:
+    return str(getattr(zone, "key", "") or zone)
+
+
+def spoken_moment(at: float, zone: tzinfo) -> str:
+    """``Fri 2026-11-27 18:00 CET``: with seconds only where it has some."""
+    when = datetime.fromtimestamp(at, zone)
+    return when.strftime("%a %Y-%m-%d %H:%M:%S %Z" if when.second else "%a %Y-%m-%d %H:%M %Z")
+
+
+def told_in(sentence: str, zone: tzinfo) -> str:
+    """The sentence with each instant that deciding code wrote into it as `spoken_moment`."""
+    return re.sub(INSTANT_MARK, lambda match: spoken_moment(float(match[1]), zone), sentence)
+
+
+def spoken_span(begin_at: float, end_at: float, zone: tzinfo) -> str:
+    """``from Fri 2026-11-27 18:00 CET to Sat 2026-11-28 06:00 CET (Europe/Berlin)``"""
+    return f"from {spoken_moment(begin_at, zone)} to {spoken_moment(end_at, zone)} ({zone_name(zone)})"

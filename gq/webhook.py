@@ -1,0 +1,171 @@
+"""Where a webhook may go: URLs, the administrator's list of hosts, and the addresses that names stand for.  Pure.
+
+A name is looked up once, by whoever sends; the address that comes of it is checked here and is the one that is
+connected to, so that nobody's name server can say one thing to the check and another to the connection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from gq.model.notice import MAX_TO
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+PORTS = {"http": 80, "https": 443}
+METADATA = (
+    ipaddress.ip_network("169.254.169.254/32"), ipaddress.ip_network("169.254.170.2/32"),
+    ipaddress.ip_network("100.100.100.200/32"), ipaddress.ip_network("fd00:ec2::254/128"),
+    ipaddress.ip_network("168.63.129.16/32"), ipaddress.ip_network("192.0.0.192/32"),
+)  # fmt: skip
+"""Where clouds hand a machine its credentials: nobody's webhook, whatever is listed."""
+LOOPBACK = ("127.0.0.1", "::1")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_EMBEDDING = (_NAT64, ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("::ffff:0:0:0/96"))
+"""The last 32 bits of these are an address of IPv4."""
+_SPECIAL = ipaddress.IPv4Network("192.0.0.0/24")
+"""Kept for protocols, as a whole."""
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All of IPv6 that is given out to the public internet; much else is merely not known to be anything."""
+_HOST = r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*"
+
+
+class Place(NamedTuple):
+    """A URL, taken apart."""
+
+    scheme: str
+    host: str
+    """A name in small letters, or an address without brackets."""
+    port: int
+    path: str
+    """With its query."""
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+class HostRule(NamedTuple):
+    """An entry of ``webhook_hosts``."""
+
+    host: str
+    port: int | None
+
+
+def parse_url(url: str) -> Place:
+    """``ValueError`` with a sentence for what is no plain http or https URL."""
+    if len(url) > MAX_TO:
+        raise ValueError(f"the URL has {len(url)} characters, {MAX_TO} are the most")
+    if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
+        raise ValueError("the URL has characters that no URL has; write them as %XX")
+    parts = urlsplit(url)
+    if parts.scheme not in PORTS:
+        raise ValueError(f"`{parts.scheme[:20]}` is neither http nor https")
+    if "@" in parts.netloc:
+        raise ValueError("a name and a password in the URL are not sent; use a secret path or query")
+    host = (parts.hostname or "").rstrip(".")
+    if not host or not (is_address(host) or re.fullmatch(_HOST, host)):
+        raise ValueError(f"`{host[:60]}` is not the name of a host")
+    query = f"?{parts.query}" if parts.query else ""
+    return Place(parts.scheme, host, parts.port or PORTS[parts.scheme], f"{parts.path or '/'}{query}")
+
+
+def is_address(host: str) -> bool:
+    return _address(host) is not None
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def parse_rule(text: str) -> HostRule:
+    """``NAME``, ``*.NAME``, ``ADDRESS``, with or without ``:PORT``; ``ValueError`` with a sentence."""
+    match = re.fullmatch(r"(?P<host>\[[^\]]+\]|[^:\[\]]+|[0-9a-f:]+:[0-9a-f:]*)(?::(?P<port>\d{1,5}))?", text.lower())
+    host = "" if match is None else match["host"].strip("[]").rstrip(".")
+    port = None if match is None or match["port"] is None else int(match["port"])
+    name = host.removeprefix("*.")
+    is_name = bool(re.fullmatch(_HOST, name)) and (host == name or "." in name)
+    if not (is_name or is_address(host)) or not (port is None or 0 < port < 65536):
+        raise ValueError(f"`{text[:60]}` is not NAME, *.NAME or ADDRESS, with :PORT or without")
+    return HostRule(host, port)
+
+
+def is_metadata(host: str) -> bool:
+    """An address where clouds keep the credentials of machines, however it is written."""
+    found = _address(host)
+    return found is not None and any(one in network for one in _meant(found) for network in METADATA)
+
+
+def known_problem(place: Place, networks: Iterable[str]) -> str:
+    """Why it can be connected to by none of its addresses, as far as they are known without a look-up; or empty."""
+    here = LOOPBACK if place.host == "localhost" else (place.host,) if is_address(place.host) else ()
+    problems = [address_problem(place, one, networks) for one in here]
+    return problems[0] if problems and all(problems) else ""
+
+
+def is_listed(hosts: Iterable[str], place: Place) -> bool:
+    """The administrator lets webhooks go there."""
+    return any(_matches(parse_rule(one), place) for one in hosts)
+
+
+def _matches(rule: HostRule, place: Place) -> bool:
+    if rule.port not in (None, place.port):
+        return False
+    if rule.host.startswith("*."):
+        return not is_address(place.host) and place.host.endswith(rule.host[1:])
+    if is_address(rule.host):
+        return _address(rule.host) == _address(place.host)
+    return rule.host == place.host
+
+
+def address_problem(place: Place, address: str, networks: Iterable[str]) -> str:
+    """Why the address that the host stands for may not be connected to; empty: it may.
+
+    An address that the URL itself names is on the list already.
+    """
+    found = _address(address.partition("%")[0])
+    if found is None:
+        return f"`{address[:60]}` is no address"
+    allowed = [ipaddress.ip_network(one) for one in networks]
+    for one in _meant(found):
+        if any(one in network for network in METADATA):
+            return f"{one} is where clouds keep the credentials of machines, and no webhook may go there"
+        if one == _address(place.host) or any(one in network for network in allowed):
+            continue
+        if not _is_public(one):
+            return f"{place.host} is {one}, which is not of the public internet and not in `notify.webhook_networks`"
+    return ""
+
+
+def _is_public(address: Address) -> bool:
+    if not address.is_global or address.is_multicast:
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return address not in _SPECIAL
+    return address in _UNICAST or address in _NAT64
+
+
+def _meant(address: Address) -> list[Address]:
+    """The address, and those of IPv4 that are hidden in it."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    hidden: list[Address] = [address]
+    last = int(address) & 0xFFFFFFFF
+    if last > 1 and any(address in one for one in _EMBEDDING):  # `::` and `::1` are addresses of their own
+        hidden.append(ipaddress.IPv4Address(last))
+    if address.sixtofour is not None:
+        hidden.append(address.sixtofour)
+    if address.teredo is not None:
+        hidden.extend(address.teredo)
+    return hidden

@@ -1,0 +1,135 @@
+"""``gqctl ask``: a polite request to the holder of a job, who answers it or does not.  Pure.
+
+It changes nothing by itself.  The holder sees it in the job's standard error, by `gqstat` and `gqctl asks`, and as a
+notice where the job tells its owner anything; whoever asked sees the answer by `gqctl asks`.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from gq.errors import Refusal
+from gq.model.ask import AskAnswer, AskInfo
+from gq.model.state import JobState, Outcome
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.control import array, attempt, ending, job
+from gqd.control.access import Caller
+from gqd.state import event
+from gqd.state.after import AfterEnding
+from gqd.state.ask import Ask
+from gqd.state.cluster import Cluster, Job
+from gqd.state.describe import is_of, word_of
+from gqd.state.effect import SendOrder
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_TEXT = 500
+MOST_OPEN = 20
+"""That one user may have asked, of all jobs that are not over."""
+MOST_OF_JOB = 50
+"""Ever asked of one job."""
+_OVER = (JobState.COMPLETING, JobState.ENDED)
+
+
+def decide_ask(draft: Draft, who: Caller, body: client.AskJob) -> client.Done:
+    one = array.one_of(draft.cluster, body.job_id, body.task)
+    text = _checked(body.text)
+    if not text:
+        raise Refusal("no_text", "nothing is asked", "gqctl ask 12 'could you let me have a GPU until noon?'")
+    _refuse_ask(draft, who, one)
+    draft.note(event.JobAsked(at=draft.now, job_id=one.job_id, by=who.peer.user, uid=who.peer.uid, text=text))
+    line = f"gq: {who.peer.user} asks: {text} (`gqctl answer {one.label} release` or `decline`)"
+    _write_line(draft, one, line)
+    return client.Done()
+
+
+def _checked(text: str) -> str:
+    text = text.strip()
+    if len(text) > MAX_TEXT or not text.isprintable():
+        raise Refusal(
+            "bad_text", f"the text is not up to {MAX_TEXT} printable characters in one line", "say it shorter"
+        )
+    return text
+
+
+def _refuse_ask(draft: Draft, who: Caller, one: Job) -> None:
+    if one.state in _OVER:
+        raise Refusal("job_over", f"job {one.label} is {_word(draft.cluster, one)}: there is nothing left to ask for")
+    if any(ask.is_open and _is_by(ask, who) for ask in one.asks):
+        message = f"you have asked that of job {one.label} already, and it is not answered yet"
+        raise Refusal("asked_already", message, "gqctl asks shows it")
+    if len(one.asks) >= MOST_OF_JOB:
+        raise Refusal("too_many_asks", f"job {one.label} was asked {MOST_OF_JOB} times already", "speak to its owner")
+    if sum(_is_by(ask, who) for other in draft.cluster.jobs.values() for ask in _open(other)) >= MOST_OPEN:
+        raise Refusal("too_many_asks", f"{MOST_OPEN} of your requests are not answered yet", "gqctl asks lists them")
+
+
+def _is_by(ask: Ask, who: Caller) -> bool:
+    return is_of(who.peer, ask.by, ask.uid)
+
+
+def _open(one: Job) -> list[Ask]:
+    """Of a job that is not over."""
+    return [ask for ask in one.asks if ask.is_open] if one.asks and one.state not in _OVER else []
+
+
+def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.Done:
+    """To all who have asked; a release also ends the job, or queues it again."""
+    one = array.one_of(draft.cluster, body.job_id, body.task)
+    text = _checked(body.text)
+    if not _open(one):
+        raise Refusal("not_asked", f"nobody has asked anything of job {one.label} that is still open", "see gqctl asks")
+    may_requeue = one.state in (JobState.STARTING, JobState.RUNNING) and not one.spec.is_interactive
+    if body.requeue and body.answer is not AskAnswer.RELEASE:
+        raise Refusal("bad_answer", "only a job that is released can be queued again", "leave out --requeue")
+    if body.requeue and not may_requeue:
+        raise Refusal("bad_answer", f"job {one.label} cannot be queued again where it is", "leave out --requeue")
+    names = ", ".join(dict.fromkeys(ask.by for ask in _open(one)))
+    draft.note(event.AsksAnswered(at=draft.now, job_id=one.job_id, answer=body.answer, text=text, by=who.peer.user))
+    if body.answer is AskAnswer.DECLINE:
+        return client.Done()
+    if body.requeue:
+        grace_s = ending.grace_s(draft, one)
+        why = f"requeued, as {names} asked"
+        attempt.end(draft, one, Outcome.CANCELLED, AfterEnding.REQUEUE, why=why, grace_s=grace_s)
+    else:
+        job.cancel(draft, one, why=f"by {who.peer.user}, as {names} asked")
+    return client.Done()
+
+
+def list_asks(draft: Draft, who: Caller, body: client.ListAsks, most: int) -> client.Asks:
+    """What was asked of the caller's jobs, and what the caller has asked; operators see all.  The newest last."""
+    jobs = draft.cluster.jobs
+    chosen = jobs.values() if not body.job_ids else [jobs[one] for one in jobs.keys() & set(body.job_ids)]
+    found = ((ask, one) for one in chosen for ask in one.asks if who.may_steer(one) or _is_by(ask, who))
+    told = sorted(found, key=lambda each: (each[0].at, each[1].job_id))
+    return client.Asks(asks=tuple(_told(draft.cluster, *each) for each in islice(told, max(0, len(told) - most), None)))
+
+
+def _told(cluster: Cluster, ask: Ask, one: Job) -> AskInfo:
+    return AskInfo(
+        job_id=one.job_id,
+        label=one.label,
+        holder=one.user,
+        job_state=word_of(one, cluster.attempt_of(one)),
+        by=ask.by,
+        at=ask.at,
+        text=ask.text,
+        answer=ask.answer,
+        answer_text=ask.answer_text,
+        answered_by=ask.answered_by,
+        answered_at=ask.answered_at,
+    )
+
+
+def _word(cluster: Cluster, one: Job) -> str:
+    return word_of(one, cluster.attempt_of(one)).lower()
+
+
+def _write_line(draft: Draft, one: Job, text: str) -> None:
+    held = draft.cluster.attempt_of(one)
+    if one.state is JobState.RUNNING and held is not None:
+        draft.do(SendOrder(node=held.batch_node, order=wire.Notify(attempt_id=one.attempt_id, text=text)))

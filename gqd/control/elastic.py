@@ -1,0 +1,245 @@
+"""Running jobs whose GPUs become more and fewer: what a plan proposes, what their nodes say, what they accept.  Pure.
+
+What a job holds is decided here and durable before its node hears of it.  What comes is the job's at once; what is to
+go is the job's until the node says that no process of it is there any more: only then is it free.  Every change has a
+number (`Elastic.generation`), the node acts on the newest, and the order is repeated until the node names that number;
+so nothing is lost, and nothing is done twice, whoever restarts in between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.ids import AttemptId
+from gq.model.resource import Grant
+from gq.model.state import JobState
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.control import array, association
+from gqd.sched.billing import billing_of
+from gqd.sched.limit import Asker, Ledger, Wanted, hours
+from gqd.sched.rooms import Applicant, Rooms
+from gqd.state import event
+from gqd.state import plan as planned
+from gqd.state.after import PartPhase
+from gqd.state.cluster import Attempt, Cluster, Job
+from gqd.state.deadlines import time_limit_of
+from gqd.state.effect import SendOrder
+from gqd.state.elastic import Elastic
+from gqd.state.preemption import notice_s
+from gqd.state.queue import member_of
+from gqd.state.tally import granted, granted_amounts
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+NOTICE_S = 10.0
+"""From when a job is told to when what it is to give up is taken, where its ``--signal`` does not say."""
+LOOK_S = 5.0
+"""So often idle GPUs are looked at beside a job that could have more."""
+
+# ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Rooms) -> bool:
+    """Give it more, if the plan still holds on the live cluster; ledger and rooms then count it."""
+    found = _changeable(draft.cluster, one.attempt_id, one.generation)
+    if found is None:
+        return False
+    job, attempt, elastic = found
+    held = attempt.grants[0]
+    if elastic.keeps is not None or one.grant.node != held.node or set(one.grant.gpus) & set(held.gpus):
+        return False
+    if len(held.gpus) + len(one.grant.gpus) > elastic.most:
+        return False
+    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, attempt, one)
+    left_s = _left_s(draft, job, attempt)
+    if ledger.over(asker, wanted) is not None:
+        return False
+    start = planned.Start(job.job_id, job.attempt, (one.grant,))
+    if not rooms.take(start, Applicant(job.job_id, *member_of(job), "", left_s)):
+        return False
+    ledger.take(asker, wanted)
+    gpus = (*held.gpus, *one.grant.gpus)
+    billing = _billing(draft, job, attempt, gpus)
+    draft.note(event.GpusAdded(at=draft.now, attempt_id=one.attempt_id, gpus=one.grant.gpus, billing=billing))
+    _send(draft, attempt)
+    draft.volatile.wants_plan = True
+    return True
+
+
+def decide_shrink(draft: Draft, one: planned.Shrink) -> bool:
+    """Tell it what it is to give up, and by when."""
+    found = _changeable(draft.cluster, one.attempt_id, one.generation)
+    if found is None:
+        return False
+    job, attempt, elastic = found
+    keeps = set(one.keeps)
+    if elastic.keeps is not None or not set(elastic.least) <= keeps < set(attempt.grants[0].gpus):
+        return False
+    ends_at = draft.now + _notice_s(job)
+    draft.note(
+        event.ShrinkDecided(at=draft.now, attempt_id=one.attempt_id, keeps=one.keeps, ends_at=ends_at, to=one.to)
+    )
+    _send(draft, attempt)
+    return True
+
+
+def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tuple[Job, Attempt, Elastic] | None:
+    """It runs, and is as the plan knew it."""
+    job, attempt = cluster.jobs.get(attempt_id.job_id), cluster.attempts.get(attempt_id)
+    if job is None or attempt is None or job.attempt_id != attempt_id or job.state is not JobState.RUNNING:
+        return None
+    if attempt.elastic is None or attempt.elastic.generation != generation or attempt.giving_way is not None:
+        return None
+    if attempt.suspended_at is not None:
+        return None
+    part = attempt.parts.get(attempt.batch_node)
+    if part is None or part.phase is not PartPhase.LIVE or part.is_stranded:
+        return None
+    return job, attempt, attempt.elastic
+
+
+def _wanted(draft: Draft, job: Job, attempt: Attempt, one: planned.Growth) -> Wanted:
+    amounts = granted(draft.cluster, (one.grant,)) | {"jobs": 0}
+    billing = billing_of(draft.policy.billing, amounts, _usage_factor(draft.cluster, job))
+    return Wanted(amounts, hours(billing, _left_s(draft, job, attempt)))
+
+
+def _left_s(draft: Draft, job: Job, attempt: Attempt) -> int | None:
+    limit_s = time_limit_of(job, attempt)
+    begun = attempt.allocated_at if attempt.start_at is None else attempt.start_at
+    return None if limit_s is None else max(0, int(begun + limit_s - draft.now))
+
+
+def _billing(draft: Draft, job: Job, attempt: Attempt, gpus: tuple[int, ...]) -> int:
+    """Of all that it then holds; what is free of charge stays so."""
+    if not attempt.billing:
+        return 0
+    node = draft.cluster.nodes[attempt.batch_node]
+    types = {node.name: {gpu.index: gpu.type for gpu in node.inventory.gpus}}
+    grant = attempt.grants[0]
+    amounts = granted_amounts((_with_gpus(grant, gpus),), types)
+    return billing_of(draft.policy.billing, amounts, _usage_factor(draft.cluster, job))
+
+
+def _with_gpus(grant: Grant, gpus: tuple[int, ...]) -> Grant:
+    return msgspec.structs.replace(grant, gpus=tuple(sorted(gpus)))
+
+
+def _usage_factor(cluster: Cluster, job: Job) -> float:
+    qos = association.qos_named(cluster, job.qos)
+    return 1.0 if qos is None else qos.usage_factor
+
+
+def _notice_s(job: Job) -> float:
+    signal = job.spec.signal
+    return NOTICE_S if signal is None else notice_s(signal)
+
+
+# ── the node ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _send(draft: Draft, attempt: Attempt) -> None:
+    """Repeated until the node names the number of the change."""
+    one = attempt.elastic
+    assert one is not None, f"{attempt.attempt_id} holds what it holds"
+    draft.volatile.resize_orders[attempt.attempt_id] = draft.now
+    held = attempt.grants[0].gpus
+    order = wire.ResizeAttempt(
+        attempt_id=attempt.attempt_id,
+        generation=one.generation,
+        gpus=held,
+        keeps=held if one.keeps is None else one.keeps,
+        ends_at=one.ends_at,
+    )
+    draft.do(SendOrder(node=attempt.batch_node, order=order))
+
+
+def meet(draft: Draft, attempt: Attempt, generation: int) -> None:
+    """The node has said hello: tell it what it does not know yet, or has not done."""
+    one = attempt.elastic
+    if one is None or attempt.end_at is not None:
+        return
+    if one.generation != generation or one.keeps is not None:
+        _send(draft, attempt)
+
+
+def on_resized(draft: Draft, node: str, report: wire.AttemptResized) -> None:
+    """The node has done what was ordered, or says how far it is."""
+    attempt = draft.cluster.attempts.get(report.attempt_id)
+    if attempt is None or node not in attempt.parts or attempt.elastic is None or attempt.end_at is not None:
+        draft.volatile.resize_orders.pop(report.attempt_id, None)
+        return
+    one = attempt.elastic
+    if one.generation != report.generation:
+        return
+    draft.volatile.resize_orders.pop(report.attempt_id, None)
+    if one.keeps is not None and set(report.gpus) == set(one.keeps):
+        job = draft.cluster.jobs[report.attempt_id.job_id]
+        billing = _billing(draft, job, attempt, one.keeps)
+        draft.note(event.GpusGivenUp(at=draft.now, attempt_id=report.attempt_id, billing=billing))
+        draft.volatile.wants_plan = True
+
+
+def tick(draft: Draft) -> None:
+    """Say again what a node has not answered; what it was told to take by now is asked for again, too.
+
+    Whoever kept a job from growing may have gone without anything being free that was not before: that is looked at.
+    """
+    if draft.now - draft.volatile.planned_at >= LOOK_S and _has_idle(draft.cluster):
+        draft.volatile.wants_plan = True
+    for attempt_id in list(draft.cluster.elastic):
+        attempt = draft.cluster.elastic[attempt_id]
+        if attempt.end_at is not None or attempt.batch_node not in draft.volatile.links:
+            continue
+        sent_at = draft.volatile.resize_orders.get(attempt_id)
+        if sent_at is None and not _is_overdue(draft, attempt):
+            continue
+        if sent_at is None or draft.now - sent_at >= draft.policy.timers.resend_s:
+            _send(draft, attempt)
+    for attempt_id in [one for one in draft.volatile.resize_orders if one not in draft.cluster.elastic]:
+        del draft.volatile.resize_orders[attempt_id]
+
+
+def _is_overdue(draft: Draft, attempt: Attempt) -> bool:
+    ends_at = None if attempt.elastic is None else attempt.elastic.ends_at
+    return ends_at is not None and draft.now >= ends_at + draft.policy.timers.resend_s
+
+
+# ── the job ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_accept(draft: Draft, body: client.GiveUpGpus) -> client.Done:
+    """No request that is remembered: said twice it means the same."""
+    job = array.known(draft.cluster, body.job_id)
+    attempt = draft.cluster.attempt_of(job)
+    if attempt is None or job.state is not JobState.RUNNING:
+        raise Refusal("not_running", f"job {job.label} does not run")
+    one = attempt.elastic
+    if one is None:
+        hint = "submit it with a range: --gpus=1-8"
+        raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
+    is_this = body.generation is None or body.generation == one.generation
+    if one.ends_at is not None and is_this and draft.now < one.ends_at:
+        draft.note(event.ShrinkAccepted(at=draft.now, attempt_id=attempt.attempt_id))
+        _send(draft, attempt)
+    return client.Done()
+
+
+def wants_plan(cluster: Cluster) -> bool:
+    """Some job could have more, whether or not anybody waits."""
+    return any(map(_wants_more, cluster.elastic.values()))
+
+
+def _wants_more(attempt: Attempt) -> bool:
+    one = attempt.elastic
+    return one is not None and one.keeps is None and len(attempt.grants[0].gpus) < one.most
+
+
+def _has_idle(cluster: Cluster) -> bool:
+    wanting = (attempt.batch_node for attempt in cluster.elastic.values() if _wants_more(attempt))
+    return any(cluster.nodes[node].free_gpu_mask for node in wanting if node in cluster.nodes)

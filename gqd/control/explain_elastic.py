@@ -1,0 +1,47 @@
+"""What is said of jobs whose GPUs become more and fewer, to their owners and to those for whom they shrink.  Pure."""
+
+from __future__ import annotations
+
+from gqd.sched.blocked import counted
+from gqd.state.cluster import Cluster, Job
+
+MAX_NAMED = 4
+
+
+def for_it(cluster: Cluster, job: Job) -> str:
+    """Half a sentence: who gives up what for a waiting job, and by when; empty: nobody does."""
+    found = [
+        (one.ends_at, attempt_id.job_id, count)
+        for attempt_id, attempt in cluster.elastic.items()
+        if (one := attempt.elastic) is not None and one.ends_at is not None
+        for to, count in one.to
+        if to == job.job_id
+    ]
+    named = [
+        f"job {cluster.jobs[job_id].label} gives up {counted(count, 'GPUs')} by @{{{int(ends_at)}}} for it"
+        for ends_at, job_id, count in sorted(found)[:MAX_NAMED]
+    ]
+    more = len(found) - len(named)
+    return ", ".join(named) + (f", and {more} more do" if more else "")
+
+
+def of_holder(cluster: Cluster, job: Job) -> str:
+    """The rest of a sentence about a job that runs: what it holds, and what comes or goes; empty: that stays."""
+    attempt = cluster.attempts[job.attempt_id]
+    one = attempt.elastic
+    if one is None:
+        return ""
+    held = f"; it has {counted(len(attempt.grants[0].gpus), 'GPUs')}"
+    if one.keeps is None or one.ends_at is None:
+        is_full = len(attempt.grants[0].gpus) >= one.most
+        return (
+            f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.most} while they are idle"
+        )
+    others = [cluster.jobs[to].label for to, _ in one.to if to in cluster.jobs]
+    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+    whom = f", which {_jobs(others)}{more} could use" if others else ""
+    return f"{held}, and keeps {len(one.keeps)} of them: the others are to be given up by @{{{int(one.ends_at)}}}{whom}"
+
+
+def _jobs(labels: list[str]) -> str:
+    return f"job{'s' if len(labels) > 1 else ''} {', '.join(labels[:MAX_NAMED])}"

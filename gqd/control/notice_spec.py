@@ -1,0 +1,50 @@
+"""Whom a job that is submitted wants to be told: checked, and made complete.  Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.job import JobSpec
+from gq.model.notice import ARRAY_TASKS, DEFAULT, MAX_TARGETS, OCCASIONS, Target, parse_target
+from gq.notify_settings import refusal_of
+from gqd.state.policy import Policy
+
+
+def settled(policy: Policy, spec: JobSpec) -> JobSpec:
+    """With the cluster's default filled in, without mail that it does not send and that may be left out; `Refusal`."""
+    if not spec.notify:
+        return spec
+    kept = settled_targets(policy, spec.notify)
+    return spec if kept == spec.notify else msgspec.structs.replace(spec, notify=kept)
+
+
+def settled_targets(policy: Policy, asked: tuple[Target, ...]) -> tuple[Target, ...]:
+    """Likewise."""
+    if len(asked) > MAX_TARGETS:
+        raise Refusal("bad_notify", f"{len(asked)} targets are more than {MAX_TARGETS}", "leave some of them out")
+    targets = [_with_default(policy, one) for one in asked]
+    return tuple([one for one in targets if not _is_left_out(policy, one)])
+
+
+def _with_default(policy: Policy, target: Target) -> Target:
+    unknown = [one for one in target.on if one not in (*OCCASIONS, ARRAY_TASKS)]
+    if unknown:
+        raise Refusal("bad_notify", f"--notify-on: `{unknown[0][:40]}` is none of {', '.join(OCCASIONS)}")
+    if target.kind != DEFAULT or not policy.notify.default:
+        return target
+    default = parse_target(policy.notify.default)
+    return Target(kind=default.kind, to=default.to, on=target.on)
+
+
+def _is_left_out(policy: Policy, target: Target) -> bool:
+    refusal = refusal_of(policy.notify, target)
+    if refusal is not None and not (target.is_optional and not policy.notify.mail):
+        raise refusal
+    return refusal is not None
+
+
+def note_of(asked: JobSpec, queued: JobSpec) -> str:
+    """What is left out of what was asked for, in words; empty: nothing."""
+    is_left_out = sum(one.is_optional for one in asked.notify) > sum(one.is_optional for one in queued.notify)
+    return "--mail-type has no effect: this cluster sends no mail" if is_left_out else ""

@@ -1,0 +1,328 @@
+"""Jobs that give way to others: decided whole, told with notice, ended at their time; and what drops that.  Pure.
+
+A decision is durable before anybody is touched (`PreemptionDecided`): what is owed to the victims follows from their
+`GivingWay` alone, so that it is said again to a node that says hello, and done when its time comes, whatever crashed
+in between.  The claim ends with the start of its job, with its end, or with `PreemptionDropped`; those that were told
+and are still running then stay, and are told that, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.account import PreemptMode
+from gq.model.ids import AttemptId, JobId
+from gq.model.job import JobSpec
+from gq.model.reservation import OccurrenceState
+from gq.model.state import JobState, Outcome
+from gq.wire import client
+from gq.wire import node as wire
+from gqd.control import array, association, attempt, deadline, dependency, ending, explain
+from gqd.sched.billing import billing_of
+from gqd.sched.limit import Asker, Ledger, Wanted, hours
+from gqd.sched.rooms import Applicant, Rooms
+from gqd.state import event
+from gqd.state import plan as planned
+from gqd.state.after import PartPhase
+from gqd.state.cluster import Attempt, Cluster, GivingWay, Job
+from gqd.state.effect import SendOrder
+from gqd.state.preemption import notice_s
+from gqd.state.queue import member_of
+from gqd.state.tally import granted
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+CHECKPOINT_EVERY_S = 1.0
+REPEATS = 4
+"""So often a job is told again that it is to give way: nobody acknowledges that."""
+
+# ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) -> bool:
+    """Have the victims give way, if the plan still holds on the live cluster; ledger and rooms then count it as begun.
+
+    The limits are those of a start: the job is to start as soon as the last of them is gone.
+    """
+    job = draft.cluster.jobs.get(one.job_id)
+    if job is None or not _may_claim(draft, job, one):
+        return False
+    if not all(_may_go(draft, each, bool(one.reservation)) for each in one.victims):
+        return False
+    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, one)
+    if ledger.over(asker, wanted) is not None:
+        return False
+    since = job.submit_at if job.accrue_at is None else job.accrue_at
+    limit_s = job.time_limit_s
+    applicant = Applicant(job.job_id, *member_of(job), job.spec.reservation, limit_s, job.qos, since, job.ran_s)
+    if not rooms.take_preemption(one, applicant):
+        return False
+    ledger.take(asker, wanted)
+    if one.task is not None:
+        job = array.leave(draft, job, one.task)
+    victims = tuple((each, draft.now + notice_s(draft.cluster.jobs[each.job_id].spec.signal)) for each in one.victims)
+    draft.note(
+        event.PreemptionDecided(
+            at=draft.now,
+            job_id=job.job_id,
+            grants=one.grants,
+            victims=victims,
+            is_reclaim=one.is_reclaim,
+            reservation=one.reservation,
+            occurrence=one.occurrence,
+        )
+    )
+    for attempt_id in one.victims:
+        _begin(draft, draft.cluster.attempts[attempt_id])
+    return True
+
+
+def _may_claim(draft: Draft, job: Job, one: planned.Preemption) -> bool:
+    if not job.is_waiting or job.hold or job.attempt != one.attempt or job.job_id in draft.cluster.claims:
+        return False
+    if job.job_id in draft.volatile.updated_jobs or not array.may_start(draft.cluster, job, one.task):
+        return False
+    return dependency.may_start(job) and deadline.may_start(job, _gone_at(draft, one.victims))
+
+
+def _gone_at(draft: Draft, victims: Iterable[AttemptId]) -> float:
+    """When the last of them has been killed, if none goes before it must."""
+    jobs = (draft.cluster.jobs.get(one.job_id) for one in victims)
+    longest = (notice_s(job.spec.signal) + ending.grace_s(draft, job) for job in jobs if job is not None)
+    return draft.now + max(longest, default=0.0)
+
+
+def _may_go(draft: Draft, attempt_id: AttemptId, is_inside: bool) -> bool:
+    """It runs as it did when the plan was made, could save its work, and gives way to nobody yet.
+
+    Who has borrowed what is reserved goes for a job inside of a reservation whatever its QOS says.
+    """
+    found = _running(draft.cluster, attempt_id)
+    if found is None or found[1].giving_way is not None or found[1].suspended_at is not None:
+        return False
+    job, attempt_ = found
+    qos = association.qos_named(draft.cluster, job.qos)
+    if attempt_.start_at is None:
+        return False
+    if attempt_.borrows and is_inside:
+        return True
+    if qos is None or qos.preempt_mode is PreemptMode.OFF:
+        return False
+    return draft.now - attempt_.start_at - attempt_.suspended_s >= qos.min_run_s
+
+
+def _running(cluster: Cluster, attempt_id: AttemptId) -> tuple[Job, Attempt] | None:
+    job, found = cluster.jobs.get(attempt_id.job_id), cluster.attempts.get(attempt_id)
+    if job is None or found is None or job.attempt_id != attempt_id or job.state is not JobState.RUNNING:
+        return None
+    return job, found
+
+
+def _wanted(draft: Draft, job: Job, one: planned.Preemption) -> Wanted:
+    amounts, qos = granted(draft.cluster, one.grants), association.qos_named(draft.cluster, job.qos)
+    billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
+    return Wanted(amounts, hours(billing, job.time_limit_s))
+
+
+# ── the victims ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _begin(draft: Draft, victim: Attempt) -> None:
+    """All of its nodes are told in this turn."""
+    way = victim.giving_way
+    assert way is not None, f"{victim.attempt_id} gives way to nobody"
+    draft.volatile.told[victim.attempt_id] = way
+    if way.ends_at <= draft.now:
+        _end(draft, victim)
+        return
+    _tell_all(draft, victim)
+
+
+def _tell_all(draft: Draft, victim: Attempt) -> None:
+    draft.volatile.told_last[victim.attempt_id] = draft.now
+    for node in victim.parts:
+        _tell(draft, victim, node)
+
+
+def tell_again(draft: Draft, victim: Attempt, node: str) -> None:
+    """It may not have heard it.  Said twice it is done once (see `SignalAttempt`); a gqnode from before that, which
+    cannot suspend either, would signal the job each time."""
+    known = draft.cluster.nodes.get(node)
+    if known is not None and known.inventory.can_suspend:
+        _tell(draft, victim, node)
+
+
+def _tell(draft: Draft, victim: Attempt, node: str) -> None:
+    """What the node owes to a job that gives way; nothing, if it does not, or is being ended.
+
+    The signal goes where it goes before the time limit: to the steps, or to the script.
+    """
+    job, way = draft.cluster.jobs.get(victim.attempt_id.job_id), victim.giving_way
+    signal = None if job is None or victim.end_at is not None else job.spec.signal
+    if way is None or signal is None or victim.parts[node].phase is not PartPhase.LIVE:
+        return
+    if signal.to_batch_shell and node != victim.batch_node:
+        return
+    other = draft.cluster.jobs.get(way.to)
+    whose = "" if other is None else f"JOB {other.label} OF {other.user}, AND "
+    order = wire.SignalAttempt(
+        attempt_id=victim.attempt_id,
+        signum=signal.signum,
+        scope="batch" if signal.to_batch_shell else "steps",
+        told_at=way.told_at,
+        ends_at=way.ends_at,
+        text=f"GIVES WAY TO {whose}IS ENDED AT {{time}}",
+    )
+    draft.do(SendOrder(node=node, order=order))
+
+
+def _end(draft: Draft, victim: Attempt) -> None:
+    job = draft.cluster.jobs[victim.attempt_id.job_id]
+    attempt.end(
+        draft,
+        job,
+        Outcome.PREEMPTED,
+        ending.after_giving_way(draft, job),
+        why=ending.to_whom(draft.cluster, victim),
+        grace_s=ending.grace_s(draft, job),
+    )
+
+
+def settle(draft: Draft) -> None:
+    """Those that need not go any more are told."""
+    for attempt_id, way in list(draft.volatile.told.items()):
+        found = _running(draft.cluster, attempt_id)
+        if found is not None and found[1].giving_way == way:
+            continue
+        del draft.volatile.told[attempt_id]
+        draft.volatile.told_last.pop(attempt_id, None)
+        if found is not None and found[1].giving_way is None:
+            text = f"job {found[0].label} need not give way any more: it goes on"
+            draft.do(
+                SendOrder(node=found[1].batch_node, order=wire.Notify(attempt_id=attempt_id, text=text)),
+            )
+
+
+def decide_checkpoint(draft: Draft, body: client.CheckpointDone) -> client.Done:
+    """No request that is remembered: said twice it means the same, and a loop of them must not fill the disk."""
+    job = array.known(draft.cluster, body.job_id)
+    found = _running(draft.cluster, job.attempt_id)
+    if found is None:
+        raise Refusal("not_running", f"job {job.label} does not run: nothing of it can be saved now")
+    before = found[1].checkpoint_at
+    if before is None or not 0 <= draft.now - before < CHECKPOINT_EVERY_S:
+        draft.note(event.JobCheckpointed(at=draft.now, attempt_id=job.attempt_id))
+    return client.Done()
+
+
+# ── what drops it ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def drop(draft: Draft, job_id: JobId, why: str) -> None:
+    """The job gets nothing that others hold; it may be decided anew."""
+    if job_id in draft.cluster.claims:
+        draft.note(event.PreemptionDropped(at=draft.now, job_id=job_id, why=why))
+        draft.volatile.wants_plan = True
+
+
+def after_update(draft: Draft, job: Job, before: JobSpec, before_s: int | None) -> None:
+    """It may want something else now."""
+    if job.job_id in draft.cluster.claims and (_request(before), before_s) != (_request(job.spec), job.time_limit_s):
+        drop(draft, job.job_id, "it asks for something else now")
+
+
+def _request(spec: JobSpec) -> JobSpec:
+    """But for what has nothing to do with where and when it may start."""
+    return msgspec.structs.replace(
+        spec, name="", comment="", nice=0, priority=None, notify=(), requeue_on=(), max_requeue=None
+    )
+
+
+def follow(draft: Draft, fact: event.Event) -> None:
+    """Something happened that may concern what is kept for somebody."""
+    if not draft.cluster.claims:
+        return
+    match fact:
+        case event.JobHeld():
+            drop(draft, fact.job_id, "it was held")
+        case event.DependencyChanged() if fact.left is not None:
+            drop(draft, fact.job_id, "it waits for other jobs now")
+        case event.NodeLost() | event.NodeSetDown() | event.NodeRemoved():
+            _drop_on(draft, fact.node, None)
+        case event.NodeDrained():
+            _drop_on(draft, fact.node, fact.gpu)
+        case event.OccurrenceEnded() if fact.state is not OccurrenceState.PLANNED:
+            _drop_inside(draft, fact.name, fact.number)
+        case _:
+            pass
+
+
+def _drop_on(draft: Draft, node: str, gpu: int | None) -> None:
+    for claim in list(draft.cluster.claims.values()):
+        if any(one.node == node and (gpu is None or gpu in one.gpus) for one in claim.grants):
+            drop(draft, claim.job_id, f"node {node} is not there for it any more")
+
+
+def _drop_inside(draft: Draft, name: str, number: int) -> None:
+    for claim in list(draft.cluster.claims.values()):
+        if (claim.reservation, claim.occurrence) == (name, number):
+            drop(draft, claim.job_id, f"reservation {name} is over")
+
+
+def meet_plan(draft: Draft, plan: planned.Plan) -> None:
+    """A job that waits for something else by now, as the planner says, does not keep others from what it claims.
+
+    Of each that may start at all the plan says something, also if it was cut short: they are looked at first.
+    """
+    for job_id, claim in list(draft.cluster.claims.items()):
+        wait = plan.waits.get(job_id)
+        if claim.made_at > plan.made_at or job_id in plan.starting or isinstance(wait, planned.Preempts):
+            continue
+        job = draft.cluster.jobs[job_id]
+        why = "it may not start now" if wait is None else explain.why_it_waits(draft.cluster, job, wait)
+        drop(draft, job_id, why)
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tick(draft: Draft) -> None:
+    """End those whose time has come; for a while say to the others again what may have been lost on its way."""
+    resend_s = draft.policy.timers.resend_s
+    for victim in _victims(draft.cluster):
+        way = victim.giving_way
+        if way is not None and way.ends_at <= draft.now:
+            _end(draft, victim)
+        elif way is not None and _is_to_hear_again(draft, victim.attempt_id, way, resend_s):
+            draft.volatile.told_last[victim.attempt_id] = draft.now
+            for node in victim.parts:
+                tell_again(draft, victim, node)
+
+
+def _is_to_hear_again(draft: Draft, attempt_id: AttemptId, way: GivingWay, resend_s: float) -> bool:
+    last_at = draft.volatile.told_last.get(attempt_id, way.told_at)
+    return draft.now - way.told_at <= REPEATS * resend_s and draft.now - last_at >= resend_s
+
+
+def resume(draft: Draft) -> None:
+    """After a restart: those that were told are remembered; their nodes are told again when they say hello."""
+    for victim in _victims(draft.cluster):
+        if victim.giving_way is not None:
+            draft.volatile.told[victim.attempt_id] = victim.giving_way
+
+
+def next_at(cluster: Cluster) -> float | None:
+    """When the next of them is to be ended."""
+    ways = (one.giving_way for one in _victims(cluster))
+    return min((way.ends_at for way in ways if way is not None), default=None)
+
+
+def _victims(cluster: Cluster) -> Iterable[Attempt]:
+    """Those that run."""
+    known = (_running(cluster, attempt_id) for claim in cluster.claims.values() for attempt_id in claim.victims)
+    return [found[1] for found in known if found is not None]

@@ -1,0 +1,56 @@
+"""What facts of preemption do to the cluster.  Pure."""
+
+from __future__ import annotations
+
+from gq.model.state import Outcome
+from gqd.control import claim_facts
+from gqd.control.job_facts import move
+from gqd.state import event
+from gqd.state.cluster import Attempt, Claim, Cluster, GivingWay, Job, Preempted
+
+
+def apply_decided(cluster: Cluster, fact: event.PreemptionDecided) -> None:
+    move(cluster, cluster.jobs[fact.job_id], event.PreemptionDecided)
+    cluster.claims[fact.job_id] = Claim(
+        job_id=fact.job_id,
+        grants=fact.grants,
+        victims=tuple(attempt_id for attempt_id, _ in fact.victims),
+        made_at=fact.at,
+        reservation=fact.reservation,
+        occurrence=fact.occurrence,
+    )
+    cluster.changes.claims[fact.job_id] = None
+    for attempt_id, ends_at in fact.victims:
+        way = GivingWay(to=fact.job_id, told_at=fact.at, ends_at=ends_at, is_reclaim=fact.is_reclaim)
+        claim_facts.set_giving_way(cluster, attempt_id, way)
+
+
+def apply_dropped(cluster: Cluster, fact: event.PreemptionDropped) -> None:
+    move(cluster, cluster.jobs[fact.job_id], event.PreemptionDropped)
+    claim_facts.end_claim(cluster, fact.job_id)
+
+
+def apply_checkpointed(cluster: Cluster, fact: event.JobCheckpointed) -> None:
+    attempt = cluster.attempts[fact.attempt_id]
+    attempt.checkpoint_at = fact.at
+    attempt.view = None
+    cluster.changes.attempts[fact.attempt_id] = None
+
+
+def give_way(cluster: Cluster, job: Job, attempt: Attempt, fact: event.JobEnding) -> None:
+    """It is over: if it gave way, what that cost is remembered of the job."""
+    way = attempt.giving_way
+    if fact.outcome is not Outcome.PREEMPTED or way is None:
+        return
+    attempt.lost_gpu_s = fact.lost_gpu_s
+    before, other, claim = job.preempted, cluster.jobs.get(way.to), cluster.claims.get(way.to)
+    job.preempted = Preempted(
+        by=str(way.to) if other is None else other.label,
+        user="" if other is None else other.user,
+        at=fact.at,
+        lost_gpu_s=fact.lost_gpu_s,
+        is_reclaim=way.is_reclaim,
+        reservation="" if claim is None else claim.reservation,
+        times=1 if before is None else before.times + 1,
+        all_lost_gpu_s=fact.lost_gpu_s + (0.0 if before is None else before.all_lost_gpu_s),
+    )

@@ -1,0 +1,46 @@
+"""Answers to requests: sent, remembered for who asks again, and noted in the audit trail.  Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.wire import client
+from gqd.control import trail
+from gqd.state import event
+from gqd.state.effect import Reply
+from gqd.state.input import ClientRequest
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+
+def send(draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+    draft.do(Reply(route=request.route, request_id=request.request_id, body=answer))
+
+
+def remember(draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+    """Of a request that changed something: whoever sends it again is answered alike."""
+    draft.note(
+        event.RequestAnswered(
+            at=draft.now,
+            request_id=request.request_id,
+            uid=request.peer.uid,
+            answer=msgspec.msgpack.encode(answer),
+        )
+    )
+    audit(draft, request, answer)
+
+
+def audit(draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+    peer, body = request.peer, request.body
+    if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids or answer.tasks:
+        draft.note(trail.of_request(draft.now, peer, draft.cluster, body, answer, request.hook))
+    for code, job_ids in draft.denied.items():
+        draft.note(trail.of_denied(draft.now, peer, draft.cluster, body, code, job_ids))
+
+
+def refused(refusal: Refusal) -> client.Refused:
+    return client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint, offers=refusal.offers)

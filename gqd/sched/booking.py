@@ -1,0 +1,230 @@
+"""Where a booking goes: exact CPUs and GPUs for a span of time, beside all that is kept for others.  Pure.
+
+The same `place` as for jobs, on the same `Timeline`: running jobs end by their limits, other occurrences and promised
+starts are windows.  What is free a while before the begin counts (``clear_s``): between a job's limit and an empty
+node there are a grace time and epilogs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf, nextafter
+from typing import NamedTuple
+
+import msgspec
+
+from gq.model.resource import Grant, ResourceRequest, gpus_in
+from gqd.sched.placement import is_possible, place
+from gqd.sched.shape import Shape
+from gqd.sched.timeline import Timeline, ending_of
+from gqd.sched.view import NodeFacts, Overlay
+
+MAX_TRIES = 300
+"""Instants at which an offer is looked for."""
+MAX_LOOKED_AT = 200_000
+"""What is kept, counted for each look: where much is, fewer instants are tried, for the queue waits meanwhile."""
+WHOLE_S = 60
+"""An offer begins on a full minute where it can."""
+
+
+class Kept(NamedTuple):
+    """Somebody has these from then until then."""
+
+    at: float
+    until: float
+    grants: tuple[Grant, ...]
+
+
+class Held(NamedTuple):
+    """A job has these until then at most; infinite: nobody knows."""
+
+    until: float
+    grants: tuple[Grant, ...]
+
+
+class Span(NamedTuple):
+    begin_at: float
+    end_at: float
+
+
+@dataclass(slots=True)
+class Book:
+    """What is free when."""
+
+    nodes: tuple[NodeFacts, ...]
+    now: float
+    clear_s: float
+    held: Sequence[Held]
+    kept: list[Kept]
+    places: dict[str, int] = field(init=False)
+    _timeline: Timeline = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = {node.name: one for one, node in enumerate(self.nodes)}
+        self.kept = [one._replace(grants=self.known(one.grants)) for one in self.kept]
+        still_there = nextafter(self.now, inf)  # also what should be gone by its limit
+        self.held = [one._replace(until=max(one.until, still_there)) for one in self.held]
+        overlay = Overlay.empty(self.nodes)
+        for one in self.held:
+            for grant in one.grants:
+                if (where := self.places.get(grant.node)) is not None:
+                    overlay.take(where, grant)
+        endings = (ending_of(one.until, self.places, one.grants) for one in self.held)
+        self._timeline = Timeline(overlay, self.places, self.now, endings)
+
+    def left(self, span: Span) -> Overlay:
+        """What nobody else has at any time of it."""
+        clear_at = max(self.now, span.begin_at - self.clear_s)
+        met = [one for one in self.kept if one.at < span.end_at and one.until > max(self.now, span.begin_at)]
+        return self._timeline.left(clear_at, span.end_at, met)
+
+    def fit(self, shape: Shape, candidates: list[int], span: Span) -> tuple[Grant, ...] | None:
+        return place(self.left(span), shape, candidates)
+
+    def has(self, grants: tuple[Grant, ...], span: Span) -> bool:
+        """All of this is there and free all the time."""
+        return is_possible(self.left(span), grants, self.places)
+
+    def keep(self, span: Span, grants: tuple[Grant, ...]) -> None:
+        """From now on somebody has this."""
+        self.kept.append(Kept(*span, self.known(grants)))
+
+    def known(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+        return tuple(one for one in grants if one.node in self.places)
+
+    def earliest(self, shape: Shape, candidates: list[int], span: Span, until: float) -> Span | None:
+        """The first span of the same length that begins later, and not after `until`."""
+        length_s = span.end_at - span.begin_at
+        for at in self._openings(span.begin_at, until):
+            for begin_at in dict.fromkeys((float(ceil(at / WHOLE_S) * WHOLE_S), at)):
+                moved = Span(begin_at, begin_at + length_s)
+                if begin_at <= until and self.fit(shape, candidates, moved) is not None:
+                    return moved
+        return None
+
+    def _openings(self, after: float, until: float) -> Iterator[float]:
+        """When something is given back, in order; of very many the first."""
+        ends = {one.until + self.clear_s for one in self.held} | {one.until for one in self.kept}
+        most = min(MAX_TRIES, MAX_LOOKED_AT // max(1, 2 * len(self.kept)))
+        yield from sorted(at for at in ends if after < at <= until)[:most]
+
+    def longest(self, shape: Shape, candidates: list[int], span: Span, least_s: float) -> Span | None:
+        """The longest span that begins then and ends earlier, where that is not too short to be of use."""
+        ends = sorted({one.at for one in self.kept if span.begin_at + least_s <= one.at < span.end_at})
+
+        def is_too_long(end_at: float) -> bool:
+            return self.fit(shape, candidates, Span(span.begin_at, end_at)) is None
+
+        count = bisect_left(ends, True, key=is_too_long)  # what is free for longer is free for less
+        return Span(span.begin_at, ends[count - 1]) if count else None
+
+
+# ── what is asked for ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_shares(request: ResourceRequest, nodes: Iterable[NodeFacts]) -> ResourceRequest:
+    """Each GPU's share of CPUs and memory, whole nodes with all their memory, where nothing was said of them."""
+    says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
+    if request.is_exclusive:
+        return msgspec.structs.replace(
+            request,
+            mem_per_node_mib=request.mem_per_node_mib if says_memory else 0,
+            gpus_per_node=1 if request.gpu_type and not gpus_asked(request) else request.gpus_per_node,
+        )
+    if not gpus_asked(request):
+        return request
+    shares = [_share(node) for node in nodes if node.fitting_mask(request.gpu_type, request.min_gpu_mem_mib or 0)]
+    cpus, memory_mib = (min(column, default=0) for column in zip(*shares, strict=True)) if shares else (0, 0)
+    says_cpus = (request.cpus_per_gpu, request.cpus_per_task, request.ntasks) != (None, None, None)
+    return msgspec.structs.replace(
+        request,
+        cpus_per_gpu=request.cpus_per_gpu if says_cpus or not cpus else cpus,
+        mem_per_gpu_mib=request.mem_per_gpu_mib if says_memory or not memory_mib else memory_mib,
+    )
+
+
+def _share(node: NodeFacts) -> tuple[int, int]:
+    gpus = node.whole().gpu_mask.bit_count()
+    return node.cpus // gpus, node.memory_mib // gpus
+
+
+def gpus_asked(request: ResourceRequest) -> int:
+    """Over all nodes; of whole nodes 0."""
+    nodes = request.nodes_min or max(1, len(request.nodelist))
+    return request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * (request.ntasks or 1)
+
+
+def fewer(request: ResourceRequest) -> Iterator[ResourceRequest]:
+    """The same with half of the GPUs or nodes, a quarter …"""
+    counts = {name: getattr(request, name) or 0 for name in ("gpus", "gpus_per_node", "nodes_min")}
+    name = next((one for one, count in counts.items() if count), "")
+    if not name or request.nodelist or request.roles:
+        return
+    count = counts[name] // 2
+    while count:
+        nodes = {}
+        if request.nodes_min and request.nodes_min > count:
+            nodes = {"nodes_min": count, "nodes_max": count}
+        if name == "nodes_min":
+            nodes = {"nodes_min": count, "nodes_max": count if request.nodes_max else None}
+        yield msgspec.structs.replace(request, **{name: count} | nodes)
+        count //= 2
+
+
+def rest_of(request: ResourceRequest, kept: Sequence[Grant]) -> ResourceRequest | None:
+    """What is missing of it beside what is kept; None: nothing.
+
+    Of what is neither GPUs nor whole nodes all, if nothing is kept.  That the rest goes to named nodes only is for the
+    caller to see to.
+    """
+    if request.is_exclusive and request.nodelist:
+        missing = tuple(one for one in request.nodelist if one not in {grant.node for grant in kept})
+        return _over_nodes(request, len(missing), nodelist=missing) if missing else None
+    if request.is_exclusive:
+        count = (request.nodes_min or 1) - len(kept)
+        others = (*request.exclude, *(one.node for one in kept))
+        return _over_nodes(request, count, exclude=others) if count > 0 else None
+    if asked := gpus_asked(request):
+        return _gpus(request, asked - gpus_in(kept))
+    return None if kept else request
+
+
+def _over_nodes(request: ResourceRequest, count: int, **fields: tuple[str, ...]) -> ResourceRequest:
+    return msgspec.structs.replace(request, nodes_min=count, nodes_max=None, **fields)
+
+
+def _gpus(request: ResourceRequest, count: int) -> ResourceRequest | None:
+    """So many, wherever they are."""
+    if count <= 0:
+        return None
+    return msgspec.structs.replace(
+        request,
+        gpus=count,
+        gpus_per_node=None,
+        gpus_per_task=None,
+        ntasks=None,
+        ntasks_per_node=None,
+        nodes_min=None,
+        nodes_max=None,
+        nodelist=(),
+    )
+
+
+def joined(kept: Sequence[Grant], more: Sequence[Grant]) -> tuple[Grant, ...]:
+    """One grant for each node."""
+    by_node = {one.node: one for one in kept}
+    for one in more:
+        known = by_node.get(one.node)
+        by_node[one.node] = one if known is None else _both(known, one)
+    return tuple(by_node.values())
+
+
+def _both(one: Grant, other: Grant) -> Grant:
+    return msgspec.structs.replace(
+        one,
+        cpus=tuple(sorted((*one.cpus, *other.cpus))),
+        gpus=tuple(sorted((*one.gpus, *other.gpus))),
+        memory_mib=one.memory_mib + other.memory_mib,
+    )

@@ -1,0 +1,150 @@
+"""One POST of a notice to a URL: the list of hosts again, one look-up, the address checked and connected to.
+
+Nothing is followed, nothing is taken from the environment, and neither time nor the size of an answer is without a
+bound.  It runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from gq.model.notice import SLACK, Notifying
+from gq.version import VERSION
+from gq.webhook import Place, address_problem, is_listed, parse_url
+
+MAX_ANSWER = 64 * 1024
+MAX_ADDRESSES = 4
+PASSING = frozenset({408, 425, 429})
+"""Of what the other side says is our fault: it may be another time."""
+
+Resolve = Callable[[str, int], list[str]]
+
+
+class NotDelivered(Exception):
+    """The text says why; `is_final`: it would end alike each time."""
+
+    def __init__(self, why: str, *, is_final: bool = False) -> None:
+        super().__init__(why)
+        self.is_final = is_final
+
+
+class _Text(msgspec.Struct):
+    text: str
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """The addresses that the name stands for now."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
+
+
+def post(settings: Notifying, kind: str, url: str, body: str, resolve: Resolve = resolve) -> None:
+    """Returns when the other side has taken it (2xx); else `NotDelivered`."""
+    place = _allowed(settings, url)
+    addresses = _checked(settings, place, resolve)
+    data = _for_slack(body) if kind == SLACK else body.encode()
+    failure = NotDelivered(f"{place.host} has no address")
+    for address in addresses[:MAX_ADDRESSES]:
+        try:
+            _take(place, _exchange(place, address, data, settings.timeout_s))
+            return
+        except (OSError, http.client.HTTPException) as error:
+            failure = NotDelivered(f"{place.authority}: {error or type(error).__name__}")
+    raise failure
+
+
+def _allowed(settings: Notifying, url: str) -> Place:
+    """What was allowed when the job was submitted may not be so any more."""
+    try:
+        place = parse_url(url)
+    except ValueError as error:
+        raise NotDelivered(str(error), is_final=True) from None
+    if not is_listed(settings.webhook_hosts, place):
+        raise NotDelivered(f"`notify.webhook_hosts` does not list {place.authority}", is_final=True)
+    return place
+
+
+def _checked(settings: Notifying, place: Place, resolve: Resolve) -> list[str]:
+    """The addresses, of which each may be connected to: a name that also stands for one that may not is turned away."""
+    try:
+        addresses = resolve(place.host, place.port)
+    except (OSError, UnicodeError) as error:
+        raise NotDelivered(f"{place.host} cannot be looked up: {error}") from None
+    for address in addresses:
+        problem = address_problem(place, address, settings.webhook_networks)
+        if problem:
+            raise NotDelivered(problem, is_final=True)
+    return addresses
+
+
+def _for_slack(body: str) -> bytes:
+    """Slack reads ``<`` and ``&`` as marks of its own."""
+    text = msgspec.json.decode(body, type=_Text).text
+    return msgspec.json.encode({"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")})
+
+
+def _exchange(place: Place, address: str, data: bytes, timeout_s: float) -> int:
+    """The status of the answer, of which no more than a part is read.
+
+    The connection is made here, to the address that was checked, whatever the name stands for by now.
+    """
+    headers = {
+        "Host": place.authority,
+        "Content-Type": "application/json",
+        "User-Agent": f"gq/{VERSION}",
+        "Connection": "close",
+    }
+    link = _secured(place, socket.create_connection((address, place.port), timeout_s))
+    with contextlib.closing(link), _ended_after(timeout_s, link):
+        if isinstance(link, ssl.SSLSocket):
+            link.do_handshake()
+        connection = http.client.HTTPConnection(place.host, place.port)
+        connection.sock = link
+        connection.request("POST", place.path, data, headers)
+        answer = connection.getresponse()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer.read(MAX_ANSWER)  # what it says besides is nothing to us
+        return answer.status
+
+
+def _secured(place: Place, plain: socket.socket) -> socket.socket:
+    """With https: not yet shaken hands with, so that that, too, has its time."""
+    if place.scheme == "http":
+        return plain
+    context = ssl.create_default_context()
+    return context.wrap_socket(plain, server_hostname=place.host, do_handshake_on_connect=False)
+
+
+@contextmanager
+def _ended_after(timeout_s: float, link: socket.socket) -> Iterator[None]:
+    """However slowly the other side drips: a time-out of the socket alone begins anew with each byte."""
+    timer = threading.Timer(timeout_s, _shut, (link,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _shut(link: socket.socket) -> None:
+    """From another thread: whoever waits for this socket is told that it is over."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(link, socket.SHUT_RDWR)
+
+
+def _take(place: Place, status: int) -> None:
+    if 200 <= status < 300:
+        return
+    if 300 <= status < 400:
+        raise NotDelivered(f"{place.authority} answered {status}: redirects are not followed", is_final=True)
+    is_final = 400 <= status < 500 and status not in PASSING
+    raise NotDelivered(f"{place.authority} answered {status}", is_final=is_final)

@@ -1,0 +1,38 @@
+"""Facts of running jobs whose GPUs become more or fewer: see `gqd.state.event`.  Pure."""
+
+from __future__ import annotations
+
+from gq.model.ids import AttemptId, JobId
+from gqd.state.event_base import EventBase
+
+
+class GpusAdded(EventBase, frozen=True, kw_only=True):
+    """It holds these, too, from now on."""
+
+    attempt_id: AttemptId
+    gpus: tuple[int, ...]
+    billing: int
+    """Of all that it holds now; see `JobAllocated`."""
+
+
+class ShrinkDecided(EventBase, frozen=True, kw_only=True):
+    """It is to have given up all but these by then; until its node says so it holds the others, too."""
+
+    attempt_id: AttemptId
+    keeps: tuple[int, ...]
+    ends_at: float
+    to: tuple[tuple[JobId, int], ...] = ()
+    """The jobs that could use them when that was decided, and how many of them each."""
+
+
+class ShrinkAccepted(EventBase, frozen=True, kw_only=True):
+    """It says that it does not need them any more."""
+
+    attempt_id: AttemptId
+
+
+class GpusGivenUp(EventBase, frozen=True, kw_only=True):
+    """Its node says that it has only what it was to keep."""
+
+    attempt_id: AttemptId
+    billing: int

@@ -1,0 +1,38 @@
+"""Facts of jobs that give way to others: see `gqd.state.event`.  Pure."""
+
+from __future__ import annotations
+
+from gq.model.ids import AttemptId, JobId
+from gq.model.resource import Grant
+from gqd.state.event_base import EventBase
+
+
+class PreemptionDecided(EventBase, frozen=True, kw_only=True):
+    """The victims were told to give way to this job, and what they leave is kept for it.
+
+    Each of them is ended at its own instant, unless it is over by then.
+    """
+
+    job_id: JobId
+    grants: tuple[Grant, ...]
+    victims: tuple[tuple[AttemptId, float], ...]
+    """(who, when it is ended)"""
+    is_reclaim: bool = False
+    """Its account takes back what it is guaranteed."""
+    reservation: str = ""
+    """It is to start in this one …"""
+    occurrence: int = 0
+    """… in this occurrence of it."""
+
+
+class PreemptionDropped(EventBase, frozen=True, kw_only=True):
+    """The job starts, or does not need, or cannot have, what was kept for it: victims that are still running stay."""
+
+    job_id: JobId
+    why: str
+
+
+class JobCheckpointed(EventBase, frozen=True, kw_only=True):
+    """What the attempt has done so far is saved, as its processes say."""
+
+    attempt_id: AttemptId

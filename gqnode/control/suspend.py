@@ -1,0 +1,34 @@
+"""An attempt stands still, or goes on.  Pure.
+
+Invariant: an attempt whose record says that it stands still is told to again when its shepherd is met after a restart,
+and one that stands still has a record that says so: what is saved before it is done, and what is done before it is
+saved, are chosen by that.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gq.wire.node import SetSuspended, SuspendedSet
+from gqnode.control.attempt import AttemptRecord, Phase
+from gqnode.control.effect import FreezeCell
+from gqnode.control.ledger import Ledger
+
+
+def set_suspended(ledger: Ledger, order: SetSuspended) -> None:
+    """Also where it is so already, since the report may have been lost."""
+    record = ledger.records.get(order.attempt_id)
+    if record is None or record.phase is not Phase.RUNNING or order.attempt_id in ledger.unmet:
+        return  # the controller says it again
+    if not order.is_suspended:
+        ledger.thaw(order.attempt_id)
+    elif record.suspended_at is None:
+        ledger.save(replace(record, suspended_at=ledger.now))
+        ledger.do(FreezeCell(attempt_id=order.attempt_id, is_frozen=True))
+    ledger.report(SuspendedSet(attempt_id=order.attempt_id, is_suspended=order.is_suspended))
+
+
+def met_again(ledger: Ledger, record: AttemptRecord) -> None:
+    """Its shepherd is there: this daemon may have died before it had told it."""
+    if record.suspended_at is not None and record.phase is Phase.RUNNING:
+        ledger.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True))

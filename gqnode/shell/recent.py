@@ -1,0 +1,27 @@
+"""Scripts and environments that came a moment ago, so that a start need not read them back from the spool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MOST_BYTES = 4 * 1024 * 1024
+
+
+class RecentBlobs:
+    """By digest, which stands for the content; at most so many bytes, the last that came."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._blobs: dict[str, bytes] = {}
+
+    def put(self, blobs: Mapping[str, bytes]) -> None:
+        for digest, data in blobs.items():
+            self._bytes -= len(self._blobs.pop(digest, b""))
+            self._bytes += len(data)
+            self._blobs[digest] = data
+        while self._bytes > self._most_bytes:
+            self._bytes -= len(self._blobs.pop(next(iter(self._blobs))))
+
+    def get(self, digest: str) -> bytes | None:
+        return self._blobs.get(digest)

@@ -1,0 +1,226 @@
+"""More time for a running job: granted where it puts off nobody, else refused with what is in the way."""
+
+from __future__ import annotations
+
+from unittest.mock import Mock
+
+import pytest
+
+from gq.errors import Refusal
+from gq.model.account import Holder, LimitInfo, QosInfo
+from gq.wire import client, node
+from gqd.control import snapshot
+from gqd.control.extend import MOST_TRIES
+from gqd.control.turn import Turn
+from gqd.sched.planner import plan_whole
+from gqd.state import event
+from gqd.state.effect import Reply, SendOrder
+from gqd.state.policy import Partition, Policy
+from tests.builders import ALICE, BOB, OLGA, OWNER, PROMPT, SHARED, client_request, inventory, submit
+from tests.core.test_reservations import booking, host_of, set_
+from tests.hosts import CoreHost
+from tests.property.streams import scheduling
+
+POLICY = Policy(
+    owner_uid=OWNER.uid,
+    partitions=(Partition(name="main", is_default=True, max_time_s=10_000),),
+    scheduling=scheduling("conservative", protected_jobs=1),
+    timers=PROMPT,
+)
+
+
+def busy() -> CoreHost:
+    """Jobs 1 and 2 have two of the four GPUs each, until 600 and 1000."""
+    host = CoreHost(POLICY, {"n1": inventory()})
+    for limit_s in (600, 1000):
+        host.start(submit(gpus=2, time_limit_s=limit_s))
+    return host
+
+
+def extend(host: CoreHost, job_id: int, by_s: int, now: float = 100.0) -> client.Extended:
+    host.beat(now)
+    answer = host.ask(client.ExtendJob(job_id=job_id, by_s=by_s), now)
+    assert isinstance(answer, client.Extended)
+    return answer
+
+
+def refusal_of(host: CoreHost, job_id: int, by_s: int, now: float = 100.0) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        extend(host, job_id, by_s, now)
+    return caught.value
+
+
+def test_an_extension_that_puts_off_nobody_is_granted_and_its_nodes_are_told() -> None:
+    host = busy()
+    host.orders = []
+
+    answer = extend(host, 1, 3600)
+
+    assert answer == client.Extended(job_id=1, time_limit_s=4200, end_at=4200.0)
+    [updated] = [one for one in host.log if isinstance(one, event.JobUpdated)]
+    assert (updated.job_id, updated.time_limit_s, updated.expected_s) == (1, 4200, 4200.0)
+    told = [one.order for one in host.orders if isinstance(one.order, node.SetTimeLimit)]
+    assert told == [node.SetTimeLimit(attempt_id=host.attempt(1).attempt_id, time_limit_s=4200)]
+    assert (host.trail[-1].action, host.trail[-1].object, host.trail[-1].outcome) == ("ExtendJob", "job 1", "done")
+
+
+def test_whose_promised_start_is_in_the_way_is_named_with_the_longest_extension() -> None:
+    host = busy()
+    host.submit(submit(gpus=4, time_limit_s=60))
+    host.schedule()
+
+    refusal = refusal_of(host, 1, 3600)
+
+    assert refusal.code == "not_extended"
+    assert "job 3 of ada, which was promised a start by @{1000}, would start later" in refusal.message
+    assert refusal.hint == "at most +6:40 would be granted now"
+    assert extend(host, 1, 400).time_limit_s == 1000
+    assert refusal_of(host, 1, 1).hint == "nothing would be now"
+    host.schedule()
+    assert [one.starts_at for one in plan_whole(host.controller.snapshot(100.0)).protected] == [1000.0]
+
+
+def test_a_job_that_holds_nothing_that_a_promise_needs_may_have_more() -> None:
+    host = CoreHost(POLICY, {"n1": inventory(), "n2": inventory()})
+    host.start(submit(gpus=4, time_limit_s=600, nodelist=("n1",)))
+    host.start(submit(gpus=4, time_limit_s=600, nodelist=("n2",)))
+    host.submit(submit(gpus=4, time_limit_s=60, nodelist=("n2",)))
+    host.schedule()
+
+    assert extend(host, 1, 3600).time_limit_s == 4200
+    assert "job 3 of ada" in refusal_of(host, 2, 1).message
+
+
+def test_the_partition_and_the_qos_bound_it() -> None:
+    host = busy()
+
+    refusal = refusal_of(host, 1, 9401)
+
+    assert "jobs of partition `main` may run 2 h 46 min at most" in refusal.message
+    assert refusal.hint == "at most +2:36:40 would be granted now"
+    host.ask(client.SetQos(qos=QosInfo(name="normal", max_time_s=700)))
+    assert "jobs of QOS `normal` may run" in refusal_of(host, 1, 101).message
+
+
+def test_the_deadline_bounds_it() -> None:
+    host = CoreHost(POLICY, {"n1": inventory()})
+    host.start(submit(time_limit_s=600, deadline_at=700.0))
+
+    refusal = refusal_of(host, 1, 101)
+
+    assert "its deadline is then" in refusal.message
+    assert refusal.hint == "at most +1:40 would be granted now"
+    assert extend(host, 1, 100).end_at == 700.0
+
+
+def test_limits_and_budgets_bound_it() -> None:
+    host = busy()
+    host.ask(client.SetLimit(limit=LimitInfo(holder=Holder.USER, name="ada", resource="time", most=1800)))
+    assert "jobs of user ada may run 30 min at most" in refusal_of(host, 1, 3600).message
+    assert extend(host, 1, 1200).time_limit_s == 1800
+    host.ask(client.RemoveLimit(holder="user", name="ada", resource="time"))
+
+    host.ask(client.SetLimit(limit=LimitInfo(holder=Holder.USER, name="ada", resource="gpu_hours_per_day", most=2)))
+
+    refusal = refusal_of(host, 1, 3600)
+    assert "user ada has 0.56 GPU-hours left" in refusal.message, "2 GPUs for 1700 and 2 for 900 s are spoken for"
+    assert refusal.hint == "at most +16:40 would be granted now"
+
+
+def test_what_is_reserved_is_not_reached() -> None:
+    host = host_of(1)
+    host.start(submit(gpus=4, time_limit_s=600))
+    set_(host, booking(at=2000))
+
+    refusal = refusal_of(host, 1, 3600)
+
+    assert "reservation `talk` keeps n1 then" in refusal.message
+    assert refusal.hint == "at most +22:20 would be granted now", "it is clear a minute before"
+    assert extend(host, 1, 1340).end_at == 1940.0
+
+
+def test_only_a_running_job_that_has_a_limit_can_be_extended() -> None:
+    host = CoreHost(Policy(owner_uid=OWNER.uid), {"n1": inventory()})
+    host.start(submit(gpus=4))
+    host.submit(submit(gpus=4))
+
+    assert refusal_of(host, 1, 60).code == "no_time_limit"
+    assert refusal_of(host, 2, 60).code == "not_running"
+    assert refusal_of(host, 1, 0).code == refusal_of(host, 1, -60).code == "bad_number"
+
+
+def test_its_owner_and_operators_extend_a_job_and_nobody_else() -> None:
+    host = CoreHost(SHARED, {"n1": inventory()})
+    host.start(submit(time_limit_s=600), peer=ALICE)
+
+    with pytest.raises(Refusal, match="belongs to alice"):
+        host.ask(client.ExtendJob(job_id=1, by_s=60), peer=BOB)
+    for peer, limit_s in ((ALICE, 660), (OLGA, 720)):
+        answer = host.ask(client.ExtendJob(job_id=1, by_s=60), peer=peer)
+        assert isinstance(answer, client.Extended)
+        assert answer.time_limit_s == limit_s
+
+
+def test_a_request_that_is_sent_again_extends_once() -> None:
+    host = busy()
+    request = client_request(client.ExtendJob(job_id=1, by_s=60), 77)
+
+    answers = [host.handle(request, 100.0).effects for _ in range(2)]
+
+    told = [[one.body for one in effects if isinstance(one, Reply)] for effects in answers]
+    assert told[0] == told[1] == [client.Extended(job_id=1, time_limit_s=660, end_at=660.0)]
+    assert not [one for one in answers[1] if isinstance(one, SendOrder)]
+
+
+def test_a_grant_waits_for_the_plan_that_is_being_made_and_sees_what_came_of_it() -> None:
+    """The plan knows the job's end as it was, and may promise a start by that."""
+    host = busy()
+    host.submit(submit(gpus=4, time_limit_s=60), 50.0)
+    view = host.controller.snapshot(50.0)
+    plan = plan_whole(view)
+
+    assert host.ask(client.ExtendJob(job_id=1, by_s=3600), 50.0) is None
+    host.adopt(plan)
+
+    [answer] = [one.body for one in host.estimate().effects if isinstance(one, Reply)]
+    assert isinstance(answer, client.Refused)
+    assert "job 3 of ada" in answer.message
+
+
+def test_the_cluster_is_looked_at_for_a_request_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = busy()
+    host.controller.volatile.is_planning = True
+    assert host.ask(client.ExtendJob(job_id=1, by_s=60), 50.0) is None
+    takes = Mock(wraps=snapshot.take)
+    monkeypatch.setattr(snapshot, "take", takes)
+
+    assert host.ask(client.ExtendJob(job_id=2, by_s=60)) is None
+    assert not takes.called, "the other one is not done yet"
+
+    host.finish(2)
+    host.controller.volatile.is_planning = False
+    answers = [one.body for _ in range(20) for one in host.estimate().effects if isinstance(one, Reply)]
+    [extended, refused] = answers
+    assert isinstance(extended, client.Extended) and isinstance(refused, client.Refused)
+    assert refused.code == "not_running"
+
+
+def test_where_things_change_all_the_time_the_last_plan_decides() -> None:
+    host = busy()
+    host.submit(submit(gpus=4, time_limit_s=60), 50.0)
+    host.schedule(50.0)
+    host.controller.volatile.is_planning = True
+    assert host.ask(client.ExtendJob(job_id=1, by_s=3600)) is None
+
+    host.controller.volatile.is_planning = False
+    turn, slices = Turn(), 0
+    while not turn.effects:
+        host.submit(submit("other", gpus=1, time_limit_s=10))
+        turn = host.controller.estimate(100_000, 50.0)
+        slices += 1
+
+    assert MOST_TRIES < slices < 10 * MOST_TRIES
+    [answer] = [one.body for one in turn.effects if isinstance(one, Reply)]
+    assert isinstance(answer, client.Refused)
+    assert "job 3 of ada" in answer.message
+    assert answer.hint == "at most +6:40 would be granted now"

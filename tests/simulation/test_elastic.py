@@ -1,0 +1,90 @@
+"""Jobs that grow and shrink under faults: no GPU is used by two, none is lost, and who waits for them gets them."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from msgspec.structs import replace
+
+from gq.model.job import SignalSpec
+from gq.model.state import JobState, Outcome
+from gq.wire import client
+from gqd.state import event
+from gqnode.control.attempt import Phase
+from tests.builders import inventory, submit
+from tests.simulation.conftest import are_all, played_again_by, seeds_of
+from tests.simulation.test_preemption import happened
+from tests.simulation.world import Faults, World
+
+ROUNDS = 40
+FAULTS = Faults(
+    drop=0.05, repeat=0.05, slow=0.05, refuse=0.03, node_crashes=8.0, power_losses=1.0, controller_crashes=20.0
+)
+SETTLED_S = 14.0
+"""After the last fault, for every order that was lost to have been repeated."""
+
+
+def play(seed: int) -> World:
+    world = World(seed, {f"n{number}": replace(inventory(), can_resize=True) for number in range(1, 4)})
+    world.run(world.now + 1.0)
+    world.faults = FAULTS
+    for number in range(16):
+        world.run(world.now + world.random.uniform(0.0, 8.0))
+        if world.controller is not None:
+            qos = world.random.choice(("", "scavenger"))
+            world.ask(submit(f"job{number}", time_limit_s=120, qos=qos, **shape(world)))
+        if world.controller is not None and world.random.random() < 0.15:
+            world.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(world.random.randint(1, 16),))))
+    world.calm()
+    world.run(world.now + SETTLED_S)
+    judge_settled(world)
+    world.run(world.now + 7200.0, stop=world.is_quiet)
+    return world
+
+
+def shape(world: World) -> dict[str, Any]:
+    random = world.random
+    if random.random() < 0.5:
+        return {"gpus": random.choice((1, 2, 3))}
+    before_s = random.choice((None, None, 0, 3, 20))
+    told = None if before_s is None else SignalSpec(signum=signal.SIGUSR1, before_s=before_s)
+    return {"gpus": random.choice((1, 2)), "most_gpus": random.choice((2, 4, 8)), "signal": told}
+
+
+def judge_settled(world: World) -> None:
+    """Nodes know the newest change, and have what the books say."""
+    assert world.controller is not None
+    for attempt_id, attempt in world.controller.cluster.elastic.items():
+        job = world.controller.cluster.jobs[attempt_id.job_id]
+        record = world.machines[attempt.batch_node].spool.get(attempt_id)
+        if job.attempt_id != attempt_id or job.state is not JobState.RUNNING or attempt.elastic is None:
+            continue
+        if record is None or record.phase is not Phase.RUNNING or world.now - attempt.allocated_at < SETTLED_S:
+            continue
+        known = 0 if record.resize is None else record.resize.generation
+        changed_at = attempt.elastic.changed_at or attempt.allocated_at
+        if attempt.elastic.keeps is None and world.now - changed_at >= SETTLED_S:
+            assert known == attempt.elastic.generation, f"{attempt_id} knows change {known}: {attempt.elastic}"
+            assert record.launch.grant.gpus == attempt.grants[0].gpus, f"{attempt_id} has {record.launch.grant.gpus}"
+
+
+def judge_end(world: World) -> None:
+    assert world.is_quiet() and world.controller is not None, "something is left"
+    cluster = world.controller.cluster
+    for job in cluster.jobs.values():
+        assert job.outcome in (Outcome.COMPLETED, Outcome.CANCELLED), f"job {job.job_id} is {job.outcome}: {job.why}"
+    for node in cluster.nodes.values():
+        assert not node.held and node.free_gpu_mask == 0b1111, f"{node.name} has {node.held}"
+    assert not cluster.elastic and not world.controller.volatile.resize_orders
+
+
+def test_no_gpu_is_used_by_two_and_none_is_lost_whatever_dies_while_jobs_grow_and_shrink(shard: int) -> None:
+    grown = given_up = 0
+    for seed in seeds_of(shard, ROUNDS):
+        with played_again_by(seed):
+            world = play(seed)
+            judge_end(world)
+            grown += len(happened(world, event.GpusAdded))
+            given_up += len(happened(world, event.GpusGivenUp))
+    assert (grown and given_up) or not are_all(), f"{grown} have grown, {given_up} given something up"
