@@ -17,7 +17,7 @@ from gq.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from gq.api import Client, Job, connect, submit
-    from gq.checkpoint import checkpoint_done
+    from gq.checkpoint import checkpoint_done, resume_done
     from gq.errors import GqError, Refusal, Unreachable, UsageError
 
 __all__ = [
@@ -30,12 +30,13 @@ __all__ = [
     "__version__",
     "checkpoint_done",
     "connect",
+    "resume_done",
     "submit",
 ]
 
 _HOMES = {
     "gq.api": ("Client", "Job", "connect", "submit"),
-    "gq.checkpoint": ("checkpoint_done",),
+    "gq.checkpoint": ("checkpoint_done", "resume_done"),
     "gq.errors": ("GqError", "Refusal", "Unreachable", "UsageError"),
 }
 

@@ -1,4 +1,4 @@
-"""What a program in a job says of its checkpoints.
+"""What a program in a job says of its checkpoints, and of going on from one.
 
     import gq
 
@@ -15,7 +15,7 @@ import os
 from gq.client import Client
 from gq.errors import Refusal, Unreachable
 from gq.locate import find_cluster
-from gq.wire.client import CheckpointDone, Done
+from gq.wire.client import CheckpointDone, Done, ResumeDone
 
 _PATIENCE_S = 2.0
 _TIMEOUT_S = 5.0
@@ -33,12 +33,25 @@ def checkpoint_done() -> bool:
     Whoever has to give way to others is chosen by how much would be lost.  False: it is not noted, since this is no
     job, or one that is over, or nobody listens just now; the program goes on all the same.
     """
+    return _said(CheckpointDone)
+
+
+def resume_done() -> bool:
+    """Tell the scheduler that this job, which was stopped and started again, is where it was before.
+
+    How long that took is what another stop would cost.  In a job's first run it means nothing, so it may be said
+    wherever a program is ready to go on.  False: it is not noted, as in `checkpoint_done`.
+    """
+    return _said(ResumeDone)
+
+
+def _said(what: type[CheckpointDone | ResumeDone]) -> bool:
     job_id = own_job_id()
     if job_id is None:
         return False
     try:
         with Client(find_cluster(os.environ), _TIMEOUT_S, _PATIENCE_S) as client:
-            client.ask_for(CheckpointDone(job_id=job_id), Done)
+            client.ask_for(what(job_id=job_id), Done)
     except (Refusal, Unreachable):
         return False
     return True

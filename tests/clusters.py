@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,6 +61,22 @@ def marked(mark: str, pids: Iterable[int]) -> list[int]:
             if needle in Path(f"/proc/{pid}/environ").read_bytes():
                 found.append(pid)
     return sorted(found)
+
+
+def rests(pid: int, before: Collection[int]) -> bool:
+    """It is a node's that was there before: its fork server's child, which holds nothing and waits for what comes next.
+
+    What it held has the mark in its environment as well.  With its node it ends.
+    """
+    with contextlib.suppress(OSError):
+        name, parent = Path(f"/proc/{pid}/cmdline").read_bytes(), parent_of(pid)
+        is_forked = parent in before and Path(f"/proc/{parent}/cmdline").read_bytes() == name
+        return is_forked and b"forkserver" in name and not Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return False
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def describe(pid: int) -> str:

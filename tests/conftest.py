@@ -22,11 +22,12 @@ from tests.clusters import (
     marked,
     new_mark,
     processes,
+    rests,
 )
 
 MARK = pytest.StashKey[str]()
 FAILED = pytest.StashKey[bool]()
-LINGER_S = 5.0
+LINGER_S = 10.0
 """How long a process that a test ended may take to be gone."""
 
 
@@ -58,7 +59,7 @@ def no_process_is_left(pytestconfig: pytest.Config) -> Iterator[None]:
     before = processes()
     yield
     deadline = time.monotonic() + LINGER_S
-    while left := marked(mark, processes() - before):
+    while left := [pid for pid in marked(mark, processes() - before) if not rests(pid, before)]:
         if time.monotonic() > deadline:
             stories = [describe(pid) for pid in left]
             kill_all(left)

@@ -28,9 +28,13 @@ def save(step: int, weight: int) -> None:
     new = CHECKPOINT.with_suffix(".new")
     new.write_text(json.dumps([step, weight]))
     new.replace(CHECKPOINT)
-    if shutil.which("gq") and "GQ_JOB_ID" in os.environ:
-        subprocess.run(["gq", "checkpoint-done"], check=False)  # who has most to lose is the last to give way
+    tell("checkpoint-done")  # who has most to lose is the last to give way
     print(f"saved step {step}", flush=True)
+
+
+def tell(verb: str) -> None:
+    if shutil.which("gq") and "GQ_JOB_ID" in os.environ:
+        subprocess.run(["gq", verb], check=False)
 
 
 def main() -> int:
@@ -38,6 +42,7 @@ def main() -> int:
     for signum in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(signum, lambda number, frame: told.append(number))
     step, weight = load()
+    tell("resume-done")  # how long that took is what another stop would cost
     while step < steps:
         weight = (weight * 1103515245 + 12345 + step) % 2**31  # the training
         step += 1

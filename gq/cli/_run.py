@@ -41,7 +41,8 @@ JOB_VERBS = (
 )
 """``gq VERB`` is the command ``gqVERB``."""
 CLUSTER_VERBS = (
-    "up", "down", "status", "demo", "doctor", "ssh", "pam-check", "checkpoint-done", "key", "install-service",
+    "up", "down", "status", "demo", "doctor", "ssh", "pam-check", "checkpoint-done", "resume-done", "key",
+    "install-service",
 )  # fmt: skip
 """``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
 ELSEWHERE = {"gqsim": "gqd.sim.gqsim"}

@@ -202,6 +202,8 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """… then."""
     lost_gpu_s: float = 0.0
     """What it had done and not saved whenever it gave way, in GPU-seconds."""
+    resume_s: float | None = None
+    """What a resume costs it: as it has measured itself, else as its owner says."""
     attempt: int = 0
     restart_count: int = 0
     grants: tuple[Grant, ...] = ()

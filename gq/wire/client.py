@@ -54,6 +54,7 @@ from gq.wire.notice import Notices as Notices
 from gq.wire.notice import QueryEvents as QueryEvents
 from gq.wire.preemption import CheckpointDone as CheckpointDone
 from gq.wire.preemption import GiveUpGpus as GiveUpGpus
+from gq.wire.preemption import ResumeDone as ResumeDone
 from gq.wire.reservation import Bookings as Bookings
 from gq.wire.reservation import DeleteReservation as DeleteReservation
 from gq.wire.reservation import EditOccurrence as EditOccurrence
@@ -384,7 +385,7 @@ class ReloadConfig(_Body, frozen=True, kw_only=True):
 RequestBody = (
     Submit | ListJobs | QueryHistory | Explain | GetScript | WaitJobs | CancelJobs | SignalStep | HoldJobs
     | ReleaseJobs | RequeueJobs | UpdateJob | NotifyJob | ExtendJob | SuspendJobs | ResumeJobs
-    | AskJob | AnswerAsks | ListAsks | CheckpointDone | KeepAlive | EndInteractive | CreateStep | AccessLog
+    | AskJob | AnswerAsks | ListAsks | CheckpointDone | ResumeDone | KeepAlive | EndInteractive | CreateStep | AccessLog
     | GetJobEnvironment | ListNodes | GetCluster | UpdateNodes | Ping
     | WhoAmI | RemoveNode | CreateToken | AddKey | ListKeys | RevokeKey | QueryAudit
     | SubmitChain | SetAccount | RemoveAccount | SetMember | RemoveMember | SetQos | RemoveQos | SetLimit | RemoveLimit

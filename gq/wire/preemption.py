@@ -18,6 +18,15 @@ class CheckpointDone(_Body, frozen=True, kw_only=True):
     job_id: int
 
 
+class ResumeDone(_Body, frozen=True, kw_only=True):
+    """The running job, which was started again, is where it was before.  → `Done`
+
+    Only the first time in an attempt counts, and of one that is not the first.
+    """
+
+    job_id: int
+
+
 class GiveUpGpus(_Body, frozen=True, kw_only=True):
     """The running job uses no longer what it was told to give up: that may be taken at once.  → `Done`
 

@@ -103,6 +103,7 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.AnswerAsks: Right.OWNER,
     client.ListAsks: Right.ANYONE,
     client.CheckpointDone: Right.OWNER,
+    client.ResumeDone: Right.OWNER,
     client.GiveUpGpus: Right.OWNER,
     client.KeepAlive: Right.OWNER_ONLY,
     client.EndInteractive: Right.OWNER_ONLY,

@@ -57,6 +57,7 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.PreemptionDecided: preemption_facts.apply_decided,
     event.PreemptionDropped: preemption_facts.apply_dropped,
     event.JobCheckpointed: preemption_facts.apply_checkpointed,
+    event.JobCaughtUp: preemption_facts.apply_caught_up,
     event.JobAsked: ask_facts.apply_asked,
     event.AsksAnswered: ask_facts.apply_answered,
     event.JobSuspended: suspension_facts.apply_suspended,

@@ -414,6 +414,8 @@ class Controller:
                 return job.decide_keep_alive(draft, body)
             case client.CheckpointDone():
                 return preemption.decide_checkpoint(draft, body)
+            case client.ResumeDone():
+                return preemption.decide_caught_up(draft, body)
             case client.GiveUpGpus():
                 return elastic.decide_accept(draft, body)
             case client.AccessLog():

@@ -220,6 +220,19 @@ def decide_checkpoint(draft: Draft, body: client.CheckpointDone) -> client.Done:
     return client.Done()
 
 
+def decide_caught_up(draft: Draft, body: client.ResumeDone) -> client.Done:
+    """Whatever else it says of an attempt that nothing went before, or that has said so already, changes nothing."""
+    job = array.known(draft.cluster, body.job_id)
+    found = _running(draft.cluster, job.attempt_id)
+    if found is None or found[1].start_at is None:
+        raise Refusal("not_running", f"job {job.label} does not run: it can be nowhere now")
+    is_said = job.resumed is not None and job.resumed.attempt == job.attempt
+    if job.ran_s and not is_said:
+        resume_s = max(0.0, draft.now - found[1].start_at - found[1].suspended_s)
+        draft.note(event.JobCaughtUp(at=draft.now, attempt_id=job.attempt_id, resume_s=resume_s))
+    return client.Done()
+
+
 # ── what drops it ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -6,7 +6,7 @@ from gq.model.state import Outcome
 from gqd.control import claim_facts
 from gqd.control.job_facts import move
 from gqd.state import event
-from gqd.state.cluster import Attempt, Claim, Cluster, GivingWay, Job, Preempted
+from gqd.state.cluster import Attempt, Claim, Cluster, GivingWay, Job, Preempted, Resumed
 
 
 def apply_decided(cluster: Cluster, fact: event.PreemptionDecided) -> None:
@@ -35,6 +35,14 @@ def apply_checkpointed(cluster: Cluster, fact: event.JobCheckpointed) -> None:
     attempt.checkpoint_at = fact.at
     attempt.view = None
     cluster.changes.attempts[fact.attempt_id] = None
+
+
+def apply_caught_up(cluster: Cluster, fact: event.JobCaughtUp) -> None:
+    job = cluster.jobs[fact.attempt_id.job_id]
+    before = fact.resume_s if job.resumed is None else job.resumed.cost_s
+    job.resumed = Resumed(fact.attempt_id.attempt, (before + fact.resume_s) / 2)
+    cluster.attempts[fact.attempt_id].view = None
+    cluster.changes.jobs[job.job_id] = None
 
 
 def give_way(cluster: Cluster, job: Job, attempt: Attempt, fact: event.JobEnding) -> None:

@@ -316,8 +316,13 @@ def pending_job(job: Job, policy: Policy) -> PendingJob:
         last_start_at=last_start_at(job),
         waits_since=max(_since(job), job.eligible_at),
         ran_s=job.ran_s,
-        resume_s=job.spec.resume_s,
+        resume_s=_resume_s(job),
     )
+
+
+def _resume_s(job: Job) -> float | None:
+    """What it has measured, else what its owner says."""
+    return job.spec.resume_s if job.resumed is None else job.resumed.cost_s
 
 
 def _since(job: Job) -> float:
@@ -376,7 +381,7 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
         is_borrowing=bool(attempt.borrows),
         since=0.0 if job is None else _since(job),
         ran_s=0.0 if job is None else job.ran_s,
-        resume_s=None if job is None else job.spec.resume_s,
+        resume_s=None if job is None else _resume_s(job),
         saves=job is not None and (job.spec.resume_s is not None or job.spec.signal is not None),
         comes_back=job is not None and ending.waits_again(job, ending.PREEMPT),
     )

@@ -50,6 +50,7 @@ from gqd.state.notice import Outbox
 from gqd.state.preemption import Claim as Claim
 from gqd.state.preemption import GivingWay as GivingWay
 from gqd.state.preemption import Preempted as Preempted
+from gqd.state.preemption import Resumed as Resumed
 from gqd.state.queue import PendingQueue
 from gqd.state.reservation import OccurrenceKey, Reservation
 from gqd.state.usage import Budget, DecayedUsage, HalfLives
@@ -239,6 +240,8 @@ class Job:
     """What others have asked of its owner."""
     preempted: Preempted | None = None
     """That it has given way to others."""
+    resumed: Resumed | None = None
+    """What it has measured of its resumes."""
 
     @property
     def attempt_id(self) -> AttemptId:

@@ -170,6 +170,7 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         preempted_by="" if job.preempted is None else job.preempted.by,
         preempted_at=None if job.preempted is None else job.preempted.at,
         lost_gpu_s=0.0 if job.preempted is None else job.preempted.all_lost_gpu_s,
+        resume_s=spec.resume_s if job.resumed is None else job.resumed.cost_s,
         submit_at=job.submit_at,
         eligible_at=job.eligible_at,
         start_at=job.start_at,

@@ -26,6 +26,7 @@ from gqd.state.elastic_event import GpusGivenUp as GpusGivenUp
 from gqd.state.elastic_event import ShrinkAccepted as ShrinkAccepted
 from gqd.state.elastic_event import ShrinkDecided as ShrinkDecided
 from gqd.state.event_base import EventBase
+from gqd.state.preemption_event import JobCaughtUp as JobCaughtUp
 from gqd.state.preemption_event import JobCheckpointed as JobCheckpointed
 from gqd.state.preemption_event import PreemptionDecided as PreemptionDecided
 from gqd.state.preemption_event import PreemptionDropped as PreemptionDropped
@@ -636,7 +637,7 @@ Event = (
     | ReservationSet | ReservationRemoved | OccurrencePlanned | OccurrenceChanged | OccurrenceBegan | OccurrenceEnded
     | OccurrencesPassed
     | CrontabSet | CrontabRemoved | CronFired | CronRunEnded
-    | PreemptionDecided | PreemptionDropped | JobCheckpointed | JobSuspended | JobResumed
+    | PreemptionDecided | PreemptionDropped | JobCheckpointed | JobCaughtUp | JobSuspended | JobResumed
     | JobAsked | AsksAnswered
     | GpusAdded | ShrinkDecided | ShrinkAccepted | GpusGivenUp
     | NoticeQueued | NoticeDropped | NoticeDelivered | NoticeFailed | JobTold

@@ -42,8 +42,8 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
 """(state before, event) → state after.  None: there was no such job.  What is not here does not happen.
 
 Events about parts (`PartEmptied`, `PartStranded`), about the ends of steps, about checkpoints (`JobCheckpointed`) and
-about GPUs that come and go (`GpusAdded` …) are facts of an attempt, which may outlive the job's interest in it: they
-change no state and are allowed in any.
+resumes (`JobCaughtUp`), and about GPUs that come and go (`GpusAdded` …) are facts of an attempt, which may outlive the
+job's interest in it: they change no state and are allowed in any.
 `ArrayTaskLeft` makes a job of a task, and leaves the array's record, from which it comes, as it is.
 A second `JobEnding` while COMPLETING changes what follows (a cancel of a job that was to be queued again).
 """

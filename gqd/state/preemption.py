@@ -46,6 +46,15 @@ class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     all_lost_gpu_s: float = 0.0
 
 
+class Resumed(msgspec.Struct, frozen=True):
+    """Of a job that was started again and said when it was where it had been before."""
+
+    attempt: int
+    """In which it said so last."""
+    cost_s: float
+    """What a resume costs it: half of it is the last one, a quarter the one before."""
+
+
 @dataclass(slots=True)
 class Claim:
     """What a waiting job is to have when others have given way.  Nobody else gets what is free of it."""

@@ -36,3 +36,11 @@ class JobCheckpointed(EventBase, frozen=True, kw_only=True):
     """What the attempt has done so far is saved, as its processes say."""
 
     attempt_id: AttemptId
+
+
+class JobCaughtUp(EventBase, frozen=True, kw_only=True):
+    """The attempt, not the job's first, is where the one before was stopped, as its processes say."""
+
+    attempt_id: AttemptId
+    resume_s: float
+    """That took it so long, since its start, but for when it stood still."""

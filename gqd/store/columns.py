@@ -10,6 +10,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "exit_code", "signal", "avoid", "spec", "account", "qos", "accrue_at", "array_job_id", "array_task_id",
         "array_throttle", "array_waiting", "array_cancelled", "array_succeeded", "array_failed", "dependency", "never",
         "ready", "hook", "expected_s", "estimate", "preempted", "asks", "ran_s",
+        "resumed",
     ),
     "attempts": (
         "job_id", "attempt", "nodes", "node_count", "tasks", "cpus", "gpus", "memory_mib", "allocated_at", "start_at",

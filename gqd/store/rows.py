@@ -45,6 +45,7 @@ from gqd.state.cluster import (
     Node,
     Part,
     Preempted,
+    Resumed,
     Step,
     StepPartEnd,
     limit_key,
@@ -96,6 +97,7 @@ _estimate_of = _decoder(FirstEstimate)
 _dependency_of = _decoder(Dependency)
 _giving_way_of = _decoder(GivingWay)
 _preempted_of = _decoder(Preempted)
+_resumed_of = _decoder(Resumed)
 _asks_of = _decoder(tuple[Ask, ...])
 _lengths_of = _decoder(tuple[float, ...])
 _event_of = _decoder(Event)
@@ -130,7 +132,7 @@ def job_row(job: Job, attempt: Attempt | None) -> Row:
         job.never, pack_tasks(job.ready), job.hook, job.expected_s,
         None if job.estimate is None else _json(job.estimate),
         None if job.preempted is None else _json(job.preempted), _json(job.asks) if job.asks else None,
-        job.ran_s,
+        job.ran_s, None if job.resumed is None else _json(job.resumed),
     )  # fmt: skip
 
 
@@ -154,7 +156,7 @@ def job_of(row: Row) -> Job:
         restart_count, launch_failures, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, _nice, time_limit_s,
         requeue, submit_at, eligible_at, start_at, end_at, exit_code, signal, avoid, spec, account, qos, accrue_at,
         array_job_id, array_task_id, throttle, waiting, cancelled, succeeded, failed, dependency, never, ready, hook,
-        expected_s, estimate, preempted, asks, ran_s,
+        expected_s, estimate, preempted, asks, ran_s, resumed,
     ) = row  # fmt: skip
     return Job(
         job_id=job_id,
@@ -195,6 +197,7 @@ def job_of(row: Row) -> Job:
         preempted=None if preempted is None else _preempted_of(preempted),
         asks=() if asks is None else _asks_of(asks),
         ran_s=ran_s,
+        resumed=None if resumed is None else _resumed_of(resumed),
     )
 
 

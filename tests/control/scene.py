@@ -98,6 +98,7 @@ REQUESTS: dict[type, client.RequestBody] = {
         client.ListAsks(),
         client.ResumeJobs(job_ids=(SUSPENDED,)),
         client.CheckpointDone(job_id=BATCH),
+        client.ResumeDone(job_id=BATCH),
         client.GiveUpGpus(job_id=ELASTIC),
         client.KeepAlive(job_id=INTERACTIVE),
         client.EndInteractive(job_id=INTERACTIVE),

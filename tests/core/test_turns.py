@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 
+from gq.model.ids import JobId
 from gq.model.job import SignalSpec
 from gq.model.policy_tables import Timers
 from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import JobState
 from gq.wire import client
+from gqd.control.snapshot import all_running
+from gqd.state.cluster import Resumed
 from gqd.state.input import Tick
 from gqd.state.plan import TakesLater
 from gqd.state.policy import Policy
@@ -108,6 +111,33 @@ def test_one_that_is_told_before_counts_its_notice_and_stays_if_the_other_goes_a
     assert wake(host) == decided_at + 30
     assert states(host, first, third) == [JobState.PENDING, JobState.RUNNING]
     assert host.job(first).ran_s == decided_at + 30 - START, "the notice, too"
+
+
+def test_a_job_that_says_when_it_is_where_it_was_measures_what_its_resumes_cost() -> None:
+    host = cluster()
+    first = host.start(submit("first", gpus=4, resume_s=R))
+    host.ask(client.ResumeDone(job_id=first), START + 5)
+    assert host.job(first).resumed is None, "nothing was before"
+
+    assert resumed_after(host, first, 150) == Resumed(attempt=2, cost_s=150.0)
+    host.ask(client.ResumeDone(job_id=first), host.now + 7)
+    assert host.job(first).resumed == Resumed(attempt=2, cost_s=150.0), "once in each attempt"
+    assert resumed_after(host, first, 50) == Resumed(attempt=3, cost_s=100.0)
+
+    host.restart()
+
+    [seen] = all_running(host.cluster)
+    assert (host.job(first).spec.resume_s, seen.resume_s) == (R, 100.0)
+    [told] = host.ask(client.ListJobs()).jobs
+    assert told.resume_s == 100.0
+
+
+def resumed_after(host: CoreHost, job_id: int, cost_s: float) -> Resumed | None:
+    """It is queued again, starts, and needs so long."""
+    host.ask(client.RequeueJobs(job_ids=(JobId(job_id),)), host.now + 100)
+    go_on(host)
+    host.ask(client.ResumeDone(job_id=job_id), (host.attempt(job_id).start_at or 0.0) + cost_s)
+    return host.job(job_id).resumed
 
 
 def test_where_nobody_takes_turns_the_same_job_waits() -> None:

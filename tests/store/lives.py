@@ -254,6 +254,7 @@ class Lives:
         if running and self._random.random() < 0.3:
             attempt_id = self._random.choice(running).attempt_id
             self._note(event.JobCheckpointed(at=self.now, attempt_id=attempt_id))
+            self._note(event.JobCaughtUp(at=self.now, attempt_id=attempt_id, resume_s=self._random.choice([0.0, 61.5])))
         if self.cluster.claims and self._random.random() < 0.3:
             job_id = self._random.choice(list(self.cluster.claims))
             self._note(event.PreemptionDropped(at=self.now, job_id=job_id, why=self._random.choice(WHYS)))

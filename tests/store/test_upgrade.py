@@ -141,7 +141,9 @@ def ends_of_jobs(cluster: PrivateCluster) -> dict[JobId, str]:
     """Of those that are not held."""
     waited = cluster.run("gqwait", *(str(one) for one in (RUNNING, WAITS, LATER)))
     assert waited.returncode == 0, waited.stderr
-    states = {one["job_id"]: one["state"] for one in json.loads(cluster.ok("gqacct", "-X", "--json"))}
+    states = {
+        one["job_id"]: one["state"] for one in json.loads(cluster.ok("gqacct", "-X", "--json", "-S", "2020-01-01"))
+    }
     return {one: states[one] for one in (ENDED, RUNNING, WAITS, LATER)}
 
 

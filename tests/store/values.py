@@ -13,7 +13,7 @@ from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, GivingWay, Job, Key, Node, Part, Preempted, Step, StepPartEnd
+from gqd.state.cluster import Answer, Attempt, GivingWay, Job, Key, Node, Part, Preempted, Resumed, Step, StepPartEnd
 from gqd.state.event import Audited
 
 WORDS = st.text(max_size=12)
@@ -80,6 +80,7 @@ JOBS = st.builds(
     expected_s=MAYBE_INSTANTS,
     estimate=ESTIMATES,
     ran_s=INSTANTS,
+    resumed=st.none() | st.builds(Resumed, attempt=COUNTS, cost_s=INSTANTS),
     preempted=st.none()
     | st.builds(
         Preempted, by=WORDS, user=WORDS, at=INSTANTS, lost_gpu_s=INSTANTS, times=COUNTS, is_reclaim=st.booleans()
