@@ -238,10 +238,10 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "restart_count": job.restart_count,
         "borrows": list(job.borrows),
         "preempted": job.preempted,
-        "resume_s": job.resume_s,
         "preempted_by": job.preempted_by or None,
         "preempted_at": iso_instant(job.preempted_at),
         "lost_gpu_s": job.lost_gpu_s,
+        "resume_s": job.resume_s,
         "priority": job.priority,
         "dependency": job.dependency,
     }

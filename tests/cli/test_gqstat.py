@@ -22,7 +22,7 @@ KEYS = [
     "time_limit_s", "submit_at", "eligible_at", "start_at", "end_at", "suspended_at", "suspended_s",
     "expected_start_at", "expected_start_p90_at", "is_start_promised", "queue_position", "expected_s", "exit_code",
     "signal", "failure_class", "restart_count", "borrows", "preempted", "preempted_by", "preempted_at", "lost_gpu_s",
-    "priority", "dependency",
+    "resume_s", "priority", "dependency",
 ]  # fmt: skip
 RUNNING = a_job(
     5, state="RUNNING", reason="None", name="a-name-that-is-much-longer-than-eight-letters", gpus=8, time_limit_s=7200,

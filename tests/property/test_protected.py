@@ -24,7 +24,7 @@ from gqd.state.cluster import mask_of
 from gqd.state.plan import Behind, Infeasible, Plan, Protected, Start, WouldDelay
 from tests.property.streams import MEMORY_MIB, Stream, node, scheduling, sliced
 
-CLUSTERS = int(os.environ.get("GQ_CLUSTERS", "6"))
+CLUSTERS = int(os.environ.get("GQ_CLUSTERS", "4"))
 ROUNDS = 30
 PROTECTING: dict[str, dict[str, object]] = {
     "easy-user": {},
