@@ -173,9 +173,6 @@ class Controller:
         if plan.resumes_at is not None or plan.searches_from is not None or plan.is_worth_another:
             self.volatile.wants_plan = True  # it was cut short, and goes on
         preemption.meet_plan(draft, plan)
-        for shrink in plan.shrinks:
-            if not elastic.decide_shrink(draft, shrink):
-                self.volatile.wants_plan = True
         if plan.starts or plan.preemptions or plan.growths:
             limits = limit.view(self.cluster, self.policy, now)
             ledger = Ledger(limits)
@@ -184,9 +181,10 @@ class Controller:
             for start in plan.starts:
                 if not limit.decide_start(draft, ledger, start, rooms):
                     self.volatile.wants_plan = True
-            for one in plan.preemptions:
-                if not preemption.decide(draft, ledger, one, rooms):
-                    self.volatile.wants_plan = True
+            decided = [one for one in plan.preemptions if preemption.decide(draft, ledger, one, rooms)]
+            if len(decided) < len(plan.preemptions):
+                self.volatile.wants_plan = True
+            elastic.decide_shrinks(draft, decided)
             for growth in plan.growths:
                 elastic.decide_growth(draft, ledger, growth, rooms)
         return self._close(draft)

@@ -8,12 +8,13 @@ so nothing is lost, and nothing is done twice, whoever restarts in between.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gq.errors import Refusal
-from gq.model.ids import AttemptId
+from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
 from gq.model.state import JobState
 from gq.wire import client
@@ -28,16 +29,13 @@ from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.deadlines import time_limit_of
 from gqd.state.effect import SendOrder
-from gqd.state.elastic import Elastic
-from gqd.state.preemption import notice_s
+from gqd.state.elastic import Elastic, shrink_notice_s
 from gqd.state.queue import member_of
 from gqd.state.tally import granted, granted_amounts
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
-NOTICE_S = 10.0
-"""From when a job is told to when what it is to give up is taken, where its ``--signal`` does not say."""
 LOOK_S = 5.0
 """So often idle GPUs are looked at beside a job that could have more."""
 
@@ -71,21 +69,38 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
     return True
 
 
-def decide_shrink(draft: Draft, one: planned.Shrink) -> bool:
-    """Tell it what it is to give up, and by when."""
+def may_give(draft: Draft, one: planned.Gift) -> bool:
+    """The plan still holds: it has this, beyond its least, and gives up nothing else."""
     found = _changeable(draft.cluster, one.attempt_id, one.generation)
-    if found is None:
+    if found is None or found[2].keeps is not None:
         return False
-    job, attempt, elastic = found
-    keeps = set(one.keeps)
-    if elastic.keeps is not None or not set(elastic.least) <= keeps < set(attempt.grants[0].gpus):
-        return False
-    ends_at = draft.now + _notice_s(job)
-    draft.note(
-        event.ShrinkDecided(at=draft.now, attempt_id=one.attempt_id, keeps=one.keeps, ends_at=ends_at, to=one.to)
-    )
-    _send(draft, attempt)
-    return True
+    return set(one.gpus) <= set(found[1].grants[0].gpus) - set(found[2].least)
+
+
+def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
+    """Tell each once what it is to give up, for whom, and by when.  The claims to it have been noted."""
+    by_attempt: dict[AttemptId, list[planned.Gift]] = {}
+    for gift in (gift for one in decided for gift in one.gifts):
+        by_attempt.setdefault(gift.attempt_id, []).append(gift)
+    for attempt_id, gifts in by_attempt.items():
+        found = _changeable(draft.cluster, attempt_id, gifts[0].generation)
+        assert found is not None, f"{attempt_id} was to give up something, and cannot"
+        job, attempt, _ = found
+        gone = {gpu for one in gifts for gpu in one.gpus}
+        fact = event.ShrinkDecided(
+            at=draft.now,
+            attempt_id=attempt_id,
+            keeps=tuple(gpu for gpu in attempt.grants[0].gpus if gpu not in gone),
+            ends_at=draft.now + shrink_notice_s(job.spec.signal),
+            to=_to_whom(draft.cluster, attempt.batch_node, gone),
+        )
+        draft.note(fact)
+        _send(draft, attempt)
+
+
+def _to_whom(cluster: Cluster, node: str, gone: set[int]) -> tuple[tuple[JobId, int], ...]:
+    claims = [(one.job_id, grant) for one in cluster.claims.values() for grant in one.grants if grant.node == node]
+    return tuple((to, count) for to, grant in claims if (count := len(gone.intersection(grant.gpus))))
 
 
 def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tuple[Job, Attempt, Elastic] | None:
@@ -133,11 +148,6 @@ def _with_gpus(grant: Grant, gpus: tuple[int, ...]) -> Grant:
 def _usage_factor(cluster: Cluster, job: Job) -> float:
     qos = association.qos_named(cluster, job.qos)
     return 1.0 if qos is None else qos.usage_factor
-
-
-def _notice_s(job: Job) -> float:
-    signal = job.spec.signal
-    return NOTICE_S if signal is None else notice_s(signal)
 
 
 # ── the node ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from gqd.sched.blocked import counted
 from gqd.state.cluster import Cluster, Job
+from gqd.state.elastic import givers_to
 
 MAX_NAMED = 4
 
 
 def for_it(cluster: Cluster, job: Job) -> str:
     """Half a sentence: who gives up what for a waiting job, and by when; empty: nobody does."""
-    found = [
-        (one.ends_at, attempt_id.job_id, count)
-        for attempt_id, attempt in cluster.elastic.items()
-        if (one := attempt.elastic) is not None and one.ends_at is not None
-        for to, count in one.to
-        if to == job.job_id
-    ]
+    claim = cluster.claims.get(job.job_id)
+    givers = [] if claim is None else givers_to(cluster, claim)
+    found = [(ends_at, attempt_id.job_id, count) for attempt_id, count, ends_at in givers]
     named = [
         f"job {cluster.jobs[job_id].label} gives up {counted(count, 'GPUs')} by @{{{int(ends_at)}}} for it"
         for ends_at, job_id, count in sorted(found)[:MAX_NAMED]
@@ -37,9 +34,14 @@ def of_holder(cluster: Cluster, job: Job) -> str:
         return (
             f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.most} while they are idle"
         )
-    others = [cluster.jobs[to].label for to, _ in one.to if to in cluster.jobs]
+    claims = cluster.claims.items()
+    others = [
+        cluster.jobs[to].label
+        for to, claim in claims
+        if any(attempt_id == attempt.attempt_id for attempt_id, _, _ in givers_to(cluster, claim))
+    ]
     more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-    whom = f", which {_jobs(others)}{more} could use" if others else ""
+    whom = f", and are kept for {_jobs(others)}{more}" if others else ""
     return f"{held}, and keeps {len(one.keeps)} of them: the others are to be given up by @{{{int(one.ends_at)}}}{whom}"
 
 

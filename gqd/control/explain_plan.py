@@ -79,13 +79,19 @@ def waits_for_locality(job: Job, wait: planned.WaitsForLocality) -> Words:
 def preempts(cluster: Cluster, wait: planned.Preempts) -> Words:
     """It has what it needs as soon as others have gone."""
     known = (cluster.jobs.get(one) for one in wait.victims)
-    labels = [job.label for job in known if job is not None]
+    labels = [job.label for job in known if job is not None and _is_ending(cluster, job)]
     others = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
-    whose = f"job{'s' if len(labels) > 1 else ''} {', '.join(labels[:MAX_NAMED])}{others}"
-    why = f"{whose} gives way to it" if len(labels) == 1 else f"{whose} give way to it"
-    why += f", by @{{{int(wait.until)}}} at the latest; what they leave is kept for it"
+    whose = f"job{'s' if len(labels) > 1 else ''} {', '.join(labels[:MAX_NAMED])}{others}" if labels else "others"
+    what = "gives way to it" if len(labels) == 1 else "give way to it" if labels else "give up some of what they have"
+    why = f"{whose} {what}, by @{{{int(wait.until)}}} at the latest; what they leave is kept for it"
     blockers = tuple(int(one) for one in wait.victims)
     return Words(Reason.RESOURCES.value, why, "", blockers, wait.until)
+
+
+def _is_ending(cluster: Cluster, job: Job) -> bool:
+    """Else it only gives up some of what it has, which is told apart."""
+    attempt = cluster.attempts.get(job.attempt_id)
+    return attempt is None or attempt.elastic is None or attempt.giving_way is not None
 
 
 def takes_later(cluster: Cluster, wait: planned.TakesLater) -> Words:

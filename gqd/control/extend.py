@@ -260,7 +260,9 @@ def _as_if_limited(view: Snapshot, asked: Asked, limit_s: int) -> Snapshot:
 
 
 def _as_if(one: RunningJob, job_id: JobId, ends_at: float, limit_s: int, is_exact: bool) -> RunningJob:
-    if one.job_id != job_id or one.ends_at is None:  # the latter is what a lost node has of an earlier attempt
+    if (
+        one.job_id != job_id or one.is_part or one.ends_at is None
+    ):  # the latter is what a lost node has of an earlier attempt
         return one
     return replace(one, ends_at=ends_at, expected_s=one.expected_s if is_exact else float(limit_s))
 

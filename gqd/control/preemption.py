@@ -1,5 +1,8 @@
 """Jobs that give way to others: decided whole, told with notice, ended at their time; and what drops that.  Pure.
 
+A claim may also, or only, be on what elastic jobs give up and go on without (`gqd.control.elastic`): that is kept for
+its job just so.  What is being given up is given up also when the claim is dropped.
+
 A decision is durable before anybody is touched (`PreemptionDecided`): what is owed to the victims follows from their
 `GivingWay` alone, so that it is said again to a node that says hello, and done when its time comes, whatever crashed
 in between.  The claim ends with the start of its job, with its end, or with `PreemptionDropped`; those that were told
@@ -21,7 +24,7 @@ from gq.model.reservation import OccurrenceState
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, association, attempt, deadline, dependency, ending, explain
+from gqd.control import array, association, attempt, deadline, dependency, elastic, ending, explain
 from gqd.sched.billing import billing_of
 from gqd.sched.limit import Asker, Ledger, Wanted, hours
 from gqd.sched.rooms import Applicant, Rooms
@@ -53,6 +56,8 @@ def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) 
     if job is None or not _may_claim(draft, job, one):
         return False
     if not all(_may_go(draft, each, bool(one.reservation)) for each in one.victims):
+        return False
+    if not all(elastic.may_give(draft, each) for each in one.gifts):
         return False
     asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, one)
     if ledger.over(asker, wanted) is not None:
@@ -87,14 +92,15 @@ def _may_claim(draft: Draft, job: Job, one: planned.Preemption) -> bool:
         return False
     if job.job_id in draft.volatile.updated_jobs or not array.may_start(draft.cluster, job, one.task):
         return False
-    return dependency.may_start(job) and deadline.may_start(job, _gone_at(draft, one.victims))
+    return dependency.may_start(job) and deadline.may_start(job, _gone_at(draft, one))
 
 
-def _gone_at(draft: Draft, victims: Iterable[AttemptId]) -> float:
+def _gone_at(draft: Draft, one: planned.Preemption) -> float:
     """When the last of them has been killed, if none goes before it must."""
-    jobs = (draft.cluster.jobs.get(one.job_id) for one in victims)
+    jobs = (draft.cluster.jobs.get(each.job_id) for each in one.victims)
     longest = (notice_s(job.spec.signal) + ending.grace_s(draft, job) for job in jobs if job is not None)
-    return draft.now + max(longest, default=0.0)
+    last = max((each.ends_at for each in one.gifts), default=draft.now)
+    return max(last, draft.now + max(longest, default=0.0))
 
 
 def _may_go(draft: Draft, attempt_id: AttemptId, is_inside: bool) -> bool:

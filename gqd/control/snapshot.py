@@ -18,6 +18,7 @@ from gq.model.resource import Grant, ResourceRequest, parse_ids, shares
 from gq.model.state import JobState
 from gqd.control import array, ending, limit, share
 from gqd.sched.constraint_match import attributes_of
+from gqd.sched.given import parts_going
 from gqd.sched.gpu_topology import topology_of
 from gqd.sched.priority import Order, order_of
 from gqd.sched.shape import shape_in
@@ -25,6 +26,7 @@ from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob,
 from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
 from gqd.state.cluster import Claim as Kept
 from gqd.state.deadlines import last_start_at, time_limit_of
+from gqd.state.elastic import givers_to, shrink_notice_s, staying
 from gqd.state.policy import Policy
 from gqd.state.preemption import notice_s
 from gqd.state.queue import Integers, PendingQueue, member_of, startable_tasks
@@ -71,7 +73,7 @@ def without_queue(cluster: Cluster, policy: Policy, volatile: Volatile, now: flo
         free_resources={name: tuple(free.tolist()) for name, free in _free_resources(nodes).items()},
         free_licenses=free_licenses(nodes, policy),
         pending=(),
-        running=all_running(cluster),
+        running=(*all_running(cluster), *_given_up(cluster)),
         booked=booked_of(cluster.reservations.values(), policy.clear_s, now),
         claims=claims_of(cluster, now),
         qos={**BUILT_IN_QOS, **cluster.qos},
@@ -353,6 +355,9 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     if is_current and job is not None and is_going_on and (limit_s := time_limit_of(job, attempt)) is not None:
         ends_at = (attempt.start_at or attempt.allocated_at) + limit_s + attempt.suspended_s
     way = attempt.giving_way
+    grants = tuple([part.grant for part in attempt.parts.values()])
+    if attempt.elastic is not None:
+        grants = tuple([staying(attempt, one) for one in grants])  # the rest is told apart: see `_given_up`
     if way is not None:
         ends_at = way.ends_at if ends_at is None else min(ends_at, way.ends_at)
     if is_current and job is not None and job.state is JobState.COMPLETING:
@@ -362,7 +367,7 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     return RunningJob(
         job_id=attempt.attempt_id.job_id,
         user=job.user if job is not None else "",
-        grants=tuple(part.grant for part in attempt.parts.values()),
+        grants=grants,
         ends_at=ends_at,
         is_stranded=is_stranded,
         began_at=attempt.start_at or attempt.allocated_at,
@@ -388,16 +393,37 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
 
 
 def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
-    """None: its GPUs stay what they are now, since it does not run, gives way, borrows, or its node knows no better."""
+    """None: its GPUs stay what they are now, since it does not run, gives way, borrows, is giving some up already, or
+    its node knows no better."""
     one, node = attempt.elastic, cluster.nodes.get(attempt.batch_node)
-    if one is None or node is None or not node.inventory.can_resize or job.state is not JobState.RUNNING:
+    if one is None or one.keeps is not None or node is None or not node.inventory.can_resize:
         return None
-    if attempt.giving_way is not None or attempt.occurrence is not None or attempt.suspended_at is not None:
+    if job.state is not JobState.RUNNING or attempt.giving_way is not None or attempt.suspended_at is not None:
+        return None
+    if attempt.occurrence is not None:
         return None
     if attempt.borrows:
         return None  # what it has is in part not for it
     request = job.spec.resources
-    return Stretch(one.least, one.most, request.gpu_type, request.min_gpu_mem_mib or 0, one.generation, one.keeps)
+    lead_s = shrink_notice_s(job.spec.signal)
+    return Stretch(one.least, one.most, request.gpu_type, request.min_gpu_mem_mib or 0, one.generation, lead_s)
+
+
+def _given_up(cluster: Cluster) -> Iterator[RunningJob]:
+    """By elastic jobs, until their nodes say that it is free."""
+    for attempt in cluster.elastic.values():
+        one = attempt.elastic
+        if one is None or one.keeps is None or one.ends_at is None:
+            continue
+        node = attempt.batch_node
+        kept = {
+            claim.job_id: mask_of(grant.gpus)
+            for claim in cluster.claims.values()
+            for grant in claim.grants
+            if grant.node == node
+        }
+        going = mask_of(attempt.parts[node].grant.gpus) & ~mask_of(one.keeps)
+        yield from parts_going(_told(cluster, attempt), node, going, one.ends_at, kept)
 
 
 def _saved_at(attempt: Attempt) -> float | None:
@@ -416,6 +442,7 @@ def _claim(cluster: Cluster, one: Kept, now: float) -> Claim:
     job = cluster.jobs[one.job_id]
     there = (cluster.holding.get(attempt_id) for attempt_id in one.victims)
     ends = [_told(cluster, attempt).ends_at or now for attempt in there if attempt is not None]
+    ends += [at for _, _, at in givers_to(cluster, one)]
     return Claim(
         job_id=one.job_id,
         grants=one.grants,

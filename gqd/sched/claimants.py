@@ -65,12 +65,19 @@ def _told(within: Pass, job: PendingJob, claim: Claim) -> Wait:
     if not there or late_at <= within.snapshot.now:
         return told_briefly(within, 0, job)
     within.so_far.changes_at = min(within.so_far.changes_at, late_at)
-    return Preempts(victims=tuple(sorted(one.job_id for one in there)), until=claim.until)
+    return Preempts(victims=tuple(sorted({one.job_id for one in there})), until=claim.until)
 
 
 def after_claim(snapshot: Snapshot, claim: Claim, started: Sequence[RunningJob]) -> Snapshot:
-    """If it has started, whoever gave way to it stays, nobody knows for how long; they are not asked again at once."""
+    """If it has started, whoever gave way to it stays, nobody knows for how long; they are not asked again at once.
+
+    What is being given up is given up all the same.
+    """
     if not started:
         return snapshot
-    running = [replace(one, ends_at=None) if one.gives_way_to == claim.job_id else one for one in snapshot.running]
+    running = [_staying(one) if one.gives_way_to == claim.job_id else one for one in snapshot.running]
     return with_running(without_claim(replace(snapshot, running=running), claim.job_id), started)
+
+
+def _staying(one: RunningJob) -> RunningJob:
+    return replace(one, gives_way_to=None) if one.is_part else replace(one, ends_at=None)

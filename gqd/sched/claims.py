@@ -14,10 +14,12 @@ from dataclasses import replace
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant
 from gqd.sched.counted import Item, items_of, level
+from gqd.sched.given import given
 from gqd.sched.inside import with_free
 from gqd.sched.pick import lowest
 from gqd.sched.view import Claim, Overlay, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
+from gqd.state.plan import Gift
 
 _ANYWHERE = -1
 
@@ -30,8 +32,7 @@ def beside_claims(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
     books = Overlay.of(snapshot)
     running = list(snapshot.running)
     for claim in claims:
-        victims = {one.job_id for one in victims_of(running, claim.job_id)}
-        running = keep(books, running, claim, victims, snapshot.now)
+        running = keep(books, running, claim, snapshot.now)
     return replace(with_free(snapshot, books), running=running, claims=())
 
 
@@ -40,17 +41,17 @@ def without_claim(snapshot: Snapshot, job_id: JobId) -> Snapshot:
     return replace(snapshot, claims=tuple(one for one in snapshot.claims if one.job_id != job_id))
 
 
-def with_decided(snapshot: Snapshot, claim: Claim, victims: Collection[JobId]) -> Snapshot:
-    """As if these gave way to the claim's job already, for everybody else."""
+def with_decided(snapshot: Snapshot, claim: Claim, victims: Collection[JobId], gifts: Iterable[Gift] = ()) -> Snapshot:
+    """As if these gave way to the claim's job already, or gave that up, for everybody else."""
     books = Overlay.of(snapshot)
     going = told_to_go(snapshot.running, victims, claim.job_id, snapshot.now)
-    running = keep(books, going, claim, victims, snapshot.now)
+    running = keep(books, given(going, gifts, claim.job_id), claim, snapshot.now)
     return replace(with_free(snapshot, books), running=running)
 
 
 def told_to_go(running: Iterable[RunningJob], victims: Collection[JobId], to: JobId, now: float) -> list[RunningJob]:
     """As soon as they know that they give way to this job."""
-    return [_going(one, to, now) if one.job_id in victims else one for one in running]
+    return [_going(one, to, now) if one.job_id in victims and not one.is_part else one for one in running]
 
 
 def _going(one: RunningJob, to: JobId, now: float) -> RunningJob:
@@ -59,20 +60,23 @@ def _going(one: RunningJob, to: JobId, now: float) -> RunningJob:
 
 
 def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]:
-    """Those that are still there."""
+    """Those that are still there, and what others give up for it."""
     return [one for one in running if one.gives_way_to == job_id]
 
 
-def keep(
-    books: Overlay, running: Sequence[RunningJob], claim: Claim, victims: Collection[JobId], now: float
-) -> list[RunningJob]:
-    """Take what is free of the claim, and tell the rest: its job as if it ran, its victims without what it has."""
+def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
+    """Take what is free of the claim, and tell the rest: its job as if it ran, who gives way without what it has."""
     places = books.fleet.places
-    theirs = [one for one in running if one.job_id in victims]
     left = items_of(places, claim.grants)
-    rest = {one.job_id: _rest_of(one, claim, left, places) for one in theirs}
+    theirs: list[RunningJob] = []
+    told: list[RunningJob | None] = []
+    for one in running:
+        if one.gives_way_to == claim.job_id:
+            theirs.append(one)
+            told.append(_rest_of(one, claim, left, places))
+        else:
+            told.append(one)
     own = tuple(_take(books, grant, places[grant.node], theirs, left) for grant in claim.grants if grant.node in places)
-    told = (rest.get(one.job_id, one) for one in running)
     return [*(one for one in told if one is not None), _as_running(claim, own, now)]
 
 

@@ -1,16 +1,17 @@
-"""Which running jobs take idle GPUs, and which give some back: looked at when a pass is over.  Pure.
+"""Which running jobs take idle GPUs, and which could give some back.  Pure.
 
-A job grows on its own node, by GPUs that are free after everybody has been considered: where no job that waits for room
-could use them, and where neither a protected start nor a reservation is put off by it.  Of several jobs that with the
-fewest GPUs goes first, one GPU at a time.
+A job grows on its own node when a pass is over, by GPUs that are free after everybody has been considered: where no job
+that waits for room could use them, and where neither a protected start nor a reservation is put off by it.  Of several
+jobs that with the fewest GPUs goes first, one GPU at a time.
 
-It shrinks where somebody who waits would find room with what it has beyond its least: in the order of the queue, as
-much as that one needs, and only if that puts off nobody who is protected.  What is about to be given up anyway is
-counted first.
+What it has beyond its least it gives back to somebody who waits: that is decided where a job finds no place, together
+with who gives way to it whole (`gqd.sched.preempt`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
@@ -18,162 +19,100 @@ from typing import TYPE_CHECKING
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
 from gqd.sched.billing import amounts_of, billing_of
+from gqd.sched.given import ids_of, part_of
 from gqd.sched.limit import Asker, Wanted, hours
-from gqd.sched.placement import place as put
 from gqd.sched.shape import every_shape, wanted_in_all
-from gqd.sched.timeline import Ends, ends_if_started
-from gqd.sched.view import Overlay, PendingJob, RunningJob, Snapshot, Stretch
+from gqd.sched.timeline import Ends
+from gqd.sched.victims import Candidate, Choice, Wish
+from gqd.sched.view import PendingJob, RunningJob, Snapshot, Stretch
 from gqd.state.cluster import mask_of
-from gqd.state.plan import Growth, Shrink
+from gqd.state.plan import Gift, Growth
 
 if TYPE_CHECKING:
     from gqd.sched.one_pass import Pass
 
 MOST_LOOKS = 64
 """Waiting jobs of each shape that are asked whether they wait for room."""
-MOST_WISHES = 32
-"""Waiting jobs for which room is looked for."""
-
-
-def ids_of(mask: int) -> tuple[int, ...]:
-    return tuple(one for one in range(mask.bit_length()) if mask >> one & 1)
-
-
-def stretch(of: Pass) -> tuple[tuple[Growth, ...], tuple[Shrink, ...]]:
-    """What running jobs take and give back; nothing, while nobody knows what all others come to."""
-    there = [one for one in of.snapshot.running if _may_change(of, one)]
-    if not there or of.resumes_at is not None:
-        return (), ()
-    waiting = _waiting(of)
-    of.protection.settle()
-    shrinks = _shrinks(of, there, _wishes(of, waiting))
-    return (_growths(of, there, waiting), shrinks)
-
-
-def suffices(of: Pass, job: PendingJob) -> bool:
-    """It finds room with what running jobs have beyond their least: they give that up after the pass (`stretch`), and
-    nobody is to be ended for it."""
-    there = [one for one in of.snapshot.running if one.stretch is not None and _may_change(of, one)]
-    beyond = {one.job_id: _beyond(one) | _going(one) for one in there}
-    if of.snapshot.inside is not None or not any(beyond.values()):
-        return False
-    of.protection.settle()
-    return _room_with(of, of.guard.now.copy(), job, there, beyond) is not None
-
-
-def _may_change(of: Pass, job: RunningJob) -> bool:
-    return job.stretch is not None and job.gives_way_to is None and job.grants[0].node in of.ground.places
-
-
-def _waiting(of: Pass) -> list[PendingJob]:
-    """Some of each shape that want GPUs and wait for room, in the order of the queue."""
-    started = {start.job_id for start in of.starts if not of.tasks.get(start.job_id)}
-    found: list[tuple[int, PendingJob]] = []
-    for code in of.walk.codes:
-        for place in of.walk.of_shape(code)[:MOST_LOOKS].tolist():
-            job = of.snapshot.pending[place]
-            of.spent += 1
-            if not wanted_in_all(job.shape)[0]:
-                break
-            if job.job_id not in started and of.waits_for_room(job):
-                found.append((place, job))
-    return [job for _, job in sorted(found, key=lambda one: one[0])]
-
-
-def _wishes(of: Pass, waiting: list[PendingJob]) -> list[PendingJob]:
-    """Those who could have had others ended, and were told to wait for this, are not among what is too many."""
-    first = waiting[:MOST_WISHES]
-    known = {one.job_id for one in first}
-    relying = () if of.preempting is None else of.preempting.relying
-    return [*first, *(one for one in relying if one.job_id not in known)]
+MOST_SPARED = 64
+"""So often it is tried to leave one GPU more to those who give some up."""
 
 
 # ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shrinks(of: Pass, there: list[RunningJob], waiting: list[PendingJob]) -> tuple[Shrink, ...]:
-    beyond = {one.job_id: _beyond(one) for one in there if one.stretch is not None and one.stretch.keeps is None}
-    overlay = of.guard.now.copy()
-    for one in there:
-        if one.stretch is not None and one.stretch.keeps is not None:
-            overlay.give_masks(of.ground.places[one.grants[0].node], 0, _going(one), 0)
-    wanted: dict[JobId, list[tuple[JobId, int]]] = {}
-    for job in waiting if any(beyond.values()) else ():
-        grants = _room_for(of, overlay, job) or _room_with(of, overlay, job, there, beyond)
-        if grants is None:
-            continue
-        for one in there:
-            used = _used_of(one, beyond.get(one.job_id, 0), grants)
-            if used:
-                wanted.setdefault(one.job_id, []).append((job.job_id, used))
-                beyond[one.job_id] &= ~used
-                overlay.give_masks(of.ground.places[one.grants[0].node], 0, used, 0)
-        overlay.take_all(of.ground.places, grants)
-    return tuple(_shrink(one, wanted[one.job_id]) for one in there if one.job_id in wanted)
+def spare_of(snapshot: Snapshot) -> dict[JobId, RunningJob]:
+    """What each could do without, as if it were a job of its own; only of those that run outside of reservations."""
+    if snapshot.inside is not None:
+        return {}
+    there = {node.name for node in snapshot.nodes}
+    parts = (spare(one) for one in snapshot.running if one.stretch is not None and one.grants[0].node in there)
+    return {one.job_id: one for one in parts if one is not None}
 
 
-def _shrink(job: RunningJob, wanted: list[tuple[JobId, int]]) -> Shrink:
-    assert job.stretch is not None, f"job {job.job_id} keeps what it has"
-    keeps = mask_of(job.grants[0].gpus)
-    for _, used in wanted:
-        keeps &= ~used
-    to = tuple((job_id, used.bit_count()) for job_id, used in wanted)
-    return Shrink(AttemptId(job.job_id, job.attempt), job.stretch.generation, ids_of(keeps), to)
-
-
-def _beyond(job: RunningJob) -> int:
-    """The GPUs that it could do without."""
-    return mask_of(job.grants[0].gpus) & ~mask_of(job.stretch.least) if job.stretch is not None else 0
-
-
-def _going(job: RunningJob) -> int:
-    """Those that it is giving up."""
+def spare(job: RunningJob) -> RunningJob | None:
     one = job.stretch
-    return 0 if one is None or one.keeps is None else mask_of(job.grants[0].gpus) & ~mask_of(one.keeps)
-
-
-def _used_of(job: RunningJob, beyond: int, grants: tuple[Grant, ...]) -> int:
-    return beyond & mask_of(tuple(gpu for one in grants if one.node == job.grants[0].node for gpu in one.gpus))
-
-
-def _room_with(
-    of: Pass, overlay: Overlay, job: PendingJob, there: list[RunningJob], beyond: dict[JobId, int]
-) -> tuple[Grant, ...] | None:
-    """Where it goes if all of them have their least."""
-    checkpoint = overlay.checkpoint()
-    for one in there:
-        if beyond.get(one.job_id):
-            overlay.give_masks(of.ground.places[one.grants[0].node], 0, beyond[one.job_id], 0)
-    grants = _room_for(of, overlay, job)
-    overlay.rollback(checkpoint)
-    return grants
-
-
-def _room_for(of: Pass, overlay: Overlay, job: PendingJob) -> tuple[Grant, ...] | None:
-    """Where it goes without putting off anybody who is protected."""
-    places = of.ground.available(job, of.snapshot.now)
-    of.spent += 1 + len(places) // 64
-    grants = put(overlay, job.shape, places, waited_s=of.snapshot.now - job.since, qos=job.qos)
-    if grants is None or of.ledger.over(job.asker, of.wanted_of(job, grants)) is not None:
+    if one is None or job.gives_way_to is not None:
         return None
-    ends = ends_if_started(job, of.snapshot.now, of.scheduling)
-    others = [one for one in of.guard.met(ends) if one.job.job_id != job.job_id]
-    windows = [*(one.grants for one in others), *(one.grants for one in of.guard.booked_met(ends))]
-    kept = {one for kept_grants in windows for one in _gpus_of(kept_grants)}
-    return grants if kept.isdisjoint(_gpus_of(grants)) else None
+    beyond = mask_of(job.grants[0].gpus) & ~mask_of(one.least)
+    if not beyond:
+        return None
+    grant = Grant(node=job.grants[0].node, tasks=0, gpus=ids_of(beyond))
+    part = part_of(job, grant, inf if job.ends_at is None else job.ends_at, None)
+    return replace(part, lead_s=one.lead_s, stretch=one)
 
 
-def _gpus_of(grants: tuple[Grant, ...]) -> set[tuple[str, int]]:
-    return {(one.node, gpu) for one in grants for gpu in one.gpus}
+def left_of(part: RunningJob, gift: Gift) -> RunningJob | None:
+    """What it could still do without; None: nothing."""
+    gpus = tuple(one for one in part.grants[0].gpus if one not in gift.gpus)
+    return replace(part, grants=(Grant(node=gift.node, tasks=0, gpus=gpus),)) if gpus else None
+
+
+def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
+    """Who gives up some of what it has keeps as much of that as can be; without those who are ended anyway."""
+    ended = {one.job.job_id for one in choice.victims if not one.job.is_part}
+    victims = [one for one in choice.victims if not one.job.is_part or one.job.job_id not in ended]
+    left = [one for one in choice.victims if one not in victims]
+    tries = MOST_SPARED
+    for at, one in enumerate(victims):
+        for gpu in one.job.grants[0].gpus if one.job.is_part else ():
+            if not tries:
+                break
+            tries -= 1
+            part = one.parts[0]
+            fewer = replace(one, parts=(part._replace(gpus=part.gpus & ~(1 << gpu)),))
+            if wish.placed([*victims[:at], fewer, *victims[at + 1 :], *left]) is not None:
+                victims[at] = one = fewer
+    grants = wish.placed([*victims, *left])
+    return None if grants is None else Choice(tuple(victims), grants)
+
+
+def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float) -> tuple[Gift, ...]:
+    """What those who go on are to give up: that of it which is used."""
+    gifts = []
+    for one in (each for each in victims if each.job.is_part):
+        job, node = one.job, one.job.grants[0].node
+        used = mask_of(tuple(gpu for grant in grants if grant.node == node for gpu in grant.gpus))
+        gpus = ids_of(used & one.parts[0].gpus)
+        if gpus and job.stretch is not None:
+            ends_at = now + job.lead_s
+            gifts.append(Gift(AttemptId(job.job_id, job.attempt), job.stretch.generation, node, gpus, ends_at))
+    return tuple(gifts)
 
 
 # ── taking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _growths(of: Pass, there: list[RunningJob], waiting: list[PendingJob]) -> tuple[Growth, ...]:
-    """One GPU at a time, to the job that has the fewest."""
+def growths(of: Pass) -> tuple[Growth, ...]:
+    """What running jobs take; nothing, while nobody knows what all others come to.
+
+    One GPU at a time, to the job that has the fewest.
+    """
+    queue = [(len(one.grants[0].gpus), one.job_id, one) for one in of.snapshot.running if _may_grow(of, one)]
+    if not queue or of.resumes_at is not None:
+        return ()
+    waiting = _waiting(of)
+    of.protection.settle()
     free: dict[int, int] = {}
-    queue = [(len(one.grants[0].gpus), one.job_id, one) for one in there if _may_grow(one)]
     heapify(queue)
     grown: dict[JobId, tuple[RunningJob, list[int]]] = {}
     while queue:
@@ -191,9 +130,26 @@ def _growths(of: Pass, there: list[RunningJob], waiting: list[PendingJob]) -> tu
     return tuple(_growth(job, gpus) for job, gpus in grown.values())
 
 
-def _may_grow(job: RunningJob) -> bool:
+def _may_grow(of: Pass, job: RunningJob) -> bool:
     one = job.stretch
-    return one is not None and one.keeps is None and not job.reservation and len(job.grants[0].gpus) < one.most
+    if one is None or job.gives_way_to is not None or job.reservation or job.grants[0].node not in of.ground.places:
+        return False
+    return len(job.grants[0].gpus) < one.most
+
+
+def _waiting(of: Pass) -> list[PendingJob]:
+    """Some of each shape that want GPUs and wait for room, in the order of the queue."""
+    started = {start.job_id for start in of.starts if not of.tasks.get(start.job_id)}
+    found: list[tuple[int, PendingJob]] = []
+    for code in of.walk.codes:
+        for place in of.walk.of_shape(code)[:MOST_LOOKS].tolist():
+            job = of.snapshot.pending[place]
+            of.spent += 1
+            if not wanted_in_all(job.shape)[0]:
+                break
+            if job.job_id not in started and of.waits_for_room(job):
+                found.append((place, job))
+    return [job for _, job in sorted(found, key=lambda one: one[0])]
 
 
 def _growth(job: RunningJob, gpus: list[int]) -> Growth:

@@ -56,7 +56,7 @@ def for_borrowers(snapshot: Snapshot, last: Pass, places: Integers) -> Snapshot:
     """
     there = with_running(snapshot, last.started())
     for one in last.preempting.decided if last.preempting else ():
-        there = with_decided(there, one.claim, one.victims)
+        there = with_decided(there, one.claim, one.victims, one.gifts)
     view = lent_out(there)
     if last.resumes_at is not None:
         view = _without(view, last.guard.now)

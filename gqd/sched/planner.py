@@ -14,14 +14,14 @@ from gq.model.ids import JobId
 from gqd.sched.booked import as_told_inside, named_wait
 from gqd.sched.claimants import after_claim, alone, promises, try_claim
 from gqd.sched.claims import beside_claims, with_decided
-from gqd.sched.elastic import stretch
+from gqd.sched.elastic import growths
 from gqd.sched.ground import Grounds
 from gqd.sched.inside import active, inside, outside, with_running
 from gqd.sched.lending import borrowers, for_borrowers, keep_off, marked, with_lent
 from gqd.sched.one_pass import Mode, Pass, named_in
 from gqd.sched.so_far import SoFar
 from gqd.sched.view import Booked, PendingJob, Snapshot
-from gqd.state.plan import Growth, Infeasible, NoNodes, Plan, ReservationBegins, Shrink, Wait
+from gqd.state.plan import Growth, Infeasible, NoNodes, Plan, ReservationBegins, Wait
 
 
 class _Round:
@@ -35,7 +35,6 @@ class _Round:
         self.spent = 0
         self.current: Pass | None = None
         self.growths: tuple[Growth, ...] = ()
-        self.shrinks: tuple[Shrink, ...] = ()
         self.outside: Pass | None = None
         self.lends = False
         """Somebody starts on what is reserved."""
@@ -59,8 +58,7 @@ class _Round:
         last.waits |= self.so_far.waits_inside
         yield from last.work()
         yield from self._lend(last)
-        growths, self.shrinks = stretch(last)
-        self.growths = () if self.lends else growths  # in another pass, beside those who borrow
+        self.growths = () if self.lends else growths(last)  # in another pass, beside those who borrow
         if not self.mode.stops_early:
             yield from self._tell_too_big(last)
 
@@ -98,7 +96,7 @@ class _Round:
     def plan(self) -> Plan:
         assert self.outside is not None, "it has not come so far"
         plan = with_lent(self.outside.plan(), self.lent)
-        plan = msgspec.structs.replace(plan, growths=self.growths, shrinks=self.shrinks)
+        plan = msgspec.structs.replace(plan, growths=self.growths)
         return msgspec.structs.replace(plan, is_strict=True) if self._is_strict() else plan
 
     def _is_strict(self) -> bool:
@@ -129,7 +127,7 @@ class _Round:
                 self.so_far.waits_inside[job_id] = self._told_inside(job, wait, one)
         self.snapshot = with_running(self.snapshot, within.started())
         for each in within.preempting.decided if within.preempting else ():
-            self.snapshot = with_decided(self.snapshot, each.claim, each.victims)
+            self.snapshot = with_decided(self.snapshot, each.claim, each.victims, each.gifts)
 
     def _told_inside(self, job: PendingJob, wait: Wait, one: Booked) -> Wait:
         named = named_in(self.snapshot, job, self.snapshot.booked)

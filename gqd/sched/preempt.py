@@ -3,7 +3,8 @@
 A job may have those give way whose QOS its own preempts, once they have run for as long as they are protected.  One
 that stays within what its account is guaranteed may also have those go whose account has borrowed more than it is
 guaranteed, as far as it has; one inside of a reservation also those who have borrowed what that keeps.  Where jobs take
-turns, all may have those go that may give their turns (see `gqd.sched.turns`).  A decision is made whole, and nobody
+turns, all may have those go that may give their turns (see `gqd.sched.turns`).  For whomever it is, elastic jobs give
+up what they have beyond their least, and where that is enough nobody is ended.  A decision is made whole, and nobody
 with a protected start, and nothing that is reserved, is put off by it.  What is decided holds for the rest of the pass:
 the job counts as if it ran there.
 """
@@ -26,7 +27,8 @@ from gqd.sched.backfill import Guard, JobWindow
 from gqd.sched.booked import BookedWindow, masks_of
 from gqd.sched.claims import keep, told_to_go
 from gqd.sched.counted import items_of
-from gqd.sched.elastic import suffices
+from gqd.sched.elastic import gifts_of, left_of, no_more_than_needed, spare_of
+from gqd.sched.given import given
 from gqd.sched.reclaim import Borrowed, gpus_of
 from gqd.sched.shape import wanted_in_all
 from gqd.sched.timeline import Ends, ends_if_started
@@ -45,7 +47,7 @@ from gqd.sched.victims import Candidate, Choice, Cost, Wish, choose, cost_of
 from gqd.sched.victims_by_node import Part
 from gqd.sched.view import Booked, Claim, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
-from gqd.state.plan import Preemption, Preempts, TakesLater
+from gqd.state.plan import Gift, Preemption, Preempts, TakesLater
 from gqd.state.queue import Booleans
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def may_give_way(job: RunningJob, known: Mapping[str, QosInfo], now: float, insi
 class Decided(NamedTuple):
     claim: Claim
     victims: frozenset[JobId]
+    gifts: tuple[Gift, ...] = ()
 
 
 def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None:
@@ -96,9 +99,10 @@ def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None
     wanted, borrowed = frozenset().union(*reach.values()), None
     is_lent = snapshot.inside is not None and any(one.is_borrowing for one in snapshot.running)
     takes_turns = snapshot.policy.scheduling.preempt == "turns" and len(columns.qos) > 0
+    spare = spare_of(snapshot)
     if snapshot.limits.has_guarantees:
         borrowed = Borrowed(snapshot.limits, snapshot.gives_back)
-    elif not wanted and not is_lent and not takes_turns:
+    elif not wanted and not is_lent and not takes_turns and not spare:
         return None
     known, now, inside = snapshot.qos, snapshot.now, snapshot.inside
     is_any = takes_turns or borrowed is not None or is_lent
@@ -106,7 +110,8 @@ def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None
     may = [one for one in asked if may_give_way(one, known, now, inside)]
     there = apart_from_reserved(snapshot, may)
     turns = Turns(snapshot, there) if takes_turns else None
-    return Preempting(columns, reach, there, borrowed, inside, turns) if there or takes_turns else None
+    is_any = bool(there or takes_turns or spare)
+    return Preempting(columns, reach, there, borrowed, inside, turns, spare) if is_any else None
 
 
 def may_give_turn(job: RunningJob, known: Mapping[str, QosInfo]) -> bool:
@@ -250,17 +255,18 @@ class Preempting:
         borrowed: Borrowed | None,
         inside: Booked | None,
         turns: Turns | None = None,
+        spare: Mapping[JobId, RunningJob] | None = None,
     ) -> None:
+        """`spare`: what elastic jobs could do without."""
         self.decided: list[Decided] = []
-        self.relying: list[PendingJob] = []
-        """Those for whom it is enough that elastic jobs give up some of what they have."""
+        self._spare = dict(spare or {})
         self._columns = columns
         self._reach = reach
         self._there = there
         self._borrowed = borrowed
         self._inside = inside
         self._turns = turns
-        self._known: dict[JobId, Candidate] = {}
+        self._known: dict[tuple[JobId, bool], Candidate] = {}
         self._tries = MOST_TRIES
         self._goes_on_at: int | None = None
         self._vain: dict[_Key, float] = {}
@@ -269,7 +275,7 @@ class Preempting:
     def who(self) -> Booleans:
         """By place in the queue: it may have somebody give way."""
         columns, there = self._columns, {one.qos for one in self._there}
-        if self._turns is not None:
+        if self._turns is not None or self._spare:
             return np.ones(len(columns.qos), np.bool_)
         may = [not there.isdisjoint(self._reach.get(name, ())) for name in columns.names_of_qos]
         which = np.array(may, np.bool_)[columns.qos]
@@ -340,19 +346,14 @@ class Preempting:
     def _may_try(self, of: Pass, place: int, job: PendingJob) -> bool:
         """Not for one that leaves out nodes where it could not be launched: it may fail again on those that go."""
         is_served = self._reach.get(job.qos) or of.is_guaranteed_round or self._has_lent
-        is_allowed = self._turns is not None or is_served
+        is_allowed = self._turns is not None or is_served or (self._spare and wanted_in_all(job.shape)[0])
         if not is_allowed or self._tries <= (MOST_TRIES // 2 if self._is_before_turn(of, place) else 0):
             return False
         if any(until > of.snapshot.now for _, until in job.avoid):
             return False
         known = [self._vain[key] for key in self._keys(of, place, job) if key in self._vain]
         is_vain = any(_limit_s(job) >= shortest_s for shortest_s in known)
-        if is_vain or of.waits_anyway(job) is not None:
-            return False
-        if suffices(of, job):
-            self.relying.append(job)
-            return False
-        return True
+        return not is_vain and of.waits_anyway(job) is None
 
     def _is_before_turn(self, of: Pass, place: int) -> bool:
         """Half of the searches are for those from where the pass before stopped."""
@@ -378,12 +379,24 @@ class Preempting:
         return self._inside is not None and job.is_borrowing
 
     def _find(self, of: Pass, job: PendingJob) -> _Found:
-        """As long as somebody's notice is in the way it is tried without those who have the longest."""
+        """Nobody is ended where it is enough that others give up some of what they have."""
         may = self._who_may_go(of, job)
+        spare = list(self._spare.values()) if wanted_in_all(job.shape)[0] else []
+        spare = [one for one in spare if _is_gone_in_time(of.snapshot, one, job)]
+        if spare and (found := self._search(of, job, spare, may)) is not None:
+            return found
         there = [one for one in self._there if one.job_id in may and _is_gone_in_time(of.snapshot, one, job)]
-        if there and (later := self._too_early(of, job)):
+        if there and not spare and (later := self._too_early(of, job)):
             return _Found(None, later=later)
+        return (self._search(of, job, [*spare, *there], may) if there else None) or _Found(None)
+
+    def _search(self, of: Pass, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
+        """As long as somebody's notice is in the way it is tried without those who have the longest.
+
+        None: there is no place for it without them all; a choice that is not made is one that has come too late.
+        """
         anyway_at: float | None = None
+        found: _Found | None = None
         for _ in range(MOST_ROUNDS):
             if not there:
                 break
@@ -394,6 +407,7 @@ class Preempting:
             if choice is None:
                 there = [one for one in there if one.lead_s <= lead_s / 2] if barrier.windows and lead_s else []
                 continue
+            found = _Found(None)
             if not _has_room(of, job, choice.grants):
                 return _Found(None, is_limited=True)
             if later := self._not_yet(of, job, choice):
@@ -405,7 +419,7 @@ class Preempting:
             if until < anyway_at:
                 return _Found(choice)
             there = [one for one in there if gone_at(one, of.snapshot.now) < anyway_at]
-        return _Found(None)
+        return found
 
     def _too_early(self, of: Pass, job: PendingJob) -> TakesLater | None:
         """Whoever went, it would not be worth it yet."""
@@ -425,12 +439,13 @@ class Preempting:
         if self._turns is None:
             return None
         names = self._reach.get(job.qos, frozenset())
-        others = [one for one in choice.victims if one.job.qos not in names and not self._is_lent(one.job)]
+        ended = [one for one in choice.victims if not one.job.is_part]
+        others = [one for one in ended if one.job.qos not in names and not self._is_lent(one.job)]
         paid = [one for one in others if one.funds is None]
         at = self._turns.worth_it_at(job, self._turns.price_of(one.job for one in paid)) if paid else of.snapshot.now
         if at <= of.snapshot.now:
             return None
-        return TakesLater(victims=tuple(sorted(one.job.job_id for one in choice.victims)), at=at)
+        return TakesLater(victims=tuple(sorted(one.job.job_id for one in ended)), at=at)
 
     def _choose(
         self, of: Pass, job: PendingJob, there: Iterable[RunningJob], may: _May, barrier: _Barrier
@@ -438,6 +453,8 @@ class Preempting:
         wish = _wish(of, job, barrier, {} if self._borrowed is None else self._borrowed.left)
         choice = choose(wish, self._candidates(of, there, may, wish, barrier))
         of.spent += WORK_OF_TRY + len(of.snapshot.nodes) // 4 + wish.work
+        if choice is not None and any(one.job.is_part for one in choice.victims):
+            choice = no_more_than_needed(wish, choice)
         of.spent += wish.spent * (1 + len(of.snapshot.nodes) // 64)
         if choice is None:
             return None
@@ -450,14 +467,18 @@ class Preempting:
         """Those who have something that the job could use."""
         here = set(wish.places.tolist())
         wanted = {name for name, _ in wish.shape.licenses}
+        there = list(there)
+        spare = {one.job_id: one for one in there if one.is_part}
         candidates = []
         for one in there:
-            known = self._known.get(one.job_id) or self._know(of, one)
-            parts = [_part(part, here, barrier, wanted) for part in known.parts]
-            if may[one.job_id] is None and all(map(is_, parts, known.parts)):
+            known = self._known.get((one.job_id, one.is_part)) or self._know(of, one)
+            own = None if one.is_part else spare.get(one.job_id)  # it stands for itself, and costs less
+            parts = [_part(_beside(of, part, own), here, barrier, wanted) for part in known.parts]
+            funds = None if one.is_part else may[one.job_id]
+            if funds is None and all(map(is_, parts, known.parts)):
                 candidates.append(known)
             elif useful := tuple(part for part in parts if any(part[1:])):
-                candidates.append(replace(known, parts=useful, funds=may[one.job_id]))
+                candidates.append(replace(known, parts=useful, funds=funds))
         return candidates
 
     def _know(self, of: Pass, job: RunningJob) -> Candidate:
@@ -466,26 +487,31 @@ class Preempting:
         cells = zip(job.grants, job.cells, strict=True)
         known = ((places[node], grant, cpus, gpus) for grant, (node, cpus, gpus) in cells if node in places)
         parts = tuple(_whole_part(of, *one) for one in known)
+        if job.is_part:
+            told = self._known[job.job_id, True] = Candidate(job, Cost(0.0, 0.0, 0), parts)
+            return told
         whole = job
         if of.snapshot.inside is not None or job.is_borrowing:
             whole = next((one for one in of.so_far.running if one.job_id == job.job_id), job)
         rank = 0 if self._borrowed is None else self._borrowed.rank(job)
         cost = cost_of(whole, of.snapshot.now) if self._turns is None else self._turns.cost_of(whole)
-        told = self._known[job.job_id] = Candidate(job, cost, parts, None, rank)
+        told = self._known[job.job_id, False] = Candidate(job, cost, parts, None, rank)
         return told
 
     def _settle(self, of: Pass, place: int, job: PendingJob, choice: Choice) -> None:
         """It counts as if it ran there from now on, and its victims as if they knew."""
         snapshot = of.snapshot
-        victims = frozenset(one.job.job_id for one in choice.victims)
-        taken_back = [one.job for one in choice.victims if one.funds is not None]
+        ended = [one for one in choice.victims if not one.job.is_part]
+        gifts = gifts_of(choice.victims, choice.grants, snapshot.now)
+        victims = frozenset(one.job.job_id for one in ended)
+        taken_back = [one.job for one in ended if one.funds is not None]
         if self._borrowed is not None:
             self._borrowed.take(taken_back, job.account)
         claim = _claim(of, job, choice)
-        self.decided.append(Decided(claim, victims))
-        self._there = [one for one in self._there if one.job_id not in victims]
-        going = told_to_go(snapshot.running, victims, job.job_id, snapshot.now)
-        running = keep(of.guard.now, going, claim, victims, snapshot.now)
+        self.decided.append(Decided(claim, victims, gifts))
+        self._forget(victims, gifts)
+        going = given(told_to_go(snapshot.running, victims, job.job_id, snapshot.now), gifts, job.job_id)
+        running = keep(of.guard.now, going, claim, snapshot.now)
         of.snapshot = replace(snapshot, running=running)
         ends = _later(ends_if_started(job, snapshot.now, of.scheduling), claim.until - snapshot.now)
         of.protection.keep(job.job_id, running, claim.grants, ends)
@@ -496,7 +522,8 @@ class Preempting:
                 job_id=job.job_id,
                 attempt=job.attempt,
                 grants=choice.grants,
-                victims=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in choice.victims),
+                victims=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in ended),
+                gifts=gifts,
                 task=task,
                 reservation=claim.reservation,
                 occurrence=claim.occurrence,
@@ -504,7 +531,20 @@ class Preempting:
             )
         )
         if not of.tasks.get(job.job_id):
-            of.waits[job.job_id] = Preempts(victims=tuple(sorted(victims)), until=claim.until)
+            all_of_them = sorted({*victims, *(one.attempt_id.job_id for one in gifts)})
+            of.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
+
+    def _forget(self, victims: Collection[JobId], gifts: Iterable[Gift]) -> None:
+        """Who gives up some of what it has is not ended in the same plan, nor the other way round."""
+        givers = {one.attempt_id.job_id: one for one in gifts}
+        self._there = [one for one in self._there if one.job_id not in victims and one.job_id not in givers]
+        for job_id in victims:
+            self._spare.pop(job_id, None)
+        for job_id, gift in givers.items():
+            self._known.pop((job_id, True), None)
+            left = left_of(self._spare.pop(job_id), gift)
+            if left is not None:
+                self._spare[job_id] = left
 
 
 # ── what may be used ──────────────────────────────────────────────────────────────────────────────────────────
@@ -534,6 +574,13 @@ def _whole_part(of: Pass, place: int, grant: Grant, cpus: int, gpus: int) -> Par
     resources = tuple((one.name, -one.count) for one in grant.resources)
     licenses = tuple((one.name, -one.count) for one in grant.licenses)
     return Part(place, cpus & node.cpu_mask, gpus & node.gpu_mask, grant.memory_mib, resources, licenses)
+
+
+def _beside(of: Pass, part: Part, spare: RunningJob | None) -> Part:
+    """The rest of a job whose spare GPUs stand for themselves."""
+    if spare is None or of.snapshot.nodes[part.place].name != spare.grants[0].node:
+        return part
+    return part._replace(gpus=part.gpus & ~mask_of(spare.grants[0].gpus))
 
 
 def _part(part: Part, here: Collection[int], barrier: _Barrier, wanted: Collection[str]) -> Part:

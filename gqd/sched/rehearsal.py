@@ -32,6 +32,7 @@ from gq.model.ids import JobId
 from gq.model.tasks import task_bit
 from gqd.sched.booked import as_told_before
 from gqd.sched.claims import told_to_go, without_claim
+from gqd.sched.given import given
 from gqd.sched.limit import Asker, LimitView, hours
 from gqd.sched.planner import Planner
 from gqd.sched.view import Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
@@ -347,7 +348,13 @@ class Rehearsal:
         """Its victims end when they would; that they wait again is left out.  Nothing is kept for tasks of arrays."""
         ids, until = {each.job_id for each in one.victims}, self._now
         held = [*self._ends, *(self._held_of(math.inf, each) for each in self._stays)]
-        for each in (each for each in held if each.running.job_id in ids):
+        for gift in one.gifts:
+            giver = next(each for each in held if each.running.job_id == gift.attempt_id.job_id)
+            stays, part = given([giver.running], [gift], one.job_id)
+            self._replace(giver, giver._replace(running=stays))
+            heapq.heappush(self._ends, self._held_of(gift.ends_at, part))
+            until = max(until, gift.ends_at)
+        for each in (each for each in held if each.running.job_id in ids and not each.running.is_part):
             [going] = told_to_go([each.running], ids, one.job_id, self._now)
             ends_at = min(each.ends_at, going.ends_at or self._now)
             until = max(until, ends_at)
@@ -359,16 +366,18 @@ class Rehearsal:
             self._snapshot = replace(self._snapshot, claims=(*self._snapshot.claims, claim))
 
     def _replace(self, before: _Held, after: _Held) -> None:
-        job_id = before.running.job_id
-        self._stays = [one for one in self._stays if one.job_id != job_id]
-        self._ends = [one for one in self._ends if one.running.job_id != job_id]
-        self._ends.append(after)
+        self._stays = [one for one in self._stays if one is not before.running]
+        self._ends = [one for one in self._ends if one.running is not before.running]
+        if after.ends_at == math.inf:
+            self._stays.append(after.running)
+        else:
+            self._ends.append(after)
         heapq.heapify(self._ends)
 
     def _hold_running(self, running: RunningJob) -> None:
         """What runs when the rehearsal begins."""
         array = self._arrays.get(running.job_id)
-        for one in (running.job_id, array):
+        for one in () if running.is_part else (running.job_id, array):
             if one is not None:
                 self._alive[one] = self._alive.get(one, 0) + 1
         ends_at = self._end_of(running)
@@ -378,7 +387,8 @@ class Rehearsal:
         heapq.heappush(self._ends, self._held_of(ends_at, running))
 
     def _held_of(self, ends_at: float, running: RunningJob) -> _Held:
-        asker, amounts = self._scene.askers.get(running.job_id, (None, Amounts()))
+        known = None if running.is_part else self._scene.askers.get(running.job_id)
+        asker, amounts = known or (None, Amounts())
         return _Held(ends_at, next(self._numbers), running, asker, amounts, 0.0)
 
     def _end(self, held: _Held) -> None:
@@ -391,6 +401,8 @@ class Rehearsal:
         if held.asker is not None and self._counts:
             self._count(held.asker, held.amounts, -1)
             self._give_back_hours(held.asker, held.hours_left)
+        if running.is_part:
+            return
         array = self._arrays.get(running.job_id, running.job_id)
         if array in self._array_room:
             self._array_room[array] += 1
@@ -432,7 +444,7 @@ class Rehearsal:
         """When it is expected to end; None: nobody knows."""
         if running.is_stranded:
             return None
-        if running.gives_way_to is not None and running.ends_at is not None:
+        if (running.gives_way_to is not None or running.is_part) and running.ends_at is not None:
             return max(self._now, running.ends_at)
         limit_s = None if running.ends_at is None else running.ends_at - running.began_at
         ends_at = running.began_at + self._length(running.job_id, running.expected_s, limit_s)

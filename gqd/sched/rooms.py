@@ -14,7 +14,8 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant, gpus_in
 from gqd.sched.backfill import Guard
 from gqd.sched.booked import is_too_long, masks_of, named_by, named_wait, windows_of
-from gqd.sched.claims import beside_claims, keep, without_claim
+from gqd.sched.claims import beside_claims, keep, told_to_go, without_claim
+from gqd.sched.given import part_of
 from gqd.sched.inside import active, inside, outside, with_running
 from gqd.sched.lending import lent_out, may_borrow
 from gqd.sched.limit import Asker, Ledger
@@ -24,7 +25,8 @@ from gqd.sched.reclaim import Borrowed
 from gqd.sched.timeline import Ends, Timeline, ending_of
 from gqd.sched.turns import Taker, givers_of, gives_turn_at, is_through
 from gqd.sched.view import Booked, Claim, Overlay, RunningJob, Snapshot
-from gqd.state.plan import Preemption, Start
+from gqd.state.cluster import mask_of
+from gqd.state.plan import Gift, Preemption, Start
 from gqd.state.tally import account_path
 
 
@@ -66,7 +68,8 @@ class _Room(NamedTuple):
         is_free = is_possible(guard.now, claim.grants, self.up)
         guard.now.rollback(checkpoint)
         if is_free:
-            keep(guard.now, victims, claim, {one.job_id for one in victims}, self.view.now)
+            going = told_to_go(victims, {one.job_id for one in victims}, claim.job_id, self.view.now)
+            keep(guard.now, going, claim, self.view.now)
             guard.keep(claim.grants, ends)
         return is_free
 
@@ -82,6 +85,8 @@ class Rooms:
         """For those who may borrow what is reserved."""
         self._going: set[JobId] = set()
         """They have been told to give way."""
+        self._given: dict[AttemptId, int] = {}
+        """What others are to give up, as a mask: they go on."""
         self._borrowed = Borrowed(snapshot.limits)
 
     def take(self, start: Start, job: Applicant) -> bool:
@@ -108,23 +113,48 @@ class Rooms:
         After the starts of the plan.
         """
         room = self._room_of(one.reservation, one.occurrence, job)
-        victims = [] if room is None else self._victims(room, one, job)
-        if room is None or not victims:
+        if room is None:
             return False
-        claim = _claim_of(one, job, max(gone_at(each, self._snapshot.now) for each in victims))
-        if not room.keep(claim, victims, _ends_of(claim)):
+        victims, parts = self._victims(room, one, job), self._parts(room, one)
+        if victims is None or parts is None:
+            return False
+        ends = [gone_at(each, self._snapshot.now) for each in victims] + [each.ends_at for each in one.gifts]
+        claim = _claim_of(one, job, max(ends, default=self._snapshot.now))
+        if not room.keep(claim, [*victims, *parts], _ends_of(claim)):
             return False
         self._going |= {each.job_id for each in victims}
+        for each in one.gifts:
+            self._given[each.attempt_id] = self._given.get(each.attempt_id, 0) | mask_of(each.gpus)
         return True
 
-    def _victims(self, room: _Room, one: Preemption, job: Applicant) -> list[RunningJob]:
-        """None at all if one of them may not be told to go."""
+    def _parts(self, room: _Room, one: Preemption) -> list[RunningJob] | None:
+        """What is given up for it; None, if some of it may not be."""
+        givers = {AttemptId(each.job_id, each.attempt): each for each in room.view.running if each.stretch is not None}
+        parts = []
+        for gift in one.gifts:
+            giver = givers.get(gift.attempt_id)
+            if giver is None or giver.job_id in self._going or not self._may_give(giver, gift):
+                return None
+            grant = Grant(node=gift.node, tasks=0, gpus=gift.gpus)
+            parts.append(part_of(giver, grant, gift.ends_at, one.job_id))
+        return parts
+
+    def _may_give(self, giver: RunningJob, gift: Gift) -> bool:
+        stretch = giver.stretch
+        if stretch is None or stretch.generation != gift.generation or giver.grants[0].node != gift.node:
+            return False
+        gone = mask_of(stretch.least) | self._given.get(gift.attempt_id, 0)
+        return not mask_of(gift.gpus) & ~(mask_of(giver.grants[0].gpus) & ~gone)
+
+    def _victims(self, room: _Room, one: Preemption, job: Applicant) -> list[RunningJob] | None:
+        """None, if one of them may not be told to go."""
         view, wanted = room.view, set(one.victims)
         victims = [
             each
             for each in view.running
             if AttemptId(each.job_id, each.attempt) in wanted
             and each.job_id not in self._going
+            and AttemptId(each.job_id, each.attempt) not in self._given
             and may_give_way(each, view.qos, view.now, view.inside)
         ]
         victims = apart_from_reserved(view, victims)
@@ -133,7 +163,7 @@ class Rooms:
         others = [each for each in victims if each.qos not in names and each.job_id not in lent]
         taken_back = [] if _give_turns(view, others, one, job) else others
         if len(victims) < len(wanted) or not self._may_take_back(taken_back, one, job):
-            return []
+            return None
         return victims
 
     def _may_take_back(self, victims: Sequence[RunningJob], one: Preemption, job: Applicant) -> bool:

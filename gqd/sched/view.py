@@ -164,8 +164,8 @@ class Stretch(NamedTuple):
     gpu_type: str | None
     min_gpu_mem_mib: int
     generation: int
-    keeps: tuple[int, ...] | None = None
-    """It is about to have only these; None: nothing is to go."""
+    lead_s: float = 0.0
+    """So long after it was told to give some up they are gone."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -212,6 +212,8 @@ class RunningJob:
     """It saves its work when it is told to go."""
     comes_back: bool = False
     """If it gives way it waits again."""
+    is_part: bool = False
+    """No job, but what one gives up by `ends_at`: that job is told apart from it."""
     cells: tuple[tuple[str, int, int], ...] = field(init=False, compare=False, repr=False)
     """(node, mask of CPUs, mask of GPUs) of each grant; every plan asks for it."""
 

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gq.model.ids import JobId
+from gq.model.ids import AttemptId, JobId
+from gqd.state.preemption import notice_s
 
 if TYPE_CHECKING:
+    from gq.model.job import SignalSpec
     from gq.model.resource import Grant
-    from gqd.state.cluster import Attempt, Cluster
+    from gqd.state.cluster import Attempt, Claim, Cluster
+
+NOTICE_S = 10.0
+"""From when a job is told to when what it is to give up is taken, where its ``--signal`` does not say."""
 
 
 class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,6 +45,25 @@ def staying(attempt: Attempt, grant: Grant) -> Grant:
     """A grant of it without what it is about to give up: nothing new begins on that."""
     keeps = None if attempt.elastic is None else attempt.elastic.keeps
     return grant if keeps is None else msgspec.structs.replace(grant, gpus=keeps)
+
+
+def shrink_notice_s(signal: SignalSpec | None) -> float:
+    """From when a job is told to when what it is to give up is taken."""
+    return NOTICE_S if signal is None else notice_s(signal)
+
+
+def givers_to(cluster: Cluster, claim: Claim) -> list[tuple[AttemptId, int, float]]:
+    """Who is giving up some of what a claim is to have: how many GPUs, and by when."""
+    by_node = {grant.node: set(grant.gpus) for grant in claim.grants}
+    found = []
+    for attempt_id, attempt in cluster.elastic.items():
+        one = attempt.elastic
+        if one is None or one.keeps is None or one.ends_at is None:
+            continue
+        going = set(attempt.grants[0].gpus) - set(one.keeps)
+        if count := len(going & by_node.get(attempt.batch_node, set())):
+            found.append((attempt_id, count, one.ends_at))
+    return found
 
 
 def check(cluster: Cluster) -> None:

@@ -22,7 +22,7 @@ class ShrinkDecided(EventBase, frozen=True, kw_only=True):
     keeps: tuple[int, ...]
     ends_at: float
     to: tuple[tuple[JobId, int], ...] = ()
-    """The jobs that could use them when that was decided, and how many of them each."""
+    """The jobs for which they are kept, and how many of them for each."""
 
 
 class ShrinkAccepted(EventBase, frozen=True, kw_only=True):

@@ -34,8 +34,20 @@ class Start(msgspec.Struct, frozen=True):
     """It starts on what these reservations keep, and gives way to jobs of any reservation."""
 
 
+class Gift(msgspec.Struct, frozen=True):
+    """What a running job is to give up for one that waits."""
+
+    attempt_id: AttemptId
+    generation: int
+    """That the plan knew of."""
+    node: str
+    gpus: tuple[int, ...]
+    ends_at: float
+    """As the plan sees it."""
+
+
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is to start on what others hold: all of them give way, or none does."""
+    """A job that is to start on what others hold: all of them give way, or give some of it up, or none does."""
 
     job_id: JobId
     attempt: int
@@ -44,6 +56,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
     """Where it starts when they are gone; part of it may be free, and is kept for it meanwhile."""
     victims: tuple[AttemptId, ...]
     """None of them could stay."""
+    gifts: tuple[Gift, ...] = ()
+    """Nor is any of this more than it needs."""
     task: int | None = None
     """As of `Start`; likewise the next two."""
     reservation: str = ""
@@ -60,16 +74,6 @@ class Growth(msgspec.Struct, frozen=True):
     """That the plan knew of."""
     grant: Grant
     """What comes to it."""
-
-
-class Shrink(msgspec.Struct, frozen=True):
-    """A running job is to give up all but these, which a waiting one could use."""
-
-    attempt_id: AttemptId
-    generation: int
-    keeps: tuple[int, ...]
-    to: tuple[tuple[JobId, int], ...]
-    """For whom, and how many of them."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,10 +302,10 @@ class OutOfLicenses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preempts(msgspec.Struct, frozen=True, kw_only=True):
-    """Others give way to it, and what they leave is kept for it."""
+    """Others give way to it, or give up some of what they have, and what they leave is kept for it."""
 
     victims: tuple[JobId, ...]
-    """Those that are still there."""
+    """Those that are still there, or have not given it up yet."""
     until: float
     """When the last of them is ended."""
 
@@ -345,7 +349,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[Start, ...]
     preemptions: tuple[Preemption, ...] = ()
     growths: tuple[Growth, ...] = ()
-    shrinks: tuple[Shrink, ...] = ()
     waits: dict[JobId, Wait] = {}
     protected: tuple[Protected, ...] = ()
     heads: dict[str, JobId] = {}

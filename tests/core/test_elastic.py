@@ -16,6 +16,7 @@ from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.turn import Turn
+from gqd.sched.planner import plan_whole
 from gqd.state import event
 from gqd.state.input import Tick
 from gqd.state.policy import Policy
@@ -244,7 +245,7 @@ def test_who_waits_and_who_shrinks_are_told_what_and_by_when() -> None:
 
     assert f"job {job_id} gives up 3 GPUs by @{{1110}} for it" in host.explain(wants).why
     told = (
-        f"it has 8 GPUs, and keeps 5 of them: the others are to be given up by @{{1110}}, which job {wants} could use"
+        f"it has 8 GPUs, and keeps 5 of them: the others are to be given up by @{{1110}}, and are kept for job {wants}"
     )
     assert told in host.explain(job_id).why
     host.obey()
@@ -259,11 +260,120 @@ def test_a_long_signal_before_the_time_limit_keeps_nobody_waiting_for_longer_tha
     assert resizes(host)[-1].ends_at == START + 700
 
 
+# ── for whom ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_given_up_for_one_is_not_taken_by_another() -> None:
+    """Not even by one that goes before it, and for whom all of it is free at that moment."""
+    host = cluster()
+    elastic(host)
+    wants = rival(host, START + 100, gpus=4)
+    assert host.cluster.claims[wants].grants[0].gpus == tuple(
+        gpu for gpu in range(8) if gpu not in resizes(host)[-1].keeps
+    )
+    thief = host.submit(submit("thief", gpus=4, priority=10**9, time_limit_s=60), now=START + 101)
+    host.obey()
+    host.schedule()
+    host.obey()
+    assert (host.job(wants).state, host.job(thief).state) == (JobState.RUNNING, JobState.PENDING)
+
+
+def test_what_was_idle_is_kept_with_what_is_given_up() -> None:
+    host = cluster()
+    first = host.start(submit("first", gpus=3, time_limit_s=36_000))
+    job_id = elastic(host)
+    assert len(gpus(host, job_id)) == 5
+    host.finish(first, now=START + 90)
+    wants = rival(host, START + 90, gpus=6)
+    assert len(resizes(host)[-1].keeps) == 2
+    small = rival(host, START + 91, gpus=2)
+    assert host.job(small).state is JobState.PENDING, "three were idle, and are kept"
+    host.obey()
+    host.schedule()
+    host.obey()
+    assert host.job(wants).state is JobState.RUNNING
+
+
+def test_no_more_than_is_wanted_is_given_up_where_some_is_idle() -> None:
+    host = cluster()
+    first = host.start(submit("first", gpus=3, time_limit_s=36_000))
+    job_id = elastic(host)
+    host.finish(first, now=START + 90)
+    rival(host, START + 90, gpus=4)
+    assert len(resizes(host)[-1].keeps) == 4, "it has five, and three are idle"
+    assert len(gpus(host, job_id)) == 5
+
+
+def test_what_is_given_up_for_one_who_goes_away_is_for_the_next_and_nothing_more_is_given_up() -> None:
+    host = cluster()
+    job_id = elastic(host)
+    first = rival(host, START + 100)
+    before = resizes(host)[-1]
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(first,))))
+    assert not host.cluster.claims
+    second = rival(host, START + 102)
+    assert resizes(host)[-1] == before and events_of(host, event.ShrinkDecided) == ["ShrinkDecided"]
+    host.obey()
+    host.schedule()
+    host.obey()
+    assert host.job(second).state is JobState.RUNNING
+    assert len(gpus(host, job_id)) == 4
+
+
+def test_two_rivals_in_one_plan_have_one_change_and_each_its_own() -> None:
+    host = cluster()
+    elastic(host)
+    first = host.submit(submit("one", gpus=2, time_limit_s=3600), now=START + 100)
+    second = host.submit(submit("two", gpus=3, time_limit_s=3600), now=START + 100)
+    host.schedule()
+    [shrunk] = [one for one in host.log if isinstance(one, event.ShrinkDecided)]
+    assert (len(shrunk.keeps), shrunk.to) == (3, ((first, 2), (second, 3)))
+    host.obey()
+    host.schedule()
+    host.obey()
+    assert {host.job(one).state for one in (first, second)} == {JobState.RUNNING}
+
+
+def test_tasks_of_an_array_have_gpus_given_up_for_each() -> None:
+    host = cluster()
+    elastic(host)
+    host.submit(submit("tasks", gpus=2, time_limit_s=3600, array="0-2"), now=START + 100)
+    host.schedule()
+    [shrunk] = [one for one in host.log if isinstance(one, event.ShrinkDecided)]
+    assert len(shrunk.keeps) == 2
+    assert {to for to, _ in shrunk.to} == set(host.cluster.claims) and len(shrunk.to) == 3
+
+
+def test_who_would_start_sooner_anyway_has_nothing_given_up() -> None:
+    host = cluster()
+    host.start(submit("short", gpus=4, time_limit_s=105))
+    elastic(host)
+    rival(host, START + 100)
+    assert not events_of(host, event.ShrinkDecided), "the other is over in five seconds"
+
+
+def test_a_plan_that_is_late_gives_up_nothing() -> None:
+    host = cluster()
+    job_id = elastic(host)
+    wants = host.submit(submit("rival", gpus=4, time_limit_s=3600), now=START + 100)
+    plan = plan_whole(host.controller.snapshot(host.now))
+    assert [len(one.gpus) for one in plan.preemptions[0].gifts] == [4]
+    host.finish(job_id, now=START + 101)
+    turn = host.adopt(plan)
+    assert not [one for one in turn.events if isinstance(one, event.ShrinkDecided | event.PreemptionDecided)]
+    assert wants not in host.cluster.claims
+
+
 # ── giving way ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def events_of(host: CoreHost, *kinds: type) -> list[str]:
     return [type(one).__name__ for one in host.log if isinstance(one, kinds)]
+
+
+def ended_for_others(host: CoreHost) -> list[int]:
+    decided = [one for one in host.log if isinstance(one, event.PreemptionDecided)]
+    return [attempt_id.job_id for one in decided for attempt_id, _ in one.victims]
 
 
 @pytest.mark.parametrize("wanted", [1, 3, 7])
@@ -273,7 +383,7 @@ def test_no_elastic_job_is_queued_again_for_a_job_for_which_it_is_enough_that_it
 
     wants = rival(host, START + 100, gpus=wanted)
 
-    assert events_of(host, event.PreemptionDecided, event.ShrinkDecided) == ["ShrinkDecided"]
+    assert events_of(host, event.ShrinkDecided) == ["ShrinkDecided"] and not ended_for_others(host)
     host.obey()
     host.schedule()
     host.obey()
@@ -304,7 +414,7 @@ def test_one_who_would_give_way_stays_where_it_is_enough_that_another_shrinks() 
     host.obey()
     states = [host.job(one).state for one in (scavenger, job_id, wants)]
     assert states == [JobState.RUNNING] * 3
-    assert not events_of(host, event.PreemptionDecided)
+    assert not ended_for_others(host)
 
 
 def test_a_second_one_for_whom_the_rest_is_not_enough_has_it_give_way_after_all() -> None:
@@ -319,6 +429,29 @@ def test_a_second_one_for_whom_the_rest_is_not_enough_has_it_give_way_after_all(
         host.obey()
     assert host.job(second).state is JobState.RUNNING
     assert host.job(job_id).state is JobState.PENDING
+
+
+def test_for_a_gang_some_give_up_what_they_can_and_others_are_ended_whose_loss_is_least() -> None:
+    """Two nodes: on one it is enough that a job shrinks; on the other the cheaper of two is ended."""
+    host = cluster(nodes=2, gpus=4)
+    dear = host.start(submit("dear", gpus=2, qos="scavenger", time_limit_s=3600, nodelist=("n2",)))
+    cheap = host.start(submit("cheap", gpus=2, qos="scavenger", time_limit_s=3600, nodelist=("n2",)), now=START + 90)
+    job_id = elastic(host, qos="scavenger", nodelist=("n1",))
+    assert len(gpus(host, job_id)) == 4
+
+    wants = host.submit(submit("gang", gpus_per_node=2, nodes_min=2, time_limit_s=3600), now=START + 100)
+    host.schedule()
+
+    assert ended_for_others(host) == [cheap]
+    assert [len(one.keeps) for one in resizes(host)][-1] == 2
+    for now in range(101, 140, 3):
+        tick(host, START + now)
+        host.obey()
+        host.schedule()
+        host.obey()
+    states = [host.job(one).state for one in (wants, dear, job_id)]
+    assert states == [JobState.RUNNING] * 3 and len(gpus(host, job_id)) == 2
+    assert host.job(cheap).state is JobState.PENDING
 
 
 # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,10 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gq.model.ids import AttemptId, JobId
 from gq.model.job import SignalSpec
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.state import event
+from gqd.store.rows import event_of
 from gqnode.control.attempt import Phase
 from tests.builders import inventory, submit
 from tests.simulation.conftest import are_all, played_again_by, seeds_of
@@ -45,7 +47,9 @@ def play(seed: int) -> World:
 
 def shape(world: World) -> dict[str, Any]:
     random = world.random
-    if random.random() < 0.5:
+    if random.random() < 0.15:
+        return {"gpus_per_node": random.choice((1, 2, 3)), "nodes_min": 2}
+    if random.random() < 0.4:
         return {"gpus": random.choice((1, 2, 3))}
     before_s = random.choice((None, None, 0, 3, 20))
     told = None if before_s is None else SignalSpec(signum=signal.SIGUSR1, before_s=before_s)
@@ -69,6 +73,32 @@ def judge_settled(world: World) -> None:
             assert record.launch.grant.gpus == attempt.grants[0].gpus, f"{attempt_id} has {record.launch.grant.gpus}"
 
 
+def taken_from_others(world: World) -> list[str]:
+    """Who was given a GPU that was kept for somebody else: free already, or given up for that one."""
+    kept: dict[JobId, set[tuple[str, int]]] = {}
+    nodes: dict[AttemptId, str] = {}
+    wrong: list[str] = []
+
+    def take(fact: event.Event, job_id: JobId, gpus: set[tuple[str, int]]) -> None:
+        wrong.extend(f"{fact}: kept for {to}" for to, its in kept.items() if to != job_id and its & gpus)
+
+    for fact in map(event_of, world.store._events):
+        match fact:
+            case event.PreemptionDecided():
+                kept[fact.job_id] = {(one.node, gpu) for one in fact.grants for gpu in one.gpus}
+            case event.PreemptionDropped() | event.JobEnded():
+                kept.pop(fact.job_id, None)
+            case event.JobAllocated():
+                kept.pop(fact.attempt_id.job_id, None)
+                nodes[fact.attempt_id] = fact.grants[0].node
+                take(fact, fact.attempt_id.job_id, {(one.node, gpu) for one in fact.grants for gpu in one.gpus})
+            case event.GpusAdded():
+                take(fact, fact.attempt_id.job_id, {(nodes[fact.attempt_id], gpu) for gpu in fact.gpus})
+            case _:
+                pass
+    return wrong
+
+
 def judge_end(world: World) -> None:
     assert world.is_quiet() and world.controller is not None, "something is left"
     cluster = world.controller.cluster
@@ -85,6 +115,7 @@ def test_no_gpu_is_used_by_two_and_none_is_lost_whatever_dies_while_jobs_grow_an
         with played_again_by(seed):
             world = play(seed)
             judge_end(world)
+            assert not taken_from_others(world)
             grown += len(happened(world, event.GpusAdded))
             given_up += len(happened(world, event.GpusGivenUp))
     assert (grown and given_up) or not are_all(), f"{grown} have grown, {given_up} given something up"
