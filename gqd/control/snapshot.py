@@ -17,6 +17,7 @@ from gq.model.reservation import Flag
 from gq.model.resource import Grant, ResourceRequest, parse_ids, shares
 from gq.model.state import JobState
 from gqd.control import array, ending, limit, share
+from gqd.sched.claimants import LATE_S
 from gqd.sched.constraint_match import attributes_of
 from gqd.sched.given import parts_going
 from gqd.sched.gpu_topology import topology_of
@@ -73,7 +74,7 @@ def without_queue(cluster: Cluster, policy: Policy, volatile: Volatile, now: flo
         free_resources={name: tuple(free.tolist()) for name, free in _free_resources(nodes).items()},
         free_licenses=free_licenses(nodes, policy),
         pending=(),
-        running=(*all_running(cluster), *_given_up(cluster)),
+        running=(*all_running(cluster), *_given_up(cluster, now)),
         booked=booked_of(cluster.reservations.values(), policy.clear_s, now),
         claims=claims_of(cluster, now),
         qos={**BUILT_IN_QOS, **cluster.qos},
@@ -409,8 +410,8 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
     return Stretch(one.least, one.most, request.gpu_type, request.min_gpu_mem_mib or 0, one.generation, lead_s)
 
 
-def _given_up(cluster: Cluster) -> Iterator[RunningJob]:
-    """By elastic jobs, until their nodes say that it is free."""
+def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:
+    """By elastic jobs, until their nodes say that it is free; nobody counts on what is late."""
     for attempt in cluster.elastic.values():
         one = attempt.elastic
         if one is None or one.keeps is None or one.ends_at is None:
@@ -423,7 +424,8 @@ def _given_up(cluster: Cluster) -> Iterator[RunningJob]:
             if grant.node == node
         }
         going = mask_of(attempt.parts[node].grant.gpus) & ~mask_of(one.keeps)
-        yield from parts_going(_told(cluster, attempt), node, going, one.ends_at, kept)
+        parts = parts_going(_told(cluster, attempt), node, going, one.ends_at, kept)
+        yield from (replace(part, is_stranded=True) for part in parts) if now > one.ends_at + LATE_S else parts
 
 
 def _saved_at(attempt: Attempt) -> float | None:

@@ -352,6 +352,37 @@ def test_who_would_start_sooner_anyway_has_nothing_given_up() -> None:
     assert not events_of(host, event.ShrinkDecided), "the other is over in five seconds"
 
 
+def test_who_is_late_keeps_nobody_from_having_gpus_given_up_by_others() -> None:
+    host = cluster(nodes=2, gpus=4)
+    stuck = elastic(host, nodelist=("n1",))
+    other = elastic(host, nodelist=("n2",))
+    wants = rival(host, START + 100, gpus=3)
+    [late] = [one.attempt_id.job_id for one in resizes(host) if len(one.keeps) < len(one.gpus)]
+    host.orders.clear()
+    tick(host, START + 110 + 299)
+    host.schedule()
+    assert len(events_of(host, event.ShrinkDecided)) == 1
+    tick(host, START + 110 + 301)
+    for _ in range(3):
+        host.schedule()
+    assert len(events_of(host, event.ShrinkDecided)) == 2
+    assert late in (stuck, other)
+    assert host.cluster.claims[wants].grants[0].node != host.attempt(late).batch_node
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_it_is_told_when_who_waits_behind_starts(is_decided: bool) -> None:
+    """Three GPUs are given up in ten seconds; the next to be free are those of the job that gets them."""
+    host = cluster(gpus=4)
+    elastic(host)
+    first = host.submit(submit("first", gpus=3, time_limit_s=3600), now=START + 100)
+    second = host.submit(submit("behind", gpus=3, time_limit_s=3600), now=START + 100)
+    if is_decided:
+        host.schedule()
+    starts = host.starts()
+    assert [starts[one].start_at for one in (first, second)] == [START + 110, START + 110 + 3600]
+
+
 def test_a_plan_that_is_late_gives_up_nothing() -> None:
     host = cluster()
     job_id = elastic(host)
