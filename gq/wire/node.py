@@ -198,6 +198,10 @@ class ResizeAttempt(_Message, frozen=True, kw_only=True):
     gpus: tuple[int, ...]
     keeps: tuple[int, ...]
     ends_at: float | None = None
+    cpus: tuple[int, ...] | None = None
+    """Its CPUs here, where they come and go with its GPUs …"""
+    keeps_cpus: tuple[int, ...] | None = None
+    """… and those that it keeps when the GPUs have gone."""
 
 
 class Notify(_Message, frozen=True, kw_only=True):

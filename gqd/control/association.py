@@ -257,8 +257,15 @@ def with_defaults(request: ResourceRequest, partition: Partition) -> ResourceReq
     if cpus is not None and request.cpus_per_task is None and request.cpus_per_gpu is None:
         request = msgspec.structs.replace(request, cpus_per_gpu=cpus)
     if memory_mib is not None and not says_memory:
-        request = msgspec.structs.replace(request, mem_per_gpu_mib=memory_mib)
+        request = _with_memory(request, memory_mib)
     return request
+
+
+def _with_memory(request: ResourceRequest, per_gpu_mib: int) -> ResourceRequest:
+    """An elastic job has that of its least, since it keeps its memory while its GPUs change."""
+    if request.most_gpus is not None:
+        return msgspec.structs.replace(request, mem_per_node_mib=per_gpu_mib * (request.gpus or 1))
+    return msgspec.structs.replace(request, mem_per_gpu_mib=per_gpu_mib)
 
 
 def _role_with_defaults(role: Role, partition: Partition) -> Role:

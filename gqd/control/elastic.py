@@ -29,7 +29,7 @@ from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.deadlines import time_limit_of
 from gqd.state.effect import SendOrder
-from gqd.state.elastic import Elastic, shrink_notice_s
+from gqd.state.elastic import Elastic, shrink_notice_s, staying
 from gqd.state.queue import member_of
 from gqd.state.tally import granted, granted_amounts
 
@@ -49,7 +49,9 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
         return False
     job, attempt, elastic = found
     held = attempt.grants[0]
-    if elastic.keeps is not None or one.grant.node != held.node or set(one.grant.gpus) & set(held.gpus):
+    if elastic.keeps is not None or one.grant.node != held.node:
+        return False
+    if set(one.grant.gpus) & set(held.gpus) or len(one.grant.cpus) != elastic.cpus_per_gpu * len(one.grant.gpus):
         return False
     if len(held.gpus) + len(one.grant.gpus) > elastic.most:
         return False
@@ -61,9 +63,12 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
     if not rooms.take(start, Applicant(job.job_id, *member_of(job), "", left_s)):
         return False
     ledger.take(asker, wanted)
-    gpus = (*held.gpus, *one.grant.gpus)
-    billing = _billing(draft, job, attempt, gpus)
-    draft.note(event.GpusAdded(at=draft.now, attempt_id=one.attempt_id, gpus=one.grant.gpus, billing=billing))
+    gpus, cpus = (*held.gpus, *one.grant.gpus), (*held.cpus, *one.grant.cpus)
+    billing = _billing(draft, job, attempt, msgspec.structs.replace(held, gpus=gpus, cpus=cpus))
+    added = event.GpusAdded(
+        at=draft.now, attempt_id=one.attempt_id, gpus=one.grant.gpus, cpus=one.grant.cpus, billing=billing
+    )
+    draft.note(added)
     _send(draft, attempt)
     draft.volatile.wants_plan = True
     return True
@@ -74,7 +79,10 @@ def may_give(draft: Draft, one: planned.Gift) -> bool:
     found = _changeable(draft.cluster, one.attempt_id, one.generation)
     if found is None or found[2].keeps is not None:
         return False
-    return set(one.gpus) <= set(found[1].grants[0].gpus) - set(found[2].least)
+    held, elastic = found[1].grants[0], found[2]
+    return set(one.gpus) <= set(held.gpus) - set(elastic.least) and set(one.cpus) <= set(held.cpus) - set(
+        elastic.least_cpus
+    )
 
 
 def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
@@ -85,12 +93,14 @@ def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
     for attempt_id, gifts in by_attempt.items():
         found = _changeable(draft.cluster, attempt_id, gifts[0].generation)
         assert found is not None, f"{attempt_id} was to give up something, and cannot"
-        job, attempt, _ = found
-        gone = {gpu for one in gifts for gpu in one.gpus}
+        job, attempt, elastic = found
+        held, gone = attempt.grants[0], {gpu for one in gifts for gpu in one.gpus}
+        cpus = {cpu for one in gifts for cpu in one.cpus}
         fact = event.ShrinkDecided(
             at=draft.now,
             attempt_id=attempt_id,
-            keeps=tuple(gpu for gpu in attempt.grants[0].gpus if gpu not in gone),
+            keeps=tuple(gpu for gpu in held.gpus if gpu not in gone),
+            keeps_cpus=tuple(cpu for cpu in held.cpus if cpu not in cpus) if elastic.cpus_per_gpu else None,
             ends_at=draft.now + shrink_notice_s(job.spec.signal),
             to=_to_whom(draft.cluster, attempt.batch_node, gone),
         )
@@ -130,19 +140,14 @@ def _left_s(draft: Draft, job: Job, attempt: Attempt) -> int | None:
     return None if limit_s is None else max(0, int(begun + limit_s - draft.now))
 
 
-def _billing(draft: Draft, job: Job, attempt: Attempt, gpus: tuple[int, ...]) -> int:
+def _billing(draft: Draft, job: Job, attempt: Attempt, grant: Grant) -> int:
     """Of all that it then holds; what is free of charge stays so."""
     if not attempt.billing:
         return 0
     node = draft.cluster.nodes[attempt.batch_node]
     types = {node.name: {gpu.index: gpu.type for gpu in node.inventory.gpus}}
-    grant = attempt.grants[0]
-    amounts = granted_amounts((_with_gpus(grant, gpus),), types)
+    amounts = granted_amounts((grant,), types)
     return billing_of(draft.policy.billing, amounts, _usage_factor(draft.cluster, job))
-
-
-def _with_gpus(grant: Grant, gpus: tuple[int, ...]) -> Grant:
-    return msgspec.structs.replace(grant, gpus=tuple(sorted(gpus)))
 
 
 def _usage_factor(cluster: Cluster, job: Job) -> float:
@@ -158,12 +163,15 @@ def _send(draft: Draft, attempt: Attempt) -> None:
     one = attempt.elastic
     assert one is not None, f"{attempt.attempt_id} holds what it holds"
     draft.volatile.resize_orders[attempt.attempt_id] = draft.now
-    held = attempt.grants[0].gpus
+    held = attempt.grants[0]
+    stays = staying(attempt, held)
     order = wire.ResizeAttempt(
         attempt_id=attempt.attempt_id,
         generation=one.generation,
-        gpus=held,
-        keeps=held if one.keeps is None else one.keeps,
+        gpus=held.gpus,
+        keeps=stays.gpus,
+        cpus=held.cpus if one.cpus_per_gpu else None,
+        keeps_cpus=stays.cpus if one.cpus_per_gpu else None,
         ends_at=one.ends_at,
     )
     draft.do(SendOrder(node=attempt.batch_node, order=order))
@@ -190,7 +198,7 @@ def on_resized(draft: Draft, node: str, report: wire.AttemptResized) -> None:
     draft.volatile.resize_orders.pop(report.attempt_id, None)
     if one.keeps is not None and set(report.gpus) == set(one.keeps):
         job = draft.cluster.jobs[report.attempt_id.job_id]
-        billing = _billing(draft, job, attempt, one.keeps)
+        billing = _billing(draft, job, attempt, staying(attempt, attempt.grants[0]))
         draft.note(event.GpusGivenUp(at=draft.now, attempt_id=report.attempt_id, billing=billing))
         draft.volatile.wants_plan = True
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from gq.model.resource import Grant
 from gqd.control import limit_facts, usage_facts
 from gqd.state import event, tally
 from gqd.state.cluster import Attempt, Cluster, Job
-from gqd.state.elastic import Elastic
+from gqd.state.elastic import Elastic, staying
 from gqd.state.usage import MILLION
 
 
 def elastic_of(job: Job, attempt: Attempt) -> Elastic | None:
     """Of a new attempt; None: it has what it has."""
-    most = job.spec.resources.most_gpus
-    return None if most is None else Elastic(least=attempt.grants[0].gpus, most=most)
+    request, grant = job.spec.resources, attempt.grants[0]
+    if request.most_gpus is None:
+        return None
+    cpus_per_gpu = request.cpus_per_gpu or 0
+    return Elastic(least=grant.gpus, most=request.most_gpus, least_cpus=grant.cpus, cpus_per_gpu=cpus_per_gpu)
 
 
 def apply_added(cluster: Cluster, fact: event.GpusAdded) -> None:
     attempt = cluster.attempts[fact.attempt_id]
-    held = tuple(sorted({*attempt.grants[0].gpus, *fact.gpus}))
-    _hold(cluster, attempt, held, fact.at, fact.billing)
+    before = attempt.grants[0]
+    gpus, cpus = tuple(sorted({*before.gpus, *fact.gpus})), tuple(sorted({*before.cpus, *fact.cpus}))
+    _hold(cluster, attempt, replace(before, gpus=gpus, cpus=cpus), fact.at, fact.billing)
     _set(cluster, attempt, replace(_elastic(attempt), generation=_elastic(attempt).generation + 1))
 
 
@@ -30,7 +35,14 @@ def apply_decided(cluster: Cluster, fact: event.ShrinkDecided) -> None:
     _set(
         cluster,
         attempt,
-        replace(one, generation=one.generation + 1, keeps=fact.keeps, ends_at=fact.ends_at, to=fact.to),
+        replace(
+            one,
+            generation=one.generation + 1,
+            keeps=fact.keeps,
+            keeps_cpus=fact.keeps_cpus,
+            ends_at=fact.ends_at,
+            to=fact.to,
+        ),
     )
 
 
@@ -41,10 +53,9 @@ def apply_accepted(cluster: Cluster, fact: event.ShrinkAccepted) -> None:
 
 def apply_given_up(cluster: Cluster, fact: event.GpusGivenUp) -> None:
     attempt = cluster.attempts[fact.attempt_id]
-    keeps = _elastic(attempt).keeps
-    assert keeps is not None, f"{fact.attempt_id} was to give up nothing"
-    _hold(cluster, attempt, keeps, fact.at, fact.billing)
-    _set(cluster, attempt, replace(_elastic(attempt), keeps=None, ends_at=None, to=()))
+    assert _elastic(attempt).keeps is not None, f"{fact.attempt_id} was to give up nothing"
+    _hold(cluster, attempt, staying(attempt, attempt.grants[0]), fact.at, fact.billing)
+    _set(cluster, attempt, replace(_elastic(attempt), keeps=None, keeps_cpus=None, ends_at=None, to=()))
 
 
 def _elastic(attempt: Attempt) -> Elastic:
@@ -58,7 +69,7 @@ def _set(cluster: Cluster, attempt: Attempt, one: Elastic) -> None:
     cluster.changes.attempts[attempt.attempt_id] = None
 
 
-def _hold(cluster: Cluster, attempt: Attempt, gpus: tuple[int, ...], at: float, billing: int) -> None:
+def _hold(cluster: Cluster, attempt: Attempt, grant: Grant, at: float, billing: int) -> None:
     """Everywhere where it is written what it holds.  What it has used so far is as it was billed so far."""
     job, before, one = cluster.jobs[attempt.attempt_id.job_id], attempt.grants[0], _elastic(attempt)
     assert attempt.start_at is not None, f"{attempt.attempt_id} has not started"
@@ -70,7 +81,6 @@ def _hold(cluster: Cluster, attempt: Attempt, gpus: tuple[int, ...], at: float, 
         gpu_s_before=one.gpu_s_before + len(before.gpus) * passed_s,
         billed_s_before=one.billed_s_before + attempt.billing / MILLION * passed_s,
     )
-    grant = replace(before, gpus=gpus)
     cluster.change_grant(attempt, grant)
     tally.count_changed(cluster, job, attempt)
     usage_facts.bill_change(cluster, job, at, billing - attempt.billing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gqd.sched.blocked import counted
 from gqd.state.cluster import Cluster, Job
-from gqd.state.elastic import givers_to
+from gqd.state.elastic import Giver, givers_to
 
 MAX_NAMED = 4
 
@@ -13,12 +13,12 @@ def for_it(cluster: Cluster, job: Job) -> str:
     """Half a sentence: who gives up what for a waiting job, and by when; empty: nobody does."""
     claim = cluster.claims.get(job.job_id)
     givers = [] if claim is None else givers_to(cluster, claim)
-    found = [(ends_at, attempt_id.job_id, count) for attempt_id, count, ends_at in givers]
+    givers.sort(key=lambda one: (one.ends_at, one.attempt_id.job_id))
     named = [
-        f"job {cluster.jobs[job_id].label} gives up {counted(count, 'GPUs')} by @{{{int(ends_at)}}} for it"
-        for ends_at, job_id, count in sorted(found)[:MAX_NAMED]
+        f"job {cluster.jobs[one.attempt_id.job_id].label} gives up {_what(one)} by @{{{int(one.ends_at)}}} for it"
+        for one in givers[:MAX_NAMED]
     ]
-    more = len(found) - len(named)
+    more = len(givers) - len(named)
     return ", ".join(named) + (f", and {more} more do" if more else "")
 
 
@@ -38,11 +38,15 @@ def of_holder(cluster: Cluster, job: Job) -> str:
     others = [
         cluster.jobs[to].label
         for to, claim in claims
-        if any(attempt_id == attempt.attempt_id for attempt_id, _, _ in givers_to(cluster, claim))
+        if any(giver.attempt_id == attempt.attempt_id for giver in givers_to(cluster, claim))
     ]
     more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
     whom = f", and are kept for {_jobs(others)}{more}" if others else ""
     return f"{held}, and keeps {len(one.keeps)} of them: the others are to be given up by @{{{int(one.ends_at)}}}{whom}"
+
+
+def _what(one: Giver) -> str:
+    return counted(one.gpus, "GPUs") if one.gpus else counted(one.cpus, "CPUs")
 
 
 def _jobs(labels: list[str]) -> str:

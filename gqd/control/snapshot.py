@@ -27,7 +27,7 @@ from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob,
 from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
 from gqd.state.cluster import Claim as Kept
 from gqd.state.deadlines import last_start_at, time_limit_of
-from gqd.state.elastic import givers_to, shrink_notice_s, staying
+from gqd.state.elastic import givers_to, going_of, shrink_notice_s, staying
 from gqd.state.policy import Policy
 from gqd.state.preemption import notice_s
 from gqd.state.queue import Integers, PendingQueue, member_of, startable_tasks
@@ -407,7 +407,8 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
         return None  # what it has is in part not for it
     request = job.spec.resources
     lead_s = shrink_notice_s(job.spec.signal)
-    return Stretch(one.least, one.most, request.gpu_type, request.min_gpu_mem_mib or 0, one.generation, lead_s)
+    kind = (request.gpu_type, request.min_gpu_mem_mib or 0)
+    return Stretch(one.least, one.most, *kind, one.generation, lead_s, one.cpus_per_gpu, one.least_cpus)
 
 
 def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:
@@ -418,13 +419,9 @@ def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:
             continue
         node = attempt.batch_node
         kept = {
-            claim.job_id: mask_of(grant.gpus)
-            for claim in cluster.claims.values()
-            for grant in claim.grants
-            if grant.node == node
+            claim.job_id: grant for claim in cluster.claims.values() for grant in claim.grants if grant.node == node
         }
-        going = mask_of(attempt.parts[node].grant.gpus) & ~mask_of(one.keeps)
-        parts = parts_going(_told(cluster, attempt), node, going, one.ends_at, kept)
+        parts = parts_going(_told(cluster, attempt), going_of(attempt), one.ends_at, kept)
         yield from (replace(part, is_stranded=True) for part in parts) if now > one.ends_at + LATE_S else parts
 
 
@@ -444,7 +441,7 @@ def _claim(cluster: Cluster, one: Kept, now: float) -> Claim:
     job = cluster.jobs[one.job_id]
     there = (cluster.holding.get(attempt_id) for attempt_id in one.victims)
     ends = [_told(cluster, attempt).ends_at or now for attempt in there if attempt is not None]
-    ends += [at for _, _, at in givers_to(cluster, one)]
+    ends += [giver.ends_at for giver in givers_to(cluster, one)]
     return Claim(
         job_id=one.job_id,
         grants=one.grants,

@@ -21,9 +21,11 @@ from gq.model.resource import Grant
 from gqd.sched.billing import amounts_of, billing_of
 from gqd.sched.given import ids_of, part_of
 from gqd.sched.limit import Asker, Wanted, hours
+from gqd.sched.pick import cpus_near
 from gqd.sched.shape import every_shape, wanted_in_all
 from gqd.sched.timeline import Ends
 from gqd.sched.victims import Candidate, Choice, Wish
+from gqd.sched.victims_by_node import Part
 from gqd.sched.view import PendingJob, RunningJob, Snapshot, Stretch
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Gift, Growth
@@ -53,18 +55,21 @@ def spare(job: RunningJob) -> RunningJob | None:
     one = job.stretch
     if one is None or job.gives_way_to is not None:
         return None
-    beyond = mask_of(job.grants[0].gpus) & ~mask_of(one.least)
-    if not beyond:
+    held = job.grants[0]
+    gpus, cpus = mask_of(held.gpus) & ~mask_of(one.least), mask_of(held.cpus) & ~mask_of(one.least_cpus)
+    if not gpus:
         return None
-    grant = Grant(node=job.grants[0].node, tasks=0, gpus=ids_of(beyond))
+    grant = Grant(node=held.node, tasks=0, gpus=ids_of(gpus), cpus=ids_of(cpus) if one.cpus_per_gpu else ())
     part = part_of(job, grant, inf if job.ends_at is None else job.ends_at, None)
     return replace(part, lead_s=one.lead_s, stretch=one)
 
 
 def left_of(part: RunningJob, gift: Gift) -> RunningJob | None:
     """What it could still do without; None: nothing."""
-    gpus = tuple(one for one in part.grants[0].gpus if one not in gift.gpus)
-    return replace(part, grants=(Grant(node=gift.node, tasks=0, gpus=gpus),)) if gpus else None
+    held = part.grants[0]
+    gpus = tuple(one for one in held.gpus if one not in gift.gpus)
+    cpus = tuple(one for one in held.cpus if one not in gift.cpus)
+    return replace(part, grants=(Grant(node=gift.node, tasks=0, gpus=gpus, cpus=cpus),)) if gpus else None
 
 
 def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
@@ -78,12 +83,18 @@ def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
             if not tries:
                 break
             tries -= 1
-            part = one.parts[0]
-            fewer = replace(one, parts=(part._replace(gpus=part.gpus & ~(1 << gpu)),))
+            fewer = replace(one, parts=(_less(one, one.parts[0], gpu),))
             if wish.placed([*victims[:at], fewer, *victims[at + 1 :], *left]) is not None:
                 victims[at] = one = fewer
     grants = wish.placed([*victims, *left])
     return None if grants is None else Choice(tuple(victims), grants)
+
+
+def _less(one: Candidate, part: Part, gpu: int) -> Part:
+    """Without this GPU, and as many CPUs as come with it."""
+    cpus = ids_of(part.cpus)
+    per_gpu = 0 if one.job.stretch is None else one.job.stretch.cpus_per_gpu
+    return part._replace(gpus=part.gpus & ~(1 << gpu), cpus=mask_of(cpus[per_gpu:]))
 
 
 def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float) -> tuple[Gift, ...]:
@@ -92,10 +103,12 @@ def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float
     for one in (each for each in victims if each.job.is_part):
         job, node = one.job, one.job.grants[0].node
         used = mask_of(tuple(gpu for grant in grants if grant.node == node for gpu in grant.gpus))
-        gpus = ids_of(used & one.parts[0].gpus)
+        gpus, cpus = one.parts[0].gpus, one.parts[0].cpus
+        if job.stretch is None or not job.stretch.cpus_per_gpu:
+            gpus &= used
         if gpus and job.stretch is not None:
-            ends_at = now + job.lead_s
-            gifts.append(Gift(AttemptId(job.job_id, job.attempt), job.stretch.generation, node, gpus, ends_at))
+            attempt_id, ends_at = AttemptId(job.job_id, job.attempt), now + job.lead_s
+            gifts.append(Gift(attempt_id, job.stretch.generation, node, ids_of(gpus), ends_at, ids_of(cpus)))
     return tuple(gifts)
 
 
@@ -110,24 +123,27 @@ def growths(of: Pass) -> tuple[Growth, ...]:
     queue = [(len(one.grants[0].gpus), one.job_id, one) for one in of.snapshot.running if _may_grow(of, one)]
     if not queue or of.resumes_at is not None:
         return ()
-    waiting = _waiting(of)
+    waiting, without_gpus = _waiting(of, any(one.stretch and one.stretch.cpus_per_gpu for _, _, one in queue))
     of.protection.settle()
     free: dict[int, int] = {}
     heapify(queue)
-    grown: dict[JobId, tuple[RunningJob, list[int]]] = {}
+    grown: dict[JobId, tuple[RunningJob, list[Grant]]] = {}
     while queue:
         held, job_id, job = heappop(queue)
         place = of.ground.places[job.grants[0].node]
         if place not in free:
             free[place] = of.guard.now.free_gpus[place] & ~_wanted_there(of, place, waiting)
-        gpu = _next_gpu(of, job, place, free[place])
-        if gpu is None:
+        takes_cpus = job.stretch is not None and job.stretch.cpus_per_gpu > 0
+        if takes_cpus and any(place in of.ground.standing(one.shape).capable.tolist() for one in without_gpus):
             continue
-        free[place] &= ~(1 << gpu)
-        grown.setdefault(job_id, (job, []))[1].append(gpu)
+        more = _next_gpu(of, job, place, free[place])
+        if more is None:
+            continue
+        free[place] &= ~mask_of(more.gpus)
+        grown.setdefault(job_id, (job, []))[1].append(more)
         if job.stretch is not None and held + 1 < job.stretch.most:
             heappush(queue, (held + 1, job_id, job))
-    return tuple(_growth(job, gpus) for job, gpus in grown.values())
+    return tuple(_growth(job, more) for job, more in grown.values())
 
 
 def _may_grow(of: Pass, job: RunningJob) -> bool:
@@ -137,36 +153,43 @@ def _may_grow(of: Pass, job: RunningJob) -> bool:
     return len(job.grants[0].gpus) < one.most
 
 
-def _waiting(of: Pass) -> list[PendingJob]:
-    """Some of each shape that want GPUs and wait for room, in the order of the queue."""
+def _waiting(of: Pass, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
+    """Some of each shape that want GPUs and wait for room; and, where CPUs come with GPUs, of those who want none."""
     started = {start.job_id for start in of.starts if not of.tasks.get(start.job_id)}
-    found: list[tuple[int, PendingJob]] = []
+    with_gpus: list[PendingJob] = []
+    without_gpus: list[PendingJob] = []
     for code in of.walk.codes:
         for place in of.walk.of_shape(code)[:MOST_LOOKS].tolist():
             job = of.snapshot.pending[place]
             of.spent += 1
-            if not wanted_in_all(job.shape)[0]:
+            wants_gpus = wanted_in_all(job.shape)[0] > 0
+            if not wants_gpus and not takes_cpus:
                 break
             if job.job_id not in started and of.waits_for_room(job):
-                found.append((place, job))
-    return [job for _, job in sorted(found, key=lambda one: one[0])]
+                (with_gpus if wants_gpus else without_gpus).append(job)
+    return with_gpus, without_gpus
 
 
-def _growth(job: RunningJob, gpus: list[int]) -> Growth:
+def _growth(job: RunningJob, more: list[Grant]) -> Growth:
     assert job.stretch is not None, f"job {job.job_id} keeps what it has"
-    grant = Grant(node=job.grants[0].node, tasks=0, gpus=tuple(sorted(gpus)))
+    gpus, cpus = (gpu for one in more for gpu in one.gpus), (cpu for one in more for cpu in one.cpus)
+    grant = Grant(node=job.grants[0].node, tasks=0, gpus=tuple(sorted(gpus)), cpus=tuple(sorted(cpus)))
     return Growth(AttemptId(job.job_id, job.attempt), job.stretch.generation, grant)
 
 
-def _next_gpu(of: Pass, job: RunningJob, place: int, free: int) -> int | None:
-    """The first that it may have; the ledger and the guard then count it."""
+def _next_gpu(of: Pass, job: RunningJob, place: int, free: int) -> Grant | None:
+    """The first that it may have, with the CPUs that come with it; the ledger and the guard then count it."""
     assert job.stretch is not None, f"job {job.job_id} keeps what it has"
     node = of.snapshot.nodes[place]
     if node.unavailable:
         return None
     ends = ends_of(job)
     for gpu in ids_of(free & fitting(of.snapshot, place, job.stretch)):
-        grants = (Grant(node=node.name, tasks=0, gpus=(gpu,)),)
+        free_cpus, free_gpus = of.guard.now.free_cpus[place], of.guard.now.free_gpus[place]
+        if free_cpus.bit_count() < job.stretch.cpus_per_gpu:
+            return None
+        cpus = cpus_near(node, free_cpus, job.stretch.cpus_per_gpu, (gpu,), free_gpus)
+        grants = (Grant(node=node.name, tasks=0, gpus=(gpu,), cpus=cpus),)
         asker, wanted = Asker(job.user, job.account, job.qos), wanted_by(of.snapshot, job, of.ground.places, grants)
         of.spent += 1
         if of.ledger.over(asker, wanted) is not None:
@@ -174,7 +197,7 @@ def _next_gpu(of: Pass, job: RunningJob, place: int, free: int) -> int | None:
         if of.guard.make_room(grants, ends) is None:
             of.ledger.take(asker, wanted)
             of.guard.start(grants, ends)
-            return gpu
+            return grants[0]
     return None
 
 

@@ -45,34 +45,44 @@ def given(running: Iterable[RunningJob], gifts: Iterable[Gift], to: JobId) -> li
         if one is None:
             told.append(job)
             continue
-        told += [without(job, one.node, mask_of(one.gpus)), part_of(job, _grant(one), one.ends_at, to)]
+        told += [without(job, one), part_of(job, grant_of(one), one.ends_at, to)]
     return told
 
 
-def without(job: RunningJob, node: str, gpus: int) -> RunningJob:
+def without(job: RunningJob, one: Gift) -> RunningJob:
     """It is told one change at a time."""
-    grants = tuple(_less(grant, gpus) if grant.node == node else grant for grant in job.grants)
+    grants = tuple(_less(grant, one) if grant.node == one.node else grant for grant in job.grants)
     return replace(job, grants=grants, stretch=None)
 
 
-def _less(grant: Grant, gpus: int) -> Grant:
-    return msgspec.structs.replace(grant, gpus=tuple(gpu for gpu in grant.gpus if not gpus >> gpu & 1))
+def _less(grant: Grant, one: Gift) -> Grant:
+    return msgspec.structs.replace(
+        grant,
+        gpus=tuple(gpu for gpu in grant.gpus if gpu not in one.gpus),
+        cpus=tuple(cpu for cpu in grant.cpus if cpu not in one.cpus),
+    )
 
 
-def _grant(one: Gift) -> Grant:
-    return Grant(node=one.node, tasks=0, gpus=one.gpus)
+def grant_of(one: Gift) -> Grant:
+    return Grant(node=one.node, tasks=0, gpus=one.gpus, cpus=one.cpus)
 
 
-def parts_going(job: RunningJob, node: str, going: int, ends_at: float, kept: Mapping[JobId, int]) -> list[RunningJob]:
+def parts_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[JobId, Grant]) -> list[RunningJob]:
     """What a job is giving up: for each that has a claim to some of it, and what is for nobody in particular.
 
-    `kept`: GPUs of the node, by the job for which they are kept.
+    `kept`: of the node, by the job for which it is kept.
     """
     parts = []
-    for to, mask in kept.items():
-        if own := going & mask:
-            parts.append(part_of(job, Grant(node=node, tasks=0, gpus=ids_of(own)), ends_at, to))
-            going &= ~own
-    if going:
-        parts.append(part_of(job, Grant(node=node, tasks=0, gpus=ids_of(going)), ends_at, None))
+    gpus, cpus = mask_of(going.gpus), mask_of(going.cpus)
+    for to, grant in kept.items():
+        own_gpus, own_cpus = gpus & mask_of(grant.gpus), cpus & mask_of(grant.cpus)
+        if own_gpus or own_cpus:
+            parts.append(part_of(job, _held(going.node, own_gpus, own_cpus), ends_at, to))
+            gpus, cpus = gpus & ~own_gpus, cpus & ~own_cpus
+    if gpus or cpus:
+        parts.append(part_of(job, _held(going.node, gpus, cpus), ends_at, None))
     return parts
+
+
+def _held(node: str, gpus: int, cpus: int) -> Grant:
+    return Grant(node=node, tasks=0, gpus=ids_of(gpus), cpus=ids_of(cpus))

@@ -23,7 +23,7 @@ def pick(overlay: Overlay, place: int, demand: Demand, shape: Shape, types: tupl
         fitting = free_gpus & node.fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib)
         if overlay.free_now is None:
             gpus = _gpus(node, fitting, demand.gpus, types) if demand.gpus else ()
-            cpus = _cpus(node, free_cpus, demand.cpus, gpus, free_gpus)
+            cpus = cpus_near(node, free_cpus, demand.cpus, gpus, free_gpus)
         else:
             cpus_now, gpus_now = (masks[place] for masks in overlay.free_now)
             gpus = _held_first(fitting, gpus_now, demand.gpus)
@@ -76,7 +76,7 @@ def _of_type(node: NodeFacts, free: int, count: int, types: tuple[str, ...]) -> 
     return some
 
 
-def _cpus(node: NodeFacts, free: int, count: int, gpus: tuple[int, ...], free_gpus: int) -> tuple[int, ...]:
+def cpus_near(node: NodeFacts, free: int, count: int, gpus: tuple[int, ...], free_gpus: int) -> tuple[int, ...]:
     """From the NUMA nodes of the GPUs; without GPUs from one node that is enough, with the fewest idle GPUs."""
     if not node.cpu_numa:
         return lowest(free, count)

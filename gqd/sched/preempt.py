@@ -346,7 +346,7 @@ class Preempting:
     def _may_try(self, of: Pass, place: int, job: PendingJob) -> bool:
         """Not for one that leaves out nodes where it could not be launched: it may fail again on those that go."""
         is_served = self._reach.get(job.qos) or of.is_guaranteed_round or self._has_lent
-        is_allowed = self._turns is not None or is_served or (self._spare and wanted_in_all(job.shape)[0])
+        is_allowed = self._turns is not None or is_served or self._may_use_spare(job)
         if not is_allowed or self._tries <= (MOST_TRIES // 2 if self._is_before_turn(of, place) else 0):
             return False
         if any(until > of.snapshot.now for _, until in job.avoid):
@@ -354,6 +354,12 @@ class Preempting:
         known = [self._vain[key] for key in self._keys(of, place, job) if key in self._vain]
         is_vain = any(_limit_s(job) >= shortest_s for shortest_s in known)
         return not is_vain and of.waits_anyway(job) is None
+
+    def _may_use_spare(self, job: PendingJob) -> bool:
+        """Most elastic jobs give up no CPUs."""
+        if wanted_in_all(job.shape)[0]:
+            return bool(self._spare)
+        return any(one.grants[0].cpus for one in self._spare.values())
 
     def _is_before_turn(self, of: Pass, place: int) -> bool:
         """Half of the searches are for those from where the pass before stopped."""
@@ -381,7 +387,7 @@ class Preempting:
     def _find(self, of: Pass, job: PendingJob) -> _Found:
         """Nobody is ended where it is enough that others give up some of what they have."""
         may = self._who_may_go(of, job)
-        spare = list(self._spare.values()) if wanted_in_all(job.shape)[0] else []
+        spare = list(self._spare.values()) if self._may_use_spare(job) else []
         spare = [one for one in spare if _is_gone_in_time(of.snapshot, one, job)]
         if spare and (found := self._search(of, job, spare, may)) is not None:
             return found
@@ -577,10 +583,11 @@ def _whole_part(of: Pass, place: int, grant: Grant, cpus: int, gpus: int) -> Par
 
 
 def _beside(of: Pass, part: Part, spare: RunningJob | None) -> Part:
-    """The rest of a job whose spare GPUs stand for themselves."""
+    """The rest of a job of which what it could do without stands for itself."""
     if spare is None or of.snapshot.nodes[part.place].name != spare.grants[0].node:
         return part
-    return part._replace(gpus=part.gpus & ~mask_of(spare.grants[0].gpus))
+    _, cpus, gpus = spare.cells[0]
+    return part._replace(cpus=part.cpus & ~cpus, gpus=part.gpus & ~gpus)
 
 
 def _part(part: Part, here: Collection[int], barrier: _Barrier, wanted: Collection[str]) -> Part:

@@ -15,7 +15,7 @@ from gq.model.resource import Grant, gpus_in
 from gqd.sched.backfill import Guard
 from gqd.sched.booked import is_too_long, masks_of, named_by, named_wait, windows_of
 from gqd.sched.claims import beside_claims, keep, told_to_go, without_claim
-from gqd.sched.given import part_of
+from gqd.sched.given import grant_of, part_of
 from gqd.sched.inside import active, inside, outside, with_running
 from gqd.sched.lending import lent_out, may_borrow
 from gqd.sched.limit import Asker, Ledger
@@ -135,8 +135,7 @@ class Rooms:
             giver = givers.get(gift.attempt_id)
             if giver is None or giver.job_id in self._going or not self._may_give(giver, gift):
                 return None
-            grant = Grant(node=gift.node, tasks=0, gpus=gift.gpus)
-            parts.append(part_of(giver, grant, gift.ends_at, one.job_id))
+            parts.append(part_of(giver, grant_of(gift), gift.ends_at, one.job_id))
         return parts
 
     def _may_give(self, giver: RunningJob, gift: Gift) -> bool:

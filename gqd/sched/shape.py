@@ -169,10 +169,14 @@ def shape_of(
 _NOT_WITH_A_RANGE = {
     "gpus_per_node": "--gpus-per-node",
     "gpus_per_task": "--gpus-per-task",
-    "cpus_per_gpu": "--cpus-per-gpu",
     "mem_per_gpu_mib": "--mem-per-gpu",
     "is_exclusive": "--exclusive",
     "is_dense": "--fill-nodes",
+}
+
+
+_INSTEAD = {
+    "mem_per_gpu_mib": "memory in use cannot be taken back: say with --mem what the job has, however many GPUs it has",
 }
 
 
@@ -188,7 +192,7 @@ def _on_one_node(request: ResourceRequest) -> ResourceRequest:
         raise Refusal("contradiction", f"{words} is of jobs on one node, and this one asks for {nodes}", hint)
     for field, option in _NOT_WITH_A_RANGE.items():
         if getattr(request, field):
-            hint = "its CPUs and memory stay as they are while its GPUs change: say them of the job"
+            hint = _INSTEAD.get(field, "leave it out, or give one number of GPUs")
             raise Refusal("contradiction", f"{words} and {option} exclude each other", hint)
     return msgspec.structs.replace(request, nodes_min=1, nodes_max=1)
 

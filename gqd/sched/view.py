@@ -166,6 +166,10 @@ class Stretch(NamedTuple):
     generation: int
     lead_s: float = 0.0
     """So long after it was told to give some up they are gone."""
+    cpus_per_gpu: int = 0
+    """So many come and go with each of them …"""
+    least_cpus: tuple[int, ...] = ()
+    """… beside these."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,6 +11,7 @@ class GpusAdded(EventBase, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     gpus: tuple[int, ...]
+    cpus: tuple[int, ...] = ()
     billing: int
     """Of all that it holds now; see `JobAllocated`."""
 
@@ -20,6 +21,8 @@ class ShrinkDecided(EventBase, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     keeps: tuple[int, ...]
+    keeps_cpus: tuple[int, ...] | None = None
+    """None: all that it has."""
     ends_at: float
     to: tuple[tuple[JobId, int], ...] = ()
     """The jobs for which they are kept, and how many of them for each."""

@@ -44,6 +44,7 @@ class Gift(msgspec.Struct, frozen=True):
     gpus: tuple[int, ...]
     ends_at: float
     """As the plan sees it."""
+    cpus: tuple[int, ...] = ()
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):

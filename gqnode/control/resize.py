@@ -41,7 +41,7 @@ def _is_earlier(order: ResizeAttempt, before: ResizeAttempt) -> bool:
 def _begin(ledger: Ledger, record: AttemptRecord, order: ResizeAttempt) -> AttemptRecord:
     """Told first, signalled then: who is woken by the signal finds the file as it is to be."""
     has_more = not set(order.gpus) <= set(record.launch.grant.gpus)
-    record = ledger.save(replace(record, launch=with_gpus(record.launch, order.gpus), resize=order))
+    record = ledger.save(replace(record, launch=with_held(record.launch, order.gpus, order.cpus), resize=order))
     if has_more:
         ledger.do(WidenCell(launch=record.launch))
     ledger.do(TellGpus(record=record))
@@ -54,10 +54,11 @@ def _begin(ledger: Ledger, record: AttemptRecord, order: ResizeAttempt) -> Attem
     return record
 
 
-def with_gpus(launch: Launch, gpus: tuple[int, ...]) -> Launch:
-    """As it would be launched with these; it is on one node."""
-    members = tuple(replace(one, gpus=len(gpus)) for one in launch.members)
-    return replace(launch, grant=replace(launch.grant, gpus=gpus), members=members)
+def with_held(launch: Launch, gpus: tuple[int, ...], cpus: tuple[int, ...] | None) -> Launch:
+    """As it would be launched with these; it is on one node.  CPUs None: as before."""
+    grant = replace(launch.grant, gpus=gpus, cpus=launch.grant.cpus if cpus is None else cpus)
+    members = tuple(replace(one, gpus=len(gpus), cpus=len(grant.cpus)) for one in launch.members)
+    return replace(launch, grant=grant, members=members)
 
 
 def _report(ledger: Ledger, record: AttemptRecord) -> None:
@@ -79,7 +80,7 @@ def meet_deadline(ledger: Ledger, record: AttemptRecord) -> None:
     ledger.take_at[attempt_id] = ledger.now + ledger.settings.resend_s
     steps.end_unattended(ledger, record, record.going_gpus)
     record = ledger.records[attempt_id]
-    left = with_gpus(record.launch, order.keeps)
+    left = with_held(record.launch, order.keeps, order.keeps_cpus)
     ledger.do(TakeGpus(launch=left, gpus=record.going_gpus, generation=order.generation))
 
 
@@ -93,7 +94,9 @@ def taken(ledger: Ledger, found: GpusTaken) -> None:
         ledger.take_at[found.attempt_id] = ledger.now + ledger.settings.quiet_check_s
         return
     ledger.take_at.pop(found.attempt_id, None)
-    record = ledger.save(replace(record, launch=with_gpus(record.launch, record.resize.keeps)))
+    record = ledger.save(
+        replace(record, launch=with_held(record.launch, record.resize.keeps, record.resize.keeps_cpus))
+    )
     ledger.do(TellGpus(record=record))
     _report(ledger, record)
 

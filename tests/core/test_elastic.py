@@ -11,15 +11,17 @@ from gq.errors import Refusal
 from gq.model.account import Holder, LimitInfo
 from gq.model.job import SignalSpec
 from gq.model.policy_tables import Timers
+from gq.model.resource import ResourceRequest
 from gq.model.state import JobState
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.control.association import with_defaults
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.state import event
 from gqd.state.input import Tick
-from gqd.state.policy import Policy
+from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, attempt_id, hello, inventory, submit
 from tests.hosts import CoreHost
 
@@ -395,6 +397,76 @@ def test_a_plan_that_is_late_gives_up_nothing() -> None:
     assert wants not in host.cluster.claims
 
 
+# ── CPUs that come with GPUs ──────────────────────────────────────────────────────────────────────────────────
+
+
+def cpus(host: CoreHost, job_id: int) -> int:
+    return len(host.attempt(job_id).grants[0].cpus)
+
+
+def test_cpus_come_with_gpus_and_go_with_them() -> None:
+    host = cluster()
+    job_id = host.start(submit("elastic", gpus=1, most_gpus=8, cpus_per_gpu=2, time_limit_s=36_000))
+    assert cpus(host, job_id) == 2
+    host.schedule()
+    assert (len(gpus(host, job_id)), cpus(host, job_id)) == (8, 16)
+    order = resizes(host)[-1]
+    assert order.cpus == order.keeps_cpus == tuple(range(16))
+    host.obey()
+
+    wants = rival(host, START + 100, gpus=3, cpus_per_gpu=2)
+
+    order = resizes(host)[-1]
+    assert order.keeps_cpus is not None
+    assert (len(order.keeps), len(order.keeps_cpus), cpus(host, job_id)) == (5, 10, 16)
+    host.obey()
+    assert cpus(host, job_id) == 10
+    host.schedule()
+    host.obey()
+    assert host.job(wants).state is JobState.RUNNING and cpus(host, wants) == 6
+
+
+def test_without_idle_cpus_for_it_no_gpu_comes() -> None:
+    host = cluster()
+    host.start(submit("cpus", ntasks=11, time_limit_s=36_000))
+    job_id = elastic(host, cpus_per_gpu=2)
+    assert (len(gpus(host, job_id)), cpus(host, job_id)) == (2, 4)
+
+
+def test_who_needs_more_cpus_than_go_with_its_gpus_has_more_gpus_given_up() -> None:
+    host = cluster()
+    job_id = elastic(host, cpus_per_gpu=2)
+    wants = rival(host, START + 100, gpus=1, cpus_per_gpu=5)
+    assert len(resizes(host)[-1].keeps) == 5
+    host.obey()
+    host.schedule()
+    host.obey()
+    assert host.job(wants).state is JobState.RUNNING and cpus(host, job_id) == 10
+
+
+def test_cpus_are_given_up_for_who_wants_no_gpu_and_not_taken_before_it() -> None:
+    host = cluster()
+    job_id = elastic(host, cpus_per_gpu=2)
+    wants = host.submit(submit("cpus", ntasks=3, time_limit_s=3600), now=START + 100)
+    host.schedule()
+    assert f"job {job_id} gives up 3 CPUs by @{{1110}} for it" in host.explain(wants).why
+    host.obey()
+    host.schedule()
+    host.obey()
+    assert host.job(wants).state is JobState.RUNNING
+    assert (len(gpus(host, job_id)), cpus(host, job_id)) == (6, 12)
+    host.submit(submit("more", ntasks=16, time_limit_s=3600), now=START + 110)
+    host.finish(wants, now=START + 120)
+    host.schedule()
+    assert len(gpus(host, job_id)) == 6, "somebody waits for CPUs"
+
+
+def test_where_a_partition_gives_memory_for_each_gpu_an_elastic_job_has_that_of_its_least() -> None:
+    partition = Partition(name="batch", default_cpus_per_gpu=2, default_mem_per_gpu_mib=1024)
+    request = with_defaults(ResourceRequest(gpus=2, most_gpus=8), partition)
+    assert (request.cpus_per_gpu, request.mem_per_gpu_mib, request.mem_per_node_mib) == (2, None, 2048)
+
+
 # ── giving way ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -560,7 +632,6 @@ def test_a_requeued_job_begins_with_its_least_again() -> None:
     ("fields", "words"),
     [
         ({"nodes_min": 2}, "one node"),
-        ({"cpus_per_gpu": 4}, "--cpus-per-gpu"),
         ({"mem_per_gpu_mib": 1024}, "--mem-per-gpu"),
         ({"gpus_per_task": 1}, "--gpus-per-task"),
         ({"most_gpus": 0}, "no range"),

@@ -138,6 +138,25 @@ def test_both_daemons_may_be_killed_in_the_middle_of_it(cluster: PrivateCluster)
     assert cluster.run("gqwait", job).returncode == 0
 
 
+def test_cpus_come_and_go_with_gpus(cluster: PrivateCluster) -> None:
+    """And what is given up is not taken by somebody who comes later."""
+    job = elastic(cluster, HOLD, 4, "--cpus-per-gpu=2")
+    wait_until(lambda: held(cluster, job) == (4, 8), GROWS_S, "it has all GPUs and all CPUs")
+    rival = submit(cluster, "--gpus=2", "--cpus-per-gpu=2", "-t", "10", wrap=HOLD)
+    wait_until(lambda: told(cluster, job)["target"] != told(cluster, job)["current"], LONG_S, "it is told")
+    late = submit(cluster, "--gpus=2", "-t", "10", "--priority=1000000", wrap="true")
+    await_state(cluster, rival, "RUNNING", within_s=SHRINKS_S)
+    assert (held(cluster, job), held(cluster, rival)) == ((2, 4), (2, 4))
+    assert facts(cluster, late)["state"] == "PENDING"
+    (cluster.workdir / "end").touch()
+    assert cluster.run("gqwait", job, rival, late).returncode == 0
+
+
+def held(cluster: PrivateCluster, job: str) -> tuple[int, int]:
+    [shown] = json.loads(cluster.ok("gqstat", "--json", "-j", job))
+    return int(shown["gpus"]), int(shown["cpus"])
+
+
 def test_a_range_over_several_nodes_is_refused(cluster: PrivateCluster) -> None:
     refused = cluster.run("gqsub", "--gpus=1-4", "-N", "2", "--wrap", "true")
     assert refused.returncode == 1

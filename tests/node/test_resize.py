@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gq.model.ids import JobId, StepId
 from gq.model.job import SignalSpec
@@ -217,3 +218,19 @@ def test_users_of_real_gpus_are_those_of_the_cell_that_the_driver_names(
         Gpu(index=index, uuid=f"GPU-{index}", type="a100", memory_mib=1024, is_fake=False) for index in range(2)
     )
     assert elastic.users_of((1,), real, samples, 0, f"{tmp_path}/mine") == [sleepers["0"]]
+
+
+def test_cpus_that_go_with_gpus_are_kept_until_then() -> None:
+    agent = running()
+    more = replace(order(1, (0, 1), (0, 1)), cpus=(0, 1, 2, 3), keeps_cpus=(0, 1, 2, 3))
+    [widened] = [one for one in give(agent, more, NOW) if isinstance(one, WidenCell)]
+    assert widened.launch.grant.cpus == (0, 1, 2, 3)
+    fewer = replace(order(2, (0, 1), (0,), NOW + 20), cpus=(0, 1, 2, 3), keeps_cpus=(0, 1))
+    give(agent, fewer, NOW + 10)
+    [record] = agent.records()
+    assert record.launch.grant.cpus == (0, 1, 2, 3)
+    [taken] = [one for one in agent.handle(Tick(), NOW + 21) if isinstance(one, TakeGpus)]
+    assert taken.launch.grant.cpus == (0, 1)
+    agent.handle(GpusTaken(attempt_id=ATTEMPT, generation=2, is_done=True), NOW + 22)
+    [record] = agent.records()
+    assert (record.launch.grant.gpus, record.launch.grant.cpus) == ((0,), (0, 1))

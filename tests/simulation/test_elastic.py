@@ -53,7 +53,9 @@ def shape(world: World) -> dict[str, Any]:
         return {"gpus": random.choice((1, 2, 3))}
     before_s = random.choice((None, None, 0, 3, 20))
     told = None if before_s is None else SignalSpec(signum=signal.SIGUSR1, before_s=before_s)
-    return {"gpus": random.choice((1, 2)), "most_gpus": random.choice((2, 4, 8)), "signal": told}
+    cpus_per_gpu = random.choice((None, None, 1, 2))
+    most = random.choice((2, 4, 8))
+    return {"gpus": random.choice((1, 2)), "most_gpus": most, "signal": told, "cpus_per_gpu": cpus_per_gpu}
 
 
 def judge_settled(world: World) -> None:
@@ -70,7 +72,7 @@ def judge_settled(world: World) -> None:
         changed_at = attempt.elastic.changed_at or attempt.allocated_at
         if attempt.elastic.keeps is None and world.now - changed_at >= SETTLED_S:
             assert known == attempt.elastic.generation, f"{attempt_id} knows change {known}: {attempt.elastic}"
-            assert record.launch.grant.gpus == attempt.grants[0].gpus, f"{attempt_id} has {record.launch.grant.gpus}"
+            assert record.launch.grant == attempt.grants[0], f"{attempt_id} has {record.launch.grant}"
 
 
 def taken_from_others(world: World) -> list[str]:
