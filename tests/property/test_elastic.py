@@ -1,0 +1,124 @@
+"""Random clusters with elastic jobs: nobody is ended where it is enough that they shrink, no more is given up than must
+be, and where both is needed no other set would lose less.
+
+``GQ_CLUSTERS=500`` looks at so many clusters instead of some; a failure names its seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from math import inf
+
+import msgspec
+import pytest
+
+from gq.model.ids import AttemptId
+from gq.model.resource import Grant
+from gqd.sched.given import grant_of
+from gqd.sched.placement import is_possible
+from gqd.sched.placement import place as put
+from gqd.sched.planner import plan_whole
+from gqd.sched.rooms import Applicant, Rooms
+from gqd.sched.view import Overlay, PendingJob, RunningJob, Stretch
+from gqd.state.plan import Gift, Preemption
+from tests.property.test_preemption import CLUSTERS, Scene, lost_gpu_s, may_go, small, some_request
+
+
+def with_elastic_jobs(scene: Scene) -> dict[int, Grant]:
+    """Most that have several GPUs on one node may shrink: what each of them could do without."""
+    beyond: dict[int, Grant] = {}
+    for at, job in enumerate(scene.running):
+        [held, *others] = job.grants
+        if others or len(held.gpus) < 2 or scene.random.random() < 0.2:
+            continue
+        least = scene.random.randint(1, len(held.gpus) - 1)
+        count = len(held.gpus) - least
+        per_gpu = scene.random.choice((0, 0, 1))
+        if len(held.cpus) <= count:
+            per_gpu = 0
+        cpus = held.cpus[: len(held.cpus) - per_gpu * count]
+        stretch = Stretch(held.gpus[:least], 8, None, 0, 3, 10.0, per_gpu, cpus)
+        scene.running[at] = replace(job, stretch=stretch)
+        gone = tuple(one for one in held.cpus if one not in cpus) if per_gpu else ()
+        beyond[job.job_id] = Grant(node=held.node, tasks=0, gpus=held.gpus[least:], cpus=gone)
+    return beyond
+
+
+def free_without(scene: Scene, gone: list[RunningJob], given: list[Grant]) -> Overlay:
+    overlay = Overlay.of(scene.snapshot())
+    places = {one.name: place for place, one in enumerate(scene.nodes)}
+    for grant in (grant for one in gone for grant in one.grants):
+        overlay.give_back(places[grant.node], grant)
+    for grant in given:
+        overlay.give_back(places[grant.node], grant)
+    return overlay
+
+
+def fits(scene: Scene, job: PendingJob, gone: list[RunningJob], given: list[Grant]) -> bool:
+    return put(free_without(scene, gone, given), job.shape, list(range(len(scene.nodes)))) is not None
+
+
+def fewer(scene: Scene, gift: Gift) -> list[Gift]:
+    """With a GPU less each, and the CPUs that come with it."""
+    [stretch] = [one.stretch for one in scene.running if one.job_id == gift.attempt_id.job_id]
+    assert stretch is not None
+    cpus = gift.cpus[stretch.cpus_per_gpu :]
+    gpus = [tuple(one for one in gift.gpus if one != gpu) for gpu in gift.gpus]
+    return [msgspec.structs.replace(gift, gpus=left, cpus=cpus) for left in gpus]
+
+
+def test_as_little_as_must_be_is_lost_and_no_more_given_up_than_is_needed() -> None:
+    decided = mixed = 0
+    for seed in range(3 * CLUSTERS):
+        scene = small(seed)
+        beyond = with_elastic_jobs(scene)
+        job = scene.ask(99, some_request(scene.random), scene.random.choice(("normal", "high", "scavenger")))
+        plan = plan_whole(scene.snapshot())
+        if plan.starts:
+            assert not plan.preemptions
+            continue
+        best = least_lost(scene, job, beyond)
+        if not plan.preemptions:
+            assert best == inf, f"seed {seed}: {best} would have to be lost for {job}"
+            continue
+        decided += 1
+        [one] = plan.preemptions
+        ended = [each for each in scene.running if AttemptId(each.job_id, each.attempt) in one.victims]
+        mixed += bool(ended and one.gifts)
+        assert lost_gpu_s(ended) == pytest.approx(best, abs=0.01), f"seed {seed}: {one} for {job}"
+        check_gifts(scene, job, one, ended, beyond, seed)
+        applicant = Applicant(job.job_id, job.user, job.account, "", job.time_limit_s, job.qos)
+        assert Rooms(scene.snapshot()).take_preemption(one, applicant), f"seed {seed}: it cannot be adopted"
+    assert decided > CLUSTERS // 4 and mixed, f"{decided} decided, {mixed} of both kinds"
+
+
+def least_lost(scene: Scene, job: PendingJob, beyond: dict[int, Grant]) -> float:
+    """By those that are ended, where all others give up what they can, if it asks for a GPU or CPUs come with them."""
+    could, best = may_go(scene, job.qos), inf
+    for count in range(len(could) + 1):
+        for some in combinations(could, count):
+            ids = {each.job_id for each in some}
+            given = [grant for job_id, grant in beyond.items() if job_id not in ids]
+            if lost_gpu_s(list(some)) < best and fits(scene, job, list(some), given):
+                best = lost_gpu_s(list(some))
+    return best
+
+
+def check_gifts(
+    scene: Scene, job: PendingJob, one: Preemption, ended: list[RunningJob], beyond: dict[int, Grant], seed: int
+) -> None:
+    places = {each.name: place for place, each in enumerate(scene.nodes)}
+    given = [grant_of(each) for each in one.gifts]
+    assert is_possible(free_without(scene, ended, given), one.grants, places), f"seed {seed}: {one}"
+    for gift, grant in zip(one.gifts, given, strict=True):
+        could = beyond[gift.attempt_id.job_id]
+        assert set(gift.gpus) <= set(could.gpus) and set(gift.cpus) <= set(could.cpus), f"seed {seed}: {gift}"
+        assert gift.attempt_id not in one.victims, f"seed {seed}: {gift} of one that is ended"
+        others = [each for each in given if each is not grant]
+        for less in fewer(scene, gift):
+            assert not fits(scene, job, ended, [*others, grant_of(less)]), f"seed {seed}: {gift} is more than is needed"
+    for victim in ended:
+        rest = [each for each in ended if each is not victim]
+        stays = [beyond[victim.job_id]] if victim.job_id in beyond else []
+        assert not fits(scene, job, rest, [*given, *stays]), f"seed {seed}: {victim} could stay"
