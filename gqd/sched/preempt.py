@@ -242,6 +242,8 @@ class _Found(NamedTuple):
     """There are some, and the job would be over a limit."""
     later: TakesLater | None = None
     """There are some, and it is not worth their price yet."""
+    is_brief: bool = False
+    """Nobody may be ended for it, and what others could give up is not enough."""
 
 
 class Preempting:
@@ -296,7 +298,8 @@ class Preempting:
             before = of.spent
             found = self._find(of, job)
             choice, has_searched = found.choice, of.spent > before
-            self._tries = max(0, self._tries - has_searched * (COST_IN_VAIN if choice is None else 1))
+            is_dear = choice is None and not found.is_brief
+            self._tries = max(0, self._tries - has_searched * (COST_IN_VAIN if is_dear else 1))
             if found.later is not None:
                 of.waits[job.job_id] = found.later
                 of.so_far.changes_at = min(of.so_far.changes_at, found.later.at)
@@ -394,7 +397,9 @@ class Preempting:
         there = [one for one in self._there if one.job_id in may and _is_gone_in_time(of.snapshot, one, job)]
         if there and not spare and (later := self._too_early(of, job)):
             return _Found(None, later=later)
-        return (self._search(of, job, [*spare, *there], may) if there else None) or _Found(None)
+        if not there:
+            return _Found(None, is_brief=True)
+        return self._search(of, job, [*spare, *there], may) or _Found(None)
 
     def _search(self, of: Pass, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
         """As long as somebody's notice is in the way it is tried without those who have the longest.
