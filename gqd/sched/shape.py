@@ -188,7 +188,7 @@ def _on_one_node(request: ResourceRequest) -> ResourceRequest:
         raise Refusal("contradiction", f"{words} is no range of GPUs", "say the least, at least 1, and the most: 1-8")
     nodes = max(request.nodes_min or 1, request.nodes_max or 1, len(request.nodelist))
     if nodes > 1:
-        hint = "leave out --nodes, or give one number of GPUs"
+        hint = "leave out --nodes; over several nodes a job keeps what it starts with: give one number of GPUs"
         raise Refusal("contradiction", f"{words} is of jobs on one node, and this one asks for {nodes}", hint)
     for field, option in _NOT_WITH_A_RANGE.items():
         if getattr(request, field):
