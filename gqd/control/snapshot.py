@@ -21,7 +21,7 @@ from gqd.sched.claimants import LATE_S
 from gqd.sched.constraint_match import attributes_of
 from gqd.sched.given import parts_going
 from gqd.sched.gpu_topology import topology_of
-from gqd.sched.priority import Order, order_of
+from gqd.sched.order import Order, order_of
 from gqd.sched.shape import shape_in
 from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob, RunningJob, Snapshot, Stretch
 from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of

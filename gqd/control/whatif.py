@@ -29,7 +29,8 @@ from gqd.control.estimate import Desk, Setting, band, deadlines_of, gate_of, pro
 from gqd.control.job_facts import job_of
 from gqd.sched.blocked import counted
 from gqd.sched.limit import NO_LIMITS
-from gqd.sched.priority import order_of, rank
+from gqd.sched.order import order_of
+from gqd.sched.priority import rank
 from gqd.sched.rehearsal import Entry, Gate, Rehearsal, Scene
 from gqd.state import event
 from gqd.state.cluster import Cluster, Job

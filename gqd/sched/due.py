@@ -9,7 +9,8 @@ ranking, and that is wanted: within a band short jobs go first, whoever's they a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import TypeAlias
 
 from gq.model.account import ROOT, Holder
@@ -23,6 +24,8 @@ TOLERANCE = 1e-6
 
 _Due: TypeAlias = tuple[float, int]
 """(usage, shares)"""
+_PathOf: TypeAlias = Callable[[str], tuple[str, ...]]
+"""The account and those above it."""
 
 
 def bands(cluster: Cluster, now: float, also: Member | None = None) -> dict[Member, int]:
@@ -35,12 +38,13 @@ def bands(cluster: Cluster, now: float, also: Member | None = None) -> dict[Memb
         path = account_path(cluster.accounts, also[1])
         accounts = list(dict.fromkeys([*accounts, *(one for one in path if one != ROOT)]))
         users = list(dict.fromkeys([*users, also]))
-    usage, user_usage = _usages(cluster, now)
     known = cluster.accounts
+    path_of = cache(partial(account_path, known))
+    usage, user_usage = _usages(cluster, now, path_of)
     by_parent: dict[str, dict[str, _Due]] = {}
     for name in accounts:
         shares = known[name].shares if name in known else 1
-        by_parent.setdefault(account_path(known, name)[1], {})[name] = (usage.get(name, 0.0), shares)
+        by_parent.setdefault(path_of(name)[1], {})[name] = (usage.get(name, 0.0), shares)
     over = {name for siblings in by_parent.values() for name in _over(siblings)}
     by_account: dict[str, dict[str, _Due]] = {}
     for user, account in users:
@@ -48,7 +52,7 @@ def bands(cluster: Cluster, now: float, also: Member | None = None) -> dict[Memb
         by_account.setdefault(account, {})[user] = (user_usage[user, account], shares)
     found = {}
     for account, siblings in by_account.items():
-        above = 2 * any(one in over for one in account_path(known, account))
+        above = 2 * any(one in over for one in path_of(account))
         more = _over(siblings)
         found.update({(user, account): above + (user in more) for user in siblings})
     return found
@@ -61,7 +65,7 @@ def _who_counts(cluster: Cluster) -> tuple[list[str], list[Member]]:
     return accounts, [(user, name) for name, user in places if user and (user, name) in cluster.members]
 
 
-def _usages(cluster: Cluster, now: float) -> tuple[dict[str, float], dict[Member, float]]:
+def _usages(cluster: Cluster, now: float, path_of: _PathOf) -> tuple[dict[str, float], dict[Member, float]]:
     """Of accounts, with all below them, and of their users."""
     users = {}
     own: dict[str, float] = {}
@@ -71,7 +75,7 @@ def _usages(cluster: Cluster, now: float) -> tuple[dict[str, float], dict[Member
         own[place[1]] = own.get(place[1], 0.0) + used
     whole: dict[str, float] = {}
     for account, used in own.items():
-        for above in account_path(cluster.accounts, account):
+        for above in path_of(account):
             whole[above] = whole.get(above, 0.0) + used
     return whole, users
 

@@ -69,7 +69,8 @@ class Tree:
 def known_accounts(cluster: Cluster) -> dict[str, AccountInfo]:
     """All accounts but the root, with those that are there without being added."""
     implied = {account for _, account in cluster.members} | {DEFAULT_ACCOUNT}
-    known = {name: AccountInfo(name=name) for name in sorted(implied)} | cluster.accounts
+    there = cluster.accounts
+    known = {name: there.get(name) or AccountInfo(name=name) for name in sorted(implied)} | there
     known.pop(ROOT, None)
     return known
 

@@ -143,10 +143,17 @@ def room_of(shape: Shape, free: Mapping[str, Integers], size: tuple[int, ...]) -
     room = np.full(size, needs.most, dtype=np.int64)
     for need in needs.needs:
         if need.each:
-            np.minimum(room, free[need.resource] // need.each, out=room)
+            some = free[need.resource]
+            np.minimum(room, some if need.each == 1 else some // need.each, out=room)
         if need.fixed:
             room *= free[need.resource] >= need.fixed
     return np.maximum(room, 0, out=room)
+
+
+def counts_memory(shape: Shape) -> bool:
+    """Whether it has room hangs on what memory is free."""
+    needs = _needs_of(shape)
+    return needs.whole_memory or shape.is_exclusive or any(need.resource == _MEMORY for need in needs.needs)
 
 
 def _of_any_role(overlay: Overlay, shape: Shape, places: Integers) -> Integers:

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gq.model.ids import JobId
-from gq.model.resource import Grant
 from gqd.sched.blocked import why_hopeless
 from gqd.sched.feasible import capable_places, usable_places
 from gqd.sched.shape import Shape
 from gqd.sched.timeline import Course, Ending, course_of, ending_of
-from gqd.sched.view import Booked, Cell, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.view import Booked, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
 from gqd.sched.walk import Walk
 from gqd.state.plan import NoNodes, Wait
 from gqd.state.policy import Policy
-from gqd.state.queue import Integers
+from gqd.state.queue import Floats, Integers
 
 KEPT_SHAPES = 100_000
 
@@ -48,8 +48,13 @@ class Kind(NamedTuple):
 class _Run(NamedTuple):
     job: RunningJob
     course: Course
-    cells: Sequence[Cell]
-    extras: tuple[Grant, ...]
+    by_limit: Ending
+    """At its limit, as long as that is to come."""
+    expected: Ending
+    """At the expected end, as long as that is to come: before, nothing moves it."""
+    is_limited: bool
+    expected_at: float
+    """As of `expected`."""
 
 
 @dataclass(slots=True)
@@ -65,6 +70,13 @@ class Ground:
     kinds: dict[int, Kind] = field(default_factory=dict)
     _standings: dict[Shape, Standing] = field(default_factory=dict)
     _runs: dict[JobId, _Run] = field(default_factory=dict)
+    _running: Sequence[RunningJob] = ()
+    """Of whom the next three are."""
+    _by_limit: list[Ending] = field(default_factory=list)
+    """Of those that have a limit."""
+    _ending: list[_Run] = field(default_factory=list)
+    """Those that are expected to end; and when."""
+    _expected_at: Floats = field(default_factory=lambda: np.zeros(0))
     _hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
     _members: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     _gpus: dict[str, int] = field(default_factory=dict)
@@ -94,7 +106,18 @@ class Ground:
         return Standing(usable, capable, capable[self.is_up[capable]])
 
     def endings(self, running: Sequence[RunningJob], now: float, by_limit: bool) -> list[Ending]:
-        """What they give back when: at their limits, or when they are expected to end."""
+        """What they give back when: at their limits, or when they are expected to end; without those that never do."""
+        if running is not self._running or not isinstance(running, tuple):
+            self._look_at(running)
+        if by_limit:
+            return [one if one.at >= now else one.moved(now) for one in self._by_limit]
+        ends = [run.expected for run in self._ending]
+        for place in np.flatnonzero(self._expected_at <= now).tolist():
+            ends[place] = ends[place].moved(self._ending[place].course.expected_end(now))
+        return ends
+
+    def _look_at(self, running: Sequence[RunningJob]) -> None:
+        """Tell their ends; what is known of a job is told again."""
         known, runs = self._runs, []
         if len(known) > KEPT_SHAPES:
             known.clear()
@@ -103,13 +126,19 @@ class Ground:
             if run is None or run.job is not job:
                 run = known[job.job_id] = self._run_of(job)
             runs.append(run)
-        if by_limit:
-            return [Ending(max(now, run.course.limit_at), run.cells, run.extras) for run in runs]
-        return [Ending(run.course.expected_end(now), run.cells, run.extras) for run in runs]
+        self._running = running
+        self._by_limit = [run.by_limit for run in runs if run.is_limited]
+        expected_at = np.array([run.expected_at for run in runs], np.float64)
+        if np.isinf(expected_at).any():
+            runs = [run for run in runs if run.expected_at < inf]
+            expected_at = np.array([run.expected_at for run in runs], np.float64)
+        self._ending, self._expected_at = runs, expected_at
 
     def _run_of(self, job: RunningJob) -> _Run:
-        ending = ending_of(0.0, self.places, job.grants)
-        return _Run(job, course_of(job, self.policy.scheduling), ending.cells, ending.extras)
+        course = course_of(job, self.policy.scheduling)
+        ending = ending_of(course.limit_at, self.places, job.grants)
+        expected_at = min(course.began_at + course.length_s, course.limit_at)
+        return _Run(job, course, ending, ending.moved(expected_at), course.limit_at < inf, expected_at)
 
     def available(self, job: PendingJob, now: float) -> Integers:
         """Nodes that the job may get now."""

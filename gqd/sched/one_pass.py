@@ -120,6 +120,8 @@ class Pass:
         """By partition: how many have a protected start since they are first."""
         self.slots: set[tuple[str, str]] = set()
         """(slot, partition) of those that are taken."""
+        self._slots = slots_of(self.scheduling)
+        self._in_partition: dict[str, Booleans] = {}
         if self.preempting is not None:
             self.walk.spare(self.preempting.who())
         if snapshot.inside is None and len(self.walk.columns.reservations) > 1:
@@ -190,7 +192,7 @@ class Pass:
     def _promised_still(self, names: Collection[str]) -> list[tuple[int, Protected]]:
         """With their places in the queue."""
         firsts = self._firsts_still()
-        slots = {slot.name: slot for slot in slots_of(self.scheduling)}
+        slots = {slot.name: slot for slot in self._slots}
         still: list[tuple[int, Protected]] = []
         for one in self.snapshot.protected:
             if not one.is_promise or one.slot not in names:
@@ -226,12 +228,12 @@ class Pass:
         return None if place is None else self.snapshot.pending[place].shape.partition
 
     def _fill_slots(self, names: Collection[str]) -> Iterator[None]:
-        slots = [one for one in slots_of(self.scheduling) if one.name in names]
+        slots = [one for one in self._slots if one.name in names]
         if not slots or not len(self.walk.is_left):
             return
         for partition in self._partitions():
             is_in = self._is_in(partition)
-            is_wide = self.walk.by_shape([kind.is_wide for kind in self.kinds])
+            is_wide = self._is_wide
             for slot in slots:
                 if self._has(slot.name, partition):
                     continue
@@ -496,7 +498,15 @@ class Pass:
         return sorted({kind.partition for kind in self.kinds})
 
     def _is_in(self, partition: str) -> Booleans:
-        return self.walk.by_shape([kind.partition == partition for kind in self.kinds])
+        if partition not in self._in_partition:
+            is_in = self.walk.by_shape([kind.partition == partition for kind in self.kinds])
+            is_in.flags.writeable = False
+            self._in_partition[partition] = is_in
+        return self._in_partition[partition]
+
+    @cached_property
+    def _is_wide(self) -> Booleans:
+        return self.walk.by_shape([kind.is_wide for kind in self.kinds])
 
     def _has(self, slot: str, partition: str) -> bool:
         return (slot, partition) in self.slots

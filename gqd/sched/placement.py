@@ -137,15 +137,6 @@ def _place_alone(
     return None
 
 
-def may_fit(overlay: Overlay, shape: Shape, candidates: Integers | list[int]) -> bool:
-    """By what is free in numbers alone, licences and generic resources left out: who may not, does not."""
-    if shape.roles:
-        return True
-    places = as_places(candidates)
-    room = capacities(overlay, shape._replace(resources=()) if shape.resources else shape, places)
-    return _is_enough(shape, room) and (not shape.is_dense or _has_whole_nodes(overlay, shape, places, room))
-
-
 def _is_enough(shape: Shape, room: Integers) -> bool:
     """A bound, before anything is looked at node by node."""
     if np.count_nonzero(room) < shape.nodes_min:

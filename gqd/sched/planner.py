@@ -109,7 +109,8 @@ class _Round:
     def _begin(self, view: Snapshot) -> Pass:
         self.spent = self.cost
         ground = self.grounds.of(view)
-        self.current = Pass(replace(view, nodes=ground.nodes), ground, self.mode, self.so_far)
+        known = view if view.nodes is ground.nodes else replace(view, nodes=ground.nodes)
+        self.current = Pass(known, ground, self.mode, self.so_far)
         return self.current
 
     def _end_inside(self, within: Pass, one: Booked) -> None:

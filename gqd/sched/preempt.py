@@ -106,7 +106,7 @@ def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None
         return None
     known, now, inside = snapshot.qos, snapshot.now, snapshot.inside
     is_any = takes_turns or borrowed is not None or is_lent
-    asked = (one for one in snapshot.running if is_any or one.qos in wanted)
+    asked = snapshot.running if is_any else [one for one in snapshot.running if one.qos in wanted]
     may = [one for one in asked if may_give_way(one, known, now, inside)]
     there = apart_from_reserved(snapshot, may)
     turns = Turns(snapshot, there) if takes_turns else None

@@ -10,23 +10,19 @@ of it.  Among equals the job with the smaller id goes first.  As in Slurm's mult
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from gq.model.account import QosInfo, with_built_in
 from gq.model.ids import JobId
-from gq.model.scheduling import Scheduling
 from gqd.sched.due import BANDS, bands
-from gqd.sched.fairshare import Tree, fair_tree
-from gqd.sched.kept_back import kept_back
-from gqd.sched.limit import Asker, Ledger, LimitView
+from gqd.sched.fairshare import fair_tree
 from gqd.sched.protocols import PriorityFactor
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy
-from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels, PendingQueue
+from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels, Member
 from gqd.state.tally import account_path
 
 NICE = "nice"
@@ -42,7 +38,11 @@ MOST_POINTS = 2.0**53
 
 def age(jobs: Columns) -> Floats:
     """How long the job could have started, as a part of ``max_age``; a requeue does not begin it anew."""
-    return np.clip((jobs.now - jobs.accrue_at) / max(jobs.max_age_s, 1.0), 0.0, 1.0)
+    return part_of_most(jobs.now - jobs.accrue_at, jobs.max_age_s)
+
+
+def part_of_most(waited_s: Floats, most_s: float) -> Floats:
+    return np.clip(waited_s / max(most_s, 1.0), 0.0, 1.0)
 
 
 def due(jobs: Columns) -> Floats:
@@ -52,7 +52,11 @@ def due(jobs: Columns) -> Floats:
 def short(jobs: Columns) -> Floats:
     """1 for jobs that are expected to be over at once, and less by the same for each time that they take twice as long,
     down to 0; also where nobody knows."""
-    over = np.log(np.maximum(jobs.expected_s, SHORTEST_S) / SHORTEST_S) / math.log(LONGEST_S / SHORTEST_S)
+    return shortness(jobs.expected_s)
+
+
+def shortness(expected_s: Floats) -> Floats:
+    over = np.log(np.maximum(expected_s, SHORTEST_S) / SHORTEST_S) / math.log(LONGEST_S / SHORTEST_S)
     return np.maximum(1.0 - over, 0.0)
 
 
@@ -62,9 +66,13 @@ def fair_share(jobs: Columns) -> Floats:
 
 def job_size(jobs: Columns) -> Floats:
     """The part of the cluster's CPUs or of its GPUs that the job asks for, whichever is more; or what is left of it."""
-    part = np.maximum(jobs.cpus / max(jobs.all_cpus, 1), jobs.gpus / max(jobs.all_gpus, 1))
+    return part_of_cluster(jobs.cpus, jobs.gpus, jobs.all_cpus, jobs.all_gpus, jobs.favor_small)
+
+
+def part_of_cluster(cpus: Integers, gpus: Integers, all_cpus: int, all_gpus: int, favor_small: bool) -> Floats:
+    part = np.maximum(cpus / max(all_cpus, 1), gpus / max(all_gpus, 1))
     size: Floats = np.minimum(part, 1.0)
-    return 1.0 - size if jobs.favor_small else size
+    return 1.0 - size if favor_small else size
 
 
 def partition(jobs: Columns) -> Floats:
@@ -85,7 +93,7 @@ FACTORS: dict[str, PriorityFactor] = {
     "qos": qos,
 }
 """By name, in the order of `gqprio`'s columns; the site's own come after them."""
-_STANDING = ("partition", "qos", NICE, OVERRIDE)
+STANDING = ("partition", "qos", NICE, OVERRIDE)
 RESERVED = frozenset({*FACTORS, NICE, OVERRIDE})
 
 
@@ -121,40 +129,38 @@ class Ranking:
         return ids
 
 
-def rank(
-    cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None, only_weighted: bool = False
-) -> Ranking:
-    """The whole queue in order; `tree`: the fair-share tree at `now`, if it is there already.
-
-    `only_weighted`: without the factors that give no points.
-    """
-    weighted = [one for one in weighted_factors(policy) if one[2] or not only_weighted]
-    wants_tree = not only_weighted or bool(policy.plugins) or any(name == "fair_share" for name, _, _ in weighted)
-    jobs = columns_of(cluster, policy, now, tree, wants_tree)
+def rank(cluster: Cluster, policy: Policy, now: float) -> Ranking:
+    """The whole queue in order, with all that it comes from."""
+    jobs = columns_of(cluster, policy, now)
     override = cluster.queue.integers("override")
     is_overridden = override != NO_OVERRIDE
     factors: dict[str, Floats] = {}
     points: dict[str, Integers] = {}
-    for name, factor, weight in weighted:
+    for name, factor, weight in weighted_factors(policy):
         factors[name] = factor(jobs) if name in FACTORS else np.clip(np.nan_to_num(factor(jobs)), 0.0, 1.0)
         points[name] = _points(factors[name], weight, is_overridden)
     points[NICE] = np.where(is_overridden, 0, -cluster.queue.integers("nice"))
     points[OVERRIDE] = np.where(is_overridden, override, 0)
     priority = sum(points.values(), np.zeros(len(jobs.job_id), np.int64))
-    standing = sum((points[name] for name in _STANDING if name in points), np.zeros(len(jobs.job_id), np.int64))
+    standing = sum((points[name] for name in STANDING if name in points), np.zeros(len(jobs.job_id), np.int64))
     band = np.rint((1.0 - jobs.due) * (BANDS - 1)).astype(np.int64)
     band[is_overridden] = 0
-    order = _ordered(priority, jobs.job_id)
+    order = in_order(priority, jobs.job_id)
     return Ranking(jobs.job_id.copy(), priority, order, factors, points, band - BANDS * standing)
 
 
 def _points(factor: Floats, weight: float, is_overridden: Booleans) -> Integers:
-    points: Integers = np.rint(factor * min(max(weight, -MOST_POINTS), MOST_POINTS)).astype(np.int64)
+    points = points_of(factor, weight)
     points[is_overridden] = 0
     return points
 
 
-def _ordered(priority: Integers, job_ids: Integers) -> Integers:
+def points_of(factor: Floats, weight: float) -> Integers:
+    points: Integers = np.rint(factor * min(max(weight, -MOST_POINTS), MOST_POINTS)).astype(np.int64)
+    return points
+
+
+def in_order(priority: Integers, job_ids: Integers) -> Integers:
     """Priority descending, then id.  Both in one number where that fits, which sorts ten times as fast."""
     if not len(job_ids):
         return np.zeros(0, np.int64)
@@ -168,17 +174,11 @@ def _ordered(priority: Integers, job_ids: Integers) -> Integers:
 # ── what the factors see ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def columns_of(
-    cluster: Cluster, policy: Policy, now: float, tree: Tree | None = None, wants_tree: bool = True
-) -> Columns:
-    """`wants_tree` False: nobody asks for the column of fair shares."""
+def columns_of(cluster: Cluster, policy: Policy, now: float) -> Columns:
     queue, weights = cluster.queue, policy.weights
     members, partitions, names = queue.members, queue.partitions, queue.qos
     member, place, service = (queue.integers(one) for one in ("member", "partition", "qos"))
-    users = tree.users if tree is not None else fair_tree(cluster, now).users if wants_tree else {}
-    shares = [users[one].fair_share if one in users else 1.0 for one in members]
-    band_of = bands(cluster, now)
-    inventories = [node.inventory for node in cluster.nodes.values()]
+    all_nodes, all_cpus, all_gpus = totals_of(cluster)
     jobs = Columns(
         now=now,
         job_id=queue.integers("job_id"),
@@ -193,28 +193,44 @@ def columns_of(
         account=Labels(member, tuple(account for _, account in members)),
         partition=Labels(place, partitions),
         qos=Labels(service, names),
-        fair_share=_by_code(shares, member),
-        due=_by_code([1.0 - band_of.get(one, 0) / (BANDS - 1) for one in members], member),
-        partition_priority=_by_code(_of_partitions(partitions, policy), place),
-        qos_priority=_by_code(_of_qos(names, cluster.qos), service),
-        all_nodes=len(inventories),
-        all_cpus=sum(one.cpus for one in inventories),
-        all_gpus=sum(len(one.gpus) for one in inventories),
+        fair_share=_by_code(fair_shares(members, cluster, now), member),
+        due=_by_code(dues(members, cluster, now), member),
+        partition_priority=_by_code(of_partitions(partitions, policy), place),
+        qos_priority=_by_code(of_qos(names, cluster.qos), service),
+        all_nodes=all_nodes,
+        all_cpus=all_cpus,
+        all_gpus=all_gpus,
         max_age_s=weights.max_age_s,
         favor_small=weights.favor_small,
     )
     return _read_only(jobs)
 
 
+def fair_shares(members: Iterable[Member], cluster: Cluster, now: float) -> list[float]:
+    users = fair_tree(cluster, now).users
+    return [users[one].fair_share if one in users else 1.0 for one in members]
+
+
+def dues(members: Iterable[Member], cluster: Cluster, now: float) -> list[float]:
+    band_of = bands(cluster, now)
+    return [1.0 - band_of.get(one, 0) / (BANDS - 1) for one in members]
+
+
+def totals_of(cluster: Cluster) -> tuple[int, int, int]:
+    """(nodes, CPUs, GPUs) of the whole cluster."""
+    inventories = [node.inventory for node in cluster.nodes.values()]
+    return len(inventories), sum(one.cpus for one in inventories), sum(len(one.gpus) for one in inventories)
+
+
 def _by_code(values: Sequence[float], codes: Integers) -> Floats:
     return np.array(values, np.float64)[codes] if len(codes) else np.zeros(0)
 
 
-def _of_partitions(names: Iterable[str], policy: Policy) -> list[float]:
+def of_partitions(names: Iterable[str], policy: Policy) -> list[float]:
     return _parts_of_highest(names, {one.name: one.priority for one in policy.partitions})
 
 
-def _of_qos(names: Iterable[str], own: Mapping[str, QosInfo]) -> list[float]:
+def of_qos(names: Iterable[str], own: Mapping[str, QosInfo]) -> list[float]:
     """Those that are always there have no say in what counts as highest where a site has its own."""
     priorities = {name: info.priority for name, info in with_built_in(own).items()}
     highest = max((info.priority for info in own.values()), default=0)
@@ -236,63 +252,6 @@ def _read_only(jobs: Columns) -> Columns:
             if isinstance(column, np.ndarray):
                 column.flags.writeable = False
     return jobs
-
-
-# ── what a pass looks at ──────────────────────────────────────────────────────────────────────────────────────
-
-MOST_ONE_BY_ONE = 2000
-"""Jobs of which each is told what limit keeps it back; of more those that one does are left out together."""
-
-
-class Order(NamedTuple):
-    """The jobs that could start if there were room, the first to be considered first."""
-
-    places: Integers
-    """In the queue, as it is now."""
-    job_ids: Integers
-    band: Integers
-    """See `gqd.sched.view.PendingColumns`."""
-    kept_back: tuple[Asker, ...]
-    """Of these there are more, which limits keep back."""
-
-
-def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) -> Order:
-    """All that are ready, in the order of the policy.
-
-    Left out are jobs that are held, kept back by a dependency, or to begin later, and those of partitions that are
-    down; in a long queue also all that a limit keeps back for sure.
-    """
-    queue = cluster.queue
-    is_up = _is_one_of(queue.partitions, {one.name for one in policy.partitions if one.is_up}.__contains__)
-    is_ready = (queue.integers("is_open") > 0) & (queue.floats("begin_at") <= now)
-    if not is_up.all():
-        is_ready &= is_up[queue.integers("partition")]
-    askers: tuple[Asker, ...] = ()
-    if limits.binds and int(is_ready.sum()) > MOST_ONE_BY_ONE:
-        mask, askers = kept_back(queue, Ledger(limits), policy.billing)
-        is_ready &= ~mask
-    if policy.scheduling.order == "priority":
-        ranking = rank(cluster, policy, now, only_weighted=True)
-        places = ranking.order[is_ready[ranking.order]]
-        return Order(places, queue.integers("job_id")[places], ranking.band[places], askers)
-    places = np.flatnonzero(is_ready)
-    ids = queue.integers("job_id")[places]
-    order = _by_rule(queue, places, ids, policy.scheduling)
-    return Order(places[order], ids[order], np.zeros(len(places), np.int64), askers)
-
-
-def _by_rule(queue: PendingQueue, places: Integers, ids: Integers, rules: Scheduling) -> Integers:
-    """Where nothing of the priority counts."""
-    if rules.order == "shortest":
-        return np.lexsort((ids, queue.floats("expected_s")[places]))
-    if rules.order == "attained":
-        has_had_trial = queue.floats("ran_s")[places] >= rules.trial_s
-        return np.lexsort((ids, queue.since()[places], has_had_trial))
-    return np.argsort(ids)
-
-
-def _is_one_of(names: Sequence[str], accept: Callable[[str], bool]) -> Booleans:
-    return np.array([accept(name) for name in names], np.bool_)
 
 
 def guarantor_of(cluster: Cluster, account: str) -> str | None:

@@ -6,9 +6,10 @@ longer than was expected is expected to run as long again as it has.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from gq.model.resource import Grant
 from gq.model.scheduling import Scheduling
 from gqd.sched.counted import Item, Items, items_of, level, lows, memory_item, set_level
-from gqd.sched.numbers import Bound, Numbers, Rows, Sums, numbers_tell, rows_of
+from gqd.sched.numbers import Bound, Rows, Sums, numbers_tell, packed, rows_of
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape
 from gqd.sched.view import Cell, Overlay, PendingJob, RunningJob
@@ -27,6 +28,7 @@ Candidates = list[int] | NDArray[np.int64]
 LEAST_OVERRUN_S = 1.0
 MOST_CLOSED = 200
 """So many windows close at the most before a start that is looked for."""
+_at = itemgetter(0)
 FEW = 3
 """So few ends are looked at one by one."""
 
@@ -106,6 +108,12 @@ class Ending(NamedTuple):
     cells: Sequence[Cell]
     extras: tuple[Grant, ...] = ()
     """Instead of the cells, where generic resources or licences are in them."""
+    packed: bytes = b""
+    """What is given back in numbers (`gqd.sched.numbers.packed`)."""
+
+    def moved(self, at: float) -> Ending:
+        """The same, then."""
+        return Ending(at, self.cells, self.extras, self.packed)
 
 
 class _Taken(NamedTuple):
@@ -126,14 +134,17 @@ class Timeline:
         self.overlay = overlay
         self._places = places
         self._now = now
-        self.endings = sorted((one for one in endings if one.at < inf), key=_at)
+        self.endings = sorted([one for one in endings if one.at < inf], key=_at)
+        self._instants = [one.at for one in self.endings]
         self._sums: Sums | None = None
         self._cells_of: dict[int, _Taken] = {}
         """Of windows, by the identity of what they hold, which is kept with it so that it stays the same."""
 
     def add(self, ending: Ending) -> None:
         if ending.at < inf:
-            insort(self.endings, ending, key=_at)
+            place = self.ended(ending.at)
+            self.endings.insert(place, ending)
+            self._instants.insert(place, ending.at)
             self._sums = None
 
     def earliest(
@@ -150,7 +161,7 @@ class Timeline:
             if (grants := search.placed(count, at, met)) is not None:
                 return Fit(at, grants, search.profile(count))
             closes_at = min((one.until for one in windows if at < one.until), default=inf)
-            sooner = search.next(count, bisect_left(self.endings, closes_at, key=_at), met)
+            sooner = search.next(count, bisect_left(self._instants, closes_at), met)
             if sooner is not None:
                 at = max(at, self.endings[sooner - 1].at)
             elif closes_at == inf:
@@ -241,12 +252,12 @@ class Timeline:
     @property
     def sums(self) -> Sums:
         if self._sums is None:
-            self._sums = Sums.of([one.cells or cells_of(self._places, one.extras) for one in self.endings])
+            self._sums = Sums.of([one.packed for one in self.endings])
         return self._sums
 
     def ended(self, at: float) -> int:
         """How many end until then."""
-        return bisect_right(self.endings, at, key=_at)
+        return bisect_right(self._instants, at)
 
     def profile(self, count: int) -> Overlay:
         """What is free after so many ends; of equally free nodes the first in order goes first."""
@@ -264,10 +275,6 @@ class Timeline:
                     profile.give_back(where, grant)
 
 
-def _at(ending: Ending) -> float:
-    return ending.at
-
-
 class _Search:
     """For the first start of one job: by numbers where they tell, in full only where it is placed."""
 
@@ -276,8 +283,7 @@ class _Search:
         self._shape = shape
         self._candidates = candidates
         tell = numbers_tell(timeline.overlay, shape)
-        self._numbers = Numbers.now(timeline.overlay, timeline.sums) if tell else None
-        self._bound = Bound(timeline.overlay, shape, candidates)
+        self._bound = Bound(timeline.overlay, timeline.sums, shape, candidates) if tell else None
         self._profile: Overlay | None = None
         self._count = 0
         """Of the ends that are in the profile."""
@@ -326,12 +332,10 @@ class _Search:
 
     def _first_by_numbers(self) -> int | None:
         """It does not fit before so many have ended; None: never."""
-        if self._may_fit(0, ()):
+        if self._bound is None:
             return 0
-        most = len(self._timeline.endings)
-        if not self._may_fit(most, ()):
-            return None
-        return self._timeline.ended(self._timeline.endings[self._halve(0, most, ()) - 1].at)
+        first = self._bound.first(-1, len(self._timeline.endings))
+        return first if not first else self._timeline.ended(self._timeline.endings[first - 1].at)
 
     def next(self, count: int, ended: int, met: list[Window]) -> int | None:
         """After how many ends, more than `count`, it may fit beside these; None: not after `ended`.
@@ -345,24 +349,13 @@ class _Search:
             later = self._after(self.profile(count), count, ended)
             if not self._fits(self._timeline.without(later, met)):
                 return None
-        return self._halve(count, ended, met)
-
-    def _halve(self, low: int, high: int, met: Sequence[Window]) -> int:
-        """The first after which it may fit by numbers; it does not after `low`, and may after `high`."""
-        if self._numbers is None:
-            return low + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._may_fit(middle, met):
-                high = middle
-            else:
-                low = middle
-        return high
+        return count + 1 if self._bound is None else self._bound.first(count, ended, self._rows_of(met))
 
     def _may_fit(self, count: int, met: Sequence[Window]) -> bool:
-        if self._numbers is None:
-            return True
-        return self._bound.may_fit(self._numbers.after(count), (self._timeline.rows_of(one) for one in met))
+        return self._bound is None or self._bound.may_fit(count, self._rows_of(met))
+
+    def _rows_of(self, met: Sequence[Window]) -> list[Rows]:
+        return [self._timeline.rows_of(one) for one in met]
 
     def _after(self, profile: Overlay, count: int, ended: int) -> Overlay:
         later = profile.copy()
@@ -380,9 +373,10 @@ def cells_of(places: dict[str, int], grants: Iterable[Grant]) -> tuple[Cell, ...
 
 
 def ending_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> Ending:
+    cells = cells_of(places, grants)
     if any(one.resources or one.licenses for one in grants):
-        return Ending(at, (), grants)
-    return Ending(at, cells_of(places, grants))
+        return Ending(at, (), grants, packed(cells))
+    return Ending(at, cells, (), packed(cells))
 
 
 def beside(profile: Overlay, places: dict[str, int], at: float, until: float, windows: Iterable[Window]) -> Overlay:

@@ -74,6 +74,7 @@ class Walk:
         is_first = np.ones(len(in_order), np.bool_)
         np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
         self._bounds: Places = np.append(np.flatnonzero(is_first), len(in_order))
+        self._sizes: Places = self._bounds[1:] - self._bounds[:-1]
         self.codes: list[int] = in_order[self._bounds[:-1]].tolist()
         """Of the shapes that there are."""
         self._number_of = {code: number for number, code in enumerate(self.codes)}
@@ -140,7 +141,7 @@ class Walk:
     def by_shape(self, values: Sequence[bool]) -> Booleans:
         """By place in the queue, what is said of each of `codes`."""
         spread = np.empty(len(self.is_left), np.bool_)
-        spread[self._by_shape] = np.repeat(np.array(values, np.bool_), np.diff(self._bounds))
+        spread[self._by_shape] = np.repeat(np.array(values, np.bool_), self._sizes)
         return spread
 
     def place_of(self, job_id: int) -> int | None:

@@ -16,7 +16,9 @@ from gq.model.scheduling import Scheduling
 from gq.wire import client
 from gqd.sched.contract import SAMPLE_SIZES, breach, breach_on, sample
 from gqd.sched.fairshare import fair_tree
+from gqd.sched.order import priority_of
 from gqd.sched.priority import FACTORS, columns_of, rank
+from gqd.sched.protocols import PriorityFactor
 from gqd.state.cluster import Cluster, Member
 from gqd.state.input import Peer, PolicyChanged
 from gqd.state.policy import Partition, Policy
@@ -495,6 +497,26 @@ def test_a_site_s_own_factor_orders_the_queue_and_is_shown() -> None:
     one = priorities(host).jobs[0]
     assert one.points["short_first"] == round(100_000 / (1 + 1 / 60))
     assert sum(one.points.values()) == one.priority
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {},
+        {"age": 50.0, "job_size": 20.0, "favor_small": True, "max_age_s": 3 * DAY},
+        {"fair_share": 0.0, "short": 0.0, "partition": 0.0, "qos": 0.0},
+        {"due": -70.0, "factors": {"short_first": 100.0}},
+    ],
+)
+def test_a_pass_goes_by_the_priority_that_is_shown(weights: dict[str, Any]) -> None:
+    host = busy()
+    plugins: dict[str, PriorityFactor] = {"short_first": short_first}
+    host.handle(PolicyChanged(policy=msgspec.structs.replace(with_weights(host, **weights), plugins=plugins)))
+    ranking = rank(host.cluster, host.controller.policy, host.now)
+    priority, band = priority_of(host.cluster, host.controller.policy, host.now)
+
+    assert len(set(priority.tolist())) > 2
+    assert (priority.tolist(), band.tolist()) == (ranking.priority.tolist(), ranking.band.tolist())
 
 
 BREACHES: list[tuple[str, Callable[[Columns], object], str]] = [

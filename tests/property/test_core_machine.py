@@ -26,6 +26,8 @@ from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import snapshot
+from gqd.sched.order import priority_of
+from gqd.sched.priority import rank
 from gqd.state.input import Peer, Tick
 from gqd.state.policy import Partition
 from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, hello, inventory, join, public_key, submit, via
@@ -304,6 +306,14 @@ class CoreMachine(RuleBasedStateMachine):
         assert told.running == anew.running
         assert tuple(told.pending) == tuple(anew.pending)
         assert (told.free_cpus, told.free_gpus) == (anew.free_cpus, anew.free_gpus)
+
+    @invariant()
+    def a_pass_goes_by_the_priority_that_is_shown(self) -> None:
+        cluster, policy = self.host.cluster, self.host.policy
+        priority, band = priority_of(cluster, policy, self.host.now)
+        ranking = rank(cluster, policy, self.host.now)
+        assert priority.tolist() == ranking.priority.tolist()
+        assert band.tolist() == ranking.band.tolist()
 
     @invariant()
     def tokens_let_in_one_node_each(self) -> None:
