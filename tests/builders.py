@@ -55,7 +55,7 @@ def gpus(count: int, gpu_type: str = "fake") -> tuple[Gpu, ...]:
 
 def inventory(cpus: int = 8, gpu_count: int = 4, memory_mib: int = 65536, gpu_type: str = "fake") -> Inventory:
     found = gpus(gpu_count, gpu_type)
-    return Inventory(cpus=cpus, memory_mib=memory_mib, gpus=found, gq_version="0", can_suspend=True)
+    return Inventory(cpus=cpus, memory_mib=memory_mib, gpus=found, gq_version="0", can_suspend=True, can_park=True)
 
 
 def hello(

@@ -230,6 +230,9 @@ def obedient_reports(order: wire.Order, now: float) -> list[Any]:
             return [received, wire.Started(attempt_id=order.attempt_id, at=now)]
         case wire.Stop():
             return [wire.CellEmptied(attempt_id=order.attempt_id)]
+        case wire.SetSuspended(parked_at=at) if at is not None:
+            in_use = tuple((gpu, 4000) for gpu in range(8))
+            return [wire.SuspendedSet(attempt_id=order.attempt_id, is_suspended=True, parked_at=at, gpu_memory=in_use)]
         case wire.ResizeAttempt():
             return [wire.AttemptResized(attempt_id=order.attempt_id, generation=order.generation, gpus=order.keeps)]
         case wire.LaunchStep():

@@ -227,6 +227,8 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "end_at": iso_instant(job.end_at),
         "suspended_at": iso_instant(job.suspended_at),
         "suspended_s": job.suspended_s,
+        "parked_for": job.parked_for or None,
+        "runs_on_parked": list(job.runs_on_parked),
         "expected_start_at": iso_instant(job.expected_start_at),
         "expected_start_p90_at": iso_instant(job.expected_start_p90_at),
         "is_start_promised": job.is_start_promised,

@@ -57,6 +57,8 @@ class PreemptMode(StrEnum):
     REQUEUE = "requeue"
     """It waits again, as old as it is, if it may be queued again; else it is cancelled."""
     CANCEL = "cancel"
+    SUSPEND = "suspend"
+    """It stands still where it is, and lends its GPUs and CPUs to the other one; where that cannot be, as REQUEUE."""
 
 
 class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

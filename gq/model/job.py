@@ -255,6 +255,10 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """Its processes stand still since then …"""
     suspended_s: float = 0.0
     """… and stood still so long before that: does not count against its time limit."""
+    parked_for: str = ""
+    """It stands still for this job, and goes on when that is over."""
+    runs_on_parked: tuple[str, ...] = ()
+    """It has GPUs or CPUs of these jobs, which stand still for it."""
     resources: ResourceRequest = ResourceRequest()
     steps: tuple[StepInfo, ...] = ()
     """Only where steps were asked for."""

@@ -70,6 +70,7 @@ class Reason(StrEnum):
     QOS_USER_CPUS = "QOSMaxCpuPerUserLimit"
     QOS_USER_MEMORY = "QOSMaxMemoryPerUser"
     QOS_USER_JOBS = "QOSMaxJobsPerUserLimit"
+    PARKED = "Parked"
     NON_ZERO_EXIT = "NonZeroExitCode"
     RAISED_SIGNAL = "RaisedSignal"
     TIME_LIMIT = "TimeLimit"

@@ -177,11 +177,13 @@ class SetSuspended(_Message, frozen=True, kw_only=True):
     """Stop all processes of the attempt where they are, or let them go on.  → `SuspendedSet`
 
     The time limit stands still meanwhile.  An attempt that does not run here (yet, or any more) is passed over in
-    silence.
+    silence.  With ``parked_at`` it is to lend its GPUs: the answer comes when it does stand still, with the same
+    ``parked_at``, and says what is in use of their memory.  Sent to nodes whose inventory says that they know it.
     """
 
     attempt_id: AttemptId
     is_suspended: bool
+    parked_at: float | None = None
 
 
 class ResizeAttempt(_Message, frozen=True, kw_only=True):
@@ -308,6 +310,10 @@ class SuspendedSet(_Message, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     is_suspended: bool
+    parked_at: float | None = None
+    """Of the order that this answers."""
+    gpu_memory: tuple[tuple[int, int], ...] = ()
+    """(GPU, MiB in use); one that is not here cannot tell."""
 
 
 class AttemptResized(_Message, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
 from gqd.state.deadlines import time_limit_of
+from gqd.state.parked import lends
 from gqd.state.plan import Start
 from gqd.state.preemption import lost_gpu_s
 from gqd.state.queue import member_of
@@ -346,6 +347,8 @@ def end(
     """
     attempt = draft.cluster.attempts[job.attempt_id]
     was_stopping = job.state is JobState.COMPLETING
+    if lends(draft.cluster, attempt):
+        grace_s = 0  # it would go on with what another job has
     at = draft.now if at is None else at
     draft.note(
         event.JobEnding(

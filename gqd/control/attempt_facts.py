@@ -11,6 +11,7 @@ from gqd.control import (
     elastic_facts,
     lengths_facts,
     limit_facts,
+    parked_facts,
     preemption_facts,
     reservation_facts,
     suspension_facts,
@@ -108,6 +109,7 @@ def apply_ending(cluster: Cluster, fact: event.JobEnding) -> None:
     attempt.reason, attempt.why, attempt.failure_class = fact.reason, fact.why, fact.failure_class
     attempt.grace_s = fact.grace_s
     suspension_facts.end_pause(attempt, fact.at)
+    parked_facts.forget(cluster, attempt)
     if attempt.end_at is None:
         preemption_facts.give_way(cluster, job, attempt, fact)
         attempt.end_at = job.end_at = fact.at

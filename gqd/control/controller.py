@@ -42,6 +42,7 @@ from gqd.control import (
     notice_owner,
     occurrence,
     orders,
+    parked,
     preemption,
     replies,
     reservation,
@@ -632,6 +633,8 @@ class Controller:
             preemption.follow(draft, fact)
         if self.volatile.told:
             preemption.settle(draft)
+        if self.cluster.parked:
+            parked.settle(draft)
         touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
             for waiter, answer in wait.take_ready_steps(draft, touched):

@@ -12,7 +12,15 @@ from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import parse_tasks
 from gq.units import format_memory
-from gqd.control import explain_dependency, explain_elastic, explain_limits, explain_plan, explain_reservation, snapshot
+from gqd.control import (
+    explain_dependency,
+    explain_elastic,
+    explain_limits,
+    explain_parked,
+    explain_plan,
+    explain_reservation,
+    snapshot,
+)
 from gqd.control.ending import to_whom
 from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
@@ -340,6 +348,9 @@ def _story_of_state(cluster: Cluster, job: Job) -> Story:
     match job.state:
         case JobState.STARTING:
             return Story(Reason.NONE.value, f"it is being started on {_places(cluster, job)}")
+        case JobState.RUNNING if job.attempt_id in cluster.parked:
+            why = explain_parked.of_parked(cluster, job)
+            return Story(Reason.PARKED.value, f"it stands still on {_places(cluster, job)} {why}")
         case JobState.RUNNING if (at := _suspended_at(cluster, job)) is not None:
             held = "it keeps its GPUs, CPUs and memory, and its time limit stands still"
             return Story(
@@ -349,6 +360,7 @@ def _story_of_state(cluster: Cluster, job: Job) -> Story:
             )
         case JobState.RUNNING:
             why = f"it runs on {_places(cluster, job)} since {_mark(job.start_at or 0)}"
+            why = f"{why}{explain_parked.of_guest(cluster, job)}"
             why = f"{why}{_borrowed(cluster, job)}{_giving_way(cluster, job)}{explain_elastic.of_holder(cluster, job)}"
             return _with_past(Story(Reason.NONE.value, why), job)
         case JobState.COMPLETING:
@@ -368,7 +380,8 @@ def _giving_way(cluster: Cluster, job: Job) -> str:
     attempt = cluster.attempts[job.attempt_id]
     if attempt.giving_way is None:
         return ""
-    return f"; it gives way {to_whom(cluster, attempt)}, and is ended by {_mark(attempt.giving_way.ends_at)}"
+    then = "stands still from" if attempt.giving_way.parks else "is ended by"
+    return f"; it gives way {to_whom(cluster, attempt)}, and {then} {_mark(attempt.giving_way.ends_at)}"
 
 
 def _with_past(story: Story, job: Job) -> Story:

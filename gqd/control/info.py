@@ -16,7 +16,7 @@ from gq.model.node import (
 )
 from gq.model.state import JobState
 from gq.version import VERSION
-from gqd.control import estimate, snapshot
+from gqd.control import estimate, explain_parked, snapshot
 from gqd.control.association import qos_named
 from gqd.control.explain import reason_of_wait, story_of_wait, without_private
 from gqd.sched.billing import billing_of
@@ -48,6 +48,7 @@ def job_info(
         _tell_start(cluster, volatile, job, shown)
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at
+    explain_parked.tell(cluster, job, shown)
     return shown
 
 
@@ -67,6 +68,7 @@ def brief_job_info(cluster: Cluster, volatile: Volatile, job: Job, line: describ
     shown = describe.brief_job_info(job, cluster.attempt_of(job), line)
     if shown.state == describe.PENDING_WORD:
         shown.reason = reason_of_wait(cluster, job, volatile.plan)
+    explain_parked.tell(cluster, job, shown)
     return shown
 
 

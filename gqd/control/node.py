@@ -10,7 +10,7 @@ from gq.model.key import KeyKind
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.control import access, attempt, elastic, key, orders, preemption, step, suspend, trail
+from gqd.control import access, attempt, elastic, key, orders, parked, preemption, step, suspend, trail
 from gqd.control.access import Caller
 from gqd.state import event
 from gqd.state.after import PartPhase
@@ -199,7 +199,8 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
         case wire.TimeLimitSet():
             attempt.on_time_limit_set(draft, node, body)
         case wire.SuspendedSet():
-            suspend.on_suspended_set(draft, node, body)
+            if not parked.on_suspended_set(draft, node, body):
+                suspend.on_suspended_set(draft, node, body)
         case wire.AttemptResized():
             elastic.on_resized(draft, node, body)
         case wire.StepReceived():

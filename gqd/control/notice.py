@@ -88,7 +88,7 @@ def _on_requeued(draft: Draft, fact: event.JobRequeued) -> None:
         _tell(draft, draft.cluster.jobs[fact.job_id], REQUEUE)
 
 
-def _on_resumed(draft: Draft, fact: event.JobResumed) -> None:
+def _on_resumed(draft: Draft, fact: event.JobResumed | event.JobUnparked) -> None:
     _mark_time(draft, draft.cluster.jobs[fact.attempt_id.job_id])
 
 
@@ -127,6 +127,7 @@ _FOLLOWED: dict[type, Callable[[Draft, Any], None]] = {
     event.JobRequeued: _on_requeued,
     event.JobUpdated: _on_updated,
     event.JobResumed: _on_resumed,
+    event.JobUnparked: _on_resumed,
     event.JobAsked: _on_asked,
     event.JobEnded: _on_ended,
 }

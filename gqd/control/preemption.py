@@ -24,7 +24,7 @@ from gq.model.reservation import OccurrenceState
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, association, attempt, deadline, dependency, elastic, ending, explain
+from gqd.control import array, association, attempt, deadline, dependency, elastic, ending, explain, parked
 from gqd.sched.billing import billing_of
 from gqd.sched.limit import Asker, Ledger, Wanted, hours
 from gqd.sched.rooms import Applicant, Rooms
@@ -80,6 +80,7 @@ def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) 
             is_reclaim=one.is_reclaim,
             reservation=one.reservation,
             occurrence=one.occurrence,
+            parks=tuple(each for each in one.parks if parked.may_park(draft.cluster, each, job)),
         )
     )
     for attempt_id in one.victims:
@@ -182,12 +183,15 @@ def _tell(draft: Draft, victim: Attempt, node: str) -> None:
         scope="batch" if signal.to_batch_shell else "steps",
         told_at=way.told_at,
         ends_at=way.ends_at,
-        text=f"GIVES WAY TO {whose}IS ENDED AT {{time}}",
+        text=f"GIVES WAY TO {whose}{'STANDS STILL FROM' if way.parks else 'IS ENDED AT'} {{time}}",
     )
     draft.do(SendOrder(node=node, order=order))
 
 
 def _end(draft: Draft, victim: Attempt) -> None:
+    if victim.giving_way is not None and victim.giving_way.parks:
+        parked.begin(draft, victim)
+        return
     job = draft.cluster.jobs[victim.attempt_id.job_id]
     attempt.end(
         draft,
@@ -207,7 +211,7 @@ def settle(draft: Draft) -> None:
             continue
         del draft.volatile.told[attempt_id]
         draft.volatile.told_last.pop(attempt_id, None)
-        if found is not None and found[1].giving_way is None:
+        if found is not None and found[1].giving_way is None and attempt_id not in draft.cluster.parked:
             text = f"job {found[0].label} need not give way any more: it goes on"
             draft.do(
                 SendOrder(node=found[1].batch_node, order=wire.Notify(attempt_id=attempt_id, text=text)),
@@ -342,6 +346,7 @@ def next_at(cluster: Cluster) -> float | None:
 
 
 def _victims(cluster: Cluster) -> Iterable[Attempt]:
-    """Those that run."""
-    known = (_running(cluster, attempt_id) for claim in cluster.claims.values() for attempt_id in claim.victims)
+    """Those that run, and are not parked already."""
+    ids = (attempt_id for claim in cluster.claims.values() for attempt_id in claim.victims)
+    known = (_running(cluster, attempt_id) for attempt_id in ids if attempt_id not in cluster.parked)
     return [found[1] for found in known if found is not None]

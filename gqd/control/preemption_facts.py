@@ -7,6 +7,7 @@ from gqd.control import claim_facts
 from gqd.control.job_facts import move
 from gqd.state import event
 from gqd.state.cluster import Attempt, Claim, Cluster, GivingWay, Job, Preempted, Resumed
+from gqd.state.parked import NOT_PARKED
 
 
 def apply_decided(cluster: Cluster, fact: event.PreemptionDecided) -> None:
@@ -21,7 +22,13 @@ def apply_decided(cluster: Cluster, fact: event.PreemptionDecided) -> None:
     )
     cluster.changes.claims[fact.job_id] = None
     for attempt_id, ends_at in fact.victims:
-        way = GivingWay(to=fact.job_id, told_at=fact.at, ends_at=ends_at, is_reclaim=fact.is_reclaim)
+        way = GivingWay(
+            to=fact.job_id,
+            told_at=fact.at,
+            ends_at=ends_at,
+            is_reclaim=fact.is_reclaim,
+            parks=attempt_id in fact.parks,
+        )
         claim_facts.set_giving_way(cluster, attempt_id, way)
 
 
@@ -59,6 +66,7 @@ def give_way(cluster: Cluster, job: Job, attempt: Attempt, fact: event.JobEnding
         lost_gpu_s=fact.lost_gpu_s,
         is_reclaim=way.is_reclaim,
         reservation="" if claim is None else claim.reservation,
+        not_parked=fact.why.partition(NOT_PARKED)[2] if way.parks else "",
         times=1 if before is None else before.times + 1,
         all_lost_gpu_s=fact.lost_gpu_s + (0.0 if before is None else before.all_lost_gpu_s),
     )

@@ -22,12 +22,14 @@ from gqd.sched.constraint_match import attributes_of
 from gqd.sched.given import parts_going
 from gqd.sched.gpu_topology import topology_of
 from gqd.sched.order import Order, order_of
+from gqd.sched.parked import cut
 from gqd.sched.shape import shape_in
 from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob, RunningJob, Snapshot, Stretch
 from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
 from gqd.state.cluster import Claim as Kept
 from gqd.state.deadlines import last_start_at, time_limit_of
 from gqd.state.elastic import givers_to, going_of, shrink_notice_s, staying
+from gqd.state.parked import can_park, fits_beside, lent_masks, lent_to
 from gqd.state.policy import Policy
 from gqd.state.preemption import notice_s
 from gqd.state.queue import Integers, PendingQueue, member_of, startable_tasks
@@ -63,12 +65,18 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
 def without_queue(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
     """The nodes, what holds them and what is kept of them, as if nobody waited."""
     nodes = _ordered(cluster)
+    lent = lent_masks(cluster) if cluster.parked else {}
+    free_cpus = [node.free_cpu_mask for node in nodes]
+    free_gpus = [_free_gpus(node) if node.drained_gpus else node.free_gpu_mask for node in nodes]
+    for place, node in enumerate(nodes) if lent else ():
+        cpus, gpus = lent.get(node.name, (0, 0))
+        free_cpus[place], free_gpus[place] = free_cpus[place] & ~cpus, free_gpus[place] & ~gpus
     return Snapshot(
         now=now,
         policy=policy,
         nodes=_all_facts(nodes, volatile, now),
-        free_cpus=tuple([node.free_cpu_mask for node in nodes]),
-        free_gpus=tuple([_free_gpus(node) if node.drained_gpus else node.free_gpu_mask for node in nodes]),
+        free_cpus=tuple(free_cpus),
+        free_gpus=tuple(free_gpus),
         free_memory_mib=tuple([node.inventory.memory_mib - node.used_memory_mib for node in nodes]),
         since=tuple([node.free_since for node in nodes]),
         free_resources={name: tuple(free.tolist()) for name, free in _free_resources(nodes).items()},
@@ -320,6 +328,7 @@ def pending_job(job: Job, policy: Policy) -> PendingJob:
         waits_since=max(_since(job), job.eligible_at),
         ran_s=job.ran_s,
         resume_s=_resume_s(job),
+        fits_beside=fits_beside(job.spec.resources),
     )
 
 
@@ -355,7 +364,9 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     is_going_on = attempt.suspended_at is None  # else nobody knows when it will be over
     if is_current and job is not None and is_going_on and (limit_s := time_limit_of(job, attempt)) is not None:
         ends_at = (attempt.start_at or attempt.allocated_at) + limit_s + attempt.suspended_s
-    way = attempt.giving_way
+    parked, way = cluster.parked.get(attempt.attempt_id), attempt.giving_way
+    if parked is not None and parked.lent is not None:
+        way = None  # it gives nothing more
     grants = tuple([part.grant for part in attempt.parts.values()])
     if attempt.elastic is not None:
         grants = tuple([staying(attempt, one) for one in grants])  # the rest is told apart: see `_given_up`
@@ -364,11 +375,12 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     if is_current and job is not None and job.state is JobState.COMPLETING:
         ends_at = (attempt.end_at or attempt.allocated_at) + attempt.grace_s
     is_stranded = not is_current or any(part.is_stranded for part in attempt.parts.values())
-    may_go = is_going_on and not is_stranded and job is not None and job.state is JobState.RUNNING
+    lent = lent_to(cluster, attempt)
+    may_go = is_going_on and not is_stranded and job is not None and job.state is JobState.RUNNING and not lent
     return RunningJob(
         job_id=attempt.attempt_id.job_id,
         user=job.user if job is not None else "",
-        grants=grants,
+        grants=(cut(grants, lent) if lent else grants) if parked is None else attempt.grants,
         ends_at=ends_at,
         is_stranded=is_stranded,
         began_at=attempt.start_at or attempt.allocated_at,
@@ -390,6 +402,7 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
         resume_s=None if job is None else _resume_s(job),
         saves=job is not None and (job.spec.resume_s is not None or job.spec.signal is not None),
         comes_back=job is not None and ending.waits_again(job, ending.PREEMPT),
+        can_park=may_go and can_park(cluster, attempt),
     )
 
 
@@ -439,7 +452,9 @@ def claims_of(cluster: Cluster, now: float) -> tuple[Claim, ...]:
 
 def _claim(cluster: Cluster, one: Kept, now: float) -> Claim:
     job = cluster.jobs[one.job_id]
-    there = (cluster.holding.get(attempt_id) for attempt_id in one.victims)
+    there = [cluster.holding.get(attempt_id) for attempt_id in one.victims]
+    parked = (cluster.parked.get(attempt_id) for attempt_id in one.victims)
+    ways = [(each.attempt_id, each.giving_way) for each in there if each is not None]
     ends = [_told(cluster, attempt).ends_at or now for attempt in there if attempt is not None]
     ends += [giver.ends_at for giver in givers_to(cluster, one)]
     return Claim(
@@ -451,6 +466,8 @@ def _claim(cluster: Cluster, one: Kept, now: float) -> Claim:
         expected_s=job.expected_s,
         reservation=one.reservation,
         occurrence=one.occurrence,
+        parks=frozenset(each.job_id for each, way in ways if way is not None and way.parks),
+        parked=tuple(each.lent for each in parked if each is not None and each.lent is not None),
     )
 
 

@@ -17,7 +17,7 @@ from gqd.control import array, attempt, ending, orders
 from gqd.control.array import Chosen
 from gqd.state import event
 from gqd.state.after import AfterEnding, PartPhase
-from gqd.state.cluster import Attempt, Job
+from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.describe import word_of
 from gqd.state.effect import SendOrder
 
@@ -37,7 +37,7 @@ def decide_suspend(draft: Draft, body: client.SuspendJobs) -> client.JobsDone:
         held = draft.cluster.attempts[one.job.attempt_id]
         if held.suspended_at is None:
             draft.note(event.JobSuspended(at=draft.now, attempt_id=held.attempt_id))
-            _send_all(draft, held)
+            send_all(draft, held)
     return report.answer()
 
 
@@ -48,9 +48,12 @@ def decide_resume(draft: Draft, body: client.ResumeJobs) -> client.JobsDone:
         if held is None or held.suspended_at is None:
             report.refuse(one, f"it is {_word(draft, one.job)}; only suspended jobs can be resumed")
             continue
+        if why_not := _why_not_by_hand(draft.cluster, held):
+            report.refuse(one, why_not)
+            continue
         report.did(one)
         draft.note(event.JobResumed(at=draft.now, attempt_id=held.attempt_id))
-        _send_all(draft, held)
+        send_all(draft, held)
         if one.job.spec.deadline_at is not None:  # that has not moved: less time is left for it
             for node in held.parts:
                 orders.send_time_limit(draft, one.job, node)
@@ -63,6 +66,8 @@ def _why_not(draft: Draft, one: Chosen) -> str:
     held = draft.cluster.attempts[one.job.attempt_id]
     if held.borrows:
         return f"it borrows from reservation {', '.join(held.borrows)}, and could not give way while it stands still"
+    if why_not := _why_not_by_hand(draft.cluster, held):
+        return why_not
     for name in held.parts:
         node = draft.cluster.nodes.get(name)
         if node is None or not node.inventory.can_suspend:
@@ -70,11 +75,24 @@ def _why_not(draft: Draft, one: Chosen) -> str:
     return ""
 
 
+def _why_not_by_hand(cluster: Cluster, held: Attempt) -> str:
+    """Why an administrator can neither suspend nor resume it now; empty: that is possible."""
+    known = cluster.parked.get(held.attempt_id)
+    if known is not None:
+        other = cluster.jobs.get(known.to)
+        label = known.to if other is None else other.label
+        return f"it is parked for job {label}, and goes on when that is over"
+    if held.giving_way is not None and held.giving_way.parks:
+        return f"it gives way {ending.to_whom(cluster, held)}, for which it is going to be parked"
+    return ""
+
+
 def _word(draft: Draft, job: Job) -> str:
     return word_of(job, draft.cluster.attempt_of(job)).lower()
 
 
-def _send_all(draft: Draft, held: Attempt) -> None:
+def send_all(draft: Draft, held: Attempt) -> None:
+    """That it is to stand still, or to go on."""
     draft.volatile.wants_plan = True  # when it ends is another
     for node in held.parts:
         _send(draft, held, node)
@@ -83,7 +101,12 @@ def _send_all(draft: Draft, held: Attempt) -> None:
 def _send(draft: Draft, held: Attempt, node: str) -> None:
     """Repeated until the node says that it is so."""
     draft.volatile.suspend_orders[held.attempt_id, node] = draft.now
-    order = wire.SetSuspended(attempt_id=held.attempt_id, is_suspended=held.suspended_at is not None)
+    known = draft.cluster.parked.get(held.attempt_id)
+    order = wire.SetSuspended(
+        attempt_id=held.attempt_id,
+        is_suspended=held.suspended_at is not None,
+        parked_at=None if known is None else known.at,
+    )
     draft.do(SendOrder(node=node, order=order))
 
 
@@ -99,7 +122,11 @@ def on_suspended_set(draft: Draft, node: str, report: wire.SuspendedSet) -> None
 def meet(draft: Draft, attempt_id: AttemptId, node: str, is_suspended: bool) -> None:
     """Tell the node, if it is not there as it is here."""
     held = draft.cluster.attempts.get(attempt_id)
-    if held is not None and _is_owed(draft, held, node) and is_suspended != (held.suspended_at is not None):
+    known = draft.cluster.parked.get(attempt_id)
+    is_asked = known is not None and known.lent is None  # what it holds of its GPUs
+    if held is None or not _is_owed(draft, held, node):
+        return
+    if is_asked or is_suspended != (held.suspended_at is not None):
         _send(draft, held, node)
 
 

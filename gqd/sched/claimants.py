@@ -17,6 +17,7 @@ from gqd.sched.answer import told_briefly
 from gqd.sched.claims import beside_claims, victims_of, without_claim
 from gqd.sched.inside import Some, active, columns_in, inside, outside, with_running
 from gqd.sched.one_pass import Pass
+from gqd.sched.parked import without_lent
 from gqd.sched.view import Claim, PendingJob, RunningJob, Snapshot
 from gqd.state.plan import Preempts, Protected, Wait
 
@@ -76,7 +77,9 @@ def after_claim(snapshot: Snapshot, claim: Claim, started: Sequence[RunningJob])
     if not started:
         return snapshot
     running = [_staying(one) if one.gives_way_to == claim.job_id else one for one in snapshot.running]
-    return with_running(without_claim(replace(snapshot, running=running), claim.job_id), started)
+    return with_running(
+        without_claim(replace(snapshot, running=running), claim.job_id), without_lent(started, claim.parked)
+    )
 
 
 def _staying(one: RunningJob) -> RunningJob:

@@ -3,7 +3,7 @@
 A claim is what a waiting job is to have when others have gone.  For everybody but that job it runs there already: what
 is free of its grants is taken, what its victims hold of them is its own from now on, and only the rest of a victim
 comes back to others when that ends.  Of what is only counted (memory, generic resources, licences) as much is taken as
-the victims do not leave.
+the victims do not leave.  A victim that is parked keeps all that it has, for everybody but that job.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gq.model.resource import Amount, Grant
 from gqd.sched.counted import Item, items_of, level
 from gqd.sched.given import given
 from gqd.sched.inside import with_free
+from gqd.sched.parked import cut, give
 from gqd.sched.pick import lowest
 from gqd.sched.view import Claim, Overlay, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
@@ -27,9 +28,11 @@ _ANYWHERE = -1
 def beside_claims(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
     """For everybody but those who have a claim; `but`: for this one, who has."""
     claims = [one for one in snapshot.claims if one.job_id != but]
-    if not claims:
+    lent = [grant for one in snapshot.claims if one.job_id == but for grant in one.parked]
+    if not claims and not lent:
         return replace(snapshot, claims=()) if snapshot.claims else snapshot
     books = Overlay.of(snapshot)
+    give(books, lent)
     running = list(snapshot.running)
     for claim in claims:
         running = keep(books, running, claim, snapshot.now)
@@ -67,11 +70,16 @@ def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]
 def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
     """Take what is free of the claim, and tell the rest: its job as if it ran, who gives way without what it has."""
     places = books.fleet.places
+    if claim.parks or claim.parked:
+        running = list(running)
+        stays = [grant for one in running if one.job_id in claim.parks for grant in one.grants]
+        claim = replace(claim, grants=cut(claim.grants, (*stays, *claim.parked)))
+        running = [replace(one, ends_at=None) if one.job_id in claim.parks else one for one in running]
     left = items_of(places, claim.grants)
     theirs: list[RunningJob] = []
     told: list[RunningJob | None] = []
     for one in running:
-        if one.gives_way_to == claim.job_id:
+        if one.gives_way_to == claim.job_id and one.job_id not in claim.parks:
             theirs.append(one)
             told.append(_rest_of(one, claim, left, places))
         else:

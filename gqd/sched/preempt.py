@@ -29,6 +29,7 @@ from gqd.sched.claims import keep, told_to_go
 from gqd.sched.counted import items_of
 from gqd.sched.elastic import gifts_of, left_of, no_more_than_needed, spare_of
 from gqd.sched.given import given
+from gqd.sched.parked import parkable
 from gqd.sched.reclaim import Borrowed, gpus_of
 from gqd.sched.shape import wanted_in_all
 from gqd.sched.timeline import Ends, ends_if_started
@@ -43,7 +44,7 @@ from gqd.sched.turns import (
     lost_s,
     worth_it_at,
 )
-from gqd.sched.victims import Candidate, Choice, Cost, Wish, choose, cost_of
+from gqd.sched.victims import Candidate, Choice, Cost, Wish, choose, cost_of, parking
 from gqd.sched.victims_by_node import Part
 from gqd.sched.view import Booked, Claim, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
@@ -462,14 +463,19 @@ class Preempting:
         self, of: Pass, job: PendingJob, there: Iterable[RunningJob], may: _May, barrier: _Barrier
     ) -> Choice | None:
         wish = _wish(of, job, barrier, {} if self._borrowed is None else self._borrowed.left)
-        choice = choose(wish, self._candidates(of, there, may, wish, barrier))
+        candidates, choice = self._candidates(of, there, may, wish, barrier), None
+        by_right = [one for one in there if may.get(one.job_id, ()) is None]
+        if parks := parkable(of.guard, job, by_right, of.snapshot.qos):
+            choice = choose(wish, [parking(one) if one.job.job_id in parks else one for one in candidates])
+        choice = choose(wish, candidates) if choice is None else choice
         of.spent += WORK_OF_TRY + len(of.snapshot.nodes) // 4 + wish.work
         if choice is not None and any(one.job.is_part for one in choice.victims):
             choice = no_more_than_needed(wish, choice)
         of.spent += wish.spent * (1 + len(of.snapshot.nodes) // 64)
         if choice is None:
             return None
-        is_free = is_beside(of.guard, barrier.windows, choice.grants, [one.job for one in choice.victims])
+        leaving = [one.job for one in choice.victims if not one.parks]
+        is_free = is_beside(of.guard, barrier.windows, choice.grants, leaving)
         return choice if is_free else None
 
     def _candidates(
@@ -539,6 +545,7 @@ class Preempting:
                 reservation=claim.reservation,
                 occurrence=claim.occurrence,
                 is_reclaim=bool(taken_back),
+                parks=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in choice.victims if one.parks),
             )
         )
         if not of.tasks.get(job.job_id):
@@ -669,6 +676,7 @@ def _claim(of: Pass, job: PendingJob, choice: Choice) -> Claim:
         expected_s=job.expected_s,
         reservation="" if inside is None else inside.name,
         occurrence=0 if inside is None else inside.number,
+        parks=choice.parks,
     )
 
 

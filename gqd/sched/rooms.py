@@ -19,6 +19,7 @@ from gqd.sched.given import grant_of, part_of
 from gqd.sched.inside import active, inside, outside, with_running
 from gqd.sched.lending import lent_out, may_borrow
 from gqd.sched.limit import Asker, Ledger
+from gqd.sched.parked import counts_on, give, without_lent
 from gqd.sched.placement import is_possible
 from gqd.sched.preempt import apart_from_reserved, gone_at, is_beside, may_give_turn, may_give_way, preempted_by
 from gqd.sched.reclaim import Borrowed
@@ -60,11 +61,15 @@ class _Room(NamedTuple):
         """All of the claim is free when these are gone; then it is nobody else's."""
         guard, met = self.guard, self.guard.booked_met(ends)
         masks = masks_of(guard.places, claim.grants)
-        if any(one.shares(masks) for one in met) or not is_beside(guard, met, claim.grants, victims):
+        leaving = [one for one in victims if one.job_id not in claim.parks]
+        if any(one.shares(masks) for one in met) or not is_beside(guard, met, claim.grants, leaving):
+            return False
+        if any(counts_on(guard, one, window) for one in victims if one not in leaving for window in guard.booked):
             return False
         checkpoint = guard.now.checkpoint()
-        for grant in (grant for one in victims for grant in one.grants if grant.node in guard.places):
+        for grant in (grant for one in leaving for grant in one.grants if grant.node in guard.places):
             guard.now.give_back(guard.places[grant.node], grant)
+        give(guard.now, [grant for one in victims if one.job_id in claim.parks for grant in one.grants])
         is_free = is_possible(guard.now, claim.grants, self.up)
         guard.now.rollback(checkpoint)
         if is_free:
@@ -103,8 +108,9 @@ class Rooms:
         if not alone._take(start, job):
             return False
         ends_at = None if job.time_limit_s is None else self._snapshot.now + job.time_limit_s
-        running = _running(start, job, ends_at)
-        self._snapshot = with_running(without_claim(self._snapshot, job.job_id), [running])
+        lent = [grant for one in self._snapshot.claims if one.job_id == job.job_id for grant in one.parked]
+        running = without_lent([_running(start, job, ends_at)], lent)
+        self._snapshot = with_running(without_claim(self._snapshot, job.job_id), running)
         return True
 
     def take_preemption(self, one: Preemption, job: Applicant) -> bool:
@@ -253,6 +259,7 @@ def _claim_of(one: Preemption, job: Applicant, until: float) -> Claim:
         time_limit_s=job.time_limit_s,
         reservation=one.reservation,
         occurrence=one.occurrence,
+        parks=frozenset(each.job_id for each in one.parks),
     )
 
 

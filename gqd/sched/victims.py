@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.placement import place as put
 from gqd.sched.reclaim import gpus_of
@@ -56,10 +57,18 @@ class Candidate:
     """Its GPUs are taken back from these accounts (see `Wish.funds`); None: it goes for another reason."""
     rank: int = 0
     """Of equal cost, the lower goes first."""
+    parks: bool = False
+    """It stands still meanwhile: nothing is lost, and it keeps what is only counted."""
 
     @property
     def gpus(self) -> int:
         return gpus_of(self.job)
+
+
+def parking(one: Candidate) -> Candidate:
+    """As one that stands still."""
+    parts = tuple(Part(part.place, part.cpus, part.gpus, 0) for part in one.parts)
+    return replace(one, cost=Cost(0.0, 0.0, 1), parts=parts, parks=True)
 
 
 @dataclass(slots=True)
@@ -94,6 +103,11 @@ class Wish:
 class Choice(NamedTuple):
     victims: tuple[Candidate, ...]
     grants: tuple[Grant, ...]
+
+    @property
+    def parks(self) -> frozenset[JobId]:
+        """Those that stand still."""
+        return frozenset(one.job.job_id for one in self.victims if one.parks)
 
 
 def choose(wish: Wish, candidates: Sequence[Candidate]) -> Choice | None:

@@ -138,6 +138,8 @@ class PendingJob:
     """So long it has run already, in attempts that are over."""
     resume_s: float | None = None
     """See `RunningJob`."""
+    fits_beside: bool = False
+    """It says how much memory of its GPUs it needs, and keeps those that it begins with."""
 
     @property
     def asker(self) -> Asker:
@@ -218,6 +220,8 @@ class RunningJob:
     """If it gives way it waits again."""
     is_part: bool = False
     """No job, but what one gives up by `ends_at`: that job is told apart from it."""
+    can_park: bool = False
+    """It could stand still, and lend its CPUs and GPUs to another one (`gqd.sched.parked`)."""
     cells: tuple[tuple[str, int, int], ...] = field(init=False, compare=False, repr=False)
     """(node, mask of CPUs, mask of GPUs) of each grant; every plan asks for it."""
 
@@ -326,6 +330,10 @@ class Claim:
     """It is to start in this one …"""
     occurrence: int = 0
     """… in this occurrence of it."""
+    parks: frozenset[JobId] = frozenset()
+    """Of those that give way: they will stand still, and have back what they lend when the job is over."""
+    parked: tuple[Grant, ...] = ()
+    """What those who stand still already lend to the job: it is free for nobody else."""
 
 
 class Soaking(NamedTuple):

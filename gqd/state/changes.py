@@ -52,7 +52,8 @@ class Changes:
     lengths: dict[Signature, None] = field(default_factory=dict)
     """Also of those that were forgotten."""
     claims: dict[JobId, None] = field(default_factory=dict)
-    """Also of those that are gone."""
+    """Also of those that are gone; likewise the next."""
+    parked: dict[AttemptId, None] = field(default_factory=dict)
     notices: dict[int, Notice] = field(default_factory=dict)
     """The object itself: one that was delivered or given up has left the outbox."""
     told_jobs: dict[JobId, None] = field(default_factory=dict)

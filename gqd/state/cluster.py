@@ -20,7 +20,8 @@ Invariants (numbered as `check` names them):
 13. no two occurrences of reservations that are not past keep the same GPU or CPU of a node at the same time;
 14. the outbox holds notices that wait, and counts them by user;
 15. what is kept for a job while others give way is of one that waits; each of them gives way to one, and knows it;
-16. an elastic attempt holds the GPUs that it began with, at most as many as it may, and what is to go is a part of it.
+16. an elastic attempt holds the GPUs that it began with, at most as many as it may, and what is to go is a part of it;
+17. who is parked stands still on one node, and what it lends is had by nobody but the job that it is parked for.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from gq.model.resource import Grant
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gq.model.tasks import format_tasks
-from gqd.state import arrays, association, bookings, deadlines, dependants, elastic, preemption, tally, usage
+from gqd.state import arrays, association, bookings, deadlines, dependants, elastic, parked, preemption, tally, usage
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.ask import Ask
 from gqd.state.changes import Changes as Changes
@@ -427,6 +428,8 @@ class Cluster:
     next_reservation_id: int = 1
     claims: dict[JobId, Claim] = field(default_factory=dict)
     """By the job that others give way to."""
+    parked: dict[AttemptId, parked.Parked] = field(default_factory=dict)
+    """Attempts that stand still for others, and lend what they hold."""
     crontabs: dict[str, Crontab] = field(default_factory=dict)
     """By user."""
     outbox: Outbox = field(default_factory=Outbox)
@@ -635,6 +638,7 @@ class Cluster:
         bookings.check(self)
         preemption.check(self)
         elastic.check(self)
+        parked.check(self)
         for attempt in self.attempts.values():
             assert bool(attempt.parts) == (attempt.attempt_id in self.holding), f"5: the index misplaces {attempt}"
             gone = attempt.parts.keys() - self.nodes.keys()

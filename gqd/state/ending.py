@@ -16,7 +16,8 @@ def gave_way(preempted: Preempted) -> str:
     why = (
         f"it gave way to {whose}{back} at @{{{int(preempted.at)}}}, which cost {gpu_time(preempted.lost_gpu_s)}{times}"
     )
-    return f"{why}, which cost {gpu_time(preempted.all_lost_gpu_s)} in all" if times else why
+    why = f"{why}, which cost {gpu_time(preempted.all_lost_gpu_s)} in all" if times else why
+    return f"{why}; it was not parked: {preempted.not_parked}" if preempted.not_parked else why
 
 
 def _cost(job: Job) -> str:

@@ -26,6 +26,9 @@ from gqd.state.elastic_event import GpusGivenUp as GpusGivenUp
 from gqd.state.elastic_event import ShrinkAccepted as ShrinkAccepted
 from gqd.state.elastic_event import ShrinkDecided as ShrinkDecided
 from gqd.state.event_base import EventBase
+from gqd.state.parked_event import JobParked as JobParked
+from gqd.state.parked_event import JobParking as JobParking
+from gqd.state.parked_event import JobUnparked as JobUnparked
 from gqd.state.preemption_event import JobCaughtUp as JobCaughtUp
 from gqd.state.preemption_event import JobCheckpointed as JobCheckpointed
 from gqd.state.preemption_event import PreemptionDecided as PreemptionDecided
@@ -638,6 +641,7 @@ Event = (
     | OccurrencesPassed
     | CrontabSet | CrontabRemoved | CronFired | CronRunEnded
     | PreemptionDecided | PreemptionDropped | JobCheckpointed | JobCaughtUp | JobSuspended | JobResumed
+    | JobParking | JobParked | JobUnparked
     | JobAsked | AsksAnswered
     | GpusAdded | ShrinkDecided | ShrinkAccepted | GpusGivenUp
     | NoticeQueued | NoticeDropped | NoticeDelivered | NoticeFailed | JobTold

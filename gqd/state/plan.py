@@ -65,6 +65,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
     occurrence: int = 0
     is_reclaim: bool = False
     """Its account takes back what it is guaranteed."""
+    parks: tuple[AttemptId, ...] = ()
+    """Those of the victims that stand still meanwhile, and are not ended."""
 
 
 class Growth(msgspec.Struct, frozen=True):

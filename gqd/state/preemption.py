@@ -28,6 +28,8 @@ class GivingWay(msgspec.Struct, frozen=True, kw_only=True):
     told_at: float
     ends_at: float
     is_reclaim: bool = False
+    parks: bool = False
+    """It is not ended at that instant but parked (`gqd.state.parked`)."""
 
 
 class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +44,8 @@ class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_reclaim: bool = False
     reservation: str = ""
     """In which that one runs."""
+    not_parked: str = ""
+    """Why it was ended, where it was to stand still."""
     times: int = 1
     all_lost_gpu_s: float = 0.0
 

@@ -19,6 +19,8 @@ class PreemptionDecided(EventBase, frozen=True, kw_only=True):
     """(who, when it is ended)"""
     is_reclaim: bool = False
     """Its account takes back what it is guaranteed."""
+    parks: tuple[AttemptId, ...] = ()
+    """Those of the victims that are parked instead: they stand still, and lend what they hold."""
     reservation: str = ""
     """It is to start in this one …"""
     occurrence: int = 0

@@ -71,6 +71,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "claims": (
         "job_id", "made_at", "nodes", "gpus", "reservation", "occurrence", "victims", "grants",
     ),
+    "parked": ("job_id", "attempt", "to_job", "parked_at", "node", "gpus", "lent", "gpu_memory"),
     "requests": ("request_id", "at", "uid", "answer"),
     "events": ("at", "kind", "job_id", "node", "body"),
     "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
@@ -98,6 +99,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "reservations": ("reservation_id",),
     "occurrences": ("reservation_id", "number"),
     "claims": ("job_id",),
+    "parked": ("job_id", "attempt"),
     "requests": ("request_id",),
     "meta": ("name",),
 }
@@ -105,6 +107,6 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 GOING = (
     "nodes", "keys", "accounts", "members", "qos", "limits", "budgets", "lengths", "crontabs", "cron_entries",
-    "told_jobs", "dropped_notices", "claims",
+    "told_jobs", "dropped_notices", "claims", "parked",
 )  # fmt: skip
 """Tables whose rows go with what they are about; a delete is the whole key."""

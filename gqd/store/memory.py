@@ -73,6 +73,7 @@ class MemoryStore:
                     row for row in tables["occurrences"].values() if not OccurrenceState(row[_OCCURRENCE_STATE]).is_past
                 ],
                 "claims": tables["claims"].values(),
+                "parked": tables["parked"].values(),
                 "requests": tables["requests"].values(),
                 "meta": tables["meta"].values(),
             }

@@ -53,9 +53,10 @@ from gqd.state.cluster import (
 from gqd.state.describe import held, job_demand
 from gqd.state.event import Audited, Event
 from gqd.state.lengths import Learned, Signature
+from gqd.state.parked import as_written
 from gqd.state.reservation import OccurrenceKey
 from gqd.state.usage import Budget, HalfLives
-from gqd.store import notice_rows, preemption_rows, reservation_rows
+from gqd.store import notice_rows, parked_rows, preemption_rows, reservation_rows
 from gqd.store.account_rows import account_of, account_row, member_of, member_row, qos_of, qos_row
 from gqd.store.columns import COLUMNS as COLUMNS
 from gqd.store.columns import KEYS as KEYS
@@ -500,6 +501,8 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         tables |= crontab_upserts(cluster, changes)
     if changes.claims:
         tables |= preemption_rows.upserts(cluster, changes)
+    if changes.parked:
+        tables |= parked_rows.upserts(cluster, changes)
     if reservation_rows.has_changed(changes):
         tables |= reservation_rows.upserts(cluster, changes)
     if notice_rows.has_changed(changes):
@@ -585,6 +588,8 @@ def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
         deletes |= crontab_deletes(cluster, changes)
     if changes.claims:
         deletes |= preemption_rows.deletes(cluster, changes)
+    if changes.parked:
+        deletes |= parked_rows.deletes(cluster, changes)
     if notice_rows.has_changed(changes):
         deletes |= notice_rows.deletes(cluster, changes)
     return {table: rows for table, rows in deletes.items() if rows}
@@ -628,6 +633,7 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
         answers={row[0]: answer_of(row) for row in tables["requests"]},
     )
     cluster.claims = {row[0]: preemption_rows.claim_of(row) for row in tables["claims"]}
+    cluster.parked = parked_rows.parked_of(tables["parked"])
     meta: dict[str, Any] = dict(tables["meta"])
     cluster.next_job_id = meta.get(NEXT_JOB_ID, 1)
     cluster.reservations = reservation_rows.reservations_of(tables["reservations"], tables["occurrences"])
@@ -653,4 +659,6 @@ def _add_parts(cluster: Cluster, rows: Iterable[Row]) -> None:
     for attempt_id, by_node in parts.items():
         attempt = cluster.attempts[attempt_id]
         granted = [grant for grant in attempt.grants if grant.node in by_node]
-        attempt.parts = {grant.node: replace(by_node[grant.node], grant=grant) for grant in granted}
+        for grant in granted:
+            part = by_node[grant.node]
+            attempt.parts[grant.node] = replace(part, grant=as_written(grant, part.grant))

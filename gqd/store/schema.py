@@ -17,6 +17,7 @@ from sqlite_utils import Database, Migrations
 
 from gq.errors import GqError
 from gqd.store import schema_giving_way
+from gqd.store.parked_schema import parking
 
 MIGRATIONS = Migrations("gq")
 
@@ -569,6 +570,7 @@ def reservations(db: Database) -> None:
 
 
 schema_giving_way.add_to(MIGRATIONS)
+MIGRATIONS()(parking)
 
 
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
@@ -577,9 +579,8 @@ def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> Non
         _refuse_newer(db, path, migrations)
         migrations.apply(db)
     except sqlite3.Error as error:
-        raise GqError(
-            "bad_database", f"{path} cannot be used as the database: {error}", "restore a copy, or move it away"
-        ) from error
+        hint = "restore a copy, or move it away"
+        raise GqError("bad_database", f"{path} cannot be used as the database: {error}", hint) from error
 
 
 def _refuse_newer(db: Database, path: str, migrations: Migrations) -> None:

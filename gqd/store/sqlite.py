@@ -59,6 +59,7 @@ _LOADED = {
     "reservations": "WHERE is_gone = 0 ORDER BY reservation_id",
     "occurrences": "WHERE state IN ('PLANNED', 'ACTIVE') ORDER BY reservation_id, number",
     "claims": "ORDER BY rowid",
+    "parked": "ORDER BY rowid",
     "requests": "ORDER BY rowid",
     "meta": "ORDER BY rowid",
 }

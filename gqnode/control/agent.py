@@ -45,6 +45,7 @@ from gqnode.control.input import (
     Acknowledged,
     CellEmpty,
     CellFailed,
+    CellFrozen,
     CellMade,
     CellQuiet,
     ClockLeapt,
@@ -117,6 +118,8 @@ class Agent:
                 _cell_made(ledger, input)
             case GpusTaken():
                 resize.taken(ledger, input)
+            case CellFrozen():
+                suspend.frozen(ledger, input)
             case CellFailed():
                 _cell_failed(ledger, input)
             case ProcessStarted():

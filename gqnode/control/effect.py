@@ -92,10 +92,14 @@ class SignalProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreezeCell(msgspec.Struct, frozen=True, kw_only=True):
-    """Let everything in the cell stand still, or go on.  May be asked for again."""
+    """Let everything in the cell stand still, or go on.  May be asked for again.
+
+    With ``parked_at``: → `CellFrozen`, when it does stand still.
+    """
 
     attempt_id: AttemptId
     is_frozen: bool
+    parked_at: float | None = None
 
 
 class EmptyCell(msgspec.Struct, frozen=True, kw_only=True):

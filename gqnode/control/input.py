@@ -41,6 +41,15 @@ class GpusTaken(msgspec.Struct, frozen=True, kw_only=True):
     is_done: bool
 
 
+class CellFrozen(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing in the cell moves; so much of the memory of its GPUs is in use (answer to `FreezeCell.parked_at`)."""
+
+    attempt_id: AttemptId
+    parked_at: float
+    gpu_memory: tuple[tuple[int, int], ...]
+    """(GPU, MiB); one that does not tell is not here."""
+
+
 class CellFailed(msgspec.Struct, frozen=True, kw_only=True):
     """The user is not known here, or the cell or its port could not be had; what was made is undone."""
 
@@ -120,6 +129,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Input = (
-    OrderReceived | Acknowledged | LinkUp | CellMade | GpusTaken | CellFailed | ProcessStarted | ProcessEnded
-    | CellEmpty | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | Removed | ClockLeapt | Tick
+    OrderReceived | Acknowledged | LinkUp | CellMade | GpusTaken | CellFrozen | CellFailed | ProcessStarted
+    | ProcessEnded | CellEmpty | StepTasksEnded | StepAttached | StepTaskFailed | CellQuiet | Removed | ClockLeapt
+    | Tick
 )  # fmt: skip

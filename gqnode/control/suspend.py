@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gq.wire.node import SetSuspended, SuspendedSet
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import FreezeCell
+from gqnode.control.input import CellFrozen
 from gqnode.control.ledger import Ledger
 
 
@@ -22,10 +23,34 @@ def set_suspended(ledger: Ledger, order: SetSuspended) -> None:
         return  # the controller says it again
     if not order.is_suspended:
         ledger.thaw(order.attempt_id)
+    elif order.parked_at is not None:
+        _park(ledger, record, order.parked_at)
+        return
     elif record.suspended_at is None:
         ledger.save(replace(record, suspended_at=ledger.now))
         ledger.do(FreezeCell(attempt_id=order.attempt_id, is_frozen=True))
     ledger.report(SuspendedSet(attempt_id=order.attempt_id, is_suspended=order.is_suspended))
+
+
+def _park(ledger: Ledger, record: AttemptRecord, parked_at: float) -> None:
+    """Reported when it does stand still; measured each time, since an earlier report may have been lost."""
+    if record.suspended_at is None:
+        ledger.save(replace(record, suspended_at=ledger.now))
+    ledger.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True, parked_at=parked_at))
+
+
+def frozen(ledger: Ledger, happened: CellFrozen) -> None:
+    """If it has not been let go on, or ended, meanwhile."""
+    record = ledger.records.get(happened.attempt_id)
+    if record is None or record.phase is not Phase.RUNNING or record.suspended_at is None:
+        return
+    report = SuspendedSet(
+        attempt_id=happened.attempt_id,
+        is_suspended=True,
+        parked_at=happened.parked_at,
+        gpu_memory=happened.gpu_memory,
+    )
+    ledger.report(report)
 
 
 def met_again(ledger: Ledger, record: AttemptRecord) -> None:

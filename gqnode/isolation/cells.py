@@ -91,6 +91,9 @@ class Cells:
     def freeze(self, cell: Cell, is_frozen: bool) -> bool:
         return self.killer is not None and self.killer.freeze(self.killer.tree.path(cell.name), is_frozen)
 
+    def is_frozen(self, cell: Cell) -> bool | None:
+        return None if self.killer is None else self.killer.is_frozen(self.killer.tree.path(cell.name))
+
     def kill(self, cell: Cell) -> bool:
         if self.killer is None:
             return False

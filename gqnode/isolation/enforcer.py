@@ -77,3 +77,7 @@ class Killer(Protocol):
     def freeze(self, directory: str, is_frozen: bool) -> bool:
         """Every process stands still, or goes on.  False: this kernel cannot, or there is no such directory."""
         ...
+
+    def is_frozen(self, directory: str) -> bool | None:
+        """Every process does.  None: as False above."""
+        ...

@@ -51,8 +51,14 @@ class Killer2:
         _wait_for(lambda: self._freeze(directory))
         return True
 
+    def is_frozen(self, directory: str) -> bool | None:
+        return self._does_stand(directory) if exists(f"{directory}/cgroup.freeze") else None
+
     def _freeze(self, directory: str) -> bool:
         write(f"{directory}/cgroup.freeze", "1")
+        return self._does_stand(directory)
+
+    def _does_stand(self, directory: str) -> bool:
         return read_keyed(f"{directory}/cgroup.events").get("frozen", 0) == 1
 
     def _thaw(self, directory: str) -> None:
@@ -84,8 +90,14 @@ class Killer1:
         _wait_for(lambda: self._freeze(directory))
         return True
 
+    def is_frozen(self, directory: str) -> bool | None:
+        return self._does_stand(directory) if exists(directory) else None
+
     def _freeze(self, directory: str) -> bool:
         write(f"{directory}/freezer.state", "FROZEN")
+        return self._does_stand(directory)
+
+    def _does_stand(self, directory: str) -> bool:
         return read(f"{directory}/freezer.state").strip() == "FROZEN"
 
     def _thaw(self, directory: str) -> None:

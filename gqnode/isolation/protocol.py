@@ -79,6 +79,10 @@ class Isolation(Protocol):
         """Everything in the cell stands still, or goes on.  False: no cgroup can, the shepherd must."""
         ...
 
+    def is_frozen(self, cell: Cell) -> bool | None:
+        """Everything in the cell stands still by now.  None: no cgroup can say."""
+        ...
+
     def kill(self, cell: Cell) -> bool:
         """SIGKILL to everything in the cell at once.  False: no cgroup can, the shepherd must."""
         ...

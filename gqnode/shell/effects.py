@@ -27,6 +27,7 @@ from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.input import (
     CellEmpty,
     CellFailed,
+    CellFrozen,
     CellMade,
     GpusTaken,
     Input,
@@ -43,6 +44,7 @@ from gqnode.shell.handover import Handover
 from gqnode.shell.herd import Herd, TreeEmpty
 from gqnode.shell.lanes import Lanes
 from gqnode.shell.log import about
+from gqnode.shell.parking import lent_to_nobody, memory_of, stands_still
 from gqnode.shell.ports import PortLeases
 from gqnode.shell.processes import send_signal
 from gqnode.shell.recent import RecentBlobs
@@ -124,7 +126,7 @@ class Effects:
             case effect.CheckCell():
                 self._herd.check(wanted.attempt_id)
             case effect.FreezeCell():
-                return self._freeze(wanted.attempt_id, wanted.is_frozen)
+                return self._freeze(wanted)
             case effect.EmptyCell():
                 self._herd.empty(wanted.attempt_id)
             case effect.WriteLine():
@@ -272,7 +274,8 @@ class Effects:
             self._cells[attempt_id] = cell
         self._herd.adopt(attempt_id)
 
-    async def _freeze(self, attempt_id: AttemptId, is_frozen: bool) -> None:
+    async def _freeze(self, wanted: effect.FreezeCell) -> None:
+        attempt_id, is_frozen = wanted.attempt_id, wanted.is_frozen
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
         try:
             is_done = await self._lanes.in_thread(self._isolation.freeze, cell, is_frozen)
@@ -281,6 +284,18 @@ class Effects:
             is_done = False
         if not is_done:
             self._stop_or_continue(attempt_id, is_frozen)
+        if wanted.parked_at is not None:
+            await self._measure(attempt_id, cell, wanted.parked_at)
+
+    async def _measure(self, attempt_id: AttemptId, cell: Cell, parked_at: float) -> None:
+        """What it holds of its GPUs.  Nothing is said of one that does not stand still: it is asked for again."""
+        record, shepherd = self._find(attempt_id), self._herd.shepherd_pid(attempt_id)
+        is_still = partial(stands_still, self._isolation, cell, shepherd)
+        if record is None or not await self._lanes.in_thread(is_still):
+            log.warning("it does not stand still yet", extra=about(attempt_id))
+            return
+        samples = await self._handover.sample(record.launch.grant.gpus)
+        self._tell(CellFrozen(attempt_id=attempt_id, parked_at=parked_at, gpu_memory=memory_of(samples)))
 
     def _stop_or_continue(self, attempt_id: AttemptId, is_frozen: bool) -> None:
         """By signals, where there is no freezer.  Twice: what a process forked before it stopped is seen then."""
@@ -337,7 +352,9 @@ class Effects:
 
     async def _settle_gpus(self, attempt_id: AttemptId) -> None:
         record = self._find(attempt_id)
-        left = await self._handover.end(attempt_id, record.launch.grant.gpus if record is not None else ())
+        others = (self._find(one) for one in self._cells)
+        gpus = () if record is None else lent_to_nobody(record, (one for one in others if one is not None))
+        left = await self._handover.end(attempt_id, gpus)
         if left:
             log.warning("%s", left, extra=about(attempt_id))
 

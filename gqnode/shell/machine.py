@@ -38,6 +38,7 @@ def find_inventory(
     tmp, user = "private" if node.private_tmp else "shared", "submitter" if chooses_user else "daemon"
     return Inventory(
         can_suspend=True,
+        can_park=True,
         can_resize=True,
         cpus=node.cpus or len(usable_cpus()),
         memory_mib=node.memory_mib or psutil.virtual_memory().total // MIB,

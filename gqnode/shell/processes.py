@@ -116,6 +116,16 @@ def send_signal(pids: Iterable[int], signum: int) -> None:
             continue
 
 
+def is_stopped(pid: int) -> bool:
+    """By a signal; or it is over."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return True
+    return text[text.rindex(b")") + 2 :][:1] in b"TtZX"
+
+
 def ignores(pid: int, signum: int) -> bool:
     """Whether this signal does nothing to the process, by its own wish."""
     try:

@@ -20,6 +20,7 @@ KEYS = [
     "job_id", "array_job_id", "array_task_id", "array_tasks", "sweep", "parameters", "name", "user", "account",
     "partition", "qos", "reservation", "cron", "state", "reason", "why", "nodes", "gpus", "cpus", "memory_mib",
     "time_limit_s", "submit_at", "eligible_at", "start_at", "end_at", "suspended_at", "suspended_s",
+    "parked_for", "runs_on_parked",
     "expected_start_at", "expected_start_p90_at", "is_start_promised", "queue_position", "expected_s", "exit_code",
     "signal", "failure_class", "restart_count", "borrows", "preempted", "preempted_by", "preempted_at", "lost_gpu_s",
     "resume_s", "priority", "dependency",

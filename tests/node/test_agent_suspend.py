@@ -11,7 +11,7 @@ from gq.wire.node import AttemptStatus, SetSuspended, Stop, SuspendedSet
 from gqnode.control import deadline
 from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
 from gqnode.control.effect import EmptyCell, FindProcess, FreezeCell, SaveRecord, SendReport, SignalProcess
-from gqnode.control.input import ClockLeapt, ProcessStarted, Tick
+from gqnode.control.input import CellFrozen, ClockLeapt, ProcessStarted, Tick
 from tests.node.agent_host import ATTEMPT, AgentHost, at, launch, script_end, step_order
 
 SUSPEND = SetSuspended(attempt_id=ATTEMPT, is_suspended=True)
@@ -128,3 +128,29 @@ def test_what_does_not_run_is_passed_over_in_silence(phase: Phase) -> None:
 
 def test_what_is_not_here_is_passed_over_in_silence() -> None:
     assert AgentHost().order(SUSPEND) == ()
+
+
+# ── for another job ───────────────────────────────────────────────────────────────────────────────────────────
+
+PARK = SetSuspended(attempt_id=ATTEMPT, is_suspended=True, parked_at=7.5)
+MEASURE = FreezeCell(attempt_id=ATTEMPT, is_frozen=True, parked_at=7.5)
+
+
+def test_what_is_parked_is_reported_when_it_does_stand_still_with_what_it_holds() -> None:
+    host = AgentHost(record())
+
+    assert host.order(PARK, 110.0) == (SaveRecord(record=record(suspended_at=110.0)), MEASURE)
+    assert host.order(PARK, 111.0) == (MEASURE,), "again: the report may have been lost"
+
+    [told] = host.handle(CellFrozen(attempt_id=ATTEMPT, parked_at=7.5, gpu_memory=((0, 4000),)), 112.0)
+
+    body = SuspendedSet(attempt_id=ATTEMPT, is_suspended=True, parked_at=7.5, gpu_memory=((0, 4000),))
+    assert told == SendReport(seq=1, body=body)
+
+
+@pytest.mark.parametrize("order", [RESUME, Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, grace_s=0)])
+def test_nothing_is_said_of_one_that_goes_on_or_ends_meanwhile(order: SetSuspended | Stop) -> None:
+    host = AgentHost(record())
+    host.order(PARK, 110.0)
+    host.order(order, 111.0)
+    assert host.handle(CellFrozen(attempt_id=ATTEMPT, parked_at=7.5, gpu_memory=()), 112.0) == ()

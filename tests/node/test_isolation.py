@@ -69,6 +69,7 @@ def test_a_freezer_stops_a_whole_cell_and_lets_it_go_on(
     (cell / "cgroup.events").write_text("populated 1\nfrozen 1\n")
 
     assert one.freeze(str(cell), True)
+    assert one.is_frozen(str(cell)) is True
     assert (cell / file).read_text().strip() == frozen
     assert one.freeze(str(cell), False)
     assert (cell / file).read_text().strip()[:6] == thawed

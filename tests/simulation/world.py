@@ -35,7 +35,7 @@ from gqd.store.memory import MemoryStore
 from gqd.store.rows import materialise
 from gqnode.control import effect, input
 from gqnode.control.agent import Agent
-from gqnode.control.attempt import AttemptRecord
+from gqnode.control.attempt import AttemptRecord, Phase
 from tests.builders import OWNER, SHARED, client_request
 from tests.simulation.elastic import Users
 from tests.simulation.gqrun import Gqrun
@@ -75,6 +75,8 @@ class Machine:
     """User processes that are alive, and when they will end by themselves."""
     frozen: set[AttemptId] = field(default_factory=set)
     """Those whose processes stand still."""
+    parked: set[AttemptId] = field(default_factory=set)
+    """Those that ever did so that others have their GPUs."""
     shepherds: set[AttemptId] = field(default_factory=set)
     exits: dict[AttemptId, ExitStatus] = field(default_factory=dict)
     was_ready: set[AttemptId] = field(default_factory=set)
@@ -171,13 +173,19 @@ class World:
             with_tasks = {
                 one.attempt_id for (node, one), tasks in self.gqrun.tasks.items() if node == name and tasks.runs
             }
-            for attempt_id in machine.processes.keys() | with_tasks:
+            for attempt_id in (machine.processes.keys() | with_tasks) - self.not_running(name):
                 for gpu in {*machine.cells[attempt_id], *self.users.gpus(name, attempt_id)}:
                     assert gpu not in used, f"GPU {gpu} of {name} is used by {used.get(gpu)} and {attempt_id}"
                     used[gpu] = attempt_id
         self.gqrun.judge()
         for attempt_id, count in self.runs.items():
             assert count == 1, f"the script of {attempt_id} was started {count} times"
+
+    def not_running(self, name: str) -> set[AttemptId]:
+        """What stands still, or is killed in a moment, since it stood still and may not go on."""
+        machine = self.machines[name]
+        killed = {one for one in machine.parked if (record := machine.spool.get(one)) and is_killed(record, self.now)}
+        return machine.frozen | killed
 
     def is_quiet(self) -> bool:
         """All jobs have ended, and nothing is left of them anywhere."""
@@ -478,8 +486,8 @@ class World:
                 self.gqrun.forget(name, daemon.incarnation, step_id)
             case effect.SignalStepTasks(step_id=step_id, signum=signum):
                 self._soon(name, daemon, step_id.attempt_id, lambda: self.gqrun.signal(name, step_id, signum))
-            case effect.FreezeCell(attempt_id=attempt_id, is_frozen=is_frozen):
-                self._soon(name, daemon, attempt_id, lambda: self._freeze(name, attempt_id, is_frozen))
+            case effect.FreezeCell(attempt_id=attempt_id):
+                self._soon(name, daemon, attempt_id, lambda: self._freeze(name, one))
             case effect.EmptyCell(attempt_id=attempt_id):
                 self._soon(name, daemon, attempt_id, lambda: self._empty_cell(name, attempt_id))
             case _:
@@ -543,12 +551,22 @@ class World:
         else:
             self._end_process(name, attempt_id, ExitStatus())
 
-    def _freeze(self, name: str, attempt_id: AttemptId, is_frozen: bool) -> None:
-        frozen = self.machines[name].frozen
-        if is_frozen and attempt_id in self.machines[name].shepherds:
-            frozen.add(attempt_id)
-        else:
+    def _freeze(self, name: str, wanted: effect.FreezeCell) -> None:
+        frozen, attempt_id = self.machines[name].frozen, wanted.attempt_id
+        if not wanted.is_frozen or attempt_id not in self.machines[name].shepherds:
             frozen.discard(attempt_id)
+            return
+        frozen.add(attempt_id)
+        if wanted.parked_at is not None:
+            self.machines[name].parked.add(attempt_id)
+            used = {gpu: self.gpu_memory(name, attempt_id, gpu) for gpu in self.machines[name].cells[attempt_id]}
+            memory = tuple((gpu, mib) for gpu, mib in used.items() if mib is not None)
+            told = input.CellFrozen(attempt_id=attempt_id, parked_at=wanted.parked_at, gpu_memory=memory)
+            self.tell_agent(name, told)
+
+    def gpu_memory(self, name: str, attempt_id: AttemptId, gpu: int) -> int | None:
+        """What an attempt has in the memory of a GPU; None: that GPU does not tell."""
+        return 0
 
     def _end_process(self, name: str, attempt_id: AttemptId, status: ExitStatus) -> None:
         machine = self.machines[name]
@@ -579,6 +597,11 @@ class World:
         self.users.end(name, attempt_id)
         self.gqrun.cell_is_gone(name, attempt_id)
         self.tell_agent(name, input.CellEmpty(attempt_id=attempt_id))
+
+
+def is_killed(record: AttemptRecord, now: float) -> bool:
+    """Without any grace that is left."""
+    return record.phase is Phase.STOPPING and record.kill_at is not None and record.kill_at <= now
 
 
 def blobs_of(order: wire.Order) -> dict[str, bytes]:

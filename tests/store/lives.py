@@ -25,7 +25,7 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gq.model.tasks import pack_tasks, parse_tasks, task_bit, tasks_in
 from gqd.control.apply import apply
-from gqd.state import event
+from gqd.state import event, parked
 from gqd.state.after import AfterEnding, Hold
 from gqd.state.cluster import Attempt, Cluster, Job, LimitKey, Node, Step
 from gqd.state.event import Event
@@ -51,7 +51,7 @@ class Lives:
             self._join, self._drop_keys, self._audit, self._submit_array, self._change_array, self._change_array,
             self._change_dependency, self._account, self._member, self._qos, self._limit, self._half_life,
             self._crontab, self._notice, self._tell, self._reserve, self._reserve, self._preempt, self._preempt,
-            self._suspend, self._ask, self._resize, self._resize,
+            self._suspend, self._ask, self._resize, self._resize, self._park, self._park,
         ]  # fmt: skip
 
     def turn(self, size: int = 4) -> list[Event]:
@@ -73,6 +73,10 @@ class Lives:
         self._events.append(fact)
         if isinstance(fact, event.JobEnded | event.ArrayTasksCancelled):
             self._end_arrays()
+        for one, known in list(self.cluster.parked.items()):
+            is_back = known.lent is None or parked.is_back(self.cluster, known.lent)
+            if one in self.cluster.parked and is_back and not parked.is_waited_for(self.cluster, one):
+                self._note(event.JobUnparked(at=self.now, attempt_id=one))
 
     def _end_arrays(self) -> None:
         """A record is over with the last of its tasks."""
@@ -193,7 +197,10 @@ class Lives:
         job = self._job(JobState.PENDING)
         if job is not None and job.dependency is not None:
             self._note(event.DependencyChanged(at=self.now, job_id=job.job_id))
-        grants = [grant for node in self.cluster.nodes.values() if (grant := _free(node, self._random))]
+        lent = parked.lent_masks(self.cluster)
+        grants = [
+            grant for node in self.cluster.nodes.values() if (grant := _free(node, self._random, lent.get(node.name)))
+        ]
         if job is None or not grants:
             return
         attempt_id = AttemptId(job.job_id, job.attempt + 1)
@@ -277,7 +284,24 @@ class Lives:
         if running := self._jobs(JobState.RUNNING):
             attempt = self.cluster.attempts[self._random.choice(running).attempt_id]
             kind = event.JobSuspended if attempt.suspended_at is None else event.JobResumed
-            self._note(kind(at=self.now, attempt_id=attempt.attempt_id))
+            if attempt.attempt_id not in self.cluster.parked:
+                self._note(kind(at=self.now, attempt_id=attempt.attempt_id))
+
+    def _park(self) -> None:
+        """One that gives way stands still for the other, and lends what that wants."""
+        one = next((one for one, known in self.cluster.parked.items() if known.lent is None), None)
+        if one is not None:
+            held, claim = self.cluster.attempts[one].grants[0], self.cluster.claims[self.cluster.parked[one].to]
+            kept = next((grant for grant in claim.grants if grant.node == held.node), held)
+            memory, lent = self._random.randrange(16_384), parked.overlap(held, kept)
+            told = tuple((gpu, memory) for gpu in lent.gpus)
+            self._note(event.JobParked(at=self.now, attempt_id=one, lent=lent, gpu_memory=told))
+            return
+        known = (self.cluster.attempts[job.attempt_id] for job in self._jobs(JobState.RUNNING))
+        might = [one for one in known if one.suspended_at is None and one.elastic is None and len(one.grants) == 1]
+        if found := next((one for one in might if one.giving_way is not None and one.batch_node in one.parts), None):
+            assert found.giving_way is not None
+            self._note(event.JobParking(at=self.now, attempt_id=found.attempt_id, to=found.giving_way.to))
 
     def _resize(self) -> None:
         """An elastic job takes a GPU of its node, is told to give some up, and has."""
@@ -287,7 +311,8 @@ class Lives:
             return
         attempt, one = self._random.choice(stretched)
         held, billing = attempt.grants[0].gpus, self._random.randrange(3_000_000)
-        free = self.cluster.nodes[attempt.batch_node].free_gpu_mask
+        lent = parked.lent_masks(self.cluster).get(attempt.batch_node, (0, 0))
+        free = self.cluster.nodes[attempt.batch_node].free_gpu_mask & ~lent[1]
         idle = [gpu for gpu in range(free.bit_length()) if free >> gpu & 1]
         if one.keeps is not None:
             kind = self._random.choice([event.ShrinkAccepted, event.GpusGivenUp])
@@ -656,10 +681,11 @@ def _spec(random: Random, number: int) -> JobSpec:
     )
 
 
-def _free(node: Node, random: Random) -> Grant | None:
-    """Some of what the node has free, or None."""
-    cpus = [cpu for cpu in range(CPUS) if node.free_cpu_mask >> cpu & 1]
-    gpus = [gpu for gpu in range(GPUS) if node.free_gpu_mask >> gpu & 1]
+def _free(node: Node, random: Random, lent: tuple[int, int] | None) -> Grant | None:
+    """Some of what the node has free and nobody lends, or None."""
+    lent_cpus, lent_gpus = lent or (0, 0)
+    cpus = [cpu for cpu in range(CPUS) if (node.free_cpu_mask & ~lent_cpus) >> cpu & 1]
+    gpus = [gpu for gpu in range(GPUS) if (node.free_gpu_mask & ~lent_gpus) >> gpu & 1]
     if not cpus:
         return None
     return Grant(

@@ -75,6 +75,7 @@ def test_a_database_of_the_version_before_is_loaded_with_every_job(form: str, tm
         limits = {one: job.time_limit_s for one, job in jobs.items()}
         assert {one: job.expected_s for one, job in jobs.items()} == limits
     assert {one for one in jobs if one in cluster.queue} == {WAITS, LATER, HELD}
+    assert not cluster.parked
     assert not cluster.claims and not any(job.preempted for job in jobs.values())
     runs = cluster.attempts[jobs[RUNNING].attempt_id]
     assert (runs.checkpoint_at, runs.giving_way, runs.lost_gpu_s) == (None, None, 0.0)

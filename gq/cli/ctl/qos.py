@@ -46,7 +46,7 @@ def _mode(text: str) -> PreemptMode:
     try:
         return PreemptMode(text)
     except ValueError:
-        raise ValueError(f"`{text}` is not a mode: off, requeue or cancel") from None
+        raise ValueError(f"`{text}` is not a mode: off, requeue, cancel or suspend") from None
 
 
 def _yes_or_no(text: str) -> bool:
@@ -80,7 +80,11 @@ _OPTIONS = (
     Option(name="groups", metavar="GROUPS", help="Unix groups that may ask for it."),
     Option(name="accounts", metavar="NAMES", help="Accounts that may ask for it, and those below them."),
     Option(name="preempts", metavar="NAMES", help="QOS whose jobs give way to its jobs."),
-    Option(name="preempt-mode", metavar="MODE", help="How its own jobs give way: requeue (default), cancel, or off."),
+    Option(
+        name="preempt-mode",
+        metavar="MODE",
+        help="How its jobs give way: requeue (default), cancel, suspend, off.",
+    ),
     Option(name="min-run", metavar="TIME", help="Its own jobs run so long before they give way (0)."),
     Option(name="borrows-reserved", metavar="yes|no", help="Its jobs fill empty hours of reservations (no)."),
     Option(name="description", metavar="TEXT", help="What it is for."),

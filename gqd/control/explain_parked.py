@@ -1,0 +1,66 @@
+"""What is said of jobs that stand still for others, and of those that run on their GPUs.  Pure."""
+
+from __future__ import annotations
+
+from gq.model.ids import JobId
+from gq.model.job import JobInfo
+from gq.model.state import JobState, Reason
+from gq.units import format_memory
+from gqd.sched.blocked import counted
+from gqd.state.cluster import Cluster, Job
+from gqd.state.deadlines import time_limit_of
+
+
+def tell(cluster: Cluster, job: Job, shown: JobInfo) -> None:
+    """In lists."""
+    if not cluster.parked:
+        return
+    known = cluster.parked.get(job.attempt_id)
+    if known is not None:
+        shown.reason, shown.parked_for = Reason.PARKED.value, _label(cluster, known.to)
+    if job.state in (JobState.STARTING, JobState.RUNNING):
+        shown.runs_on_parked = tuple(_label(cluster, one) for one in _lenders(cluster, job))
+
+
+def of_parked(cluster: Cluster, job: Job) -> str:
+    """The rest of a sentence: since when, for whom, what it lends and keeps, and when it goes on."""
+    known = cluster.parked[job.attempt_id]
+    other = cluster.jobs.get(known.to)
+    whom = f"job {known.to}" if other is None else f"job {other.label} of {other.user}"
+    since = f"since @{{{int(known.at)}}}: it is parked for {whom}"
+    if known.lent is None:
+        return f"{since}, and its node has not said yet what it holds of the memory of its GPUs"
+    lent = counted(len(known.lent.gpus), "GPUs") if known.lent.gpus else counted(len(known.lent.cpus), "CPUs")
+    most_mib = max((mib for _, mib in known.gpu_memory), default=0)
+    kept = f", with up to {format_memory(most_mib)} of the memory of each" if most_mib else ""
+    then = f"it keeps its memory, and goes on when that is over{_until(cluster, other)}"
+    return f"{since}, which has {lent} of it{kept}; {then}"
+
+
+def _until(cluster: Cluster, other: Job | None) -> str:
+    attempt = None if other is None else cluster.attempt_of(other)
+    if other is None or attempt is None or attempt.start_at is None or other.state is not JobState.RUNNING:
+        return ""
+    limit_s = time_limit_of(other, attempt)
+    at = "" if limit_s is None else f" by @{{{int(attempt.start_at + limit_s + attempt.suspended_s)}}} at the latest"
+    return f",{at}" if at else ""
+
+
+def of_guest(cluster: Cluster, job: Job) -> str:
+    """The rest of a sentence about a job that runs; empty: nobody stands still for it."""
+    lenders = [_label(cluster, one) for one in _lenders(cluster, job)]
+    if not lenders:
+        return ""
+    plural = "jobs " if len(lenders) > 1 else "job "
+    stand = "stand" if len(lenders) > 1 else "stands"
+    return f"; {plural}{', '.join(lenders)} {stand} still for it, and what it has of that goes back when it is over"
+
+
+def _lenders(cluster: Cluster, job: Job) -> list[JobId]:
+    known = cluster.parked.items()
+    return [one.job_id for one, parked in known if parked.to == job.job_id and parked.lent is not None]
+
+
+def _label(cluster: Cluster, job_id: JobId) -> str:
+    job = cluster.jobs.get(job_id)
+    return str(job_id) if job is None else job.label
