@@ -82,6 +82,7 @@ class Client:
         self._introductions = 0
         """Since the last answer that was no wish for one."""
         self._forgotten: weakref.finalize[..., Client] | None = None
+        self._before_close: list[Callable[[], object]] = []
 
     def __enter__(self) -> Client:
         return self
@@ -92,10 +93,16 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        while self._before_close:
+            self._before_close.pop()()
         self._hang_up()
         if self._context is not None:
             self._context.destroy(linger=0)
             self._context = None
+
+    def before_close(self, call: Callable[[], object]) -> None:
+        """Have this called first: whoever asks on another thread must be done with it by then."""
+        self._before_close.append(call)
 
     def ask(self, body: wire.RequestBody, timeout_s: float | None = None) -> wire.ReplyBody:
         """The answer to one request; a refusal is raised as `Refusal`, silence as `Unreachable`."""

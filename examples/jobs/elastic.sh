@@ -11,4 +11,4 @@
 #   torchrun --standalone --nproc-per-node="$(python -c 'import gq.elastic as e; print(len(e.target()))')" train.py
 #
 # in a loop that ends it (TERM) and starts it anew when gq.elastic.target() has changed.
-exec python elastic.py python train.py
+exec python3 elastic.py python3 train.py 3000

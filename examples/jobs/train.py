@@ -1,7 +1,8 @@
 """A training loop that can be interrupted: python3 train.py STEPS [SECONDS]
 
 It saves its state when it is told to (USR1) or ended (TERM), tells the scheduler, and goes on from there the next time.
-However often that happens the result is the same.  SECONDS is how long a step takes, 0.1.
+However often that happens the result is the same.  SECONDS is how long a step takes, 0.1.  Of several workers, which
+all have the same state, the first one (RANK 0) saves it.
 """
 
 import json
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 CHECKPOINT, RESULT = Path("checkpoint.json"), Path("result.json")
+IS_FIRST = os.environ.get("RANK", "0") == "0"
 told: list[int] = []
 
 
@@ -25,15 +27,18 @@ def load() -> tuple[int, int]:
 
 def save(step: int, weight: int) -> None:
     """Whole or not at all: a half-written checkpoint is worse than an old one."""
+    if not IS_FIRST:
+        return
     new = CHECKPOINT.with_suffix(".new")
     new.write_text(json.dumps([step, weight]))
     new.replace(CHECKPOINT)
-    tell("checkpoint-done")  # who has most to lose is the last to give way
+    if signal.SIGTERM not in told:  # what a stop costs is counted when it is made
+        tell("checkpoint-done")  # who has most to lose is the last to give way
     print(f"saved step {step}", flush=True)
 
 
 def tell(verb: str) -> None:
-    if shutil.which("gq") and "GQ_JOB_ID" in os.environ:
+    if IS_FIRST and shutil.which("gq") and "GQ_JOB_ID" in os.environ:
         subprocess.run(["gq", verb], check=False)
 
 
@@ -52,7 +57,8 @@ def main() -> int:
             if signal.SIGTERM in told:
                 return 1
             told.clear()
-    RESULT.write_text(json.dumps({"steps": step, "weight": weight}))
+    if IS_FIRST:
+        RESULT.write_text(json.dumps({"steps": step, "weight": weight}))
     return 0
 
 

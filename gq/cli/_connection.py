@@ -66,6 +66,7 @@ def job_pages(client: Client, query: ListJobs | QueryHistory, most: int | None =
     from concurrent.futures import ThreadPoolExecutor  # only for long lists
 
     with ThreadPoolExecutor(1) as other:  # the controller works on the next page while this one is shown
+        client.before_close(other.shutdown)  # a reader who goes away does not wait for the last page
         while _goes_on(answer, seen, most):
             query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
             coming = other.submit(ask, client, query, Jobs)

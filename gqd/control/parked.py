@@ -62,7 +62,7 @@ def _lend(draft: Draft, victim: Attempt, used_mib: Mapping[int, int]) -> None:
     kept = next((one for one in cluster.claims[other.job_id].grants if one.node == held.node), Grant(node=held.node))
     lent = state.overlap(held, kept)
     if why := _too_full(cluster, lent, used_mib, other):
-        _end(draft, victim, why)
+        end(draft, victim, why)
         return
     memory = tuple((gpu, used_mib[gpu]) for gpu in lent.gpus)
     draft.note(event.JobParked(at=draft.now, attempt_id=victim.attempt_id, lent=lent, gpu_memory=memory))
@@ -83,14 +83,15 @@ def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other:
     return ""
 
 
-def _end(draft: Draft, victim: Attempt, why: str) -> None:
+def end(draft: Draft, victim: Attempt, why: str = "") -> None:
+    """It gives way and is ended; `why`: it was to be parked, and cannot be."""
     job = draft.cluster.jobs[victim.attempt_id.job_id]
     attempt.end(
         draft,
         job,
         Outcome.PREEMPTED,
         ending.after_giving_way(draft, job),
-        why=f"{ending.to_whom(draft.cluster, victim)}{state.NOT_PARKED}{why}",
+        why=ending.to_whom(draft.cluster, victim) + (state.NOT_PARKED + why if why else ""),
         grace_s=ending.grace_s(draft, job),
     )
 

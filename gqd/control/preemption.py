@@ -21,10 +21,10 @@ from gq.model.account import PreemptMode
 from gq.model.ids import AttemptId, JobId
 from gq.model.job import JobSpec
 from gq.model.reservation import OccurrenceState
-from gq.model.state import JobState, Outcome
+from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, association, attempt, deadline, dependency, elastic, ending, explain, parked
+from gqd.control import array, association, deadline, dependency, elastic, ending, explain, parked
 from gqd.sched.billing import billing_of
 from gqd.sched.limit import Asker, Ledger, Wanted, hours
 from gqd.sched.rooms import Applicant, Rooms
@@ -192,15 +192,7 @@ def _end(draft: Draft, victim: Attempt) -> None:
     if victim.giving_way is not None and victim.giving_way.parks:
         parked.begin(draft, victim)
         return
-    job = draft.cluster.jobs[victim.attempt_id.job_id]
-    attempt.end(
-        draft,
-        job,
-        Outcome.PREEMPTED,
-        ending.after_giving_way(draft, job),
-        why=ending.to_whom(draft.cluster, victim),
-        grace_s=ending.grace_s(draft, job),
-    )
+    parked.end(draft, victim)
 
 
 def settle(draft: Draft) -> None:
