@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -153,13 +153,21 @@ class SharedNode:
     def task_output(self, attempt_id: AttemptId, account: Account, *argv: str) -> str:
         """Standard output of a step of one task."""
         heard = self.say(self.attach(self.expect_step(attempt_id), *argv), account, until="TaskExited")
-        parts = (one.data for one in heard if isinstance(one, step_wire.Output) and one.stream == "stdout")
-        return b"".join(parts).decode()
+        return output_of(heard)
 
     def close(self) -> None:
         if self.daemon is not None:
             self.daemon.kill()
         self.controller.close()
+
+
+def output_of(heard: Iterable[step_wire.FromDoor]) -> str:
+    """Standard output of the one task, each byte once: who asks again is told again."""
+    text = bytearray()
+    for one in heard:
+        if isinstance(one, step_wire.Output) and one.stream == "stdout":
+            text[one.offset : one.offset + len(one.data)] = one.data
+    return text.decode()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from gq.model.ids import AttemptId
 from gq.wire import node as node_wire
 from gq.wire import step as wire
-from tests.node.shared_node import SPOOL, SharedNode, shared_node
+from tests.node.shared_node import SPOOL, SharedNode, output_of, shared_node
 from tests.requires import needs_program, needs_root
 from tests.system.accounts import ALICE, BOB, Account
 from tests.system.hosts import Network
@@ -79,7 +79,7 @@ def test_the_terminal_of_a_step_is_its_users(node: SharedNode, job: AttemptId) -
 
     heard = node.say(with_terminal, ALICE, until="TaskExited")
 
-    said = b"".join(one.data for one in heard if isinstance(one, wire.Output)).decode().split()
+    said = output_of(heard).split()
     assert said[0] == "to" and said[1].startswith("/dev/pts/") and said[2] == "2001"
 
 
