@@ -71,6 +71,12 @@ def daemons_of(location: Location, nodes: Iterable[str]) -> list[Daemon]:
     ]
 
 
+def nodes_started(location: Location) -> list[str]:
+    """The nodes that have a pid file, whether or not the settings know them."""
+    paths = sorted(Path(location.state_dir).glob("gqnode-*.pid"))
+    return [path.stem.removeprefix("gqnode-") for path in paths]
+
+
 def _command_line(pid: int) -> list[str]:
     try:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -332,6 +332,8 @@ def _counts(arguments: Arguments) -> _Fields:
 def _span(text: str) -> tuple[int, int | None]:
     """``2-4`` → (2, 4), ``3`` → (3, None)."""
     low, dash, high = text.partition("-")
+    if dash and not (low.isdecimal() and high.isdecimal()):
+        raise ValueError(f"`{text}` is not a range like 1-8")
     first = whole_number(low, at_least=1)
     if not dash:
         return first, None
@@ -396,7 +398,7 @@ def gpu_count(text: str) -> Gpus:
     kind, colon, count = text.rpartition(":")
     if colon and not re.fullmatch(_GPU_TYPE, kind):
         raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
-    if re.fullmatch(r"\d+-\d+", count):
+    if re.fullmatch(r"\d+-.*", count):
         least, most = _span(count)
         return Gpus(least, kind.lower() or None, most if most != least else None)
     return Gpus(whole_number(count, at_least=0), kind.lower() or None)

@@ -140,7 +140,7 @@ log_level = "info"               # debug, info, warning, error
 name = "main"
 default = true
 # default_time = "1h"            # for jobs that name no time limit
-# max_time = "7d"
+# max_time = "7d"                # reservations (gqresv) need one: what runs has gone when they begin
 """
 
 

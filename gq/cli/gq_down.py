@@ -44,8 +44,7 @@ def run(arguments: Arguments) -> int:
 
 def take_down(location: Location, is_sure: bool, keep_jobs: bool) -> None:
     """End the jobs (unless they are kept) and stop every daemon."""
-    config = load_config(location)
-    everyone = daemons.daemons_of(location, [node.name for node in config.nodes])
+    everyone = daemons.daemons_of(location, _node_names(location))
     if not keep_jobs:
         _end_jobs(location, everyone, is_sure)
     with daemons.only_one(location):
@@ -54,6 +53,16 @@ def take_down(location: Location, is_sure: bool, keep_jobs: bool) -> None:
         for name in stubborn:
             warn(f"{name} did not stop when told to and was killed")
         _remove_sockets(location)
+
+
+def _node_names(location: Location) -> list[str]:
+    """Of the settings, and whatever was started with others: what runs is stopped even where these are wrong by now."""
+    names = daemons.nodes_started(location)
+    try:
+        names += [node.name for node in load_config(location).nodes]
+    except UsageError as error:
+        warn(str(error))
+    return list(dict.fromkeys(names))
 
 
 def _remove_sockets(location: Location) -> None:

@@ -144,6 +144,11 @@ def _tell(ready: Ready, wish: Wish) -> None:
         warn(
             "no GPU was found on this machine, so the nodes have none; `--fake-gpus N` pretends some, to try things out"
         )
+    for node in nodes[:1]:
+        if node.cpus < len(node.gpus):
+            message = f"a job takes a CPU at least, and {node.node} has {plural(node.cpus, 'CPU')} for"
+            how = f"set cpus = {len(node.gpus)} in gq.toml to let each GPU have its job"
+            warn(f"{message} {plural(len(node.gpus), 'GPU')}; {how}")
     prefix = "" if location.state_dir == _default() else f"GQ_DIR={shlex.quote(location.state_dir)} "
     gpu_option = "--gpus 1 " if gpus else ""
     write_line(f"cluster  {ready.config.cluster} is up: {what}{' (pretended)' if is_pretended else ''}")

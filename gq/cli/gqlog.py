@@ -130,6 +130,9 @@ def _show(client: Client, asked: AccessLog, printer: Printer) -> int:
     source = LogSource(client, access, asked)
     while data := source.read():
         printer.feed(data)
+    if access.state == "PENDING" and not source.offset:
+        message = f"job {_label(asked)} is queued again; what it printed before is not in {access.path} on this host"
+        raise Refusal("no_output", message, "look on the node that it ran on, or follow its next run: `gqlog -f`")
     printer.finish()
     if is_over and not source.offset and access.state != "COMPLETED":
         return _tell_why(client, access)

@@ -20,6 +20,7 @@ from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
 from gqd.state.deadlines import time_limit_of
+from gqd.state.ending import why_again
 from gqd.state.parked import lends
 from gqd.state.plan import Start
 from gqd.state.preemption import lost_gpu_s
@@ -475,7 +476,8 @@ def close_if_over(draft: Draft, attempt: Attempt) -> None:
     is_hopeless = job.launch_failures >= draft.policy.limits.launch_failures
     hold = Hold.LAUNCH if is_hopeless and attempt.then is AfterEnding.RETRY else None
     counts = attempt.then is AfterEnding.REQUEUE
-    draft.note(event.JobRequeued(at=draft.now, job_id=job.job_id, counts=counts, hold=hold))
+    why = why_again(job, attempt) if counts else ""
+    draft.note(event.JobRequeued(at=draft.now, job_id=job.job_id, counts=counts, hold=hold, why=why))
 
 
 # ── the time limit, which the nodes enforce ───────────────────────────────────────────────────────────────────

@@ -546,9 +546,10 @@ class Controller:
         held = self.cluster.attempt_of(one)
         if one.spec.is_interactive:
             raise Refusal("no_log", f"job {one.job_id} is interactive: its output went to its terminal")
-        if held is None:
-            return client.LogAccess(job_id=one.job_id, attempt=one.attempt, state=shown.state)
         path = shown.error_path if body.stream == "error" else shown.output_path
+        if held is None:
+            past = path if one.attempt else ""  # on which node that is was forgotten with the attempt
+            return client.LogAccess(job_id=one.job_id, attempt=one.attempt, state=shown.state, path=past)
         home = self.cluster.nodes.get(held.batch_node)
         if home is None:
             hint = f"where there is a shared file system it is {path}"

@@ -54,6 +54,7 @@ from gqd.state.cluster import Job
 from gqd.state.deadlines import limit_under
 from gqd.state.deadlines import time_limit_of as time_limit_under
 from gqd.state.effect import SendOrder
+from gqd.state.ending import REQUEUED
 from gqd.state.input import ClientRequest, Peer
 from gqd.state.policy import Partition, Policy
 from gqd.state.tally import asked_amounts
@@ -527,7 +528,7 @@ def decide_requeue(draft: Draft, who: Caller, body: client.RequeueJobs) -> clien
         elif job.state in (JobState.STARTING, JobState.RUNNING):
             report.did(one)
             grace_s = ending.grace_s(draft, job)
-            attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.REQUEUE, why="requeued", grace_s=grace_s)
+            attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.REQUEUE, why=REQUEUED, grace_s=grace_s)
         elif job.state is JobState.COMPLETING:
             report.did(one)
             _requeue_after_end(draft, job)
@@ -540,7 +541,7 @@ def _requeue_after_end(draft: Draft, job: Job) -> None:
     """A job may ask for its requeue as its last act: the end is under way, what follows changes."""
     current = draft.cluster.attempts[job.attempt_id]
     outcome = current.outcome or Outcome.CANCELLED
-    attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why="requeued", grace_s=current.grace_s)
+    attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why=REQUEUED, grace_s=current.grace_s)
 
 
 def decide_notify(draft: Draft, body: client.NotifyJob) -> client.Done:

@@ -85,7 +85,7 @@ def _on_started(draft: Draft, fact: event.JobStarted) -> None:
 
 def _on_requeued(draft: Draft, fact: event.JobRequeued) -> None:
     if fact.counts or fact.hold is not None:
-        _tell(draft, draft.cluster.jobs[fact.job_id], REQUEUE)
+        _tell(draft, draft.cluster.jobs[fact.job_id], REQUEUE, fact.why)
 
 
 def _on_resumed(draft: Draft, fact: event.JobResumed | event.JobUnparked) -> None:
@@ -141,14 +141,14 @@ def _targets(job: Job) -> list[Target]:
     return [one for one in job.spec.notify if (ARRAY_TASKS in one.on) is is_task]
 
 
-def _tell(draft: Draft, job: Job, on: str) -> None:
+def _tell(draft: Draft, job: Job, on: str, why: str = "") -> None:
     for target in _targets(job):
         if on in target.on:
-            _queue_of_job(draft, job, on, target)
+            _queue_of_job(draft, job, on, target, why)
 
 
-def _queue_of_job(draft: Draft, job: Job, on: str, target: Target) -> None:
-    body = notice_text.body_of_job(draft.cluster, job, on, draft.now)
+def _queue_of_job(draft: Draft, job: Job, on: str, target: Target, why: str = "") -> None:
+    body = notice_text.body_of_job(draft.cluster, job, on, draft.now, why)
     _queue(draft, job.user, job.uid, on, target, body, job.job_id)
 
 

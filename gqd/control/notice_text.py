@@ -24,8 +24,8 @@ FIRST_FAILED = 10
 """Of an array's tasks, told with their output."""
 
 
-def body_of_job(cluster: Cluster, job: Job, on: str, now: float) -> Body:
-    """Of a job, or of an array as a whole."""
+def body_of_job(cluster: Cluster, job: Job, on: str, now: float, why: str = "") -> Body:
+    """Of a job, or of an array as a whole; `why`: where the job itself does not know."""
     attempt = cluster.attempt_of(job)
     body: Body = {
         "event": on,
@@ -39,7 +39,7 @@ def body_of_job(cluster: Cluster, job: Job, on: str, now: float) -> Body:
         "partition": job.partition,
         "state": state_word(job.state, job.outcome),
         "reason": job.reason,
-        "why": _why(job),
+        "why": tell_instants(why, zone=UTC) or _why(job),
         "exit_code": None if job.exit is None else job.exit.code,
         "signal": None if job.exit is None else job.exit.signal,
         "attempt": job.attempt,

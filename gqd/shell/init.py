@@ -189,7 +189,7 @@ cluster = "{wish.cluster or DEFAULT_CLUSTER}"
 name = "main"
 default = true
 # default_time = "1h"            # for jobs that name no time limit
-# max_time = "7d"
+# max_time = "7d"                # reservations (gqresv) need one: what runs has gone when they begin
 {node}"""
 
 

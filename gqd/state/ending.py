@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 from gq.model.state import Outcome
 from gq.units import spoken_duration
-from gqd.state.cluster import Job, Preempted
+from gqd.state.cluster import Attempt, Job, Preempted
+
+REQUEUED = "requeued"
+"""Why it ended whose owner, or an operator, queues it again."""
 
 
 def gave_way(preempted: Preempted) -> str:
@@ -30,6 +35,19 @@ def gpu_time(gpu_s: float) -> str:
         if gpu_s >= seconds:
             return f"{gpu_s / seconds:.1f} {unit}"
     return f"{gpu_s:.0f} GPU-seconds"
+
+
+def why_again(job: Job, attempt: Attempt) -> str:
+    """One plain sentence, of a job that is queued again after this attempt; empty: somebody just wanted that."""
+    match attempt.outcome:
+        case Outcome.PREEMPTED if job.preempted is not None:
+            return gave_way(job.preempted)
+        case Outcome.CANCELLED:
+            return "" if attempt.why == REQUEUED else attempt.why
+        case _:
+            seen = copy.copy(job)
+            seen.exit, seen.why, seen.failure_class = attempt.exit, attempt.why, attempt.failure_class
+            return how_it_ended(seen, attempt.outcome)[0]
 
 
 def how_it_ended(job: Job, outcome: Outcome | None = None) -> tuple[str, str]:

@@ -226,6 +226,8 @@ class JobRequeued(EventBase, frozen=True, kw_only=True):
     job_id: JobId
     counts: bool
     hold: Hold | None = None
+    why: str = ""
+    """One plain sentence: what ended a started attempt."""
 
 
 class JobEnded(EventBase, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
     [
         (["-N0"], "`-N`: 0 is too small", "the least is 1"),
         (["-N4-2"], "`-N`: `4-2` has its ends the wrong way round", "use 2-4"),
-        (["-N2-"], "`-N`: `` is not a whole number", ""),
+        (["-N2-"], "`-N`: `2-` is not a range like 1-8", ""),
         (["-nx"], "`-n`: `x` is not a whole number", ""),
         (["-c-1"], "`-c`: -1 is too small", "the least is 1"),
         (["--mem=lots"], "`--mem`: `lots` is not a memory size", "use a whole number"),
@@ -134,6 +134,7 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
         (["-G", "a100:1", "--gpus-per-node=h100:1"],
          "`-G` (a100) and `--gpus-per-node` (h100) ask for different", "one type"),
         (["--gpus-per-node=1-4"], "`--gpus-per-node`: a range of GPUs is of the whole job, on one node", "--gpus=1-4"),
+        (["-G1-x"], "`-G`: `1-x` is not a range like 1-8", ""),
         (["-G8-1"], "`-G`: `8-1` has its ends the wrong way round", "1-8"),
         (["--cpus-per-gpu=2"], "`--cpus-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["--mem-per-gpu=2G", "-G0"], "`--mem-per-gpu`: the job asks for no GPUs", "add --gpus"),

@@ -294,6 +294,18 @@ def test_gqlog_follows_a_job_that_is_queued_again(cluster: PrivateCluster) -> No
     assert process.wait(60) == 0
 
 
+def test_gqlog_shows_what_a_job_printed_before_it_was_queued_again(private_cluster: MakeCluster) -> None:
+    cluster = private_cluster(nodes=1)
+    job = cluster.ok("gqsub", "--parsable", "--wrap", "echo began; sleep 600").strip()
+    wait_until(lambda: "began" in cluster.run("gqlog", job).stdout, what="the job runs")
+    cluster.ok("gqctl", "node", "drain", "n1", "--reason=test")
+    cluster.ok("gqctl", "requeue", job)
+    wait_until(lambda: "PENDING" in cluster.ok("gqstat", "-h", "-o", "%T", "-j", job), what="it is queued again")
+    assert cluster.ok("gqlog", job).startswith("began\n")
+    (cluster.workdir / f"gq-{job}.out").unlink()
+    assert "queued again" in cluster.run("gqlog", job).stderr
+
+
 def test_gqlog_reads_by_the_node_what_this_host_does_not_see(cluster: PrivateCluster, tmp_path: Path) -> None:
     """A path that only the daemon can follow stands in for another host's file system."""
     job = cluster.ok("gqsub", "--parsable", "-o", str(tmp_path / "out"), "--wrap", "seq 100000").strip()

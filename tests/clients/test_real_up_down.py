@@ -119,6 +119,28 @@ def test_down_ends_the_jobs_of_daemons_that_were_killed(private_cluster: MakeClu
     assert marked(str(cluster.directory), processes()) == []
 
 
+def test_down_stops_what_runs_though_the_settings_are_wrong_by_now(private_cluster: MakeCluster) -> None:
+    cluster = private_cluster(nodes=1, fake_gpus=1)
+    cluster.ok("gqsub", "--wrap", "sleep 600")
+    await_job_state(cluster, 1, "RUNNING")
+    config = cluster.directory / "gq.toml"
+    text = config.read_text()
+    config.write_text(text.replace("[controller]", "[controler]"))
+
+    done = cluster.run("gq", "down", "--yes")
+
+    config.write_text(text)
+    assert done.returncode == 0, done.stderr
+    assert "controler" in done.stderr
+    assert marked(str(cluster.directory), processes()) == []
+
+
+def test_up_warns_of_gpus_that_get_no_job_for_want_of_cpus(private_cluster: MakeCluster) -> None:
+    done = private_cluster(nodes=1, fake_gpus=3, cpus=2).run("gq", "up")
+    said = " ".join(done.stderr.split())
+    assert "a job takes a CPU at least, and n1 has 2 CPUs for 3 GPUs; set cpus = 3 in gq.toml" in said
+
+
 def test_doctor_finds_a_daemon_that_is_down_and_says_how_to_mend_it(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1, fake_gpus=2)
     findings = json.loads(cluster.ok("gq", "doctor", "--json"))

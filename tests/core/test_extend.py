@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from unittest.mock import Mock
 
 import pytest
 
 from gq.errors import Refusal
 from gq.model.account import Holder, LimitInfo, QosInfo
+from gq.model.job import SignalSpec
 from gq.wire import client, node
 from gqd.control import snapshot
 from gqd.control.extend import MOST_TRIES
@@ -147,6 +149,16 @@ def test_only_a_running_job_that_has_a_limit_can_be_extended() -> None:
     assert refusal_of(host, 1, 60).code == "no_time_limit"
     assert refusal_of(host, 2, 60).code == "not_running"
     assert refusal_of(host, 1, 0).code == refusal_of(host, 1, -60).code == "bad_number"
+
+
+def test_a_job_that_gives_way_gets_no_more_time() -> None:
+    host = CoreHost(POLICY, {"n1": inventory()})
+    notice = SignalSpec(signum=signal.SIGUSR1, before_s=60)
+    victim = host.start(submit(gpus=4, qos="scavenger", time_limit_s=600, signal=notice))
+    host.submit(submit(gpus=4, time_limit_s=60), now=50.0)
+    host.schedule()
+
+    assert refusal_of(host, victim, 60).code == "gives_way"
 
 
 def test_its_owner_and_operators_extend_a_job_and_nobody_else() -> None:

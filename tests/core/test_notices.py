@@ -97,6 +97,18 @@ def test_a_requeue_is_told_and_each_beginning_after_it() -> None:
     assert bodies(scene)[1]["restart_count"] == 1
 
 
+def test_the_owner_reads_why_a_job_is_queued_again() -> None:
+    scene = host()
+    victim = scene.start(submit("long", ntasks=8, qos="scavenger", notify=to("requeue")), now=10)
+    scene.submit(submit("urgent", ntasks=8), now=20)
+    scene.schedule()
+    scene.obey()
+
+    [body] = bodies(scene)
+    assert body["why"].startswith(f"it gave way to job 2 of {OWNER.user} at 1970-01-01T00:00:20")
+    assert body["text"] == f"job {victim} (long) is queued again: {body['why']}"
+
+
 def test_a_dependency_that_can_never_be_met_is_told() -> None:
     scene = host()
     first = scene.start(submit(ntasks=1), now=10)
