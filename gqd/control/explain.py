@@ -306,6 +306,8 @@ def _holder(cluster: Cluster, one: planned.Holder, resource: str) -> str:
     nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
     if one.reservation:
         return explain_reservation.kept(one, held, nodes)
+    if one.kept_for and one.ends_at is not None:
+        until = f"of reservation {one.kept_for}, which ends at {_mark(one.ends_at)}"
     user = f" ({one.user})" if one.user else ""
     job = cluster.jobs.get(one.job_id)
     return f"job {one.job_id if job is None else job.label}{user} holds {held} on {nodes} {until}"

@@ -264,6 +264,7 @@ def _holders(
             memory_mib=sum(grant.memory_mib for grant in here),
             generic=sum(one.count for grant in here for one in grant.resources if one.name == resource),
             ends_at=None if job.is_stranded else job.ends_at,
+            kept_for=job.kept_for,
             reservation=job.reservation if job.job_id < 0 else "",
         )
         held = {"GPUs": holder.gpus, "CPUs": holder.cpus, "memory": holder.memory_mib}.get(resource, len(here))

@@ -180,24 +180,25 @@ def _is_in(job: RunningJob, one: Booked) -> bool:
 
 def _ending_with(running: Iterable[RunningJob], in_force: Sequence[Booked]) -> Iterator[RunningJob]:
     """What they hold of an occurrence comes back to others when that is over."""
-    kept: dict[str, list[tuple[Grant, float]]] = {}
+    kept: dict[str, list[tuple[Grant, Booked]]] = {}
     for one in in_force:
         for grant in one.grants:
-            kept.setdefault(grant.node, []).append((grant, one.end_at))
+            kept.setdefault(grant.node, []).append((grant, one))
     for job in running:
-        ends_at = max(_kept_until(job, kept), default=None)
-        if ends_at is None or job.ends_at is None or job.is_stranded:
+        last = max(_kept_for(job, kept), key=lambda one: one.end_at, default=None)
+        if last is None or job.ends_at is None or job.is_stranded:
             yield job
             continue
-        expected_s = None if job.expected_s is None else max(job.expected_s, ends_at - job.began_at)
-        yield replace(job, ends_at=max(job.ends_at, ends_at), expected_s=expected_s)
+        ends_at, kept_for = (job.ends_at, "") if job.ends_at >= last.end_at else (last.end_at, last.name)
+        expected_s = None if job.expected_s is None else max(job.expected_s, last.end_at - job.began_at)
+        yield replace(job, ends_at=ends_at, kept_for=kept_for, expected_s=expected_s)
 
 
-def _kept_until(job: RunningJob, kept: dict[str, list[tuple[Grant, float]]]) -> Iterator[float]:
+def _kept_for(job: RunningJob, kept: dict[str, list[tuple[Grant, Booked]]]) -> Iterator[Booked]:
     for node, cpus, gpus in job.cells:
-        for grant, end_at in kept.get(node, ()):
+        for grant, one in kept.get(node, ()):
             if cpus & mask_of(grant.cpus) or gpus & mask_of(grant.gpus):
-                yield end_at
+                yield one
 
 
 # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────

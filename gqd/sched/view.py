@@ -216,6 +216,8 @@ class RunningJob:
     """What it says that it needs to go on after a stop."""
     saves: bool = False
     """It saves its work when it is told to go."""
+    kept_for: str = ""
+    """It may be over before `ends_at`: what it has stays with this reservation until then."""
     comes_back: bool = False
     """If it gives way it waits again."""
     is_part: bool = False

@@ -93,6 +93,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Of the generic resource that is short, if one is."""
     ends_at: float | None
     """None: it has no time limit."""
+    kept_for: str = ""
+    """Until then its GPUs and CPUs stay with this reservation, also when it has ended before."""
     reservation: str = ""
     """It is no job: nobody has this, and it is kept for this one."""
 

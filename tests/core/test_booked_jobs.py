@@ -277,6 +277,16 @@ def test_why_what_is_free_is_kept() -> None:
     assert not is_waiting(on, job_id), "what is advised helps"
 
 
+def test_what_a_job_inside_has_stays_with_its_reservation_when_it_has_ended() -> None:
+    on = host()
+    reserve(on, gpus=3, at=0)
+    inside = on.start(submit(gpus=3, time_limit_s=600, reservation="talk"), 10)
+    told = on.explain(on.start(submit(gpus=2, time_limit_s=600), 20))
+    whose = f"job {inside} (ada) holds 3 GPUs on n1 of reservation talk, which ends at @{{3600}}"
+    assert whose in told.why
+    assert told.blockers == (inside,)
+
+
 def test_who_needs_more_than_is_kept_is_not_sent_inside() -> None:
     on = host()
     reserve(on, gpus=3, at=0)
