@@ -104,6 +104,11 @@ class Client:
         """Have this called first: whoever asks on another thread must be done with it by then."""
         self._before_close.append(call)
 
+    def not_before_close(self, call: Callable[[], object]) -> None:
+        """Nobody asks there any more."""
+        if call in self._before_close:
+            self._before_close.remove(call)
+
     def ask(self, body: wire.RequestBody, timeout_s: float | None = None) -> wire.ReplyBody:
         """The answer to one request; a refusal is raised as `Refusal`, silence as `Unreachable`."""
         for answer in self.ask_many([body], timeout_s=timeout_s):

@@ -67,13 +67,16 @@ def job_pages(client: Client, query: ListJobs | QueryHistory, most: int | None =
 
     with ThreadPoolExecutor(1) as other:  # the controller works on the next page while this one is shown
         client.before_close(other.shutdown)  # a reader who goes away does not wait for the last page
-        while _goes_on(answer, seen, most):
-            query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
-            coming = other.submit(ask, client, query, Jobs)
+        try:
+            while _goes_on(answer, seen, most):
+                query = msgspec.structs.replace(query, after=answer.jobs[-1].job_id)
+                coming = other.submit(ask, client, query, Jobs)
+                yield answer.jobs
+                answer = coming.result()
+                seen += len(answer.jobs)
             yield answer.jobs
-            answer = coming.result()
-            seen += len(answer.jobs)
-        yield answer.jobs
+        finally:
+            client.not_before_close(other.shutdown)
 
 
 def _goes_on(answer: Jobs, seen: int, most: int | None) -> bool:

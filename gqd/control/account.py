@@ -275,7 +275,7 @@ def _refuse_bad_preemption(cluster: Cluster, qos: QosInfo) -> None:
         raise Refusal("bad_number", f"the least time to run {qos.min_run_s} is not between 0 and {MAX_SECONDS}")
     if qos.borrows_reserved and qos.preempt_mode is PreemptMode.OFF:
         message = f"jobs of QOS `{qos.name}` give way to nobody, so they cannot borrow what is reserved"
-        raise Refusal("bad_preemption", message, "--preempt-mode=requeue or cancel, or --borrows-reserved=no")
+        raise Refusal("bad_preemption", message, "--preempt-mode=requeue, cancel or suspend, or --borrows-reserved=no")
     for name in qos.preempts:
         if name != qos.name:
             known_qos(cluster, name)

@@ -576,6 +576,7 @@ class Controller:
         attempt.tick(draft)
         step.tick(draft)
         suspend.tick(draft)
+        parked.tick(draft)
         preemption.tick(draft)
         elastic.tick(draft)
         deadline.tick(draft)

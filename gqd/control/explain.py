@@ -215,7 +215,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
         case planned.RunsIntoReservation():
             return Story(*explain_reservation.runs_into(cluster, job, wait))
         case planned.Preempts():
-            return Story(*explain_plan.preempts(cluster, wait))
+            return Story(*explain_plan.preempts(cluster, job, wait))
         case planned.TakesLater():
             return Story(*explain_plan.takes_later(cluster, wait))
         case planned.OutOfLicenses():

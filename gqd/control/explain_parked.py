@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gq.model.account import PreemptMode
 from gq.model.ids import JobId
 from gq.model.job import JobInfo
 from gq.model.state import JobState, Reason
 from gq.units import format_memory
+from gqd.control.association import qos_named
 from gqd.sched.blocked import counted
-from gqd.state.cluster import Cluster, Job
+from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.deadlines import time_limit_of
+from gqd.state.parked import can_park, fits_beside
 
 
 def tell(cluster: Cluster, job: Job, shown: JobInfo) -> None:
@@ -64,3 +71,28 @@ def _lenders(cluster: Cluster, job: Job) -> list[JobId]:
 def _label(cluster: Cluster, job_id: JobId) -> str:
     job = cluster.jobs.get(job_id)
     return str(job_id) if job is None else job.label
+
+
+def to_say(cluster: Cluster, job: Job, victims: Iterable[JobId]) -> str:
+    """The hint for a job for which others are to be ended that could be parked; empty: it could say nothing."""
+    resources = job.spec.resources
+    if fits_beside(resources) or not fits_beside(replace(resources, min_gpu_mem_mib=1)):
+        return ""
+    known = (cluster.jobs.get(one) for one in victims)
+    labels = [one.label for one in known if one is not None and _might_park(cluster, one)]
+    if not labels:
+        return ""
+    whose = f"job {labels[0]}" if len(labels) == 1 else f"{len(labels)} of them"
+    return f"with --min-gpu-mem {whose} could stand still meanwhile, and would not be ended"
+
+
+def _might_park(cluster: Cluster, job: Job) -> bool:
+    attempt = cluster.attempts.get(job.attempt_id)
+    if attempt is None or attempt.end_at is not None or not can_park(cluster, attempt):
+        return False
+    qos = qos_named(cluster, job.qos)
+    return qos is not None and qos.preempt_mode is PreemptMode.SUSPEND and not _is_reclaimed(attempt)
+
+
+def _is_reclaimed(attempt: Attempt) -> bool:
+    return attempt.giving_way is not None and attempt.giving_way.is_reclaim

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gq.model.state import Reason
 from gq.units import spoken_duration
+from gqd.control import explain_parked
 from gqd.sched.blocked import counted
 from gqd.sched.view import Snapshot
 from gqd.state import plan as planned
@@ -76,7 +77,7 @@ def waits_for_locality(job: Job, wait: planned.WaitsForLocality) -> Words:
     return Words(Reason.RESOURCES.value, why, hint, (), wait.until)
 
 
-def preempts(cluster: Cluster, wait: planned.Preempts) -> Words:
+def preempts(cluster: Cluster, job: Job, wait: planned.Preempts) -> Words:
     """It has what it needs as soon as others have gone."""
     known = (cluster.jobs.get(one) for one in wait.victims)
     labels = [job.label for job in known if job is not None and _is_ending(cluster, job)]
@@ -85,7 +86,7 @@ def preempts(cluster: Cluster, wait: planned.Preempts) -> Words:
     what = "gives way to it" if len(labels) == 1 else "give way to it" if labels else "give up some of what they have"
     why = f"{whose} {what}, by @{{{int(wait.until)}}} at the latest; what they leave is kept for it"
     blockers = tuple(int(one) for one in wait.victims)
-    return Words(Reason.RESOURCES.value, why, "", blockers, wait.until)
+    return Words(Reason.RESOURCES.value, why, explain_parked.to_say(cluster, job, wait.victims), blockers, wait.until)
 
 
 def _is_ending(cluster: Cluster, job: Job) -> bool:

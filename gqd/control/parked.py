@@ -18,13 +18,16 @@ from gq.model.resource import Grant
 from gq.model.state import Outcome
 from gq.units import format_memory
 from gq.wire import node as wire
-from gqd.control import association, attempt, ending, orders, suspend
+from gqd.control import association, attempt, ending, notice, orders, suspend
 from gqd.state import event
 from gqd.state import parked as state
 from gqd.state.cluster import Attempt, Cluster, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
+
+PARK_S = 60.0
+"""So long a node has to say that a job stands still; many times what that takes."""
 
 
 def may_park(cluster: Cluster, attempt_id: AttemptId, other: Job) -> bool:
@@ -39,6 +42,9 @@ def begin(draft: Draft, victim: Attempt) -> None:
     """Its notice is over."""
     way = victim.giving_way
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
+    if not state.can_park(draft.cluster, victim):  # its node has another gqnode by now
+        end(draft, victim, f"node {victim.batch_node} cannot do that any more")
+        return
     draft.note(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.to))
     suspend.send_all(draft, victim)
 
@@ -52,6 +58,15 @@ def on_suspended_set(draft: Draft, node: str, report: wire.SuspendedSet) -> bool
         draft.volatile.suspend_orders.pop((report.attempt_id, node), None)
         _lend(draft, draft.cluster.attempts[report.attempt_id], dict(report.gpu_memory))
     return True
+
+
+def tick(draft: Draft) -> None:
+    """Whoever cannot be stopped is ended: the other one is not kept waiting by that."""
+    for attempt_id, known in list(draft.cluster.parked.items()):
+        since = max(known.at, draft.volatile.started_at)
+        if known.lent is None and draft.now - since >= PARK_S:
+            victim = draft.cluster.attempts[attempt_id]
+            end(draft, victim, f"node {victim.batch_node} did not say in time that it stands still")
 
 
 def _lend(draft: Draft, victim: Attempt, used_mib: Mapping[int, int]) -> None:
@@ -103,7 +118,9 @@ def settle(draft: Draft) -> None:
         is_back = known.lent is None or state.is_back(cluster, known.lent)
         if state.is_waited_for(cluster, attempt_id) or not is_back:
             continue
-        draft.note(event.JobUnparked(at=draft.now, attempt_id=attempt_id))
+        fact = event.JobUnparked(at=draft.now, attempt_id=attempt_id)
+        draft.note(fact)
+        notice.follow(draft, fact)
         held, job = cluster.attempts[attempt_id], cluster.jobs[attempt_id.job_id]
         suspend.send_all(draft, held)
         if job.spec.deadline_at is not None:  # that has not moved: less time is left for it
