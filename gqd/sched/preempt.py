@@ -463,11 +463,18 @@ class Preempting:
         self, of: Pass, job: PendingJob, there: Iterable[RunningJob], may: _May, barrier: _Barrier
     ) -> Choice | None:
         wish = _wish(of, job, barrier, {} if self._borrowed is None else self._borrowed.left)
-        candidates, choice = self._candidates(of, there, may, wish, barrier), None
+        candidates = self._candidates(of, there, may, wish, barrier)
         by_right = [one for one in there if may.get(one.job_id, ()) is None]
-        if parks := parkable(of.guard, job, by_right, of.snapshot.qos):
-            choice = choose(wish, [parking(one) if one.job.job_id in parks else one for one in candidates])
-        choice = choose(wish, candidates) if choice is None else choice
+        parks = parkable(of.guard, job, by_right, of.snapshot.qos)
+        if parks:
+            some = [parking(one) if one.job.job_id in parks else one for one in candidates]
+            if (choice := self._choose_of(of, wish, some, barrier)) is not None:
+                return choice
+        return self._choose_of(of, wish, candidates, barrier)
+
+    def _choose_of(self, of: Pass, wish: Wish, candidates: list[Candidate], barrier: _Barrier) -> Choice | None:
+        wish.spent = wish.work = 0
+        choice = choose(wish, candidates)
         of.spent += WORK_OF_TRY + len(of.snapshot.nodes) // 4 + wish.work
         if choice is not None and any(one.job.is_part for one in choice.victims):
             choice = no_more_than_needed(wish, choice)

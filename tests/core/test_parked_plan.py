@@ -9,7 +9,7 @@ import msgspec
 
 from gq.model.account import BUILT_IN_QOS, PreemptMode
 from gq.model.ids import JobId
-from gq.model.resource import Grant
+from gq.model.resource import Amount, Grant
 from gqd.sched.claims import beside_claims
 from gqd.sched.planner import plan_whole
 from gqd.sched.view import Booked, Claim, PendingJob, Snapshot
@@ -98,3 +98,18 @@ def test_who_waits_is_not_told_that_it_has_the_gpus_when_the_guest_is_over() -> 
     plan = plan_whole(replace(view, claims=(claim,)))
     assert [one.job_id for one in plan.starts] == [7]
     assert not [one for one in plan.protected if one.is_promise]
+
+
+def test_who_keeps_a_licence_that_is_wanted_is_ended_where_it_could_be_parked_otherwise() -> None:
+    """What a protected start elsewhere needs then would not be left for both."""
+    tool = (Amount("tool", 1),)
+    bare = running(1, ("n0", 0, 4), can_park=True)
+    holder = replace(bare, grants=(msgspec.structs.replace(bare.grants[0], licenses=tool),))
+    there = [holder, running(2, ("n1", 0, 4), qos="normal", ends_at=NOW + 100)]
+    policy = Policy(owner_uid=0, scheduling=scheduling("conservative"), licenses={"tool": 2})
+    first = pending(7, "scavenger", gpus=4, limit_s=600, licenses=tool, nodelist=("n1",))
+    wanted = wants(8, gpus=2, limit_s=1000, licenses=tool)
+
+    plan = plan_whole(of(there, [first, wanted], nodes=2, policy=policy, free_licenses={"tool": 1}))
+
+    assert (victims(plan), parks(plan)) == ([{1}], [set()])
