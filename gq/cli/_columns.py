@@ -124,7 +124,8 @@ def held_nodes(job: JobInfo) -> str:
 
 
 def _nodes_or_reason(job: JobInfo, now: float) -> str:
-    return held_nodes(job) or f"({job.reason})"
+    nodes = held_nodes(job)
+    return f"{nodes} ({job.reason})" if nodes and job.parked_for else nodes or f"({job.reason})"
 
 
 def _time_left(job: JobInfo, now: float) -> str:

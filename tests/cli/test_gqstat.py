@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from gq.cli._columns import JOB_COLUMNS, JobColumn, parse_codes, parse_fields
@@ -321,6 +322,11 @@ def test_a_pending_job_reads_as_in_squeue(text: str, line: str) -> None:
     job = a_job(7, array_job_id=100, array_task_id=4, resources=asked)
 
     assert parse_codes(text).line(job, SUBMITTED_AT) == line
+
+
+def test_of_a_parked_job_both_its_nodes_and_that_it_is_parked_are_shown() -> None:
+    parked = msgspec.structs.replace(RUNNING, reason="Parked", parked_for="9")
+    assert parse_codes("%R").line(parked, SUBMITTED_AT) == "n[1-2] (Parked)"
 
 
 def test_the_run_time_of_an_ended_job_stands_still() -> None:
