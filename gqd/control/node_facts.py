@@ -34,6 +34,8 @@ def apply_registered(cluster: Cluster, fact: event.NodeRegistered) -> None:
     indices = {gpu.index for gpu in fact.inventory.gpus}
     node.drained_gpus = {index: why for index, why in node.drained_gpus.items() if index in indices}
     node.recount()
+    for held in node.held:
+        cluster.attempts[held].view = None  # its gqnode may know more, or less, than the one before
     _touch(cluster, fact.node)
 
 

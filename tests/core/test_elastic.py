@@ -131,6 +131,15 @@ def test_a_node_that_knows_no_better_leaves_its_jobs_as_they_are() -> None:
     assert (gpus(host, job_id), resizes(host)) == ((0,), [])
 
 
+def test_a_node_whose_gqnode_is_renewed_under_a_job_gives_it_more_from_then_on() -> None:
+    host = cluster(can_resize=False)
+    job_id = elastic(host)
+    running = wire.AttemptStatus(attempt_id=attempt_id(job_id), phase="running", time_limit_s=36_000)
+    host.handle(hello("n1", hardware(), attempts=(running,)), START + 20)
+    host.schedule(START + 21)
+    assert len(gpus(host, job_id)) == 8
+
+
 def test_a_limit_holds_for_what_comes_while_it_runs() -> None:
     host = cluster()
     host.ask(client.SetLimit(limit=LimitInfo(holder=Holder.USER, name=OWNER.user, resource="gpus", most=3)))

@@ -117,3 +117,14 @@ def test_who_has_others_ended_is_told_what_would_have_them_stand_still() -> None
     host = host_of()
     scavenger(host, signal=WARNED)
     assert "--min-gpu-mem" not in host.explain(urgent(host, START + 100)).hint
+
+
+def test_a_node_whose_gqnode_is_renewed_under_a_job_can_park_it_from_then_on() -> None:
+    host = host_of()
+    host.handle(hello("n1", msgspec.structs.replace(inventory(), can_park=False)))
+    victim = scavenger(host)
+    host.schedule(START + 50)
+    running = wire.AttemptStatus(attempt_id=attempt_id(victim), phase="running", time_limit_s=36_000)
+    host.handle(hello("n1", inventory(), attempts=(running,)), START + 60)
+    urgent(host, START + 100)
+    assert freezes(host) and not stops(host)
