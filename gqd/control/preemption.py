@@ -70,22 +70,29 @@ def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) 
     ledger.take(asker, wanted)
     if one.task is not None:
         job = array.leave(draft, job, one.task)
-    victims = tuple((each, draft.now + notice_s(draft.cluster.jobs[each.job_id].spec.signal)) for each in one.victims)
+    parks = tuple(each for each in one.parks if parked.may_park(draft.cluster, each, job))
     draft.note(
         event.PreemptionDecided(
             at=draft.now,
             job_id=job.job_id,
             grants=one.grants,
-            victims=victims,
+            victims=_when(draft, one, parks),
             is_reclaim=one.is_reclaim,
             reservation=one.reservation,
             occurrence=one.occurrence,
-            parks=tuple(each for each in one.parks if parked.may_park(draft.cluster, each, job)),
+            parks=parks,
         )
     )
     for attempt_id in one.victims:
         _begin(draft, draft.cluster.attempts[attempt_id])
     return True
+
+
+def _when(draft: Draft, one: planned.Preemption, parks: tuple[AttemptId, ...]) -> tuple[tuple[AttemptId, float], ...]:
+    """Each when its notice is over; who only has to stand still runs until the last of the others is to be gone."""
+    ends = {each: draft.now + notice_s(draft.cluster.jobs[each.job_id].spec.signal) for each in one.victims}
+    last_at = max([*ends.values(), *(each.ends_at for each in one.gifts)], default=draft.now)
+    return tuple((each, last_at if each in parks else at) for each, at in ends.items())
 
 
 def _may_claim(draft: Draft, job: Job, one: planned.Preemption) -> bool:

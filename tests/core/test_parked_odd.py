@@ -128,3 +128,18 @@ def test_a_node_whose_gqnode_is_renewed_under_a_job_can_park_it_from_then_on() -
     host.handle(hello("n1", inventory(), attempts=(running,)), START + 60)
     urgent(host, START + 100)
     assert freezes(host) and not stops(host)
+
+
+def test_who_only_has_to_stand_still_runs_until_the_last_of_the_others_is_to_go() -> None:
+    host = host_of()
+    first = scavenger(host, gpus=2)
+    second = scavenger(host, gpus=2, signal=WARNED)
+    wants = urgent(host, START + 100)
+    assert not freezes(host)
+    assert kinds(tick(host, START + 159)) == []
+    assert kinds(tick(host, START + 160)) == ["JobParking", "JobParking"]
+    for one in (first, second):
+        stands_still(host, one)
+    host.schedule()
+    host.obey()
+    assert host.job(wants).state is JobState.RUNNING
