@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gq.model.account import BUILT_IN_QOS, PreemptMode
+from gq.model.job import ExitStatus
 from gq.model.notice import Target
 from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome
@@ -14,7 +15,7 @@ from gq.wire import node as wire
 from gqd.control.parked import PARK_S
 from gqd.state.parked import fits_beside
 from tests.builders import attempt_id, hello, inventory
-from tests.core.test_parked import freezes, host_of, parked_for, scavenger, stands_still, urgent
+from tests.core.test_parked import GPU_MIB, freezes, host_of, parked_for, scavenger, stands_still, urgent
 from tests.core.test_preemption import START, WARNED, kinds, stops, tick
 from tests.hosts import CoreHost
 
@@ -143,3 +144,46 @@ def test_who_only_has_to_stand_still_runs_until_the_last_of_the_others_is_to_go(
     host.schedule()
     host.obey()
     assert host.job(wants).state is JobState.RUNNING
+
+
+def test_on_several_nodes_each_goes_on_when_nothing_is_left_on_its_own() -> None:
+    host = host_of(nodes=2)
+    first, second = scavenger(host), scavenger(host)
+    wants = urgent(host, START + 100, gpus=None, gpus_per_node=4, nodes_min=2)
+    at = {one: host.attempt(one).batch_node for one in (first, second)}
+    assert sorted(at.values()) == ["n1", "n2"]
+    stands_still(host, first, node=at[first])
+    host.schedule()
+    assert host.job(wants).state is JobState.PENDING, "not before both do"
+    stands_still(host, second, node=at[second])
+    host.orders.clear()
+    host.schedule()
+    host.obey()
+    assert host.job(wants).state is JobState.RUNNING
+
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(wants,))), START + 200)
+    over = wire.AttemptEnded(
+        attempt_id=attempt_id(wants), outcome=Outcome.CANCELLED, exit=ExitStatus(), ended_at=START + 201,
+        cell_emptied=True,
+    )  # fmt: skip
+    host.report(at[first], over, START + 201)
+    assert host.attempt(first).suspended_at is None
+    assert host.attempt(second).suspended_at is not None
+    host.report(at[second], over, START + 202)
+    assert host.attempt(second).suspended_at is None
+
+
+def test_a_job_of_which_one_was_parked_and_one_could_not_be_has_both() -> None:
+    host = host_of(nodes=2)
+    first, second = scavenger(host), scavenger(host)
+    wants = urgent(host, START + 100, gpus=None, gpus_per_node=4, nodes_min=2)
+    stands_still(host, first, node=host.attempt(first).batch_node)
+    host.restart(START + 110)
+    for node, job_id in ((host.attempt(one).batch_node, one) for one in (first, second)):
+        said = wire.AttemptStatus(
+            attempt_id=attempt_id(job_id), phase="running", time_limit_s=36_000, is_suspended=True
+        )
+        host.handle(hello(node, inventory(cpus=8, gpu_count=4), attempts=(said,)))
+    stands_still(host, second, dict.fromkeys(range(4), GPU_MIB), node=host.attempt(second).batch_node)
+    assert is_met(host, second, wants)
+    assert host.attempt(first).suspended_at is not None
