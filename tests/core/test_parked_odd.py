@@ -187,3 +187,21 @@ def test_a_job_of_which_one_was_parked_and_one_could_not_be_has_both() -> None:
     stands_still(host, second, dict.fromkeys(range(4), GPU_MIB), node=host.attempt(second).batch_node)
     assert is_met(host, second, wants)
     assert host.attempt(first).suspended_at is not None
+
+
+def test_if_the_other_cannot_be_launched_the_job_goes_on_and_is_not_stopped_again_until_it_may_be_tried() -> None:
+    host = host_of()
+    victim = scavenger(host)
+    wants = urgent(host, START + 100)
+    stands_still(host, victim)
+    host.orders.clear()
+    host.schedule()
+    assert host.job(wants).state is JobState.STARTING
+    host.orders.clear()
+    host.report("n1", wire.PrepareRefused(attempt_id=attempt_id(wants), why="its prolog failed"), START + 102)
+    for now in range(103, 110):
+        tick(host, START + now)
+        host.schedule()
+    assert (host.attempt(victim).suspended_at, host.cluster.parked) == (None, {})
+    assert host.job(wants).state is JobState.PENDING
+    assert {is_stopped for _, is_stopped, _ in freezes(host)} == {False}
