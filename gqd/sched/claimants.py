@@ -44,12 +44,14 @@ def promises(snapshot: Snapshot, view: Snapshot, but: JobId) -> list[tuple[Pendi
 
 
 def try_claim(within: Pass, claim: Claim, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
-    """The job starts if it can; else it is told why not, and holds its place with all limits."""
+    """The job starts if it can; else it is told why not, and holds its place with all limits.
+
+    Nobody else gives way to it: the pass does not preempt.
+    """
     job = within.snapshot.pending[0]
     wait = within.waits_anyway(job)
     if wait is None and within.starts_on(0, claim.grants):
         return
-    within.preempting = None  # nobody else gives way to it
     if wait is None:
         within.protection.promise(promised)
         within.consider(0)

@@ -82,7 +82,6 @@ def _without(view: Snapshot, free: Overlay) -> Snapshot:
 
 def keep_off(within: Pass, last: Pass) -> None:
     """Of those who wait outside everybody keeps the start that was worked out; borrowers have no others give way."""
-    within.preempting = None
     last.protection.settle()
     windows = last.guard.windows
     within.protection.promise((one.job, one.told()) for one in windows if one.is_promise)

@@ -86,7 +86,8 @@ class Mode(NamedTuple):
 class Pass:
     """One pass under way over what is one cluster; `work` does it, one step after the other."""
 
-    def __init__(self, snapshot: Snapshot, ground: Ground, mode: Mode, so_far: SoFar) -> None:
+    def __init__(self, snapshot: Snapshot, ground: Ground, mode: Mode, so_far: SoFar, preempts: bool = True) -> None:
+        """`preempts`: False, if nobody gives way to anybody in it."""
         self.snapshot = snapshot
         self.ground = ground
         self.scheduling = snapshot.policy.scheduling
@@ -97,7 +98,7 @@ class Pass:
         self.protection = Protection(snapshot, ground)
         self.guard = self.protection.guard
         self.ledger = so_far.ledger
-        self.preempting = preempting(snapshot, self.walk.columns)
+        self.preempting = preempting(snapshot, self.walk.columns) if preempts else None
         self.soak = Soak()
         self.is_guaranteed_round = False
         self.glance: Glance | None = None

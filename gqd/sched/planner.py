@@ -67,7 +67,7 @@ class _Round:
         for claim in self.snapshot.claims:
             view = alone(self.snapshot, claim)
             if len(view.pending):
-                within = self._begin(view)
+                within = self._begin(view, preempts=False)
                 try_claim(within, claim, promises(self.snapshot, view, claim.job_id))
                 self.snapshot = after_claim(self.snapshot, claim, within.started())
                 yield
@@ -78,7 +78,7 @@ class _Round:
         places = borrowers(last)
         if not len(places):
             return
-        within = self._begin(for_borrowers(self.snapshot, last, places))
+        within = self._begin(for_borrowers(self.snapshot, last, places), preempts=False)
         keep_off(within, last)
         starts, limits_s = self.so_far.starts, dict[JobId, float]()
         before = len(starts)
@@ -106,11 +106,11 @@ class _Round:
             return False
         return not self.snapshot.limits.has_guarantees and not self.snapshot.booked
 
-    def _begin(self, view: Snapshot) -> Pass:
+    def _begin(self, view: Snapshot, preempts: bool = True) -> Pass:
         self.spent = self.cost
         ground = self.grounds.of(view)
         known = view if view.nodes is ground.nodes else replace(view, nodes=ground.nodes)
-        self.current = Pass(known, ground, self.mode, self.so_far)
+        self.current = Pass(known, ground, self.mode, self.so_far, preempts)
         return self.current
 
     def _end_inside(self, within: Pass, one: Booked) -> None:

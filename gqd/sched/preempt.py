@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import inf
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -25,31 +24,22 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
 from gqd.sched.backfill import Guard, JobWindow
 from gqd.sched.booked import BookedWindow, masks_of
+from gqd.sched.bounds import GpusAt, gpus_at, useful_places
 from gqd.sched.claims import keep, told_to_go
 from gqd.sched.counted import items_of
 from gqd.sched.elastic import gifts_of, left_of, no_more_than_needed, spare_of
 from gqd.sched.given import given
 from gqd.sched.parked import parkable
-from gqd.sched.reclaim import Borrowed, gpus_of
+from gqd.sched.reclaim import Borrowed
 from gqd.sched.shape import wanted_in_all
 from gqd.sched.timeline import Ends, ends_if_started
-from gqd.sched.turns import (
-    OF_GANG,
-    Givers,
-    Taker,
-    givers_of,
-    gives_turn_at,
-    is_through,
-    latest_first,
-    lost_s,
-    worth_it_at,
-)
+from gqd.sched.turning import Turns
 from gqd.sched.victims import Candidate, Choice, Cost, Wish, choose, cost_of, parking
 from gqd.sched.victims_by_node import Part
-from gqd.sched.view import Booked, Claim, PendingColumns, PendingJob, RunningJob, Snapshot
+from gqd.sched.view import Booked, Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Gift, Preemption, Preempts, TakesLater
-from gqd.state.queue import Booleans
+from gqd.state.queue import Booleans, Integers
 
 if TYPE_CHECKING:
     from gqd.sched.one_pass import Pass
@@ -71,19 +61,22 @@ def preempted_by(qos: str, known: Mapping[str, QosInfo]) -> frozenset[str]:
     return frozenset(one for one in names if one in known and known[one].preempt_mode is not PreemptMode.OFF)
 
 
-def may_give_way(job: RunningJob, known: Mapping[str, QosInfo], now: float, inside: Booked | None = None) -> bool:
-    """It runs, is not protected by its QOS (any more), and does not give way to somebody already.
+def that_may_go(
+    jobs: Iterable[RunningJob], known: Mapping[str, QosInfo], now: float, inside: Booked | None = None
+) -> list[RunningJob]:
+    """They run, are not protected by their QOS (any more), and do not give way to somebody already.
 
     Who has borrowed what a reservation keeps is not protected from it.
     """
-    if job.saved_at is None or job.gives_way_to is not None or job.is_stranded:
-        return False
-    if job.is_borrowing and inside is not None:
-        return True
-    own = known.get(job.qos)
-    if own is None or own.preempt_mode is PreemptMode.OFF:
-        return False
-    return now - job.began_at - job.stood_s >= own.min_run_s
+    least_s = {name: one.min_run_s for name, one in known.items() if one.preempt_mode is not PreemptMode.OFF}
+    return [
+        one
+        for one in jobs
+        if one.saved_at is not None
+        and one.gives_way_to is None
+        and not one.is_stranded
+        and ((one.is_borrowing and inside is not None) or now - one.began_at - one.stood_s >= least_s.get(one.qos, inf))
+    ]
 
 
 class Decided(NamedTuple):
@@ -108,88 +101,10 @@ def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None
     known, now, inside = snapshot.qos, snapshot.now, snapshot.inside
     is_any = takes_turns or borrowed is not None or is_lent
     asked = snapshot.running if is_any else [one for one in snapshot.running if one.qos in wanted]
-    may = [one for one in asked if may_give_way(one, known, now, inside)]
-    there = apart_from_reserved(snapshot, may)
+    there = apart_from_reserved(snapshot, that_may_go(asked, known, now, inside))
     turns = Turns(snapshot, there) if takes_turns else None
     is_any = bool(there or takes_turns or spare)
     return Preempting(columns, reach, there, borrowed, inside, turns, spare) if is_any else None
-
-
-def may_give_turn(job: RunningJob, known: Mapping[str, QosInfo]) -> bool:
-    """Some time, it may: it waits again then.  Nobody is ended for good by who merely goes first."""
-    own = known.get(job.qos)
-    return job.comes_back and own is not None and own.preempt_mode is PreemptMode.REQUEUE
-
-
-class Turns:
-    """Of a pass: who may give its turn, to whom, and at what price."""
-
-    def __init__(self, snapshot: Snapshot, there: list[RunningJob]) -> None:
-        """`there`: those that may be told to go now."""
-        self._now = snapshot.now
-        self._rules = snapshot.policy.scheduling
-        self._known = snapshot.qos
-        self._jobs = [one for one in there if may_give_turn(one, snapshot.qos)]
-        self._waiting: dict[tuple[bool, bool], float] = {}
-        """Jobs for which nobody was found: the earliest, by whether its trial is over and whether it is a gang."""
-
-    @cached_property
-    def _givers(self) -> Givers:
-        return givers_of(self._jobs, self._rules)
-
-    @cached_property
-    def _ranks(self) -> dict[JobId, int]:
-        ranks = latest_first(self._jobs).tolist()
-        return {one.job_id: rank for one, rank in zip(self._jobs, ranks, strict=True)}
-
-    @cached_property
-    def _least_lost_s(self) -> float:
-        return min((lost_s(one, self._rules, self._now) for one in self._jobs), default=0.0)
-
-    def givers_to(self, job: PendingJob, is_gang: bool) -> list[JobId]:
-        """Who may give its turn to it."""
-        taker = Taker(job.since, is_through(job.ran_s, self._rules), is_gang)
-        at = gives_turn_at(self._givers, taker) if self._jobs else np.zeros(0)
-        return [self._jobs[one].job_id for one in np.flatnonzero(at <= self._now).tolist()]
-
-    def note_waiting(self, job: PendingJob, is_gang: bool) -> None:
-        key = (is_through(job.ran_s, self._rules), is_gang)
-        self._waiting[key] = min(job.since, self._waiting.get(key, inf))
-
-    def changes_at(self, running: Iterable[RunningJob]) -> float:
-        """When the next of them may give its turn to one of those for whom nobody was found."""
-        if not self._waiting:
-            return inf
-        jobs = [one for one in running if one.gives_way_to is None and may_give_turn(one, self._known)]
-        givers = givers_of(jobs, self._rules)
-        at = [gives_turn_at(givers, Taker(since, *key)) for key, since in self._waiting.items()]
-        later = np.concatenate(at)
-        return float(later[later > self._now].min(initial=inf))
-
-    def cost_of(self, job: RunningJob) -> Cost:
-        """By which those are chosen that are stopped."""
-        weight = OF_GANG if len(job.grants) > 1 else 1.0
-        return Cost(weight * self._loss(job), float(self._ranks.get(job.job_id, 0)), 1)
-
-    def price_of(self, jobs: Iterable[RunningJob]) -> float:
-        """GPU-seconds that are lost if these are stopped."""
-        return sum(map(self._loss, jobs))
-
-    def _loss(self, job: RunningJob) -> float:
-        return max(1, gpus_of(job)) * lost_s(job, self._rules, self._now)
-
-    def worth_it_at(self, job: PendingJob, price_gpu_s: float) -> float:
-        """When the job may have others stopped at this price."""
-        return worth_it_at(job.waits_since, price_gpu_s, wanted_in_all(job.shape)[0])
-
-    def least_price(self, of: Pass, job: PendingJob) -> float:
-        """GPU-seconds that no set which suffices costs less than: it has to leave what is not free."""
-        wanted = wanted_in_all(job.shape)[0]
-        places = of.ground.available(job, of.snapshot.now)
-        free = of.guard.now.gpu_counts[places]
-        is_on_one = job.shape.nodes_max == 1 or (job.shape.is_dense and wanted <= of.ground.most_gpus)
-        there = int(free.max(initial=0) if is_on_one else free.sum())
-        return max(1, wanted - there) * self._least_lost_s
 
 
 def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[RunningJob]:
@@ -201,7 +116,7 @@ def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[Runn
         for grant in one.grants:
             cpus, gpus = kept.get(grant.node, (0, 0))
             kept[grant.node] = cpus | mask_of(grant.cpus), gpus | mask_of(grant.gpus)
-    return [one for one in jobs if not (kept and _is_on(one, kept))]
+    return [one for one in jobs if not _is_on(one, kept)] if kept else jobs
 
 
 def _in_force(snapshot: Snapshot) -> list[Booked]:
@@ -266,10 +181,13 @@ class Preempting:
         self._columns = columns
         self._reach = reach
         self._there = there
+        self._there_of_qos = {one.qos for one in there}
         self._borrowed = borrowed
         self._inside = inside
         self._turns = turns
         self._known: dict[tuple[JobId, bool], Candidate] = {}
+        self._gpus: dict[tuple[JobId, bool], GpusAt] = {}
+        """By job, or what it could do without."""
         self._tries = MOST_TRIES
         self._goes_on_at: int | None = None
         self._vain: dict[_Key, float] = {}
@@ -277,7 +195,7 @@ class Preempting:
 
     def who(self) -> Booleans:
         """By place in the queue: it may have somebody give way."""
-        columns, there = self._columns, {one.qos for one in self._there}
+        columns, there = self._columns, self._there_of_qos
         if self._turns is not None or self._spare:
             return np.ones(len(columns.qos), np.bool_)
         may = [not there.isdisjoint(self._reach.get(name, ())) for name in columns.names_of_qos]
@@ -291,7 +209,7 @@ class Preempting:
     @property
     def _has_lent(self) -> bool:
         """Somebody has what is kept for those who are looked at here."""
-        return any(self._is_lent(one) for one in self._there)
+        return self._inside is not None and any(self._is_lent(one) for one in self._there)
 
     def decide(self, of: Pass, place: int, job: PendingJob) -> bool:
         """Others give way to the job, to all of it that waits; False: it waits for something else."""
@@ -319,7 +237,8 @@ class Preempting:
     def finish(self, of: Pass) -> None:
         """When time alone lets others give their turns."""
         if self._turns is not None:
-            at = self._turns.changes_at([*of.snapshot.running, *of.started()])
+            going = {one for each in self.decided for one in each.victims}
+            at = self._turns.changes_at(going, of.started())
             of.so_far.changes_at = min(of.so_far.changes_at, at)
 
     def _stop_if_done(self, of: Pass, place: int) -> None:
@@ -373,8 +292,9 @@ class Preempting:
         return place < self._goes_on_at
 
     def _who_may_go(self, of: Pass, job: PendingJob) -> _May:
-        names = self._reach.get(job.qos, frozenset())
-        may: _May = {one.job_id: None for one in self._there if one.qos in names or self._is_lent(one)}
+        names, may = self._reach.get(job.qos, frozenset()), _May()
+        if self._inside is not None or not names.isdisjoint(self._there_of_qos):
+            may = {one.job_id: None for one in self._there if one.qos in names or self._is_lent(one)}
         if self._borrowed is not None and of.is_guaranteed_round:
             for one in self._there:
                 funds = None if one.job_id in may else self._borrowed.funds(one, job.account)
@@ -395,7 +315,9 @@ class Preempting:
         spare = [one for one in spare if _is_gone_in_time(of.snapshot, one, job)]
         if spare and (found := self._search(of, job, spare, may)) is not None:
             return found
-        there = [one for one in self._there if one.job_id in may and _is_gone_in_time(of.snapshot, one, job)]
+        there = [one for one in self._there if one.job_id in may]
+        if job.last_start_at is not None:
+            there = [one for one in there if _is_gone_in_time(of.snapshot, one, job)]
         if there and not spare and (later := self._too_early(of, job)):
             return _Found(None, later=later)
         if not there:
@@ -412,10 +334,13 @@ class Preempting:
         for _ in range(MOST_ROUNDS):
             if not there:
                 break
+            places = self._useful(of, job, there)
+            if not len(places):
+                return None
             of.protection.settle()
             lead_s = max(one.lead_s for one in there)
             barrier = _barrier(of, job, _later(ends_if_started(job, of.snapshot.now, of.scheduling), lead_s))
-            choice = self._choose(of, job, there, may, barrier)
+            choice = self._choose(of, job, there, may, barrier, places)
             if choice is None:
                 there = [one for one in there if one.lead_s <= lead_s / 2] if barrier.windows and lead_s else []
                 continue
@@ -443,7 +368,7 @@ class Preempting:
     def _is_served_otherwise(self, of: Pass, job: PendingJob) -> bool:
         """Some may go for it that need not be paid for."""
         names = self._reach.get(job.qos, frozenset())
-        is_by_qos = self._has_lent or any(one.qos in names for one in self._there)
+        is_by_qos = self._has_lent or not names.isdisjoint(self._there_of_qos)
         return is_by_qos or (self._borrowed is not None and of.is_guaranteed_round)
 
     def _not_yet(self, of: Pass, job: PendingJob, choice: Choice) -> TakesLater | None:
@@ -460,9 +385,16 @@ class Preempting:
         return TakesLater(victims=tuple(sorted(one.job.job_id for one in ended)), at=at)
 
     def _choose(
-        self, of: Pass, job: PendingJob, there: Iterable[RunningJob], may: _May, barrier: _Barrier
+        self,
+        of: Pass,
+        job: PendingJob,
+        there: Iterable[RunningJob],
+        may: _May,
+        barrier: _Barrier,
+        places: Integers,
     ) -> Choice | None:
-        wish = _wish(of, job, barrier, {} if self._borrowed is None else self._borrowed.left)
+        funds = {} if self._borrowed is None else self._borrowed.left
+        wish = Wish(_overlay(of, barrier), job.shape, places, of.snapshot.now - job.since, job.qos, funds)
         candidates = self._candidates(of, there, may, wish, barrier)
         by_right = [one for one in there if may.get(one.job_id, ()) is None]
         parks = parkable(of.guard, job, by_right, of.snapshot.qos)
@@ -492,6 +424,8 @@ class Preempting:
         here = set(wish.places.tolist())
         wanted = {name for name, _ in wish.shape.licenses}
         there = list(there)
+        if not wanted:
+            there = [one for one in there if any(place in here for place, _ in self._gpus_at(of, one))]
         spare = {one.job_id: one for one in there if one.is_part}
         candidates = []
         for one in there:
@@ -504,6 +438,18 @@ class Preempting:
             elif useful := tuple(part for part in parts if any(part[1:])):
                 candidates.append(replace(known, parts=useful, funds=funds))
         return candidates
+
+    def _useful(self, of: Pass, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
+        """Nodes on which it could come to have room if all of these went; none: it could not."""
+        places = of.ground.available(job, of.snapshot.now)
+        return useful_places(of.guard.now, job.shape, places, [self._gpus_at(of, one) for one in there])
+
+    def _gpus_at(self, of: Pass, job: RunningJob) -> GpusAt:
+        key = (job.job_id, job.is_part)
+        known = self._gpus.get(key)
+        if known is None:
+            known = self._gpus[key] = gpus_at(job, of.ground.places)
+        return known
 
     def _know(self, of: Pass, job: RunningJob) -> Candidate:
         """What of it is the same for everybody who asks in this pass."""
@@ -563,10 +509,12 @@ class Preempting:
         """Who gives up some of what it has is not ended in the same plan, nor the other way round."""
         givers = {one.attempt_id.job_id: one for one in gifts}
         self._there = [one for one in self._there if one.job_id not in victims and one.job_id not in givers]
+        self._there_of_qos = {one.qos for one in self._there}
         for job_id in victims:
             self._spare.pop(job_id, None)
         for job_id, gift in givers.items():
             self._known.pop((job_id, True), None)
+            self._gpus.pop((job_id, True), None)
             left = left_of(self._spare.pop(job_id), gift)
             if left is not None:
                 self._spare[job_id] = left
@@ -586,12 +534,11 @@ def _barrier(of: Pass, job: PendingJob, ends: Ends) -> _Barrier:
     return _Barrier(windows, masks)
 
 
-def _wish(of: Pass, job: PendingJob, barrier: _Barrier, funds: Mapping[str, int]) -> Wish:
+def _overlay(of: Pass, barrier: _Barrier) -> Overlay:
     overlay = of.guard.now.copy()
     for where, (cpus, gpus) in barrier.masks.items():
         overlay.take_masks(where, cpus, gpus, 0)
-    places = of.ground.available(job, of.snapshot.now)
-    return Wish(overlay, job.shape, places, of.snapshot.now - job.since, job.qos, funds)
+    return overlay
 
 
 def _whole_part(of: Pass, place: int, grant: Grant, cpus: int, gpus: int) -> Part:

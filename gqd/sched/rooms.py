@@ -21,9 +21,10 @@ from gqd.sched.lending import lent_out, may_borrow
 from gqd.sched.limit import Asker, Ledger
 from gqd.sched.parked import counts_on, give, without_lent
 from gqd.sched.placement import is_possible
-from gqd.sched.preempt import apart_from_reserved, gone_at, is_beside, may_give_turn, may_give_way, preempted_by
+from gqd.sched.preempt import apart_from_reserved, gone_at, is_beside, preempted_by, that_may_go
 from gqd.sched.reclaim import Borrowed
 from gqd.sched.timeline import Ends, Timeline, ending_of
+from gqd.sched.turning import that_give_turns
 from gqd.sched.turns import Taker, givers_of, gives_turn_at, is_through
 from gqd.sched.view import Booked, Claim, Overlay, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
@@ -160,9 +161,8 @@ class Rooms:
             if AttemptId(each.job_id, each.attempt) in wanted
             and each.job_id not in self._going
             and AttemptId(each.job_id, each.attempt) not in self._given
-            and may_give_way(each, view.qos, view.now, view.inside)
         ]
-        victims = apart_from_reserved(view, victims)
+        victims = apart_from_reserved(view, that_may_go(victims, view.qos, view.now, view.inside))
         names = preempted_by(job.qos, view.qos)
         lent = [] if view.inside is None else [each.job_id for each in victims if each.is_borrowing]
         others = [each for each in victims if each.qos not in names and each.job_id not in lent]
@@ -244,7 +244,7 @@ def _room(view: Snapshot) -> _Room:
 def _give_turns(view: Snapshot, victims: Sequence[RunningJob], one: Preemption, job: Applicant) -> bool:
     """All of these may, where jobs take turns."""
     rules = view.policy.scheduling
-    if rules.preempt != "turns" or not all(may_give_turn(each, view.qos) for each in victims):
+    if rules.preempt != "turns" or len(that_give_turns(victims, view.qos)) < len(victims):
         return False
     taker = Taker(job.since, is_through(job.ran_s, rules), len(one.grants) > 1)
     return bool((gives_turn_at(givers_of(victims, rules), taker) <= view.now).all())

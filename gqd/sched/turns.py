@@ -60,6 +60,19 @@ class Givers(NamedTuple):
     is_gang: Booleans
 
 
+class GiversNow(NamedTuple):
+    """The same, as far as it is so at one instant."""
+
+    since: Floats
+    have_turned: Booleans
+    """They have run for a whole turn."""
+    give_trials: Booleans
+    """They have had their trial, and run for their least time."""
+    are_through: Booleans
+    are_single: Booleans
+    """They go over one node."""
+
+
 def is_through(ran_s: float, rules: Scheduling) -> bool:
     """The trial is over of a job that has run so long, over all its attempts."""
     return ran_s >= rules.trial_s
@@ -67,14 +80,20 @@ def is_through(ran_s: float, rules: Scheduling) -> bool:
 
 def givers_of(jobs: Sequence[RunningJob], rules: Scheduling) -> Givers:
     began_at = np.array([one.began_at + one.stood_s for one in jobs], np.float64)
-    resume_s = np.array([resume_s_of(one, rules) for one in jobs], np.float64)
+    resume_s = _resumes_s(jobs, rules)
     return Givers(
         since=np.array([one.since for one in jobs], np.float64),
         rested_at=began_at + LEAST_RUN * resume_s,
-        turned_at=began_at + np.maximum(np.maximum(rules.turn_s, LEAST_TURN * resume_s), LEAST_RUN * resume_s),
+        turned_at=began_at + np.maximum(rules.turn_s, LEAST_TURN * resume_s),
         through_at=began_at + rules.trial_s - np.array([one.ran_s for one in jobs], np.float64),
         is_gang=np.array([len(one.grants) > 1 for one in jobs], np.bool_),
     )
+
+
+def _resumes_s(jobs: Sequence[RunningJob], rules: Scheduling) -> Floats:
+    """As `resume_s_of` of each."""
+    usual = rules.resume_s
+    return np.array([usual if one.resume_s is None else one.resume_s for one in jobs], np.float64)
 
 
 def gives_turn_at(givers: Givers, to: Taker) -> Floats:
@@ -84,6 +103,24 @@ def gives_turn_at(givers: Givers, to: Taker) -> Floats:
     if not to.is_through:
         at = np.minimum(at, in_turn)
     return np.where(givers.is_gang & (not to.is_gang), np.inf, at)
+
+
+def givers_now(givers: Givers, now: float) -> GiversNow:
+    are_through = givers.through_at <= now
+    return GiversNow(
+        since=givers.since,
+        have_turned=givers.turned_at <= now,
+        give_trials=are_through & (givers.rested_at <= now),
+        are_through=are_through,
+        are_single=~givers.is_gang,
+    )
+
+
+def give_turns_now(givers: GiversNow, to: Taker) -> Booleans:
+    """Each of them may give its turn to this one: as `gives_turn_at` says."""
+    may = (givers.since > to.since) & givers.have_turned
+    may = may & givers.are_through if to.is_through else may | givers.give_trials
+    return may if to.is_gang else may & givers.are_single
 
 
 def resume_s_of(job: RunningJob, rules: Scheduling) -> float:
@@ -97,9 +134,16 @@ def lost_s(job: RunningJob, rules: Scheduling, now: float) -> float:
     return resume_s_of(job, rules) + unsaved_s
 
 
+def least_lost_s(jobs: Sequence[RunningJob], rules: Scheduling, now: float) -> float:
+    """The least that a stop costs one of them; nothing if there is none."""
+    saved_at = np.array([now if one.saves or one.saved_at is None else one.saved_at for one in jobs], np.float64)
+    lost = _resumes_s(jobs, rules) + np.maximum(0.0, now - saved_at)
+    return float(lost.min()) if len(jobs) else 0.0
+
+
 def latest_first(jobs: Sequence[RunningJob]) -> Integers:
     """Of each, how many were submitted later: of equal cost those go first that came last."""
-    order = sorted(range(len(jobs)), key=lambda one: (-jobs[one].since, -jobs[one].job_id))
+    order = np.lexsort(([-one.job_id for one in jobs], [-one.since for one in jobs]))
     ranks = np.zeros(len(jobs), np.int64)
     ranks[order] = np.arange(len(jobs))
     return ranks

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gq.model.account import BUILT_IN_QOS, PreemptMode, QosInfo
@@ -13,7 +15,7 @@ from gq.model.scheduling import PRESETS, Scheduling
 from gqd.control.explain_plan import takes_later
 from gqd.sched.planner import plan_whole
 from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.turns import Taker, givers_of, gives_turn_at, worth_it_at
+from gqd.sched.turns import Givers, Taker, give_turns_now, givers_now, givers_of, gives_turn_at, worth_it_at
 from gqd.sched.view import PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Cluster
 from gqd.state.plan import Plan, Preemption, TakesLater
@@ -98,6 +100,18 @@ def test_a_gang_gives_its_turn_to_a_gang_and_time_in_which_it_stood_still_is_no_
 
     assert gives_turn_at(givers, Taker(LATE, not IS_THROUGH, not IS_GANG)) == float("inf")
     assert gives_turn_at(givers, Taker(LATE, not IS_THROUGH, IS_GANG)) - NOW == 3 * R
+
+
+@pytest.mark.parametrize("taker", [Taker(4 * H, *one) for one in itertools.product((False, True), repeat=2)])
+def test_who_gives_its_turn_now_is_who_gives_it_from_now_or_before(taker: Taker) -> None:
+    instants = range(3, 7)
+    columns = [np.array(one, np.float64) * H for one in zip(*itertools.product(instants, repeat=4), strict=True)]
+    givers = Givers(*columns[:4], np.arange(len(columns[0])) % 3 == 0)
+
+    told = give_turns_now(givers_now(givers, 5 * H), taker)
+
+    assert told.any()
+    assert (told == (gives_turn_at(givers, taker) <= 5 * H)).all()
 
 
 def test_a_price_is_waited_for_by_each_of_ones_own_gpus() -> None:
@@ -215,12 +229,23 @@ def test_a_decision_that_does_not_hold_any_more_is_not_adopted() -> None:
 # ── searches ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+ONE_STAYS = [runs(1, ("n0", 0, 3), here_s=9 * H, qos="scavenger"), runs(2, ("n0", 3, 1), here_s=9.0, qos="high")]
+
+
+@pytest.mark.parametrize("policy", [POLICY, Policy(owner_uid=0)])
+def test_who_could_not_have_enough_gpus_costs_no_search(policy: Policy) -> None:
+    vain = [waits(10 + one, waited_s=2 * H, gpus=4, cpus_per_task=one + 1) for one in range(25)]
+
+    plan = plan_whole(replace(seen(ONE_STAYS, *vain, waits(90, gpus=1)), policy=policy))
+
+    assert victims(plan) == [{1}]
+
+
 @pytest.mark.parametrize("policy", [POLICY, Policy(owner_uid=0)])
 def test_many_who_find_nobody_keep_nobody_behind_them_from_finding_somebody(policy: Policy) -> None:
-    """Each wants something else, and all want more than could be had; the next passes go on where one stopped."""
-    there = [runs(1, ("n0", 0, 3), here_s=9 * H, qos="scavenger"), runs(2, ("n0", 3, 1), here_s=9.0, qos="high")]
-    vain = [waits(10 + one, waited_s=2 * H, gpus=4, cpus_per_task=one + 1) for one in range(25)]
-    first = replace(seen(there, *vain, waits(90, gpus=1)), policy=policy)
+    """Each wants something else, and all want more CPUs than could be had; the next passes go on where one stopped."""
+    vain = [waits(10 + one, waited_s=2 * H, gpus=3, cpus_per_task=8, mem_per_node_mib=one + 1) for one in range(25)]
+    first = replace(seen(ONE_STAYS, *vain, waits(90, gpus=1)), policy=policy)
 
     view, passes = first, 1
     while not (plan := plan_whole(view)).preemptions and plan.searches_from is not None and passes < 20:

@@ -1,0 +1,47 @@
+"""Where a job could come to have room at all if others gave way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gq.model.resource import ResourceRequest
+from gqd.sched.bounds import GpusAt, useful_places
+from gqd.sched.shape import shape_of
+from gqd.sched.view import Overlay
+from tests.core.test_preemption_plan import node
+
+FREE = (0, 0, 1, 4)
+"""GPUs that are free on four nodes of four."""
+LEAVING: list[GpusAt] = [((0, 3),), ((0, 1), (1, 2)), ((2, 1),)]
+"""With them the nodes have 4, 2, 2 and 4."""
+
+
+@pytest.mark.parametrize(
+    ("request_", "places"),
+    [
+        ({"gpus": 4, "nodes_max": 1}, [0, 3]),
+        ({"gpus": 2, "nodes_max": 1}, [0, 1, 2, 3]),
+        ({"gpus": 5, "nodes_max": 1}, []),
+        ({"gpus": 12}, [0, 1, 2, 3]),
+        ({"gpus": 13}, []),
+        ({"nodes_min": 2, "gpus_per_node": 3}, [0, 3]),
+        ({"nodes_min": 3, "gpus_per_node": 3}, []),
+        ({"gpus": 4, "is_dense": True}, [0, 3]),
+        ({"gpus": 8, "is_dense": True}, [0, 3]),
+        ({"gpus": 7, "is_dense": True}, [0, 3]),
+        ({"gpus": 6, "is_dense": True}, [0, 1, 2, 3]),
+        ({"cpus_per_task": 8}, [0, 1, 2, 3]),
+    ],
+)
+def test_places_that_could_come_to_have_room(request_: dict[str, Any], places: list[int]) -> None:
+    nodes = tuple(node(number) for number in range(4))
+    overlay = Overlay.empty(nodes)
+    for place, free in enumerate(FREE):
+        overlay.take_masks(place, 0, (1 << (4 - free)) - 1, 0)
+
+    told = useful_places(overlay, shape_of(ResourceRequest(**request_), "main"), np.arange(4), LEAVING)
+
+    assert told.tolist() == places
