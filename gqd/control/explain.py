@@ -19,6 +19,7 @@ from gqd.control import (
     explain_parked,
     explain_plan,
     explain_reservation,
+    explain_turns,
     snapshot,
 )
 from gqd.control.ending import to_whom
@@ -69,7 +70,8 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
         if others := explain_limits.others_over(cluster, taken.limits, job, plan, wait):
             more, hint = explain_limits.besides(job.label, others, story.hint)
             story = story._replace(why=f"{story.why}{more}", hint=hint)
-    story = story._replace(why=story.why + explain_plan.of_turn(taken, job))
+    turn = explain_turns.of_turn(cluster, taken, plan, job, explain_turns.Told(story.why, story.hint))
+    story = story._replace(why=turn.why, hint=turn.hint)
     story = _with_start(story, plan, volatile, job)
     if given_up := explain_elastic.for_it(cluster, job):
         story = story._replace(why=f"{story.why}; {given_up}")

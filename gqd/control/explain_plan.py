@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gq.model.state import Reason
-from gq.units import spoken_duration
 from gqd.control import explain_parked
 from gqd.sched.blocked import counted
-from gqd.sched.view import Snapshot
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 
@@ -104,17 +102,6 @@ def takes_later(cluster: Cluster, wait: planned.TakesLater) -> Words:
     verb = "gives its turn" if len(labels) == 1 else "give their turns"
     why = f"{whose} {verb} to it at @{{{int(wait.at)}}} or later, when it has waited for as long as that is worth"
     return Words(Reason.RESOURCES.value, why, "", tuple(int(one) for one in wait.victims), wait.at)
-
-
-def of_turn(taken: Snapshot, job: Job) -> str:
-    """Of one that has had its trial, where jobs take turns; and who goes before it."""
-    rules = taken.policy.scheduling
-    if rules.preempt != "turns" or job.ran_s < rules.trial_s or taken.columns is None:
-        return ""
-    ids = taken.columns.job_id.tolist()
-    ahead = ids.index(job.job_id) if job.job_id in ids else 0
-    rivals = f"; {counted(ahead, 'waiting jobs')} go{'es' if ahead == 1 else ''} before it" if ahead else ""
-    return f"; its trial of {spoken_duration(rules.trial_s)} is over, and it takes turns{rivals}"
 
 
 def cores_kept(wait: planned.CoresKept) -> Words:

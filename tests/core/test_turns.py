@@ -77,6 +77,41 @@ def test_a_job_takes_the_turn_of_another_when_it_has_waited_long_enough_and_that
     assert host.job(second).ran_s == TRIAL
 
 
+def test_who_gives_its_turn_next_is_told() -> None:
+    host = cluster()
+    first = host.start(submit("first", gpus=4, resume_s=R))
+    second = host.submit(submit("second", gpus=4, resume_s=R), now=START + 100)
+    go_on(host)
+
+    told = host.explain(second)
+
+    assert f"job {first} may give its turn to it from @{{{int(START + TRIAL)}}} on" in told.why
+    assert "or gives its turn to it" in told.hint
+    assert wake(host) == START + TRIAL
+    assert states(host, first, second) == [JobState.PENDING, JobState.RUNNING]
+
+
+def test_that_nobody_gives_its_turn_is_told() -> None:
+    host = cluster()
+    host.start(submit("first", gpus=4, requeue=False))
+    second = host.submit(submit("second", gpus=4), now=START + 100)
+    go_on(host)
+
+    assert host.explain(second).why.endswith("; none of these gives its turn to it: they would not wait again")
+
+
+def test_that_who_came_first_does_not_give_its_turn_is_told() -> None:
+    host = cluster()
+    first = host.start(submit("first", gpus=4, resume_s=R))
+    second = host.submit(submit("second", gpus=4, resume_s=R), now=START + TRIAL + 100)
+    go_on(host)
+    wake(host)
+    wake(host)
+    assert states(host, first, second) == [JobState.RUNNING, JobState.PENDING]
+
+    assert "; none of these gives its turn to it: they came before it" in host.explain(second).why
+
+
 def test_how_long_a_job_ran_is_kept_over_a_crash_and_ends_its_trial_in_the_next_attempt() -> None:
     host = cluster()
     first = host.start(submit("first", gpus=4, resume_s=R))
