@@ -47,6 +47,6 @@ def _least_of_each(fleet: Fleet, shape: Shape, wanted: int) -> tuple[int, int]:
         return wanted // shape.nodes_min, shape.nodes_min
     sizes = fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib)).sizes
     if not shape.is_dense or len(sizes) != 1:
-        return 1, shape.nodes_min
+        return 1, 1
     whole, rest = divmod(wanted, sizes[0])
     return rest or sizes[0], whole + bool(rest)

@@ -336,7 +336,7 @@ class Preempting:
                 break
             places = self._useful(of, job, there)
             if not len(places):
-                return None
+                break
             of.protection.settle()
             lead_s = max(one.lead_s for one in there)
             barrier = _barrier(of, job, _later(ends_if_started(job, of.snapshot.now, of.scheduling), lead_s))
