@@ -1,10 +1,13 @@
-"""What a program in an elastic job (``--gpus=1-8``) knows of its GPUs, and what it says of them.
+"""What a program in an elastic job (``--gpus=1-8``, or ``--nodes=1-4 --elastic``) knows of its GPUs and nodes, and
+what it says of them.
 
     import gq.elastic
 
     for gpus in gq.elastic.watch():             # at once, and whenever the set changes
         workers.restart_on(gpus.target)
         gq.elastic.accept()                     # nothing of ours uses what is to go
+
+Where nodes come and go, `Gpus.nodes` are those that the job has, and `Gpus.target_nodes` those that it is to have.
 
 The node writes a file (``GQ_ELASTIC_FILE``) whenever something changes; this reads it.  GPUs are named as in
 ``CUDA_VISIBLE_DEVICES``.  Only the standard library is needed to read; `accept` uses gq's own client.
@@ -24,6 +27,17 @@ LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
+class Node:
+    """One that the job has."""
+
+    name: str
+    address: str
+    """By which the others reach it."""
+    gpus: int
+    tasks: int
+
+
+@dataclass(frozen=True)
 class Gpus:
     """As the node said last."""
 
@@ -37,6 +51,13 @@ class Gpus:
     """When the rest is taken, with whatever still uses it; seconds since the epoch.  None: nothing is to go."""
     most: int
     """It never has more."""
+    nodes: tuple[Node, ...] = ()
+    """Of a job whose nodes come and go: those that it has, the one with its script first.  All that is said of GPUs is
+    of the node where this is read: of one that goes they all do."""
+    target_nodes: tuple[str, ...] = ()
+    """Those that it is to have by the deadline; the same, if none is to go."""
+    most_nodes: int = 0
+    """It never has more of them; 0: they do not come and go."""
 
 
 def gpus() -> Gpus | None:
@@ -54,6 +75,9 @@ def gpus() -> Gpus | None:
         target=tuple(said["target"]),
         deadline=said.get("deadline"),
         most=said["most"],
+        nodes=tuple(Node(**one) for one in said.get("nodes", ())),
+        target_nodes=tuple(said.get("target_nodes", ())),
+        most_nodes=said.get("most_nodes", 0),
     )
 
 
@@ -75,6 +99,18 @@ def deadline() -> float | None:
     return None if known is None else known.deadline
 
 
+def nodes() -> tuple[Node, ...]:
+    """Those that this job has now; empty, if they do not come and go."""
+    known = gpus()
+    return () if known is None else known.nodes
+
+
+def target_nodes() -> tuple[str, ...]:
+    """Those that it is to have by the deadline."""
+    known = gpus()
+    return () if known is None else known.target_nodes
+
+
 def _visible() -> tuple[str, ...]:
     return tuple(one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one)
 
@@ -83,7 +119,7 @@ def watch(look_s: float = LOOK_S) -> Iterator[Gpus]:
     """What it has now, then each change of it as it comes.  Ends at once, if this is no elastic job."""
     seen: Gpus | None = None
     while (known := gpus()) is not None:
-        if seen is None or known.target != seen.target:
+        if seen is None or (known.target, known.target_nodes) != (seen.target, seen.target_nodes):
             yield known
         seen = known
         time.sleep(look_s)

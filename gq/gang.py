@@ -33,6 +33,8 @@ def gang_request(components: Sequence[Arguments]) -> ResourceRequest:
     if not others and not first.has("role"):
         return resource_request(first)
     whole = resource_request(first)
+    if whole.is_elastic:
+        raise UsageError("contradiction", "--elastic is of a job without roles or components", "leave it out")
     roles = [role for component in component_roles(components) for role in component]
     try:
         check_roles(role.name for role in roles)
@@ -139,6 +141,8 @@ def _as_role(name: str, request: ResourceRequest) -> Role:
     if request.most_gpus is not None:
         message = f"--gpus={request.gpus}-{request.most_gpus} is of a job without components, on one node"
         raise UsageError("contradiction", message, "give one number of GPUs")
+    if request.is_elastic:
+        raise UsageError("contradiction", "--elastic is of a job without roles or components", "leave it out")
     return as_role(name, request)
 
 

@@ -291,7 +291,7 @@ _WHERE = (
 """Read by `gq.where`, which is loaded only for those who need it."""
 RESOURCE_OPTIONS = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
-    "gpus-per-task", "cpus-per-gpu", "nodelist", "exclude", "exclusive", *_WHERE,
+    "gpus-per-task", "cpus-per-gpu", "nodelist", "exclude", "exclusive", "elastic", *_WHERE,
 })  # fmt: skip
 """Those that say something of a request."""
 
@@ -427,6 +427,8 @@ def _nodes(arguments: Arguments) -> _Fields:
     said: _Fields = {
         name: arguments.read(name, expand) for name in ("nodelist", "exclude") if arguments.has(name)
     }  # fmt: skip
+    if arguments.has("elastic"):
+        said["is_elastic"] = True
     given = arguments.last("exclusive")
     if given is not None:
         if given.value in ("user", "mcs", "topo"):
@@ -442,6 +444,11 @@ def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> No
         given = arguments.last(name)
         if given is not None and not has_gpus:
             raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
+    if request.is_elastic and (request.nodes_min or 1) >= (request.nodes_max or 0):
+        given = arguments.last("elastic") or arguments.last("nodes")
+        place = "--elastic" if given is None else given.place
+        hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
+        raise UsageError("contradiction", f"{place} is of jobs that ask for a range of nodes", hint)
     if any(arguments.has(name) for name in _WHERE):
         from gq.where import refuse_contradictions
 

@@ -54,6 +54,7 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="qos", letter="q", metavar="NAME", help="Quality of service (the account's default one)."),
     # ── resources ─────────────────────────────────────────────────────────────────────────────────────────────
     JobOption(name="nodes", letter="N", metavar="MIN[-MAX]", help="Number of nodes, all of them or none."),
+    JobOption(name="elastic", help="Start on MIN nodes, take up to MAX while they are idle."),
     JobOption(name="ntasks", letter="n", metavar="COUNT", help="Number of tasks."),
     JobOption(
         name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT",

@@ -229,7 +229,7 @@ def obedient_reports(order: wire.Order, now: float) -> list[Any]:
             received = wire.GoReceived(attempt_id=order.attempt_id)
             return [received, wire.Started(attempt_id=order.attempt_id, at=now)]
         case wire.Stop():
-            return [wire.CellEmptied(attempt_id=order.attempt_id)]
+            return [wire.CellEmptied(attempt_id=order.attempt_id, join=order.join)]
         case wire.SetSuspended(parked_at=at) if at is not None:
             in_use = tuple((gpu, 4000) for gpu in range(8))
             return [wire.SuspendedSet(attempt_id=order.attempt_id, is_suspended=True, parked_at=at, gpu_memory=in_use)]

@@ -60,6 +60,10 @@ def run(arguments: Arguments) -> int:
             _refuse_job_options(component.given, enclosing)
     _refuse_with_pty(options)
     note = say("gqrun")
+    if options.has("elastic"):
+        from gq.cli._follow import follow  # few jobs are elastic
+
+        return follow([given for one in components for given in one.given], is_in_job=enclosing is not None)
     client = Client(
         find_cluster(os.environ),
         patience_s=_PATIENCE_S if enclosing else 0.0,

@@ -70,6 +70,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     `Launch.parameters`, and `SignalAttempt.told_at`."""
     can_resize: bool = False
     """Its daemon knows how to give a running job other GPUs."""
+    can_join: bool = False
+    """It can come to a running job, and knows what it is told of nodes that do (`ResizeAttempt.members`)."""
     can_park: bool = False
     """It says what a job that stands still holds of the memory of its GPUs (`gq.wire.node.SetSuspended.parked_at`)."""
 

@@ -77,6 +77,9 @@ class ResourceRequest(RoleRequest, frozen=True, kw_only=True, omit_defaults=True
     most_gpus: Count | None = None
     """``gpus`` is the least, with which it starts; while it runs on its one node it takes up to so many that are idle,
     and gives them back when others want them."""
+    is_elastic: bool = False
+    """``nodes_min`` is the least, with which it starts; while it runs it takes up to ``nodes_max`` that are idle, and
+    gives them back when others want them."""
     roles: tuple[Role, ...] = ()
 
 

@@ -114,6 +114,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a task of a sweep: names of variables and their values."""
     most_gpus: int | None = None
     """Its GPUs may become more, up to so many, and fewer."""
+    most_nodes: int | None = None
+    """Likewise its nodes."""
+    join: int = 0
+    """Not 0: this node comes to a running attempt, and by this number it is known which time that is.  Orders and
+    reports with a lower one are of an earlier time."""
 
 
 class Prepare(_Message, frozen=True, kw_only=True):
@@ -131,6 +136,8 @@ class Go(_Message, frozen=True, kw_only=True):
     attempt_id: AttemptId
     master_port: int
     """Leased by the batch node when it prepared."""
+    join: int = 0
+    """As of `Launch`."""
 
 
 class Stop(_Message, frozen=True, kw_only=True):
@@ -145,6 +152,8 @@ class Stop(_Message, frozen=True, kw_only=True):
     """0: KILL at once."""
     text: str = ""
     """For the job's standard error: ``CANCELLED AT {time}`` becomes ``*** JOB 7 ON n1 CANCELLED AT 2026-… ***``."""
+    join: int = 0
+    """Whatever came to the node with this number (`Launch.join`), or a lower one."""
 
 
 class SignalAttempt(_Message, frozen=True, kw_only=True):
@@ -204,6 +213,10 @@ class ResizeAttempt(_Message, frozen=True, kw_only=True):
     """Its CPUs here, where they come and go with its GPUs …"""
     keeps_cpus: tuple[int, ...] | None = None
     """… and those that it keeps when the GPUs have gone."""
+    members: tuple[GangMember, ...] = ()
+    """The nodes that live, where these come and go; empty: they stay …"""
+    leaving: tuple[str, ...] = ()
+    """… and those of them that go by ``ends_at``: the controller stops them then."""
 
 
 class Notify(_Message, frozen=True, kw_only=True):
@@ -296,6 +309,8 @@ class CellEmptied(_Message, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     usage: Usage = Usage()
+    join: int = 0
+    """As of `Launch`: what came with a higher number is not meant."""
 
 
 class TimeLimitSet(_Message, frozen=True, kw_only=True):

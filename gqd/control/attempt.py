@@ -14,12 +14,13 @@ from gq.model.job import ExitStatus, Usage
 from gq.model.reservation import Flag
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
-from gqd.control import array, deadline, dependency, ending, orders, reservation_reach, step
+from gqd.control import array, deadline, dependency, elastic_nodes, ending, orders, reservation_reach, step
 from gqd.sched.rooms import Applicant, Rooms
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job
 from gqd.state.deadlines import time_limit_of
+from gqd.state.elastic import has_joined, is_left
 from gqd.state.ending import why_again
 from gqd.state.parked import lends
 from gqd.state.plan import Start
@@ -94,7 +95,9 @@ def on_prepared(draft: Draft, node: str, report: wire.Prepared) -> None:
     orders.send_owed(draft, attempt, node)
     if draft.cluster.nodes[node].backoff_failures:
         draft.note(event.NodeBackoffCleared(at=draft.now, node=node))
-    if all(part.phase is PartPhase.PREPARED for part in attempt.parts.values()):
+    if has_joined(attempt, node):
+        _release(draft, attempt, (node,))
+    elif all(part.phase is PartPhase.PREPARED for part in attempt.parts.values()):
         others = tuple(one for one in attempt.parts if one != attempt.batch_node)
         _release(draft, attempt, others or (attempt.batch_node,))
 
@@ -109,6 +112,9 @@ def on_go_received(draft: Draft, node: str, report: wire.GoReceived) -> None:
         return
     draft.note(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
     orders.send_owed(draft, attempt, node)
+    if has_joined(attempt, node):
+        elastic_nodes.tell_all(draft, attempt)
+        return
     others = [part for one, part in attempt.parts.items() if one != attempt.batch_node]
     if all(part.phase is PartPhase.LIVE for part in others):
         _release(draft, attempt, (attempt.batch_node,))
@@ -152,6 +158,8 @@ def on_prepare_refused(draft: Draft, node: str, report: wire.PrepareRefused) -> 
         fail_launch(draft, attempt, node, report.why, is_job_fault=report.is_job_fault)
         empty_part(draft, attempt, node, Usage())
     else:
+        if attempt.parts[node].phase is PartPhase.PREPARING:
+            _back_off(draft, node)
         lose_part(draft, attempt, node, report.why)
 
 
@@ -225,10 +233,12 @@ def give_up_late_launch(draft: Draft, attempt: Attempt, node: str) -> bool:
 
 
 def _launching(draft: Draft, attempt_id: AttemptId, node: str, phase: PartPhase) -> Attempt | None:
-    """The attempt, if it is being launched and this node's part is in this phase; None: the report is stale."""
+    """The attempt, if it is being launched there, and this node's part is in this phase; None: the report is stale."""
     attempt = draft.cluster.attempts.get(attempt_id)
     job = draft.cluster.jobs.get(attempt_id.job_id)
-    if attempt is None or job is None or job.attempt_id != attempt_id or job.state is not JobState.STARTING:
+    if attempt is None or job is None or job.attempt_id != attempt_id:
+        return None
+    if job.state is not JobState.STARTING and not (job.state is JobState.RUNNING and has_joined(attempt, node)):
         return None
     part = attempt.parts.get(node)
     return attempt if part is not None and part.phase is phase else None
@@ -261,7 +271,9 @@ def _take_end(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.
     is_batch_node = node == attempt.batch_node
     if job.state is JobState.STARTING and is_batch_node and report.started_at is not None:
         on_started(draft, node, wire.Started(attempt_id=report.attempt_id, at=report.started_at))
-    if _goes_on_without(job, attempt, node) and report.outcome is Outcome.NODE_FAIL:
+    if _has_come(job, attempt, node) and (is_left(attempt, node) or report.outcome is not Outcome.TIMEOUT):
+        elastic_nodes.leave(draft, attempt, (node,))
+    elif _goes_on_without(job, attempt, node) and report.outcome is Outcome.NODE_FAIL:
         step.lose_node(draft, attempt, node)
     elif job.state in (JobState.STARTING, JobState.RUNNING):
         end_by_node(draft, job, attempt, node, report)
@@ -387,6 +399,8 @@ def on_cell_emptied(draft: Draft, node: str, report: wire.CellEmptied) -> None:
     if attempt is None or node not in attempt.parts:
         _stranger_is_gone(draft, report.attempt_id, node)
         return
+    if attempt.elastic is not None and report.join < attempt.elastic.join_of(node):
+        return  # of the time before
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id and job.state in (JobState.STARTING, JobState.RUNNING):
         lose_part(draft, attempt, node, "nothing is left of the job there")
@@ -429,7 +443,9 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id:
         return
-    if job.state is JobState.STARTING and not attempt.was_let_go:
+    if _has_come(job, attempt, node):
+        elastic_nodes.leave(draft, attempt, (node,))
+    elif job.state is JobState.STARTING and not attempt.was_let_go:
         fail_launch(draft, attempt, node, why)
     elif job.state in (JobState.STARTING, JobState.RUNNING) and not _goes_on_without(job, attempt, node):
         end(
@@ -447,6 +463,11 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
 def _goes_on_without(job: Job, attempt: Attempt, node: str) -> bool:
     """``--no-kill``: a running job may lose any of its nodes but the one with its script."""
     return job.state is JobState.RUNNING and job.spec.no_kill and node != attempt.batch_node
+
+
+def _has_come(job: Job, attempt: Attempt, node: str) -> bool:
+    """The job runs, and goes on with fewer nodes."""
+    return job.state is JobState.RUNNING and job.attempt_id == attempt.attempt_id and has_joined(attempt, node)
 
 
 def close_if_over(draft: Draft, attempt: Attempt) -> None:
@@ -533,6 +554,9 @@ def tick(draft: Draft) -> None:
             continue
         elif _is_silent(draft, attempt, node):
             _fail_silent_launch(draft, attempt, node)
+        elif _is_slow(draft, attempt, node, clock) and has_joined(attempt, node):
+            _back_off(draft, node)
+            elastic_nodes.leave(draft, attempt, (node,))
         elif _is_slow(draft, attempt, node, clock):
             fail_launch(draft, attempt, node, f"not ready {draft.policy.timers.prepare_s:g} s after PREPARE")
         elif not clock.is_received and (why := _is_late(draft, attempt, node)):
@@ -576,6 +600,11 @@ def _is_silent(draft: Draft, attempt: Attempt, node: str) -> bool:
 
 def _fail_silent_launch(draft: Draft, attempt: Attempt, node: str) -> None:
     """Roll back; nobody waits for this node, nor for others that are as silent."""
+    if has_joined(attempt, node):
+        _back_off(draft, node)
+        elastic_nodes.leave(draft, attempt, (node,))
+        strand_part(draft, attempt, node)
+        return
     word = "PREPARE" if attempt.parts[node].phase is PartPhase.PREPARING else "GO"
     silent = [one for one in attempt.parts if _is_silent(draft, attempt, one)]
     fail_launch(draft, attempt, node, f"no answer to {word} within {draft.policy.timers.prepare_ack_s:g} s")

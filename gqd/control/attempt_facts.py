@@ -85,6 +85,7 @@ def apply_part_went_live(cluster: Cluster, fact: event.PartWentLive) -> None:
     job, attempt = _current(cluster, fact.attempt_id)
     move(cluster, job, event.PartWentLive)
     attempt.parts[fact.node].phase = PartPhase.LIVE
+    elastic_facts.join(cluster, attempt, fact.node)
     _touch(cluster, fact.attempt_id, fact.node)
 
 
@@ -140,7 +141,8 @@ def apply_part_emptied(cluster: Cluster, fact: event.PartEmptied) -> None:
     reservation_facts.leave(cluster, attempt, grant, fact.at)
     cluster.changes.attempts[fact.attempt_id] = None
     cluster.changes.parts.pop((fact.attempt_id, fact.node), None)
-    cluster.changes.freed_parts[fact.attempt_id, fact.node] = (fact.at, fact.usage)
+    cluster.changes.freed_parts[fact.attempt_id, fact.node] = (fact.at, fact.usage, grant)
+    elastic_facts.empty(attempt, fact.node)
     job = cluster.jobs.get(fact.attempt_id.job_id)
     is_superseded = job is None or job.attempt_id != fact.attempt_id
     if is_superseded and not attempt.parts:

@@ -15,11 +15,10 @@ import msgspec
 
 from gq.errors import Refusal
 from gq.model.ids import AttemptId, JobId
-from gq.model.resource import Grant
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, association
+from gqd.control import array, association, elastic_nodes
 from gqd.sched.billing import billing_of
 from gqd.sched.limit import Asker, Ledger, Wanted, hours
 from gqd.sched.rooms import Applicant, Rooms
@@ -31,7 +30,7 @@ from gqd.state.deadlines import time_limit_of
 from gqd.state.effect import SendOrder
 from gqd.state.elastic import Elastic, shrink_notice_s, staying
 from gqd.state.queue import member_of
-from gqd.state.tally import granted, granted_amounts
+from gqd.state.tally import granted
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -48,12 +47,8 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
     if found is None:
         return False
     job, attempt, elastic = found
-    held = attempt.grants[0]
-    if elastic.keeps is not None or one.grant.node != held.node:
-        return False
-    if set(one.grant.gpus) & set(held.gpus) or len(one.grant.cpus) != elastic.cpus_per_gpu * len(one.grant.gpus):
-        return False
-    if len(held.gpus) + len(one.grant.gpus) > elastic.most:
+    may_take = elastic_nodes.may_take(draft, *found, one.grant) if elastic.is_of_nodes else _may_take(*found[1:], one)
+    if not may_take:
         return False
     asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, attempt, one)
     left_s = _left_s(draft, job, attempt)
@@ -63,23 +58,40 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
     if not rooms.take(start, Applicant(job.job_id, *member_of(job), "", left_s)):
         return False
     ledger.take(asker, wanted)
+    draft.volatile.wants_plan = True
+    if elastic.is_of_nodes:
+        elastic_nodes.add(draft, job, attempt, one.grant)
+        return True
+    held = attempt.grants[0]
     gpus, cpus = (*held.gpus, *one.grant.gpus), (*held.cpus, *one.grant.cpus)
-    billing = _billing(draft, job, attempt, msgspec.structs.replace(held, gpus=gpus, cpus=cpus))
+    grown = msgspec.structs.replace(held, gpus=gpus, cpus=cpus)
+    billing = elastic_nodes.billing_with(draft, job, attempt, (grown,))
     added = event.GpusAdded(
         at=draft.now, attempt_id=one.attempt_id, gpus=one.grant.gpus, cpus=one.grant.cpus, billing=billing
     )
     draft.note(added)
     _send(draft, attempt)
-    draft.volatile.wants_plan = True
     return True
+
+
+def _may_take(attempt: Attempt, elastic: Elastic, one: planned.Growth) -> bool:
+    """More GPUs of its node."""
+    held = attempt.grants[0]
+    if elastic.keeps is not None or one.grant.node != held.node:
+        return False
+    if set(one.grant.gpus) & set(held.gpus) or len(one.grant.cpus) != elastic.cpus_per_gpu * len(one.grant.gpus):
+        return False
+    return len(held.gpus) + len(one.grant.gpus) <= elastic.most
 
 
 def may_give(draft: Draft, one: planned.Gift) -> bool:
     """The plan still holds: it has this, beyond its least, and gives up nothing else."""
     found = _changeable(draft.cluster, one.attempt_id, one.generation)
-    if found is None or found[2].keeps is not None:
+    if found is None or found[2].keeps is not None or one.is_node != found[2].is_of_nodes:
         return False
     held, elastic = found[1].grants[0], found[2]
+    if elastic.is_of_nodes:
+        return elastic_nodes.may_give(found[1], elastic, one)
     return set(one.gpus) <= set(held.gpus) - set(elastic.least) and set(one.cpus) <= set(held.cpus) - set(
         elastic.least_cpus
     )
@@ -94,6 +106,16 @@ def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
         found = _changeable(draft.cluster, attempt_id, gifts[0].generation)
         assert found is not None, f"{attempt_id} was to give up something, and cannot"
         job, attempt, elastic = found
+        ends_at = draft.now + shrink_notice_s(job.spec.signal)
+        if elastic.is_of_nodes:
+            nodes = tuple(node for node, _ in elastic.joined if any(one.node == node for one in gifts))
+            to = {to: count for one in gifts for to, count in _to_whom(draft.cluster, one.node, set(one.gpus))}
+            going = event.NodesGoing(
+                at=draft.now, attempt_id=attempt_id, nodes=nodes, ends_at=ends_at, to=tuple(to.items())
+            )
+            draft.note(going)
+            elastic_nodes.tell_all(draft, attempt)
+            continue
         held, gone = attempt.grants[0], {gpu for one in gifts for gpu in one.gpus}
         cpus = {cpu for one in gifts for cpu in one.cpus}
         fact = event.ShrinkDecided(
@@ -101,7 +123,7 @@ def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
             attempt_id=attempt_id,
             keeps=tuple(gpu for gpu in held.gpus if gpu not in gone),
             keeps_cpus=tuple(cpu for cpu in held.cpus if cpu not in cpus) if elastic.cpus_per_gpu else None,
-            ends_at=draft.now + shrink_notice_s(job.spec.signal),
+            ends_at=ends_at,
             to=_to_whom(draft.cluster, attempt.batch_node, gone),
         )
         draft.note(fact)
@@ -130,7 +152,8 @@ def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tup
 
 def _wanted(draft: Draft, job: Job, attempt: Attempt, one: planned.Growth) -> Wanted:
     amounts = granted(draft.cluster, (one.grant,)) | {"jobs": 0}
-    billing = billing_of(draft.policy.billing, amounts, _usage_factor(draft.cluster, job))
+    qos = association.qos_named(draft.cluster, job.qos)
+    billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
     return Wanted(amounts, hours(billing, _left_s(draft, job, attempt)))
 
 
@@ -140,21 +163,6 @@ def _left_s(draft: Draft, job: Job, attempt: Attempt) -> int | None:
     return None if limit_s is None else max(0, int(begun + limit_s - draft.now))
 
 
-def _billing(draft: Draft, job: Job, attempt: Attempt, grant: Grant) -> int:
-    """Of all that it then holds; what is free of charge stays so."""
-    if not attempt.billing:
-        return 0
-    node = draft.cluster.nodes[attempt.batch_node]
-    types = {node.name: {gpu.index: gpu.type for gpu in node.inventory.gpus}}
-    amounts = granted_amounts((grant,), types)
-    return billing_of(draft.policy.billing, amounts, _usage_factor(draft.cluster, job))
-
-
-def _usage_factor(cluster: Cluster, job: Job) -> float:
-    qos = association.qos_named(cluster, job.qos)
-    return 1.0 if qos is None else qos.usage_factor
-
-
 # ── the node ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -162,7 +170,10 @@ def _send(draft: Draft, attempt: Attempt) -> None:
     """Repeated until the node names the number of the change."""
     one = attempt.elastic
     assert one is not None, f"{attempt.attempt_id} holds what it holds"
-    draft.volatile.resize_orders[attempt.attempt_id] = draft.now
+    if one.is_of_nodes:
+        elastic_nodes.tell_all(draft, attempt)
+        return
+    draft.volatile.resize_orders[attempt.attempt_id, attempt.batch_node] = draft.now
     held = attempt.grants[0]
     stays = staying(attempt, held)
     order = wire.ResizeAttempt(
@@ -177,12 +188,15 @@ def _send(draft: Draft, attempt: Attempt) -> None:
     draft.do(SendOrder(node=attempt.batch_node, order=order))
 
 
-def meet(draft: Draft, attempt: Attempt, generation: int) -> None:
+def meet(draft: Draft, attempt: Attempt, node: str, generation: int) -> None:
     """The node has said hello: tell it what it does not know yet, or has not done."""
     one = attempt.elastic
     if one is None or attempt.end_at is not None:
         return
-    if one.generation != generation or one.keeps is not None:
+    if one.is_of_nodes:
+        if one.generation != generation:
+            elastic_nodes.tell(draft, attempt, node)
+    elif one.generation != generation or one.keeps is not None:
         _send(draft, attempt)
 
 
@@ -190,15 +204,15 @@ def on_resized(draft: Draft, node: str, report: wire.AttemptResized) -> None:
     """The node has done what was ordered, or says how far it is."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts or attempt.elastic is None or attempt.end_at is not None:
-        draft.volatile.resize_orders.pop(report.attempt_id, None)
+        draft.volatile.resize_orders.pop((report.attempt_id, node), None)
         return
     one = attempt.elastic
     if one.generation != report.generation:
         return
-    draft.volatile.resize_orders.pop(report.attempt_id, None)
+    draft.volatile.resize_orders.pop((report.attempt_id, node), None)
     if one.keeps is not None and set(report.gpus) == set(one.keeps):
         job = draft.cluster.jobs[report.attempt_id.job_id]
-        billing = _billing(draft, job, attempt, staying(attempt, attempt.grants[0]))
+        billing = elastic_nodes.billing_with(draft, job, attempt, (staying(attempt, attempt.grants[0]),))
         draft.note(event.GpusGivenUp(at=draft.now, attempt_id=report.attempt_id, billing=billing))
         draft.volatile.wants_plan = True
 
@@ -212,15 +226,22 @@ def tick(draft: Draft) -> None:
         draft.volatile.wants_plan = True
     for attempt_id in list(draft.cluster.elastic):
         attempt = draft.cluster.elastic[attempt_id]
-        if attempt.end_at is not None or attempt.batch_node not in draft.volatile.links:
+        if attempt.end_at is not None:
             continue
-        sent_at = draft.volatile.resize_orders.get(attempt_id)
+        if attempt.elastic is not None and attempt.elastic.is_of_nodes:
+            elastic_nodes.tick(draft, attempt)
+            continue
+        if attempt.batch_node not in draft.volatile.links:
+            continue
+        sent_at = draft.volatile.resize_orders.get((attempt_id, attempt.batch_node))
         if sent_at is None and not _is_overdue(draft, attempt):
             continue
         if sent_at is None or draft.now - sent_at >= draft.policy.timers.resend_s:
             _send(draft, attempt)
-    for attempt_id in [one for one in draft.volatile.resize_orders if one not in draft.cluster.elastic]:
-        del draft.volatile.resize_orders[attempt_id]
+    for attempt_id, node in list(draft.volatile.resize_orders):
+        told = draft.cluster.elastic.get(attempt_id)
+        if told is None or node not in told.parts:
+            del draft.volatile.resize_orders[attempt_id, node]
 
 
 def _is_overdue(draft: Draft, attempt: Attempt) -> bool:
@@ -239,12 +260,15 @@ def decide_accept(draft: Draft, body: client.GiveUpGpus) -> client.Done:
         raise Refusal("not_running", f"job {job.label} does not run")
     one = attempt.elastic
     if one is None:
-        hint = "submit it with a range: --gpus=1-8"
+        hint = "submit it with a range: --gpus=1-8, or --nodes=1-4 --elastic"
         raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
     is_this = body.generation is None or body.generation == one.generation
     if one.ends_at is not None and is_this and draft.now < one.ends_at:
         draft.note(event.ShrinkAccepted(at=draft.now, attempt_id=attempt.attempt_id))
-        _send(draft, attempt)
+        if one.is_of_nodes:
+            elastic_nodes.leave(draft, attempt, one.going)
+        else:
+            _send(draft, attempt)
     return client.Done()
 
 
@@ -255,9 +279,17 @@ def wants_plan(cluster: Cluster) -> bool:
 
 def _wants_more(attempt: Attempt) -> bool:
     one = attempt.elastic
+    if one is not None and one.is_of_nodes:
+        return elastic_nodes.wants_more(attempt, one)
     return one is not None and one.keeps is None and len(attempt.grants[0].gpus) < one.most
 
 
 def _has_idle(cluster: Cluster) -> bool:
-    wanting = (attempt.batch_node for attempt in cluster.elastic.values() if _wants_more(attempt))
-    return any(cluster.nodes[node].free_gpu_mask for node in wanting if node in cluster.nodes)
+    return any(_has_idle_for(cluster, attempt) for attempt in cluster.elastic.values() if _wants_more(attempt))
+
+
+def _has_idle_for(cluster: Cluster, attempt: Attempt) -> bool:
+    if attempt.elastic is not None and attempt.elastic.is_of_nodes:
+        return elastic_nodes.has_idle(cluster, attempt)
+    node = cluster.nodes.get(attempt.batch_node)
+    return node is not None and bool(node.free_gpu_mask)

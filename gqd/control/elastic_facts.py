@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gq.model.resource import Grant
+from gq.model.resource import Grant, gpus_in
 from gqd.control import limit_facts, usage_facts
 from gqd.state import event, tally
-from gqd.state.cluster import Attempt, Cluster, Job
-from gqd.state.elastic import Elastic, staying
+from gqd.state.after import PartPhase
+from gqd.state.cluster import Attempt, Cluster, Job, Part
+from gqd.state.elastic import Elastic, Left, has_joined, staying
 from gqd.state.usage import MILLION
 
 
 def elastic_of(job: Job, attempt: Attempt) -> Elastic | None:
     """Of a new attempt; None: it has what it has."""
     request, grant = job.spec.resources, attempt.grants[0]
+    if request.is_elastic:
+        return Elastic(most=max(request.nodes_max or 1, len(attempt.grants)), is_of_nodes=True)
     if request.most_gpus is None:
         return None
     cpus_per_gpu = request.cpus_per_gpu or 0
@@ -25,7 +28,8 @@ def apply_added(cluster: Cluster, fact: event.GpusAdded) -> None:
     attempt = cluster.attempts[fact.attempt_id]
     before = attempt.grants[0]
     gpus, cpus = tuple(sorted({*before.gpus, *fact.gpus})), tuple(sorted({*before.cpus, *fact.cpus}))
-    _hold(cluster, attempt, replace(before, gpus=gpus, cpus=cpus), fact.at, fact.billing)
+    cluster.change_grant(attempt, replace(before, gpus=gpus, cpus=cpus))
+    _count(cluster, attempt, (before,), fact.at, fact.billing)
     _set(cluster, attempt, replace(_elastic(attempt), generation=_elastic(attempt).generation + 1))
 
 
@@ -54,8 +58,73 @@ def apply_accepted(cluster: Cluster, fact: event.ShrinkAccepted) -> None:
 def apply_given_up(cluster: Cluster, fact: event.GpusGivenUp) -> None:
     attempt = cluster.attempts[fact.attempt_id]
     assert _elastic(attempt).keeps is not None, f"{fact.attempt_id} was to give up nothing"
-    _hold(cluster, attempt, staying(attempt, attempt.grants[0]), fact.at, fact.billing)
+    before = attempt.grants[0]
+    cluster.change_grant(attempt, staying(attempt, before))
+    _count(cluster, attempt, (before,), fact.at, fact.billing)
     _set(cluster, attempt, replace(_elastic(attempt), keeps=None, keeps_cpus=None, ends_at=None, to=()))
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def apply_node_added(cluster: Cluster, fact: event.NodeAdded) -> None:
+    attempt, node = cluster.attempts[fact.attempt_id], fact.grant.node
+    before, one = attempt.grants, _elastic(attempt)
+    assert node not in attempt.parts, f"{fact.attempt_id} has {node} already"
+    attempt.grants = (*before, fact.grant)
+    attempt.parts[node] = Part(fact.grant, PartPhase.PREPARING)
+    cluster.hold(attempt, fact.grant)
+    cluster.changes.freed_parts.pop((fact.attempt_id, node), None)
+    _count(cluster, attempt, before, fact.at, fact.billing)
+    one = _elastic(attempt)
+    joined = (*one.joined, (node, one.generation + 1))
+    _set(cluster, attempt, replace(one, generation=one.generation + 1, joined=joined))
+
+
+def join(cluster: Cluster, attempt: Attempt, node: str) -> None:
+    """One that was added lives: the others are to know."""
+    if has_joined(attempt, node):
+        _set(cluster, attempt, replace(_elastic(attempt), generation=_elastic(attempt).generation + 1))
+
+
+def apply_nodes_going(cluster: Cluster, fact: event.NodesGoing) -> None:
+    attempt = cluster.attempts[fact.attempt_id]
+    one = _elastic(attempt)
+    told = replace(one, generation=one.generation + 1, going=fact.nodes, ends_at=fact.ends_at, to=fact.to)
+    _set(cluster, attempt, told)
+
+
+def apply_nodes_left(cluster: Cluster, fact: event.NodesLeft) -> None:
+    attempt = cluster.attempts[fact.attempt_id]
+    before = attempt.grants
+    attempt.grants = tuple(grant for grant in before if grant.node not in fact.nodes)
+    for node in fact.nodes:
+        attempt.parts[node].phase = PartPhase.STOPPING
+        cluster.changes.parts[fact.attempt_id, node] = None
+    _count(cluster, attempt, before, fact.at, fact.billing)
+    one = _elastic(attempt)
+    going = tuple(node for node in one.going if node not in fact.nodes)
+    left = tuple(Left(grant, fact.ends_at) for grant in before if grant.node in fact.nodes)
+    one = replace(
+        one,
+        generation=one.generation + 1,
+        joined=tuple(each for each in one.joined if each[0] not in fact.nodes),
+        going=going,
+        left=(*one.left, *left),
+        ends_at=one.ends_at if going else None,
+        to=one.to if going else (),
+    )
+    _set(cluster, attempt, one)
+
+
+def empty(attempt: Attempt, node: str) -> None:
+    """Its part there is gone."""
+    one = attempt.elastic
+    if one is not None and one.left:
+        attempt.elastic = replace(one, left=tuple(each for each in one.left if each.grant.node != node))
+
+
+# ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _elastic(attempt: Attempt) -> Elastic:
@@ -69,22 +138,25 @@ def _set(cluster: Cluster, attempt: Attempt, one: Elastic) -> None:
     cluster.changes.attempts[attempt.attempt_id] = None
 
 
-def _hold(cluster: Cluster, attempt: Attempt, grant: Grant, at: float, billing: int) -> None:
-    """Everywhere where it is written what it holds.  What it has used so far is as it was billed so far."""
-    job, before, one = cluster.jobs[attempt.attempt_id.job_id], attempt.grants[0], _elastic(attempt)
+def _count(cluster: Cluster, attempt: Attempt, before: tuple[Grant, ...], at: float, billing: int) -> None:
+    """It has come to hold what it holds: everywhere where that is counted.  What it has used so far is as it was billed
+    so far.
+    """
+    job, one = cluster.jobs[attempt.attempt_id.job_id], _elastic(attempt)
     assert attempt.start_at is not None, f"{attempt.attempt_id} has not started"
     since = attempt.start_at if one.changed_at is None else one.changed_at
     passed_s = max(0.0, at - since)
     attempt.elastic = replace(
         one,
         changed_at=at,
-        gpu_s_before=one.gpu_s_before + len(before.gpus) * passed_s,
+        gpu_s_before=one.gpu_s_before + gpus_in(before) * passed_s,
         billed_s_before=one.billed_s_before + attempt.billing / MILLION * passed_s,
     )
-    cluster.change_grant(attempt, grant)
     tally.count_changed(cluster, job, attempt)
     usage_facts.bill_change(cluster, job, at, billing - attempt.billing)
     limit_facts.bill(cluster, job, at, billing - attempt.billing)
     attempt.billing = billing
-    cluster.changes.parts[attempt.attempt_id, grant.node] = None
+    for grant in attempt.grants:
+        if grant.node in attempt.parts:
+            cluster.changes.parts[attempt.attempt_id, grant.node] = None
     cluster.changes.jobs[job.job_id] = None

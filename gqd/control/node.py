@@ -129,7 +129,7 @@ def _settle(draft: Draft, hello: wire.Hello, is_new_life: bool) -> None:
         preemption.tell_again(draft, ours, hello.node)
         attempt.meet_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
         suspend.meet(draft, attempt_id, hello.node, theirs[attempt_id].is_suspended)
-        elastic.meet(draft, ours, theirs[attempt_id].generation)
+        elastic.meet(draft, ours, hello.node, theirs[attempt_id].generation)
         for one in ours.steps.values():
             if any(part.node == hello.node for part in one.layout.parts):
                 orders.send_step(draft, one, hello.node)

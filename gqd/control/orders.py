@@ -32,6 +32,7 @@ from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Job, Step
 from gqd.state.deadlines import time_limit_of
 from gqd.state.effect import SendOrder
+from gqd.state.elastic import LEAVE_GRACE_S, is_left
 from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def owed(draft: Draft, attempt: Attempt, node: str) -> Order | None:
             job = draft.cluster.jobs[attempt.attempt_id.job_id]
             return Prepare(launch=launch_of(draft, job, attempt, node))
         case PartPhase.GOING:
-            return Go(attempt_id=attempt.attempt_id, master_port=attempt.master_port)
+            return Go(attempt_id=attempt.attempt_id, master_port=attempt.master_port, join=_join_of(attempt, node))
         case PartPhase.STOPPING:
-            return _stop(attempt)
+            return _stop(attempt, node)
         case PartPhase.PREPARED | PartPhase.LIVE:
             return None
         case _ as never:
@@ -119,15 +120,31 @@ def stop_stranger(draft: Draft, attempt_id: AttemptId, node: str) -> None:
     Repeated until the node says that nothing is left; a node whose order was lost would keep it for ever.
     """
     draft.volatile.stop_orders[attempt_id, node] = draft.now
-    draft.do(SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0)))
+    known = draft.cluster.attempts.get(attempt_id)
+    join = 0 if known is None else _last_join(known)
+    draft.do(SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0, join=join)))
 
 
-def _stop(attempt: Attempt) -> Stop:
+def _join_of(attempt: Attempt, node: str) -> int:
+    return 0 if attempt.elastic is None else attempt.elastic.join_of(node)
+
+
+def _last_join(attempt: Attempt) -> int:
+    """Whatever came to it on a node is meant, and nothing that comes later."""
+    one = attempt.elastic
+    return one.generation if one is not None and one.is_of_nodes else 0
+
+
+def _stop(attempt: Attempt, node: str) -> Stop:
+    join = _last_join(attempt)
+    if attempt.end_at is None and is_left(attempt, node):
+        return Stop(attempt_id=attempt.attempt_id, outcome=Outcome.CANCELLED, grace_s=LEAVE_GRACE_S, join=join)
     return Stop(
         attempt_id=attempt.attempt_id,
         outcome=attempt.outcome or Outcome.CANCELLED,
         grace_s=attempt.grace_s,
         text=_farewell(attempt),
+        join=join,
     )
 
 
@@ -167,16 +184,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         gid=job.gid,
         partition=job.partition,
         node_rank=[one.node for one in attempt.grants].index(node),
-        members=tuple(
-            GangMember(
-                node=one.node,
-                address=_address(draft, one.node),
-                tasks=one.tasks,
-                cpus=len(one.cpus),
-                gpus=len(one.gpus),
-            )
-            for one in attempt.grants
-        ),
+        members=members_of(draft, attempt),
         grant=grant,
         is_interactive=spec.is_interactive,
         time_limit_s=time_limit_of(job, attempt),
@@ -213,6 +221,22 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         reservation=attempt.occurrence.name if attempt.occurrence is not None else "",
         parameters=tuple(parameters(spec.sweep).items()) if spec.sweep else (),
         most_gpus=request.most_gpus,
+        most_nodes=request.nodes_max if request.is_elastic else None,
+        join=_join_of(attempt, node),
+    )
+
+
+def members_of(draft: Draft, attempt: Attempt) -> tuple[GangMember, ...]:
+    """All of its nodes, batch node first."""
+    return tuple(
+        GangMember(
+            node=one.node,
+            address=_address(draft, one.node),
+            tasks=one.tasks,
+            cpus=len(one.cpus),
+            gpus=len(one.gpus),
+        )
+        for one in attempt.grants
     )
 
 

@@ -24,11 +24,11 @@ from gqd.sched.gpu_topology import topology_of
 from gqd.sched.order import Order, order_of
 from gqd.sched.parked import cut
 from gqd.sched.shape import shape_in
-from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob, RunningJob, Snapshot, Stretch
+from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob, RunningJob, Share, Snapshot, Stretch
 from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
 from gqd.state.cluster import Claim as Kept
 from gqd.state.deadlines import last_start_at, time_limit_of
-from gqd.state.elastic import givers_to, going_of, shrink_notice_s, staying
+from gqd.state.elastic import givers_to, going_of, is_going, is_left, shrink_notice_s, staying
 from gqd.state.parked import can_park, fits_beside, lent_masks, lent_to
 from gqd.state.policy import Policy
 from gqd.state.preemption import notice_s
@@ -275,6 +275,7 @@ def _facts(node: Node, unavailable: str) -> NodeFacts:
         attributes=attributes_of(inventory),
         resources=tuple(sorted(inventory.resources.items())),
         data=frozenset(inventory.data),
+        can_join=inventory.can_join,
     )
 
 
@@ -367,14 +368,15 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     parked, way = cluster.parked.get(attempt.attempt_id), attempt.giving_way
     if parked is not None and parked.lent is not None:
         way = None  # it gives nothing more
-    grants = tuple([part.grant for part in attempt.parts.values()])
-    if attempt.elastic is not None:
-        grants = tuple([staying(attempt, one) for one in grants])  # the rest is told apart: see `_given_up`
+    parts = list(attempt.parts.items())
+    if attempt.elastic is not None:  # the rest is told apart: see `_given_up`
+        parts = [each for each in parts if not is_left(attempt, each[0]) and not is_going(attempt, each[0])]
+    grants = tuple([staying(attempt, part.grant) for _, part in parts])
     if way is not None:
         ends_at = way.ends_at if ends_at is None else min(ends_at, way.ends_at)
     if is_current and job is not None and job.state is JobState.COMPLETING:
         ends_at = (attempt.end_at or attempt.allocated_at) + attempt.grace_s
-    is_stranded = not is_current or any(part.is_stranded for part in attempt.parts.values())
+    is_stranded = not is_current or any(part.is_stranded for _, part in parts)
     lent = lent_to(cluster, attempt)
     may_go = is_going_on and not is_stranded and job is not None and job.state is JobState.RUNNING and not lent
     return RunningJob(
@@ -410,7 +412,9 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
     """None: its GPUs stay what they are now, since it does not run, gives way, borrows, is giving some up already, or
     its node knows no better."""
     one, node = attempt.elastic, cluster.nodes.get(attempt.batch_node)
-    if one is None or one.keeps is not None or node is None or not node.inventory.can_resize:
+    if one is None or one.keeps is not None or one.going or node is None:
+        return None
+    if not (node.inventory.can_join if one.is_of_nodes else node.inventory.can_resize):
         return None
     if job.state is not JobState.RUNNING or attempt.giving_way is not None or attempt.suspended_at is not None:
         return None
@@ -420,6 +424,10 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
         return None  # what it has is in part not for it
     request = job.spec.resources
     lead_s = shrink_notice_s(job.spec.signal)
+    if one.is_of_nodes:
+        joined = tuple(node for node, _ in one.joined)
+        share = Share(request, job.partition)
+        return Stretch((), one.most, None, 0, one.generation, lead_s, share=share, joined=joined)
     kind = (request.gpu_type, request.min_gpu_mem_mib or 0)
     return Stretch(one.least, one.most, *kind, one.generation, lead_s, one.cpus_per_gpu, one.least_cpus)
 
@@ -427,15 +435,12 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
 def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:
     """By elastic jobs, until their nodes say that it is free; nobody counts on what is late."""
     for attempt in cluster.elastic.values():
-        one = attempt.elastic
-        if one is None or one.keeps is None or one.ends_at is None:
-            continue
-        node = attempt.batch_node
-        kept = {
-            claim.job_id: grant for claim in cluster.claims.values() for grant in claim.grants if grant.node == node
-        }
-        parts = parts_going(_told(cluster, attempt), going_of(attempt), one.ends_at, kept)
-        yield from (replace(part, is_stranded=True) for part in parts) if now > one.ends_at + LATE_S else parts
+        for going, ends_at in ((one.grant, one.ends_at) for one in going_of(attempt)):
+            claims = ((claim.job_id, grant) for claim in cluster.claims.values() for grant in claim.grants)
+            kept = {job_id: grant for job_id, grant in claims if grant.node == going.node}
+            parts = parts_going(_told(cluster, attempt), going, ends_at, kept)
+            is_late = now > ends_at + LATE_S or attempt.parts[going.node].is_stranded
+            yield from (replace(part, is_stranded=True) for part in parts) if is_late else parts
 
 
 def _saved_at(attempt: Attempt) -> float | None:

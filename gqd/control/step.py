@@ -17,7 +17,7 @@ from gqd.control import orders, step_roles
 from gqd.state import event
 from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Job, Step
-from gqd.state.elastic import staying
+from gqd.state.elastic import is_going, is_left, staying, staying_on
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -76,7 +76,7 @@ def _free(attempt: Attempt, overlap: bool) -> dict[str, tuple[set[int], set[int]
     free = {
         node: (set(part.grant.cpus), set(staying(attempt, part.grant).gpus))
         for node, part in attempt.parts.items()
-        if part.phase is PartPhase.LIVE and not part.is_stranded
+        if part.phase is PartPhase.LIVE and not part.is_stranded and not is_going(attempt, node)
     }
     if overlap:
         return free
@@ -94,8 +94,7 @@ def layout_of(
     """Tasks, CPUs and GPUs on each node; None: not free now.  `Refusal`: more than the allocation has."""
     if job.spec.resources.roles or request.roles:
         return step_roles.layout_of(request, job, attempt, free, layout_on)
-    grants = tuple(staying(attempt, one) for one in attempt.grants)
-    return layout_on(grants, request, job, job.spec.resources, free)
+    return layout_on(staying_on(attempt), request, job, job.spec.resources, free)
 
 
 def layout_on(
@@ -263,17 +262,26 @@ def on_ended(draft: Draft, node: str, report: wire.StepEnded) -> None:
     draft.volatile.step_orders.pop((report.step_id, node), None)
     if step is None or node in step.part_ends or not _is_on(step, node):
         return
+    attempt = draft.cluster.attempts[report.step_id.attempt_id]
+    goes_on = _goes_on(attempt, step, node)
     draft.note(
         event.StepPartEnded(
             at=draft.now,
             step_id=report.step_id,
             node=node,
-            exit=report.exit,
-            outcome=_part_outcome(draft.cluster.attempts[report.step_id.attempt_id], report),
+            exit=ExitStatus() if goes_on else report.exit,
+            outcome=Outcome.COMPLETED if goes_on else _part_outcome(attempt, report),
             usage=report.usage,
         )
     )
     _finish_if_over(draft, step)
+
+
+def _goes_on(attempt: Attempt, step: Step, node: str) -> bool:
+    """The job has left the node, and the step has others: how it ended there says nothing of either."""
+    if attempt.end_at is not None or not is_left(attempt, node):
+        return False
+    return not all(is_left(attempt, part.node) for part in step.layout.parts)
 
 
 def _part_outcome(attempt: Attempt, report: wire.StepEnded) -> Outcome:
@@ -291,13 +299,14 @@ def lose_node(draft: Draft, attempt: Attempt, node: str) -> None:
     for step in list(attempt.steps.values()):
         if _is_on(step, node) and node not in step.part_ends:
             draft.volatile.step_orders.pop((step.step_id, node), None)
+            goes_on = _goes_on(attempt, step, node)
             draft.note(
                 event.StepPartEnded(
                     at=draft.now,
                     step_id=step.step_id,
                     node=node,
-                    exit=ExitStatus(signal=9),
-                    outcome=Outcome.NODE_FAIL,
+                    exit=ExitStatus() if goes_on else ExitStatus(signal=9),
+                    outcome=Outcome.COMPLETED if goes_on else Outcome.NODE_FAIL,
                     usage=Usage(),
                 )
             )

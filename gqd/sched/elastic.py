@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
@@ -22,11 +22,12 @@ from gqd.sched.billing import amounts_of, billing_of
 from gqd.sched.given import ids_of, part_of
 from gqd.sched.limit import Asker, Wanted, hours
 from gqd.sched.pick import cpus_near
-from gqd.sched.shape import every_shape, wanted_in_all
+from gqd.sched.placement import place as put
+from gqd.sched.shape import every_shape, share_in, wanted_in_all
 from gqd.sched.timeline import Ends
 from gqd.sched.victims import Candidate, Choice, Wish
 from gqd.sched.victims_by_node import Part
-from gqd.sched.view import PendingJob, RunningJob, Snapshot, Stretch
+from gqd.sched.view import NodeFacts, PendingJob, RunningJob, Snapshot, Stretch
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Gift, Growth
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 MOST_LOOKS = 64
 """Waiting jobs of each shape that are asked whether they wait for room."""
+MOST_NODES_TRIED = 16
+"""So many are tried for a job that could have one more."""
 MOST_SPARED = 64
 """So often it is tried to leave one GPU more to those who give some up."""
 
@@ -42,31 +45,61 @@ MOST_SPARED = 64
 # ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def spare_of(snapshot: Snapshot) -> dict[JobId, RunningJob]:
+Key: TypeAlias = tuple[JobId, str]
+"""Of what a job has on a node."""
+
+
+def spare_of(snapshot: Snapshot) -> dict[Key, RunningJob]:
     """What each could do without, as if it were a job of its own; only of those that run outside of reservations."""
     if snapshot.inside is not None:
         return {}
     there = {node.name for node in snapshot.nodes}
-    parts = (spare(one) for one in snapshot.running if one.stretch is not None and one.grants[0].node in there)
-    return {one.job_id: one for one in parts if one is not None}
+    parts = (part for one in snapshot.running if one.stretch is not None for part in spare(one))
+    return {key_of(one): one for one in parts if one.grants[0].node in there}
 
 
-def spare(job: RunningJob) -> RunningJob | None:
+def key_of(part: RunningJob) -> Key:
+    return part.job_id, part.grants[0].node
+
+
+def known_as(job: RunningJob) -> Key:
+    """Of a job, or of what it has on a node and could do without."""
+    return key_of(job) if job.is_part else (job.job_id, "")
+
+
+def beside(node: str, part: Part, spare: Iterable[RunningJob]) -> Part:
+    """The rest of a job on a node, where what it could do without stands for itself."""
+    one = next((each for each in spare if each.grants[0].node == node), None)
+    if one is None:
+        return part
+    _, cpus, gpus = one.cells[0]
+    rest = part._replace(cpus=part.cpus & ~cpus, gpus=part.gpus & ~gpus)
+    return rest._replace(memory_mib=0, resources=()) if _is_node(one) else rest
+
+
+def spare(job: RunningJob) -> list[RunningJob]:
+    """Of nodes one for each."""
     one = job.stretch
     if one is None or job.gives_way_to is not None:
-        return None
+        return []
+    if one.share is not None:
+        ends_at = inf if job.ends_at is None else job.ends_at
+        nodes = [part_of(job, grant, ends_at, None) for grant in job.grants if grant.node in one.joined]
+        return [replace(part, lead_s=one.lead_s, stretch=one) for part in nodes]
     held = job.grants[0]
     gpus, cpus = mask_of(held.gpus) & ~mask_of(one.least), mask_of(held.cpus) & ~mask_of(one.least_cpus)
     if not gpus:
-        return None
+        return []
     grant = Grant(node=held.node, tasks=0, gpus=ids_of(gpus), cpus=ids_of(cpus) if one.cpus_per_gpu else ())
     part = part_of(job, grant, inf if job.ends_at is None else job.ends_at, None)
-    return replace(part, lead_s=one.lead_s, stretch=one)
+    return [replace(part, lead_s=one.lead_s, stretch=one)]
 
 
 def left_of(part: RunningJob, gift: Gift) -> RunningJob | None:
     """What it could still do without; None: nothing."""
     held = part.grants[0]
+    if gift.is_node:
+        return None
     gpus = tuple(one for one in held.gpus if one not in gift.gpus)
     cpus = tuple(one for one in held.cpus if one not in gift.cpus)
     return replace(part, grants=(Grant(node=gift.node, tasks=0, gpus=gpus, cpus=cpus),)) if gpus else None
@@ -79,7 +112,7 @@ def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
     left = [one for one in choice.victims if one not in victims]
     tries = MOST_SPARED
     for at, one in enumerate(victims):
-        for gpu in one.job.grants[0].gpus if one.job.is_part else ():
+        for gpu in one.job.grants[0].gpus if one.job.is_part and not _is_node(one.job) else ():
             if not tries:
                 break
             tries -= 1
@@ -88,6 +121,10 @@ def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
                 victims[at] = one = fewer
     grants = wish.placed([*victims, *left])
     return None if grants is None else Choice(tuple(victims), grants)
+
+
+def _is_node(part: RunningJob) -> bool:
+    return part.stretch is not None and part.stretch.share is not None
 
 
 def _less(one: Candidate, part: Part, gpu: int) -> Part:
@@ -102,6 +139,9 @@ def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float
     gifts = []
     for one in (each for each in victims if each.job.is_part):
         job, node = one.job, one.job.grants[0].node
+        if job.stretch is not None and _is_node(job):
+            gifts.append(_node_given(job, job.stretch.generation, now))
+            continue
         used = mask_of(tuple(gpu for grant in grants if grant.node == node for gpu in grant.gpus))
         gpus, cpus = one.parts[0].gpus, one.parts[0].cpus
         if job.stretch is None or not job.stretch.cpus_per_gpu:
@@ -112,6 +152,21 @@ def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float
     return tuple(gifts)
 
 
+def _node_given(job: RunningJob, generation: int, now: float) -> Gift:
+    held = job.grants[0]
+    return Gift(
+        AttemptId(job.job_id, job.attempt),
+        generation,
+        held.node,
+        held.gpus,
+        now + job.lead_s,
+        held.cpus,
+        is_node=True,
+        memory_mib=held.memory_mib,
+        resources=held.resources,
+    )
+
+
 # ── taking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -120,11 +175,22 @@ def growths(of: Pass) -> tuple[Growth, ...]:
 
     One GPU at a time, to the job that has the fewest.
     """
-    queue = [(len(one.grants[0].gpus), one.job_id, one) for one in of.snapshot.running if _may_grow(of, one)]
-    if not queue or of.resumes_at is not None:
+    growing = [one for one in of.snapshot.running if _may_grow(of, one)]
+    if not growing or of.resumes_at is not None:
         return ()
-    waiting, without_gpus = _waiting(of, any(one.stretch and one.stretch.cpus_per_gpu for _, _, one in queue))
+    takes_cpus = any(one.stretch and (one.stretch.cpus_per_gpu or one.stretch.share) for one in growing)
+    waiting, without_gpus = _waiting(of, takes_cpus)
     of.protection.settle()
+    with_gpus = [one for one in growing if one.stretch is not None and one.stretch.share is None]
+    with_nodes = [one for one in growing if one.stretch is not None and one.stretch.share is not None]
+    more_gpus = _more_gpus(of, with_gpus, waiting, without_gpus)
+    return (*more_gpus, *_more_nodes(of, with_nodes, [*waiting, *without_gpus]))
+
+
+def _more_gpus(
+    of: Pass, growing: list[RunningJob], waiting: list[PendingJob], without_gpus: list[PendingJob]
+) -> tuple[Growth, ...]:
+    queue = [(len(one.grants[0].gpus), one.job_id, one) for one in growing]
     free: dict[int, int] = {}
     heapify(queue)
     grown: dict[JobId, tuple[RunningJob, list[Grant]]] = {}
@@ -150,7 +216,11 @@ def _may_grow(of: Pass, job: RunningJob) -> bool:
     one = job.stretch
     if one is None or job.gives_way_to is not None or job.reservation or job.grants[0].node not in of.ground.places:
         return False
-    return len(job.grants[0].gpus) < one.most
+    if one.share is None:
+        return len(job.grants[0].gpus) < one.most
+    known = of.snapshot.policy.partition(one.share.partition)
+    allowed = one.most if known is None or known.max_nodes is None else known.max_nodes
+    return len(job.grants) < min(one.most, allowed)
 
 
 def _waiting(of: Pass, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
@@ -168,6 +238,43 @@ def _waiting(of: Pass, takes_cpus: bool) -> tuple[list[PendingJob], list[Pending
             if job.job_id not in started and of.waits_for_room(job):
                 (with_gpus if wants_gpus else without_gpus).append(job)
     return with_gpus, without_gpus
+
+
+def _more_nodes(of: Pass, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
+    """One for each job, that with the fewest first; none that somebody who waits could use."""
+    wanted = {place for one in waiting for place in of.ground.standing(one.shape).capable.tolist()}
+    growths = []
+    for job in sorted(growing, key=lambda one: (len(one.grants), one.job_id)):
+        if (grant := _next_node(of, job, wanted)) is not None and job.stretch is not None:
+            growths.append(Growth(AttemptId(job.job_id, job.attempt), job.stretch.generation, grant))
+    return growths
+
+
+def _next_node(of: Pass, job: RunningJob, wanted: set[int]) -> Grant | None:
+    """Where its whole share fits best; the ledger and the guard then count it."""
+    assert job.stretch is not None and job.stretch.share is not None, f"job {job.job_id} keeps what it has"
+    own = {grant.node for one in of.so_far.running if one.job_id == job.job_id for grant in one.grants}
+    ends, shape = ends_of(job), share_in(of.snapshot.policy, *job.stretch.share)
+    places = [place for place in of.ground.standing(shape).available.tolist() if place not in wanted]
+    places = [place for place in places if _may_join(of.snapshot.nodes[place], own)]
+    for _ in range(MOST_NODES_TRIED):
+        of.spent += 1
+        grants = put(of.guard.now, shape, places, qos=job.qos) if places else None
+        if grants is None:
+            return None
+        asker, more = Asker(job.user, job.account, job.qos), wanted_by(of.snapshot, job, of.ground.places, grants)
+        if of.ledger.over(asker, more) is not None:
+            return None
+        if of.guard.make_room(grants, ends) is None:
+            of.ledger.take(asker, more)
+            of.guard.start(grants, ends)
+            return grants[0]
+        places.remove(of.ground.places[grants[0].node])
+    return None
+
+
+def _may_join(node: NodeFacts, own: set[str]) -> bool:
+    return node.can_join and node.name not in own and not node.is_part
 
 
 def _growth(job: RunningJob, more: list[Grant]) -> Growth:

@@ -38,20 +38,26 @@ def part_of(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> 
 
 def given(running: Iterable[RunningJob], gifts: Iterable[Gift], to: JobId) -> list[RunningJob]:
     """As soon as they know that they give this up for that job."""
-    by_job = {one.attempt_id.job_id: one for one in gifts}
+    by_job: dict[JobId, list[Gift]] = {}
+    for one in gifts:
+        by_job.setdefault(one.attempt_id.job_id, []).append(one)
     told: list[RunningJob] = []
     for job in running:
-        one = None if job.is_part else by_job.get(job.job_id)
-        if one is None:
-            told.append(job)
-            continue
-        told += [without(job, one), part_of(job, grant_of(one), one.ends_at, to)]
+        own = () if job.is_part else by_job.get(job.job_id, ())
+        left = job
+        for one in own:
+            left = without(left, one)
+        told.append(left)
+        told += [part_of(job, grant_of(one), one.ends_at, to) for one in own]
     return told
 
 
 def without(job: RunningJob, one: Gift) -> RunningJob:
     """It is told one change at a time."""
-    grants = tuple(_less(grant, one) if grant.node == one.node else grant for grant in job.grants)
+    if one.is_node:
+        grants = tuple(grant for grant in job.grants if grant.node != one.node)
+    else:
+        grants = tuple(_less(grant, one) if grant.node == one.node else grant for grant in job.grants)
     return replace(job, grants=grants, stretch=None)
 
 
@@ -64,7 +70,9 @@ def _less(grant: Grant, one: Gift) -> Grant:
 
 
 def grant_of(one: Gift) -> Grant:
-    return Grant(node=one.node, tasks=0, gpus=one.gpus, cpus=one.cpus)
+    return Grant(
+        node=one.node, tasks=0, gpus=one.gpus, cpus=one.cpus, memory_mib=one.memory_mib, resources=one.resources
+    )
 
 
 def parts_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[JobId, Grant]) -> list[RunningJob]:
@@ -79,8 +87,11 @@ def parts_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[Job
         if own_gpus or own_cpus:
             parts.append(part_of(job, _held(going.node, own_gpus, own_cpus), ends_at, to))
             gpus, cpus = gpus & ~own_gpus, cpus & ~own_cpus
-    if gpus or cpus:
+    if gpus or cpus or not parts:
         parts.append(part_of(job, _held(going.node, gpus, cpus), ends_at, None))
+    if going.memory_mib or going.resources:  # of a whole share; who claims some of it takes of that what it lacks
+        first = msgspec.structs.replace(parts[0].grants[0], memory_mib=going.memory_mib, resources=going.resources)
+        parts[0] = replace(parts[0], grants=(first,))
     return parts
 
 

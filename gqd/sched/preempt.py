@@ -27,7 +27,8 @@ from gqd.sched.booked import BookedWindow, masks_of
 from gqd.sched.bounds import GpusAt, gpus_at, useful_places
 from gqd.sched.claims import keep, told_to_go
 from gqd.sched.counted import items_of
-from gqd.sched.elastic import gifts_of, left_of, no_more_than_needed, spare_of
+from gqd.sched.elastic import Key as SpareKey
+from gqd.sched.elastic import beside, gifts_of, known_as, left_of, no_more_than_needed, spare_of
 from gqd.sched.given import given
 from gqd.sched.parked import parkable
 from gqd.sched.reclaim import Borrowed
@@ -173,7 +174,7 @@ class Preempting:
         borrowed: Borrowed | None,
         inside: Booked | None,
         turns: Turns | None = None,
-        spare: Mapping[JobId, RunningJob] | None = None,
+        spare: Mapping[SpareKey, RunningJob] | None = None,
     ) -> None:
         """`spare`: what elastic jobs could do without."""
         self.decided: list[Decided] = []
@@ -185,9 +186,9 @@ class Preempting:
         self._borrowed = borrowed
         self._inside = inside
         self._turns = turns
-        self._known: dict[tuple[JobId, bool], Candidate] = {}
-        self._gpus: dict[tuple[JobId, bool], GpusAt] = {}
-        """By job, or what it could do without."""
+        self._known: dict[SpareKey, Candidate] = {}
+        self._gpus: dict[SpareKey, GpusAt] = {}
+        """By job, and of what it could do without by node."""
         self._tries = MOST_TRIES
         self._goes_on_at: int | None = None
         self._vain: dict[_Key, float] = {}
@@ -426,12 +427,17 @@ class Preempting:
         there = list(there)
         if not wanted:
             there = [one for one in there if any(place in here for place, _ in self._gpus_at(of, one))]
-        spare = {one.job_id: one for one in there if one.is_part}
+        spare: dict[JobId, list[RunningJob]] = {}
+        for one in (one for one in there if one.is_part):
+            spare.setdefault(one.job_id, []).append(one)
         candidates = []
         for one in there:
-            known = self._known.get((one.job_id, one.is_part)) or self._know(of, one)
-            own = None if one.is_part else spare.get(one.job_id)  # it stands for itself, and costs less
-            parts = [_part(_beside(of, part, own), here, barrier, wanted) for part in known.parts]
+            known = self._known.get(known_as(one)) or self._know(of, one)
+            own = () if one.is_part else spare.get(one.job_id, ())  # it stands for itself, and costs less
+            parts = [
+                _part(beside(of.snapshot.nodes[part.place].name, part, own), here, barrier, wanted)
+                for part in known.parts
+            ]
             funds = None if one.is_part else may[one.job_id]
             if funds is None and all(map(is_, parts, known.parts)):
                 candidates.append(known)
@@ -445,7 +451,7 @@ class Preempting:
         return useful_places(of.guard.now, job.shape, places, [self._gpus_at(of, one) for one in there])
 
     def _gpus_at(self, of: Pass, job: RunningJob) -> GpusAt:
-        key = (job.job_id, job.is_part)
+        key = known_as(job)
         known = self._gpus.get(key)
         if known is None:
             known = self._gpus[key] = gpus_at(job, of.ground.places)
@@ -458,14 +464,14 @@ class Preempting:
         known = ((places[node], grant, cpus, gpus) for grant, (node, cpus, gpus) in cells if node in places)
         parts = tuple(_whole_part(of, *one) for one in known)
         if job.is_part:
-            told = self._known[job.job_id, True] = Candidate(job, Cost(0.0, 0.0, 0), parts)
+            told = self._known[known_as(job)] = Candidate(job, Cost(0.0, 0.0, 0), parts)
             return told
         whole = job
         if of.snapshot.inside is not None or job.is_borrowing:
             whole = next((one for one in of.so_far.running if one.job_id == job.job_id), job)
         rank = 0 if self._borrowed is None else self._borrowed.rank(job)
         cost = cost_of(whole, of.snapshot.now) if self._turns is None else self._turns.cost_of(whole)
-        told = self._known[job.job_id, False] = Candidate(job, cost, parts, None, rank)
+        told = self._known[known_as(job)] = Candidate(job, cost, parts, None, rank)
         return told
 
     def _settle(self, of: Pass, place: int, job: PendingJob, choice: Choice) -> None:
@@ -507,17 +513,18 @@ class Preempting:
 
     def _forget(self, victims: Collection[JobId], gifts: Iterable[Gift]) -> None:
         """Who gives up some of what it has is not ended in the same plan, nor the other way round."""
-        givers = {one.attempt_id.job_id: one for one in gifts}
+        gifts = list(gifts)
+        givers = {one.attempt_id.job_id for one in gifts}
         self._there = [one for one in self._there if one.job_id not in victims and one.job_id not in givers]
         self._there_of_qos = {one.qos for one in self._there}
-        for job_id in victims:
-            self._spare.pop(job_id, None)
-        for job_id, gift in givers.items():
-            self._known.pop((job_id, True), None)
-            self._gpus.pop((job_id, True), None)
-            left = left_of(self._spare.pop(job_id), gift)
+        self._spare = {key: one for key, one in self._spare.items() if one.job_id not in victims}
+        for gift in gifts:
+            key = gift.attempt_id.job_id, gift.node
+            self._known.pop(key, None)
+            self._gpus.pop(key, None)
+            left = left_of(self._spare.pop(key), gift)
             if left is not None:
-                self._spare[job_id] = left
+                self._spare[key] = left
 
 
 # ── what may be used ──────────────────────────────────────────────────────────────────────────────────────────
@@ -546,14 +553,6 @@ def _whole_part(of: Pass, place: int, grant: Grant, cpus: int, gpus: int) -> Par
     resources = tuple((one.name, -one.count) for one in grant.resources)
     licenses = tuple((one.name, -one.count) for one in grant.licenses)
     return Part(place, cpus & node.cpu_mask, gpus & node.gpu_mask, grant.memory_mib, resources, licenses)
-
-
-def _beside(of: Pass, part: Part, spare: RunningJob | None) -> Part:
-    """The rest of a job of which what it could do without stands for itself."""
-    if spare is None or of.snapshot.nodes[part.place].name != spare.grants[0].node:
-        return part
-    _, cpus, gpus = spare.cells[0]
-    return part._replace(cpus=part.cpus & ~cpus, gpus=part.gpus & ~gpus)
 
 
 def _part(part: Part, here: Collection[int], barrier: _Barrier, wanted: Collection[str]) -> Part:

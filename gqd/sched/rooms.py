@@ -91,8 +91,8 @@ class Rooms:
         """For those who may borrow what is reserved."""
         self._going: set[JobId] = set()
         """They have been told to give way."""
-        self._given: dict[AttemptId, int] = {}
-        """What others are to give up, as a mask: they go on."""
+        self._given: dict[tuple[AttemptId, str], int] = {}
+        """What others are to give up, by node, as a mask: they go on."""
         self._borrowed = Borrowed(snapshot.limits)
 
     def take(self, start: Start, job: Applicant) -> bool:
@@ -131,7 +131,8 @@ class Rooms:
             return False
         self._going |= {each.job_id for each in victims}
         for each in one.gifts:
-            self._given[each.attempt_id] = self._given.get(each.attempt_id, 0) | mask_of(each.gpus)
+            key = each.attempt_id, each.node
+            self._given[key] = self._given.get(key, 0) | mask_of(each.gpus)
         return True
 
     def _parts(self, room: _Room, one: Preemption) -> list[RunningJob] | None:
@@ -147,9 +148,13 @@ class Rooms:
 
     def _may_give(self, giver: RunningJob, gift: Gift) -> bool:
         stretch = giver.stretch
-        if stretch is None or stretch.generation != gift.generation or giver.grants[0].node != gift.node:
+        if stretch is None or stretch.generation != gift.generation:
             return False
-        gone = mask_of(stretch.least) | self._given.get(gift.attempt_id, 0)
+        if stretch.share is not None:
+            return gift.is_node and gift.node in stretch.joined and (gift.attempt_id, gift.node) not in self._given
+        if giver.grants[0].node != gift.node:
+            return False
+        gone = mask_of(stretch.least) | self._given.get((gift.attempt_id, gift.node), 0)
         return not mask_of(gift.gpus) & ~(mask_of(giver.grants[0].gpus) & ~gone)
 
     def _victims(self, room: _Room, one: Preemption, job: Applicant) -> list[RunningJob] | None:
@@ -160,7 +165,7 @@ class Rooms:
             for each in view.running
             if AttemptId(each.job_id, each.attempt) in wanted
             and each.job_id not in self._going
-            and AttemptId(each.job_id, each.attempt) not in self._given
+            and all(AttemptId(each.job_id, each.attempt) != attempt_id for attempt_id, _ in self._given)
         ]
         victims = apart_from_reserved(view, that_may_go(victims, view.qos, view.now, view.inside))
         names = preempted_by(job.qos, view.qos)

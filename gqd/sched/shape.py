@@ -126,6 +126,8 @@ def shape_of(
     if request.roles:
         return _gang(request, partition, default_mem_per_cpu_mib, max_nodes)
     _refuse_nonsense(request)
+    if request.is_elastic:
+        request = _on_least_nodes(request)
     if request.most_gpus is not None:
         request = _on_one_node(request)
     per_node = _tasks_per_node(request)
@@ -197,6 +199,44 @@ def _on_one_node(request: ResourceRequest) -> ResourceRequest:
     return msgspec.structs.replace(request, nodes_min=1, nodes_max=1)
 
 
+_NOT_WITH_ELASTIC = {
+    "most_gpus": "a range of --gpus",
+    "gpus": "--gpus",
+    "ntasks": "--ntasks",
+    "switches": "--switches",
+    "is_dense": "--fill-nodes",
+}
+"""What is of all nodes together: each has the same share."""
+
+
+def _on_least_nodes(request: ResourceRequest) -> ResourceRequest:
+    """A range of nodes: the least of it."""
+    least, most = request.nodes_min or 1, request.nodes_max or 0
+    if least >= most:
+        hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
+        raise Refusal("contradiction", "--elastic is of jobs that ask for a range of nodes", hint)
+    for field, option in _NOT_WITH_ELASTIC.items():
+        if getattr(request, field):
+            hint = "say what it has on each of its nodes: --gpus-per-node, --ntasks-per-node"
+            if field == "switches":
+                hint = "leave it out: nodes come from wherever they are idle"
+            raise Refusal("contradiction", f"--elastic and {option} exclude each other", hint)
+    counts = _constraint("--constraint", request.constraint)
+    if counts.counts or counts.kinds:
+        hint = "say what each node must be"
+        words = f"--elastic and counts in --constraint={request.constraint[:60]} exclude each other"
+        raise Refusal("contradiction", words, hint)
+    return msgspec.structs.replace(request, nodes_max=least)
+
+
+def share_in(policy: Policy, request: ResourceRequest, partition: str) -> Shape:
+    """Of an elastic job: what each node gives that comes to it."""
+    one = msgspec.structs.replace(
+        request, is_elastic=False, nodes_min=1, nodes_max=1, nodelist=(), prefer="", data=(), licenses=()
+    )
+    return shape_in(policy, one, partition)
+
+
 def _gang(
     request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None, max_nodes: int | None
 ) -> Shape:
@@ -224,6 +264,8 @@ def _gang(
 def _refuse_bad_roles(request: ResourceRequest) -> None:
     if request.most_gpus is not None:
         raise Refusal("contradiction", "a range of GPUs is of a job without roles, on one node", "give one number")
+    if request.is_elastic:
+        raise Refusal("contradiction", "--elastic is of a job without roles", "leave it out")
     try:
         check_roles(role.name for role in request.roles)
     except ValueError as error:

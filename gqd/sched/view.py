@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gq.model.account import BUILT_IN_QOS, NORMAL_QOS, QosInfo
 from gq.model.ids import JobId
-from gq.model.resource import Grant
+from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import Scheduling, Switch
 from gqd.sched.fleet import ANY_KIND, Fleet, Kind, fleet_of
 from gqd.sched.gpu_topology import GpuTopology
@@ -59,6 +59,8 @@ class NodeFacts:
     """Of the part of a node that a reservation keeps: the mask of its `cpus`; None: the first ones, all that it has."""
     is_part: bool = False
     """It is less than the node: nobody can have the node alone."""
+    can_join: bool = False
+    """It can come to a job that runs."""
     gpu_mask: int = field(init=False)
     """All of `gpu_types`; every placement asks for it."""
     cpu_mask: int = field(init=False)
@@ -157,6 +159,13 @@ class PendingJobs(Protocol):
     def __getitem__(self, place: slice, /) -> tuple[PendingJob, ...]: ...
 
 
+class Share(NamedTuple):
+    """What a job has on each of its nodes, as it was asked for."""
+
+    request: ResourceRequest
+    partition: str
+
+
 class Stretch(NamedTuple):
     """Of a running job whose GPUs may become more and fewer now."""
 
@@ -172,6 +181,10 @@ class Stretch(NamedTuple):
     """So many come and go with each of them …"""
     least_cpus: tuple[int, ...] = ()
     """… beside these."""
+    share: Share | None = None
+    """Of one whose nodes become more and fewer, up to `most`: what it has on each of them …"""
+    joined: tuple[str, ...] = ()
+    """… and those that came to it."""
 
 
 @dataclass(slots=True, frozen=True)

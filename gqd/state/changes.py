@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import Usage
+from gq.model.resource import Grant
 from gqd.state.crontab import EntryKey
 from gqd.state.lengths import Signature
 from gqd.state.notice import Notice
@@ -28,8 +29,8 @@ class Changes:
     """Likewise."""
     attempts: dict[AttemptId, None] = field(default_factory=dict)
     parts: dict[tuple[AttemptId, str], None] = field(default_factory=dict)
-    freed_parts: dict[tuple[AttemptId, str], tuple[float, Usage]] = field(default_factory=dict)
-    """When and with what usage."""
+    freed_parts: dict[tuple[AttemptId, str], tuple[float, Usage, Grant]] = field(default_factory=dict)
+    """When, with what usage, and what it was."""
     steps: dict[StepId, Step] = field(default_factory=dict)
     """The object itself: an ended step has left the cluster."""
     nodes: dict[str, None] = field(default_factory=dict)

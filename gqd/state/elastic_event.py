@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gq.model.ids import AttemptId, JobId
+from gq.model.resource import Grant
 from gqd.state.event_base import EventBase
 
 
@@ -38,4 +39,33 @@ class GpusGivenUp(EventBase, frozen=True, kw_only=True):
     """Its node says that it has only what it was to keep."""
 
     attempt_id: AttemptId
+    billing: int
+
+
+class NodeAdded(EventBase, frozen=True, kw_only=True):
+    """It holds this share of one more node, too, which is to be prepared for it."""
+
+    attempt_id: AttemptId
+    grant: Grant
+    billing: int
+    """As of `GpusAdded`."""
+
+
+class NodesGoing(EventBase, frozen=True, kw_only=True):
+    """It is to give these up, whole, by then."""
+
+    attempt_id: AttemptId
+    nodes: tuple[str, ...]
+    ends_at: float
+    to: tuple[tuple[JobId, int], ...] = ()
+    """As of `ShrinkDecided`."""
+
+
+class NodesLeft(EventBase, frozen=True, kw_only=True):
+    """It goes on without these: what is there of it is ended, and free when its node says that it is empty."""
+
+    attempt_id: AttemptId
+    nodes: tuple[str, ...]
+    ends_at: float
+    """By then it should be."""
     billing: int

@@ -23,6 +23,9 @@ from gqd.state.ask_event import AsksAnswered as AsksAnswered
 from gqd.state.ask_event import JobAsked as JobAsked
 from gqd.state.elastic_event import GpusAdded as GpusAdded
 from gqd.state.elastic_event import GpusGivenUp as GpusGivenUp
+from gqd.state.elastic_event import NodeAdded as NodeAdded
+from gqd.state.elastic_event import NodesGoing as NodesGoing
+from gqd.state.elastic_event import NodesLeft as NodesLeft
 from gqd.state.elastic_event import ShrinkAccepted as ShrinkAccepted
 from gqd.state.elastic_event import ShrinkDecided as ShrinkDecided
 from gqd.state.event_base import EventBase
@@ -645,6 +648,6 @@ Event = (
     | PreemptionDecided | PreemptionDropped | JobCheckpointed | JobCaughtUp | JobSuspended | JobResumed
     | JobParking | JobParked | JobUnparked
     | JobAsked | AsksAnswered
-    | GpusAdded | ShrinkDecided | ShrinkAccepted | GpusGivenUp
+    | GpusAdded | ShrinkDecided | ShrinkAccepted | GpusGivenUp | NodeAdded | NodesGoing | NodesLeft
     | NoticeQueued | NoticeDropped | NoticeDelivered | NoticeFailed | JobTold
 )  # fmt: skip

@@ -30,6 +30,9 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
     (_S, event.LaunchFailed): _C,
     (_S, event.JobEnding): _C,
     (_R, event.JobUpdated): _R,
+    (_R, event.PartPrepared): _R,
+    (_R, event.PartsReleased): _R,
+    (_R, event.PartWentLive): _R,
     (_R, event.JobSuspended): _R,
     (_R, event.JobResumed): _R,
     (_R, event.JobParking): _R,
@@ -45,8 +48,8 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
 """(state before, event) → state after.  None: there was no such job.  What is not here does not happen.
 
 Events about parts (`PartEmptied`, `PartStranded`), about the ends of steps, about checkpoints (`JobCheckpointed`) and
-resumes (`JobCaughtUp`), and about GPUs that come and go (`GpusAdded` …) are facts of an attempt, which may outlive the
-job's interest in it: they change no state and are allowed in any.
+resumes (`JobCaughtUp`), and about GPUs and nodes that come and go (`GpusAdded`, `NodeAdded` …) are facts of an attempt,
+which may outlive the job's interest in it: they change no state and are allowed in any.
 `ArrayTaskLeft` makes a job of a task, and leaves the array's record, from which it comes, as it is.
 A second `JobEnding` while COMPLETING changes what follows (a cancel of a job that was to be queued again).
 """

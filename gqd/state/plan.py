@@ -12,7 +12,7 @@ import msgspec
 from gq.model.account import LimitInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.policy_tables import Billing
-from gq.model.resource import Grant
+from gq.model.resource import Amount, Grant
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -45,6 +45,11 @@ class Gift(msgspec.Struct, frozen=True):
     ends_at: float
     """As the plan sees it."""
     cpus: tuple[int, ...] = ()
+    is_node: bool = False
+    """All that it has there: it gives up the node."""
+    memory_mib: int = 0
+    """That goes with it; likewise the next."""
+    resources: tuple[Amount, ...] = ()
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,8 +84,8 @@ class Volatile:
     """Time limits that a node has not said it enforces: when they were last sent."""
     suspend_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Whether an attempt stands still, where its node has not said that it is so: when it was last told."""
-    resize_orders: dict[AttemptId, float] = field(default_factory=dict)
-    """Changes of GPUs that a node has not said it knows: when they were last sent."""
+    resize_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
+    """Changes of GPUs and nodes that a node has not said it knows: when they were last sent."""
     stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Stops for attempts of which no part is known here: when they were last sent."""
     told: dict[AttemptId, GivingWay] = field(default_factory=dict)

@@ -566,9 +566,7 @@ def _changed_allocations(cluster: Cluster, changes: Changes) -> Rows:
         for attempt_id, node in changes.parts
         if (attempt_id, node) not in changes.freed_parts
     ]
-    for (attempt_id, node), (freed_at, usage) in changes.freed_parts.items():
-        grants = _attempt(cluster, changes, attempt_id).grants
-        grant = next(grant for grant in grants if grant.node == node)
+    for (attempt_id, _), (freed_at, usage, grant) in changes.freed_parts.items():
         rows.append(freed_allocation_row(attempt_id, grant, freed_at, usage))
     return tuple(rows)
 
@@ -658,7 +656,8 @@ def _add_parts(cluster: Cluster, rows: Iterable[Row]) -> None:
         parts.setdefault(AttemptId(row[0], row[1]), {})[row[2]] = part_of(row)
     for attempt_id, by_node in parts.items():
         attempt = cluster.attempts[attempt_id]
-        granted = [grant for grant in attempt.grants if grant.node in by_node]
+        left = () if attempt.elastic is None else attempt.elastic.left
+        granted = [grant for grant in (*attempt.grants, *(one.grant for one in left)) if grant.node in by_node]
         for grant in granted:
             part = by_node[grant.node]
             attempt.parts[grant.node] = replace(part, grant=as_written(grant, part.grant))

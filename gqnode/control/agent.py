@@ -188,13 +188,16 @@ def _prepare(ledger: Ledger, order: Prepare, blobs: dict[str, bytes]) -> None:
     attempt_id = launch.attempt_id
     wanted = {digest for digest in (launch.script_digest, launch.environment_digest) if digest}
     if (record := ledger.records.get(attempt_id)) is not None:
-        ledger.stand(record)
-    elif ledger.is_over(attempt_id):
-        ledger.report(CellEmptied(attempt_id=attempt_id))
+        if record.launch.join < launch.join and record.phase in (Phase.PREPARING, Phase.PREPARED):
+            _begin_stop(ledger, record, Outcome.CANCELLED, ledger.now, ordered=True)  # its end was lost on its way
+        else:
+            ledger.stand(record)
+    elif ledger.is_over(attempt_id, launch.join):
+        ledger.report(CellEmptied(attempt_id=attempt_id, join=launch.join))
     elif len(ledger.records) >= ledger.settings.attempts:
-        _refuse(ledger, attempt_id, f"the node has {len(ledger.records)} attempts already, its limit")
+        _refuse(ledger, attempt_id, launch.join, f"the node has {len(ledger.records)} attempts already, its limit")
     elif missing := wanted - blobs.keys():
-        _refuse(ledger, attempt_id, f"the order came without {len(missing)} of the blobs that it names")
+        _refuse(ledger, attempt_id, launch.join, f"the order came without {len(missing)} of the blobs that it names")
     else:
         record = AttemptRecord(launch=launch, phase=Phase.PREPARING, time_limit_s=launch.time_limit_s)
         ledger.save(record, {digest: blobs[digest] for digest in sorted(wanted)})
@@ -202,15 +205,17 @@ def _prepare(ledger: Ledger, order: Prepare, blobs: dict[str, bytes]) -> None:
         ledger.do(MakeCell(launch=launch))
 
 
-def _refuse(ledger: Ledger, attempt_id: AttemptId, why: str, is_job_fault: bool = False) -> None:
-    ledger.note_over(attempt_id)
+def _refuse(ledger: Ledger, attempt_id: AttemptId, join: int, why: str, is_job_fault: bool = False) -> None:
+    ledger.note_over(attempt_id, join)
     ledger.report(PrepareRefused(attempt_id=attempt_id, why=why, is_job_fault=is_job_fault))
 
 
 def _go(ledger: Ledger, order: Go) -> None:
     record = ledger.records.get(order.attempt_id)
     if record is None:
-        ledger.not_here(order.attempt_id)
+        ledger.not_here(order.attempt_id, order.join)
+    elif record.launch.join != order.join:
+        return  # of another time: it is prepared anew, or stopped
     elif record.phase is Phase.PREPARED:
         record = ledger.save(replace(record, phase=Phase.STARTING, go=True, master_port=order.master_port))
         ledger.report(GoReceived(attempt_id=order.attempt_id))
@@ -233,8 +238,10 @@ def _start(ledger: Ledger, record: AttemptRecord) -> None:
 def _stop(ledger: Ledger, order: Stop) -> None:
     record = ledger.records.get(order.attempt_id)
     if record is None:
-        ledger.not_here(order.attempt_id)
+        ledger.not_here(order.attempt_id, order.join)
         return
+    if order.join < record.launch.join:
+        return  # of the time before
     match record.phase:
         case Phase.PREPARING | Phase.PREPARED:
             _begin_stop(ledger, record, order.outcome, ledger.now, ordered=True)
@@ -275,7 +282,8 @@ def _end_all(ledger: Ledger, grace_s: int) -> None:
     for attempt_id in sorted(ledger.records):
         if ledger.records[attempt_id].phase is not Phase.ENDED:
             text = "CANCELLED AT {time} DUE TO NODE FAILURE"
-            _stop(ledger, Stop(attempt_id=attempt_id, outcome=Outcome.NODE_FAIL, grace_s=grace_s, text=text))
+            join = ledger.records[attempt_id].launch.join
+            _stop(ledger, Stop(attempt_id=attempt_id, outcome=Outcome.NODE_FAIL, grace_s=grace_s, text=text, join=join))
 
 
 def _signal_attempt(ledger: Ledger, order: SignalAttempt) -> None:
@@ -345,7 +353,7 @@ def _cell_failed(ledger: Ledger, failed: CellFailed) -> None:
     record = ledger.records.get(failed.attempt_id)
     if record is not None and record.phase is Phase.PREPARING:
         ledger.drop(failed.attempt_id)
-        _refuse(ledger, failed.attempt_id, failed.why, failed.is_job_fault)
+        _refuse(ledger, failed.attempt_id, record.launch.join, failed.why, failed.is_job_fault)
 
 
 def _process_started(ledger: Ledger, started: ProcessStarted) -> None:
@@ -513,7 +521,7 @@ def _last_word_heard(ledger: Ledger, body: AttemptEnded | CellEmptied) -> None:
     record = ledger.records.get(body.attempt_id)
     if record is not None and record.last_report == body:
         ledger.drop(body.attempt_id)
-        ledger.note_over(body.attempt_id)
+        ledger.note_over(body.attempt_id, record.launch.join)
 
 
 def _resume(ledger: Ledger, record: AttemptRecord) -> None:

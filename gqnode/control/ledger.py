@@ -60,8 +60,9 @@ class Ledger:
         """When to take what an attempt is to give up, or to look again whether it is gone."""
         self.now = 0.0
         self.turn: list[Effect] = []
-        self._over: dict[JobId, int] = {}
-        """Highest attempt of each job that is over here; the oldest entries are forgotten."""
+        self._over: dict[JobId, tuple[int, int]] = {}
+        """Highest attempt of each job that is over here, and which time that was (`Launch.join`); the oldest entries
+        are forgotten."""
         self._steps_over: dict[AttemptId, set[int]] = {}
         for record in records:
             self.keep(record)
@@ -106,15 +107,15 @@ class Ledger:
 
     # ── what is over ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def note_over(self, attempt_id: AttemptId) -> None:
-        highest = max(self._over.pop(attempt_id.job_id, 0), attempt_id.attempt)
+    def note_over(self, attempt_id: AttemptId, join: int = 0) -> None:
+        highest = max(self._over.pop(attempt_id.job_id, (0, 0)), (attempt_id.attempt, join))
         self._over[attempt_id.job_id] = highest
         while len(self._over) > self.settings.remembered:
             del self._over[next(iter(self._over))]
 
-    def is_over(self, attempt_id: AttemptId) -> bool:
+    def is_over(self, attempt_id: AttemptId, join: int = 0) -> bool:
         """Ended here before, or an attempt before one that is or was here."""
-        if attempt_id.attempt <= self._over.get(attempt_id.job_id, 0):
+        if (attempt_id.attempt, join) <= self._over.get(attempt_id.job_id, (0, 0)):
             return True
         return any(one.job_id == attempt_id.job_id and one.attempt > attempt_id.attempt for one in self.records)
 
@@ -134,10 +135,10 @@ class Ledger:
         if (body := saying.standing(record)) is not None:
             self.report(body)
 
-    def not_here(self, attempt_id: AttemptId) -> None:
+    def not_here(self, attempt_id: AttemptId, join: int = 0) -> None:
         """Nothing of it is here, and nothing will be: an order to prepare it may still be on its way."""
-        self.note_over(attempt_id)
-        self.report(CellEmptied(attempt_id=attempt_id))
+        self.note_over(attempt_id, join)
+        self.report(CellEmptied(attempt_id=attempt_id, join=join))
 
     # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gq.wire.node import AttemptResized, Launch, ResizeAttempt
+from gq.wire.node import AttemptResized, GangMember, Launch, ResizeAttempt
 from gqnode.control import saying, steps
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import TakeGpus, TellGpus, WidenCell
@@ -41,12 +41,16 @@ def _is_earlier(order: ResizeAttempt, before: ResizeAttempt) -> bool:
 def _begin(ledger: Ledger, record: AttemptRecord, order: ResizeAttempt) -> AttemptRecord:
     """Told first, signalled then: who is woken by the signal finds the file as it is to be."""
     has_more = not set(order.gpus) <= set(record.launch.grant.gpus)
-    record = ledger.save(replace(record, launch=with_held(record.launch, order.gpus, order.cpus), resize=order))
+    launch = with_held(record.launch, order.gpus, order.cpus)
+    if order.members:
+        launch = with_members(record.launch, order.members)
+    record = ledger.save(replace(record, launch=launch, resize=order))
     if has_more:
         ledger.do(WidenCell(launch=record.launch))
     ledger.do(TellGpus(record=record))
     wanted = record.launch.signal
-    if record.going_gpus and wanted is not None and order.attempt_id not in ledger.unmet:
+    is_shrinking = bool(record.going_gpus or order.leaving)
+    if is_shrinking and wanted is not None and order.attempt_id not in ledger.unmet:
         if not wanted.to_batch_shell:
             ledger.signal(order.attempt_id, wanted.signum, "steps")
         elif saying.has_script(record):
@@ -59,6 +63,13 @@ def with_held(launch: Launch, gpus: tuple[int, ...], cpus: tuple[int, ...] | Non
     grant = replace(launch.grant, gpus=gpus, cpus=launch.grant.cpus if cpus is None else cpus)
     members = tuple(replace(one, gpus=len(gpus), cpus=len(grant.cpus)) for one in launch.members)
     return replace(launch, grant=grant, members=members)
+
+
+def with_members(launch: Launch, members: tuple[GangMember, ...]) -> Launch:
+    """As it would be launched on these; what it has here stays."""
+    own = [one.node for one in members]
+    node = launch.grant.node
+    return replace(launch, members=members, node_rank=own.index(node) if node in own else launch.node_rank)
 
 
 def _report(ledger: Ledger, record: AttemptRecord) -> None:
@@ -103,7 +114,7 @@ def taken(ledger: Ledger, found: GpusTaken) -> None:
 
 def tell(ledger: Ledger, record: AttemptRecord) -> None:
     """What it has, before anything of it runs."""
-    if record.launch.most_gpus is not None:
+    if record.launch.most_gpus is not None or record.launch.most_nodes is not None:
         ledger.do(TellGpus(record=record))
 
 
@@ -112,6 +123,6 @@ def resume(ledger: Ledger, record: AttemptRecord) -> None:
     if record.phase not in _HERE:
         return
     tell(ledger, record)
-    if record.resize is not None:
+    if record.resize is not None and not record.resize.members:
         ledger.do(WidenCell(launch=record.launch))
         meet_deadline(ledger, record)

@@ -90,7 +90,7 @@ def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportB
     """What there is to say when the cell is empty: after a `Stop` too how the script took it, if that was seen."""
     usage = larger(record.usage, cell_usage)
     if record.stop_ordered and not (has_script(record) and record.exit is not None):
-        return CellEmptied(attempt_id=record.launch.attempt_id, usage=usage)
+        return CellEmptied(attempt_id=record.launch.attempt_id, usage=usage, join=record.launch.join)
     was_killed = has_script(record) and record.started_at is not None
     return AttemptEnded(
         attempt_id=record.launch.attempt_id,

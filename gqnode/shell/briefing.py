@@ -57,7 +57,7 @@ def login_environment(account: Account | None, around: Surroundings) -> dict[str
 
 
 def _elastic(launch: Launch, around: Surroundings) -> dict[str, str]:
-    if launch.most_gpus is None:
+    if launch.most_gpus is None and launch.most_nodes is None:
         return {}
     return {elastic.VARIABLE: elastic.path_of(around.run_dir, around.node, launch.attempt_id)}
 

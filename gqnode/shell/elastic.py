@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from gq.model.ids import AttemptId
 from gq.model.node import Gpu
+from gq.wire.node import Launch
 from gqnode.accel.protocol import GpuSample
 from gqnode.control.attempt import AttemptRecord
 from gqnode.control.environment import gpus_of
@@ -24,7 +26,14 @@ VARIABLE = "GQ_ELASTIC_FILE"
 _VISIBLE = b"\0CUDA_VISIBLE_DEVICES="
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    address: str
+    gpus: int
+    tasks: int
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The file; GPUs as ``CUDA_VISIBLE_DEVICES`` names them."""
 
     job_id: int
@@ -33,8 +42,14 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     target: tuple[str, ...]
     """What it is to have by the deadline; the same as `current` where nothing is to go."""
     most: int
+    """GPUs of this node."""
     deadline: float | None = None
     """Seconds since the epoch."""
+    nodes: tuple[Member, ...] = ()
+    """Of a job whose nodes become more and fewer: those that it has, the one with its script first …"""
+    target_nodes: tuple[str, ...] = ()
+    """… those that it is to have by the deadline, and how many at most."""
+    most_nodes: int = 0
 
 
 def path_of(run_dir: str, node: str, attempt_id: AttemptId) -> str:
@@ -44,14 +59,24 @@ def path_of(run_dir: str, node: str, attempt_id: AttemptId) -> str:
 def told_of(record: AttemptRecord, inventory: tuple[Gpu, ...]) -> Told:
     launch, going = record.launch, set(record.going_gpus)
     held = gpus_of(launch.grant.gpus, inventory)
+    leaving = () if record.resize is None else record.resize.leaving
+    if launch.grant.node in leaving:
+        going.update(launch.grant.gpus)
     return Told(
         job_id=launch.attempt_id.job_id,
         generation=0 if record.resize is None else record.resize.generation,
         current=tuple(map(visible_as, held)),
         target=tuple(visible_as(gpu) for gpu in held if gpu.index not in going),
         most=launch.most_gpus or len(held),
-        deadline=record.resize.ends_at if going and record.resize is not None else None,
+        deadline=record.resize.ends_at if (going or leaving) and record.resize is not None else None,
+        **({} if launch.most_nodes is None else _nodes(launch, launch.most_nodes, leaving)),
     )
+
+
+def _nodes(launch: Launch, most: int, leaving: tuple[str, ...]) -> dict[str, Any]:
+    names = tuple(one.node for one in launch.members if one.node not in leaving)
+    members = [Member(name=one.node, address=one.address, gpus=one.gpus, tasks=one.tasks) for one in launch.members]
+    return {"nodes": tuple(members), "target_nodes": names, "most_nodes": most}
 
 
 def visible_as(gpu: Gpu) -> str:

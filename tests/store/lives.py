@@ -28,8 +28,10 @@ from gqd.control.apply import apply
 from gqd.state import event, parked
 from gqd.state.after import AfterEnding, Hold
 from gqd.state.cluster import Attempt, Cluster, Job, LimitKey, Node, Step
+from gqd.state.elastic import is_left
 from gqd.state.event import Event
 from gqd.state.reservation import Occurrence
+from tests.store.lives_elastic import resized
 
 CPUS, GPUS = 6, 4
 WHYS = ("", "smoke", "äöü 'quoted'; DROP TABLE audit")
@@ -304,26 +306,7 @@ class Lives:
             self._note(event.JobParking(at=self.now, attempt_id=found.attempt_id, to=found.giving_way.to))
 
     def _resize(self) -> None:
-        """An elastic job takes a GPU of its node, is told to give some up, and has."""
-        running = [self.cluster.attempts[job.attempt_id] for job in self._jobs(JobState.RUNNING)]
-        stretched = [(attempt, attempt.elastic) for attempt in running if attempt.elastic is not None]
-        if not stretched:
-            return
-        attempt, one = self._random.choice(stretched)
-        held, billing = attempt.grants[0].gpus, self._random.randrange(3_000_000)
-        lent = parked.lent_masks(self.cluster).get(attempt.batch_node, (0, 0))
-        free = self.cluster.nodes[attempt.batch_node].free_gpu_mask & ~lent[1]
-        idle = [gpu for gpu in range(free.bit_length()) if free >> gpu & 1]
-        if one.keeps is not None:
-            kind = self._random.choice([event.ShrinkAccepted, event.GpusGivenUp])
-            more = {} if kind is event.ShrinkAccepted else {"billing": billing}
-            self._note(kind(at=self.now, attempt_id=attempt.attempt_id, **more))
-        elif len(held) < one.most and idle and self._random.random() < 0.7:
-            gpus = (self._random.choice(idle),)
-            self._note(event.GpusAdded(at=self.now, attempt_id=attempt.attempt_id, gpus=gpus, billing=billing))
-        elif len(held) > len(one.least):
-            ends_at = self.now + 10
-            fact = event.ShrinkDecided(at=self.now, attempt_id=attempt.attempt_id, keeps=one.least, ends_at=ends_at)
+        for fact in resized(self.cluster, self._random, self.now, _free):
             self._note(fact)
 
     def _ask(self) -> None:
@@ -344,7 +327,9 @@ class Lives:
             (attempt, node)
             for attempt in self.cluster.attempts.values()
             for node, part in attempt.parts.items()
-            if part.is_stranded or self.cluster.jobs[attempt.attempt_id.job_id].state is JobState.COMPLETING
+            if part.is_stranded
+            or is_left(attempt, node)
+            or self.cluster.jobs[attempt.attempt_id.job_id].state is JobState.COMPLETING
         ]
         if not ending:
             return
@@ -672,7 +657,9 @@ class Lives:
 def _spec(random: Random, number: int) -> JobSpec:
     return JobSpec(
         name=f"job-{number % 3}",
-        resources=ResourceRequest(
+        resources=ResourceRequest(nodes_min=1, nodes_max=4, is_elastic=True)
+        if random.random() < 0.2
+        else ResourceRequest(
             nodes_min=random.choice([None, 2]), gpus=random.choice([None, 3]), most_gpus=random.choice([None, 8])
         ),
         nice=random.choice([0, 0, 5]),

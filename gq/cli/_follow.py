@@ -1,0 +1,92 @@
+"""``gqrun --elastic``: a command on every node of an elastic job, also on those that join while it runs.
+
+Each node has a step of its own, which another gqrun leads.  Which nodes there are the job's file says (`gq.elastic`).
+How the command ends on a node that leaves does not count; once it has ended well on one that stays, it is begun on no
+other.  It is over when it is over on all nodes that stay, with the worst of their codes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+import gq.elastic
+from gq.errors import Refusal, UsageError
+from gq.getopt import Given
+
+LOOK_S = 0.5
+_NOT_HERE = ("nodes", "nodelist", "exclude", "ntasks", "pty", "jobid", "role", "het-group")
+"""What chooses among nodes or tasks of the whole job."""
+
+
+def follow(said: Iterable[Given], *, is_in_job: bool) -> int:
+    """`said`: on the command line."""
+    if not is_in_job:
+        hint = "queue a script that calls it: gqsub --nodes=1-4 --elastic job.sh"
+        raise UsageError("not_in_job", "gqrun --elastic follows the nodes of the job in which it is called", hint)
+    for given in said:
+        if given.name in _NOT_HERE:
+            raise UsageError("contradiction", f"{given.place} and --elastic exclude each other", "leave it out")
+    known = gq.elastic.gpus()
+    if known is None or not known.most_nodes:
+        hint = "submit it with --nodes=1-4 --elastic, and call this on its first node"
+        raise Refusal("not_elastic", "the nodes of this job do not come and go", hint)
+    rest = sys.argv[1:]
+    own = [at for at, word in enumerate(rest) if word.startswith("--el") and "--elastic".startswith(word)]
+    for at in own[:1]:  # later ones are the command's
+        del rest[at]
+    return _Following(rest).run()
+
+
+@dataclass
+class _Following:
+    words: list[str]
+    steps: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """By node, of those that the job has."""
+    leaving: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    signum: int = 0
+    """That this was told."""
+
+    def run(self) -> int:
+        for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(signum, self._pass_on)
+        while True:
+            known = gq.elastic.gpus()
+            if known is not None and not self.signum:
+                self._meet({one.name for one in known.nodes}, known.target_nodes)
+            stay = [one for name, one in self.steps.items() if known is None or name in known.target_nodes]
+            if all(one.poll() is not None for one in stay):
+                break
+            time.sleep(LOOK_S)
+        for one in (*self.steps.values(), *self.leaving):
+            one.wait()
+        codes = [one.returncode if one.returncode >= 0 else 128 - one.returncode for one in stay]
+        return 128 + self.signum if self.signum else max(codes, default=0)
+
+    def _meet(self, here: set[str], target: Sequence[str]) -> None:
+        """Begin where it has come to, and forget where it has left: it may come again."""
+        for name in [name for name in self.steps if name not in here]:
+            self.leaving.append(self.steps.pop(name))
+        self.leaving = [one for one in self.leaving if one.poll() is None]
+        is_ending = any(one.poll() == 0 for name, one in self.steps.items() if name in target)
+        for name in target:
+            if name not in self.steps and not is_ending:
+                self.steps[name] = self._begin(name)
+
+    def _begin(self, name: str) -> subprocess.Popen[bytes]:
+        """What is said of the step is said of each."""
+        command = [sys.executable, sys.argv[0], "--nodes=1", f"--nodelist={name}", *self.words]
+        environ = {name: value for name, value in os.environ.items() if name != "GQRUN_ELASTIC"}
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ)
+
+    def _pass_on(self, signum: int, _frame: FrameType | None) -> None:
+        self.signum = signum
+        for one in (*self.steps.values(), *self.leaving):
+            if one.poll() is None:
+                one.send_signal(signum)
