@@ -107,14 +107,13 @@ def tell(draft: Draft, attempt: Attempt, node: str) -> None:
     if one is None or part.phase is not PartPhase.LIVE or part.is_stranded or is_left(attempt, node):
         return
     draft.volatile.resize_orders[attempt.attempt_id, node] = draft.now
-    live = {name for name, each in attempt.parts.items() if each.phase is PartPhase.LIVE}
     order = wire.ResizeAttempt(
         attempt_id=attempt.attempt_id,
         generation=one.generation,
         gpus=part.grant.gpus,
         keeps=part.grant.gpus,
         ends_at=one.ends_at,
-        members=tuple(each for each in orders.members_of(draft, attempt) if each.node in live),
+        members=orders.members_of(draft, attempt),
         leaving=one.going,
     )
     draft.do(SendOrder(node=node, order=order))

@@ -32,7 +32,7 @@ from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Job, Step
 from gqd.state.deadlines import time_limit_of
 from gqd.state.effect import SendOrder
-from gqd.state.elastic import LEAVE_GRACE_S, is_left
+from gqd.state.elastic import LEAVE_GRACE_S, has_joined, is_left
 from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
     """Everything that a node needs to run its share."""
     spec, request = job.spec, job.spec.resources
     grant = attempt.parts[node].grant
+    members = members_of(draft, attempt, node)
     is_batch_node = node == attempt.batch_node
     extent = array.extent_of(spec.array) if spec.array else array.NO_ARRAY
     return Launch(
@@ -183,8 +184,8 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         uid=job.uid,
         gid=job.gid,
         partition=job.partition,
-        node_rank=[one.node for one in attempt.grants].index(node),
-        members=members_of(draft, attempt),
+        node_rank=[one.node for one in members].index(node),
+        members=members,
         grant=grant,
         is_interactive=spec.is_interactive,
         time_limit_s=time_limit_of(job, attempt),
@@ -226,8 +227,8 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
     )
 
 
-def members_of(draft: Draft, attempt: Attempt) -> tuple[GangMember, ...]:
-    """All of its nodes, batch node first."""
+def members_of(draft: Draft, attempt: Attempt, own: str = "") -> tuple[GangMember, ...]:
+    """All of its nodes, batch node first; of those that come to it while it runs the living, and this one."""
     return tuple(
         GangMember(
             node=one.node,
@@ -237,6 +238,7 @@ def members_of(draft: Draft, attempt: Attempt) -> tuple[GangMember, ...]:
             gpus=len(one.gpus),
         )
         for one in attempt.grants
+        if one.node == own or not has_joined(attempt, one.node) or attempt.parts[one.node].phase is PartPhase.LIVE
     )
 
 

@@ -106,7 +106,8 @@ def going_of(attempt: Attempt) -> list[Left]:
         return []
     if one.is_of_nodes:
         ends_at = one.ends_at or 0.0
-        return [Left(grant, ends_at) for grant in attempt.grants if grant.node in one.going] + list(one.left)
+        here = [grant for grant in attempt.grants if grant.node in one.going and grant.node in attempt.parts]
+        return [Left(grant, ends_at) for grant in here] + list(one.left)
     if one.keeps is None or one.ends_at is None:
         return []
     held = attempt.grants[0]

@@ -412,9 +412,9 @@ def test_what_ends_with_a_node_that_leaves_fails_no_step() -> None:
     running = attempt.steps[made.step]
     killed = ExitStatus(signal=9)
     host.report(going, wire.StepEnded(step_id=running.step_id, exit=killed, outcome=Outcome.CANCELLED))
-    for name in ("n1", "n2", "n3"):
-        if name != going:
-            turn = host.report(name, wire.StepEnded(step_id=running.step_id))
+    first, last = [name for name in ("n1", "n2", "n3") if name != going]
+    host.report(first, wire.StepEnded(step_id=running.step_id))
+    turn = host.report(last, wire.StepEnded(step_id=running.step_id))
     [finished] = [one for one in turn.events if isinstance(one, event.StepFinished)]
     assert (finished.outcome, finished.exit) == (Outcome.COMPLETED, ExitStatus())
 

@@ -30,11 +30,21 @@ class Users:
     def told(self, name: str, record: AttemptRecord) -> None:
         """The job reads its file; what it finds there is what it does a little later."""
         attempt_id, going = record.launch.attempt_id, set(record.going_gpus)
+        if record.resize is not None and record.resize.leaving:
+            self._accept_nodes(attempt_id, record.resize.generation)
+            return
         ready, world = set(record.launch.grant.gpus) - going, self._world
         world.after(world.random.uniform(0.0, 3.0), lambda: self._use_more(name, attempt_id, ready))
         if going and world.random.random() < 0.6:
             generation = None if record.resize is None else record.resize.generation
             world.after(world.random.uniform(0.0, 12.0), lambda: self._give_up(name, attempt_id, going, generation))
+
+    def _accept_nodes(self, attempt_id: AttemptId, generation: int) -> None:
+        """Any node of the job may say so."""
+        world = self._world
+        if world.random.random() < 0.3:
+            body = client.GiveUpGpus(job_id=attempt_id.job_id, generation=generation)
+            world.after(world.random.uniform(0.0, 12.0), lambda: world.controller is None or world.ask(body))
 
     def _use_more(self, name: str, attempt_id: AttemptId, ready: set[int]) -> None:
         used = self.used.get((name, attempt_id))

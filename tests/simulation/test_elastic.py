@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from gq.model.job import SignalSpec
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.state import event
+from gqd.state.cluster import Attempt
 from gqd.store.rows import event_of
 from gqnode.control.attempt import Phase
 from tests.builders import inventory, submit
@@ -27,8 +29,9 @@ SETTLED_S = 14.0
 """After the last fault, for every order that was lost to have been repeated."""
 
 
-def play(seed: int) -> World:
-    world = World(seed, {f"n{number}": replace(inventory(), can_resize=True) for number in range(1, 4)})
+def play(seed: int, shape: Callable[[World], dict[str, Any]]) -> World:
+    has = replace(inventory(), can_resize=True, can_join=True)
+    world = World(seed, {f"n{number}": has for number in range(1, 4)})
     world.run(world.now + 1.0)
     world.faults = FAULTS
     for number in range(16):
@@ -45,7 +48,7 @@ def play(seed: int) -> World:
     return world
 
 
-def shape(world: World) -> dict[str, Any]:
+def of_gpus(world: World) -> dict[str, Any]:
     random = world.random
     if random.random() < 0.15:
         return {"gpus_per_node": random.choice((1, 2, 3)), "nodes_min": 2}
@@ -56,6 +59,16 @@ def shape(world: World) -> dict[str, Any]:
     cpus_per_gpu = random.choice((None, None, 1, 2))
     most = random.choice((2, 4, 8))
     return {"gpus": random.choice((1, 2)), "most_gpus": most, "signal": told, "cpus_per_gpu": cpus_per_gpu}
+
+
+def of_nodes(world: World) -> dict[str, Any]:
+    random = world.random
+    if random.random() < 0.55:
+        return of_gpus(world)
+    share = random.choice(({"gpus_per_node": 1}, {"gpus_per_node": 2, "cpus_per_gpu": 2}, {"gpus_per_node": 4}))
+    told = random.choice((None, SignalSpec(signum=signal.SIGUSR1, before_s=3)))
+    least = random.choice((1, 1, 2))
+    return {"nodes_min": least, "nodes_max": 3, "is_elastic": True, "signal": told, **share}
 
 
 def judge_settled(world: World) -> None:
@@ -70,9 +83,27 @@ def judge_settled(world: World) -> None:
             continue
         known = 0 if record.resize is None else record.resize.generation
         changed_at = attempt.elastic.changed_at or attempt.allocated_at
+        if attempt.elastic.is_of_nodes:
+            judge_nodes(world, attempt, changed_at)
+            continue
         if attempt.elastic.keeps is None and world.now - changed_at >= SETTLED_S:
             assert known == attempt.elastic.generation, f"{attempt_id} knows change {known}: {attempt.elastic}"
             assert record.launch.grant == attempt.grants[0], f"{attempt_id} has {record.launch.grant}"
+
+
+def judge_nodes(world: World, attempt: Attempt, changed_at: float) -> None:
+    """All that live know all that live."""
+    one = attempt.elastic
+    assert one is not None
+    if one.going or one.left or world.now - changed_at < SETTLED_S:
+        return
+    nodes = [grant.node for grant in attempt.grants]
+    for name in nodes:
+        record = world.machines[name].spool.get(attempt.attempt_id)
+        assert record is not None and record.phase is Phase.RUNNING, f"{attempt.attempt_id} on {name}: {record}"
+        known = 0 if record.resize is None else record.resize.generation
+        assert known == one.generation, f"{attempt.attempt_id} on {name} knows change {known}: {one}"
+        assert [member.node for member in record.launch.members] == nodes, f"{name} knows {record.launch.members}"
 
 
 def taken_from_others(world: World) -> list[str]:
@@ -94,6 +125,8 @@ def taken_from_others(world: World) -> list[str]:
                 kept.pop(fact.attempt_id.job_id, None)
                 nodes[fact.attempt_id] = fact.grants[0].node
                 take(fact, fact.attempt_id.job_id, {(one.node, gpu) for one in fact.grants for gpu in one.gpus})
+            case event.NodeAdded():
+                take(fact, fact.attempt_id.job_id, {(fact.grant.node, gpu) for gpu in fact.grant.gpus})
             case event.GpusAdded():
                 take(fact, fact.attempt_id.job_id, {(nodes[fact.attempt_id], gpu) for gpu in fact.gpus})
             case _:
@@ -115,9 +148,22 @@ def test_no_gpu_is_used_by_two_and_none_is_lost_whatever_dies_while_jobs_grow_an
     grown = given_up = 0
     for seed in seeds_of(shard, ROUNDS):
         with played_again_by(seed):
-            world = play(seed)
+            world = play(seed, of_gpus)
             judge_end(world)
             assert not taken_from_others(world)
             grown += len(happened(world, event.GpusAdded))
             given_up += len(happened(world, event.GpusGivenUp))
     assert (grown and given_up) or not are_all(), f"{grown} have grown, {given_up} given something up"
+
+
+def test_no_gpu_is_used_by_two_and_none_is_lost_whatever_dies_while_nodes_come_and_go(shard: int) -> None:
+    came = went = left = 0
+    for seed in seeds_of(shard, ROUNDS):
+        with played_again_by(seed):
+            world = play(seed, of_nodes)
+            judge_end(world)
+            assert not taken_from_others(world)
+            came += len(happened(world, event.NodeAdded))
+            went += len(happened(world, event.NodesGoing))
+            left += len(happened(world, event.NodesLeft))
+    assert (came and went and left) or not are_all(), f"{came} nodes came to jobs, {went} times some were told to go"
