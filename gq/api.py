@@ -80,6 +80,7 @@ class JobOptions(TypedDict, total=False):
     cpus_per_gpu: int
     gres: str
     min_gpu_mem: str | int
+    elastic: bool
     fill_nodes: bool
     tmp: str | int
     licenses: str

@@ -93,6 +93,7 @@ def test_every_option_reaches_its_field() -> None:
     ("words", "expected"),
     [
         (["-N3"], ResourceRequest(nodes_min=3)),
+        (["-N1-4", "--elastic"], ResourceRequest(nodes_min=1, nodes_max=4, is_elastic=True)),
         (["-G4"], ResourceRequest(gpus=4)),
         (["-G", "H100:4"], ResourceRequest(gpus=4, gpu_type="h100")),
         (["--gpus=0"], ResourceRequest(gpus=0)),
@@ -135,6 +136,8 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
          "`-G` (a100) and `--gpus-per-node` (h100) ask for different", "one type"),
         (["--gpus-per-node=1-4"], "`--gpus-per-node`: a range of GPUs is of the whole job, on one node", "--gpus=1-4"),
         (["-G1-x"], "`-G`: `1-x` is not a range like 1-8", ""),
+        (["-N2", "--elastic"], "`--elastic` is of jobs that ask for a range of nodes", "--nodes=1-4 --elastic"),
+        (["--elastic"], "`--elastic` is of jobs that ask for a range of nodes", "--nodes=1-4 --elastic"),
         (["-G8-1"], "`-G`: `8-1` has its ends the wrong way round", "1-8"),
         (["--cpus-per-gpu=2"], "`--cpus-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["--mem-per-gpu=2G", "-G0"], "`--mem-per-gpu`: the job asks for no GPUs", "add --gpus"),

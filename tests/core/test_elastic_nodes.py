@@ -11,6 +11,7 @@ from gq.errors import Refusal
 from gq.model.account import Holder, LimitInfo
 from gq.model.job import ExitStatus, SignalSpec
 from gq.model.policy_tables import Timers
+from gq.model.resource import Role, RoleRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
@@ -24,6 +25,7 @@ from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
 
 START = 1000.0
+ROLES = (Role(name="ps", resources=RoleRequest(ntasks=1)), Role(name="worker", resources=RoleRequest(ntasks=2)))
 
 
 def cluster(nodes: int = 3, gpus: int = 4, can_join: bool = True, **policy: Any) -> CoreHost:
@@ -246,6 +248,22 @@ def test_a_job_that_ends_while_a_node_joins_ends_there_too() -> None:
     assert host.job(job_id).state is JobState.ENDED and not host.cluster.nodes[node].held
 
 
+def test_a_job_that_is_suspended_while_a_node_joins_stands_still_there_too() -> None:
+    host = cluster(2)
+    for number in (1, 2):
+        has = replace(hardware(), can_suspend=True)
+        host.handle(hello(f"n{number}", has, incarnation=f"again{number}"), now=START)
+    job_id, node = joining(host)
+    host.ask(client.SuspendJobs(job_ids=(job_id,)))
+    attempt_id = host.attempt(job_id).attempt_id
+    host.report(node, wire.Prepared(attempt_id=attempt_id))
+    host.report(node, wire.GoReceived(attempt_id=attempt_id))
+    host.orders.clear()
+    tick(host, START + 10)
+    orders = [one.order for one in host.orders if one.node == node]
+    assert any(isinstance(one, wire.SetSuspended) and one.is_suspended for one in orders)
+
+
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -432,6 +450,7 @@ def test_what_ends_with_a_node_that_leaves_fails_no_step() -> None:
         ({"ntasks": 4}, "--ntasks exclude each other"),
         ({"switches": 1}, "--switches exclude each other"),
         ({"constraint": "[a|b]"}, "counts in --constraint"),
+        ({"nodes_min": None, "nodes_max": None, "gpus_per_node": None, "roles": ROLES}, "without roles"),
     ],
 )
 def test_what_does_not_go_with_a_range_of_nodes_is_refused(fields: dict[str, Any], words: str) -> None:

@@ -14,22 +14,29 @@ import msgspec
 import pytest
 
 from gq.model.ids import AttemptId
-from gq.model.resource import Grant
+from gq.model.resource import Grant, ResourceRequest
 from gqd.sched.given import grant_of
 from gqd.sched.placement import is_possible
 from gqd.sched.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.view import Overlay, PendingJob, RunningJob, Stretch
+from gqd.sched.view import Overlay, PendingJob, RunningJob, Share, Stretch
 from gqd.state.plan import Gift, Preemption
 from tests.property.test_preemption import CLUSTERS, Scene, lost_gpu_s, may_go, small, some_request
 
 
-def with_elastic_jobs(scene: Scene) -> dict[int, Grant]:
-    """Most that have several GPUs on one node may shrink: what each of them could do without."""
-    beyond: dict[int, Grant] = {}
+def with_elastic_jobs(scene: Scene) -> dict[int, list[Grant]]:
+    """Most that have several GPUs on one node, or several nodes, may shrink: what each of them could do without."""
+    beyond: dict[int, list[Grant]] = {}
     for at, job in enumerate(scene.running):
         [held, *others] = job.grants
+        if others and scene.random.random() < 0.8:
+            joined = others[scene.random.randrange(len(others)) :]
+            share = Share(ResourceRequest(nodes_min=1, nodes_max=8, is_elastic=True), "main")
+            names = tuple(one.node for one in joined)
+            scene.running[at] = replace(job, stretch=Stretch((), 8, None, 0, 3, 10.0, share=share, joined=names))
+            beyond[job.job_id] = joined
+            continue
         if others or len(held.gpus) < 2 or scene.random.random() < 0.2:
             continue
         least = scene.random.randint(1, len(held.gpus) - 1)
@@ -41,7 +48,7 @@ def with_elastic_jobs(scene: Scene) -> dict[int, Grant]:
         stretch = Stretch(held.gpus[:least], 8, None, 0, 3, 10.0, per_gpu, cpus)
         scene.running[at] = replace(job, stretch=stretch)
         gone = tuple(one for one in held.cpus if one not in cpus) if per_gpu else ()
-        beyond[job.job_id] = Grant(node=held.node, tasks=0, gpus=held.gpus[least:], cpus=gone)
+        beyond[job.job_id] = [Grant(node=held.node, tasks=0, gpus=held.gpus[least:], cpus=gone)]
     return beyond
 
 
@@ -60,7 +67,9 @@ def fits(scene: Scene, job: PendingJob, gone: list[RunningJob], given: list[Gran
 
 
 def fewer(scene: Scene, gift: Gift) -> list[Gift]:
-    """With a GPU less each, and the CPUs that come with it."""
+    """With a GPU less each, and the CPUs that come with it; of a node nothing."""
+    if gift.is_node:
+        return [msgspec.structs.replace(gift, gpus=(), cpus=(), memory_mib=0, resources=())]
     [stretch] = [one.stretch for one in scene.running if one.job_id == gift.attempt_id.job_id]
     assert stretch is not None
     cpus = gift.cpus[stretch.cpus_per_gpu :]
@@ -69,7 +78,7 @@ def fewer(scene: Scene, gift: Gift) -> list[Gift]:
 
 
 def test_as_little_as_must_be_is_lost_and_no_more_given_up_than_is_needed() -> None:
-    decided = mixed = 0
+    decided = mixed = of_nodes = 0
     for seed in range(3 * CLUSTERS):
         scene = small(seed)
         beyond = with_elastic_jobs(scene)
@@ -86,33 +95,36 @@ def test_as_little_as_must_be_is_lost_and_no_more_given_up_than_is_needed() -> N
         [one] = plan.preemptions
         ended = [each for each in scene.running if AttemptId(each.job_id, each.attempt) in one.victims]
         mixed += bool(ended and one.gifts)
+        of_nodes += any(gift.is_node for gift in one.gifts)
         assert lost_gpu_s(ended) == pytest.approx(best, abs=0.01), f"seed {seed}: {one} for {job}"
         check_gifts(scene, job, one, ended, beyond, seed)
         applicant = Applicant(job.job_id, job.user, job.account, "", job.time_limit_s, job.qos)
         assert Rooms(scene.snapshot()).take_preemption(one, applicant), f"seed {seed}: it cannot be adopted"
     assert decided > CLUSTERS // 4 and mixed, f"{decided} decided, {mixed} of both kinds"
+    assert of_nodes, "no node was ever given up"
 
 
-def least_lost(scene: Scene, job: PendingJob, beyond: dict[int, Grant]) -> float:
+def least_lost(scene: Scene, job: PendingJob, beyond: dict[int, list[Grant]]) -> float:
     """By those that are ended, where all others give up what they can, if it asks for a GPU or CPUs come with them."""
     could, best = may_go(scene, job.qos), inf
     for count in range(len(could) + 1):
         for some in combinations(could, count):
             ids = {each.job_id for each in some}
-            given = [grant for job_id, grant in beyond.items() if job_id not in ids]
+            given = [grant for job_id, grants in beyond.items() if job_id not in ids for grant in grants]
             if lost_gpu_s(list(some)) < best and fits(scene, job, list(some), given):
                 best = lost_gpu_s(list(some))
     return best
 
 
 def check_gifts(
-    scene: Scene, job: PendingJob, one: Preemption, ended: list[RunningJob], beyond: dict[int, Grant], seed: int
+    scene: Scene, job: PendingJob, one: Preemption, ended: list[RunningJob], beyond: dict[int, list[Grant]], seed: int
 ) -> None:
     places = {each.name: place for place, each in enumerate(scene.nodes)}
     given = [grant_of(each) for each in one.gifts]
     assert is_possible(free_without(scene, ended, given), one.grants, places), f"seed {seed}: {one}"
     for gift, grant in zip(one.gifts, given, strict=True):
-        could = beyond[gift.attempt_id.job_id]
+        [could] = [each for each in beyond[gift.attempt_id.job_id] if each.node == gift.node]
+        assert not gift.is_node or (gift.gpus, gift.cpus) == (could.gpus, could.cpus), f"seed {seed}: {gift}"
         assert set(gift.gpus) <= set(could.gpus) and set(gift.cpus) <= set(could.cpus), f"seed {seed}: {gift}"
         assert gift.attempt_id not in one.victims, f"seed {seed}: {gift} of one that is ended"
         others = [each for each in given if each is not grant]
@@ -120,5 +132,5 @@ def check_gifts(
             assert not fits(scene, job, ended, [*others, grant_of(less)]), f"seed {seed}: {gift} is more than is needed"
     for victim in ended:
         rest = [each for each in ended if each is not victim]
-        stays = [beyond[victim.job_id]] if victim.job_id in beyond else []
+        stays = beyond.get(victim.job_id, [])
         assert not fits(scene, job, rest, [*given, *stays]), f"seed {seed}: {victim} could stay"

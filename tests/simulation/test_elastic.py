@@ -100,7 +100,8 @@ def judge_nodes(world: World, attempt: Attempt, changed_at: float) -> None:
     nodes = [grant.node for grant in attempt.grants]
     for name in nodes:
         record = world.machines[name].spool.get(attempt.attempt_id)
-        assert record is not None and record.phase is Phase.RUNNING, f"{attempt.attempt_id} on {name}: {record}"
+        is_there = record is not None and record.phase in (Phase.STARTING, Phase.RUNNING)  # that it runs is not saved
+        assert record is not None and is_there, f"{attempt.attempt_id} on {name}: {record}"
         known = 0 if record.resize is None else record.resize.generation
         assert known == one.generation, f"{attempt.attempt_id} on {name} knows change {known}: {one}"
         assert [member.node for member in record.launch.members] == nodes, f"{name} knows {record.launch.members}"
