@@ -82,7 +82,7 @@ def can_park(cluster: Cluster, attempt: Attempt) -> bool:
 def fits_beside(request: ResourceRequest) -> bool:
     """A job that asks so may run on GPUs of which a parked job keeps the memory that it uses."""
     asks_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task or request.is_exclusive)
-    if request.roles or request.most_gpus is not None:
+    if request.roles or request.most_gpus is not None or request.is_elastic:
         return False
     return bool(request.min_gpu_mem_mib) or not asks_gpus
 

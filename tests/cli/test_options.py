@@ -26,7 +26,8 @@ SPINE = [
     "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
     "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",
     "array", "sweep", "fail-fast", "account", "qos", "priority", "dependency", "kill-on-invalid-dep", "deadline", "if",
-    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "fill-nodes", "what-if",
+    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "role", "data", "fill-nodes", "elastic",
+    "what-if",
     "notify", "notify-on", "mail-type", "mail-user", "reservation", "chain", "grace", "requeue-on", "max-requeue",
     "resume-cost",
 ]  # fmt: skip

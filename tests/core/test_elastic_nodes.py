@@ -11,7 +11,7 @@ from gq.errors import Refusal
 from gq.model.account import Holder, LimitInfo
 from gq.model.job import ExitStatus, SignalSpec
 from gq.model.policy_tables import Timers
-from gq.model.resource import Role, RoleRequest
+from gq.model.resource import ResourceRequest, Role, RoleRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
@@ -20,6 +20,7 @@ from gqd.control.turn import Turn
 from gqd.state import event
 from gqd.state.after import PartPhase
 from gqd.state.input import Tick
+from gqd.state.parked import fits_beside
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
@@ -467,3 +468,9 @@ def test_why_it_runs_says_how_many_nodes_it_has_and_takes() -> None:
     wants = rival(host, START + 100)
     assert "gives up node n2" in host.explain(wants).why
     assert "is to give up node n2 by" in host.explain(job_id).why
+
+
+def test_one_whose_nodes_come_and_go_does_not_run_on_what_a_parked_job_lends() -> None:
+    request = ResourceRequest(nodes_min=1, gpus_per_node=1, min_gpu_mem_mib=100)
+    assert fits_beside(request)
+    assert not fits_beside(replace(request, nodes_max=2, is_elastic=True))

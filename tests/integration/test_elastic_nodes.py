@@ -102,3 +102,27 @@ def test_all_daemons_may_be_killed_in_the_middle_of_it(cluster: PrivateCluster) 
     wait_until(lambda: len(nodes(cluster, job)) == 3, GROWS_S, "it has all three again")
     (cluster.workdir / "end").touch()
     assert cluster.run("gqwait", job).returncode == 0, cluster.ok("gqlog", job)
+
+
+def test_gqrun_follows_the_nodes_only_of_a_job_where_they_come_and_go(cluster: PrivateCluster) -> None:
+    outside = cluster.run("gqrun", "--elastic", "true")
+    assert outside.returncode == 2 and "follows the nodes of the job in which it is called" in outside.stderr
+
+    script = "gqrun --elastic true 2> rigid; gqrun --elastic -n2 true 2>> rigid; echo done > done"
+    submit(cluster, "-t", "1", wrap=script)
+
+    await_file(cluster.workdir / "done")
+    said = (cluster.workdir / "rigid").read_text()
+    assert "the nodes of this job do not come and go" in said and "`-n` and --elastic exclude each other" in said
+
+
+def test_a_node_that_came_and_dies_is_only_one_fewer(cluster: PrivateCluster) -> None:
+    job = elastic(cluster)
+    wait_until(lambda: len(nodes(cluster, job)) == 3, GROWS_S, "it has all three")
+    wait_until(lambda: len(agents(cluster)) == 3, GROWS_S, "its command runs on each")
+    cluster.ok("gqctl", "node", "down", nodes(cluster, job)[2], "--reason", "smoke")
+    wait_until(lambda: len(nodes(cluster, job)) == 2, GROWS_S, "it goes on with two")
+    assert facts(cluster, job)["state"] == "RUNNING"
+    (cluster.workdir / "end").touch()
+    assert cluster.run("gqwait", job).returncode == 0, cluster.ok("gqlog", job)
+    assert (cluster.workdir / "code").read_text() == "0\n"
