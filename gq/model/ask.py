@@ -10,6 +10,8 @@ import msgspec
 class AskAnswer(StrEnum):
     RELEASE = "release"
     """The job was ended, or queued again, for whoever asked."""
+    SHRINK = "shrink"
+    """The job went on with fewer GPUs, or nodes."""
     DECLINE = "decline"
 
 

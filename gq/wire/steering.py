@@ -59,7 +59,8 @@ class AskJob(_Body, frozen=True, kw_only=True):
 class AnswerAsks(_Body, frozen=True, kw_only=True):
     """Answer all who have asked something of this job.  → `Done`
 
-    ``release`` also ends the job; with ``requeue`` it is queued again.
+    ``release`` also ends the job; with ``requeue`` it is queued again.  ``shrink`` takes ``keep`` GPUs, or nodes, as
+    the most that an elastic job has from now on; None: those that it began with.
     """
 
     job_id: int
@@ -67,6 +68,7 @@ class AnswerAsks(_Body, frozen=True, kw_only=True):
     answer: AskAnswer
     text: str = ""
     requeue: bool = False
+    keep: int | None = None
 
 
 class ListAsks(_Body, frozen=True, kw_only=True):

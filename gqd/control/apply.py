@@ -69,6 +69,7 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.GpusAdded: elastic_facts.apply_added,
     event.ShrinkDecided: elastic_facts.apply_decided,
     event.ShrinkAccepted: elastic_facts.apply_accepted,
+    event.ShrinkAgreed: elastic_facts.apply_agreed,
     event.GpusGivenUp: elastic_facts.apply_given_up,
     event.NodeAdded: elastic_facts.apply_node_added,
     event.NodesGoing: elastic_facts.apply_nodes_going,

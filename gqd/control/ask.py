@@ -14,7 +14,7 @@ from gq.model.ask import AskAnswer, AskInfo
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, attempt, ending, job
+from gqd.control import array, attempt, elastic, ending, job
 from gqd.control.access import Caller
 from gqd.state import event
 from gqd.state.after import AfterEnding
@@ -41,7 +41,9 @@ def decide_ask(draft: Draft, who: Caller, body: client.AskJob) -> client.Done:
         raise Refusal("no_text", "nothing is asked", "gqctl ask 12 'could you let me have a GPU until noon?'")
     _refuse_ask(draft, who, one)
     draft.note(event.JobAsked(at=draft.now, job_id=one.job_id, by=who.peer.user, uid=who.peer.uid, text=text))
-    line = f"gq: {who.peer.user} asks: {text} (`gqctl answer {one.label} release` or `decline`)"
+    held = draft.cluster.attempt_of(one)
+    answers = "`release` or" if held is None or held.elastic is None else "`release`, `shrink` or"
+    line = f"gq: {who.peer.user} asks: {text} (`gqctl answer {one.label}` {answers} `decline`)"
     _write_line(draft, one, line)
     return client.Done()
 
@@ -77,7 +79,7 @@ def _open(one: Job) -> list[Ask]:
 
 
 def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.Done:
-    """To all who have asked; a release also ends the job, or queues it again."""
+    """To all who have asked; a release also ends the job, or queues it again, and an elastic one may shrink."""
     one = array.one_of(draft.cluster, body.job_id, body.task)
     text = _checked(body.text)
     if not _open(one):
@@ -85,11 +87,15 @@ def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.
     may_requeue = one.state in (JobState.STARTING, JobState.RUNNING) and not one.spec.is_interactive
     if body.requeue and body.answer is not AskAnswer.RELEASE:
         raise Refusal("bad_answer", "only a job that is released can be queued again", "leave out --requeue")
+    if body.keep is not None and body.answer is not AskAnswer.SHRINK:
+        raise Refusal("bad_answer", "only a job that shrinks keeps some of what it has", "leave out --keep")
     if body.requeue and not may_requeue:
         raise Refusal("bad_answer", f"job {one.label} cannot be queued again where it is", "leave out --requeue")
+    if body.answer is AskAnswer.SHRINK:
+        elastic.decide_agreed(draft, one, body.keep)
     names = ", ".join(dict.fromkeys(ask.by for ask in _open(one)))
     draft.note(event.AsksAnswered(at=draft.now, job_id=one.job_id, answer=body.answer, text=text, by=who.peer.user))
-    if body.answer is AskAnswer.DECLINE:
+    if body.answer is not AskAnswer.RELEASE:
         return client.Done()
     if body.requeue:
         grace_s = ending.grace_s(draft, one)

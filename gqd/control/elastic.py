@@ -81,7 +81,7 @@ def _may_take(attempt: Attempt, elastic: Elastic, one: planned.Growth) -> bool:
         return False
     if set(one.grant.gpus) & set(held.gpus) or len(one.grant.cpus) != elastic.cpus_per_gpu * len(one.grant.gpus):
         return False
-    return len(held.gpus) + len(one.grant.gpus) <= elastic.most
+    return len(held.gpus) + len(one.grant.gpus) <= elastic.takes
 
 
 def may_give(draft: Draft, one: planned.Gift) -> bool:
@@ -228,6 +228,7 @@ def tick(draft: Draft) -> None:
         attempt = draft.cluster.elastic[attempt_id]
         if attempt.end_at is not None:
             continue
+        _give_up_more_than_agreed(draft, attempt)
         if attempt.elastic is not None and attempt.elastic.is_of_nodes:
             elastic_nodes.tick(draft, attempt)
             continue
@@ -272,6 +273,71 @@ def decide_accept(draft: Draft, body: client.GiveUpGpus) -> client.Done:
     return client.Done()
 
 
+def decide_agreed(draft: Draft, job: Job, keep: int | None) -> None:
+    """Its owner has it give up what others asked for: all that came to it, or down to so many GPUs or nodes.
+
+    Raises `Refusal` where it has nothing to give up.
+    """
+    attempt = draft.cluster.attempt_of(job)
+    if attempt is None or attempt.elastic is None or job.state is not JobState.RUNNING:
+        hint = "release ends it, decline says no"
+        raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
+    one = attempt.elastic
+    held, least = len(_units(attempt)), len(_units_at_first(attempt))
+    things = "nodes" if one.is_of_nodes else "GPUs"
+    agreed = least if keep is None else keep
+    if held == least:
+        raise Refusal("nothing_to_give", f"job {job.label} has no {things} but those that it began with")
+    if not least <= agreed < held:
+        message = f"job {job.label} has {held} {things}, and began with {least}: it cannot keep {agreed}"
+        raise Refusal("bad_number", message, f"keep {least} to {held - 1}")
+    draft.note(event.ShrinkAgreed(at=draft.now, attempt_id=attempt.attempt_id, agreed=agreed))
+    _give_up_more_than_agreed(draft, attempt)
+
+
+def _units(attempt: Attempt) -> tuple[int, ...] | tuple[str, ...]:
+    """What comes and goes: its GPUs, or its nodes; those that it began with first."""
+    one = attempt.elastic
+    assert one is not None, f"{attempt.attempt_id} holds what it holds"
+    if one.is_of_nodes:
+        return tuple(grant.node for grant in attempt.grants)
+    return (*one.least, *(gpu for gpu in attempt.grants[0].gpus if gpu not in one.least))
+
+
+def _units_at_first(attempt: Attempt) -> tuple[int, ...] | tuple[str, ...]:
+    one = attempt.elastic
+    assert one is not None, f"{attempt.attempt_id} holds what it holds"
+    return _units(attempt)[: len(attempt.grants) - len(one.joined)] if one.is_of_nodes else one.least
+
+
+def _give_up_more_than_agreed(draft: Draft, attempt: Attempt) -> None:
+    """As it would for a job that waits, with the same notice; once nothing else is on its way."""
+    one = attempt.elastic
+    if one is None or one.agreed is None or len(_units(attempt)) <= one.agreed or one.ends_at is not None:
+        return
+    found = _changeable(draft.cluster, attempt.attempt_id, one.generation)
+    if found is None:
+        return
+    ends_at, held = draft.now + shrink_notice_s(found[0].spec.signal), attempt.grants[0]
+    if one.is_of_nodes:
+        nodes = tuple(grant.node for grant in attempt.grants[one.agreed :])
+        draft.note(event.NodesGoing(at=draft.now, attempt_id=attempt.attempt_id, nodes=nodes, ends_at=ends_at))
+        elastic_nodes.tell_all(draft, attempt)
+        return
+    more = one.cpus_per_gpu * (one.agreed - len(one.least))
+    cpus = (*one.least_cpus, *[cpu for cpu in held.cpus if cpu not in one.least_cpus][:more])
+    gpus = (*one.least, *[gpu for gpu in held.gpus if gpu not in one.least][: one.agreed - len(one.least)])
+    fact = event.ShrinkDecided(
+        at=draft.now,
+        attempt_id=attempt.attempt_id,
+        keeps=tuple(sorted(gpus)),
+        keeps_cpus=tuple(sorted(cpus)) if one.cpus_per_gpu else None,
+        ends_at=ends_at,
+    )
+    draft.note(fact)
+    _send(draft, attempt)
+
+
 def wants_plan(cluster: Cluster) -> bool:
     """Some job could have more, whether or not anybody waits."""
     return any(map(_wants_more, cluster.elastic.values()))
@@ -281,7 +347,7 @@ def _wants_more(attempt: Attempt) -> bool:
     one = attempt.elastic
     if one is not None and one.is_of_nodes:
         return elastic_nodes.wants_more(attempt, one)
-    return one is not None and one.keeps is None and len(attempt.grants[0].gpus) < one.most
+    return one is not None and one.keeps is None and len(attempt.grants[0].gpus) < one.takes
 
 
 def _has_idle(cluster: Cluster) -> bool:

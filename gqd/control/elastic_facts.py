@@ -55,6 +55,11 @@ def apply_accepted(cluster: Cluster, fact: event.ShrinkAccepted) -> None:
     _set(cluster, attempt, replace(_elastic(attempt), ends_at=fact.at))
 
 
+def apply_agreed(cluster: Cluster, fact: event.ShrinkAgreed) -> None:
+    attempt = cluster.attempts[fact.attempt_id]
+    _set(cluster, attempt, replace(_elastic(attempt), agreed=fact.agreed))
+
+
 def apply_given_up(cluster: Cluster, fact: event.GpusGivenUp) -> None:
     attempt = cluster.attempts[fact.attempt_id]
     assert _elastic(attempt).keeps is not None, f"{fact.attempt_id} was to give up nothing"

@@ -41,7 +41,7 @@ def may_take(draft: Draft, job: Job, attempt: Attempt, elastic: Elastic, grant: 
 def most_nodes(policy: Policy, job: Job, elastic: Elastic) -> int:
     """Its partition may allow fewer by now."""
     known = policy.partition(job.partition)
-    return elastic.most if known is None or known.max_nodes is None else min(elastic.most, known.max_nodes)
+    return elastic.takes if known is None or known.max_nodes is None else min(elastic.takes, known.max_nodes)
 
 
 def add(draft: Draft, job: Job, attempt: Attempt, grant: Grant) -> None:
@@ -135,7 +135,7 @@ def tick(draft: Draft, attempt: Attempt) -> None:
 
 
 def wants_more(attempt: Attempt, one: Elastic) -> bool:
-    return not one.going and len(attempt.grants) < one.most
+    return not one.going and len(attempt.grants) < one.takes
 
 
 def has_idle(cluster: Cluster, attempt: Attempt) -> bool:

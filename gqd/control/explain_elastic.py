@@ -33,9 +33,9 @@ def of_holder(cluster: Cluster, job: Job) -> str:
         return _of_nodes(cluster, attempt, one)
     held = f"; it has {counted(len(attempt.grants[0].gpus), 'GPUs')}"
     if one.keeps is None or one.ends_at is None:
-        is_full = len(attempt.grants[0].gpus) >= one.most
+        is_full = len(attempt.grants[0].gpus) >= one.takes
         return (
-            f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.most} while they are idle"
+            f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
         )
     whom = f", and are kept for {kept}" if (kept := _kept_for(cluster, attempt)) else ""
     return f"{held}, and keeps {len(one.keeps)} of them: the others are to be given up by @{{{int(one.ends_at)}}}{whom}"
@@ -51,8 +51,8 @@ def _of_nodes(cluster: Cluster, attempt: Attempt, one: Elastic) -> str:
         what = f"node{'s' if len(one.going) > 1 else ''} {', '.join(one.going)}"
         whom = f", kept for {kept}" if kept else ""
         return f"{held}, and is to give up {what} by @{{{int(one.ends_at)}}}{whom}"
-    is_full = len(attempt.grants) >= one.most
-    return f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.most} while they are idle"
+    is_full = len(attempt.grants) >= one.takes
+    return f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
 
 
 def _kept_for(cluster: Cluster, attempt: Attempt) -> str:

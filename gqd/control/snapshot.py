@@ -427,9 +427,9 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
     if one.is_of_nodes:
         joined = tuple(node for node, _ in one.joined)
         share = Share(request, job.partition)
-        return Stretch((), one.most, None, 0, one.generation, lead_s, share=share, joined=joined)
+        return Stretch((), one.takes, None, 0, one.generation, lead_s, share=share, joined=joined)
     kind = (request.gpu_type, request.min_gpu_mem_mib or 0)
-    return Stretch(one.least, one.most, *kind, one.generation, lead_s, one.cpus_per_gpu, one.least_cpus)
+    return Stretch(one.least, one.takes, *kind, one.generation, lead_s, one.cpus_per_gpu, one.least_cpus)
 
 
 def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:

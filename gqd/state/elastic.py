@@ -37,7 +37,9 @@ class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     least: tuple[int, ...] = ()
     """The GPUs that it began with: these stay its own."""
     most: int
-    """So many GPUs, or nodes, it takes, if they are idle."""
+    """So many GPUs, or nodes, it asked for."""
+    agreed: int | None = None
+    """So many it has agreed to have at most, since somebody asked for the others."""
     least_cpus: tuple[int, ...] = ()
     """The CPUs that it began with; likewise."""
     cpus_per_gpu: int = 0
@@ -65,6 +67,11 @@ class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Those of them that it is to give up by `ends_at`."""
     left: tuple[Left, ...] = ()
     """What it does not have any more, and its node has not said to be empty."""
+
+    @property
+    def takes(self) -> int:
+        """So many GPUs, or nodes, it takes, if they are idle."""
+        return self.most if self.agreed is None else self.agreed
 
     def join_of(self, node: str) -> int:
         """When that came to it; 0: it began with it, or does not have it."""

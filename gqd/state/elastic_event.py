@@ -35,6 +35,13 @@ class ShrinkAccepted(EventBase, frozen=True, kw_only=True):
     attempt_id: AttemptId
 
 
+class ShrinkAgreed(EventBase, frozen=True, kw_only=True):
+    """Its owner has agreed that it has at most so many GPUs, or nodes, from now on."""
+
+    attempt_id: AttemptId
+    agreed: int
+
+
 class GpusGivenUp(EventBase, frozen=True, kw_only=True):
     """Its node says that it has only what it was to keep."""
 

@@ -27,6 +27,7 @@ from gqd.state.elastic_event import NodeAdded as NodeAdded
 from gqd.state.elastic_event import NodesGoing as NodesGoing
 from gqd.state.elastic_event import NodesLeft as NodesLeft
 from gqd.state.elastic_event import ShrinkAccepted as ShrinkAccepted
+from gqd.state.elastic_event import ShrinkAgreed as ShrinkAgreed
 from gqd.state.elastic_event import ShrinkDecided as ShrinkDecided
 from gqd.state.event_base import EventBase
 from gqd.state.parked_event import JobParked as JobParked
@@ -648,6 +649,6 @@ Event = (
     | PreemptionDecided | PreemptionDropped | JobCheckpointed | JobCaughtUp | JobSuspended | JobResumed
     | JobParking | JobParked | JobUnparked
     | JobAsked | AsksAnswered
-    | GpusAdded | ShrinkDecided | ShrinkAccepted | GpusGivenUp | NodeAdded | NodesGoing | NodesLeft
+    | GpusAdded | ShrinkDecided | ShrinkAccepted | ShrinkAgreed | GpusGivenUp | NodeAdded | NodesGoing | NodesLeft
     | NoticeQueued | NoticeDropped | NoticeDelivered | NoticeFailed | JobTold
 )  # fmt: skip

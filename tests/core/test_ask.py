@@ -53,7 +53,7 @@ def test_the_holder_is_told_in_the_job_and_in_lists_and_whoever_asked_hears_the_
 
     ask(host)
 
-    line = "gq: bob asks: until noon? (`gqctl answer 1 release` or `decline`)"
+    line = "gq: bob asks: until noon? (`gqctl answer 1` `release` or `decline`)"
     assert [one.order for one in host.orders] == [wire.Notify(attempt_id=host.attempt(1).attempt_id, text=line)]
     told = AskInfo(job_id=1, label="1", holder="alice", job_state="RUNNING", by="bob", at=10.0, text="until noon?")
     assert asks(host, ALICE) == asks(host, BOB) == asks(host, OLGA) == [told]

@@ -80,7 +80,7 @@ def test_a_favour_is_asked_seen_and_granted(private_cluster: MakeCluster) -> Non
 
     cluster.ok("gqctl", "ask", job, "could you let go", "by noon?")
 
-    line = f"gq: {_own_name(cluster)} asks: could you let go by noon? (`gqctl answer {job} release` or `decline`)"
+    line = f"gq: {_own_name(cluster)} asks: could you let go by noon? (`gqctl answer {job}` `release` or `decline`)"
     wait_until(lambda: line in out.read_text(), LONG_S, "it stands in the job's output")
     assert f"somebody asks a favour of job {job}" in cluster.run("gqstat").stderr
     [told] = json.loads(cluster.ok("gqctl", "asks", "--json"))

@@ -41,6 +41,8 @@ def _gpus(cluster: Cluster, random: Random, now: float, attempt: Attempt, one: E
     elif len(held) < one.most and idle and random.random() < 0.7:
         gpus = (random.choice(idle),)
         yield event.GpusAdded(at=now, attempt_id=attempt.attempt_id, gpus=gpus, billing=billing)
+    elif len(held) > len(one.least) and random.random() < 0.2:
+        yield event.ShrinkAgreed(at=now, attempt_id=attempt.attempt_id, agreed=len(held) - 1)
     elif len(held) > len(one.least):
         yield event.ShrinkDecided(at=now, attempt_id=attempt.attempt_id, keeps=one.least, ends_at=now + 10)
 

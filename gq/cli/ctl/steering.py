@@ -27,6 +27,7 @@ from gq.wire.client import (
 )
 
 _REQUEUE = Option(name="requeue", help="Queue the job again, under its id, instead of ending it for good.")
+_KEEP = Option(name="keep", metavar="COUNT", help="Of an elastic job that shrinks: so many GPUs, or nodes, stay.")
 _COLUMNS = (
     Column("JOB", is_number=True),
     Column("HOLDER"),
@@ -82,7 +83,9 @@ def _answer(arguments: Arguments) -> int:
     text = " ".join(arguments.operands[2:])
     with controller() as client:
         is_again = arguments.has(_REQUEUE.name)
-        ask(client, AnswerAsks(job_id=of, task=task, answer=answer, text=text, requeue=is_again), Done)
+        keep = arguments.integer(_KEEP.name, at_least=1)
+        body = AnswerAsks(job_id=of, task=task, answer=answer, text=text, requeue=is_again, keep=keep)
+        ask(client, body, Done)
     return 0
 
 
@@ -90,7 +93,7 @@ def _answer_word(text: str) -> AskAnswer:
     try:
         return AskAnswer(text.lower())
     except ValueError:
-        raise ValueError(f"`{text}` is no answer; write {' or '.join(AskAnswer)}") from None
+        raise ValueError(f"`{text}` is no answer; write {', '.join(AskAnswer)}") from None
 
 
 def _asks(arguments: Arguments) -> int:
@@ -127,9 +130,12 @@ def verbs() -> dict[str, Command]:
         "answer": Command(
             name="gqctl answer",
             summary="Answer what others have asked of your job.",
-            operands="JOB release|decline [TEXT...]",
-            details="`release` also ends the job, as gqdel does.",
-            options=(_REQUEUE,),
+            operands="JOB release|shrink|decline [TEXT...]",
+            details=(
+                "`release` also ends the job, as gqdel does. `shrink` has an elastic job give up what came to it, and "
+                "take no more."
+            ),
+            options=(_REQUEUE, _KEEP),
             run=_answer,
         ),
         "asks": Command(
