@@ -38,6 +38,9 @@ from gqd.state.volatile import OrderClock
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
+EVERY_JOIN = 2**31 - 1
+"""Of an attempt that is forgotten: whatever came to the node, whenever it did."""
+
 
 def send_owed(draft: Draft, attempt: Attempt, node: str) -> None:
     """Send what the part's phase owes to its node, if it owes anything; a new order starts a new clock."""
@@ -121,7 +124,7 @@ def stop_stranger(draft: Draft, attempt_id: AttemptId, node: str) -> None:
     """
     draft.volatile.stop_orders[attempt_id, node] = draft.now
     known = draft.cluster.attempts.get(attempt_id)
-    join = 0 if known is None else _last_join(known)
+    join = EVERY_JOIN if known is None else _last_join(known)
     draft.do(SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0, join=join)))
 
 

@@ -29,6 +29,8 @@ from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import Effect, EmptyCell, MakeCell, SendReport, SignalProcess, StartProcess, TellGpus
 from gqnode.control.input import Acknowledged, CellEmpty, CellMade, OrderReceived
 from gqnode.shell import elastic
+from tests.builders import hello
+from tests.hosts import CoreHost
 from tests.node.agent_host import ATTEMPT, BLOBS, SETTINGS, launch
 
 NOW = 1000.0
@@ -83,6 +85,14 @@ def test_a_stop_of_the_time_before_does_not_end_this_one() -> None:
     [record] = agent.records()
     assert record.phase is Phase.PREPARED
     assert give(agent, Stop(attempt_id=ATTEMPT, outcome=Outcome.CANCELLED, grace_s=0, join=4))
+
+
+def test_what_the_controller_has_forgotten_is_ended_whenever_it_came() -> None:
+    agent = prepared(4)
+    controller = CoreHost()
+    controller.handle(hello("n2", attempts=agent.statuses()), now=NOW)
+    [stop] = [one.order for one in controller.orders if isinstance(one.order, Stop)]
+    assert [one for one in give(agent, stop) if isinstance(one, EmptyCell)]
 
 
 def test_a_stop_that_overtakes_its_prepare_holds() -> None:
