@@ -8,6 +8,7 @@ so nothing is lost, and nothing is done twice, whoever restarts in between.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -109,7 +110,9 @@ def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
         ends_at = draft.now + shrink_notice_s(job.spec.signal)
         if elastic.is_of_nodes:
             nodes = tuple(node for node, _ in elastic.joined if any(one.node == node for one in gifts))
-            to = {to: count for one in gifts for to, count in _to_whom(draft.cluster, one.node, set(one.gpus))}
+            to: Counter[JobId] = Counter()
+            for one in gifts:
+                to.update(dict(_to_whom(draft.cluster, one.node, set(one.gpus))))
             going = event.NodesGoing(
                 at=draft.now, attempt_id=attempt_id, nodes=nodes, ends_at=ends_at, to=tuple(to.items())
             )

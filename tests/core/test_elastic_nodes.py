@@ -318,6 +318,14 @@ def test_two_nodes_go_for_one_who_wants_two() -> None:
     assert host.job(wants).state is JobState.RUNNING and nodes(host, job_id) == ["n1"]
 
 
+def test_what_is_given_up_on_several_nodes_for_one_job_is_counted_together() -> None:
+    host = cluster()
+    job_id = grown(host)
+    wants = rival(host, START + 100, gpus=8, nodes_min=2, nodes_max=2)
+    one = host.attempt(job_id).elastic
+    assert one is not None and one.to == ((wants, 8),)
+
+
 def test_who_accepts_gives_the_node_up_at_once() -> None:
     host = cluster()
     job_id = grown(host)
