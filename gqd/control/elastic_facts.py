@@ -155,6 +155,7 @@ def _count(cluster: Cluster, attempt: Attempt, before: tuple[Grant, ...], at: fl
         one,
         changed_at=at,
         gpu_s_before=one.gpu_s_before + gpus_in(before) * passed_s,
+        cpu_s_before=one.cpu_s_before + sum(len(grant.cpus) for grant in before) * passed_s,
         billed_s_before=one.billed_s_before + attempt.billing / MILLION * passed_s,
     )
     tally.count_changed(cluster, job, attempt)

@@ -58,6 +58,8 @@ class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it came to hold what it holds; None: it began with it."""
     gpu_s_before: float = 0.0
     """GPU-seconds from its start until then."""
+    cpu_s_before: float = 0.0
+    """Likewise CPU-seconds."""
     billed_s_before: float = 0.0
     """Weighted ones."""
     is_of_nodes: bool = False

@@ -193,6 +193,14 @@ def test_what_it_holds_is_billed_and_counted() -> None:
     assert host.cluster.tallies.held_by[host.job(job_id).job_id]["gpus"] == 12
 
 
+def test_what_it_held_until_a_node_left_is_settled_then() -> None:
+    host = cluster()
+    job_id = grown(host)
+    host.ask(client.UpdateNodes(names=("n2",), action="down", reason="smoke"), now=START + 100)
+    one = host.attempt(job_id).elastic
+    assert one is not None and (one.gpu_s_before, one.cpu_s_before) == (pytest.approx(1200), pytest.approx(2400))
+
+
 # ── one that fails on its way ─────────────────────────────────────────────────────────────────────────────────
 
 

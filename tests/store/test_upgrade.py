@@ -116,6 +116,22 @@ def test_no_qos_borrows_what_is_reserved_after_an_upgrade(is_changed: bool, tmp_
     assert qos_of(tmp_path / "new.db")["scavenger"].borrows_reserved, "on a cluster that is new"
 
 
+def test_cpus_of_a_job_that_became_narrower_are_counted_for_as_long_as_it_had_them(tmp_path: Path) -> None:
+    """Of one that changed before the upgrade, and of one that never did, the CPUs that it held last."""
+    lay_down("reservations", "gq", tmp_path / "gq.db")
+    SqliteStore(str(tmp_path / "gq.db")).close()
+    with closing(sqlite3.connect(tmp_path / "gq.db")) as db:
+        held = "SELECT cpu_hours_held FROM usage_by_user"
+        db.execute("UPDATE attempts SET cpus = 2, allocated_at = 0, start_at = 0, end_at = 0")
+        own = "UPDATE attempts SET end_at = 7200, changed_at = 3600, elastic = ? WHERE job_id = ?"
+        db.execute(own, ('{"most":3,"gpu_s_before":3600.0,"cpu_s_before":36000.0}', ENDED))
+        assert db.execute(held).fetchall() == [(12.0,)], "10 CPUs for an hour, then 2"
+        db.execute(own, ('{"most":3,"gpu_s_before":3600.0}', ENDED))
+        assert db.execute(held).fetchall() == [(4.0,)]
+        db.execute("UPDATE attempts SET changed_at = NULL, elastic = NULL")
+        assert db.execute(held).fetchall() == [(4.0,)]
+
+
 def qos_of(path: Path) -> dict[str, QosInfo]:
     store = SqliteStore(str(path))
     try:
