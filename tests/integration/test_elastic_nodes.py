@@ -21,8 +21,8 @@ while not os.path.exists((*sys.argv, "end")[1]):
         log.write(f"{time.time()} {os.environ['GQ_JOB_ID']} {node}:{gpu}\\n")
     time.sleep(0.1)
 """
-GROWS_S = 30.0
-SHRINKS_S = 40.0
+GROWS_S = 90.0
+SHRINKS_S = 90.0
 
 
 @pytest.fixture
