@@ -300,12 +300,52 @@ def test_the_defaults_of_settings_are_those_in_the_code(title: str, kind: type[m
 # ── form ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+MANDOC = ("mandoc", "-T", "utf8", "-O", "width=80")
+GROFF = ("groff", "-mdoc", "-K", "utf8", "-T", "utf8", "-P-c", "-ww", "-rLL=80n")
+
+
 @needs_program("mandoc")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_mandoc_has_nothing_to_say_about_a_page(page: Path) -> None:
+def test_mandoc_lint_accepts_a_page(page: Path) -> None:
     done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", page], capture_output=True, text=True)
 
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+@needs_program("mandoc")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_mandoc_shows_a_page_in_80_columns(page: Path) -> None:
+    assert _too_wide(_formatted(MANDOC, page)) == []
+
+
+@needs_program("groff")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_groff_shows_a_page_in_80_columns_without_warnings(page: Path) -> None:
+    lines = _formatted(GROFF, page)
+    shown = [line for line in lines if line]
+
+    assert _too_wide(lines) == []
+    assert f"gq {VERSION}" in shown[-1]
+    assert "BSD" not in shown[0] + shown[-1]
+
+
+def _formatted(program: tuple[str, ...], page: Path) -> list[str]:
+    """Lines of a page as a terminal shows it, overstrikes for bold and underlined text removed."""
+    done = subprocess.run([*program, page], capture_output=True, text=True)
+    assert (done.stderr, done.returncode) == ("", 0)
+    return re.sub(".\b", "", done.stdout).splitlines()
+
+
+def _too_wide(lines: list[str]) -> list[str]:
+    return [line for line in lines if len(line) > 80]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_an_optional_part_of_a_tag_is_closed_before_the_next_option(page: Path) -> None:
+    """``Op`` encloses the rest of its line, so that a comma or an option after it would stand inside the brackets."""
+    tags = re.findall(r"^\.It .*$", page.read_text(), re.MULTILINE)
+
+    assert [tag for tag in tags if re.search(r" Op .* (,|Fl) ", tag)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
