@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from gqnode.shell.confine import confine, forbid_new_privileges, is_protected
 from gqnode.shell.durable import read_small
 from gqnode.shell.failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing, printable
+from gqnode.shell.keyring import link_user_keyring
 from gqnode.shell.processes import MARKER
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def _prepare(ready: Ready, open_streams: OpenStreams) -> None:
     if program.identity is not None:
         take_identity(program.identity)
         _end_with(ready.parent)  # the kernel forgot it with the change
+    link_user_keyring()
     if program.confinement.no_new_privs:
         forbid_new_privileges()
     os.umask(program.umask)

@@ -32,7 +32,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gqnode.shell import private_tmp
+from gqnode.shell import keyring, private_tmp
 from gqnode.shell.batch import Batch
 from gqnode.shell.death import Death, death_of
 from gqnode.shell.durable import append_line
@@ -302,7 +302,7 @@ class Shepherd:
             self._watch = MemoryWatch(os.getpid(), spec.watch_memory_mib)
             self._sample_memory()
         self._batch = Batch(spec, self._cell)
-        if spec.private_tmp and not self._has_own_tmp(spec):
+        if not self._is_set_apart(spec):
             return
         if not spec.is_batch:
             self._tell_started()
@@ -315,16 +315,21 @@ class Shepherd:
         else:
             self._reactor.watch(self._batch.status_fd, READ, self._settle_batch)
 
-    def _has_own_tmp(self, spec: ShepherdSpec) -> bool:
-        """From now on; without, nothing of the attempt is started."""
+    def _is_set_apart(self, spec: ShepherdSpec) -> bool:
+        """Enter the attempt's own session keyring and, where the node has them, its own /tmp and /dev/shm.
+
+        Where that fails nothing of the attempt is started.
+        """
         assert self._batch is not None
         try:
-            private_tmp.enter(self._cell, spec.shm_mib, spec.kept_in_tmp)
+            keyring.join_new(spec.identity)
+            if spec.private_tmp:
+                private_tmp.enter(self._cell, spec.shm_mib, spec.kept_in_tmp)
+                self._is_private = True
         except CannotLaunch as error:
             self._batch.fail(error.failure)
             self._batch_over(Death())
             return False
-        self._is_private = True
         return True
 
     def _tell_started(self) -> None:

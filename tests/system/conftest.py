@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from gqnode.shell import keyring
 from tests.conftest import FAILED, MARK
 from tests.system.attacks import NOTHING, Row
 from tests.system.hosts import network
@@ -24,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def _stage(pytestconfig: pytest.Config) -> Iterator[Stage]:
+    keyring.join_new(None)  # the daemons inherit a session keyring, as they do from a service manager or a login
     with network(NAMES, pytestconfig.stash[MARK], ACCOUNTS) as net:
         stage = set_stage(net)
         yield stage

@@ -11,6 +11,7 @@ from gq.model.job import JobSpec
 from gq.model.resource import ResourceRequest
 from gq.own_tmp import own_programs
 from gq.wire import client as wire
+from tests.clusters import wait_until
 from tests.integration.jobs import submit
 from tests.requires import needs_program, needs_root
 from tests.system.accounts import ALICE, BOB
@@ -94,6 +95,28 @@ for pid in map(int, sys.argv[1:]):
 """
 
 
+KEYS = """
+import ctypes, errno, sys
+from gqnode.shell.keyring import SYSCALL_NUMBERS
+import os
+libc = ctypes.CDLL(None, use_errno=True)
+number = SYSCALL_NUMBERS[os.uname().machine]
+SEARCH, SESSION = 10, -3
+def search():
+    found = libc.syscall(number, SEARCH, SESSION, b"user", b"gq-attack", 0)
+    print("found" if found > 0 else errno.errorcode[ctypes.get_errno()], flush=True)
+"""
+ADD_KEY = (
+    KEYS
+    + """
+ADD_KEY_NUMBERS = {"x86_64": 248, "aarch64": 217, "riscv64": 217}
+assert libc.syscall(ADD_KEY_NUMBERS[os.uname().machine], b"user", b"gq-attack", b"s3cret", 6, SESSION) > 0
+search()
+"""
+)
+SEARCH_KEY = KEYS + "search()\n"
+
+
 def on(stage: Stage, host: str) -> User:
     return stage.user(BOB, host)
 
@@ -112,6 +135,11 @@ def python(code: str, *arguments: str) -> str:
 def daemon_pids(stage: Stage, host: str) -> list[str]:
     """gqnode and all shepherds there, by their numbers on that host."""
     return stage.host(host).ok("pgrep", "-U", "0", "-f", "gqnode").split()
+
+
+def with_gq(code: str) -> str:
+    """The command line of a Python that can import gq, whoever runs it and wherever."""
+    return shlex.join([sys.executable, "-I", "-c", code])
 
 
 # ── out of the cell ───────────────────────────────────────────────────────────────────────────────────────────
@@ -387,3 +415,16 @@ def test_bring_along_variables_that_are_meant_for_roots_processes(stage: Stage) 
     look = "stat -c %u /tmp/loaded.* /tmp/trapped; cat /tmp/trapped; rm /tmp/loaded.* /tmp/trapped"
     owners = stage.host("n1").ok("sh", "-c", look)
     assert set(owners.split()) == {f"{BOB.uid}"}, "the job's own processes only"
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@attack("Search the keyrings for a key of another user's job", CONTAINED, NOTHING)
+def test_search_the_keyrings_for_a_key_of_another_users_job(stage: Stage) -> None:
+    holder = submit(stage.alice, "-w", "n1", wrap=f"{with_gq(ADD_KEY)}; gqrun {with_gq(SEARCH_KEY)}; sleep 1000")
+    kept = stage.user(ALICE, "n1").path(f"gq-{holder}.out")
+    wait_until(lambda: kept.exists() and len(kept.read_text().split()) >= 2, what="Alice's job has its key")
+
+    assert kept.read_text().split() == ["found", "found"]  # a step of the same job finds it
+    assert output(stage, wrap=with_gq(SEARCH_KEY)).split() == ["ENOKEY"]
