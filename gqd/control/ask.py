@@ -91,12 +91,14 @@ def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.
         raise Refusal("bad_answer", "only a job that shrinks keeps some of what it has", "leave out --keep")
     if body.requeue and not may_requeue:
         raise Refusal("bad_answer", f"job {one.label} cannot be queued again where it is", "leave out --requeue")
+    told = ""
     if body.answer is AskAnswer.SHRINK:
-        elastic.decide_agreed(draft, one, body.keep)
+        askers = tuple(dict.fromkeys((ask.by, ask.uid) for ask in _open(one)))
+        told = elastic.decide_agreed(draft, one, body.keep, askers)
     names = ", ".join(dict.fromkeys(ask.by for ask in _open(one)))
     draft.note(event.AsksAnswered(at=draft.now, job_id=one.job_id, answer=body.answer, text=text, by=who.peer.user))
     if body.answer is not AskAnswer.RELEASE:
-        return client.Done()
+        return client.Done(text=told)
     if body.requeue:
         grace_s = ending.grace_s(draft, one)
         why = f"requeued, as {names} asked"

@@ -54,6 +54,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
         _touch(cluster, fact.attempt_id, grant.node)
     tally.count_held(cluster, job, attempt)
     reservation_facts.enter(cluster, attempt)
+    elastic_facts.begin_askers_job(cluster, job)
 
 
 def _as_chosen(cluster: Cluster, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:

@@ -276,10 +276,11 @@ def decide_accept(draft: Draft, body: client.GiveUpGpus) -> client.Done:
     return client.Done()
 
 
-def decide_agreed(draft: Draft, job: Job, keep: int | None) -> None:
-    """Its owner has it give up what others asked for: all that came to it, or down to so many GPUs or nodes.
+def decide_agreed(draft: Draft, job: Job, keep: int | None, askers: tuple[tuple[str, int], ...]) -> str:
+    """The job's owner lets the job give up what others asked for: all that came to it, or all but `keep` GPUs or nodes.
 
-    Raises `Refusal` where it has nothing to give up.
+    A lower number that was agreed before stays in force; the text that is returned says so.  `askers`: name and uid of
+    each user who asked.  Raises `Refusal` where the job has nothing to give up.
     """
     attempt = draft.cluster.attempt_of(job)
     if attempt is None or attempt.elastic is None or job.state is not JobState.RUNNING:
@@ -294,8 +295,12 @@ def decide_agreed(draft: Draft, job: Job, keep: int | None) -> None:
     if not least <= agreed < held:
         message = f"job {job.label} has {held} {things}, and began with {least}: it cannot keep {agreed}"
         raise Refusal("bad_number", message, f"keep {least} to {held - 1}")
-    draft.note(event.ShrinkAgreed(at=draft.now, attempt_id=attempt.attempt_id, agreed=agreed))
+    draft.note(event.ShrinkAgreed(at=draft.now, attempt_id=attempt.attempt_id, agreed=agreed, askers=askers))
     _give_up_more_than_agreed(draft, attempt)
+    if one.agreed is None or one.agreed >= agreed:
+        return ""
+    until = "until the asker's job has ended" if one.agreements else "as long as it runs"
+    return f"job {job.label} keeps {one.agreed} {things}, not {agreed}: that was agreed before, {until}"
 
 
 def _units(attempt: Attempt) -> tuple[int, ...] | tuple[str, ...]:

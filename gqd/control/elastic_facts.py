@@ -9,7 +9,7 @@ from gqd.control import limit_facts, usage_facts
 from gqd.state import event, tally
 from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job, Part
-from gqd.state.elastic import Elastic, Left, has_joined, staying
+from gqd.state.elastic import Agreement, Elastic, Left, has_joined, staying
 from gqd.state.usage import MILLION
 
 
@@ -56,8 +56,54 @@ def apply_accepted(cluster: Cluster, fact: event.ShrinkAccepted) -> None:
 
 
 def apply_agreed(cluster: Cluster, fact: event.ShrinkAgreed) -> None:
+    """A lower number that was agreed before stays in force beside this one."""
     attempt = cluster.attempts[fact.attempt_id]
-    _set(cluster, attempt, replace(_elastic(attempt), agreed=fact.agreed))
+    one = _elastic(attempt)
+    added = tuple(Agreement(fact.agreed, user, uid) for user, uid in fact.askers)
+    agreed = fact.agreed if one.agreed is None else min(fact.agreed, one.agreed)
+    _set(cluster, attempt, replace(one, agreed=agreed, agreements=(*one.agreements, *added)))
+
+
+def begin_askers_job(cluster: Cluster, job: Job) -> None:
+    """A job starts: it is the asker's job of each agreement with its user that has none yet."""
+    job_id = job.array_job_id or job.job_id
+    for attempt in _with_agreements(cluster):
+        one = _elastic(attempt)
+        told = tuple(
+            replace(each, job_id=job_id) if each.job_id is None and _is_with(each, job) else each
+            for each in one.agreements
+        )
+        if told != one.agreements and attempt.attempt_id.job_id != job.job_id:
+            _set(cluster, attempt, replace(one, agreements=told))
+
+
+def end_askers_job(cluster: Cluster, job: Job) -> None:
+    """A job has ended: agreements that waited for its end are over.
+
+    So are those whose asker has cancelled the last job that waited: none of them will start any more.
+    """
+    for attempt in _with_agreements(cluster):
+        one = _elastic(attempt)
+        left = tuple(each for each in one.agreements if not _is_over(cluster, each, job))
+        if left != one.agreements:
+            agreed = min((each.keeps for each in left), default=None)
+            _set(cluster, attempt, replace(one, agreed=agreed, agreements=left))
+
+
+def _with_agreements(cluster: Cluster) -> list[Attempt]:
+    return [one for one in cluster.elastic.values() if one.elastic is not None and one.elastic.agreements]
+
+
+def _is_with(agreement: Agreement, job: Job) -> bool:
+    return (agreement.user, agreement.uid) == (job.user, job.uid)
+
+
+def _is_over(cluster: Cluster, agreement: Agreement, ended: Job) -> bool:
+    if agreement.job_id is not None:
+        return agreement.job_id == ended.job_id
+    if not _is_with(agreement, ended) or ended.attempt or ended.array_job_id is not None:
+        return False
+    return not any(_is_with(agreement, other) and other.is_waiting for other in cluster.jobs.values())
 
 
 def apply_given_up(cluster: Cluster, fact: event.GpusGivenUp) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gq.model.state import JobState
 from gq.model.tasks import unpack_tasks
-from gqd.control import array_facts, claim_facts, notice_facts
+from gqd.control import array_facts, claim_facts, elastic_facts, notice_facts
 from gqd.state import event, tally
 from gqd.state.after import Hold
 from gqd.state.cluster import Attempt, Cluster, Job
@@ -172,6 +172,7 @@ def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
     claim_facts.end_claim(cluster, job.job_id)
     array_facts.end_task(cluster, job)
     notice_facts.forget_told(cluster, job.job_id)
+    elastic_facts.end_askers_job(cluster, job)
 
 
 def apply_forgotten(cluster: Cluster, fact: event.JobsForgotten) -> None:

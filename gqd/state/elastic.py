@@ -28,6 +28,20 @@ class Left(msgspec.Struct, frozen=True, array_like=True):
     """By then it is empty."""
 
 
+class Agreement(msgspec.Struct, frozen=True, array_like=True):
+    """A job's owner has agreed to keep at most `keeps` GPUs or nodes, because a user asked for the others.
+
+    The agreement ends with the asker's job: the first job of that user that starts after the answer.
+    """
+
+    keeps: int
+    user: str
+    """The user who asked."""
+    uid: int
+    job_id: JobId | None = None
+    """The asker's job (of an array the array's record); None: no job of the asker has started since the answer."""
+
+
 class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of an attempt.  What it holds is in its grants; what is to go is held until its node says so.
 
@@ -39,7 +53,9 @@ class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     most: int
     """So many GPUs, or nodes, it asked for."""
     agreed: int | None = None
-    """So many it has agreed to have at most, since somebody asked for the others."""
+    """The lowest number of GPUs, or nodes, in the agreements that are in force; None: there are none."""
+    agreements: tuple[Agreement, ...] = ()
+    """One for each user who asked and whose job has not ended yet."""
     least_cpus: tuple[int, ...] = ()
     """The CPUs that it began with; likewise."""
     cpus_per_gpu: int = 0

@@ -36,10 +36,12 @@ class ShrinkAccepted(EventBase, frozen=True, kw_only=True):
 
 
 class ShrinkAgreed(EventBase, frozen=True, kw_only=True):
-    """Its owner has agreed that it has at most so many GPUs, or nodes, from now on."""
+    """The job's owner has agreed to keep at most `agreed` GPUs, or nodes, until the askers' jobs have ended."""
 
     attempt_id: AttemptId
     agreed: int
+    askers: tuple[tuple[str, int], ...] = ()
+    """Name and uid of each user who asked."""
 
 
 class GpusGivenUp(EventBase, frozen=True, kw_only=True):

@@ -9,11 +9,14 @@ from gq.model.ask import AskAnswer
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.state import event
+from gqd.state.input import Peer
+from tests.builders import ALICE, BOB, SHARED
 from tests.core import test_elastic as of_gpus
 from tests.core import test_elastic_nodes as of_nodes
 from tests.hosts import CoreHost
 
 ASKED = 1100.0
+CARLA = Peer(uid=2009, gid=2009, user="carla")
 
 
 def answer(host: CoreHost, job_id: int, keep: int | None = None, word: AskAnswer = AskAnswer.SHRINK) -> None:
@@ -86,6 +89,79 @@ def test_what_was_agreed_is_known_after_a_restart() -> None:
     elastic = host.attempt(job_id).elastic
     assert elastic is not None
     assert (elastic.takes, elastic.most) == (2, 8)
+
+
+def asked_twice() -> tuple[CoreHost, int]:
+    """A second answer keeps more than the first one, before the node has said that the GPUs are given up."""
+    host = of_gpus.cluster()
+    job_id = of_gpus.elastic(host)
+    answer(host, job_id, keep=2)
+    host.ask(client.AskJob(job_id=job_id, text="one more?"), ASKED + 1)
+    told = host.ask(client.AnswerAsks(job_id=job_id, answer=AskAnswer.SHRINK, keep=4), ASKED + 1)
+    assert told == client.Done(
+        text="job 1 keeps 2 GPUs, not 4: that was agreed before, until the asker's job has ended"
+    )
+    host.obey()
+    return host, job_id
+
+
+def grown(host: CoreHost, job_id: int, now: float) -> int:
+    """Number of GPUs of the job after it could have taken idle ones."""
+    of_gpus.tick(host, now)
+    host.schedule(now)
+    host.obey()
+    return len(of_gpus.gpus(host, job_id))
+
+
+def test_a_second_answer_with_a_higher_number_does_not_let_the_job_grow_again() -> None:
+    host, job_id = asked_twice()
+    assert grown(host, job_id, ASKED + 60) == 2
+    host.restart()
+    host.beat(ASKED + 70)
+    assert grown(host, job_id, ASKED + 90) == 2
+
+
+def test_the_job_grows_again_when_the_job_of_the_user_who_asked_has_ended() -> None:
+    host, job_id = asked_twice()
+    askers = host.submit(of_gpus.submit(gpus=2, time_limit_s=600), ASKED + 10)
+    host.schedule(ASKED + 10)
+    later = host.start(of_gpus.submit(gpus=1, time_limit_s=60), ASKED + 15)
+    host.finish(later, now=ASKED + 20)
+    assert grown(host, job_id, ASKED + 30) == 2, "the first job that started is the asker's job, and runs"
+
+    host.finish(askers, now=ASKED + 40)
+
+    assert grown(host, job_id, ASKED + 60) == 8
+    elastic = host.attempt(job_id).elastic
+    assert elastic is not None
+    assert (elastic.agreed, elastic.agreements) == (None, ())
+
+
+def test_the_agreement_ends_when_the_user_who_asked_cancels_the_job_that_waits() -> None:
+    host, job_id = asked_twice()
+    waiting = [host.submit(of_gpus.submit(gpus=8, time_limit_s=60), ASKED + 10) for _ in range(2)]
+    for each in waiting:
+        assert grown(host, job_id, ASKED + 20) == 2
+        host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(each,))), ASKED + 20)
+    assert grown(host, job_id, ASKED + 40) == 8
+
+
+def test_each_agreement_ends_with_the_job_of_its_own_asker() -> None:
+    host = CoreHost(SHARED, {"n1": of_gpus.hardware()})
+    host.now = of_gpus.START
+    job_id = host.start(of_gpus.submit(gpus=1, most_gpus=8, time_limit_s=36_000), peer=ALICE)
+    host.schedule(ASKED - 1)
+    host.obey()
+    for peer, keep in ((BOB, 5), (CARLA, 3)):
+        host.ask(client.AskJob(job_id=job_id, text="a GPU?"), ASKED, peer=peer)
+        host.ask(client.AnswerAsks(job_id=job_id, answer=AskAnswer.SHRINK, keep=keep), ASKED, peer=ALICE)
+    jobs = [host.submit(of_gpus.submit(gpus=1, time_limit_s=600), ASKED + 1, peer=peer) for peer in (BOB, CARLA)]
+    host.obey()
+    assert grown(host, job_id, ASKED + 30) == 3
+    host.finish(jobs[1], now=ASKED + 40)
+    assert grown(host, job_id, ASKED + 60) == 5
+    host.finish(jobs[0], now=ASKED + 70)
+    assert grown(host, job_id, ASKED + 90) == 8
 
 
 def test_who_has_nothing_to_give_up_is_refused_and_the_request_stays_open() -> None:

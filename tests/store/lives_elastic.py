@@ -42,7 +42,9 @@ def _gpus(cluster: Cluster, random: Random, now: float, attempt: Attempt, one: E
         gpus = (random.choice(idle),)
         yield event.GpusAdded(at=now, attempt_id=attempt.attempt_id, gpus=gpus, billing=billing)
     elif len(held) > len(one.least) and random.random() < 0.2:
-        yield event.ShrinkAgreed(at=now, attempt_id=attempt.attempt_id, agreed=len(held) - 1)
+        owner = cluster.jobs[random.choice(list(cluster.jobs))]
+        askers = ((owner.user, owner.uid),) if random.random() < 0.7 else ()
+        yield event.ShrinkAgreed(at=now, attempt_id=attempt.attempt_id, agreed=len(held) - 1, askers=askers)
     elif len(held) > len(one.least):
         yield event.ShrinkDecided(at=now, attempt_id=attempt.attempt_id, keeps=one.least, ends_at=now + 10)
 

@@ -85,7 +85,8 @@ def _answer(arguments: Arguments) -> int:
         is_again = arguments.has(_REQUEUE.name)
         keep = arguments.integer(_KEEP.name, at_least=1)
         body = AnswerAsks(job_id=of, task=task, answer=answer, text=text, requeue=is_again, keep=keep)
-        ask(client, body, Done)
+        if told := ask(client, body, Done).text:
+            write_sentence(told)
     return 0
 
 
