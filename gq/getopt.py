@@ -33,6 +33,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     if_bare: str | None = None
     """Value of an option that was written without its (optional) argument; None: the argument is needed."""
     help: str = ""
+    group: str = ""
+    """Heading of the help text under which the option is listed; empty: `Options`."""
     is_hidden: bool = False
     """Left out of help and completion."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from gq.errors import UsageError, nearest
 from gq.getopt import Arguments, Given, Option, not_available
 
@@ -32,12 +34,17 @@ class JobOption(Option, frozen=True, kw_only=True):
 
 _MEM = ("mem", "mem-per-cpu", "mem-per-gpu")
 
-JOB_OPTIONS: tuple[JobOption, ...] = (
-    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────
+_WHAT: tuple[JobOption, ...] = (
     JobOption(name="job-name", letter="J", metavar="NAME", help="Name of the job."),
-    JobOption(name="partition", letter="p", metavar="NAME", help="Partition to run in."),
-    JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 30m, 2h or unlimited."),
     JobOption(name="comment", metavar="TEXT", help="Any text, shown with the job."),
+    JobOption(
+        name="wrap", metavar="COMMAND", commands=(SUB,), in_header=False,
+        help="Run this command line under /bin/sh instead of a script.",
+    ),
+    JobOption(
+        name="chain", commands=(SUB,), in_header=False,
+        help="Queue several scripts; each starts when the one before has succeeded.",
+    ),
     JobOption(
         name="array", letter="a", metavar="TASKS[%COUNT|%auto]", commands=(SUB,),
         help="Queue an array of tasks: 1-100, 1,5,9 or 0-30:10; with %8 at most 8 of them at once, with %auto as many"
@@ -45,28 +52,55 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     ),
     JobOption(
         name="sweep", metavar="'NAME=VALUE,... ...'", commands=(SUB,),
-        help="Queue an array with a task for each combination of these values, which it has in its environment:"
+        help="Queue an array with a task for each combination of these values, passed in its environment:"
         " 'lr=1e-3,1e-4 bs=32,64'.",
     ),
-    JobOption(name="fail-fast", commands=(SUB,), help="When a task of the array fails, end the others."),
-    JobOption(name="reservation", metavar="NAME", help="Run in this reservation only."),
-    JobOption(name="account", letter="A", metavar="NAME", help="Account that it counts for (your default one)."),
-    JobOption(name="qos", letter="q", metavar="NAME", help="Quality of service (the account's default one)."),
-    # ── resources ─────────────────────────────────────────────────────────────────────────────────────────────
-    JobOption(name="nodes", letter="N", metavar="MIN[-MAX]", help="Number of nodes, all of them or none."),
-    JobOption(name="elastic", help="Start on MIN nodes, take up to MAX while they are idle."),
+    JobOption(name="fail-fast", commands=(SUB,), help="Cancel the other tasks of the array when a task fails."),
+    JobOption(
+        name="role", metavar="NAME:COUNT[,KEY=VALUE...]",
+        help="Another kind of tasks, started with the others: ps:2,cpus=4 (also gpus, mem, nodes, constraint);"
+        " may be repeated.",
+        commands=(SUB, ALLOC),
+    ),
+    JobOption(
+        name="role", metavar="NAME[:COUNT,...]", commands=(RUN,),
+        help="In a job: only the tasks of this role; outside, as in gqsub: ps:2,cpus=4. May be repeated.",
+    ),
+    JobOption(
+        name="het-group", metavar="NUMBERS", commands=(RUN,),
+        help="In a job: only the tasks of these roles or components, counted from 0: 0,2-3.",
+    ),
+    JobOption(name="chdir", letter="D", metavar="DIR", help="Working directory (default: the current one)."),
+    JobOption(
+        name="export", metavar="ALL|NONE|NAMES", commands=(SUB, RUN),
+        help="Environment variables to pass: ALL (the default), NONE, or names; NAME=VALUE sets a variable.",
+    ),
+    JobOption(
+        name="overlap", commands=(RUN,),
+        help="Share the CPUs and GPUs of other steps instead of waiting for them.",
+    ),
+    JobOption(name="jobid", metavar="JOB", commands=(RUN,), help="Job to start the step in (default: GQ_JOB_ID)."),
+)  # fmt: skip
+
+_NEEDS: tuple[JobOption, ...] = (
+    JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 30m, 2h or unlimited."),
+    JobOption(
+        name="nodes", letter="N", metavar="MIN[-MAX]",
+        help="Number of nodes; the job starts on all of them at once.",
+    ),
+    JobOption(name="elastic", help="Start on MIN nodes and use up to MAX while they are idle."),
     JobOption(name="ntasks", letter="n", metavar="COUNT", help="Number of tasks."),
     JobOption(
         name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT",
-        help="Tasks on each node; with --ntasks the most that a node gets.",
+        help="Tasks on each node; with --ntasks: the maximum on each node.",
     ),
     JobOption(name="cpus-per-task", letter="c", metavar="COUNT", help="CPUs of each task.", rivals=("cpus-per-gpu",)),
     JobOption(name="mem", metavar="SIZE", help="Memory per node (MiB, or with K, M, G, T); 0: all of it.", rivals=_MEM),
     JobOption(name="mem-per-cpu", metavar="SIZE", help="Memory per CPU.", rivals=_MEM),
     JobOption(name="mem-per-gpu", metavar="SIZE", help="Memory per GPU.", rivals=_MEM),
     JobOption(
-        name="gpus", letter="G", metavar="[TYPE:]COUNT[-MOST]",
-        help="GPUs of the whole job; 1-8: on one node, and more as they are idle.",
+        name="gpus", letter="G", metavar="[TYPE:]COUNT[-MAX]",
+        help="GPUs of the whole job; 1-8: start with 1 and use up to 8 of one node while they are idle.",
     ),
     JobOption(
         name="gpus-per-node", metavar="[TYPE:]COUNT", help="GPUs on each node.", rivals=("gres",),
@@ -75,167 +109,184 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     JobOption(name="cpus-per-gpu", metavar="COUNT", help="CPUs for each GPU.", rivals=("cpus-per-task",)),
     JobOption(
         name="gres", metavar="NAME[:TYPE]:COUNT,...", rivals=("gpus-per-node",),
-        help="Resources of each node: gpu:2 is --gpus-per-node, others go by their names: fpga:1.",
+        help="Resources on each node: gpu:2 means --gpus-per-node=2; other resources by name: fpga:1.",
     ),
-    JobOption(name="min-gpu-mem", metavar="SIZE", help="Memory that each of its GPUs has at least."),
-    JobOption(name="fill-nodes", help="Deal --gpus out so that all its nodes but the last are filled."),
+    JobOption(name="min-gpu-mem", metavar="SIZE", help="Minimum memory of each GPU."),
+    JobOption(name="fill-nodes", help="Distribute --gpus so that every node except the last is filled."),
     JobOption(name="tmp", metavar="SIZE", help="Scratch space on each node."),
     JobOption(name="licenses", letter="L", metavar="NAME[:COUNT],...", help="Licences of the cluster."),
-    JobOption(
-        name="constraint", letter="C", metavar="EXPRESSION",
-        help="What its nodes must be, by features and attributes: 'nvlink&cuda>=12.4', 'a|b', '[rack1*2&rack2*2]'.",
-    ),
-    JobOption(
-        name="prefer", metavar="EXPRESSION", help="What its nodes should be; after waiting a while for such, any.",
-    ),
-    JobOption(
-        name="switches", metavar="COUNT[@TIME]",
-        help="Nodes under so many leaf switches at most; after waiting so long for them, any.",
-    ),
-    JobOption(name="data", metavar="NAME,...", help="Prefer nodes that hold these data sets."),
-    JobOption(
-        name="role", metavar="NAME:COUNT[,KEY=VALUE...]",
-        help="Tasks of another kind, started with the rest: ps:2,cpus=4 (gpus, mem, nodes, constraint); repeat it.",
-        commands=(SUB, ALLOC),
-    ),
-    JobOption(
-        name="role", metavar="NAME[:COUNT,...]", commands=(RUN,),
-        help="In a job: only the tasks of this role; outside, as gqsub has it: ps:2,cpus=4. Repeat it for more.",
-    ),
-    JobOption(
-        name="het-group", metavar="NUMBERS", commands=(RUN,),
-        help="In a job: only the tasks of these roles or components, counted from 0: 0,2-3.",
-    ),
-    JobOption(name="nodelist", letter="w", metavar="NODES", help="Nodes that must be among the job's: n1,n[3-4]."),
-    JobOption(name="exclude", letter="x", metavar="NODES", help="Nodes that must not be used."),
+)  # fmt: skip
+
+_WHERE: tuple[JobOption, ...] = (
+    JobOption(name="partition", letter="p", metavar="NAME", help="Partition to run in."),
+    JobOption(name="reservation", metavar="NAME", help="Run in this reservation only."),
+    JobOption(name="nodelist", letter="w", metavar="NODES", help="Nodes that the job must include: n1,n[3-4]."),
+    JobOption(name="exclude", letter="x", metavar="NODES", help="Nodes that the job must not use."),
     JobOption(
         name="exclusive", metavar="[=true]", if_bare="true", help="Share the job's nodes with no other job.",
     ),
-    # ── when ──────────────────────────────────────────────────────────────────────────────────────────────────
     JobOption(
-        name="begin", letter="b", metavar="TIME", help="Not before: 18:00, 2026-12-24T18:00, now+2h, tomorrow.",
+        name="constraint", letter="C", metavar="EXPRESSION",
+        help="Required features and attributes of the nodes: 'nvlink&cuda>=12.4', 'a|b', '[rack1*2&rack2*2]'.",
+    ),
+    JobOption(
+        name="prefer", metavar="EXPRESSION", help="Preferred features of the nodes; after a while any node will do.",
+    ),
+    JobOption(
+        name="switches", metavar="COUNT[@TIME]",
+        help="Maximum number of leaf switches above the nodes; after TIME any nodes will do.",
+    ),
+    JobOption(name="data", metavar="NAME,...", help="Prefer nodes that hold these data sets."),
+)  # fmt: skip
+
+_WHEN: tuple[JobOption, ...] = (
+    JobOption(
+        name="account", letter="A", metavar="NAME",
+        help="Account that is charged for the job (default: your default account).",
+    ),
+    JobOption(name="qos", letter="q", metavar="NAME", help="Quality of service (default: the account's)."),
+    JobOption(
+        name="begin", letter="b", metavar="TIME", help="Earliest start: 18:00, 2026-12-24T18:00, now+2h, tomorrow.",
     ),
     JobOption(
         name="dependency", letter="d", metavar="LIST",
-        help="Not before other jobs have come so far: afterok:12, after:12+5, singleton; `,` all, `?` any.",
+        help="Start after other jobs: afterok:12, after:12+5, singleton; `,` means all of them, `?` any.",
     ),
     JobOption(
         name="kill-on-invalid-dep", metavar="yes|no",
-        help="End the job when its dependency can never be met, or leave it in the queue (no).",
+        help="Cancel the job when its dependency can never be satisfied, or leave it in the queue (no).",
     ),
     JobOption(
         name="if", metavar="COMMAND", commands=(SUB,),
-        help="Run this command before it, as a small job; it starts only if that ends with code 0.",
-    ),
-    JobOption(name="deadline", metavar="TIME", help="It must be over by then, or it does not start, or is ended."),
-    JobOption(name="hold", letter="H", help="Queue it held; `gqctl release` lets it go."),
-    JobOption(
-        name="nice", metavar="[=COUNT]", if_bare="100", help="Go later in the queue; negative only for operators.",
+        help="Run this command first, as a small job; the job starts only if the command exits with 0.",
     ),
     JobOption(
-        name="priority", metavar="COUNT", help="Place in the queue, whatever the factors add up to; for operators.",
+        name="deadline", metavar="TIME",
+        help="The job must have ended by this time; it is not started too late for that, and is ended then.",
+    ),
+    JobOption(name="hold", letter="H", help="Queue the job held until `gqctl release`."),
+    JobOption(
+        name="nice", metavar="[=COUNT]", if_bare="100",
+        help="Lower the priority by COUNT; negative values are for operators.",
     ),
     JobOption(
-        name="requeue", commands=(SUB,), help="Queue it again after a node failure or when it gave way.",
+        name="priority", metavar="COUNT", help="Set the priority instead of the sum of its factors; for operators.",
+    ),
+)  # fmt: skip
+
+_END: tuple[JobOption, ...] = (
+    JobOption(
+        name="signal", metavar="[B:]SIG[@SECONDS]",
+        help="Send this signal SECONDS (60) before the time limit or a preemption; to the steps, with B: to the"
+        " script.",
+    ),
+    JobOption(
+        name="grace", metavar="TIME",
+        help="Time from SIGTERM to SIGKILL whenever the job is ended; at most the cluster's (30s).",
+    ),
+    JobOption(
+        name="requeue", commands=(SUB,), help="Requeue the job after a node failure or a preemption.",
         rivals=("no-requeue",),
     ),
     JobOption(
-        name="no-requeue", commands=(SUB,), help="Never queue it again by itself.",
+        name="no-requeue", commands=(SUB,), help="Never requeue the job automatically.",
         rivals=("requeue", "requeue-on", "max-requeue"),
     ),
     JobOption(
         name="requeue-on", metavar="EVENTS", commands=(SUB,), rivals=("no-requeue",),
-        help="Queue it again after these and no others: preempt, node_fail, timeout.",
+        help="Requeue the job after these events only: preempt, node_fail, timeout.",
     ),
     JobOption(
         name="max-requeue", metavar="COUNT", commands=(SUB,), rivals=("no-requeue",),
-        help="Queue it again by itself so many times at most.",
-    ),
-    # ── how it ends ───────────────────────────────────────────────────────────────────────────────────────────
-    JobOption(
-        name="signal", metavar="[B:]SIG[@SECONDS]",
-        help="Send this signal so long before the time limit, or before it gives way (60); to the steps, with B: to"
-        " the script.",
-    ),
-    JobOption(
-        name="grace", metavar="TIME",
-        help="From TERM to KILL whenever the job is ended; no more than the cluster's (30s).",
+        help="Maximum number of automatic requeues.",
     ),
     JobOption(
         name="resume-cost", metavar="TIME", commands=(SUB,),
-        help="It saves its work when it is told to go, and needs so long to be there again (the cluster's).",
+        help="The job saves its work when preempted and needs this time to resume (default: the cluster's).",
     ),
     JobOption(
         name="kill-on-bad-exit", letter="K", metavar="[=0|1]", if_bare="1",
-        help="End a step when one of its tasks fails (1, the rule) or not (0).",
+        help="End a step when one of its tasks fails (1, the default), or do not (0).",
     ),
     JobOption(
-        name="no-kill", letter="k", metavar="[=off]", if_bare="on", help="Go on when one of the job's nodes is lost.",
+        name="no-kill", letter="k", metavar="[=off]", if_bare="on",
+        help="Keep the job running when one of its nodes is lost.",
     ),
-    # ── who is told ───────────────────────────────────────────────────────────────────────────────────────────
+)  # fmt: skip
+
+_NOTIFIED: tuple[JobOption, ...] = (
     JobOption(
         name="notify", metavar="mail[:ADDRESS]|webhook:URL|slack:URL|command:PROGRAM",
-        help="Tell somebody of what happens to the job; repeat it for more.",
+        help="Where to send notifications; may be repeated.",
     ),
     JobOption(
         name="notify-on", metavar="EVENTS",
-        help="Tell of these: begin, end, fail, requeue, timeout, timeout_50 (80, 90), invalid_depend, array_tasks, all,"
+        help="Events to report: begin, end, fail, requeue, timeout, timeout_50 (80, 90), invalid_depend, array_tasks,"
+        " all,"
         " none (end).",
     ),
     JobOption(
         name="mail-type", metavar="EVENTS",
-        help="As in Slurm: mail of BEGIN, END, FAIL, REQUEUE, TIME_LIMIT_80, ARRAY_TASKS, ALL ...",
+        help="Events to report by mail, as in Slurm: BEGIN, END, FAIL, REQUEUE, TIME_LIMIT_80, ARRAY_TASKS, ALL ...",
     ),
-    JobOption(name="mail-user", metavar="ADDRESS", help="Where that mail goes (the job's owner)."),
-    # ── input and output ──────────────────────────────────────────────────────────────────────────────────────
+    JobOption(name="mail-user", metavar="ADDRESS", help="Recipient of that mail (default: the job's owner)."),
+)  # fmt: skip
+
+_STREAMS: tuple[JobOption, ...] = (
     JobOption(
         name="output", letter="o", metavar="PATTERN", commands=(SUB,),
-        help="File for the output; %j job, %x name, %N node, %n its number, %t task, %u user (gq-%j.out).",
+        help="File for standard output (gq-%j.out); %j job, %x name, %N node, %n node index, %t task, %u user.",
     ),
     JobOption(
         name="output", letter="o", metavar="PATTERN", commands=(RUN,),
-        help="File for the tasks' output; with %t, %N or %n one for each task or node (it comes here).",
+        help="File for the tasks' output (default: shown here); with %t, %N or %n a file for each task or node.",
     ),
     JobOption(
-        name="error", letter="e", metavar="PATTERN", commands=(SUB, RUN), help="File for the errors (the output's).",
+        name="error", letter="e", metavar="PATTERN", commands=(SUB, RUN),
+        help="File for standard error (default: that of --output).",
     ),
-    JobOption(name="input", letter="i", metavar="PATTERN", commands=(SUB,), help="File for the input (/dev/null)."),
+    JobOption(
+        name="input", letter="i", metavar="PATTERN", commands=(SUB,),
+        help="File for standard input (/dev/null).",
+    ),
     JobOption(
         name="input", letter="i", metavar="PATTERN", commands=(RUN,),
-        help="Input to this task only, to none, or from a file (this command's own, to all tasks).",
+        help="Task that receives this command's standard input, none, or a file (default: all tasks).",
     ),
     JobOption(
-        name="open-mode", metavar="append|truncate", commands=(SUB, RUN), help="What to do with files that are there.",
+        name="open-mode", metavar="append|truncate", commands=(SUB, RUN),
+        help="Whether to append to existing output files or to overwrite them.",
     ),
-    JobOption(name="chdir", letter="D", metavar="DIR", help="Directory to run in (the present one)."),
+    JobOption(name="label", letter="l", commands=(RUN,), help="Prefix each line with the rank of its task."),
     JobOption(
-        name="export", metavar="ALL|NONE|NAMES", commands=(SUB, RUN),
-        help="Environment: ALL of it, NONE, or names; NAME=VALUE adds one (ALL).",
+        name="unbuffered", letter="u", commands=(RUN,), help="Forward output as it arrives, not line by line.",
     ),
-    # ── of this command only ──────────────────────────────────────────────────────────────────────────────────
-    JobOption(
-        name="wrap", metavar="COMMAND", commands=(SUB,), in_header=False,
-        help="Run this command line under /bin/sh instead of a script.",
-    ),
-    JobOption(
-        name="chain", commands=(SUB,), in_header=False,
-        help="Queue several scripts, each of which starts when the one before has ended well.",
-    ),
+    JobOption(name="pty", commands=(RUN,), help="Run task 0 in a pseudo-terminal connected to this terminal."),
+)  # fmt: skip
+
+_COMMAND: tuple[JobOption, ...] = (
     JobOption(name="parsable", commands=(SUB,), help="Print only the job id."),
-    JobOption(name="label", letter="l", commands=(RUN,), help="Begin each line with the rank of its task."),
-    JobOption(
-        name="unbuffered", letter="u", commands=(RUN,), help="Pass output on as it comes, not by whole lines.",
-    ),
-    JobOption(name="pty", commands=(RUN,), help="Give task 0 this terminal, as if it ran here."),
-    JobOption(name="overlap", commands=(RUN,), help="Share the CPUs and GPUs of other steps instead of waiting."),
-    JobOption(name="jobid", metavar="JOB", commands=(RUN,), help="Start the step in this job (GQ_JOB_ID)."),
-    JobOption(name="wait", letter="W", commands=(SUB,), help="Wait for the job to end and return its exit code."),
-    JobOption(name="test-only", commands=(SUB,), help="Check and estimate the start; queue nothing."),
+    JobOption(name="wait", letter="W", commands=(SUB,), help="Wait for the job to end and exit with its exit code."),
+    JobOption(name="test-only", commands=(SUB,), help="Validate the job and estimate its start; queue nothing."),
     JobOption(
         name="what-if", commands=(SUB,), in_header=False,
-        help="Show what else could be asked for, and when each would start and end; queue nothing.",
+        help="Show alternative requests with their estimated start and end; queue nothing.",
     ),
-    # ── not in this version ───────────────────────────────────────────────────────────────────────────────────
+)  # fmt: skip
+
+GROUPS: dict[str, tuple[JobOption, ...]] = {
+    "What runs": _WHAT,
+    "Resources": _NEEDS,
+    "Where it runs": _WHERE,
+    "When it starts": _WHEN,
+    "How it ends": _END,
+    "Who is notified": _NOTIFIED,
+    "Input and output": _STREAMS,
+    "What this command does": _COMMAND,
+}
+"""Options under the headings of the help texts, in this order."""
+
+_UNBUILT: tuple[JobOption, ...] = (
     *(
         JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
         for name, letter, metavar in (
@@ -243,6 +294,12 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
         )
     ),
 )  # fmt: skip
+"""Options that a later version brings."""
+
+JOB_OPTIONS: tuple[JobOption, ...] = (
+    *(msgspec.structs.replace(option, group=heading) for heading, group in GROUPS.items() for option in group),
+    *_UNBUILT,
+)
 
 NO_EFFECT: tuple[Option, ...] = (
     Option(name="wckey", metavar="NAME"),

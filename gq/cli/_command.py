@@ -69,7 +69,7 @@ def invoke(command: Command, words: Sequence[str]) -> int:
             if arguments.has(name):
                 return _standard(name, command, arguments)
         if command.run is None:
-            raise UsageError("missing_verb", f"`{command.name}` needs to be told what to do", _verbs_hint(command))
+            raise UsageError("missing_verb", f"missing command after `{command.name}`", _verbs_hint(command))
         return command.run(arguments)
     except GqError as error:
         report(error)
@@ -119,7 +119,19 @@ def _unknown_verb(command: Command, verb: str, known: list[str]) -> UsageError:
 
 
 def _verbs_hint(command: Command) -> str:
-    return f"it knows {', '.join(command.verbs())}" if command.verbs else f"`{command.name} --help` shows how"
+    """The verbs of a family as a table."""
+    rows = verb_rows(command)
+    width = max((len(verb) for verb, _ in rows), default=0)
+    return "\n".join(["use one of", *(f"  {verb:{width}}  {summary}" for verb, summary in rows)])
+
+
+def verb_rows(command: Command) -> list[tuple[str, str]]:
+    """Each verb of a family and its summary; the summary of a noun ends with the noun's own verbs."""
+    verbs = command.verbs() if command.verbs else {}
+    return [
+        (verb, f"{member.summary.removesuffix('.')}: {', '.join(member.verbs())}." if member.verbs else member.summary)
+        for verb, member in verbs.items()
+    ]
 
 
 def _standard(name: str, command: Command, arguments: Arguments) -> int:

@@ -11,16 +11,19 @@ import sys
 from collections.abc import Mapping
 
 from click import Command as ClickCommand
+from click import Context
 from typer._completion_classes import completion_init
 from typer.completion import shell_complete
 from typer.core import MarkupMode, TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from gq.cli._command import Command, all_options
+from gq.cli._command import Command, all_options, verb_rows
 from gq.errors import UsageError
 from gq.getopt import Option
 
 SHELLS = ("bash", "zsh", "fish")
 DISTRIBUTION = "gq-batch"
+_MAX_NAMES = 30
+"""Columns for the names of an option; the text after longer names begins on the next line."""
 
 
 def typer_command(command: Command, name: str, is_rich: bool) -> TyperCommand | TyperGroup:
@@ -62,6 +65,7 @@ def _option(option: Option) -> TyperOption:
         metavar=option.metavar or None,
         help=option.help,
         hidden=option.is_hidden,
+        rich_help_panel=option.group or None,
         show_default=False,
         expose_value=False,
     )
@@ -71,9 +75,37 @@ def show_help(command: Command) -> None:
     is_rich = sys.stdout.isatty()
     shown = typer_command(command, command.name, is_rich)
     with shown.make_context(command.name, [], resilient_parsing=True) as context:
-        text = shown.get_help(context)
+        text = shown.get_help(context) if is_rich else _plain_help(command, shown, context)
     if text:
         sys.stdout.write(f"{text.rstrip()}\n")
+
+
+def _plain_help(command: Command, shown: ClickCommand, context: Context) -> str:
+    """Help for a pipe: options under the headings of their groups, verbs with their whole summaries."""
+    formatter = context.make_formatter()
+    shown.format_usage(context, formatter)
+    shown.format_help_text(context, formatter)
+    groups = _option_groups(shown, context)
+    width = min(_MAX_NAMES, max(len(names) for records in groups.values() for names, _ in records))
+    for heading, records in groups.items():
+        with formatter.section(heading):
+            formatter.write_dl([(names.ljust(width), text) for names, text in records], col_max=_MAX_NAMES)
+    if command.verbs is not None:
+        with formatter.section("Commands"):
+            formatter.write_dl(verb_rows(command))
+    return formatter.getvalue()
+
+
+def _option_groups(shown: ClickCommand, context: Context) -> dict[str, list[tuple[str, str]]]:
+    """Names and help of the visible options by heading, headings in the order of their first option."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for param in shown.get_params(context):
+        record = param.get_help_record(context)
+        if record is not None:
+            names, text = record
+            heading = getattr(param, "rich_help_panel", None) or "Options"
+            groups.setdefault(heading, []).append((names.replace(" [=", "[="), text))
+    return groups
 
 
 def show_version(command: Command) -> None:

@@ -182,8 +182,8 @@ def test_a_node_that_does_not_exist_is_named(run: Run, controller: ScriptedContr
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        ([], 2, "`gqctl` needs to be told what to do"),
-        (["node"], 2, "`gqctl node` needs to be told what to do"),
+        ([], 2, "missing command after `gqctl`"),
+        (["node"], 2, "missing command after `gqctl node`"),
         (["hodl", "7"], 2, "`gqctl` does not know `hodl`"),
         (["hold"], 2, "JOB is missing"),
         (["hold", "x"], 2, "`x` is not a job id"),

@@ -297,12 +297,12 @@ def test_a_caller_is_told_who_the_controller_takes_it_for(run: Run, controller: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["token"], "`gqctl token` needs to be told what to do"),
+        (["token"], "missing command after `gqctl token`"),
         (["token", "create", "n1"], "`n1` is not expected here"),
         (["token", "create", "--ttl=unlimited"], "`--ttl`: `unlimited` is no time for a token"),
         (["token", "create", "--ttl=0"], "`--ttl`: `0` is no time for a token"),
         (["token", "create", "--ttl=soon"], "`--ttl`: `soon` is not a duration"),
-        (["key"], "`gqctl key` needs to be told what to do"),
+        (["key"], "missing command after `gqctl key`"),
         (["key", "add"], "PUBLIC is missing"),
         (["key", "add", "abc"], "a public key has 40 characters, this has 3"),
         (["key", "show", "ada"], "`ada` is not expected here"),

@@ -20,6 +20,7 @@ import pytest
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, UNBUILT_VERBS, load, module_of
 from gq.model.node import ClusterInfo, IsolationLevels, NodeInfo
 from gq.model.resource import Grant
+from gq.options import GROUPS
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
@@ -286,6 +287,34 @@ def test_help_of_a_family_lists_its_verbs(run: Run) -> None:
 
     assert [verb for verb in (*JOB_VERBS, *CLUSTER_VERBS) if f"  {verb} " not in shown] == []
     assert "  drain " in run("gqctl", "node", "--help").out
+
+
+def test_help_of_a_family_gives_every_summary_whole_and_the_verbs_of_each_noun(run: Run) -> None:
+    gq, gqctl = (" ".join(run(name, "--help").out.split()) for name in ("gq", "gqctl"))
+
+    assert [verb for verb in JOB_VERBS if load(f"gq{verb}").summary.removesuffix(".") not in gq] == []
+    assert "node Change and show nodes: show, drain, resume, down, remove." in gqctl
+    assert "..." not in gqctl.replace("[ARGS]...", "")
+
+
+def test_a_missing_verb_is_answered_with_the_table_of_verbs(run: Run) -> None:
+    result = run("gqctl", "node")
+
+    assert (result.status, result.out) == (2, "")
+    assert result.err.splitlines()[:2] == ["error: missing command after `gqctl node`", "hint: use one of"]
+    assert [line.split()[0] for line in result.err.splitlines()[2:]] == ["show", "drain", "resume", "down", "remove"]
+
+
+@pytest.mark.parametrize("name", ["gqsub", "gqrun", "gqalloc"])
+def test_help_of_a_command_that_takes_jobs_lists_its_options_in_groups(run: Run, name: str) -> None:
+    lines = run(name, "--help").lines
+    headings = [line.removesuffix(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
+
+    expected = [heading for heading, group in GROUPS.items() if any(name in option.commands for option in group)]
+    assert headings == [*expected, "Options"]
+    assert lines.index("When it starts:") < lines.index("How it ends:") < lines.index("Who is notified:")
+    assert "  -d, --dependency LIST           Start after other jobs: afterok:12," in lines
+    assert "  -K, --kill-on-bad-exit[=0|1]    End a step when one of its tasks fails (1," in lines
 
 
 def test_the_letter_h_is_help_where_it_is_not_the_header(run: Run) -> None:
