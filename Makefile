@@ -1,7 +1,8 @@
 # What a developer types.  `demo` and `test` set everything up by themselves; nothing here needs root.
 #
 #   make demo               a throw-away cluster on this machine, used as a user would use it
-#   make test               every test that this machine can run
+#   make test               the tests to run before and after every change: a few minutes
+#   make test-all           every test, with the long simulations, streams and replays: what CI runs
 #   make check              style, types, docs that agree with the code
 #   make sim                the controller and the nodes under faults: SEED=7 plays one seed again, ROUNDS=… more
 #   make bench              the table of measurements: QUICK=1 measures less, ARGS='--only latency' one family
@@ -16,13 +17,16 @@ SEED   ?=
 QUICK  ?=
 ROUNDS ?=
 
-.PHONY: demo test check sim bench clean
+.PHONY: demo test test-all check sim bench clean
 .DEFAULT_GOAL := test
 
 demo: $(READY)
 	@$(BIN)/gq demo
 
 test: $(READY)
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not slow' $(ARGS)
+
+test-all: $(READY)
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: $(READY)

@@ -29,6 +29,8 @@ MARK = pytest.StashKey[str]()
 FAILED = pytest.StashKey[bool]()
 LINGER_S = 10.0
 """How long a process that a test ended may take to be gone."""
+SLOW_S = 10.0
+"""A test whose body takes longer is to be made faster, or to be marked `slow`."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +49,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         item.stash[FAILED] = True
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests that should be faster, or marked.  Nothing fails: a busy machine makes every test slow."""
+    passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
+    unmarked = [one for one in passed if one.duration > SLOW_S and "slow" not in one.keywords]
+    if not unmarked:
+        return
+    terminalreporter.section(f"longer than {SLOW_S:g} s without the marker `slow`")
+    for report in sorted(unmarked, key=lambda one: -one.duration):
+        terminalreporter.write_line(f"{report.duration:6.1f} s  {report.nodeid}")
 
 
 # ── nothing is left behind ────────────────────────────────────────────────────────────────────────────────────

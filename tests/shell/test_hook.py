@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +26,7 @@ from tests.clusters import PrivateCluster, marked, processes, wait_until
 from tests.shell.rig import PATIENCE_S, Rig, job, running, short_directory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hook" / "hook.py"
+USER = pwd.getpwuid(os.getuid()).pw_name
 HEAD = """
 import os, sys, time
 from msgspec.structs import replace
@@ -76,7 +78,7 @@ def test_a_hook_changes_a_default_and_what_it_did_is_recorded() -> None:
             assert (kept.time_limit_s, did) == (60, "")
             trail = await rig.ask(wire.QueryAudit(action="Submit"))
             assert isinstance(trail, wire.AuditTrail)
-            assert [one.detail for one in trail.entries][:1] == ['x; hook: time_limit_s=3600, comment="for root"']
+            assert [one.detail for one in trail.entries][:1] == [f'x; hook: time_limit_s=3600, comment="for {USER}"']
 
     asyncio.run(scene())
 
@@ -86,7 +88,7 @@ def test_a_hook_refuses_in_its_own_words_and_nothing_is_queued() -> None:
         async with hooked(GOOD) as (rig, _):
             refusal = await refused(rig, job("bad"))
             assert (refusal.code, refusal.hint) == ("hook_refused", "call it good")
-            assert refusal.message == "root may not call a job bad"
+            assert refusal.message == f"{USER} may not call a job bad"
             assert await refused(rig, wire.Submit(spec=job("bad").spec, test_only=True))
             assert not rig.store.load().jobs
             trail = await rig.ask(wire.QueryAudit(action="Submit"))
@@ -104,9 +106,9 @@ def test_every_stage_of_a_chain_is_shown_and_one_refusal_ends_it_all() -> None:
             assert isinstance(answer, wire.ChainSubmitted)
             jobs = [rig.store.load().jobs[one] for one in answer.job_ids]  # type: ignore[index]
             assert [one.spec.time_limit_s for one in jobs] == [60, 3600]
-            assert [one.hook for one in jobs] == ["", 'time_limit_s=3600, comment="for root"']
+            assert [one.hook for one in jobs] == ["", f'time_limit_s=3600, comment="for {USER}"']
             refusal = await refused(rig, wire.SubmitChain(stages=(job("prep"), job("bad"))))
-            assert refusal.message == "stage 2 of the chain: root may not call a job bad"
+            assert refusal.message == f"stage 2 of the chain: {USER} may not call a job bad"
             assert len(rig.store.load().jobs) == 2
 
     asyncio.run(scene())
