@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import sys
 
 import msgspec
@@ -48,9 +49,9 @@ def parse_target(text: str) -> Target:
 
 def run(arguments: Arguments) -> int:
     if not arguments.operands:
-        raise UsageError("missing_operand", "the job is missing", "gq ssh [--node NODE] JOB[.INDEX] [COMMAND...]")
+        raise UsageError("missing_operand", "the job is missing", "gq ssh [--node NODE] JOB[.INDEX] [--] [COMMAND...]")
     target = parse_target(arguments.operands[0])
-    command = arguments.operands[1:]
+    command = remote_command(arguments.operands[1:])
     note = say("gq ssh")
     client = Client(find_cluster(os.environ), patience_s=_PATIENCE_S, on_wait=lambda error: note(error.message))
     with client:
@@ -59,7 +60,7 @@ def run(arguments: Arguments) -> int:
         inside = ask(client, GetJobEnvironment(job_id=job.job_id), JobEnvironment)
         created = create_step(client, job.job_id, _request(grant, command), note)
         bring = Bring(
-            argv=command or _login_shell(),
+            argv=command or (user_shell(), "-l"),
             environment=job_environment(arguments) | dict(inside.variables),
             chdir=inside.chdir or "/",
             umask=submission("").umask,
@@ -102,13 +103,24 @@ def _request(grant: Grant, command: tuple[str, ...]) -> StepRequest:
     )
 
 
-def _login_shell() -> tuple[str, ...]:
-    """The caller's, told to be a login shell as sshd tells it."""
+def remote_command(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The program to run and its arguments; empty: a login shell.
+
+    One word that a shell would divide or interpret is a command line, as it is for ssh: ``'nvidia-smi -l | head'``.
+    """
+    words = words[1:] if words[:1] == ("--",) else words
+    if len(words) == 1 and shlex.quote(words[0]) != words[0]:
+        return (user_shell(), "-c", words[0])
+    return words
+
+
+def user_shell() -> str:
+    """The shell in the user database of this host."""
     try:
         shell = pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:
         shell = ""
-    return (shell or "/bin/sh", "-l")
+    return shell or "/bin/sh"
 
 
 def _is_terminal(command: tuple[str, ...]) -> bool:
@@ -119,11 +131,12 @@ def _is_terminal(command: tuple[str, ...]) -> bool:
 COMMAND = Command(
     name="gq ssh",
     summary="Run a shell or a command inside a running job, on one of its nodes.",
-    operands="JOB[_TASK][.INDEX] [COMMAND [ARGUMENT...]]",
+    operands="JOB[_TASK][.INDEX] [--] [COMMAND [ARGUMENT...]]",
     options=(Option(name="node", letter="w", metavar="NODE", help="On this node of the job (its first one)."),),
     run=run,
     details=(
-        "Without a command: your login shell. It runs as a step that shares the job's CPUs and GPUs, in the job's "
+        "Without a command: your login shell. One quoted word is a command line of that shell, as with ssh; several "
+        "words are a program and its arguments. It runs as a step that shares the job's CPUs and GPUs, in the job's "
         "cell and directory, and ends with the job. 12.1 is the second node of job 12. Only the owner of a job can "
         "enter it. Returns the command's exit code."
     ),

@@ -102,6 +102,15 @@ def test_gq_ssh_knows_a_jobs_nodes_by_their_place(cluster: PrivateCluster) -> No
     assert f"{job}.2 is not one of job {job}'s nodes\nhint: it has n1, n2" in beyond.stderr
 
 
+def test_gq_ssh_takes_a_command_as_ssh_does(cluster: PrivateCluster) -> None:
+    job = f"{begin(cluster)}.1"
+
+    assert told(cluster, "gq", "ssh", job, "--", "printenv", "GQ_NODENAME") == ["n2"]
+    assert told(cluster, "gq", "ssh", job, "printenv GQ_NODENAME") == ["n2"]
+    assert told(cluster, "gq", "ssh", job, "--", "echo $GQ_NODENAME | tr n N") == ["N2"]
+    assert cluster.ok("gq", "ssh", job, "--", "printf", "%s\n", "--", "a  b", timeout_s=20) == "--\na  b\n"
+
+
 def test_gq_ssh_reads_standard_input(cluster: PrivateCluster) -> None:
     job = begin(cluster)
     assert cluster.ok("gq", "ssh", job, "tr", "a-z", "A-Z", stdin="hello\n") == "HELLO\n"
