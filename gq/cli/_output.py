@@ -16,7 +16,7 @@ import msgspec
 
 from gq.complaint import folded
 from gq.model.job import JobInfo, StepInfo
-from gq.model.node import NodeInfo
+from gq.model.node import GpuInfo, NodeInfo
 from gq.model.sweep import parameters
 from gq.units import iso_instant, tell_instants
 
@@ -278,7 +278,7 @@ def node_json(node: NodeInfo) -> dict[str, JsonValue]:
         "cpus_free": node.cpus_free,
         "memory_mib": node.memory_mib,
         "memory_free_mib": node.memory_free_mib,
-        "gpus": node.gpus,
+        "gpus": [_gpu_json(gpu) for gpu in node.gpus],
         "isolation": {name: getattr(node.isolation, name) for name in node.isolation.__struct_fields__},
         "features": node.features,
         "attributes": node.attributes,
@@ -287,6 +287,11 @@ def node_json(node: NodeInfo) -> dict[str, JsonValue]:
         "data": node.data,
         "switch": node.switch,
     }
+
+
+def _gpu_json(gpu: GpuInfo) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {name: getattr(gpu, name) for name in gpu.__struct_fields__}
+    return shown | {"xids": [{"xid": error.xid, "at": iso_instant(error.at)} for error in gpu.xids]}
 
 
 # ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -76,6 +76,26 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """It says what a job that stands still holds of the memory of its GPUs (`gq.wire.node.SetSuspended.parked_at`)."""
 
 
+class XidError(msgspec.Struct, frozen=True, kw_only=True):
+    """An error that the NVIDIA driver reported of a GPU, by the driver's number for it."""
+
+    xid: int
+    at: float
+    """When gqnode read it."""
+
+
+class GpuReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The newest sample of one GPU, as its node sends it with each heartbeat."""
+
+    index: int
+    does_answer: bool = True
+    utilisation_percent: int | None = None
+    """Share of the last sample period in which a kernel ran; None: not known."""
+    memory_used_mib: int | None = None
+    xids: tuple[XidError, ...] = ()
+    """Since gqnode started, oldest first; only the newest."""
+
+
 class GpuInfo(msgspec.Struct, kw_only=True):
     """A GPU as it is shown."""
 
@@ -86,6 +106,11 @@ class GpuInfo(msgspec.Struct, kw_only=True):
     state: str
     """``IDLE``, ``ALLOCATED``, ``DRAINED``."""
     job_id: int | None = None
+    does_answer: bool | None = None
+    """False: it fell off the bus or hangs.  None, here and below: its node has not sent a sample."""
+    utilisation_percent: int | None = None
+    memory_used_mib: int | None = None
+    xids: tuple[XidError, ...] = ()
 
 
 class NodeInfo(msgspec.Struct, kw_only=True):

@@ -15,7 +15,7 @@ import msgspec
 
 from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus, SignalSpec, Usage
-from gq.model.node import Inventory
+from gq.model.node import GpuReading, Inventory
 from gq.model.resource import Grant
 from gq.model.state import Outcome
 from gq.model.step import StepLayout
@@ -351,6 +351,8 @@ class StepEnded(_Message, frozen=True, kw_only=True):
     outcome: Outcome = Outcome.COMPLETED
     usage: Usage = Usage()
     was_attached: bool = True
+    ended_at: float | None = None
+    """By the node's clock; None: the node runs a gqnode from before this field."""
 
 
 ReportBody = (
@@ -408,6 +410,7 @@ class Heartbeat(_Message, frozen=True, kw_only=True):
     """The node's clock, so that skew can be seen."""
     load: float = 0.0
     memory_available_mib: int = 0
+    gpus: tuple[GpuReading, ...] = ()
 
 
 class Report(_Message, frozen=True, kw_only=True):

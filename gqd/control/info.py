@@ -10,6 +10,7 @@ from gq.model.node import (
     ClusterInfo,
     GangSize,
     GpuInfo,
+    GpuReading,
     GpuSummary,
     NodeInfo,
     PartitionInfo,
@@ -128,7 +129,7 @@ def node_info(cluster: Cluster, policy: Policy, volatile: Volatile, node: Node, 
         cpus_free=node.free_cpu_mask.bit_count(),
         memory_mib=inventory.memory_mib,
         memory_free_mib=max(0, inventory.memory_mib - node.used_memory_mib),
-        gpus=tuple(_gpus(node)),
+        gpus=tuple(_gpus(node, _readings(volatile, node))),
         isolation=inventory.isolation,
         job_ids=tuple(sorted({int(one.job_id) for one in node.held})),
         gq_version=inventory.gq_version,
@@ -159,11 +160,17 @@ def _node_state(node: Node, volatile: Volatile) -> str:
     return "ALLOCATED" if is_full else "MIXED"
 
 
-def _gpus(node: Node) -> Iterator[GpuInfo]:
+def _readings(volatile: Volatile, node: Node) -> tuple[GpuReading, ...]:
+    """What is known of its GPUs now: nothing, while the node is not heard."""
+    return volatile.gpu_readings.get(node.name, ()) if node.name in volatile.links else ()
+
+
+def _gpus(node: Node, readings: tuple[GpuReading, ...] = ()) -> Iterator[GpuInfo]:
+    known = {reading.index: reading for reading in readings}
     holders = {index: one.job_id for one, grant in node.held.items() for index in grant.gpus}
     for gpu in node.inventory.gpus:
         state = "ALLOCATED" if gpu.index in holders else "DRAINED" if gpu.index in node.drained_gpus else "IDLE"
-        yield GpuInfo(
+        info = GpuInfo(
             index=gpu.index,
             uuid=gpu.uuid,
             type=gpu.type,
@@ -171,6 +178,10 @@ def _gpus(node: Node) -> Iterator[GpuInfo]:
             state=state,
             job_id=holders.get(gpu.index),
         )
+        if (reading := known.get(gpu.index)) is not None:
+            info.does_answer, info.xids = reading.does_answer, reading.xids
+            info.utilisation_percent, info.memory_used_mib = reading.utilisation_percent, reading.memory_used_mib
+        yield info
 
 
 def cluster_info(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> ClusterInfo:

@@ -160,6 +160,7 @@ def on_heartbeat(draft: Draft, fact: NodeHeartbeat) -> None:
         draft.do(AskWhoIsThere(route=fact.route))
         return
     draft.volatile.heard_at[fact.heartbeat.node] = draft.now
+    draft.volatile.gpu_readings[fact.heartbeat.node] = fact.heartbeat.gpus
     draft.do(SendHeartbeatSeen(route=fact.route, at=draft.now))
 
 
@@ -296,6 +297,7 @@ def decide_remove(draft: Draft, who: Caller, body: client.RemoveNode) -> client.
     draft.note(event.NodeRemoved(at=draft.now, node=name, reason=reason, by=who.peer.user))
     key.close_link(draft, name, f"node {name} was {why}")
     draft.volatile.heard_at.pop(name, None)
+    draft.volatile.gpu_readings.pop(name, None)
     draft.volatile.report_seqs.pop(name, None)
     draft.volatile.possible_shapes.clear()
     draft.volatile.wants_plan = True

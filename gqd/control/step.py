@@ -285,13 +285,25 @@ def _goes_on(attempt: Attempt, step: Step, node: str) -> bool:
 
 
 def _part_outcome(attempt: Attempt, report: wire.StepEnded) -> Outcome:
-    """As the node saw it; but gqrun, which is told to end, ends tasks of other nodes before their order comes."""
+    """The outcome that the node reports, or the job's where the job was ended while the step still ran.
+
+    gqrun passes the job's TERM on to tasks of every node, and they may end before their own node hears of the job's
+    end: such a node can only report that they failed.
+    """
     if not report.was_attached:
         return Outcome.CANCELLED
-    was_told_to_end = attempt.outcome in _ENDED_FROM_OUTSIDE and report.exit.shell_code in _CODES_OF_ENDING
-    if report.outcome is Outcome.FAILED and was_told_to_end and attempt.outcome is not None:
+    if report.outcome is Outcome.FAILED and attempt.outcome in _ENDED_FROM_OUTSIDE and _ended_with(attempt, report):
         return attempt.outcome
     return report.outcome
+
+
+def _ended_with(attempt: Attempt, report: wire.StepEnded) -> bool:
+    """The tasks ended after the job was ended; an older gqnode does not say when, and the exit code has to tell."""
+    if report.exit.shell_code in _CODES_OF_ENDING:
+        return True
+    if report.ended_at is None or attempt.end_at is None:
+        return False
+    return report.ended_at >= attempt.end_at - MAX_CLOCK_SKEW_S
 
 
 def lose_node(draft: Draft, attempt: Attempt, node: str) -> None:
@@ -338,6 +350,8 @@ def _worst(step: Step) -> ExitStatus:
 
 
 _ENDED_FROM_OUTSIDE = (Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.DEADLINE)
+MAX_CLOCK_SKEW_S = 1.0
+"""Difference allowed between the clocks of a node and of the controller."""
 _CODES_OF_ENDING = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 """A shell between gqrun and what it runs passes on the signal as a code."""
 _GRAVEST_FIRST = (

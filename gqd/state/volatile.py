@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from gq.model.estimate import StartEstimate
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
+from gq.model.node import GpuReading
 from gq.wire.client import CreateStep
 from gqd.state.crontab import EntryKey
 from gqd.state.input import Peer, Route
@@ -73,6 +74,8 @@ class Volatile:
     links: dict[str, Route] = field(default_factory=dict)
     """Node → where it was last heard from; nodes that are not here get no jobs."""
     heard_at: dict[str, float] = field(default_factory=dict)
+    gpu_readings: dict[str, tuple[GpuReading, ...]] = field(default_factory=dict)
+    """Node → what its last heartbeat said of its GPUs."""
     report_seqs: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Node → (incarnation, the highest number of its reports that was heard)."""
     part_orders: dict[tuple[AttemptId, str], OrderClock] = field(default_factory=dict)

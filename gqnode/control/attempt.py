@@ -32,6 +32,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit: ExitStatus = ExitStatus()
     outcome: Outcome = Outcome.COMPLETED
     usage: Usage = Usage()
+    ended_at: float | None = None
     stopped_as: Outcome | None = None
     """Set when its tasks are being ended before their time: CANCELLED (ordered), FAILED (one of them failed)."""
     kill_at: float | None = None

@@ -144,6 +144,7 @@ def step_ended(step: StepRecord) -> StepEnded:
         outcome=step.outcome,
         usage=step.usage,
         was_attached=step.is_attached,
+        ended_at=step.ended_at,
     )
 
 

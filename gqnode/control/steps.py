@@ -145,6 +145,7 @@ def tasks_ended(ledger: Ledger, ended: StepTasksEnded) -> AttemptRecord | None:
         step,
         is_attached=True,
         is_ended=True,
+        ended_at=ledger.now,
         exit=ended.exit,
         outcome=saying.step_outcome(record, step, ended),
         usage=ended.usage,
@@ -162,7 +163,7 @@ def gone_with_cell(ledger: Ledger, record: AttemptRecord) -> AttemptRecord:
     for number, step in record.steps.items():
         if not step.is_ended:
             exit = saying.KILLED if step.is_attached else ExitStatus()
-            step = replace(step, is_ended=True, outcome=outcome, exit=exit)
+            step = replace(step, is_ended=True, ended_at=ledger.now, outcome=outcome, exit=exit)
             ledger.report(saying.step_ended(step))
         steps[number] = step
     return replace(record, steps=steps)

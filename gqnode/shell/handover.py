@@ -12,30 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gq.model.ids import AttemptId
-from gqnode.accel.protocol import Accelerators, GpuSample
-from gqnode.shell.threads import Threads
+from gqnode.accel.protocol import GpuSample
+from gqnode.shell.gpu_monitor import GpuMonitor
 
 LONGEST_S = 10.0
 AGAIN_S = 0.05
-ANSWER_S = 5.0
 SLACK_MIB = 64
 """What a driver may keep for itself."""
 
 
 class Handover:
-    """Used on the loop; the library is asked in a thread of its own, one call at a time."""
+    """Used on the loop."""
 
-    def __init__(self, accelerators: Accelerators) -> None:
-        self._accelerators = accelerators
-        self._threads = Threads(1, "gqnode-gpus")
-        self._does_answer = True
+    def __init__(self, monitor: GpuMonitor) -> None:
+        self.sample = monitor.sample
         self._before: dict[AttemptId, dict[int, int]] = {}
         """MiB in use on each GPU of an attempt before it began."""
-
-    def close(self) -> None:
-        self._threads.close()
-        if self._does_answer:
-            self._accelerators.close()
 
     async def begin(self, attempt_id: AttemptId, gpus: Sequence[int]) -> None:
         """Note how these GPUs are; nothing of the attempt uses those yet of which that is not noted."""
@@ -55,17 +47,6 @@ class Handover:
                 return left
             await asyncio.sleep(AGAIN_S)
         return ""
-
-    async def sample(self, gpus: Sequence[int]) -> list[GpuSample]:
-        """Nothing, from a library that did not answer once: it is not asked again."""
-        if not self._does_answer:
-            return []
-        try:
-            samples = await asyncio.wait_for(self._threads.run(self._accelerators.sample), ANSWER_S)
-        except TimeoutError:
-            self._does_answer = False
-            return []
-        return [sample for sample in samples if sample.index in gpus]
 
 
 def _left(samples: Sequence[GpuSample], before: dict[int, int]) -> str:

@@ -40,6 +40,7 @@ from gqnode.shell.attributes import AttributeScript
 from gqnode.shell.briefing import Surroundings
 from gqnode.shell.door import Door, ToTasks
 from gqnode.shell.effects import Effects, attempt_of
+from gqnode.shell.gpu_monitor import GpuMonitor
 from gqnode.shell.handover import Handover
 from gqnode.shell.herd import Herd, HerdEvent, TreeEmpty
 from gqnode.shell.host_door import HostDoor
@@ -111,12 +112,16 @@ class NodeDaemon:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         await self._script.read()
         self._open(context)
-        watching = asyncio.ensure_future(self._script.watch(self._link.hello_again))
+        watching = [asyncio.ensure_future(self._script.watch(self._link.hello_again))]
+        if self._equipment.gpus:
+            interval_s = self._equipment.config.timers.heartbeat_s
+            watching.append(asyncio.ensure_future(self._gpus.watch(interval_s)))
         try:
             return await self._over
         finally:
-            watching.cancel()
-            await asyncio.wait([watching])
+            for task in watching:
+                task.cancel()
+            await asyncio.wait(watching)
             await self._close(context)
 
     def end(self, status: int = 0) -> None:
@@ -139,7 +144,7 @@ class NodeDaemon:
         self._users = Users(self._node.name, chooses=self._may_be_shared)
         if self._relay is not None:
             self._relay.users = self._users
-        self._handover = Handover(found.accelerators)
+        self._gpus = GpuMonitor(found.accelerators, self._clock.now)
         self._log_files = LogFiles(self._lanes, found.spawner)
         self._herd = Herd(found.spawner, found.spool_root, self._on_herd, self._clock.now)
         self._effects = self._make_effects()
@@ -157,7 +162,7 @@ class NodeDaemon:
             ports=PortLeases(*self._node.port_range),
             herd=self._herd,
             users=self._users,
-            handover=self._handover,
+            handover=Handover(self._gpus),
             around=Surroundings(
                 location_env=found.location.environment(),
                 login_env=machine.login_environment(os.geteuid()),
@@ -194,7 +199,7 @@ class NodeDaemon:
             self._timer.cancel()
         self._users.close()
         await self._lanes.close(CLOSE_S)
-        self._handover.close()
+        self._gpus.close()
         await self._herd.close()
         self._link.close()
         self._member_path.unlink(missing_ok=True)
@@ -346,6 +351,7 @@ class NodeDaemon:
             at=self._clock.now(),
             load=machine.load(),
             memory_available_mib=machine.memory_available_mib(),
+            gpus=self._gpus.readings,
         )
 
     def on_welcome(self, welcome: wire.Welcome) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gq.cli.gqinfo import headline
-from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo
+from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo, XidError
 from gq.model.reservation import Booking, OccurrenceInfo, OccurrenceState, ReservationInfo
 from gq.model.resource import Grant
 from gq.wire import client as wire
@@ -39,6 +39,8 @@ NODE = NodeInfo(
     ),
     isolation=IsolationLevels(cpu="cgroup2", kill="cgroup2"),
 )  # fmt: skip
+NODE.gpus[1].does_answer, NODE.gpus[1].utilisation_percent, NODE.gpus[1].memory_used_mib = True, 97, 4000
+NODE.gpus[1].xids = (XidError(xid=79, at=1767225600.0),)
 
 
 @pytest.fixture
@@ -136,6 +138,8 @@ def test_json_is_the_documented_list_of_nodes(run: Run, cluster: ScriptedControl
     ]  # fmt: skip
     assert node["gpus"][1] == {
         "index": 1, "uuid": "GPU-1", "type": "a100", "memory_mib": 81920, "state": "ALLOCATED", "job_id": 7,
+        "does_answer": True, "utilisation_percent": 97, "memory_used_mib": 4000,
+        "xids": [{"xid": 79, "at": "2026-01-01T00:00:00+00:00"}],
     }  # fmt: skip
     assert node["isolation"]["kill"] == "cgroup2"
 

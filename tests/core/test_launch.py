@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gq.model.job import ExitStatus
+from gq.model.node import GpuReading, XidError
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.state import event
 from gqd.state.effect import AckReport, SendOrder
-from gqd.state.input import Tick
+from gqd.state.input import NodeHeartbeat, Tick
 from tests.builders import attempt_id, hello, inventory, report, route_of, submit
 from tests.hosts import CoreHost
 
@@ -274,3 +275,25 @@ def test_a_node_that_has_nothing_left_at_the_end_is_not_told_to_stop() -> None:
     host.report("n2", wire.CellEmptied(attempt_id=attempt_id(1)), now=11)
     assert orders_to(host) == []
     assert host.job(1).outcome is Outcome.COMPLETED
+
+
+def test_what_a_heartbeat_says_of_gpus_is_shown_until_the_node_is_lost() -> None:
+    host = two_nodes()
+    xids = (XidError(xid=79, at=4.0),)
+    broken = GpuReading(index=2, does_answer=False, xids=xids)
+    busy = GpuReading(index=0, utilisation_percent=97, memory_used_mib=4000)
+    beat = wire.Heartbeat(node="n1", incarnation="1", at=5, gpus=(busy, broken))
+
+    def shown(field: str) -> list[object]:
+        [node] = host.ask(client.ListNodes(names=("n1",))).nodes  # type: ignore[union-attr]
+        return [getattr(gpu, field) for gpu in node.gpus]
+
+    assert shown("does_answer") == [None] * 4
+    host.handle(NodeHeartbeat(route=route_of("n1"), heartbeat=beat), now=5)
+    assert shown("does_answer") == [True, None, False, None]
+    assert shown("utilisation_percent") == [97, None, None, None]
+    assert shown("memory_used_mib") == [4000, None, None, None]
+    assert shown("xids") == [(), (), xids, ()]
+
+    host.handle(Tick(), now=5 + host.policy.timers.node_lost_s)
+    assert shown("xids") == [()] * 4

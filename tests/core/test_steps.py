@@ -141,6 +141,29 @@ def test_a_step_whose_tasks_gqrun_ended_for_a_cancelled_job_is_cancelled_too(
     assert finished.outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("ended_at", "outcome"),
+    [
+        (20.5, Outcome.CANCELLED),
+        (19.5, Outcome.CANCELLED),  # the clocks of two machines differ a little
+        (15.0, Outcome.FAILED),  # the link was down, and the report is late
+    ],
+)
+def test_a_step_that_ended_after_its_job_was_cancelled_is_cancelled_whatever_its_exit_code(
+    ended_at: float, outcome: Outcome
+) -> None:
+    host = gang()
+    create(host)
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(JobId(1),))), now=20)
+    step_id = StepId(JobId(1), 1, 0)
+    end = wire.StepEnded(step_id=step_id, exit=ExitStatus(code=1), outcome=Outcome.FAILED, ended_at=ended_at)
+    host.report("n1", wire.StepEnded(step_id=step_id, outcome=Outcome.CANCELLED, ended_at=21), now=21)
+    host.report("n2", end, now=21)
+
+    [finished] = [one for one in host.log if isinstance(one, event.StepFinished)]
+    assert finished.outcome is outcome
+
+
 def test_steps_end_with_their_job() -> None:
     host = gang()
     create(host)

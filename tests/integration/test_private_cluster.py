@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from tests.clusters import PrivateCluster, wait_until
+from tests.integration.jobs import config
 
 MakeCluster = Callable[..., PrivateCluster]
 
@@ -41,3 +45,22 @@ def test_daemons_that_are_killed_lose_nothing_and_the_job_goes_on(private_cluste
     assert cluster.ok("gqlog", job) == "began\n", "it ran once"
     [story] = json.loads(cluster.ok("gqacct", "-X", "-j", job, "--json"))
     assert (story["state"], story["exit_code"], story["restart_count"]) == ("FAILED", 7, 0)
+
+
+def test_what_the_script_of_a_pretended_gpu_says_is_shown_with_its_node(private_cluster: MakeCluster) -> None:
+    lines = ({"at_s": 0, "utilisation_percent": 97, "memory_used_mib": 4000}, {"at_s": 0.5, "xids": [79]})
+    with tempfile.NamedTemporaryFile("w", dir="/tmp") as script:
+        script.write("\n".join(map(json.dumps, lines)))
+        script.flush()
+        Path(script.name).chmod(0o644)
+        settings = config(gpus=2, heartbeat_s=0.2).replace("'fake'}", f"'fake', script = '{script.name}'}}", 1)
+        cluster = private_cluster(config=settings)
+
+        def gpus() -> list[dict[str, Any]]:
+            [node] = json.loads(cluster.ok("gqinfo", "-N", "--json"))
+            return list(node["gpus"])
+
+        wait_until(lambda: gpus()[0]["xids"], what="the Xid is shown")
+    scripted, idle = gpus()
+    assert [error["xid"] for error in scripted["xids"]] == [79]
+    assert (idle["utilisation_percent"], idle["xids"], idle["does_answer"]) == (0, [], True)

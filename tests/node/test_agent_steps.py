@@ -129,10 +129,10 @@ def test_a_step_that_no_client_comes_for_is_over_after_its_time() -> None:
 def test_the_end_of_the_tasks_is_reported_with_the_worst_exit(end: StepTasksEnded, outcome: Outcome) -> None:
     host = _running()
 
-    turn = host.handle(end)
+    turn = host.handle(end, now=120)
     again = host.handle(end)
 
-    report = StepEnded(step_id=STEP, exit=end.exit, outcome=outcome, usage=Usage(max_rss_mib=9))
+    report = StepEnded(step_id=STEP, exit=end.exit, outcome=outcome, usage=Usage(max_rss_mib=9), ended_at=120)
     assert without_saves(turn) == [SendReport(seq=6, body=report)]
     assert again == ()
 
@@ -214,9 +214,9 @@ def test_steps_that_go_with_the_cell_are_said_to_be_over_before_the_attempt_is()
     host = _running()
     host.handle(script_end(0))
 
-    first, second = reports(host.handle(CellEmpty(attempt_id=ATTEMPT)))
+    first, second = reports(host.handle(CellEmpty(attempt_id=ATTEMPT), now=120))
 
-    assert first == StepEnded(step_id=STEP, exit=ExitStatus(signal=9), outcome=Outcome.CANCELLED)
+    assert first == StepEnded(step_id=STEP, exit=ExitStatus(signal=9), outcome=Outcome.CANCELLED, ended_at=120)
     assert isinstance(second, AttemptEnded)
 
 
@@ -261,12 +261,12 @@ def test_after_a_restart_steps_are_expected_again_and_given_their_time_anew() ->
     before = at(Phase.RUNNING)
     before.order(step_order(0), now=100)
     before.order(step_order(1), now=100)
-    before.handle(StepTasksEnded(step_id=replace(STEP, step=1), exit=ExitStatus()))
+    before.handle(StepTasksEnded(step_id=replace(STEP, step=1), exit=ExitStatus()), now=120)
     host = AgentHost(before.record())
 
     turn = host.agent.resume(500.0)
 
-    ended = StepEnded(step_id=replace(STEP, step=1))
+    ended = StepEnded(step_id=replace(STEP, step=1), ended_at=120)
     assert turn[0] == FindProcess(attempt_id=ATTEMPT)
     assert ExpectStep(step_id=STEP) in turn
     assert ExpectStep(step_id=replace(STEP, step=1)) in turn  # its client may not have fetched all

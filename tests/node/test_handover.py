@@ -12,7 +12,8 @@ import pytest
 from gq.model.ids import AttemptId, JobId
 from gq.model.node import Gpu
 from gqnode.accel.protocol import GpuProcess, GpuSample
-from gqnode.shell import handover
+from gqnode.shell import gpu_monitor, handover
+from gqnode.shell.gpu_monitor import GpuMonitor
 from gqnode.shell.handover import Handover
 
 ATTEMPT = AttemptId(JobId(7), 1)
@@ -50,11 +51,11 @@ def used(mib: int, *pids: int, index: int = 0) -> GpuSample:
 
 def run(gpus: Gpus, work: Callable[[Handover], Awaitable[str]]) -> str:
     async def inside() -> str:
-        made = Handover(gpus)
+        monitor = GpuMonitor(gpus, time.time)
         try:
-            return await work(made)
+            return await work(Handover(monitor))
         finally:
-            made.close()
+            monitor.close()
 
     return asyncio.run(inside())
 
@@ -104,7 +105,7 @@ def test_a_job_without_gpus_and_the_gpus_of_others_ask_and_wait_for_nothing() ->
 
 
 def test_a_library_that_hangs_holds_up_one_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "ANSWER_S", 0.1)
+    monkeypatch.setattr(gpu_monitor, "ANSWER_S", 0.1)
     gpus = Gpus(used(0), delay_s=0.5)
 
     assert run(gpus, whole_job) == ""
