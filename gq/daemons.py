@@ -11,7 +11,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from gq.errors import Refusal
+from gq.interpreter import isolated_python
 from gq.locate import Location
 
 _POLL_S = 0.02
@@ -109,7 +109,7 @@ def start(daemon: Daemon, environ: Mapping[str, str]) -> subprocess.Popen[bytes]
     """Start it in a session of its own, deaf to this terminal.  Its former log stays beside the new one."""
     if daemon.log_path.exists():
         daemon.log_path.replace(daemon.log_path.with_suffix(".log.1"))
-    command = [sys.executable, "-P", "-m", daemon.module, *daemon.arguments]
+    command = [*isolated_python(environ), "-m", daemon.module, *daemon.arguments]
     with daemon.log_path.open("ab") as log:
         process = subprocess.Popen(
             command,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import msgspec
 
 from gq.config import Config, load_config
 from gq.errors import Refusal, UsageError
+from gq.interpreter import isolated_python
 from gq.locate import Location, make_own_directory
 
 PORTS_FROM, PORTS_TO = 20000, 31999
@@ -75,8 +75,9 @@ def count_gpus() -> int:
     if not Path("/dev/nvidiactl").exists():
         return 0
     program = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
+    command = [*isolated_python(os.environ), "-c", program]
     try:
-        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
         return int(answer.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from gq import daemons
 from gq.daemons import Daemon
 from gq.errors import Refusal
+from gq.interpreter import isolated_python
 from gq.locate import Location
 
 CONTROLLER = "gqd"
@@ -42,7 +43,7 @@ def _command(service: str) -> tuple[str, ...]:
     """The console script of this installation; without one, this Python with the module."""
     beside = Path(sys.executable).parent / service
     found = str(beside) if beside.exists() else shutil.which(service)
-    return (found,) if found else (sys.executable, "-P", "-m", service)
+    return (found,) if found else (*isolated_python({}), "-m", service)
 
 
 def install_unit(service: str, config_path: str, prefix: str = "") -> tuple[Path, bool]:

@@ -282,6 +282,15 @@ def _distribution(requirement: str) -> str:
     return requirement.replace("<", " ").replace(">", " ").replace("=", " ").split()[0]
 
 
+@each_file
+def test_a_child_interpreter_imports_nothing_from_the_working_directory(path: Path) -> None:
+    commands = [node.elts for node in ast.walk(tree(path)) if isinstance(node, ast.List | ast.Tuple) and node.elts]
+    pythons = [words for words in commands if ast.unparse(words[0]) == "sys.executable"]
+    wrong = [at(path, words[0]) for words in pythons if len(words) < 2 or "'-I'" not in ast.unparse(words[1])]
+
+    assert wrong == []
+
+
 # ── shape ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

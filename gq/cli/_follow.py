@@ -19,6 +19,7 @@ from types import FrameType
 import gq.elastic
 from gq.errors import Refusal, UsageError
 from gq.getopt import Given
+from gq.interpreter import isolated_python
 
 LOOK_S = 0.5
 _NOT_HERE = ("nodes", "nodelist", "exclude", "ntasks", "pty", "jobid", "role", "het-group")
@@ -81,7 +82,7 @@ class _Following:
 
     def _begin(self, name: str) -> subprocess.Popen[bytes]:
         """What is said of the step is said of each."""
-        command = [sys.executable, sys.argv[0], "--nodes=1", f"--nodelist={name}", *self.words]
+        command = [*isolated_python(os.environ), sys.argv[0], "--nodes=1", f"--nodelist={name}", *self.words]
         environ = {name: value for name, value in os.environ.items() if name != "GQRUN_ELASTIC"}
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ)
 

@@ -10,7 +10,6 @@ import os
 import pwd
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from gq.cli._checks import Finding, Verdict
 from gq.cli._output import local_time
 from gq.cli._system import Host
 from gq.errors import Refusal
+from gq.interpreter import isolated_python
 
 _MAX_USERS = 16
 _ASK_S = 4.0
@@ -116,14 +116,15 @@ def _people() -> list[pwd.struct_passwd]:
 
 def _ask_as(user: pwd.struct_passwd, config_path: str) -> subprocess.Popen[str]:
     """A process of the user that asks who they are."""
+    environ = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _ASK, config_path],
+        [*isolated_python(environ), "-c", _ASK, config_path],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         cwd="/",
-        env={name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ},
+        env=environ,
         user=user.pw_uid,
         group=user.pw_gid,
         extra_groups=[],

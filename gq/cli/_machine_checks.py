@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from gq import own_tmp
 from gq.cli._checks import Finding, Verdict
 from gq.cli._system import Host, restart_command
 from gq.config import DEFAULT
+from gq.interpreter import isolated_python
 from gq.model.node import KERNEL_FUNCTIONS, NodeInfo
 from gq.service import NODE
 from gq.units import format_memory
@@ -273,8 +273,9 @@ def _nvidia_on_bus() -> int:
 def _nvml(host: Host) -> Finding:
     """Asked in a process of its own: this package never loads the driver's library."""
     program = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
+    command = [*isolated_python(os.environ), "-c", program]
     try:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_GPU_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_S)
     except subprocess.TimeoutExpired:
         return Finding(
             "gpus", Verdict.FAIL, f"NVML does not answer within {_GPU_S:g} s", "nvidia-smi; dmesg | grep Xid"

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ import msgspec
 from gq.config import Config
 from gq.errors import Refusal
 from gq.hook import Submitter, check_hook
+from gq.interpreter import isolated_python
 from gq.model.job import JobSpec
 from gq.wire.client import Submit, SubmitChain
 from gqd.shell.hook_worker import LENGTH, MAX_FRAME, VERDICTS, Question, Verdict
@@ -234,7 +234,7 @@ class _Worker:
 
     @staticmethod
     async def start(place: str) -> _Worker:
-        command = [sys.executable, "-P", "-m", "gqd.shell.hook_worker", place, str(os.getpid())]
+        command = [*isolated_python(os.environ), "-m", "gqd.shell.hook_worker", place, str(os.getpid())]
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+import gq
 from gq import daemons
 from gq.daemons import Daemon
 from gq.errors import Refusal
 from gq.locate import private_location
 from tests.clusters import wait_until
 
+SOURCE = Path(gq.__file__).parent.parent
 STUBBORN = """
 import signal, sys, time
 print("ready", flush=True)
@@ -39,8 +41,13 @@ def imitation(directory: Path, *arguments: str) -> Daemon:
     return Daemon(name="imitation", module="imitation", arguments=("--dir", *arguments), directory=str(directory))
 
 
+def from_path(directory: Path) -> dict[str, str]:
+    """The environment of a gq that is found by PYTHONPATH, and `imitation` likewise."""
+    return {**os.environ, "PYTHONPATH": f"{directory}{os.pathsep}{SOURCE}"}
+
+
 def started(daemon: Daemon, directory: Path) -> subprocess.Popen[bytes]:
-    process = daemons.start(daemon, {**os.environ, "PYTHONPATH": str(directory)})
+    process = daemons.start(daemon, from_path(directory))
     wait_until(lambda: daemon.log_path.read_text().count("ready") == 2)
     return process
 
@@ -83,7 +90,7 @@ def test_a_process_that_has_ended_and_was_not_collected_is_not_alive(directory: 
 def test_a_daemon_that_fails_to_start_is_told_with_the_end_of_its_log(directory: Path) -> None:
     (directory / "imitation" / "__main__.py").write_text("import sys; sys.exit('no room on the disk')")
     daemon = imitation(directory)
-    process = daemons.start(daemon, {**os.environ, "PYTHONPATH": str(directory)})
+    process = daemons.start(daemon, from_path(directory))
     process.wait()
     with pytest.raises(Refusal, match="imitation did not start") as error:
         daemons.check_alive({daemon.name: process}, [daemon])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.requires import needs_program, needs_root
 from tests.system.accounts import BOB
-from tests.system.attacks import NOTHING, REFUSED, attack
+from tests.system.attacks import CONTAINED, NOTHING, REFUSED, attack
 from tests.system.hosts import Host
 from tests.system.stage import Stage
 
@@ -82,3 +82,27 @@ def test_a_state_directory_that_belongs_to_a_user(lab: Host) -> None:
 
     assert done.returncode not in (0, 124)
     assert "/var/lib/gq" in done.stderr + done.stdout
+
+
+WITH_A_DRIVER = """
+set -e
+mount -t tmpfs -o mode=755 planted-dev /dev
+mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/zero c 1 5; mknod -m 666 /dev/urandom c 1 9
+mknod /dev/nvidiactl c 195 255
+mkdir -p /tmp/planted && cd /tmp/planted
+for module in pynvml gqd gqnode msgspec sitecustomize usercustomize; do
+  echo 'open("/tmp/planted/ran", "a").write(__name__)' > $module.py
+done
+gq up --dir /tmp/planted-cluster --nodes 1 >&2 || true  # without a driver the node may not start
+gq down --dir /tmp/planted-cluster --yes >&2
+cat ran 2>/dev/null || true
+"""
+
+
+@attack("Plant Python modules in the directory in which root types a command", CONTAINED, NOTHING)
+def test_plant_python_modules_in_the_directory_in_which_root_types_a_command(lab: Host) -> None:
+    lab.ok("rm", "-f", "/etc/gq/gq.toml")
+
+    done = lab.run("unshare", "--mount", "sh", "-c", WITH_A_DRIVER)
+
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
