@@ -10,6 +10,8 @@ import logging
 import sys
 from datetime import datetime
 
+from gq.model.text import escape_controls
+
 
 def set_up(log: logging.Logger, level: str, as_json: bool) -> None:
     """Send what `log` is told to standard error, and nowhere else."""
@@ -30,8 +32,13 @@ def _leave_out_what_no_line_shows() -> None:
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={_word(value)}" for name, value in getattr(record, "fields", {}).items())
-        line = f"{_instant(record)} {record.levelname.lower():7} {record.getMessage()}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_instant(record)} {record.levelname.lower():7} {escape_controls(record.getMessage())}{fields}"
+        return f"{line}\n{self._traceback(record)}" if record.exc_info else line
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        """The lines of the exception, indented: no text in them can pass for a line of the log."""
+        lines = self.formatException(record.exc_info).splitlines() if record.exc_info else []
+        return "\n".join(f"    {escape_controls(line)}" for line in lines)
 
 
 class _JsonFormatter(logging.Formatter):

@@ -18,6 +18,7 @@ from gq.complaint import folded
 from gq.model.job import JobInfo, StepInfo
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.sweep import parameters
+from gq.model.text import escape_controls
 from gq.units import iso_instant, tell_instants
 
 JsonValue = object
@@ -183,16 +184,21 @@ def _listed(value: object) -> str:
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def json_text(value: object, indent: int = 0) -> str:
+    """`value` as JSON whose strings hold no character that a terminal obeys; ``indent`` 0: on one line."""
+    data = msgspec.json.encode(value)
+    return escape_controls((msgspec.json.format(data, indent=indent) if indent else data).decode(), kept="\n")
+
+
 def write_json(value: JsonValue) -> None:
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(text.decode() + "\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
 
 
 def write_json_list(values: Iterable[JsonValue]) -> None:
     """One list, written while its elements come: one element per line."""
     separator = "[\n"
     for value in values:
-        sys.stdout.write(separator + msgspec.json.encode(value).decode())
+        sys.stdout.write(separator + json_text(value))
         separator = ",\n"
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 

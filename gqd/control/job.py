@@ -18,6 +18,7 @@ from gq.model.job import ExitStatus, JobSpec
 from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import pack_tasks
+from gq.model.text import has_controls
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import (
@@ -212,6 +213,19 @@ def _refuse_bad_text(spec: JobSpec) -> None:
     for name, path in (("--chdir", spec.chdir), ("the submit directory", spec.submit_dir)):
         if not path.startswith("/") or "\0" in path:
             raise Refusal("bad_path", f"{name} {path!r} is not an absolute path")
+    for name, text in _shown_texts(spec):
+        if has_controls(text):
+            message = f"{name} {text[:40]!r} contains a control character"
+            raise Refusal("bad_text", message, "terminals obey such characters: leave them out")
+
+
+def _shown_texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """The texts of a job that commands print for other people, each with its option."""
+    yield "--chdir", spec.chdir
+    yield "the submit directory", spec.submit_dir
+    yield "--comment", spec.comment
+    for option, pattern in (("--output", spec.output), ("--error", spec.error), ("--input", spec.input)):
+        yield option, pattern or ""
 
 
 def _refuse_bad_number(what: str, value: float | None, least: int, most: int) -> None:

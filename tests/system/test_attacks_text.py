@@ -25,6 +25,8 @@ pytestmark = [
 ]
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
+HIDDEN = "\x9b2J\u202egnp.exe"
+"""Control characters that JSON does not escape by itself."""
 SQL = "x'); DROP TABLE jobs; --"
 
 
@@ -45,7 +47,7 @@ def test_a_job_name_with_escape_sequences_or_a_new_line(stage: Stage) -> None:
 @attack("Escape sequences in what is shown of a job besides its name", CONTAINED, "Submit: done")
 def test_escape_sequences_in_what_is_shown_of_a_job_besides_its_name(stage: Stage) -> None:
     spec = JobSpec(
-        name="x", is_held=True, comment=ESCAPE, command=ESCAPE, args=(ESCAPE,), submit_host=ESCAPE, output=f"/{ESCAPE}"
+        name="x", is_held=True, command=ESCAPE + HIDDEN, args=(ESCAPE + HIDDEN,), submit_host=ESCAPE + HIDDEN
     )
     answer = stage.ask(stage.bob, wire.Submit(spec=spec, script=b"#!/bin/sh\n"))
     job = str(answer.job_id) if isinstance(answer, wire.Submitted) else ""
@@ -56,12 +58,22 @@ def test_escape_sequences_in_what_is_shown_of_a_job_besides_its_name(stage: Stag
             ("gqctl", "show", job),
             ("gqacct", "-j", job),
             ("gqwhy", job),
+            ("gqctl", "show", job, "--json"),
+            ("gqctl", "events", "--since=1h", "--job", job, "--json"),
             ("gqctl", "audit"),
         )
     ]
 
     assert [text for text in shown if not is_plain(text.replace("\t", ""))] == []
     assert job and all(job in text for text in shown[:2])
+
+
+@attack("A comment, directory or file with control characters", REFUSED, "Submit: bad_text")
+def test_a_comment_directory_or_file_with_control_characters(stage: Stage) -> None:
+    for field in ("comment", "chdir", "output", "error", "input"):
+        for text in (ESCAPE, HIDDEN, "\r", "a\nb"):
+            body = wire.Submit(spec=JobSpec(name="x", **{field: f"/{text}"}), script=b"#!/bin/sh\n")
+            assert stage.refusal(stage.bob, body) == "bad_text", (field, text)
 
 
 @attack("A request for a node that is no name", REFUSED, "Submit: unknown_node")

@@ -12,7 +12,7 @@ import msgspec
 from gq.cli._command import Command
 from gq.cli._connection import ask
 from gq.cli._operands import refuse_operands
-from gq.cli._output import is_terminal, local_time, printable
+from gq.cli._output import is_terminal, json_text, local_time, printable
 from gq.client import Client
 from gq.getopt import Arguments, Option, whole_number
 from gq.locate import find_cluster
@@ -70,8 +70,7 @@ def _pages(client: Client, query: QueryEvents, follows: bool) -> Iterator[Events
 
 def _write_json(one: EventInfo) -> None:
     head = {"seq": one.seq, "at": iso_instant(one.at), "type": one.type, "job_id": one.job_id, "node": one.node or None}
-    line = msgspec.json.encode({**head, "event": msgspec.Raw(one.body.encode())})
-    sys.stdout.write(line.decode() + "\n")
+    sys.stdout.write(json_text({**head, "event": msgspec.Raw(one.body.encode())}) + "\n")
 
 
 def _write_line(one: EventInfo) -> None:
