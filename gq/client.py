@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, TypeVar
 import zmq
 
 from gq.errors import ProtocolError, Refusal, Unreachable
-from gq.locate import Location
+from gq.locate import (
+    NOBODY_LISTENS,
+    Location,
+    describe_cluster,
+    explain_choice,
+    has_system_cluster,
+    probe_socket,
+    why_chosen,
+)
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from gq.wire.codec import MAX_MESSAGE_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION
@@ -172,11 +180,12 @@ class Client:
             self._send(data)
 
     def _silence(self, waited_s: float) -> Unreachable:
-        place = self.location.client_socket if self._remote is None else self._remote.endpoint
+        endpoint = self.location.client_socket if self._remote is None else self._remote.endpoint
         return Unreachable(
             "timeout",
-            f"the controller at {place} did not answer within {waited_s:g} s",
-            "it may be busy or stopped; what was asked may or may not have been done",
+            f"the controller at {endpoint} did not answer within {waited_s:g} s ({describe_cluster(self.location)})",
+            f"it may be busy or stopped; what was asked may or may not have been done; "
+            f"{why_chosen(self.location, os.environ)}",
         )
 
     # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,15 +224,20 @@ class Client:
                 link(self._socket, self._remote, self._timeout_s)
                 if not self._remote.by_munge or self._introduce(self._remote):
                     return
+            except Unreachable as error:
+                self._hang_up()
+                raise self._explained(error) from None
             except BaseException:
                 self._hang_up()
                 raise
             self._hang_up()
-        raise Unreachable(
-            "unreachable",
-            f"the controller at {self._remote.endpoint} hung up before it knew who asks",
-            "many may be asking at once; try again",
-        )
+        message = f"the controller at {self._remote.endpoint} hung up before it knew who asks"
+        raise self._explained(Unreachable("unreachable", message, "many may be asking at once; try again"))
+
+    def _explained(self, error: Unreachable) -> Unreachable:
+        """The error with the cluster that was chosen, and why."""
+        hint = f"{why_chosen(self.location, os.environ)}; {error.hint}"
+        return Unreachable(error.code, f"{error.message} ({describe_cluster(self.location)})", hint)
 
     def _introduce(self, remote: RemoteController) -> bool:
         """Say whose the key of a fresh link is, and hear that it is believed; False: the link is lost."""
@@ -261,7 +275,7 @@ class Client:
         """Connect, and wait until linked; a plain connect tells a door that nobody opens from one that is busy."""
         path = self.location.client_socket
         if not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
-            _knock(path)
+            _knock(self.location)
         deadline = time.monotonic() + self._timeout_s
         within_s = _FIRST_LINK_S
         while True:
@@ -270,7 +284,7 @@ class Client:
             try:
                 if self._socket.poll(int(within_s * 1000), zmq.POLLOUT):
                     return
-                _knock(path)
+                _knock(self.location)
                 if time.monotonic() >= deadline:
                     raise self._silence(self._timeout_s)
             except BaseException:
@@ -430,21 +444,20 @@ def _held_s(body: wire.RequestBody) -> float:
             return 0.0
 
 
-def _nobody(path: str) -> Unreachable:
-    return Unreachable(
-        "unreachable", f"no controller listens at {path}", "is gqd running? `gq up` starts a private cluster"
-    )
-
-
-def _knock(path: str) -> None:
-    """Raise `Unreachable` if nobody listens at the socket, `Refusal` if this user may not connect."""
-    import socket  # not needed while the door opens
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as plain:
-        code = plain.connect_ex(path)
-    if code in (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR):
-        raise _nobody(path)
+def _knock(location: Location) -> None:
+    """Raise `Unreachable` if nobody listens at the client socket, `Refusal` if this user may not connect."""
+    path = location.client_socket
+    code = probe_socket(path)
+    if code in NOBODY_LISTENS:
+        raise Unreachable(
+            "unreachable",
+            f"no controller listens at {path}, the socket of {describe_cluster(location)}",
+            explain_choice(location, os.environ),
+        )
     if code in (errno.EACCES, errno.EPERM):
+        other = "unset GQ_DIR and GQ_CONFIG to find a cluster that serves you"
         raise Refusal(
-            "not_served", f"you may not connect to {path}: it serves only its owner", "`gq up` starts your own"
+            "not_served",
+            f"you may not connect to {path}: {describe_cluster(location)} serves only its owner",
+            other if has_system_cluster() else f"{other}, or start one with `gq up`",
         )

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from gq.errors import Refusal, UsageError, nearest
-from gq.locate import Location
+from gq.locate import Location, has_system_cluster, why_chosen
 from gq.model.ids import NAME
 from gq.model.notice import Notifying
 from gq.model.policy_tables import Accounting, Billing, Booking, PriorityWeights, Timers
@@ -203,10 +203,17 @@ def load_config(location: Location) -> Config:
                 check_written_by_trusted(path, os.fstat(file.fileno()))
             text = file.read().decode("utf-8")
     except FileNotFoundError:
-        raise Refusal("no_config", f"{path} does not exist", "`gq up` makes a private cluster") from None
+        raise Refusal("no_config", f"{path} does not exist", _way_to_config(location)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal("unreadable_config", f"{path} cannot be read: {error}") from error
     return parse_config(text, str(path))
+
+
+def _way_to_config(location: Location) -> str:
+    why = why_chosen(location, os.environ)
+    if not location.is_private:
+        return f"{why}; `gqd init` writes it on the controller, `gqnode join` on a node"
+    return why if has_system_cluster() else f"{why}; `gq up` makes a private cluster"
 
 
 def check_written_by_trusted(path: Path, file: os.stat_result) -> None:

@@ -1,7 +1,7 @@
 """Where a cluster lives: its configuration, its state and its sockets.
 
-Owns the search for the cluster that a command means, and the directory of its sockets.  It reads no
-configuration, and imports nothing heavy: every command starts with it.
+Owns the search for the cluster that a command means, the words for which cluster was chosen and why, and the
+directory of its sockets.  It reads no configuration, and imports nothing heavy: every command starts with it.
 
 A private cluster is one directory; its sockets lie elsewhere, because a path over 107 bytes cannot be bound, and
 ``run`` in the directory is a link to them, so that a command finds them whatever its own environment says.
@@ -9,6 +9,7 @@ A private cluster is one directory; its sockets lie elsewhere, because a path ov
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ RUN_LINK = "run"
 ROOT_UID = 0
 MAX_SOCKET_PATH = 107
 """Bytes, without the final NUL: ``sun_path`` of Linux."""
+NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
+"""Error numbers of connect(2)."""
 _ROOM_FOR_NAMES = 40
 """What a socket's name may add to its directory: ``/step-<node>.sock``."""
 
@@ -76,6 +79,7 @@ class Location(NamedTuple):
 def find_cluster(environ: Mapping[str, str]) -> Location:
     """The cluster that a command means: ``GQ_DIR``, ``GQ_CONFIG``, the user's private cluster, then the system's.
 
+    Where a system's cluster is configured, the user's private cluster counts only while its controller runs.
     Raises `Unreachable` when there is none.
     """
     if directory := environ.get("GQ_DIR"):
@@ -83,15 +87,86 @@ def find_cluster(environ: Mapping[str, str]) -> Location:
     if config := environ.get("GQ_CONFIG"):
         return _perhaps_remote(system_location(config))
     default = default_directory(environ)
+    has_system = has_system_cluster()
     if Path(default, CONFIG_NAME).exists():
-        return private_location(default, environ)
-    if Path(SYSTEM_CONFIG).exists():
+        private = private_location(default, environ)
+        if not has_system or is_listening(private.client_socket):
+            return private
+    if has_system:
         return _perhaps_remote(system_location(SYSTEM_CONFIG))
     raise Unreachable(
         "no_cluster",
         f"no cluster is configured: neither {default} nor {SYSTEM_CONFIG} is there",
         "`gq up` starts a private cluster",
     )
+
+
+def has_system_cluster() -> bool:
+    """Whether a system's cluster is configured on this host; then nobody is led into a private one."""
+    return Path(SYSTEM_CONFIG).exists()
+
+
+def describe_cluster(location: Location) -> str:
+    """The cluster in words, for messages: ``the private cluster in /home/ada/.local/state/gq``."""
+    if location.is_private:
+        return f"the private cluster in {location.state_dir}"
+    owner = "the system's cluster" if location.config_path == SYSTEM_CONFIG else "the cluster"
+    return f"{owner} of {location.config_path}"
+
+
+def explain_choice(location: Location, environ: Mapping[str, str]) -> str:
+    """Why a command talks to this cluster, and what to do while its controller is not reached: the text of a hint."""
+    if not location.is_private:
+        way_out = "`gq doctor` finds what does not run and how to start it"
+    elif not has_system_cluster():
+        way_out = "`gq up` starts it"
+    elif environ.get("GQ_DIR"):
+        way_out = f"unset GQ_DIR to use the system's cluster, {SYSTEM_CONFIG}"
+    else:
+        way_out = f"`gq status --dir {location.state_dir}` shows what does not run"
+    return f"{why_chosen(location, environ)}; {way_out}"
+
+
+def why_chosen(location: Location, environ: Mapping[str, str]) -> str:
+    """Why a command talks to this cluster and to no other, as a clause."""
+    default = default_directory(environ)
+    if location.is_private:
+        if environ.get("GQ_DIR") and _is_directory(location, environ["GQ_DIR"]):
+            return "GQ_DIR names this cluster"
+        return "this is your own cluster" if _is_directory(location, default) else "this cluster was named"
+    if environ.get("GQ_CONFIG"):
+        return "GQ_CONFIG names this cluster"
+    if Path(default, CONFIG_NAME).exists():
+        return f"this cluster was chosen because your private one in {default} is down"
+    return "this cluster was chosen because you have no private one"
+
+
+def _is_directory(location: Location, directory: str) -> bool:
+    return str(Path(directory).expanduser().resolve()) == location.state_dir
+
+
+def crashed_private_cluster(location: Location, environ: Mapping[str, str]) -> str:
+    """The directory of the user's private cluster that is down without a `gq down`, passed over for `location`.
+
+    Empty: none was passed over, or it was taken down on purpose.
+    """
+    if location.is_private or environ.get("GQ_DIR") or environ.get("GQ_CONFIG"):
+        return ""
+    default = default_directory(environ)
+    return default if Path(default, CONFIG_NAME).exists() and Path(default, RUN_LINK).is_symlink() else ""
+
+
+def is_listening(socket_path: str) -> bool:
+    """Whether a process listens at this socket."""
+    return os.path.exists(socket_path) and probe_socket(socket_path) not in NOBODY_LISTENS  # noqa: PTH110 - cheap
+
+
+def probe_socket(path: str) -> int:
+    """Connect to a socket and hang up: 0, or the error number of connect(2)."""
+    import socket  # not needed while the door opens
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as plain:
+        return plain.connect_ex(path)
 
 
 def _perhaps_remote(location: Location) -> Location:

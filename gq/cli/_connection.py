@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import msgspec
 
+from gq.cli._command import warn
 from gq.cli._operands import JobWord, NamedJobs, only
 from gq.client import Client
 from gq.errors import Refusal, UsageError
-from gq.locate import find_cluster
+from gq.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
 from gq.model.job import JobInfo
 from gq.wire.client import (
     Accounts,
@@ -37,7 +38,15 @@ EXIT_NO_CODE = 1
 
 def controller() -> Client:
     """A connection to the controller of the cluster that the environment means."""
-    return Client(find_cluster(os.environ))
+    return Client(chosen_cluster())
+
+
+def chosen_cluster() -> Location:
+    """The cluster that the environment means; a private one that crashed and was passed over is named on stderr."""
+    location = find_cluster(os.environ)
+    if crashed := crashed_private_cluster(location, os.environ):
+        warn(f"note: your private cluster in {crashed} is down; this is {describe_cluster(location)}")
+    return location
 
 
 def ask(client: Client, body: RequestBody, kind: type[A]) -> A:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from gq.cli._checks import CHECKS, Finding, Patient, Verdict, commands_on_path, python_version
 from gq.cli._command import JSON, Command
+from gq.cli._connection import chosen_cluster
 from gq.cli._output import plural, write_json_list, write_line
 from gq.cli.gq_status import SYSTEM, asked
 from gq.cli.gq_up import DIR, directory_of
 from gq.config import Config, load_config
 from gq.errors import GqError, Unreachable, UsageError
 from gq.getopt import Arguments
-from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
+from gq.locate import SYSTEM_CONFIG, Location, private_location, system_location
 
 if TYPE_CHECKING:
     from gq.cli._system_checks import Check
@@ -51,7 +52,7 @@ def _location(arguments: Arguments) -> Location:
     if arguments.has("dir"):
         return private_location(directory_of(arguments), os.environ)
     try:
-        return find_cluster(os.environ)
+        return chosen_cluster()
     except Unreachable:
         return private_location(directory_of(arguments), os.environ)
 

@@ -14,7 +14,7 @@ import sys
 import msgspec
 
 from gq.cli._command import Command
-from gq.cli._connection import ask, present_job
+from gq.cli._connection import ask, chosen_cluster, present_job
 from gq.cli._operands import JobWord, one_job, read
 from gq.cli._steps import Bring, lead_step, say
 from gq.cli._submission import job_environment, submission
@@ -23,7 +23,6 @@ from gq.cli.gqrun import create_step, is_open
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
-from gq.locate import find_cluster
 from gq.model.job import JobInfo
 from gq.model.resource import Grant
 from gq.model.step import StepRequest
@@ -53,7 +52,7 @@ def run(arguments: Arguments) -> int:
     target = parse_target(arguments.operands[0])
     command = remote_command(arguments.operands[1:])
     note = say("gq ssh")
-    client = Client(find_cluster(os.environ), patience_s=_PATIENCE_S, on_wait=lambda error: note(error.message))
+    client = Client(chosen_cluster(), patience_s=_PATIENCE_S, on_wait=lambda error: note(error.message))
     with client:
         job = present_job(client, target.job)
         grant = _grant(job, target, arguments.text("node"))

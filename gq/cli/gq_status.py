@@ -12,7 +12,7 @@ import msgspec
 
 from gq import daemons
 from gq.cli._command import JSON, Command
-from gq.cli._connection import ask
+from gq.cli._connection import ask, chosen_cluster
 from gq.cli._output import Column, local_time, plural, write_json_list, write_line, write_table
 from gq.cli.gq_up import DIR, directory_of
 from gq.client import Client
@@ -20,7 +20,7 @@ from gq.config import load_config
 from gq.daemons import Daemon
 from gq.errors import Refusal, Unreachable, UsageError
 from gq.getopt import Arguments, Option
-from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
+from gq.locate import SYSTEM_CONFIG, Location, private_location, system_location
 from gq.model.node import ClusterInfo, NodeInfo
 from gq.units import iso_instant
 from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
@@ -66,7 +66,7 @@ def _system(arguments: Arguments) -> Location | None:
     if arguments.has("dir"):
         return None
     try:
-        found = find_cluster(os.environ)
+        found = chosen_cluster()
     except Unreachable:
         return None
     return None if found.is_private else found

@@ -16,7 +16,7 @@ import zmq
 
 from gq.cli._command import Command
 from gq.cli._components import component_arguments, split_commands
-from gq.cli._connection import ask, present_job
+from gq.cli._connection import ask, chosen_cluster, present_job
 from gq.cli._conversation import Conversation, JobWatch
 from gq.cli._interactive import allocation_environment, held_job
 from gq.cli._operands import JobWord, one_job
@@ -27,7 +27,6 @@ from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Given, bad_value, whole_number
 from gq.jobspec import job_spec, resource_request
-from gq.locate import find_cluster
 from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest
 from gq.options import RUN, shown_options
@@ -65,7 +64,7 @@ def run(arguments: Arguments) -> int:
 
         return follow([given for one in components for given in one.given], is_in_job=enclosing is not None)
     client = Client(
-        find_cluster(os.environ),
+        chosen_cluster(),
         patience_s=_PATIENCE_S if enclosing else 0.0,
         on_wait=lambda error: note(error.message),
     )

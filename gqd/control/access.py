@@ -219,7 +219,7 @@ def caller_of(peer: Peer, cluster: Cluster, policy: Policy) -> Caller:
 def _refuse_strangers(peer: Peer, policy: Policy) -> None:
     if peer.uid not in (policy.owner_uid, ROOT_UID):
         message = f"user {peer.user} (uid {peer.uid}) is not served: this cluster belongs to uid {policy.owner_uid}"
-        raise Denied("not_served", message, "start your own with `gq up`")
+        raise Denied("not_served", message, "unset GQ_DIR and GQ_CONFIG to find a cluster that serves you")
 
 
 def _role_of(peer: Peer, policy: Policy) -> Role:

@@ -118,7 +118,7 @@ def _user_of(draft: Draft, who: Caller, named: NamedUser | None, name: str) -> N
     if named is None or named.user != name:
         raise Refusal("unknown_user", f"there is no user `{name}` on the controller's host", "make the account first")
     if not policy.is_shared and named.uid not in (policy.owner_uid, ROOT_UID):
-        raise Refusal("not_served", f"this private cluster does not serve {name}", "`gq up` starts one of their own")
+        raise Refusal("not_served", f"this private cluster does not serve {name}", "it serves its owner and root")
     return named
 
 

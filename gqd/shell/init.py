@@ -29,7 +29,7 @@ from gq.curve import (
 )
 from gq.errors import Refusal, Unreachable
 from gq.files import make_directory, write_file
-from gq.locate import SYSTEM_CONFIG, Location
+from gq.locate import SYSTEM_CONFIG, Location, has_system_cluster
 from gq.model.node import NodeInfo
 from gq.token import format_token
 from gq.wire.client import CreateToken, ListNodes, Nodes, Ping, TokenCreated
@@ -58,7 +58,12 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 def set_up(location: Location, wish: Wish) -> tuple[Config, bool]:
     """The cluster's configuration, and whether anything of the host was changed.  `Refusal` where it cannot be."""
     if os.geteuid() != 0:
-        raise Refusal("needs_root", "`gqd init` sets up this host for all users, as root", "`gq up` needs no rights")
+        hint = (
+            f"{SYSTEM_CONFIG} is there already: `gqinfo` shows the cluster"
+            if has_system_cluster()
+            else ("run it as root; or `gq up`, which needs no rights, starts a cluster for you alone")
+        )
+        raise Refusal("needs_root", "`gqd init` sets up this host for all users, as root", hint)
     if Path(location.config_path).exists():
         return _complete(location, wish)
     _check_no_other(location)

@@ -107,7 +107,7 @@ class LocalPeers:
             raise Refusal(
                 "not_served",
                 f"this controller serves only {self._private[self.owner_uid]} and root, not uid {uid}",
-                "`gq up` starts a cluster of your own",
+                "unset GQ_DIR and GQ_CONFIG to find a cluster that serves you",
             )
         return Peer(uid=uid, gid=gid, user=self._private[uid])
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gq import locate
+from gq.client import Client
 from gq.errors import Refusal, Unreachable
 from gq.locate import (
     MAX_SOCKET_PATH,
     Location,
+    crashed_private_cluster,
+    explain_choice,
     find_cluster,
     make_run_dir,
     make_state_dir,
     private_location,
     system_location,
 )
+from gq.wire.client import Ping
 from tests.requires import needs_root
 from tests.shell.rig import short_directory
 
@@ -39,6 +46,8 @@ def test_the_order_is_gq_dir_then_gq_config_then_the_users_own_then_the_systems(
     no_system.touch()
     assert find_cluster(environ).config_path == str(no_system)
     (own / "gq.toml").touch()
+    assert find_cluster(environ).config_path == str(no_system), "the user's own is down"
+    no_system.unlink()
     assert find_cluster(environ).state_dir == str(own)
     assert find_cluster({**environ, "GQ_CONFIG": "/x/y.toml"}).config_path == "/x/y.toml"
     both = {**environ, "GQ_CONFIG": "/x/y.toml", "GQ_DIR": str(tmp_path / "d")}
@@ -196,3 +205,105 @@ def test_directories_of_a_shared_cluster_are_made_so_that_others_can_go_through(
         modes = [Path(path).stat().st_mode & 0o777 for path in (location.state_dir, location.run_dir)]
         assert modes == [0o711, 0o755]
         assert not Path(location.state_dir, "run").exists()
+
+
+# ── which cluster, and why ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def own(no_system: Path) -> Iterator[Path]:
+    """The directory of the user's private cluster, and its sockets: made, and nobody listens."""
+    with short_directory() as base:
+        directory = Path(base, "state", "gq")
+        directory.mkdir(parents=True, mode=0o700)
+        (directory / "gq.toml").touch()
+        make_run_dir(private_location(str(directory), environ_of(directory)))
+        yield directory
+
+
+def environ_of(own: Path) -> dict[str, str]:
+    base = own.parent.parent
+    return {"HOME": str(base), "XDG_STATE_HOME": str(base / "state"), "XDG_RUNTIME_DIR": str(base)}
+
+
+@contextmanager
+def listening(path: str) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(path)
+        door.listen()
+        yield
+
+
+def test_a_private_cluster_hides_the_systems_only_while_its_controller_runs(no_system: Path, own: Path) -> None:
+    no_system.touch()
+    private = private_location(str(own), {})
+    with listening(private.client_socket):
+        assert find_cluster(environ_of(own)) == private
+    assert Path(private.client_socket).exists(), "as after a crash"
+
+    assert find_cluster(environ_of(own)) == system_location(str(no_system))
+
+
+def test_without_a_system_cluster_the_private_one_is_meant_also_while_it_is_down(own: Path) -> None:
+    assert find_cluster(environ_of(own)).state_dir == str(own)
+
+
+def test_a_private_cluster_that_crashed_is_named_and_one_that_was_taken_down_is_not(no_system: Path, own: Path) -> None:
+    no_system.touch()
+    environ = environ_of(own)
+    system = find_cluster(environ)
+
+    assert crashed_private_cluster(system, environ) == str(own)
+    assert crashed_private_cluster(system, {**environ, "GQ_CONFIG": str(no_system)}) == ""
+    (own / "run").unlink()  # as `gq down` does
+    assert crashed_private_cluster(system, environ) == ""
+
+
+def test_the_reason_for_the_choice_is_said_and_gq_up_only_where_no_system_cluster_is(
+    no_system: Path, own: Path
+) -> None:
+    environ = environ_of(own)
+    private = private_location(str(own), environ)
+    by_name = {**environ, "GQ_DIR": str(own)}
+    assert explain_choice(private, environ) == "this is your own cluster; `gq up` starts it"
+    assert explain_choice(private, by_name) == "GQ_DIR names this cluster; `gq up` starts it"
+
+    no_system.touch()
+    system = system_location(str(no_system))
+    doctor = "`gq doctor` finds what does not run and how to start it"
+    assert explain_choice(private, by_name) == (
+        f"GQ_DIR names this cluster; unset GQ_DIR to use the system's cluster, {no_system}"
+    )
+    assert explain_choice(private, environ) == (
+        f"this is your own cluster; `gq status --dir {own}` shows what does not run"
+    )
+    assert explain_choice(system, environ) == (
+        f"this cluster was chosen because your private one in {own} is down; {doctor}"
+    )
+    assert explain_choice(system, {**environ, "GQ_CONFIG": str(no_system)}) == f"GQ_CONFIG names this cluster; {doctor}"
+    (own / "gq.toml").unlink()
+    assert explain_choice(system, environ) == f"this cluster was chosen because you have no private one; {doctor}"
+
+
+@pytest.mark.parametrize("has_system", [False, True])
+def test_every_failure_to_reach_a_controller_names_the_cluster_and_the_reason(
+    no_system: Path, own: Path, monkeypatch: pytest.MonkeyPatch, has_system: bool
+) -> None:
+    if has_system:
+        no_system.touch()
+    monkeypatch.setenv("GQ_DIR", str(own))
+    location = private_location(str(own), {})
+    with Client(location) as client, pytest.raises(Unreachable) as refused:
+        client.ask(Ping())
+    with (
+        listening(location.client_socket),
+        Client(location, timeout_s=0.1) as client,
+        pytest.raises(Unreachable) as late,
+    ):
+        client.ask(Ping())
+
+    assert (refused.value.code, late.value.code) == ("unreachable", "timeout")
+    for error in (refused.value, late.value):
+        assert f"the private cluster in {own}" in error.message
+        assert "GQ_DIR names this cluster" in error.hint
+        assert "gq up" not in error.hint or not has_system

@@ -248,7 +248,7 @@ def test_an_ordinary_user_is_told_of_root_and_of_a_private_cluster(hosts: dict[s
     done = a.run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "gqd", "init")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert "as root" in done.stderr and "`gq up` needs no rights" in done.stderr
+    assert "as root" in done.stderr and "`gq up`, which needs no rights" in done.stderr
 
 
 def test_a_private_cluster_is_not_made_by_it(hosts: dict[str, Host]) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
 
 from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
+from gq.cli._connection import ask, chosen_cluster, controller
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, JsonValue, sentence, write_json_list, write_sentence, write_table
 from gq.errors import Refusal
 from gq.getopt import Arguments, Option
-from gq.locate import find_cluster
 from gq.wire.client import Done, ReloadConfig
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", is_wide=True, is_wrapped=True), Column("FROM", is_wide=True))
@@ -23,7 +21,7 @@ _COLUMNS = (Column("SETTING"), Column("VALUE", is_wide=True, is_wrapped=True), C
 def _show(arguments: Arguments) -> int:
     from gq.config import DEFAULT, load_config  # reads TOML, which no other command does
 
-    settings = list(load_config(find_cluster(os.environ)).settings())
+    settings = list(load_config(chosen_cluster()).settings())
     chosen = [one for one in settings if _is_meant(one[0], arguments.operands)]
     if arguments.operands and not chosen:
         raise Refusal("unknown_setting", f"`{arguments.operands[0]}` is no setting", "gqctl config show lists all")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -10,12 +9,11 @@ from collections.abc import Iterator
 import msgspec
 
 from gq.cli._command import Command
-from gq.cli._connection import ask
+from gq.cli._connection import ask, chosen_cluster
 from gq.cli._operands import refuse_operands
 from gq.cli._output import is_terminal, json_text, local_time, printable
 from gq.client import Client
 from gq.getopt import Arguments, Option, whole_number
-from gq.locate import find_cluster
 from gq.model.notice import EventInfo
 from gq.units import iso_instant, past_instant
 from gq.wire.client import Events, QueryEvents
@@ -31,7 +29,7 @@ def _events(arguments: Arguments) -> int:
     follows = arguments.has("follow")
     query = _query(arguments, follows)
     write = _write_json if arguments.has("json") or not is_terminal() else _write_line
-    with Client(find_cluster(os.environ), patience_s=PATIENCE_S if follows else 0.0) as client:
+    with Client(chosen_cluster(), patience_s=PATIENCE_S if follows else 0.0) as client:
         for page in _pages(client, query, follows):
             for one in page.events:
                 write(one)
