@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import subprocess
@@ -21,7 +22,14 @@ from gq.errors import Refusal
 from gq.interpreter import isolated_python
 from gq.locate import Location
 
+END_JOBS_SIGNAL = signal.SIGUSR2
+"""To a gqnode: end the jobs of this node, with their grace, then yourself; no controller is needed."""
 _POLL_S = 0.02
+_JOB_ID = b"GQ_JOB_ID="
+_VERBS = frozenset({"init", "join", "keygen", "leave", "restart", "start", "stop"})
+"""Of gqd and gqnode: with one of them the process is a command and no daemon."""
+_MAX_WORDS_BEFORE = 5
+"""Words of a command line before the name of the program: an interpreter and its options."""
 _LOG_TAIL_LINES = 15
 
 
@@ -54,8 +62,13 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_process(self, pid: int) -> bool:
         words = _command_line(pid)
-        is_program = any(Path(word).name == self.module for word in words[:5])
-        return is_program and all(argument in words for argument in self.arguments) and not is_zombie(pid)
+        is_program = any(Path(word).name == self.module for word in words[:_MAX_WORDS_BEFORE])
+        is_daemon = is_program and not _has_verb(words)
+        return is_daemon and all(argument in words for argument in self.arguments) and not is_zombie(pid)
+
+    def pids(self) -> list[int]:
+        """Every process of this host that is this daemon, with a pid file or without; not one in a container."""
+        return [pid for pid in _all_pids() if self._is_process(pid) and _is_on_same_host(pid)]
 
 
 def daemons_of(location: Location, nodes: Iterable[str]) -> list[Daemon]:
@@ -72,9 +85,9 @@ def daemons_of(location: Location, nodes: Iterable[str]) -> list[Daemon]:
 
 
 def nodes_started(location: Location) -> list[str]:
-    """The nodes that have a pid file, whether or not the settings know them."""
-    paths = sorted(Path(location.state_dir).glob("gqnode-*.pid"))
-    return [path.stem.removeprefix("gqnode-") for path in paths]
+    """The nodes that have a pid file, or a lock beside the sockets, whether or not the settings know them."""
+    paths = [*Path(location.state_dir).glob("gqnode-*.pid"), *Path(location.run_dir).glob("gqnode-*.lock")]
+    return sorted({path.stem.removeprefix("gqnode-") for path in paths})
 
 
 def _command_line(pid: int) -> list[str]:
@@ -83,6 +96,23 @@ def _command_line(pid: int) -> list[str]:
     except OSError:
         return []
     return [os.fsdecode(word) for word in data.split(b"\0")]
+
+
+def _all_pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - none needs a Path
+
+
+def _has_verb(words: list[str]) -> bool:
+    """Whether a command line is a command, such as `gqd restart`, and no daemon."""
+    return any(word in _VERBS and not before.startswith("--") for before, word in itertools.pairwise(words))
+
+
+def _is_on_same_host(pid: int) -> bool:
+    """Whether paths mean the same to this process: a container has mounts of its own."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")  # noqa: PTH115 - no path
+    except OSError:  # ended, or not to be known
+        return False
 
 
 def is_zombie(pid: int) -> bool:
@@ -158,35 +188,41 @@ def log_tail(daemon: Daemon, lines: int = _LOG_TAIL_LINES) -> str:
 
 
 def stop(daemons: Iterable[Daemon], patience_s: float = 10.0) -> list[str]:
-    """TERM to all, KILL to what is left after a while; the names of those that had to be killed."""
-    alive = {daemon.name: pid for daemon in daemons if (pid := daemon.pid()) is not None}
+    """TERM to every process of these daemons, KILL to what is left; the names of those that had to be killed."""
+    alive = {pid: daemon.name for daemon in daemons for pid in daemon.pids()}
     stubborn: list[str] = []
     for signum, until in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
         if signum == signal.SIGKILL:
-            stubborn = list(alive)
-        for pid in alive.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signum)
-        deadline = time.monotonic() + until
-        while alive and time.monotonic() < deadline:
-            alive = {name: pid for name, pid in alive.items() if not is_zombie(pid)}
-            time.sleep(_POLL_S if alive else 0)
+            stubborn = list(alive.values())
+        alive = end(alive, signum, until)
     for daemon in daemons:
         daemon.pid_path.unlink(missing_ok=True)
     return stubborn
 
 
-def job_processes(location: Location) -> list[int]:
-    """Processes of this cluster's jobs, by their environment; jobs outlive daemons that were killed."""
+def end(alive: Mapping[int, str], signum: signal.Signals, within_s: float) -> dict[int, str]:
+    """Signal these processes and wait until they have ended; those that are left after `within_s`."""
+    for pid in alive:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
+    left = dict(alive)
+    deadline = time.monotonic() + within_s
+    while left and time.monotonic() < deadline:
+        left = {pid: name for pid, name in left.items() if not is_zombie(pid)}
+        time.sleep(_POLL_S if left else 0)
+    return left
+
+
+def job_processes(location: Location) -> dict[int, str]:
+    """Processes of this cluster's jobs, and the job of each, by their environment; jobs outlive daemons."""
     marks = {os.fsencode(f"{name}={value}") for name, value in location.environment().items()}
-    found = []
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - thousands of names, none of which needs a Path
-        if not entry.isdecimal():
-            continue
+    found = {}
+    for pid in _all_pids():
         try:
-            variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:  # another user's, or gone
             continue
-        if marks.issubset(variables) and any(variable.startswith(b"GQ_JOB_ID=") for variable in variables):
-            found.append(int(entry))
+        job_id = next((os.fsdecode(one[len(_JOB_ID) :]) for one in variables if one.startswith(_JOB_ID)), "")
+        if job_id and marks.issubset(variables):
+            found[pid] = job_id
     return found

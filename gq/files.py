@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
-from gq.errors import Refusal
+from gq.errors import GqError, Refusal
 
 
 def write_file(path: Path, text: str, mode: int) -> None:
@@ -64,3 +66,36 @@ def make_directory(path: Path, mode: int, is_ours: bool = True) -> None:
         raise Refusal("unsafe_directory", f"{path} is not a directory of yours", "move it away and try again")
     if (is_new or is_ours) and stat.S_IMODE(found.st_mode) != mode:
         path.chmod(mode)
+
+
+def hold_lock(path: str, refusal: Callable[[str], GqError]) -> int:
+    """The descriptor that holds the lock of this file until it is closed; the file names this process.
+
+    Where another process holds it, raises what `refusal` makes of the process id of the holder.
+    """
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise refusal(holder) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    return lock
+
+
+def lock_holder(path: str) -> int | None:
+    """The process that holds the lock of this file; None: nobody does, or it is not to be known."""
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        text = os.read(lock, 32).strip()
+        return int(text) if text.isdigit() else None
+    finally:
+        os.close(lock)

@@ -67,6 +67,10 @@ class Location(NamedTuple):
         """There while the daemon of this node is part of the cluster: its process id."""
         return f"{self.run_dir}/member-{node}"
 
+    def lock_path(self, daemon: str) -> str:
+        """Held by ``gqd``, or ``gqnode-n1``, while it runs, whatever happens to the state directory meanwhile."""
+        return f"{self.run_dir}/{daemon}.lock"
+
     @property
     def keys_dir(self) -> str:
         return f"{self.state_dir}/keys"

@@ -1,7 +1,7 @@
 """Directories of sockets that clusters of this user have left: of one that is gone for good nobody else clears them.
 
-Owns the question whether a directory is still in use: somebody listens at one of its sockets, or a node's daemon that
-is named there lives.  One that changed lately is left alone: its daemons may be about to start.
+Owns the question whether a directory is still in use: somebody listens at one of its sockets, holds one of its locks,
+or a node's daemon that is named there lives.  One that changed lately is left alone: its daemons may be about to start.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import contextlib
 import socket
 import time
 from pathlib import Path
+
+from gq.files import lock_holder
 
 LEFT_ALONE_S = 86_400.0
 _MOST = 1000
@@ -39,6 +41,8 @@ def _is_in_use(path: Path) -> bool:
     if path.name.startswith("member-"):
         pid = path.read_text().strip()
         return pid.isdecimal() and Path("/proc", pid).exists()
+    if path.suffix == ".lock":
+        return lock_holder(str(path)) is not None
     return path.suffix != ".sock" or _is_listened_to(path)
 
 

@@ -6,7 +6,6 @@ SIGTERM and SIGINT end the daemon and not the jobs: the next one finds them agai
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
 import logging
 import os
@@ -203,13 +202,14 @@ def _run(name: str, location: Location, spawner: Spawner) -> int:
     node = _own_node(config, name)
     set_up_logging(config.controller.log_level, config.controller.log_json)
     spool_root = _make_spool_root(location, node.name)
-    lock = _lock(spool_root, node.name)
+    locks = _hold_locks(location, spool_root, node.name)
     raise_descriptor_limit()  # jobs come from the spawner, which keeps the limit that it was started with
     try:
         return asyncio.run(_serve(_equip(location, config, node, str(spool_root), spawner)))
     finally:
         logging.getLogger("gqnode").info("node %s ends; its jobs go on", node.name)
-        os.close(lock)
+        for lock in locks:
+            os.close(lock)
 
 
 def _own_node(config: Config, name: str) -> NodeSettings:
@@ -241,19 +241,24 @@ def _make_spool_root(location: Location, name: str) -> Path:
     return spool_root
 
 
-def _lock(spool_root: Path, name: str) -> int:
-    """Held while this process lives: two daemons would start every job twice."""
-    from gq.errors import Refusal
+def _hold_locks(location: Location, spool_root: Path, name: str) -> tuple[int, int]:
+    """Held while this process lives: two daemons would start every job twice.
 
-    lock = os.open(spool_root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise Refusal("node_runs", f"a gqnode for {name} runs already", "`gq status` shows what runs") from None
-    os.ftruncate(lock, 0)
-    os.write(lock, f"{os.getpid()}\n".encode())
-    return lock
+    One lock is beside the sockets, for where the state directory was removed, and made again, under a daemon.
+    """
+    from gq.errors import Refusal
+    from gq.files import hold_lock
+    from gq.locate import make_run_dir
+
+    def refusal(pid: str) -> Refusal:
+        hint = "`gqnode stop` ends it" if not location.is_private else "`gq down` ends it, and the jobs with it"
+        return Refusal("node_runs", f"a gqnode for {name} runs already (process {pid})", hint)
+
+    make_run_dir(location)
+    return (
+        hold_lock(location.lock_path(f"gqnode-{name}"), refusal),
+        hold_lock(str(spool_root / LOCK_FILE), refusal),
+    )
 
 
 def _equip(location: Location, config: Config, node: NodeSettings, spool_root: str, spawner: Spawner) -> Equipment:
@@ -294,7 +299,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
 
 
 async def _serve(equipment: Equipment) -> int:
-    from gqnode.shell.leave import LEAVE_SIGNAL
+    from gq.daemons import END_JOBS_SIGNAL
     from gqnode.shell.loop import NodeDaemon
 
     daemon = NodeDaemon(equipment)
@@ -302,7 +307,7 @@ async def _serve(equipment: Equipment) -> int:
     gc.set_threshold(GARBAGE_LOOK)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, daemon.end)
-    asyncio.get_running_loop().add_signal_handler(LEAVE_SIGNAL, daemon.leave)
+    asyncio.get_running_loop().add_signal_handler(END_JOBS_SIGNAL, daemon.leave)
     return await daemon.run()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -19,9 +20,9 @@ from gq.cli.gq_up import DIR, bring_up, directory_of
 from gq.client import Client
 from gq.config import load_config
 from gq.daemons import Daemon
-from gq.errors import Refusal, UsageError
+from gq.errors import Refusal, Unreachable, UsageError
 from gq.getopt import Arguments, Option
-from gq.locate import RUN_LINK, Location, private_location
+from gq.locate import RUN_LINK, Location, is_listening, private_location
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
 from gq.private import Wish
@@ -29,6 +30,7 @@ from gq.wire.client import CancelJobs, JobFilter, JobsDone, ListJobs, Waited, Wa
 
 _END_WITHIN_S = 120.0
 _WAIT_S = 5.0
+_POLL_S = 0.05
 
 
 def run(arguments: Arguments) -> int:
@@ -66,9 +68,9 @@ def _node_names(location: Location) -> list[str]:
 
 
 def _remove_sockets(location: Location) -> None:
-    """What daemons that were killed left behind."""
+    """What daemons that were killed left behind, and the locks, which nobody holds any more."""
     directory = Path(location.run_dir)
-    for path in directory.glob("*.sock"):
+    for path in [*directory.glob("*.sock"), *directory.glob("*.lock"), *directory.glob("member-*")]:
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not there, or somebody keeps something else in it
         directory.rmdir()
@@ -84,7 +86,12 @@ def _end_jobs(location: Location, everyone: list[Daemon], is_sure: bool) -> None
     if not alive and not daemons.job_processes(location):
         return
     if len(alive) < len(everyone):
-        bring_up(location.state_dir, Wish(), os.environ)
+        try:
+            bring_up(location.state_dir, Wish(), os.environ)
+        except (Refusal, Unreachable) as error:
+            warn(f"the cluster cannot be started to end its jobs: {error.message}")
+            _end_jobs_without_controller(location, everyone, is_sure)
+            return
     with Client(location) as client:
         jobs = [job for page in job_pages(client, _active()) for job in page]
         running = [job for job in jobs if job.state != "PENDING"]
@@ -92,6 +99,45 @@ def _end_jobs(location: Location, everyone: list[Daemon], is_sure: bool) -> None
             return
         ask(client, CancelJobs(filter=JobFilter(job_ids=tuple(job.job_id for job in jobs))), JobsDone)
         _await_ends(client, running)
+
+
+def _end_jobs_without_controller(location: Location, everyone: list[Daemon], is_sure: bool) -> None:
+    """Have each node end its jobs, then end what is left of any job.  The queue stays as it is on disk."""
+    job_ids = sorted(set(daemons.job_processes(location).values()))
+    if not job_ids:
+        return
+    if not is_sure:
+        _agree_to_end(job_ids)
+    warn("each node ends the jobs that it runs; the queue stays as it is on disk")
+    nodes = {pid: daemon.name for daemon in everyone[1:] for pid in _await_door(location, daemon)}
+    for name in daemons.end(nodes, daemons.END_JOBS_SIGNAL, _END_WITHIN_S).values():
+        warn(f"{name} did not end its jobs within {_END_WITHIN_S:g} s")
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        daemons.end(daemons.job_processes(location), signum, _WAIT_S)
+
+
+def _await_door(location: Location, node: Daemon) -> list[int]:
+    """The processes of a node daemon; one that was just started has its door open, and so takes signals."""
+    path = location.step_endpoint(node.name.removeprefix("gqnode-")).removeprefix("ipc://")
+    deadline = time.monotonic() + _WAIT_S
+    while (found := node.pids()) and not is_listening(path) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return found
+
+
+def _agree_to_end(job_ids: list[str]) -> None:
+    """`Refusal` unless the user says yes on a terminal."""
+    if not sys.stdin.isatty():
+        hint = "--yes ends them, --keep-jobs stops only the daemons"
+        raise Refusal("jobs_run", f"jobs are running ({', '.join(job_ids[:5])})", hint)
+    _confirm(f"end {plural(len(job_ids), 'running job')} and stop?")
+
+
+def _confirm(question: str) -> None:
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Refusal("not_agreed", "nothing was stopped", "--keep-jobs stops only the daemons")
 
 
 def _active() -> ListJobs:
@@ -109,10 +155,7 @@ def _is_agreed(running: list[JobInfo], pending: int, is_sure: bool) -> bool:
             return False
         ids = ", ".join(str(job.job_id) for job in running[:5])
         raise Refusal("jobs_run", f"jobs are running ({ids})", "--yes cancels them, --keep-jobs stops only the daemons")
-    sys.stderr.write(f"cancel {what} and stop? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Refusal("not_agreed", "nothing was stopped", "--keep-jobs stops only the daemons")
+    _confirm(f"cancel {what} and stop?")
     return True
 
 

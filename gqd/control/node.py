@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 MAX_REASON = 1024
+MAX_LIVES = 16
+"""Incarnations of a node that are remembered."""
 
 _NOT_BEGUN = ("preparing", "prepared")
 """Phases, in a hello, of what no process runs of."""
@@ -40,7 +42,7 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
         why = "its key was revoked; join again with a new token"
         draft.do(CloseLink(route=fact.route, why=why, is_removed=True))
         return
-    why = _why_unwelcome(draft, hello) or _why_not_trusted(draft, hello)
+    why = _why_unwelcome(draft, hello) or _why_not_trusted(draft, hello) or _why_too_old(draft, hello)
     if why:
         draft.do(CloseLink(route=fact.route, why=why))
         return
@@ -48,6 +50,7 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
         return  # overtaken by a report: what it says of attempts is old; the node says it again if it must
     known = draft.cluster.nodes.get(hello.node)
     is_new_life = known is None or known.incarnation != hello.incarnation
+    _remember_life(draft, hello)
     if not hello.is_relay and (known is None or known.is_lost or _is_news(known, hello)):
         draft.note(_registered(draft, hello))
         draft.volatile.possible_shapes.clear()
@@ -87,6 +90,23 @@ def _why_not_trusted(draft: Draft, hello: wire.Hello) -> str:
     if not hello.is_relay and access.is_login_node(hello.node, draft.cluster, draft.policy):
         return "it is a login node, which runs no jobs: set `login = true` in [node] of its gq.toml"
     return ""
+
+
+def _why_too_old(draft: Draft, hello: wire.Hello) -> str:
+    """Two daemons of one node would register in turn for ever; the one that registered first has to go."""
+    if hello.incarnation not in draft.volatile.lives.get(hello.node, ())[:-1]:
+        return ""
+    newest = draft.volatile.lives[hello.node][-1]
+    return (
+        f"two daemons say that they are node {hello.node}: this one (incarnation {hello.incarnation}) is older than "
+        f"the one that registered last (incarnation {newest})"
+    )
+
+
+def _remember_life(draft: Draft, hello: wire.Hello) -> None:
+    lives = draft.volatile.lives.get(hello.node, ())
+    if not lives or lives[-1] != hello.incarnation:
+        draft.volatile.lives[hello.node] = (*lives[-MAX_LIVES + 1 :], hello.incarnation)
 
 
 def _is_news(known: Node, hello: wire.Hello) -> bool:

@@ -1,6 +1,6 @@
 """One gqd, from its files to its last word: puts the parts together, opens the doors, and closes them in order.
 
-Owns the process: signals, the pid file, the exit status.  The lock that keeps a second gqd out is the store's.
+Owns the process: signals, the pid file, the exit status, and with the store the locks that keep a second gqd out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from gq.clock import Clock
+from gq.complaint import complain
 from gq.config import Config
 from gq.descriptors import raise_descriptor_limit
 from gq.errors import GqError
+from gq.files import hold_lock
 from gq.locate import Location, make_run_dir, make_state_dir
 from gq.socket_dirs import remove_left_over
 from gqd.control.controller import Controller
@@ -48,8 +50,8 @@ from gqd.state.effect import Reply
 from gqd.state.input import KeyFileDeleted
 from gqd.state.policy import Policy
 from gqd.store.blobs import SqliteBlobStore
-from gqd.store.protocol import BlobStore, Store
-from gqd.store.sqlite import SqliteStore
+from gqd.store.protocol import BlobStore, Store, StoreFailed
+from gqd.store.sqlite import SqliteStore, in_use
 
 MANY_JOBS = 10_000
 GARBAGE_LOOK = 10_000
@@ -166,15 +168,27 @@ def run(location: Location, config: Config) -> int:
         make_run_dir(location)
         if location.is_private:
             remove_left_over(Path(location.run_dir))
-        with _stores(location) as (store, blobs):
+        with _only_one(location), _stores(location) as (store, blobs):
             asyncio.run(serve(location, config, store, blobs))
-    except GqError as error:
+    except StoreFailed as error:
         LOG.critical("%s", error)
         return 1
+    except GqError as error:
+        return complain(error)
     except Exception:
         LOG.critical("gqd ends, because it may not go on", exc_info=True)
         return 1
     return 0
+
+
+@contextmanager
+def _only_one(location: Location) -> Iterator[None]:
+    """The database has a lock of its own; this one holds also where the state directory is made anew under a gqd."""
+    lock = hold_lock(location.lock_path("gqd"), lambda pid: in_use(f"{location.state_dir}/gq.db", pid))
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from gq.errors import GqError
 from gq.wire.client import Accuracy, AuditTrail, Bookings, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
 from gqd.shell.log import LOG
 from gqd.state.describe import as_seen_by
@@ -64,7 +65,7 @@ class HistoryDesk:
         try:
             self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect))
         except Exception as error:  # reading history must not end the daemon that writes it
-            LOG.exception("history cannot be read")
+            LOG.error("history cannot be read: %s", error, exc_info=not isinstance(error, GqError))
             self._reply(effect, Refused(code="history_failed", message=f"the history cannot be read: {error}"))
 
     def _read(self, effect: Question) -> ReplyBody:

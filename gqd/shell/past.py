@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from gq.errors import GqError
 from gq.model.dependency import MAX_TERMS, Dependency
 from gq.wire import client as wire
 from gqd.shell.log import LOG
@@ -64,7 +65,7 @@ class PastDesk:
         try:
             past = await loop.run_in_executor(self._pool, self._store.past, job_ids)
         except Exception as error:  # reading history must not end the daemon that writes it
-            LOG.exception("history cannot be read")
+            LOG.error("history cannot be read: %s", error, exc_info=not isinstance(error, GqError))
             message = f"the history cannot be read: {error}"
             self._refuse(request, wire.Refused(code="history_failed", message=message))
         else:

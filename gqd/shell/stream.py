@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from gq.errors import GqError
 from gq.wire.client import Events, Refused, ReplyBody
 from gqd.shell.log import LOG
 from gqd.shell.outgoing import Release
@@ -71,7 +72,7 @@ class EventDesk:
         try:
             body = await self._found(effect)
         except Exception as error:  # reading the log must not end the daemon that writes it
-            LOG.exception("the change log cannot be read")
+            LOG.error("the change log cannot be read: %s", error, exc_info=not isinstance(error, GqError))
             body = Refused(code="history_failed", message=f"the change log cannot be read: {error}")
         self._forget(asyncio.current_task())  # who has the answer may ask again
         self._reply(effect, body)

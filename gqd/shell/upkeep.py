@@ -15,6 +15,7 @@ import contextlib
 
 from gq.clock import Clock
 from gq.config import HistorySettings
+from gq.errors import GqError
 from gqd.shell.log import LOG
 from gqd.store.protocol import Batch, BlobStore, Forgetting, Store, StoreFailed
 
@@ -49,8 +50,9 @@ class Upkeep:
             await self.drop_scripts()
         except StoreFailed:
             raise
-        except Exception:
-            LOG.exception("old lines and scripts could not be forgotten; it is tried again")
+        except Exception as error:
+            message = "old lines and scripts could not be removed; it is tried again: %s"
+            LOG.error(message, error, exc_info=not isinstance(error, GqError))
 
     async def forget_lines(self) -> None:
         """In batches of their own, each a small transaction."""

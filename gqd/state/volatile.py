@@ -76,6 +76,8 @@ class Volatile:
     heard_at: dict[str, float] = field(default_factory=dict)
     gpu_readings: dict[str, tuple[GpuReading, ...]] = field(default_factory=dict)
     """Node → what its last heartbeat said of its GPUs."""
+    lives: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node → the incarnations that were let in, the newest last; a daemon of an older one is shut out."""
     report_seqs: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Node → (incarnation, the highest number of its reports that was heard)."""
     part_orders: dict[tuple[AttemptId, str], OrderClock] = field(default_factory=dict)

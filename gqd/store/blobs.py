@@ -19,7 +19,7 @@ from typing import NamedTuple
 from sqlite_utils import Database, Migrations
 
 from gqd.store.schema import migrate
-from gqd.store.sqlite import connect, open_database
+from gqd.store.sqlite import connect, damage_refused, open_database
 from gqd.store.writer import GroupWriter
 
 CACHE_BYTES = 8 * 1024 * 1024
@@ -84,7 +84,8 @@ class SqliteBlobStore:
 
     def __init__(self, path: str, cache_bytes: int = CACHE_BYTES) -> None:
         self._db = open_database(path)
-        self._db.execute("PRAGMA secure_delete = ON")  # what is dropped may hold secrets
+        with damage_refused(path):
+            self._db.execute("PRAGMA secure_delete = ON")  # what is dropped may hold secrets
         Path(path).chmod(0o600)  # whatever a restored copy had
         migrate(self._db, path, MIGRATIONS)
         self._path = path
@@ -129,7 +130,7 @@ class SqliteBlobStore:
         return len(dropped)
 
     def after(self, digest: str, limit: int) -> tuple[str, ...]:
-        with contextlib.closing(connect(self._path)) as connection:
+        with damage_refused(self._path), contextlib.closing(connect(self._path)) as connection:
             query = "SELECT digest FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?"
             return tuple(name for (name,) in connection.execute(query, (digest, limit)))
 
@@ -155,7 +156,7 @@ class SqliteBlobStore:
 
     def _read(self, digests: Sequence[str]) -> dict[str, bytes]:
         """In a thread of the loop's pool."""
-        with self._reading:
+        with self._reading, damage_refused(self._path):
             if self._reader is None:
                 self._reader = connect(self._path)
             rows = self._reader.execute(

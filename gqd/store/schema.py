@@ -580,9 +580,13 @@ def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> Non
     try:
         _refuse_newer(db, path, migrations)
         migrations.apply(db)
-    except sqlite3.Error as error:
-        hint = "restore a copy, or move it away"
-        raise GqError("bad_database", f"{path} cannot be used as the database: {error}", hint) from error
+    except (sqlite3.Error, ValueError) as error:  # ValueError: its own tables hold what is no text
+        raise bad_database(path, error) from error
+
+
+def bad_database(path: str, error: Exception) -> GqError:
+    hint = "restore a copy, or move it away"
+    return GqError("bad_database", f"{path} cannot be used as the database: {error}", hint)
 
 
 def _refuse_newer(db: Database, path: str, migrations: Migrations) -> None:

@@ -8,7 +8,6 @@ whole commits only.  A lock on ``<path>.lock`` keeps a second controller out, fo
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import threading
@@ -19,6 +18,7 @@ import msgspec
 from sqlite_utils import Database
 
 from gq.errors import GqError
+from gq.files import hold_lock
 from gq.model.job import JobInfo
 from gq.model.reservation import BookingUsage, ReservationInfo
 from gq.wire.client import Events, ListNotices, ListReservations, Notices, QueryAccuracy, QueryAudit, QueryBookings
@@ -31,7 +31,7 @@ from gqd.store.forget import forget, has_older
 from gqd.store.past import select_past
 from gqd.store.protocol import AuditPage, Batch, EventQuery, Forgetting, HistoryQuery, Row, Told
 from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
-from gqd.store.schema import migrate
+from gqd.store.schema import bad_database, migrate
 from gqd.store.writer import GroupWriter
 
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864")
@@ -117,15 +117,8 @@ class SqliteStore:
         self._writer: GroupWriter[Batch] = GroupWriter("store", self._write)
 
     def load(self) -> Cluster:
-        tables = {table: self._rows(table, where) for table, where in _LOADED.items()}
-        try:
-            return cluster_of(tables)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise GqError(
-                "unreadable_row",
-                f"{self._path} holds a row that this version of gq cannot read: {error}",
-                "start the version that wrote it, or restore a copy",
-            ) from error
+        with damage_refused(self._path):
+            return cluster_of({table: self._rows(table, where) for table, where in _LOADED.items()})
 
     def _rows(self, table: str, where: str) -> Iterator[Row]:
         return self._db.execute(f"SELECT {', '.join(COLUMNS[table])} FROM {table} {where}")
@@ -134,53 +127,55 @@ class SqliteStore:
         await self._writer.put(batch)
 
     def history(self, query: HistoryQuery) -> Iterator[JobInfo]:
-        with self._reading:
-            jobs = history.select_jobs(self._connection_to_read(), query)
+        with self._connection_to_read() as connection:
+            jobs = history.select_jobs(connection, query)
         return iter(jobs)
 
     def past(self, job_ids: Collection[int]) -> dict[int, PastJob]:
-        with self._reading:
-            return select_past(self._connection_to_read(), job_ids)
+        with self._connection_to_read() as connection:
+            return select_past(connection, job_ids)
 
     def audit(self, query: QueryAudit) -> AuditPage:
-        with self._reading:
-            return trail.select_entries(self._connection_to_read(), query)
+        with self._connection_to_read() as connection:
+            return trail.select_entries(connection, query)
 
     def past_occurrences(self, query: ListReservations) -> list[ReservationInfo]:
-        with self._reading:
-            return bookings.select_past_occurrences(self._connection_to_read(), query)
+        with self._connection_to_read() as connection:
+            return bookings.select_past_occurrences(connection, query)
 
     def bookings(self, query: QueryBookings) -> list[BookingUsage]:
-        with self._reading:
-            return bookings.select_bookings(self._connection_to_read(), query)
+        with self._connection_to_read() as connection:
+            return bookings.select_bookings(connection, query)
 
     def told(self, query: QueryAccuracy) -> list[Told]:
-        with self._reading:
-            return select_told(self._connection_to_read(), query)
+        with self._connection_to_read() as connection:
+            return select_told(connection, query)
 
     def event_lines(self, query: EventQuery) -> Events:
-        with self._reading:
-            return stream.select_events(self._connection_to_read(), query)
+        with self._connection_to_read() as connection:
+            return stream.select_events(connection, query)
 
     def notices(self, query: ListNotices, uid: int | None = None) -> Notices:
-        with self._reading:
-            return stream.select_notices(self._connection_to_read(), query, uid)
+        with self._connection_to_read() as connection:
+            return stream.select_notices(connection, query, uid)
 
     def has_older(self, forgetting: Forgetting) -> bool:
-        with self._reading:
-            return has_older(self._connection_to_read(), forgetting)
+        with self._connection_to_read() as connection:
+            return has_older(connection, forgetting)
 
     def named_blobs(self, ended_after: float) -> frozenset[str]:
         """Over a connection of its own: it may take a while, and history goes on meanwhile."""
-        with contextlib.closing(connect(self._path)) as connection:
+        with damage_refused(self._path), contextlib.closing(connect(self._path)) as connection:
             return frozenset(name for (name,) in connection.execute(_NAMED_BLOBS, (ended_after,)))
 
-    def _connection_to_read(self) -> sqlite3.Connection:
-        """Under the lock."""
-        if self._reader is None:
-            self._reader = connect(self._path)
-            self._reader.execute("PRAGMA query_only = 1")
-        return self._reader
+    @contextlib.contextmanager
+    def _connection_to_read(self) -> Iterator[sqlite3.Connection]:
+        """For one thread at a time; `GqError` where the file is damaged."""
+        with self._reading, damage_refused(self._path):
+            if self._reader is None:
+                self._reader = connect(self._path)
+                self._reader.execute("PRAGMA query_only = 1")
+            yield self._reader
 
     def close(self) -> None:
         """Write what is waiting, close the file, let the next controller in."""
@@ -223,9 +218,32 @@ def open_database(path: str) -> Database:
         connection = connect(path)
         for pragma in PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
         raise GqError("bad_database", f"{path} cannot be used as the database: {error}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite may quote what it cannot read
+        raise bad_database(path, error) from error
     return Database(connection, execute_plugins=False)
+
+
+@contextlib.contextmanager
+def damage_refused(path: str) -> Iterator[None]:
+    """Turn what a damaged file makes of a read into a `GqError`.
+
+    SQLite itself finds damage to its pages; damage to a value shows as a row that makes no sense, by any exception.
+    """
+    try:
+        yield
+    except GqError:
+        raise
+    except sqlite3.Error as error:
+        raise bad_database(path, error) from error
+    except Exception as error:
+        what = str(error) if isinstance(error, msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
+        raise GqError(
+            "unreadable_row",
+            f"{path} holds a row that this version of gq cannot read: {what}",
+            "start the version that wrote it, or restore a copy",
+        ) from error
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -247,19 +265,14 @@ def lock_database(path: str) -> int:
     """The descriptor that holds the lock until it is closed; `GqError` if another process has it."""
     lock_path = f"{path}.lock"
     try:
-        lock = os.open(lock_path, os.O_CREAT | os.O_RDWR, 0o600)
+        return hold_lock(lock_path, lambda pid: in_use(path, pid))
     except OSError as error:
         raise GqError("bad_database", f"{lock_path} cannot be opened: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
-        os.close(lock)
-        raise GqError(
-            "database_in_use",
-            f"{path} is in use by another controller (process {holder})",
-            "stop that one first, or give this one a directory of its own",
-        ) from error
-    os.ftruncate(lock, 0)
-    os.write(lock, f"{os.getpid()}\n".encode())
-    return lock
+
+
+def in_use(path: str, pid: str) -> GqError:
+    return GqError(
+        "database_in_use",
+        f"{path} is in use by another controller (process {pid})",
+        "stop that one first, or give this one a directory of its own",
+    )

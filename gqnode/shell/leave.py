@@ -8,7 +8,6 @@ its administrator is told what to do.  The keys go before gq.toml, so that an in
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -21,16 +20,15 @@ from gq import service
 from gq.client import Client
 from gq.config import Config, NodeSettings, load_config
 from gq.curve import node_key_path, node_public_path, server_public_path
+from gq.daemons import END_JOBS_SIGNAL
 from gq.errors import Refusal, Unreachable
-from gq.files import write_file
+from gq.files import lock_holder, write_file
 from gq.locate import Location
 from gq.node_tables import without_node
 from gq.wire.client import RemoveNode
 from gqnode.control.attempt import Phase
 from gqnode.shell.spool import Spool
 
-LEAVE_SIGNAL = signal.SIGUSR2
-"""To a gqnode: end the jobs, then yourself."""
 LOCK_FILE = ".lock"
 STOP_WITHIN_S = 15.0
 END_JOBS_WITHIN_S = 30.0
@@ -108,19 +106,8 @@ def _ask_controller(location: Location, node: NodeSettings) -> bool:
 
 
 def _daemon_pid(spool: Path) -> int | None:
-    """Of the gqnode that holds the lock."""
-    try:
-        lock = os.open(spool / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        text = os.read(lock, 32).strip()
-        return int(text) if text.isdigit() else None
-    finally:
-        os.close(lock)
+    """Process id of the gqnode that holds the lock."""
+    return lock_holder(str(spool / LOCK_FILE))
 
 
 def _end_daemon(spool: Path, grace_s: int, has_jobs: bool) -> None:
@@ -128,7 +115,7 @@ def _end_daemon(spool: Path, grace_s: int, has_jobs: bool) -> None:
     if service.has_systemd():
         service.disable(service.NODE)
     if has_jobs:
-        _signal(spool, LEAVE_SIGNAL)
+        _signal(spool, END_JOBS_SIGNAL)
         _await_end(spool, grace_s + END_JOBS_WITHIN_S)
     if service.has_systemd():
         service.stop(service.NODE)

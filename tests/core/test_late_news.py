@@ -11,11 +11,13 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.control.node import MAX_LIVES
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
+from gqd.state.effect import CloseLink
 from gqd.state.input import Tick, TimeLeapt
 from gqd.state.policy import Partition, Policy
-from tests.builders import OWNER, attempt_id, hello, inventory, submit
+from tests.builders import OWNER, attempt_id, hello, inventory, route_of, submit
 from tests.hosts import CoreHost
 
 GANG = submit("gang", nodes_min=2, gpus_per_node=4, time_limit_s=600)
@@ -429,3 +431,29 @@ def test_a_job_that_cannot_start_even_when_its_nodes_are_empty_claims_none_of_th
     host.schedule()
     assert host.explain(3).reason == "ReqNodeNotAvail"
     assert host.job(4).state is JobState.STARTING
+
+
+# ── two daemons of one node ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_two_daemons_of_one_node_the_one_that_registered_first_is_shut_out() -> None:
+    host = cluster(1)
+    host.handle(hello("n1", incarnation="2"), now=3)
+
+    turn = host.handle(hello("n1", incarnation="1"), now=4)
+
+    why = (
+        "two daemons say that they are node n1: this one (incarnation 1) is older than the one that registered last "
+        "(incarnation 2)"
+    )
+    assert turn == Turn(effects=(CloseLink(route=route_of("n1"), why=why),))
+    assert host.controller.volatile.links["n1"] == route_of("n1", "2")
+    assert host.cluster.nodes["n1"].incarnation == "2"
+
+
+def test_the_incarnations_of_a_node_that_are_remembered_are_bounded() -> None:
+    host = cluster(1)
+    for number in range(2, 100):
+        host.handle(hello("n1", incarnation=str(number)), now=number)
+
+    assert host.controller.volatile.lives["n1"] == tuple(str(number) for number in range(100 - MAX_LIVES, 100))

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -111,6 +112,47 @@ def test_a_store_that_could_not_be_opened_leaves_no_lock(tmp_path: Path) -> None
 
     path.unlink()
     SqliteStore(str(path)).close()
+
+
+@pytest.mark.parametrize("size", [1, 4, 64, 1024])
+def test_damage_anywhere_in_the_file_is_refused_as_such_or_does_no_harm(tmp_path: Path, seed: int, size: int) -> None:
+    """Never another exception than `GqError`: gqd ends with one line."""
+    lived(tmp_path / "whole.db", seed)
+    whole = (tmp_path / "whole.db").read_bytes()
+    chance = Random(seed)
+    refused = 0
+    for _ in range(30):
+        data = bytearray(whole)
+        at = chance.randrange(len(data) - size)
+        data[at : at + size] = chance.randbytes(size)
+        refused += is_refused(tmp_path / "gq.db", data)
+
+    assert size < 1024 or refused, "damage of this size is found"
+
+
+@pytest.mark.parametrize("name", [b"is_drained", b"CREATE TABLE jobs"])
+def test_damage_to_the_schema_is_refused(tmp_path: Path, seed: int, name: bytes) -> None:
+    lived(tmp_path / "whole.db", seed)
+    data = bytearray((tmp_path / "whole.db").read_bytes())
+    at = data.index(name)
+    data[at] = 0xA3
+
+    assert is_refused(tmp_path / "gq.db", data)
+
+
+def is_refused(path: Path, data: bytearray) -> bool:
+    """Whether a database with this content is refused, when it is opened, loaded or asked for history."""
+    for old in path.parent.glob(f"{path.name}*"):
+        old.unlink()
+    path.write_bytes(data)
+    try:
+        with closing(SqliteStore(str(path))) as store:
+            store.load()
+            store.audit(QueryAudit())
+            list(store.history(HistoryQuery(filter=JobFilter(), limit=1000)))
+    except GqError:
+        return True
+    return False
 
 
 def test_a_directory_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
