@@ -4,9 +4,9 @@ Owns the bound for each peer of a ROUTER: who goes beyond is hung up on, and wha
 this host is kept out for a while too, since libzmq takes things in ten times faster than they can be dropped.
 
 libzmq must have no bound of its own there (`make_boundless`).  When a link ends while some of it waits at ZMQ_RCVHWM,
-libzmq 4.3 ends the *process* at the link's next heartbeat, or at a PING among what waits (``Assertion failed:
+libzmq 4.3 ends the *process* at a PING among what waits, or at the link's next heartbeat (``Assertion failed:
 !_io_error``, zeromq/libzmq issue 4364), so that anybody who may connect could end a daemon.  So all that comes is read
-at once, and waits here.
+at once, and waits here; and no socket of gq sends heartbeats of libzmq's (`gq.curve.detect_lost_peer`).
 
 Peers do not name themselves either.  libzmq would never read the link of a second one by the same name, and keep what
 it sends until the socket is closed.

@@ -6,6 +6,8 @@
     keys/node-NAME.key    secret key of that node, 0600; goes to the node, and only there
 
 A file holds one key in Z85 (40 characters).  A secret key that others may read is refused, not used.
+
+The module also sets what every tcp link has besides its keys: when the kernel gives a silent peer up.
 """
 
 from __future__ import annotations
@@ -52,6 +54,22 @@ def node_public_path(keys_dir: str, node: str) -> Path:
 def is_ipv6(endpoint: str) -> bool:
     """Whether to connect by IPv6: only where an address says so, since of a name libzmq tries one address."""
     return endpoint.startswith("tcp://[")
+
+
+def detect_lost_peer(socket: zmq.Socket[bytes], within_s: int) -> None:
+    """Make the kernel end a tcp link whose peer has acknowledged nothing for `within_s` seconds.
+
+    Call it before the socket is bound or connected.  The kernel probes an idle link (TCP keepalive) and also ends one
+    whose peer does not read (TCP_USER_TIMEOUT).  libzmq's own heartbeat (ZMQ_HEARTBEAT_IVL) does the same and must
+    not be used: libzmq 4.3 aborts the process (``Assertion failed: !_io_error``, zeromq/libzmq issue 4364) when the
+    heartbeat of a link falls due after its peer has gone and before its messages are read, for instance while the
+    socket is being closed.
+    """
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, max(1, within_s // 3))
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, max(1, within_s // 6))
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 4)
+    socket.setsockopt(zmq.TCP_MAXRT, within_s * 1000)
 
 
 def fresh_keys() -> KeyPair:

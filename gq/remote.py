@@ -18,14 +18,14 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from gq.config import load_config
-from gq.curve import KeyPair, fresh_keys, is_ipv6, read_keys
+from gq.curve import KeyPair, detect_lost_peer, fresh_keys, is_ipv6, read_keys
 from gq.errors import GqError, Refusal, Unreachable
 from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 
-HEARTBEAT_MS = 10_000
-GONE_MS = 30_000
+LOST_AFTER_S = 30
+"""A controller that acknowledges nothing for so long is lost."""
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -91,8 +91,7 @@ def dial(socket: zmq.Socket[bytes], remote: RemoteController) -> None:
     socket.setsockopt(zmq.CURVE_PUBLICKEY, remote.keys.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, remote.keys.secret)
     socket.setsockopt(zmq.CURVE_SERVERKEY, remote.server_key)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, GONE_MS)
+    detect_lost_peer(socket, LOST_AFTER_S)
     socket.connect(remote.endpoint)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import zmq
 
-from gq.curve import is_ipv6
+from gq.curve import detect_lost_peer, is_ipv6
 from gq.errors import ProtocolError
 from gq.model.ids import StepId
 from gq.model.step import StepNode
@@ -22,7 +22,8 @@ _TCP_CONNECT_S = 3.0
 _ATTACH_AGAIN_S = 5.0
 """A door that is linked and says nothing is asked again."""
 _NOT_YET_S = 0.05
-_HEARTBEAT_MS = 5_000
+_LOST_AFTER_S = 15
+"""A node that acknowledges nothing for so long is lost."""
 _BATCH = 256
 """Messages taken from one door before the others have their turn."""
 
@@ -107,8 +108,7 @@ class Door:
             socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
             socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
             socket.setsockopt(zmq.CURVE_SERVERKEY, self.node.public_key.encode())
-            socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
+            detect_lost_peer(socket, _LOST_AFTER_S)
         socket.connect(self.node.endpoint)
         self._socket = socket
         self._opened_at = now

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import zmq
 from zmq.utils import z85
 
-from gq.curve import KeyPair
+from gq.curve import KeyPair, detect_lost_peer
 from gq.model.key import KeyKind
 from gqd.shell.keys import Holder
 
@@ -29,9 +29,8 @@ KINDS: Mapping[bytes, frozenset[KeyKind]] = {
 }
 """Which keys each door is for."""
 BACKLOG = 512
-HEARTBEAT_MS = 20_000
-GONE_MS = 60_000
-"""A host that fell off the network is noticed: its link would stand for ever."""
+LOST_AFTER_S = 60
+"""The link of a host that acknowledges nothing for so long is ended; else it would stand for ever."""
 
 NOT_KNOWN = "its key is not known"
 
@@ -128,5 +127,4 @@ def guard(socket: zmq.Socket[bytes], keys: KeyPair, domain: bytes) -> None:
     socket.setsockopt(zmq.ZAP_DOMAIN, domain)
     socket.setsockopt(zmq.IPV6, 1)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, GONE_MS)
+    detect_lost_peer(socket, LOST_AFTER_S)

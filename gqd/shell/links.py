@@ -48,8 +48,8 @@ _EVENT = struct.Struct("=hi")
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """One instruction of classic BPF: return 0."""
 _WATCHED = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-"""Never EVENT_HANDSHAKE_FAILED_PROTOCOL: to tell it may change errno before libzmq looks at it, which then takes a
-forged message for one that must wait, keeps the link, and ends the process (`gq.backlog`) at the next heartbeat."""
+"""EVENT_HANDSHAKE_FAILED_PROTOCOL must not be among them: reporting it may change errno before libzmq looks at errno,
+and libzmq then takes a forged message for one that must wait, and keeps the link and its descriptor."""
 
 UNKNOWN = "an unknown address"
 NO_CURVE = "it spoke no CURVE, or went before it said anything"

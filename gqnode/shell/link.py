@@ -14,10 +14,10 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from gq.backlog import make_boundless
-from gq.curve import KeyPair, is_ipv6
+from gq.curve import KeyPair, detect_lost_peer, is_ipv6
 from gq.errors import ProtocolError
 from gq.wire import node as wire
-from gqnode.shell.sockets import Context, LoopSocket, Socket
+from gqnode.shell.sockets import LOST_AFTER_S, Context, LoopSocket, Socket
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +117,7 @@ class Link:
             socket.setsockopt(zmq.CURVE_PUBLICKEY, self._address.keys.public)
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._address.keys.secret)
             socket.setsockopt(zmq.CURVE_SERVERKEY, self._address.server_key)
-            socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+            detect_lost_peer(socket, LOST_AFTER_S)
         self._monitor = socket.get_monitor_socket(_WATCHED)
         self._loop.add_reader(int(self._monitor.getsockopt(zmq.FD)), self._on_monitor)
         self._socket = LoopSocket(socket, self._on_frame)

@@ -16,13 +16,15 @@ from pathlib import Path
 import zmq
 
 from gq.backlog import Backlog, credentials, make_boundless
-from gq.curve import KeyPair
+from gq.curve import KeyPair, detect_lost_peer
 
 log = logging.getLogger(__name__)
 
 MAX_BURST = 256
 """Messages handled before the loop gets a chance to do something else."""
 _LARGE_BYTES = 65_536
+LOST_AFTER_S = 15
+"""A tcp link whose peer acknowledges nothing for so long is ended."""
 
 Socket = zmq.Socket[bytes]
 Context = zmq.Context[Socket]
@@ -117,8 +119,7 @@ def serve_curve(socket: Socket, keys: KeyPair) -> None:
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)  # whoever says nothing by then is hung up on
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+    detect_lost_peer(socket, LOST_AFTER_S)
 
 
 def peer_uid(frame: zmq.Frame) -> int | None:
