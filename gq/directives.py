@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gq.errors import UsageError
 from gq.getopt import Given, Option, parse
-from gq.options import NO_EFFECT, header_options
+from gq.options import NO_EFFECT, SUB, header_options
 
 GQ = "#GQ"
 SBATCH = "#SBATCH"
@@ -117,7 +117,8 @@ def _head(script: str) -> Iterator[_Line]:
 
 def _read_line(line: _Line, source: str, table: Sequence[Option]) -> tuple[list[Given], bool]:
     """Its options, and whether they are of another component."""
-    given, operands = parse(_words(line.text, source), table, source=source, abbreviate=line.mark == SBATCH)
+    words, abbreviate = _words(line.text, source), line.mark == SBATCH
+    given, operands = parse(words, table, source=source, abbreviate=abbreviate, command=SUB)
     odd = next((word for word in operands if word not in _HETJOB), "")
     if odd:
         rule = f"{source}: `{odd}` is not an option"

@@ -78,10 +78,11 @@ def not_available(what: str) -> Refusal:
 class _Table:
     """The options by every name they go by."""
 
-    def __init__(self, options: Iterable[Option], abbreviate: bool) -> None:
+    def __init__(self, options: Iterable[Option], abbreviate: bool, command: str) -> None:
         self.by_name: dict[str, Option] = {}
         self.by_letter: dict[str, Option] = {}
         self._abbreviate = abbreviate
+        self._command = command
         for option in options:
             for name in (option.name, *option.aliases):
                 self.by_name[name] = option
@@ -94,13 +95,13 @@ class _Table:
             option = self._by_prefix(name, source)
         if option is None:
             shown = [f"--{known}" for known, one in self.by_name.items() if not one.is_hidden]
-            raise _unknown(f"--{name}", shown, source)
+            raise _unknown(f"--{name}", shown, source, self._command)
         return option
 
     def short(self, letter: str, source: str) -> Option:
         option = self.by_letter.get(letter)
         if option is None:
-            raise _unknown(f"-{letter}", [], source)
+            raise _unknown(f"-{letter}", [], source, self._command)
         return option
 
     def _by_prefix(self, prefix: str, source: str) -> Option | None:
@@ -115,7 +116,11 @@ def _at(source: str) -> str:
     return f"{source}: " if source else ""
 
 
-def _unknown(written: str, known: list[str], source: str) -> UsageError:
+def _unknown(written: str, known: list[str], source: str, command: str) -> UsageError:
+    from gq.slurm_options import refusal  # loaded only when something is wrong
+
+    if found := refusal(command, written, source):
+        return found
     close = nearest(written, known)
     hint = f"did you mean `{close}`?" if close else ""
     return UsageError("unknown_option", f"{_at(source)}unknown option `{written}`", hint)
@@ -128,13 +133,15 @@ def parse(
     source: str = "",
     abbreviate: bool = False,
     operands_end_options: bool = False,
+    command: str = "",
 ) -> tuple[list[Given], list[str]]:
     """The options given in `words`, in order, and the operands.
 
     `abbreviate`: an unambiguous beginning of a long name will do.  `operands_end_options`: everything after the
-    first operand is an operand (a command and its own options).
+    first operand is an operand (a command and its own options).  `command`: whose options these are (``gqsub``); it
+    chooses the advice on an option that Slurm has and gq does not.
     """
-    table = _Table(options, abbreviate)
+    table = _Table(options, abbreviate, command)
     given: list[Given] = []
     operands: list[str] = []
     rest = list(reversed(words))

@@ -340,6 +340,10 @@ def input_variables(command: str, environ: Mapping[str, str]) -> list[Given]:
     for variable in sorted(name for name in environ if name.startswith(prefix)):
         option = known.get(variable)
         if option is None:
+            from gq.slurm_options import refusal  # loaded only when something is wrong
+
+            if found := refusal(command, f"--{variable.removeprefix(prefix).lower().replace('_', '-')}", variable):
+                raise found
             shown = [name.removeprefix(prefix) for name, one in known.items() if not one.is_unbuilt]
             close = nearest(variable.removeprefix(prefix), shown)
             hint = f"did you mean `{prefix}{close}`?" if close else f"`{command} --help` lists the options"

@@ -105,6 +105,7 @@ def test_the_page_of_gqresv_knows_every_verb() -> None:
 
 NOUNS = {
     "node": "Nodes",
+    "partition": "Partitions",
     "account": "Accounts",
     "user": "Users",
     "qos": "Quality of service",

@@ -63,7 +63,8 @@ def invoke(command: Command, words: Sequence[str]) -> int:
     """Run `command` on these words; every failure becomes a message on stderr and an exit status."""
     try:
         command, words = _descend(command, list(words))
-        given, operands = parse(words, all_options(command), operands_end_options=command.operands_end_options)
+        ends = command.operands_end_options
+        given, operands = parse(words, all_options(command), operands_end_options=ends, command=command.name)
         arguments = Arguments(given, operands)
         for name in ("help", "version", "completion"):
             if arguments.has(name):

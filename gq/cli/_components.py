@@ -25,7 +25,7 @@ def split_options(command: str, arguments: Arguments) -> tuple[Arguments, list[l
     others: list[list[Given]] = []
     operands = list(arguments.operands)
     while operands[:1] == [SEPARATOR]:
-        given, operands = parse(operands[1:], options_of(command), operands_end_options=True)
+        given, operands = parse(operands[1:], options_of(command), operands_end_options=True, command=command)
         others.append(given)
     return Arguments(arguments, operands), others
 
@@ -40,7 +40,7 @@ def split_commands(command: str, arguments: Arguments) -> list[Component]:
     found: list[Component] = []
     while (end := _separator(words)) is not None:
         found.append(Component(tuple(given), tuple(words[:end])))
-        given, words = parse(words[end + 1 :], options_of(command), operands_end_options=True)
+        given, words = parse(words[end + 1 :], options_of(command), operands_end_options=True, command=command)
     found.append(Component(tuple(given), tuple(words)))
     for place in range(len(found) - 2, -1, -1):
         if not found[place].command:

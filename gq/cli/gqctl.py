@@ -5,10 +5,29 @@ Each noun is a module of `gq.cli.ctl`; for jobs the noun may be left out.
 
 from __future__ import annotations
 
-from gq.cli._command import Command
-from gq.cli.ctl import account, audit, config, event, job, key, limit, node, notice, qos, steering, token
+from gq.cli._command import JSON, Command
+from gq.cli.ctl import account, audit, config, event, job, key, limit, node, notice, partition, qos, steering, token
+from gq.errors import UsageError
+from gq.getopt import Arguments
 
-_UNBUILT_NOUNS = ("partition", "gpu")
+_UNBUILT_NOUNS = ("gpu",)
+_SHOWN = {"job": job.show, "node": node.show, "partition": partition.show}
+"""What `gqctl show NOUN` shows, as `scontrol show` does."""
+_SHOWN_ELSEWHERE = {
+    "config": "gqctl config show", "reservation": "gqresv show", "step": "gqacct -j JOB", "topology": "gqinfo -N",
+}  # fmt: skip
+"""Nouns of `scontrol show` that another command shows."""
+
+
+def _show(arguments: Arguments) -> int:
+    """`gqctl show 12`, and scontrol's `gqctl show job 12`, `gqctl show nodes n1`."""
+    word = arguments.operands[0].lower() if arguments.operands else ""
+    for noun, show in _SHOWN.items():
+        if word in (noun, f"{noun}s"):
+            return show(Arguments(arguments, arguments.operands[1:]))
+    if command := next((shown for noun, shown in _SHOWN_ELSEWHERE.items() if word in (noun, f"{noun}s")), ""):
+        raise UsageError("unknown_verb", f"`gqctl show` does not show `{word}`", f"use `{command}`")
+    return job.show(arguments)
 
 
 def _job_verbs() -> dict[str, Command]:
@@ -18,11 +37,22 @@ def _job_verbs() -> dict[str, Command]:
 def _verbs() -> dict[str, Command]:
     return {
         **_job_verbs(),
+        "show": Command(
+            name="gqctl show",
+            summary="Show everything that is known of jobs, nodes or partitions.",
+            operands="[job|node|partition] NAME...",
+            details="Without a noun the names are those of jobs.",
+            options=(JSON,),
+            run=_show,
+        ),
         "job": Command(
             name="gqctl job", summary="Change and show jobs.", verbs=_job_verbs, unbuilt=job.UNBUILT, operands="VERB"
         ),
         "node": Command(
             name="gqctl node", summary="Change and show nodes.", verbs=node.verbs, unbuilt=node.UNBUILT, operands="VERB"
+        ),
+        "partition": Command(
+            name="gqctl partition", summary="Show partitions.", verbs=partition.verbs, operands="VERB"
         ),
         "account": Command(
             name="gqctl account", summary="Add, change and show accounts.", verbs=account.verbs, operands="VERB"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gq.cli.gqctl import COMMAND
-from gq.model.node import GpuInfo, NodeInfo
+from gq.model.node import ClusterInfo, GpuInfo, GpuSummary, NodeInfo, PartitionInfo
 from gq.model.resource import Grant, ResourceRequest
 from gq.wire import client as wire
 from tests.cli.conftest import Run
@@ -201,7 +201,7 @@ def test_a_node_that_does_not_exist_is_named(run: Run, controller: ScriptedContr
         (["giveback", "7"], 1, "`gqctl giveback` is not available in this version"),
         (["job", "giveback", "7"], 1, "`gqctl job giveback` is not available in this version"),
         (["node", "reboot", "n1"], 1, "`gqctl node reboot` is not available in this version"),
-        (["partition", "show"], 1, "`gqctl partition` is not available in this version"),
+        (["gpu", "show"], 1, "`gqctl gpu` is not available in this version"),
     ],
 )
 def test_a_bad_command_line_is_refused_before_anything_is_done(
@@ -234,11 +234,11 @@ def test_every_verb_of_the_contract_is_there_or_refused_as_not_available() -> No
         "asks",
     }
     assert set(verbs) == {
-        *of_jobs, "job", "node", "account", "user", "qos", "limit", "config", "token", "key", "notice", "audit",
-        "whoami", "events",
+        *of_jobs, "job", "node", "partition", "account", "user", "qos", "limit", "config", "token", "key", "notice",
+        "audit", "whoami", "events",
     }  # fmt: skip
     assert COMMAND.unbuilt == (
-        "giveback", "partition", "gpu",
+        "giveback", "gpu",
     )  # fmt: skip
     assert (set(nodes()), verbs["node"].unbuilt) == ({"show", "drain", "resume", "down", "remove"}, ("reboot",))
 
@@ -259,3 +259,54 @@ def test_a_waiting_job_is_moved_into_a_reservation_and_out_of_it(
 @pytest.mark.parametrize("verb", ["reconfigure", "reload"])
 def test_the_words_of_slurm_for_reading_settings_again_name_ours(run: Run, verb: str) -> None:
     assert run("gqctl", verb).err.splitlines()[1] == "hint: did you mean `gqctl config reload`?"
+
+
+# ── show, as scontrol has it ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("noun", [[], ["job"], ["jobs"]])
+def test_a_job_is_shown_with_or_without_its_noun(run: Run, controller: ScriptedController, noun: list[str]) -> None:
+    controller.on(wire.ListJobs, jobs(a_job(7, state="RUNNING")))
+
+    assert run("gqctl", "show", *noun, "7").lines[0].split() == ["job_id", "7"]
+
+
+def test_a_node_is_shown_as_scontrol_shows_it(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListNodes, wire.Nodes(nodes=(NODE,)))
+
+    assert run("gqctl", "show", "node", "n1") == run("gqctl", "node", "show", "n1")
+    assert run("gqctl", "show", "node", "n1").lines[0].split() == ["node", "n1"]
+
+
+MAIN = PartitionInfo(
+    partition="main", is_default=True, state="UP", nodes=("n1",), default_time_s=None, max_time_s=7200, cpus=8,
+    cpus_free=6, gpus=(GpuSummary(type="a100", total=4, free=1),),
+)  # fmt: skip
+CLUSTER = wire.Cluster(info=ClusterInfo(cluster="c", gq_version="1", started_at=0.0, partitions=(MAIN,)))
+
+
+@pytest.mark.parametrize(
+    "words", [["show", "partition", "main"], ["partition", "show", "main"], ["show", "partitions"]]
+)
+def test_a_partition_is_shown(run: Run, controller: ScriptedController, words: list[str]) -> None:
+    controller.on(wire.GetCluster, CLUSTER)
+
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in run("gqctl", *words).lines}
+    assert shown == {
+        "partition": "main", "is_default": "yes", "state": "UP", "default_time": "none", "max_time": "2:00:00",
+        "nodes": "n1", "cpus": "8", "cpus_free": "6", "gpus": "a100: 1 of 4 free",
+    }  # fmt: skip
+    [found] = json.loads(run("gqctl", *words, "--json").out)
+    assert (found["max_time_s"], found["gpus"]) == (7200, [{"type": "a100", "total": 4, "free": 1}])
+
+
+def test_a_partition_that_does_not_exist_is_refused(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.GetCluster, CLUSTER)
+
+    told = "error: partition `gpu` does not exist\nhint: there are `main`\n"
+    assert run("gqctl", "show", "partition", "gpu") == (1, "", told)
+
+
+def test_what_another_command_shows_is_named(run: Run) -> None:
+    told = "error: `gqctl show` does not show `config`\nhint: use `gqctl config show`\n"
+    assert run("gqctl", "show", "config") == (2, "", told)

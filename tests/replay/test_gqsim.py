@@ -171,7 +171,7 @@ def test_limits_and_a_load_are_heeded(days: str, capsys: pytest.CaptureFixture[s
         (("--trace", WEEK, "--set", "sched.order=x"), "`--set`: `sched` is no table", "there are scheduler, priority"),
         (("--trace", WEEK, "--set", "scheduler.ordr=x"), "`scheduler.ordr` is not a setting", "did you mean `order`?"),
         (("--trace", WEEK, "--set", "scheduler.order=x"), "`scheduler.order` `x` is none of", ""),
-        (("--trace", WEEK, "--variant", "fore"), "week.cluster.json has no variant `fore`", "did you mean `four`?"),
+        (("--trace", WEEK, "--variant", "fuor"), "week.cluster.json has no variant `fuor`", "did you mean `four`?"),
         (("--trace", WEEK, "--load", "0"), "`--load`: `0` is not more than 0", ""),
         (("--trace", WEEK, "--limits", "some"), "`--limits`: `some` is not a number, 0 or more", ""),
         (("--trace", WEEK, "--jitter", "-1"), "`--jitter`: -1 is too small", "the least is 0"),

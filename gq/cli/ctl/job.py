@@ -226,7 +226,7 @@ def _unknown(word: JobWord) -> Refusal:
 # ── show ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _show(arguments: Arguments) -> int:
+def show(arguments: Arguments) -> int:
     words = operands(arguments, job_word, "JOB")
     with controller() as client:
         jobs = [job for word in words for job in _find(client, word)]
@@ -349,7 +349,7 @@ def verbs() -> dict[str, Command]:
             summary="Show everything that is known of jobs.",
             operands="JOB...",
             options=(JSON,),
-            run=_show,
+            run=show,
         ),
         "notify": Command(
             name="gqctl notify",

@@ -78,7 +78,7 @@ def _remove(arguments: Arguments) -> int:
     return 0
 
 
-def _show(arguments: Arguments) -> int:
+def show(arguments: Arguments) -> int:
     names = tuple(name for word in arguments.operands for name in read(expand, word))
     with controller() as client:
         nodes = ask(client, ListNodes(names=names), Nodes).nodes
@@ -130,7 +130,7 @@ def verbs() -> dict[str, Command]:
             summary="Show everything that is known of nodes.",
             operands="[NODES...]",
             options=(JSON,),
-            run=_show,
+            run=show,
         ),
         "drain": Command(
             name="gqctl node drain",
