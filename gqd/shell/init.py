@@ -36,7 +36,7 @@ from gq.wire.client import CreateToken, ListNodes, Nodes, Ping, TokenCreated
 
 DEFAULT_CLUSTER = "gq"
 DEFAULT_LISTEN = "tcp://*:7133"
-STEP_LISTEN = "tcp://*:7134"
+STEP_PORT = 7134
 TOKEN_FILE = "token"
 TOKEN_TTL_S = 3600
 _DATABASE = "gq.db"
@@ -86,7 +86,7 @@ def _complete(location: Location, wish: Wish) -> tuple[Config, bool]:
     if not wish.node or wish.node in {node.name for node in config.nodes}:
         return config, False
     path = Path(location.config_path)
-    text = path.read_text("utf-8") + node_text(wish.node, _address(config), why_shared_tmp(location))
+    text = path.read_text("utf-8") + node_text(wish.node, _address(config), _listen(config), why_shared_tmp(location))
     parse_config(text, location.config_path)
     _make_node_keys(location, wish.node)
     write_file(path, text, 0o644)
@@ -174,7 +174,7 @@ def why_shared_tmp(location: Location) -> str:
 def config_text(wish: Wish, why_shared_tmp: str) -> str:
     listen = wish.listen or DEFAULT_LISTEN
     address = wish.address or _host_of(listen) or socket.gethostname()
-    node = node_text(wish.node, address, why_shared_tmp) if wish.node else ""
+    node = node_text(wish.node, address, listen, why_shared_tmp) if wish.node else ""
     return f"""\
 # The controller of a gq cluster, written by `gqd init`.  It is yours to change: edit, then restart gqd.
 # Every setting is described in gq.toml(5); `gqctl config reload` reads it again.  Nothing in it is secret.
@@ -204,12 +204,14 @@ def _host_of(listen: str) -> str:
     return "" if host in ("*", "0.0.0.0", "[::]") else host
 
 
-def node_text(node: str, address: str, why_shared_tmp: str) -> str:
+def node_text(node: str, address: str, listen: str, why_shared_tmp: str) -> str:
+    """The table of this host's node; its step door is open on the addresses that the controller listens on."""
+    step_listen = f"tcp://{_host_of(listen) or '*'}:{STEP_PORT}"
     return f"""
 [[node]]                         # this host runs jobs, too
 name = "{node}"
 address = "{address}"
-step_listen = "{STEP_LISTEN}"     # for gqrun and gqlog of other hosts, encrypted
+{f'step_listen = "{step_listen}"':<32} # for gqrun and gqlog of other hosts, encrypted
 {node_lines(why_shared_tmp)}"""
 
 
@@ -270,8 +272,12 @@ def _make_token(client: Client, path: Path) -> Path:
 
 def endpoint(config: Config) -> str:
     """Where other hosts reach the controller."""
+    return f"tcp://{_address(config)}:{_listen(config).rpartition(':')[2]}"
+
+
+def _listen(config: Config) -> str:
     assert config.controller.listen is not None, "a complete configuration has one"
-    return f"tcp://{_address(config)}:{config.controller.listen.rpartition(':')[2]}"
+    return config.controller.listen
 
 
 def _address(config: Config) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
+from tests.clusters import wait_until
 from tests.requires import needs_program, needs_root
 from tests.system.accounts import BOB
 from tests.system.attacks import CONTAINED, NOTHING, REFUSED, attack
@@ -82,6 +84,23 @@ def test_a_state_directory_that_belongs_to_a_user(lab: Host) -> None:
 
     assert done.returncode not in (0, 124)
     assert "/var/lib/gq" in done.stderr + done.stdout
+
+
+@attack("Connect to the step door of a host whose controller listens on loopback alone", REFUSED, NOTHING)
+def test_connect_to_the_step_door_of_a_host_whose_controller_listens_on_loopback_alone(lab: Host, stage: Stage) -> None:
+    lab.ok("rm", "-rf", "/etc/gq", "/var/lib/gq")
+    lab.ok("gqd", "init", "--listen", "tcp://127.0.0.1:7999", "--node", "lab")
+    daemons = [lab.daemon("gqd"), lab.daemon("gqnode")]
+    try:
+        connect = "import socket, sys; socket.create_connection((sys.argv[1], 7134), 5)"
+        wait_until(lambda: lab.run("python3", "-c", connect, "127.0.0.1").returncode == 0)
+        refused = stage.host("n1").run("python3", "-c", connect, lab.address)
+    finally:
+        for daemon in reversed(daemons):
+            daemon.kill(signal.SIGTERM)
+            lab.daemons.remove(daemon)
+
+    assert "ConnectionRefusedError" in refused.stderr
 
 
 WITH_A_DRIVER = """
