@@ -354,7 +354,7 @@ _OFF = {
 """What False means where leaving the option out would mean something else."""
 
 
-_REPEATED = ("data", "role")
+_REPEATED = ("data", "notify", "role")
 _ON = {"kill-on-invalid-dep": "yes"}
 """What True means where the option needs a word."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +17,8 @@ import msgspec
 import pytest
 
 import gq
+import gq.elastic
+from gq.api import JobOptions
 from gq.cli._command import Command, all_options
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, load, module_of
 from gq.config import (
@@ -27,6 +31,7 @@ from gq.config import (
     NodeSettings,
     PartitionSettings,
 )
+from gq.model.job import JobInfo
 from gq.model.notice import Notifying
 from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling, Switch
@@ -194,6 +199,45 @@ def _known_options(line: str) -> set[str]:
         return documented(f"{command}.8")
     alone = command[2:] in JOB_VERBS and load(command).verbs is None
     return shown(load(command)) if alone else _every_option()
+
+
+# ── the Python API ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_python_page_has_every_public_name_and_no_other() -> None:
+    entries = re.findall(r"^\.It (?:Fn|Vt|Va) gq\.(\w+)(?![\w.])", text("gq-python.3"), re.MULTILINE)
+    classes = re.findall(r"^\.Ss gq\.(\w+)$", text("gq-python.3"), re.MULTILINE)
+
+    assert sorted(entries + classes) == sorted(gq.__all__)
+
+
+@pytest.mark.parametrize("kind", [gq.Client, gq.Job])
+def test_the_python_page_has_every_member_of_a_class(kind: type) -> None:
+    members = {name for name in vars(kind) if not name.startswith("_")} | ({"id"} if kind is gq.Job else set())
+
+    assert set(re.findall(r"^\.It (?:Fn|Va) (\w+)", section("gq-python.3", f"gq.{kind.__name__}"), re.M)) == members
+
+
+def test_the_python_page_has_every_keyword_and_every_attribute_that_it_names_is_there() -> None:
+    written = section("gq-python.3", "KEYWORDS").partition("The keywords are:")[2].partition(".Pp")[0]
+    information = " ".join(re.findall(r"^\.It Va (.+)$", section("gq-python.3", "JOB INFORMATION"), re.M))
+
+    assert re.findall(r"\w+", written.replace(".Va", "")) == list(JobOptions.__annotations__)
+    assert set(re.findall(r"\w+", information)) <= set(JobInfo.__struct_fields__)
+
+
+def test_the_python_page_has_every_function_of_elastic_jobs() -> None:
+    public = [
+        name
+        for name, value in vars(gq.elastic).items()
+        if inspect.isfunction(value) and value.__module__ == "gq.elastic" and not name.startswith("_")
+    ]
+
+    assert sorted(items(section("gq-python.3", "ELASTIC JOBS"), "Fn")) == sorted(
+        f"gq.elastic.{name}" for name in public
+    )
+    record = section("gq-python.3", "ELASTIC JOBS").partition(".It Fn gq.elastic.current")[0]
+    assert re.findall(r"^\.Va (\w+)", record, re.M) == [field.name for field in fields(gq.elastic.Gpus)]
 
 
 # ── specifications ────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,16 +1,14 @@
-"""gq up, down, status, doctor and demo on real daemons."""
+"""gq up, down, status and doctor on real daemons."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.clusters import PrivateCluster, clean_environment, marked, processes, wait_until
+from tests.clusters import PrivateCluster, marked, processes, wait_until
 
 MakeCluster = Callable[..., PrivateCluster]
 
@@ -163,13 +161,3 @@ def test_doctor_finds_a_directory_that_others_may_write_to(shared_cluster: Priva
         directory.chmod(0o700)
     [found] = [one for one in findings if one["check"] == "directory"]
     assert (found["verdict"], found["mend"]) == ("fail", f"chmod 700 {directory}")
-
-
-def test_the_demo_holds_what_it_shows_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    environ = clean_environment(os.environ) | {"TMPDIR": str(tmp_path)}
-    done = subprocess.run(["gq", "demo"], env=environ, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for shown in ("$ gqinfo", "$ gqstat", "$ gqwhy 3", "$ gqlog -f 3", "$ gqacct", "test accuracy 0.9"):
-        assert shown in done.stdout
-    assert list(tmp_path.iterdir()) == []
-    assert marked(str(tmp_path), processes()) == []

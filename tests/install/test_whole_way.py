@@ -13,8 +13,9 @@ from tests.clusters import wait_until
 from tests.integration.jobs import LONG_S, await_state, facts, submit
 from tests.requires import needs_program, needs_root
 from tests.system.accounts import ALICE, BOB
-from tests.system.hosts import Host, Network
+from tests.system.hosts import CONFIG_PATH, Host, Network
 from tests.system.test_hosts import SNIFFER
+from tests.test_readme import blocks
 
 pytestmark = [
     needs_root,
@@ -60,6 +61,41 @@ def test_three_commands_lead_to_a_job_of_two_nodes_that_runs_as_its_user(net: Ma
     outputs = [host.user(ALICE).path(f"gq-{ours}.out") for host in (first, second)]
     [written] = [path for path in outputs if path.exists()]
     assert (written.stat().st_uid, written.stat().st_gid) == (ALICE.uid, ALICE.uid)
+
+
+def test_the_commands_of_the_readme_set_up_a_cluster_for_a_team(net: MakeNet) -> None:
+    """The lines as printed; ``| ssh root@g1`` becomes standard input of the rest, on that host."""
+    hosts = net(("head", "g1", "g2"))
+    head = hosts.hosts["head"]
+    [_, set_up_lines, [submission]] = blocks("A cluster for your team")
+    for line in set_up_lines:
+        here, _, there = line.removeprefix("# ").partition(" | ssh root@")
+        output = head.ok(*here.split(), *(["--cluster", hosts.run_name] if " init " in here else []))
+        if there:
+            name, *command = there.split()
+            hosts.hosts[name].ok(*command, stdin=output)
+            _add_gpus(hosts.hosts[name], 8)
+    wait_until(lambda: _idle_gpus(head) == {"g1": 8, "g2": 8}, LONG_S, "both nodes have their GPUs")
+    alice = head.user(ALICE)
+    alice.path("train.sh").write_text("#!/bin/sh\ngqrun sh -c 'echo $(id -un) on $(hostname)'\n")
+
+    assert alice.ok(*submission.removeprefix("$ ").split()) == "Submitted batch job 1\n"
+
+    assert alice.run("gqwait", "1").returncode == 0
+    assert sorted(alice.ok("gqlog", "1").splitlines()) == ["alice on g1", "alice on g2"]
+
+
+def _add_gpus(host: Host, count: int) -> None:
+    """Simulate GPUs on a node that has none: its daemon starts again with them."""
+    settings = host.path(CONFIG_PATH)
+    settings.write_text(settings.read_text() + "[[node.fake_gpu]]\n" * count)
+    host.ok("sh", "-c", "kill $(cat /var/lib/gq/gqnode.pid)")
+    host.daemon("gqnode", "--config", CONFIG_PATH)
+
+
+def _idle_gpus(head: Host) -> dict[str, int]:
+    nodes = json.loads(head.ok("gqinfo", "-N", "--json"))
+    return {node["node"]: len(node["gpus"]) for node in nodes if node["state"] == "IDLE"}
 
 
 def test_the_doctor_finds_nothing_wrong_with_hosts_that_were_set_up_so(net: MakeNet) -> None:

@@ -55,6 +55,14 @@ def test_what_may_be_repeated_may_be_a_list(cluster: gq.Client) -> None:
     assert (asked.switches, asked.switches_wait_s) == (1, 600)
 
 
+def test_a_list_of_notifications_is_one_target_each(cluster: gq.Client) -> None:
+    targets = ["command:/bin/true", "command:/bin/false"]
+
+    spec = cluster.prepare("true x", notify=targets, notify_on="end").spec
+
+    assert [f"{target.kind}:{target.to}" for target in spec.notify] == targets
+
+
 def test_a_sweep_may_be_a_dictionary(cluster: gq.Client) -> None:
     said = cluster.prepare("true x", sweep={"lr": [1e-3, 0.5], "note": ["a b", "c,d"]}, array="%auto").spec
 
