@@ -140,8 +140,8 @@ log_level = "info"               # debug, info, warning, error
 [[partition]]
 name = "main"
 default = true
-# default_time = "1h"            # for jobs that name no time limit
-# max_time = "7d"                # reservations (gqresv) need one: what runs has gone when they begin
+# default_time = "1d"            # limit of jobs without --time; without one they wait until reservations are over
+# max_time = "7d"                # the longest --time; what a job without a limit holds cannot be reserved (gqresv)
 """
 
 

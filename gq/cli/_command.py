@@ -95,6 +95,17 @@ def warn(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
+def note(text: str) -> None:
+    """A fact that the user should know, on standard error; its hint, if it has one, is in the second line."""
+    from gq.cli._output import printable
+    from gq.complaint import folded
+
+    sys.stdout.flush()
+    for line in tell_instants(f"note: {text}", time.time()).split("\n"):
+        for part in folded(printable(line), sys.stderr):
+            warn(part)
+
+
 def _status(error: GqError, command: Command) -> int:
     is_own_failure = isinstance(error, Unreachable | ProtocolError)
     return EXIT_NO_ANSWER if is_own_failure and command.returns_job_code else error.exit_status

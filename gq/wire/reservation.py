@@ -84,6 +84,8 @@ class Reserved(_Body, frozen=True, kw_only=True):
     is_changed: bool = True
     skipped_at: tuple[float, ...] = ()
     """Begins of what `skip_conflicts` left out."""
+    notes: tuple[str, ...] = ()
+    """Which jobs the reservation keeps waiting, and what would let them start before."""
 
 
 class Reservations(_Body, frozen=True, kw_only=True):

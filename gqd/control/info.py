@@ -249,7 +249,7 @@ def _partition_info(partition: Partition, nodes: list[Node], usable: list[Node])
         is_default=partition.is_default,
         state="UP" if partition.is_up else "DOWN",
         nodes=tuple(node.name for node in own),
-        default_time_s=partition.max_time_s if partition.default_time_s is None else partition.default_time_s,
+        default_time_s=partition.implied_time_s,
         max_time_s=partition.max_time_s,
         cpus=sum(node.inventory.cpus for node in own),
         cpus_free=sum(node.free_cpu_mask.bit_count() for node in own_usable),

@@ -252,7 +252,7 @@ def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
     """Seconds (None: unlimited); ``0`` asks for unlimited."""
     most = partition.max_time_s
     if asked_s is None:
-        return most if partition.default_time_s is None else partition.default_time_s
+        return partition.implied_time_s
     if most is not None and (asked_s > most or asked_s == 0):
         raise association.too_long(asked_s, f"partition `{partition.name}`", most)
     return asked_s or None

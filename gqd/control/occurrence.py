@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from gq.errors import Refusal
 from gq.model.ids import AttemptId
 from gq.model.reservation import Booking, Flag, OccurrenceState
-from gq.model.resource import Grant, gpus_in
+from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gq.model.state import JobState
 from gq.schedule import instants
 from gq.units import spoken_duration
 from gqd.control.reservation_ground import Ground, ground_of, is_up, known_partition
-from gqd.sched.booking import Span, fewer, joined, rest_of
+from gqd.sched.booking import Span, joined, most_of, rest_of
 from gqd.sched.infeasible import counted
 from gqd.sched.shape import shape_in
 from gqd.state import event
@@ -325,13 +325,17 @@ def _placed(
         if each is not own:
             ground.book.keep(Span(each.begin_at, each.end_at), each.grants)
     ground.book.keep(span, kept)
-    rest = rest_of(ground.request, kept)
-    for request in () if rest is None else (rest, *fewer(rest)):
+
+    def fit(request: ResourceRequest) -> tuple[Grant, ...] | None:
         shape = shape_in(draft.policy, request, ground.shape.partition)
-        more = ground.book.fit(shape, ground.candidates, span)
-        if more is not None:
-            kept = joined(kept, more)
-            break
+        return ground.book.fit(shape, ground.candidates, span)
+
+    rest = rest_of(ground.request, kept)
+    if rest is not None and fit(rest) is None:
+        rest = most_of(rest, lambda request: fit(request) is not None)
+    more = None if rest is None else fit(rest)
+    if more is not None:
+        kept = joined(kept, more)
     return _Found(kept, _lacking(ground, kept, before))
 
 

@@ -19,15 +19,15 @@ from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gq.schedule import instants
 from gq.units import spoken_duration
 from gq.wire import client
-from gqd.control import occurrence, reservation_info, reservation_rules
+from gqd.control import occurrence, reservation_info, reservation_rules, reservation_waits
 from gqd.control.access import Caller, Denied, Role
-from gqd.control.reservation_ground import Ground, ground_of, overlooks_jobs
-from gqd.sched.booking import Span, fewer, gpus_asked, rest_of, with_shares
+from gqd.control.reservation_ground import Ground, ground_of, overlooks_jobs, partition_of, shared_request
+from gqd.sched.booking import Span, gpus_asked, most_of, rest_of
 from gqd.sched.infeasible import counted
 from gqd.sched.placement import place
 from gqd.sched.shape import Shape, shape_in
 from gqd.state import event
-from gqd.state.cluster import Cluster
+from gqd.state.cluster import Cluster, Job
 from gqd.state.reservation import Occurrence, Reservation
 from gqd.state.tally import account_path
 
@@ -89,7 +89,8 @@ def decide_set(draft: Draft, who: Caller, request: ClientRequest, body: client.S
     _carry_out(draft, who, known, booking, laid)
     now_there = draft.cluster.reservations[booking.name]
     occurrence.meet_time(draft, now_there)
-    return client.Reserved(reservation=reservation_info.of(now_there), skipped_at=skipped_at)
+    notes = reservation_waits.notes_on(draft, now_there)
+    return client.Reserved(reservation=reservation_info.of(now_there), skipped_at=skipped_at, notes=notes)
 
 
 def _refuse_to_skip(body: client.SetReservation) -> None:
@@ -494,19 +495,28 @@ def unknown(cluster: Cluster, name: str) -> Refusal:
 
 
 def _conflict(draft: Draft, who: Caller, ground: Ground, booking: Booking, span: Span) -> Conflict:
-    offers = [one for one in _offers(draft, ground, booking, span) if _may_have(draft, who, ground, booking, one)]
+    offers = [*_offers(draft, who, ground, booking, span)]
     words = [_words(draft, booking, span, one) for one in offers]
     hint = "; ".join(words) or "nothing of the kind is free within a year: give another partition, or fewer GPUs"
     if booking.cron and not offers:
         hint = "of a series each time must be free: give another line, an earlier --until, or fewer GPUs"
     if booking.cron:
         hint = f"{hint}; --skip-conflicts leaves out the times that cannot be had"
+    if limits := reservation_waits.limits_hint(draft, _holders(draft, ground, span)):
+        hint = f"{hint}\n{limits}"
     return Conflict(_cannot_have(draft, ground, booking, span), hint, tuple(offers))
 
 
 def _cannot_have(draft: Draft, ground: Ground, booking: Booking, span: Span) -> str:
     message = f"`{booking.name}` cannot have {what_of(booking.resources)} from @{{{int(span.begin_at)}}} to"
     return f"{message} @{{{int(span.end_at)}}}: {_in_the_way(draft, ground, booking.name, span)}"
+
+
+def _holders(draft: Draft, ground: Ground, span: Span) -> list[Job]:
+    """Running jobs that may hold something of its nodes when these are to be clear."""
+    nodes = {ground.book.nodes[index].name for index in ground.candidates}
+    clear_at = max(draft.now, span.begin_at - ground.book.clear_s)
+    return reservation_waits.holders(draft, nodes, clear_at) if ground.book.held else []
 
 
 def _in_conflict(draft: Draft, ground: Ground, booking: Booking, one: Occurrence, span: Span) -> Conflict:
@@ -519,24 +529,33 @@ def _in_conflict(draft: Draft, ground: Ground, booking: Booking, one: Occurrence
     return Conflict(_cannot_have(draft, ground, booking, span), hint, ())
 
 
-def _offers(draft: Draft, ground: Ground, booking: Booking, span: Span) -> Iterator[Offer]:
-    """Of a series only what changes each occurrence alike: whether all of them can be had so is tried."""
+def _offers(draft: Draft, who: Caller, ground: Ground, booking: Booking, span: Span) -> Iterator[Offer]:
+    """What the caller may reserve instead: the same later, the most GPUs or nodes then, the same for a shorter time.
+
+    Of a series only what changes each occurrence alike: whether all of them are available so is tried.
+    """
     shape, candidates = ground.shape, ground.candidates
+
+    def accepted(changed: Booking) -> Offer | None:
+        offer = _if_accepted(draft, changed, span)
+        return offer if offer is not None and _may_have(draft, who, ground, booking, offer) else None
+
+    def with_resources(request: ResourceRequest) -> Booking:
+        return msgspec.structs.replace(booking, resources=request)
+
     if not booking.cron:
         until = draft.now + (draft.policy.booking.max_ahead_s or OFFERS_AHEAD_S)
         later = ground.book.earliest(shape, candidates, span, until)
-        if later is not None:
-            yield _offer(ground, booking, later, booking.resources, shape)
-    for request in fewer(booking.resources):
-        less = msgspec.structs.replace(booking, resources=request)
-        if (offer := _if_accepted(draft, less, span)) is not None:
+        offer = None if later is None else _offer(ground, booking, later, booking.resources, shape)
+        if offer is not None and _may_have(draft, who, ground, booking, offer):
             yield offer
-            break
+    most = most_of(booking.resources, lambda request: accepted(with_resources(request)) is not None)
+    if most is not None and (offer := accepted(with_resources(most))) is not None:
+        yield offer
     shorter = ground.book.longest(shape, candidates, span, LEAST_OFFER_S)
     if shorter is not None:
         length_s = int(shorter.end_at - shorter.begin_at)
-        offer = _if_accepted(draft, msgspec.structs.replace(booking, duration_s=length_s), span)
-        if offer is not None:
+        if (offer := accepted(msgspec.structs.replace(booking, duration_s=length_s))) is not None:
             yield offer
 
 
@@ -546,7 +565,9 @@ def _may_have(draft: Draft, who: Caller, ground: Ground, booking: Booking, offer
     wanted = msgspec.structs.replace(booking, duration_s=offer.duration_s, resources=offer.resources)
     if not booking.cron:
         wanted = msgspec.structs.replace(wanted, begin_at=offer.begin_at)
-    shape = shape_in(draft.policy, with_shares(offer.resources, ground.book.nodes), ground.shape.partition)
+    partition = partition_of(draft.policy, booking)
+    request = shared_request(offer.resources, partition, list(ground.book.nodes))
+    shape = shape_in(draft.policy, request, ground.shape.partition)
     span = Span(offer.begin_at, offer.begin_at + offer.duration_s)
     grants = ground.book.fit(shape, ground.candidates, span) or ()
     spans = [(span, grants) for _, span in _wanted(draft, wanted, known)]
@@ -609,8 +630,6 @@ def _in_the_way(draft: Draft, ground: Ground, own: str, span: Span) -> str:
         and any(each.node in nodes for each in one.grants)
         and reservation.name != own
     ]
-    clear_at = max(draft.now, span.begin_at - ground.book.clear_s)
-    jobs = sum(one.until > clear_at and any(each.node in nodes for each in one.grants) for one in ground.book.held)
-    if jobs:
-        named.append(f"{counted(jobs, 'jobs')} may run until then by their limits")
+    if jobs := _holders(draft, ground, span):
+        named.append(reservation_waits.told_of_holders(jobs))
     return "; ".join(named[:MAX_BLAMED]) or "too little of it is up, or is not promised to jobs that wait"

@@ -1,11 +1,12 @@
 """What can be reserved: on which nodes, and what of them is free when.  Pure; changes nothing.
 
-A node can be reserved if nothing may run there for ever: each partition that has it has a maximum time.
+What a running job without a time limit holds is never free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,7 @@ from gq.errors import Refusal, nearest
 from gq.model.reservation import NEVER_LENT, Booking, Flag, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest
 from gqd.control import reservation_reach, snapshot
-from gqd.sched.booking import Book, Held, Kept, with_shares
+from gqd.sched.booking import Book, Held, Kept, Share, with_shares
 from gqd.sched.feasible import usable_places
 from gqd.sched.infeasible import infeasible, unmet_constraint
 from gqd.sched.placement import place
@@ -72,14 +73,15 @@ def ground_of(draft: Draft, booking: Booking, own: Reservation | None = None) ->
     usable = usable_places(nodes, rough, partition).tolist()
     if not usable:
         raise _no_node(nodes, rough, partition, booking)
-    bookable = _bookable(draft.policy, [nodes[one].name for one in usable])
-    places = [one for one, node in enumerate(nodes) if node.name in bookable]
-    request = with_shares(booking.resources, [nodes[one] for one in places])
+    in_partition = {nodes[one].name for one in usable}
+    places = [one for one, node in enumerate(nodes) if node.name in in_partition]
+    request = shared_request(booking.resources, partition, [nodes[one] for one in places])
     shape = shape_in(draft.policy, request, partition.name)
     whole = whole_nodes(nodes)
     if place(Overlay.empty(whole), shape, places) is None:
-        if unnamed := sorted(named_nodes(shape) - bookable):
-            raise _not_bookable(draft.policy, unnamed[0])
+        if unnamed := sorted(named_nodes(shape) - in_partition):
+            message = f"node `{unnamed[0]}` is not in partition `{partition.name}`"
+            raise Refusal("impossible", message, "see gqinfo -N")
         reason = infeasible(whole, shape, places)
         raise Refusal("impossible", f"reservation `{booking.name}` cannot be made: {reason.why}", reason.hint)
     able = [one for one in places if Flag.MAINT in booking.flags or is_up(draft.cluster.nodes[nodes[one].name])]
@@ -90,12 +92,18 @@ def ground_of(draft: Draft, booking: Booking, own: Reservation | None = None) ->
     return Ground(request, shape, able, Book(nodes, draft.now, draft.policy.clear_s, held, kept))
 
 
+def shared_request(request: ResourceRequest, partition: Partition, nodes: list[NodeFacts]) -> ResourceRequest:
+    """The request with what comes with each GPU: enough for jobs inside that name neither CPUs nor memory."""
+    min_cpus, min_mib = partition.default_cpus_per_gpu or 0, partition.default_mem_per_gpu_mib or 0
+    return with_shares(request, nodes, Share(Fraction(min_cpus), min_mib))
+
+
 def is_up(node: Node) -> bool:
     """What is only out of reach for a while counts as there."""
     return not (node.is_down or node.is_lost or node.is_drained)
 
 
-# ── nodes that can be reserved ────────────────────────────────────────────────────────────────────────────────
+# ── nodes that cannot be reserved ────────────────────────────────────────────────────────────────────────────────
 
 
 def _no_node(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition, booking: Booking) -> Refusal:
@@ -103,29 +111,6 @@ def _no_node(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition, b
     why = f"it may use no node of partition `{partition.name}`" if unmet is None else unmet.why
     hint = "gqinfo -N lists the nodes" if unmet is None else unmet.hint
     return Refusal("impossible", f"reservation `{booking.name}` cannot be made: {why}", hint)
-
-
-def _bookable(policy: Policy, names: list[str]) -> set[str]:
-    """`Refusal` where none of them is."""
-    bookable = {name for name in names if endless_partition(policy, name) is None}
-    if not bookable:
-        raise _not_bookable(policy, names[0])
-    return bookable
-
-
-def endless_partition(policy: Policy, node: str) -> Partition | None:
-    """One that has the node and lets jobs run there for ever."""
-    return next((one for one in policy.partitions if one.has_node(node) and one.max_time_s is None), None)
-
-
-def _not_bookable(policy: Policy, node: str) -> Refusal:
-    endless = endless_partition(policy, node)
-    if endless is None:
-        return Refusal("impossible", f"node `{node}` is not in the partition that is asked for", "see gqinfo -N")
-    message = f"node `{node}` cannot be reserved: jobs of partition `{endless.name}` may run for ever, for want of a"
-    hint = f'max_time = "7d" (or whatever suits) of [[partition]] `{endless.name}` in gq.toml ends them all'
-    hint = f"{hint}; gqctl config reload reads it again"
-    return Refusal("not_bookable", f"{message} max_time", hint)
 
 
 # ── who has what ──────────────────────────────────────────────────────────────────────────────────────────────

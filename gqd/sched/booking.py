@@ -8,9 +8,10 @@ node there are a grace time and epilogs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf, nextafter
+from fractions import Fraction
+from math import ceil, floor, inf, nextafter
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,8 @@ MAX_TRIES = 300
 """Instants at which an offer is looked for."""
 MAX_LOOKED_AT = 200_000
 """What is kept, counted for each look: where much is, fewer instants are tried, for the queue waits meanwhile."""
+LEFT_PART = 4
+"""One part in so many of a node's CPUs and memory is not kept together with GPUs."""
 WHOLE_S = 60
 """An offer begins on a full minute where it can."""
 
@@ -124,8 +127,22 @@ class Book:
 # ── what is asked for ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def with_shares(request: ResourceRequest, nodes: Iterable[NodeFacts]) -> ResourceRequest:
-    """Each GPU's share of CPUs and memory, whole nodes with all their memory, where nothing was said of them."""
+class Share(NamedTuple):
+    """What comes with one GPU."""
+
+    cpus: Fraction
+    memory_mib: int
+
+
+NO_SHARE = Share(Fraction(0), 0)
+
+
+def with_shares(request: ResourceRequest, nodes: Iterable[NodeFacts], min_share: Share = NO_SHARE) -> ResourceRequest:
+    """The request with CPUs and memory for each GPU, and with all memory of whole nodes, where it names none.
+
+    A quarter of the CPUs and of the memory of each node stays for jobs that need no GPU.  `min_share`: what a job
+    inside is given with each GPU by default; a reservation keeps at least this much.
+    """
     says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
     if request.is_exclusive:
         return msgspec.structs.replace(
@@ -135,19 +152,26 @@ def with_shares(request: ResourceRequest, nodes: Iterable[NodeFacts]) -> Resourc
         )
     if not gpus_asked(request):
         return request
-    shares = [_share(node) for node in nodes if node.fitting_mask(request.gpu_type, request.min_gpu_mem_mib or 0)]
-    cpus, memory_mib = (min(column, default=0) for column in zip(*shares, strict=True)) if shares else (0, 0)
-    says_cpus = (request.cpus_per_gpu, request.cpus_per_task, request.ntasks) != (None, None, None)
-    return msgspec.structs.replace(
-        request,
-        cpus_per_gpu=request.cpus_per_gpu if says_cpus or not cpus else cpus,
-        mem_per_gpu_mib=request.mem_per_gpu_mib if says_memory or not memory_mib else memory_mib,
-    )
+    fitting = [node for node in nodes if node.fitting_mask(request.gpu_type, request.min_gpu_mem_mib or 0)]
+    shares = [_share(node, min_share) for node in fitting]
+    cpus = min((one.cpus for one in shares), default=Fraction(0))
+    memory_mib = min((one.memory_mib for one in shares), default=0)
+    if (request.cpus_per_gpu, request.cpus_per_task, request.ntasks) == (None, None, None):
+        # Nodes with fewer CPUs than GPUs: so many CPUs in all, as tasks of one CPU.
+        ntasks = max(1, floor(cpus * request.gpus)) if cpus < 1 and request.gpus else None
+        request = msgspec.structs.replace(request, cpus_per_gpu=floor(cpus) or None, ntasks=ntasks)
+    if not says_memory and memory_mib:
+        request = msgspec.structs.replace(request, mem_per_gpu_mib=memory_mib)
+    return request
 
 
-def _share(node: NodeFacts) -> tuple[int, int]:
+def _share(node: NodeFacts, min_share: Share) -> Share:
+    """What one GPU of the node gets: at least `min_share`, and never more than its part of the whole node."""
     gpus = node.whole().gpu_mask.bit_count()
-    return node.cpus // gpus, node.memory_mib // gpus
+    left_cpus, left_mib = max(1, node.cpus // LEFT_PART), node.memory_mib // LEFT_PART
+    cpus = max(Fraction(node.cpus - left_cpus, gpus), min_share.cpus)
+    memory_mib = max((node.memory_mib - left_mib) // gpus, min_share.memory_mib)
+    return Share(min(cpus, Fraction(node.cpus, gpus)), min(memory_mib, node.memory_mib // gpus))
 
 
 def gpus_asked(request: ResourceRequest) -> int:
@@ -156,21 +180,26 @@ def gpus_asked(request: ResourceRequest) -> int:
     return request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * (request.ntasks or 1)
 
 
-def fewer(request: ResourceRequest) -> Iterator[ResourceRequest]:
-    """The same with half of the GPUs or nodes, a quarter …"""
+def most_of(request: ResourceRequest, is_available: Callable[[ResourceRequest], bool]) -> ResourceRequest | None:
+    """The request with the most GPUs, or nodes, that is available; None: not even one is.
+
+    Fewer are available wherever more are, so the number is found by halving the range: 12 looks for 4000 GPUs.
+    """
     counts = {name: getattr(request, name) or 0 for name in ("gpus", "gpus_per_node", "nodes_min")}
     name = next((one for one, count in counts.items() if count), "")
     if not name or request.nodelist or request.roles:
-        return
-    count = counts[name] // 2
-    while count:
-        nodes = {}
-        if request.nodes_min and request.nodes_min > count:
-            nodes = {"nodes_min": count, "nodes_max": count}
-        if name == "nodes_min":
-            nodes = {"nodes_min": count, "nodes_max": count if request.nodes_max else None}
-        yield msgspec.structs.replace(request, **{name: count} | nodes)
-        count //= 2
+        return None
+    count = bisect_left(range(1, counts[name]), True, key=lambda one: not is_available(_with_count(request, name, one)))
+    return _with_count(request, name, count) if count else None
+
+
+def _with_count(request: ResourceRequest, name: str, count: int) -> ResourceRequest:
+    nodes: dict[str, int | None] = {}
+    if request.nodes_min and request.nodes_min > count:
+        nodes = {"nodes_min": count, "nodes_max": count}
+    if name == "nodes_min":
+        nodes = {"nodes_min": count, "nodes_max": count if request.nodes_max else None}
+    return msgspec.structs.replace(request, **{name: count, **nodes})
 
 
 def rest_of(request: ResourceRequest, kept: Sequence[Grant]) -> ResourceRequest | None:

@@ -41,6 +41,11 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     qos: tuple[str, ...] = ()
     """Only jobs of these; empty: of all."""
 
+    @property
+    def implied_time_s(self) -> int | None:
+        """The time limit of a job that names none; None: it has no limit."""
+        return self.max_time_s if self.default_time_s is None else self.default_time_s
+
     def has_node(self, node: str) -> bool:
         return self.nodes == ALL_NODES or node in self.nodes
 

@@ -230,6 +230,7 @@ OFFERS = (
     Offer(begin_at=FRIDAY, duration_s=12 * HOURS_S, resources=ResourceRequest(gpus=2), gpus=2, nodes=("n2",)),
     Offer(begin_at=FRIDAY, duration_s=90 * 60, resources=NIGHT.resources, gpus=4, nodes=("n1",)),
 )
+OFFERED = "instead you could have"
 TAKEN = wire.Refused(code="conflict", message="4 GPUs are not free then", hint="see gqresv cal", offers=OFFERS)
 
 
@@ -245,6 +246,29 @@ def test_a_refusal_tells_its_times_in_the_zone_in_which_they_were_asked_for(
         "error: `night` cannot have 4 GPUs from Sat 2035-11-24 02:00 JST\nhint: Sat 2035-11-24 02:00 JST\n"
     )
     assert "2035-11-24T02:00:00+09:00" in json.loads(run(*words, "--json").out)["message"]
+
+
+@pytest.mark.usefixtures("berlin")
+def test_notes_on_jobs_that_wait_are_on_standard_error_and_in_json(run: Run, controller: ScriptedController) -> None:
+    told = f"jobs without --time wait until @{{{int(FRIDAY)}}}\nhint: set default_time"
+    controller.on(wire.SetReservation, wire.Reserved(reservation=info(), notes=(told,)))
+    words = ["gqresv", "create", "--name=night", "--gpus=4", "--start=2035-11-23T18:00", "--duration=12h"]
+
+    done = run(*words)
+
+    assert (done.status, len(done.lines)) == (0, 2)
+    assert done.err == "note: jobs without --time wait until Fri 2035-11-23 18:00 CET\nhint: set default_time\n"
+    assert run(*words, "--quiet").err == ""
+    [shown] = json.loads(run(*words, "--json").out)
+    assert shown["notes"] == ["jobs without --time wait until 2035-11-23T18:00:00+01:00\nhint: set default_time"]
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_conflict_with_offers_still_tells_which_settings_would_help(run: Run, controller: ScriptedController) -> None:
+    hint = "4 GPUs: then\nset default_time of [[partition]] `main` in gq.toml"
+    controller.on(wire.SetReservation, msgspec.structs.replace(TAKEN, hint=hint))
+    lines = run("gqresv", "create", "night", "-G4", "--start=2035-11-23T18:00", "-t12h").err.splitlines()
+    assert lines[:3] == ["error: 4 GPUs are not free then", hint.replace("4 GPUs: then\n", "hint: "), OFFERED]
 
 
 @pytest.mark.usefixtures("berlin")

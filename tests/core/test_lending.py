@@ -224,7 +224,7 @@ def test_one_that_takes_memory_of_it_alone_goes_where_that_is_wanted() -> None:
     on = under_way(gpus=2)
     job_id = borrower(on, gpus=2, mem_per_node_mib=50_000)
     assert borrows(on, job_id) == ("talk",)
-    wants = owner(on, 100, gpus=2, mem_per_node_mib=30_000)
+    wants = owner(on, 100, gpus=2, mem_per_node_mib=24_000)
     assert on.attempt(job_id).outcome is Outcome.PREEMPTED
     on.obey()
     on.schedule()

@@ -97,7 +97,7 @@ def test_gpus_are_kept_with_their_share_of_cpus_and_memory() -> None:
     answer = set_(host, booking(gpus=1))
 
     [one] = answer.reservation.occurrences
-    assert one.grants == (Grant(node="n1", cpus=(0, 1), gpus=(0,), memory_mib=16384),)
+    assert one.grants == (Grant(node="n1", cpus=(0,), gpus=(0,), memory_mib=12288),)
     assert (one.number, one.begin_at, one.end_at, one.state) == (1, 1000, 4600, OccurrenceState.PLANNED)
     assert answer.is_changed
 
@@ -153,7 +153,7 @@ def test_what_some_have_one_after_the_other_does_not_add_up() -> None:
 
     set_(host, booking("c", 3, at=1000, length_s=2 * HOUR))
 
-    assert only(host, "c").grants[0].memory_mib == 3 * 16384
+    assert only(host, "c").grants[0].memory_mib == 3 * 12288
 
 
 def test_a_running_job_has_its_gpus_until_its_limit_and_a_while_to_clear_them() -> None:
@@ -161,7 +161,7 @@ def test_a_running_job_has_its_gpus_until_its_limit_and_a_while_to_clear_them() 
     host.start(submit(gpus=4, time_limit_s=2000))
 
     early = refuse(host, booking(at=2059))
-    assert "1 job may run until then" in early.message
+    assert "1 job (1 with 33 min 20 s) may run until then" in early.message
     assert early.offers[0].begin_at == 2100  # the next full minute
     set_(host, booking(at=2060))
 
@@ -913,16 +913,16 @@ def test_users_whom_the_host_does_not_know_are_named() -> None:
     assert kinds(turn) == []
 
 
-def test_nodes_where_jobs_may_run_for_ever_are_not_reserved() -> None:
+def test_what_a_running_job_without_a_limit_holds_is_not_reserved() -> None:
     slow = Partition(name="slow", nodes=("n2",))
     host = host_of(2, msgspec.structs.replace(BOOKABLE, partitions=(MAIN, slow)))
+    host.start(submit(gpus=1, partition="slow"))
 
-    set_(host, booking("a"))
-    assert gpus_of(only(host, "a").grants) == {"n1": 4}
     answer = refuse(host, booking("b", 0, nodelist=("n2",), is_exclusive=True))
-    assert (answer.code, "partition `slow`" in answer.message) == ("not_bookable", True)
-    assert "max_time" in answer.hint
-    assert refuse(host, booking("b", 0, nodelist=("n1", "n2"), is_exclusive=True)).code == "not_bookable"
+    assert (answer.code, "1 with no time limit" in answer.message) == ("conflict", True)
+    assert "default_time and max_time of [[partition]] `slow`" in answer.hint
+    set_(host, booking("a", 7))
+    assert gpus_of(only(host, "a").grants) == {"n1": 4, "n2": 3}
 
 
 def test_a_request_that_is_sent_again_is_done_once() -> None:

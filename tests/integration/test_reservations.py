@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import time
@@ -22,6 +23,7 @@ from tests.integration.jobs import MakeCluster, await_file, await_state, config,
 from tests.integration.mount_namespace import own_mounts
 from tests.requires import needs_root, skip_or_fail
 
+ROOT = Path(__file__).parents[2]
 GPUS = 4
 HEAD = """
 [reservations]
@@ -68,6 +70,26 @@ def await_occurrence(cluster: PrivateCluster, name: str, wanted: str, number: in
         return any((one["number"], one["state"]) == (number, wanted) for one in occurrences(cluster, name))
 
     wait_until(is_there, within_s, f"{name} {number} is {wanted}")
+
+
+def test_the_line_of_the_readme_reserves_on_a_fresh_cluster_and_holds_up_no_job_without_gpus(
+    private_cluster: MakeCluster,
+) -> None:
+    [line] = re.findall(r"`(gqresv create --name=paper [^`]*)`", (ROOT / "README.md").read_text())
+    cluster = private_cluster(fake_gpus=4, cpus=4)
+
+    done = cluster.run(*shlex.split(line))
+
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "Reservation paper created: 4 GPUs on n1")
+    note, hint = done.stderr.splitlines()
+    assert "jobs without --time in partition `main` have no time limit" in note
+    assert "default_time and max_time of [[partition]] `main`" in hint
+    without_gpus = submit(cluster, wrap="true")
+    with_gpus, short = submit(cluster, "--gpus=1", wrap="true"), submit(cluster, "--gpus=1", "-t10", wrap="true")
+    await_state(cluster, without_gpus, "COMPLETED")
+    await_state(cluster, short, "COMPLETED")
+    assert state(cluster, with_gpus) == "PENDING"
+    assert "reservation `paper`" in why(cluster, with_gpus)["why"]
 
 
 def create(cluster: PrivateCluster, name: str, *words: str) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import tzinfo
 
+from gq.cli._command import note
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands, refuse_operands
 from gq.cli._output import write_json_list, write_sentence
@@ -27,8 +28,8 @@ from gq.client import Client
 from gq.errors import Refusal, UsageError, nearest
 from gq.getopt import Arguments, whole_number
 from gq.model.reservation import OccurrenceInfo, OccurrenceState, ReservationInfo
-from gq.times import zone_named
-from gq.units import iso_instant
+from gq.times import told_in, zone_named
+from gq.units import iso_instant, tell_instants
 from gq.wire.client import (
     DeleteReservation,
     Done,
@@ -127,11 +128,14 @@ def _tell(answer: Reserved, verb: str, zone: tzinfo, arguments: Arguments) -> No
     """Quiet is who was told to be, and who replaces from a crontab: there every line is a mail."""
     if arguments.has("json"):
         skipped_at = [iso_instant(at, zone) for at in answer.skipped_at]
-        told = {"is_changed": answer.is_changed, "skipped_at": skipped_at}
+        notes = [tell_instants(each, zone=zone) for each in answer.notes]
+        told = {"is_changed": answer.is_changed, "skipped_at": skipped_at, "notes": notes}
         write_json_list([{**reservation_json(answer.reservation), **told}])
     elif not is_quiet(arguments):
         for line in (*echo(answer.reservation, verb, zone), *echo_skipped(answer.skipped_at, zone)):
             write_sentence(line)
+        for each in answer.notes:
+            note(told_in(each, zone))
 
 
 def is_quiet(arguments: Arguments) -> bool:

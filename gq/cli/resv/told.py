@@ -346,7 +346,8 @@ def show_offers(error: Refusal, arguments: Arguments, asked: Asked) -> None:
         write_json({"refused": error.code, "message": tell_instants(error.message, zone=asked.zone), "offers": offers})
         return
     told = _told(error, asked.zone)
-    report(told if not error.offers else Refusal(told.code, told.message))  # its hint says the same in short
+    _, _, besides = told.hint.partition("\n")  # the hint's first line says in short what the offers say
+    report(told if not error.offers else Refusal(told.code, told.message, besides))
     if error.offers:
         sys.stderr.write("instead you could have\n")
         for one in error.offers:
