@@ -21,6 +21,7 @@ from gq.config import Config
 from gq.curve import read_keys, server_key_path
 from gq.descriptors import raise_descriptor_limit
 from gq.errors import Refusal
+from gq.links import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, local_bounds
 from gq.locate import Location
 from gq.wire.codec import MAX_MESSAGE_BYTES
 from gq.wire.node import MAX_NODE_MESSAGE_BYTES
@@ -30,16 +31,7 @@ from gqd.shell.door import Door, bind_ipc, router
 from gqd.shell.inbox import Inbox
 from gqd.shell.incidents import Incidents
 from gqd.shell.keys import KeyRing
-from gqd.shell.links import (
-    MAX_LINKS,
-    NO_WORD,
-    SHARE_OF_HOST,
-    Bounds,
-    Links,
-    Unproven,
-    links_per_door,
-    links_per_user,
-)
+from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.shell.nodes import NodeDoor
 from gqd.shell.peers import LocalPeers
@@ -131,8 +123,8 @@ class Doors:
     def _open_clients(self) -> None:
         socket = router(self._context, MAX_MESSAGE_BYTES)
         if self._peers.is_shared:
-            most = links_per_user(raise_descriptor_limit())
-            self._watch(socket, Bounds(MAX_LINKS, most), on_unproven=lambda user, how: None)  # who looks for a door
+            bounds = local_bounds(raise_descriptor_limit())
+            self._watch(socket, bounds, on_unproven=lambda user, how: None)  # a command that looks for a controller
         bind_ipc(socket, self._location.client_endpoint, 0o666 if self._peers.is_shared else 0o600)
         clients = ClientDoor(self._desk, self._counters, partial(local_caller, self._peers))
         clients.door = self._door(CLIENTS, socket, clients.receive)
@@ -213,7 +205,8 @@ class Doors:
     # ── what all have ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, socket: zmq.Socket[bytes], bounds: Bounds, on_unproven: Unproven) -> None:
-        self._links[socket] = Links(self._context, socket, bounds, on_unproven, self._on_crowd)
+        loop = asyncio.get_running_loop()
+        self._links[socket] = Links(self._context, socket, bounds, loop, LOG, on_unproven, self._on_crowd)
 
     def _node_door(self) -> NodeDoor:
         return NodeDoor(self._peers, self._desk, self._inbox, self._counters, self._incidents)

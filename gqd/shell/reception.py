@@ -11,6 +11,7 @@ import asyncio
 import zmq
 
 from gq.errors import ProtocolError, Refusal
+from gq.links import Links
 from gq.model.ids import RequestId
 from gq.munge import MungeRefused
 from gq.wire import client as wire
@@ -20,7 +21,6 @@ from gqd.shell.door import Door
 from gqd.shell.incidents import Incidents
 from gqd.shell.introductions import Introductions
 from gqd.shell.keys import KeyRing
-from gqd.shell.links import Links
 from gqd.shell.metrics import Counters
 from gqd.shell.peers import LocalPeers
 

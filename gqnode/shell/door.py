@@ -24,7 +24,7 @@ from gq.errors import GqError, ProtocolError
 from gq.model.ids import AttemptId, StepId
 from gq.wire import step as wire
 from gqnode.shell.host_door import cells_for
-from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, peer_uid, router, serve_curve
+from gqnode.shell.sockets import Context, listen_ipc, listen_tcp, peer_uid
 
 log = logging.getLogger(__name__)
 
@@ -107,14 +107,11 @@ class Door:
         """Whose each is."""
         self.dropped = 0
         """Messages of strangers and messages that are none."""
-        socket = router(context, MAX_MESSAGE_BYTES)
         if self._is_local:
-            bind_ipc(socket, endpoint, is_for_all=may_be_shared)
+            self._socket = listen_ipc(context, endpoint, MAX_MESSAGE_BYTES, self._on_frame, is_for_all=may_be_shared)
         else:
             assert keys is not None, "a door on tcp has a key"
-            serve_curve(socket, keys)
-            socket.bind(endpoint)
-        self._socket = LoopSocket(socket, self._on_frame)
+            self._socket = listen_tcp(context, endpoint, MAX_MESSAGE_BYTES, self._on_frame, keys)
         self._probe_timer = self._loop.call_later(self._probe_s, self._probe)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import zmq
 from gq.errors import ProtocolError
 from gq.wire import step as wire
 from gq.wire.codec import MAX_MESSAGE_BYTES
-from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, peer_uid, router
+from gqnode.shell.sockets import Context, listen_ipc, peer_uid
 
 ROOT_UID = 0
 
@@ -43,9 +43,7 @@ class HostDoor:
         self._desk = desk
         self.dropped = 0
         """Messages that are none, or not for this door."""
-        socket = router(context, MAX_MESSAGE_BYTES)
-        bind_ipc(socket, endpoint, is_for_all=may_be_shared)
-        self._socket = LoopSocket(socket, self._on_frame)
+        self._socket = listen_ipc(context, endpoint, MAX_MESSAGE_BYTES, self._on_frame, is_for_all=may_be_shared)
 
     def close(self) -> None:
         self._socket.close(linger_s=0.2)

@@ -24,7 +24,7 @@ from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire.codec import MAX_MESSAGE_BYTES
 from gqnode.shell.machine import user_name
-from gqnode.shell.sockets import Context, LoopSocket, bind_ipc, router
+from gqnode.shell.sockets import Context, listen_ipc
 from gqnode.shell.users import Users
 
 log = logging.getLogger(__name__)
@@ -129,9 +129,7 @@ class Relay:
         self._naming: set[asyncio.Task[None]] = set()
         self.users: Users | None = None
         """Set once there may be threads; until then nobody is served in a shared cluster."""
-        socket = router(context, MAX_MESSAGE_BYTES)
-        bind_ipc(socket, endpoint, is_for_all=may_be_shared)
-        self._socket = LoopSocket(socket, self._on_request)
+        self._socket = listen_ipc(context, endpoint, MAX_MESSAGE_BYTES, self._on_request, is_for_all=may_be_shared)
 
     def answer(self, reply: node_wire.RelayReply) -> None:
         waiting = self._waiting.take(reply.relay_id)

@@ -17,12 +17,18 @@ import zmq
 
 from gq.backlog import Backlog, credentials, make_boundless
 from gq.curve import KeyPair, detect_lost_peer
+from gq.descriptors import raise_descriptor_limit
+from gq.links import SHARE_OF_HOST, Bounds, Links, links_per_door, local_bounds
 
 log = logging.getLogger(__name__)
 
 MAX_BURST = 256
 """Messages handled before the loop gets a chance to do something else."""
 _LARGE_BYTES = 65_536
+HANDSHAKE_MS = 5_000
+"""A peer that has not said how it speaks by then, and over tcp proved a key, is hung up on."""
+BACKLOG = 256
+"""Connections that the kernel holds until libzmq accepts them."""
 LOST_AFTER_S = 15
 """A tcp link whose peer acknowledges nothing for so long is ended."""
 
@@ -33,9 +39,12 @@ Receive = Callable[[bytes, zmq.Frame], None]
 
 
 class LoopSocket:
-    def __init__(self, socket: Socket, receive: Receive) -> None:
+    """`links`: those of a socket that listens; they are closed with it."""
+
+    def __init__(self, socket: Socket, receive: Receive, links: Links | None = None) -> None:
         self._socket = socket
         self._receive = receive
+        self._links = links
         self._loop = asyncio.get_running_loop()
         self._backlog = Backlog(socket, self._count_malformed, _say_greedy, self._loop.call_later)
         self._is_due = False
@@ -74,17 +83,50 @@ class LoopSocket:
         if self._is_open:
             self._is_open = False
             self._loop.remove_reader(self._fd)
+            if self._links is not None:
+                self._links.close()
             self._socket.close(linger=int(linger_s * 1000))
 
     def _read(self) -> None:
         self._is_due = False
         if not self._is_open:
             return
-        if self._backlog.hand_on(self._receive, lambda: self._is_open, MAX_BURST):
+        if self._backlog.hand_on(self._hand_on, lambda: self._is_open, MAX_BURST):
             self.look()
+
+    def _hand_on(self, peer: bytes, frame: zmq.Frame) -> None:
+        if self._links is not None:
+            self._links.heard(frame)
+        self._receive(peer, frame)
 
     def _count_malformed(self) -> None:
         self.malformed += 1
+
+
+def listen_ipc(
+    context: Context, endpoint: str, max_message_bytes: int, receive: Receive, is_for_all: bool = False
+) -> LoopSocket:
+    """A socket of this host; `is_for_all`: as `bind_ipc`, and each user may have a part of its links."""
+    socket = router(context, max_message_bytes)
+    links = _watched(context, socket, local_bounds(raise_descriptor_limit())) if is_for_all else None
+    bind_ipc(socket, endpoint, is_for_all)
+    return LoopSocket(socket, receive, links)
+
+
+def listen_tcp(context: Context, endpoint: str, max_message_bytes: int, receive: Receive, keys: KeyPair) -> LoopSocket:
+    """A socket for other hosts; one address may have a part of its links."""
+    socket = router(context, max_message_bytes)
+    serve_curve(socket, keys)
+    in_all = links_per_door(raise_descriptor_limit(), doors=1, backlog=BACKLOG)
+    socket.setsockopt(zmq.BACKLOG, BACKLOG)
+    links = _watched(context, socket, Bounds(in_all, max(1, in_all // SHARE_OF_HOST)))
+    socket.bind(endpoint)
+    return LoopSocket(socket, receive, links)
+
+
+def _watched(context: Context, socket: Socket, bounds: Bounds) -> Links:
+    loop = asyncio.get_running_loop()
+    return Links(context, socket, bounds, loop, log, on_unproven=lambda peer, how: None, on_crowd=lambda peer: None)
 
 
 def router(context: Context, max_message_bytes: int) -> Socket:
@@ -95,6 +137,7 @@ def router(context: Context, max_message_bytes: int) -> Socket:
     socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
     make_boundless(socket)
     socket.setsockopt(zmq.SNDHWM, 4096)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     return socket
 
 
@@ -118,7 +161,6 @@ def serve_curve(socket: Socket, keys: KeyPair) -> None:
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)  # whoever says nothing by then is hung up on
     detect_lost_peer(socket, LOST_AFTER_S)
 
 

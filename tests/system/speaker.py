@@ -127,6 +127,24 @@ class _Program:
                 plain.connect(path)
         return len(self._kept)
 
+    def fall_silent_local(self, path: str, count: int, opening: str) -> int:
+        """Connections on which only `opening` is said, until the kernel keeps this user out; how many were made."""
+        for number in range(count):
+            plain = socket.socket(socket.AF_UNIX)
+            self._kept.append(plain)
+            try:
+                plain.connect(path)
+                plain.sendall(bytes.fromhex(opening))
+            except PermissionError:
+                return number
+            except OSError:
+                continue
+        return count
+
+    def standing(self) -> int:
+        """How many of its connections have not been hung up on."""
+        return sum(_stands(plain) for plain in self._kept)
+
     def tap(self, address: list[object]) -> int:
         """A port that leads to `address`; what goes there is recorded."""
         listener = socket.create_server(("127.0.0.1", 0))
@@ -184,6 +202,19 @@ class _Tap:
 
 def _pair(address: list[object]) -> tuple[str, int]:
     return str(address[0]), int(str(address[1]))
+
+
+def _stands(plain: socket.socket) -> bool:
+    """Whether the other end is still there, whatever it has said."""
+    plain.setblocking(False)
+    try:
+        while data := plain.recv(65_536):
+            assert data
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _has_peer(plain: socket.socket) -> bool:
@@ -249,6 +280,12 @@ class Speaker:
 
     def half_open_local(self, path: str, count: int) -> int:
         return int(self.ask("half_open_local", path=path, count=count))
+
+    def fall_silent_local(self, path: str, count: int, opening: bytes) -> int:
+        return int(self.ask("fall_silent_local", path=path, count=count, opening=opening.hex()))
+
+    def standing(self) -> int:
+        return int(self.ask("standing"))
 
     def rush(self, path: str, opening: bytes, answer_bytes: int, data: bytes, times: int) -> None:
         self.ask("rush", path=path, opening=opening.hex(), answer_bytes=answer_bytes, data=data.hex(), times=times)

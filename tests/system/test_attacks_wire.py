@@ -12,17 +12,17 @@ import zmq
 
 from gq.appetite import MAX_GROWTH_BYTES
 from gq.backlog import MAX_WAITING
+from gq.links import links_per_user, local_bounds
 from gq.model.ids import JobId, RequestId, StepId
 from gq.model.step import StepRequest
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire import step as step_wire
 from gq.wire.codec import MAX_MESSAGE_BYTES, WIRE_VERSION
-from gqd.shell.links import links_per_user
 from tests.clusters import wait_until
 from tests.integration.jobs import LONG_S, submit
 from tests.requires import needs_program, needs_root
-from tests.system.accounts import BOB, Account
+from tests.system.accounts import BOB, DORA, Account
 from tests.system.attacks import CONTAINED, NOTHING, REFUSED, attack
 from tests.system.hosts import CONTROLLER_PORT, STEP_PORT, SUBNET
 from tests.system.speaker import Keys, Line, PlainLine
@@ -37,6 +37,7 @@ pytestmark = [
 ]
 
 HALF_OPEN = 10_000
+SILENT = 6_000
 DEEP = 200_000
 SILENCE_S = 0.7
 GREETING_OF_NULL = bytes.fromhex("ff00000000000000017f0301") + b"NULL".ljust(20, b"\0") + bytes(32)
@@ -181,6 +182,22 @@ def test_many_half_open_connections_of_a_user_to_the_socket_of_the_host(stage: S
     attacker.half_open_local("/run/gq/gqd.sock", min(HALF_OPEN // 4, few_enough))
 
     assert stage.user(stage.alice.account, "ctl").ok("gqstat", "-h", "-p", "main") == ""
+    attacker.ask("let_go")
+
+
+@pytest.mark.parametrize("socket", ["gqd.sock", "step-n1.sock"])
+@attack("Silent connections of a user to the sockets of a node daemon, by the thousand", CONTAINED, NOTHING)
+def test_silent_connections_of_a_user_to_the_sockets_of_a_node_daemon_by_the_thousand(
+    stage: Stage, socket: str
+) -> None:
+    attacker = stage.speaker(stage.user(DORA, "n1"))  # who is kept out afterwards, and runs no job in other tests
+    bounds = local_bounds(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    made = attacker.fall_silent_local(f"/run/gq/{socket}", SILENT, GREETING_OF_NULL + READY)
+    wait_until(lambda: attacker.standing() <= bounds.silent, LONG_S, "most links were hung up on")
+
+    assert made <= SILENT
+    job = submit(stage.alice, "-w", "n1", wrap="gqrun hostname && gqstat -j $GQ_JOB_ID")
+    stage.await_state(job, "COMPLETED")
     attacker.ask("let_go")
 
 

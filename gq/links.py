@@ -1,30 +1,36 @@
-"""The links of a door before anybody has said a word: how many there are, whose, and which of them prove nothing.
+"""The links of a listening ZeroMQ socket: how many there are, whose, and which of them have brought no message.
 
-Owns two bounds, so that whoever opens links by the thousand leaves descriptors for everybody else; libzmq itself would
-accept until there is none left, and then spin.  One peer (an address; on this host, a user) may have a part of them:
-for what it opens beyond, its oldest link that has not brought a message is hung up on, so that somebody honest at the
-same address still gets in.  Where a link can stand without anybody knowing whose it is (MUNGE), those that have proved
-nothing are fewer, and have a time to do it in.  And at the bound of a tcp door the kernel is told to drop what comes to
-the listening socket (a packet filter), until enough have gone; who knocks meanwhile is let in when its own kernel
-tries again.  Links that have brought a message are not touched.
+This module owns the bounds that leave descriptors and memory to everybody else when a peer opens links by the thousand.
+libzmq itself accepts until no descriptor is left; then its tcp listener spins and its ipc listener ends the process.
+
+* One peer (an address; on this host, a user) may have a part of all links. For a link beyond that part, the peer's
+  oldest link without a message is hung up on, so that an honest process at the same address still gets in.
+* A link that brings no message may be given a time limit. It holds where strangers may connect (MUNGE) and on the
+  sockets of this host.
+* A user of this host who goes on opening links beyond the bound is kept from the socket by the kernel for a minute
+  (`gq.bar`), because libzmq accepts links faster than Python hangs up on them.
+* At the bound of all links, a tcp listener is told by a packet filter to drop what comes until enough links have gone;
+  the kernel of a peer tries again by itself. On a socket of this host, the user with most links loses one instead.
+
+Links that have brought a message are hung up on only in that last case.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
+import logging
 import os
 import socket
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import zmq
 
-from gq.appetite import hang_up, peer_name
-from gqd.shell.log import LOG
+from gq.appetite import OF_USER, Timer, hang_up, peer_name
+from gq.bar import KEPT_OUT_S, Bar
 
 V = TypeVar("V")
 
@@ -35,6 +41,11 @@ SHARE_OF_HOST = 4
 SHARE_OF_USER = 16
 """One user may have one part in so many of the descriptors, by links of this host."""
 MAX_LINKS = 50_000
+MAX_LINKS_OF_USER = 2048
+SILENCE_S = 30.0
+"""How long a link of this host may bring no message: every client asks as soon as it is connected."""
+BAR_AGAIN_S = 10.0
+"""A user who within this time opens as many links beyond the bound as the bound allows is kept out."""
 REOPEN_AT = 0.75
 """Of the bound."""
 UNPROVEN_AGAIN_S = 3600.0
@@ -73,18 +84,39 @@ def links_per_door(descriptors: int, doors: int, backlog: int) -> int:
 
 
 def links_per_user(descriptors: int) -> int:
-    return MAX_LINKS if descriptors < 0 else max(32, min(MAX_LINKS, descriptors // SHARE_OF_USER))
+    """libzmq keeps some 23 KiB for an idle link: one user can make a socket cost about 50 MiB."""
+    return MAX_LINKS_OF_USER if descriptors < 0 else max(32, min(MAX_LINKS_OF_USER, descriptors // SHARE_OF_USER))
 
 
 class Bounds(NamedTuple):
-    """How many links a door may have, and one peer at it."""
+    """How many links a socket may have."""
 
     all: int
     peer: int
+    """Links of one peer."""
     silent: int = MAX_LINKS
-    """Of one peer, links that have proved nothing."""
+    """Links of one peer that have brought no message."""
     proof_s: float | None = None
-    """How long a link may prove nothing."""
+    """Seconds within which a link must bring a message; None: no limit."""
+
+
+def local_bounds(descriptors: int) -> Bounds:
+    """The bounds of a socket of this host at which every user may connect; `descriptors` as `links_per_door`."""
+    of_user = links_per_user(descriptors)
+    in_all = MAX_LINKS if descriptors < 0 else max(of_user, min(MAX_LINKS, descriptors // 4))
+    return Bounds(in_all, of_user, silent=max(16, of_user // 4), proof_s=SILENCE_S)
+
+
+class Loop(Protocol):
+    """What is needed of an event loop; asyncio's are such."""
+
+    def add_reader(self, fd: int, callback: Callable[[], None], /) -> object: ...
+
+    def remove_reader(self, fd: int, /) -> object: ...
+
+    def call_soon(self, callback: Callable[[], None], /) -> object: ...
+
+    def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer: ...
 
 
 @dataclass(slots=True)
@@ -95,6 +127,14 @@ class _Silence:
     unheeded: int = 0
 
 
+@dataclass(slots=True)
+class _Crowd:
+    """The links that a user opened beyond the bound since an instant."""
+
+    since: float
+    count: int = 0
+
+
 class Links:
     """Watches one socket from before it is bound until it is closed."""
 
@@ -103,11 +143,15 @@ class Links:
         context: zmq.Context[zmq.Socket[bytes]],
         watched: zmq.Socket[bytes],
         bounds: Bounds,
+        loop: Loop,
+        log: logging.Logger,
         on_unproven: Unproven,
         on_crowd: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bounds = bounds
+        self._loop = loop
+        self._log = log
         self._on_unproven = on_unproven
         self._on_crowd = on_crowd
         self._now = now
@@ -130,12 +174,15 @@ class Links:
         self._events.setsockopt(zmq.LINGER, 0)
         self._events.setsockopt(zmq.RCVHWM, 0)  # the thread of libzmq must never wait for this one
         self._events.connect(endpoint)
-        self._loop = asyncio.get_running_loop()
         self._loop.add_reader(int(self._events.getsockopt(zmq.FD)), self._read)
         self._loop.call_soon(self._read)
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._crowds: dict[str, _Crowd] = {}
+        """Users of this host who opened links beyond their bound."""
+        self._bar: Bar | None = None
+        """Of a socket of this host, once it listens."""
+        self._sweeping: Timer | None = None
         if bounds.proof_s is not None:
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep, bounds.proof_s)
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
 
     @property
     def count(self) -> int:
@@ -207,7 +254,7 @@ class Links:
 
     def _take(self, event: int, value: int) -> None:
         if event == zmq.EVENT_LISTENING:
-            self._listener = socket.socket(fileno=os.dup(value))
+            self._listens(socket.socket(fileno=os.dup(value)))
         elif event == zmq.EVENT_ACCEPTED:
             self._accepted(value)
         elif event == zmq.EVENT_DISCONNECTED:
@@ -223,8 +270,30 @@ class Links:
         if self._is_crowd(peer):
             self._cut(next(iter(self._silent[peer])), peer)  # there is one: this link is new
             self._on_crowd(peer)
+            self._count_crowd(peer)
         if len(self._open) >= self._bounds.all and not self.is_shut:
-            self._shut()
+            self._make_room()
+
+    def _listens(self, listener: socket.socket) -> None:
+        self._listener = listener
+        if listener.family == socket.AF_UNIX:
+            self._bar = Bar(str(listener.getsockname()), self._loop.call_later)
+
+    def _count_crowd(self, peer: str) -> None:
+        """Keep a user out who goes on opening links, however many are hung up on."""
+        if self._bar is None or not peer.startswith(OF_USER):
+            return
+        now = self._now()
+        crowd = self._crowds.get(peer)
+        if crowd is None or now - crowd.since > BAR_AGAIN_S:
+            if len(self._crowds) >= MAX_HOSTS:
+                self._crowds.clear()
+            crowd = self._crowds[peer] = _Crowd(now)
+        crowd.count += 1
+        if crowd.count >= self._bounds.peer:
+            del self._crowds[peer]
+            self._log.warning("%s goes on opening links beyond the bound, and is kept out for %g s", peer, KEPT_OUT_S)
+            self._bar.keep_out(int(peer.removeprefix(OF_USER)))
 
     def _is_crowd(self, peer: str) -> bool:
         bounds = self._bounds
@@ -236,16 +305,17 @@ class Links:
         hang_up(descriptor, peer)
         self._is_news(peer)  # that its links end so is no news any more
 
-    def _sweep(self, proof_s: float) -> None:
-        """Hang up on the links that had their time."""
-        before = self._now() - proof_s
+    def _sweep(self) -> None:
+        """Hang up on the links that brought no message in time."""
+        assert self._bounds.proof_s is not None
+        before = self._now() - self._bounds.proof_s
         for peer, theirs in list(self._silent.items()):
             late = [descriptor for descriptor, silence in theirs.items() if silence.since < before]
             for descriptor in late:
                 self._cut(descriptor, peer)
             if late:
                 self._on_unproven(peer, NO_WORD)
-        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep, proof_s)
+        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _forget(self, descriptor: int, peer: str) -> None:
         _drop(self._of_peer, peer, descriptor)
@@ -277,6 +347,16 @@ class Links:
 
     # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _make_room(self) -> None:
+        if self._bar is None:
+            self._shut()
+            return
+        greediest = max(self._of_peer, key=lambda peer: len(self._of_peer[peer]), default=UNKNOWN)
+        links = self._silent.get(greediest) or self._of_peer.get(greediest, {})
+        if links:
+            self._cut(next(iter(links)), greediest)
+            self._on_crowd(greediest)
+
     def _shut(self) -> None:
         if self._listener is None:
             return
@@ -286,13 +366,13 @@ class Links:
                 socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program))
             )
         except OSError as error:
-            LOG.error("a tcp door has %d links and cannot be shut: %s", len(self._open), error.strerror)
+            self._log.error("a tcp door has %d links and cannot be shut: %s", len(self._open), error.strerror)
             self._listener.close()
             self._listener = None  # and is not tried again: this is a matter of the machine
             return
         self.is_shut = True
         self.times_shut += 1
-        LOG.warning("a tcp door has %d links and takes no more until some have gone", len(self._open))
+        self._log.warning("a tcp door has %d links and takes no more until some have gone", len(self._open))
 
     def _reopen(self) -> None:
         assert self._listener is not None
