@@ -27,7 +27,26 @@ LOG_DIR = "/var/log/gq"
 READY_WITHIN_S = 30.0
 _POLL_S = 0.05
 _TEMPLATES = Path(__file__).parent / "systemd"
+_PAGES = "share/man"
+_A_PAGE = "man1/gqsub.1"
+_SHARED = "/usr/local/share"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+# ── manual pages ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def manual_hint(prefix: str = sys.prefix, search_path: str = _SYSTEM_PATH) -> str:
+    """The command that makes man(1) find the pages of the installation in `prefix`.
+
+    Empty where man finds them by a directory of `search_path`, as it does for ``/usr/local/bin`` in
+    ``/usr/local/share/man``, and where no pages are installed, as in a clone.
+    """
+    pages = Path(prefix, _PAGES)
+    found = (Path(directory).parent / _PAGES / _A_PAGE for directory in search_path.split(os.pathsep))
+    if not (pages / _A_PAGE).exists() or any(page.exists() for page in found):
+        return ""
+    return f"the manual pages are in {pages}; to have `man gqsub` find them on this host:\n  cp -rsf {pages} {_SHARED}"
 
 
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────

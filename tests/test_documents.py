@@ -138,6 +138,21 @@ def test_the_page_of_gqctl_knows_every_verb_and_every_option() -> None:
     assert documented("gqctl.1") == set().union(*map(shown, families(command)))
 
 
+def test_the_table_of_verbs_of_gqctl_is_complete() -> None:
+    verbs = load("gqctl").verbs
+    assert verbs is not None
+    members = verbs()
+    expected = {noun: list(member.verbs()) for noun, member in members.items() if member.verbs}
+    expected["(none)"] = [name for name, member in members.items() if not member.verbs and name not in expected["job"]]
+    table: dict[str, list[str]] = {}
+    noun = ""
+    for words, line in re.findall(r"^\.It(.*?) ?Ta ([a-z].*)$", section("gqctl.1", "Verbs"), re.MULTILINE):
+        noun = words.strip() or noun
+        table.setdefault(noun, []).extend(line.split())
+
+    assert table == expected
+
+
 def test_the_page_of_gq_knows_every_verb_and_every_option() -> None:
     own = [load("gq"), *(load(module_of(verb)) for verb in CLUSTER_VERBS)]
 

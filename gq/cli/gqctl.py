@@ -39,7 +39,7 @@ def _verbs() -> dict[str, Command]:
         **_job_verbs(),
         "show": Command(
             name="gqctl show",
-            summary="Show everything that is known of jobs, nodes or partitions.",
+            summary="Show all details of jobs, nodes or partitions.",
             operands="[job|node|partition] NAME...",
             details="Without a noun the names are those of jobs.",
             options=(JSON,),
@@ -58,32 +58,37 @@ def _verbs() -> dict[str, Command]:
             name="gqctl account", summary="Add, change and show accounts.", verbs=account.verbs, operands="VERB"
         ),
         "user": Command(
-            name="gqctl user", summary="Say who is in which account.", verbs=account.user_verbs, operands="VERB"
+            name="gqctl user", summary="Assign users to accounts.", verbs=account.user_verbs, operands="VERB"
         ),
         "qos": Command(
             name="gqctl qos", summary="Add, change and show classes of service.", verbs=qos.verbs, operands="VERB"
         ),
         "limit": Command(
             name="gqctl limit",
-            summary="Say how much users, accounts and QOS may have.",
+            summary="Limit what users, accounts and QOS may use.",
             verbs=limit.verbs,
             operands="VERB",
         ),
         "config": Command(
             name="gqctl config",
-            summary="Show the settings, and read them again.",
+            summary="Show, check and reload the settings.",
             verbs=config.verbs,
             operands="VERB",
         ),
-        "token": Command(name="gqctl token", summary="Let hosts become nodes.", verbs=token.verbs, operands="VERB"),
+        "token": Command(
+            name="gqctl token",
+            summary="Create, list and revoke the tokens with which hosts join.",
+            verbs=token.verbs,
+            operands="VERB",
+        ),
         "key": Command(
             name="gqctl key",
-            summary="Let users in from machines outside the cluster.",
+            summary="Manage the keys of users outside the cluster.",
             verbs=key.verbs,
             operands="VERB",
         ),
         "notice": Command(
-            name="gqctl notice", summary="Show what owners of jobs were told.", verbs=notice.verbs, operands="VERB"
+            name="gqctl notice", summary="Show the notifications about jobs.", verbs=notice.verbs, operands="VERB"
         ),
         **audit.commands(),
         **event.commands(),

@@ -285,7 +285,13 @@ def _address(config: Config) -> str:
 
 
 def what_next(config: Config, token: Path | None) -> str:
-    """How other hosts join, as lines to copy.  `token`: one that was made; None: gqd was not started."""
+    """The next steps, as lines to copy.  `token`: the file of a new token; None: gqd was not started."""
+    steps = _how_to_join(config, token)
+    hint = service.manual_hint()
+    return f"{steps}\n\n{hint}" if hint else steps
+
+
+def _how_to_join(config: Config, token: Path | None) -> str:
     join = f"gqnode join {endpoint(config)}"
     if token is None:
         return f"""\

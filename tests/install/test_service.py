@@ -245,3 +245,26 @@ def test_gqd_serves_with_no_more_rights_than_its_unit_leaves_it(hosts: dict[str,
     words = ["setpriv", "--reuid=alice", "--regid=alice", "--init-groups", "gqctl", "whoami", "--json"]
     assert '"user":"alice"' in a.ok(*words)
     gqd.kill()
+
+
+# ── manual pages ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_for_manual_pages_makes_man_find_them_and_is_given_only_where_it_is_needed(tmp_path: Path) -> None:
+    opt, local = tmp_path / "opt/gq", tmp_path / "usr/local"
+    page = opt / "share/man/man1/gqsub.1"
+    for directory in (page.parent, local / "bin", local / "share"):
+        directory.mkdir(parents=True)
+    search_path = f"{local}/sbin:{local}/bin"
+    assert service.manual_hint(str(opt), search_path) == "", "no pages are installed"
+    page.write_text(".Dt GQSUB 1\n")
+    assert service.manual_hint(str(opt), f"{opt}/bin:{search_path}") == "", "man looks beside the commands"
+
+    said, command = service.manual_hint(str(opt), search_path).splitlines()
+
+    assert said.startswith(f"the manual pages are in {opt}/share/man;")
+    assert command == f"  cp -rsf {opt}/share/man /usr/local/share"
+    for _ in range(2):  # an upgrade repeats it
+        subprocess.run(command.replace("/usr/local/share", str(local / "share")).split(), check=True)
+    assert (local / "share/man/man1/gqsub.1").resolve() == page
+    assert service.manual_hint(str(opt), search_path) == ""

@@ -96,7 +96,7 @@ def commands() -> dict[str, Command]:
     return {
         "audit": Command(
             name="gqctl audit",
-            summary="Show who did what, when, from where, and what came of it (operators).",
+            summary="Show who did what, when, from where, and with which result (operators).",
             options=(
                 Option(name="user", letter="u", metavar="USER", help="Only what this user did."),
                 Option(name="action", metavar="ACTION", help="Only this: CancelJobs, CreateToken, Impostor ..."),
@@ -114,7 +114,7 @@ def commands() -> dict[str, Command]:
         ),
         "whoami": Command(
             name="gqctl whoami",
-            summary="Show who the controller takes you for, and what you may do.",
+            summary="Show your identity and your rights, as the controller sees them.",
             options=(JSON,),
             run=_whoami,
         ),

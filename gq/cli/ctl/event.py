@@ -81,7 +81,7 @@ def commands() -> dict[str, Command]:
     return {
         "events": Command(
             name="gqctl events",
-            summary="Show what happened to your jobs, event by event; operators see all.",
+            summary="Show the events of your jobs; operators see all events.",
             options=(
                 Option(name="follow", letter="f", help="Go on with what happens, until interrupted."),
                 Option(

@@ -314,19 +314,19 @@ def verbs() -> dict[str, Command]:
     return {
         "hold": Command(
             name="gqctl hold",
-            summary="Keep pending jobs from starting.",
+            summary="Hold pending jobs, so that they do not start.",
             operands="JOB...",
             run=on_jobs(lambda named: HoldJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "release": Command(
             name="gqctl release",
-            summary="Let held jobs start.",
+            summary="Release held jobs.",
             operands="JOB...",
             run=on_jobs(lambda named: ReleaseJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "requeue": Command(
             name="gqctl requeue",
-            summary="End what runs of a job and queue it again under its id.",
+            summary="End running jobs and requeue them under the same id.",
             operands="JOB...",
             run=on_jobs(lambda named: RequeueJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
@@ -346,7 +346,7 @@ def verbs() -> dict[str, Command]:
         ),
         "show": Command(
             name="gqctl show",
-            summary="Show everything that is known of jobs.",
+            summary="Show all details of jobs.",
             operands="JOB...",
             options=(JSON,),
             run=show,

@@ -123,14 +123,14 @@ def verbs() -> dict[str, Command]:
     return {
         "ask": Command(
             name="gqctl ask",
-            summary="Ask the holder of a job a favour.",
+            summary="Send a request to the owner of a job.",
             operands="JOB TEXT...",
             operands_end_options=True,
             run=_ask,
         ),
         "answer": Command(
             name="gqctl answer",
-            summary="Answer what others have asked of your job.",
+            summary="Answer a request about your job.",
             operands="JOB release|shrink|decline [TEXT...]",
             details=(
                 "`release` also ends the job, as gqdel does. `shrink` has an elastic job give up what came to it, and "
@@ -141,14 +141,14 @@ def verbs() -> dict[str, Command]:
         ),
         "asks": Command(
             name="gqctl asks",
-            summary="Show what was asked of your jobs, and what you have asked.",
+            summary="Show requests about your jobs, and your own requests.",
             operands="[JOB...]",
             options=(JSON,),
             run=_asks,
         ),
         "suspend": Command(
             name="gqctl suspend",
-            summary="Let running jobs stand still.",
+            summary="Suspend running jobs.",
             operands="JOB...",
             details="For operators.  A suspended job keeps its GPUs with what is in their memory, its CPUs and its"
             " memory, and is billed for them; its time limit stands still.",
@@ -156,7 +156,7 @@ def verbs() -> dict[str, Command]:
         ),
         "resume": Command(
             name="gqctl resume",
-            summary="Let suspended jobs go on.",
+            summary="Resume suspended jobs.",
             operands="JOB...",
             run=on_jobs(lambda named: ResumeJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
