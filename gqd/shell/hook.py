@@ -36,6 +36,8 @@ START_S = 10.0
 RETRY_S = 5.0
 """After a start that failed."""
 MAX_NOTE = 400
+INHERITED = ("PATH", "PYTHONPATH", "HOME", "LANG", "TZ")
+"""Variables of gqd that its hook processes have, besides those that begin with `LC_`: the others may hold secrets."""
 FIXED = ("script_digest", "environment_digest", "is_interactive")
 """What a hook may not change: it is settled before the hook is asked."""
 ASK_ADMINISTRATOR = "tell an administrator: gqd's log says more"
@@ -234,6 +236,7 @@ class _Worker:
 
     @staticmethod
     async def start(place: str) -> _Worker:
+        environ = {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
         command = [*isolated_python(os.environ), "-m", "gqd.shell.hook_worker", place, str(os.getpid())]
         try:
             process = await asyncio.create_subprocess_exec(
@@ -241,6 +244,7 @@ class _Worker:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 cwd="/",
+                env=environ,
                 start_new_session=True,
             )
         except OSError as error:

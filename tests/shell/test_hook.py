@@ -22,7 +22,7 @@ from gq.model.job import JobSpec
 from gq.wire import client as wire
 from gqd.shell.hook import changes
 from tests.builders import spec
-from tests.clusters import PrivateCluster, marked, processes, wait_until
+from tests.clusters import PrivateCluster, processes, wait_until
 from tests.shell.rig import PATIENCE_S, Rig, job, running, short_directory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hook" / "hook.py"
@@ -192,6 +192,20 @@ def test_what_a_hook_prints_and_reads_is_not_the_conversation() -> None:
     asyncio.run(scene())
 
 
+def test_a_hook_does_not_inherit_the_environment_of_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITE_SECRET", "s3cret")
+    monkeypatch.setenv("LC_TIME", "C")
+    hook = "def submit(job, submitter):\n    return replace(job, comment=' '.join(sorted(os.environ)))"
+
+    async def scene() -> None:
+        async with hooked(hook) as (rig, _):
+            names = (await queued(rig))[0].comment.split()
+            assert {"PATH", "LC_TIME"} <= set(names)
+            assert "SITE_SECRET" not in names
+
+    asyncio.run(scene())
+
+
 def test_a_hook_is_read_again_with_the_settings() -> None:
     async def scene() -> None:
         async with hooked(GOOD) as (rig, path):
@@ -303,7 +317,8 @@ def test_users_of_a_daemon_with_a_hook_see_what_it_did(
     cluster.kill("gqd")
 
     def workers() -> list[int]:
-        return [pid for pid in marked(cluster.directory.name, processes()) if b"hook_worker" in cmdline(pid)]
+        directory = cluster.directory.name.encode()
+        return [pid for pid in processes() if b"hook_worker" in cmdline(pid) and directory in cmdline(pid)]
 
     wait_until(lambda: not workers(), what="the hook goes with a controller that is killed")
 
