@@ -17,6 +17,9 @@ SEED   ?=
 QUICK  ?=
 ROUNDS ?=
 
+# A user's Python compiles gq once, not at every command.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all check sim bench clean
 .DEFAULT_GOAL := test
 

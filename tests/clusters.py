@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gq.locate import Location, find_cluster
+
 BIN = Path(sys.executable).parent
 """Where the console scripts of this environment are."""
 MARK_VARIABLE = "GQT_MARK"
@@ -31,11 +33,18 @@ def new_mark() -> str:
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 20.0, what: str = "") -> None:
-    """Return as soon as `condition` holds; AssertionError after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+    """Return as soon as `condition` holds; AssertionError after `timeout_s`.
+
+    Between two looks it pauses as long as a look takes, 20 ms at least: commands that are run back to back would take
+    the CPU from the daemons that they wait for.
+    """
+    began = time.monotonic()
+    deadline = began + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what or condition}"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < deadline, f"not within {timeout_s:g} s: {what or condition}"
+        time.sleep(min(max(0.02, now - began), 1.0))
+        began = time.monotonic()
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -163,6 +172,11 @@ class PrivateCluster:
         )
         self.started.append(process)
         return process
+
+    @property
+    def location(self) -> Location:
+        """Where a client in this process finds the controller."""
+        return find_cluster(self.environ)
 
     @property
     def workdir(self) -> Path:

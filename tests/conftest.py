@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ from tests.clusters import (
     processes,
     rests,
 )
+
+# A user's Python compiles gq once.  Set here before any test is imported, and for every daemon and command started.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 MARK = pytest.StashKey[str]()
 FAILED = pytest.StashKey[bool]()

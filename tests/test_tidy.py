@@ -145,12 +145,15 @@ CODE = sources(*PACKAGES)
 TESTS = sources("tests")
 
 
-def of_each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """Makes of a rule for one file one test of all, which names every file that breaks it."""
+def of_each(paths: Callable[[], Iterable[Path]]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make of a rule for one file one test of all, which names every file that breaks the rule.
+
+    `paths` is called by the test: each process of a run imports this module, and not each has to parse the code.
+    """
 
     def made_of(rule: Callable[[Path], None]) -> Callable[[], None]:
         def test() -> None:
-            broken = [f"{relative(path)}: {why}" for path in paths if (why := _complaint(rule, path))]
+            broken = [f"{relative(path)}: {why}" for path in paths() if (why := _complaint(rule, path))]
             assert not broken, "\n".join(broken)
 
         test.__name__, test.__doc__ = rule.__name__, rule.__doc__
@@ -167,9 +170,9 @@ def _complaint(rule: Callable[[Path], None], path: Path) -> str:
     return ""
 
 
-each_file = of_each(CODE)
-each_pure_file = of_each([path for path in CODE if is_pure(path)])
-each_test_file = of_each(TESTS)
+each_file = of_each(lambda: CODE)
+each_pure_file = of_each(lambda: [path for path in CODE if is_pure(path)])
+each_test_file = of_each(lambda: TESTS)
 
 
 # ── purity ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from gq.model.account import BUILT_IN_QOS, QosInfo
 from gq.model.ids import JobId
@@ -318,6 +317,8 @@ def solved(scene: Scene, could: list[RunningJob], wanted: int, most: int) -> flo
 
     Its variables are, in this order: who goes, which nodes are used, and so many of their GPUs.
     """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # half a second, which not every process of a run needs
+
     nodes, jobs = len(scene.nodes), len(could)
     places = {each.name: place for place, each in enumerate(scene.nodes)}
     all_gpus = np.array([each.gpu_mask.bit_count() for each in scene.nodes], float)
