@@ -15,6 +15,8 @@ from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 
 MEMORY_MIB = 1000
+POLICIES = ("default", "conservative", "fifo", *sorted(set(PRESETS) - {"default", "conservative", "fifo"}))
+"""All presets.  The first three differ most: only jobs with a promise are protected, all are, or the first blocks."""
 
 
 def node(number: int, cpus: int, gpus: int) -> NodeFacts:

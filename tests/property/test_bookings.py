@@ -25,6 +25,7 @@ from gqd.state.input import Peer, Tick
 from gqd.state.policy import Partition
 from gqd.state.reservation import Reservation
 from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, hello, inventory, submit
+from tests.effort import first
 from tests.hosts import CoreHost
 
 NODES = ("n1", "n2", "n3")
@@ -228,7 +229,7 @@ class Walk:
         self._hello(4)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", first(3, range(10)))
 def test_nothing_is_kept_twice_and_what_is_offered_is_accepted(seed: int) -> None:
     """Every turn is checked (`CoreHost`)."""
     walk = Walk(seed)

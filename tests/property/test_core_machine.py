@@ -10,6 +10,7 @@ import copy
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -322,7 +323,12 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 TestCoreMachine = CoreMachine.TestCase
-TestCoreMachine.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestCoreMachine.settings = settings(max_examples=6, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.slow
+class TestCoreMachineForLong(CoreMachine.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 
 def test_the_same_inputs_give_the_same_log() -> None:

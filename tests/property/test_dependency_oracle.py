@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -353,4 +354,9 @@ class DependencyMachine(RuleBasedStateMachine):
 
 
 TestDependencies = DependencyMachine.TestCase
-TestDependencies.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestDependencies.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.slow
+class TestDependenciesForLong(DependencyMachine.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

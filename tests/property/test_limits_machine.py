@@ -330,4 +330,9 @@ class LimitsMachine(RuleBasedStateMachine):
 
 
 TestLimitsMachine = LimitsMachine.TestCase
-TestLimitsMachine.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+TestLimitsMachine.settings = settings(max_examples=7, stateful_step_count=50, deadline=None)
+
+
+@pytest.mark.slow
+class TestLimitsMachineForLong(LimitsMachine.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=30, stateful_step_count=50, deadline=None)

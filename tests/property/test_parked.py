@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -72,4 +73,9 @@ class ParkingMachine(CoreMachine):
 
 
 TestParkingMachine = ParkingMachine.TestCase
-TestParkingMachine.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestParkingMachine.settings = settings(max_examples=6, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.slow
+class TestParkingMachineForLong(ParkingMachine.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=25, stateful_step_count=40, deadline=None)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -193,4 +194,9 @@ class UsageMachine(RuleBasedStateMachine):
 
 
 TestUsageMachine = UsageMachine.TestCase
-TestUsageMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestUsageMachine.settings = settings(max_examples=7, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.slow
+class TestUsageMachineForLong(UsageMachine.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
