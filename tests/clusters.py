@@ -18,7 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gq.client import Client, expect
 from gq.locate import Location, find_cluster
+from gq.wire import client as wire
 from tests import commands
 
 BIN = Path(sys.executable).parent
@@ -202,6 +204,20 @@ class PrivateCluster:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not marked(self.directory.name, [pid]), what=f"{daemon} (pid {pid}) is gone")
 
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[PrivateCluster]:
+        """For one test of several: afterwards no job is left, and the working directory is empty.
+
+        The test may kill no daemon and change no setting of the cluster.
+        """
+        yield self
+        self._end_started()
+        with Client(self.location) as client:
+            client.ask(wire.CancelJobs(filter=wire.JobFilter()))
+            wait_until(lambda: _is_idle(client), UP_TIMEOUT_S, "no job is left")
+        for path in self.workdir.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
     def logs(self, lines: int = 40) -> str:
         """The end of every daemon's log."""
         parts = []
@@ -210,12 +226,16 @@ class PrivateCluster:
             parts.append("\n".join([f"── {path.name} ──", *tail]))
         return "\n".join(parts)
 
-    def end(self) -> None:
-        """Stop everything and remove it; AssertionError if `gq down` did not do it by itself."""
-        for process in self.started:
+    def _end_started(self) -> None:
+        while self.started:
+            process = self.started.pop()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+    def end(self) -> None:
+        """Stop everything and remove it; AssertionError if `gq down` did not do it by itself."""
+        self._end_started()
         run_dir = (self.directory / "run").resolve()
         try:
             down = self.run("gq", "down", "--yes")
@@ -236,6 +256,11 @@ def _wait_for_none(find: Callable[[], list[int]], timeout_s: float = 5.0) -> Non
     deadline = time.monotonic() + timeout_s
     while find() and time.monotonic() < deadline:
         time.sleep(0.02)
+
+
+def _is_idle(client: Client) -> bool:
+    """Every node has all that it had."""
+    return all(node.state == "IDLE" for node in expect(client.ask(wire.ListNodes()), wire.Nodes).nodes)
 
 
 @dataclass

@@ -108,6 +108,13 @@ def private_cluster(
             print("\n".join(cluster.logs() for cluster in yard.clusters))
 
 
+@pytest.fixture(scope="module")
+def module_yard(cluster_base: Path, pytestconfig: pytest.Config) -> Iterator[ClusterYard]:
+    """Makes clusters that the tests of a module share (`PrivateCluster.lent`)."""
+    with cluster_yard(cluster_base, pytestconfig.stash[MARK]) as yard:
+        yield yard
+
+
 @pytest.fixture(scope="session")
 def _shared_yard(cluster_base: Path, pytestconfig: pytest.Config) -> Iterator[ClusterYard]:
     with cluster_yard(cluster_base, pytestconfig.stash[MARK]) as yard:

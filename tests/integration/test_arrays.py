@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.clusters import PrivateCluster, wait_until
+from tests.clusters import ClusterYard, PrivateCluster, wait_until
 from tests.integration.jobs import LONG_S, MakeCluster, config, submit, why
 
 DUMP = "env | grep _ARRAY_ | sort; echo job $GQ_JOB_ID"
 
 
+pytestmark = pytest.mark.xdist_group("arrays")  # so that the cluster is set up once
+
+
+def made(make: MakeCluster) -> PrivateCluster:
+    return make(nodes=2, fake_gpus=1, cpus=8)
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return made(module_yard.make)
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(nodes=2, fake_gpus=1, cpus=8)
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def tasks(cluster: PrivateCluster, array: str) -> list[dict[str, Any]]:
@@ -90,7 +104,8 @@ def test_one_task_is_held_and_released_and_why_it_waits_is_told(cluster: Private
     assert cluster.run("gqwait", array).returncode == 0
 
 
-def test_a_controller_killed_in_the_middle_loses_no_task_and_runs_none_twice(cluster: PrivateCluster) -> None:
+def test_a_controller_killed_in_the_middle_loses_no_task_and_runs_none_twice(private_cluster: MakeCluster) -> None:
+    cluster = made(private_cluster)
     array = submit(cluster, "--array=1-40%6", wrap="echo $SLURM_ARRAY_TASK_ID >> ran; sleep 0.2")
     for least in (3, 15):
         wait_until(lambda least=least: len(states(cluster, array)) > least, LONG_S, "some have begun")  # type: ignore[misc]

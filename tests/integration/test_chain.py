@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters import PrivateCluster, wait_until
+from tests.clusters import ClusterYard, PrivateCluster, wait_until
 from tests.integration.jobs import MakeCluster, await_state, config, facts, instants, state, submit, why
+
+pytestmark = pytest.mark.xdist_group("chain")  # so that the cluster is set up once
+
+
+def made(make: MakeCluster) -> PrivateCluster:
+    return make(config=config(cpus=4, gpus=2))
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return made(module_yard.make)
 
 
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(config=config(cpus=4, gpus=2))
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def script(cluster: PrivateCluster, name: str, *lines: str) -> Path:
@@ -65,11 +78,13 @@ def test_a_chain_is_queued_whole_or_not_at_all(cluster: PrivateCluster) -> None:
     prep, train, _ = pipeline(cluster)
     big = str(script(cluster, "big", "#GQ --gpus=99", "true"))
 
+    before = json.loads(cluster.ok("gqacct", "--json"))
+
     refused = cluster.run("gqsub", "--chain", prep, train, big)
 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "stage 4 of 4 (big.sh): the job can never run" in refused.stderr
-    assert json.loads(cluster.ok("gqacct", "--json")) == []
+    assert json.loads(cluster.ok("gqacct", "--json")) == before
 
 
 def test_a_job_can_wait_for_one_that_only_the_database_remembers(private_cluster: MakeCluster) -> None:
@@ -91,7 +106,8 @@ def test_a_job_can_wait_for_one_that_only_the_database_remembers(private_cluster
     await_state(cluster, after_bad, "COMPLETED")
 
 
-def test_dependencies_and_deadlines_survive_a_controller_that_is_killed(cluster: PrivateCluster) -> None:
+def test_dependencies_and_deadlines_survive_a_controller_that_is_killed(private_cluster: MakeCluster) -> None:
+    cluster = made(private_cluster)
     parent = submit(cluster, wrap="while ! test -e go; do sleep 0.1; done")
     await_state(cluster, parent, "RUNNING")
     child = submit(cluster, "-d", f"afterok:{parent}", wrap="true")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.clusters import ClusterYard, PrivateCluster, cluster_yard, wait_until
 from tests.conftest import MARK
+from tests.effort import first
 from tests.integration.jobs import LONG_S, MakeCluster, await_state, config, node_facts, submit, why
 from tests.integration.mount_namespace import ordinary_user
 from tests.requires import needs_root
@@ -69,7 +70,7 @@ def escaped(cluster: PrivateCluster) -> list[int]:
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("end", ["exit", "cancel", "limit"])
+@pytest.mark.parametrize("end", first(1, ["cancel", "exit", "limit"]))
 def test_processes_that_left_the_session_their_parents_and_their_environment_are_gone_with_the_job(
     make: MakeCluster, end: str
 ) -> None:

@@ -6,11 +6,12 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters import PrivateCluster, wait_until
+from tests.clusters import ClusterYard, PrivateCluster, wait_until
 from tests.integration.jobs import LONG_S, MakeCluster, await_file, await_state, facts, submit
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "elastic.py"
@@ -28,9 +29,22 @@ GROWS_S = 10.0
 SHRINKS_S = 30.0
 
 
+pytestmark = pytest.mark.xdist_group("elastic")  # so that the cluster is set up once
+
+
+def made(make: MakeCluster) -> PrivateCluster:
+    return make(nodes=1, fake_gpus=4, cpus=8)
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return made(module_yard.make)
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(nodes=1, fake_gpus=4, cpus=8)
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def gpus(cluster: PrivateCluster, job: str) -> int:
@@ -81,6 +95,7 @@ def test_a_rival_gets_its_gpus_in_time_and_only_what_is_overdue_is_ended(cluster
     assert (cluster.workdir / "kept").exists()
 
 
+@pytest.mark.slow
 def test_a_stream_of_rivals_beside_a_job_that_listens(cluster: PrivateCluster) -> None:
     """No task fails, and no GPU is used by two jobs at a time."""
     (cluster.workdir / "worker.py").write_text(WORKER)
@@ -124,7 +139,8 @@ def _used_by_two(path: Path) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_both_daemons_may_be_killed_in_the_middle_of_it(cluster: PrivateCluster) -> None:
+def test_both_daemons_may_be_killed_in_the_middle_of_it(private_cluster: MakeCluster) -> None:
+    cluster = made(private_cluster)
     job = elastic(cluster)
     wait_until(lambda: gpus(cluster, job) == 4, GROWS_S, "it has all four")
     rival = submit(cluster, "--gpus=2", "-t", "10", wrap="true")

@@ -89,6 +89,7 @@ def used_by_two(path: Path) -> list[str]:
     return [gpu for gpu, of in holders.items() if len(of) > 3]
 
 
+@pytest.mark.slow
 def test_all_daemons_may_be_killed_in_the_middle_of_it(cluster: PrivateCluster) -> None:
     job = elastic(cluster)
     wait_until(lambda: len(nodes(cluster, job)) == 3, GROWS_S, "it has all three")

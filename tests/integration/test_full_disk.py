@@ -91,6 +91,7 @@ def test_a_node_whose_spool_is_full_is_left_out_until_it_has_room_again(cluster:
     assert (cluster.workdir / "ran").read_text() == f"{gang}\n"
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_while_the_spool_of_its_node_is_full_is_reported_with_its_exit_code(
     cluster: PrivateCluster, sh: Sh
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import PrivateCluster
+from tests.effort import first
 from tests.integration.jobs import Facts, MakeCluster, await_file, await_state, config, facts, instants, submit
 from tests.integration.test_steering import COUNTING, await_more, await_rest, count
 
@@ -44,7 +45,7 @@ def scavenger(cluster: PrivateCluster, counted: Path, *options: str) -> str:
     return job
 
 
-@pytest.mark.parametrize("kill", ["auto", "none"])
+@pytest.mark.parametrize("kill", first(1, ["auto", "none"]))
 def test_a_job_stands_still_while_another_has_its_gpus_and_goes_on_where_it_was(
     private_cluster: MakeCluster, tmp_path: Path, kill: str
 ) -> None:

@@ -31,6 +31,7 @@ def seconds(instant: str) -> float:
     return datetime.fromisoformat(instant).timestamp()
 
 
+@pytest.mark.slow
 def test_sixteen_gpus_under_an_endless_stream_of_single_ones_are_had_when_first_promised(
     cluster: PrivateCluster,
 ) -> None:

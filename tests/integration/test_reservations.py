@@ -246,6 +246,7 @@ def test_another_reader_understands_the_calendar_and_it_can_be_taken_back(cluste
 # ── from a real cron ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_real_cron_may_ask_again_and_again_and_has_nothing_to_mail(cluster: PrivateCluster) -> None:
     daemon = shutil.which("cron", path="/usr/sbin:/usr/bin:/sbin:/bin")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters import PrivateCluster
+from tests.clusters import ClusterYard, PrivateCluster
 from tests.integration.jobs import MakeCluster, await_file, await_state, facts, submit, why
 
 GANG = ("--role", "ps:2,cpus=1", "--role", "worker:2,gpus=2,nodes=2")
@@ -18,9 +19,22 @@ TELL = (
 )
 
 
+pytestmark = pytest.mark.xdist_group("roles")  # so that the cluster is set up once
+
+
+def made(make: MakeCluster) -> PrivateCluster:
+    return make(nodes=2, fake_gpus=2, cpus=4)
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return made(module_yard.make)
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(nodes=2, fake_gpus=2, cpus=4)
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def output(cluster: PrivateCluster, job: str) -> list[str]:

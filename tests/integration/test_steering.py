@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import PrivateCluster, wait_until
+from tests.effort import first
 from tests.integration.jobs import LONG_S, MakeCluster, await_file, await_state, config, facts, submit
 
 COUNTING = "i=0; while sleep 0.05; do i=$((i+1)); echo $i > {}; done"
@@ -103,7 +104,7 @@ def _own_name(cluster: PrivateCluster) -> str:
 # ── suspend and resume ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(params=["auto", "none"])
+@pytest.fixture(params=first(1, ["auto", "none"]))
 def frozen_by(request: pytest.FixtureRequest, private_cluster: MakeCluster) -> PrivateCluster:
     """A cluster whose node uses a freezer where it may, and one whose node sends signals."""
     node = f"[node.isolation]\nkill = '{request.param}'\n"

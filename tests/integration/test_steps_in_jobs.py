@@ -6,19 +6,33 @@ import hashlib
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters import PrivateCluster, wait_until
+from tests.clusters import ClusterYard, PrivateCluster, wait_until
 from tests.integration.jobs import LONG_S, MakeCluster, await_file, await_state, config, submit
 
 MIB = 2**20
 
 
+pytestmark = pytest.mark.xdist_group("steps_in_jobs")  # so that the cluster is set up once
+
+
+def made(make: MakeCluster) -> PrivateCluster:
+    return make(config=config(nodes=2, cpus=8, gpus=4, grace_s=1, interactive_lost_s=2))
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return made(module_yard.make)
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(config=config(nodes=2, cpus=8, gpus=4, grace_s=1, interactive_lost_s=2))
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def steps(cluster: PrivateCluster, job: str) -> list[dict[str, object]]:

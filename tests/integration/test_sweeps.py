@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import product
 
 import pytest
 
-from tests.clusters import PrivateCluster
+from tests.clusters import ClusterYard, PrivateCluster
 from tests.integration.jobs import MakeCluster
 
 SCRIPT = """#!/bin/bash
@@ -20,9 +21,22 @@ lr=0.5 gqrun sh -c 'echo "changed $lr $GQ_SWEEP_lr"'
 """
 
 
+pytestmark = pytest.mark.xdist_group("sweeps")  # so that the cluster is set up once
+
+
+def made(make: MakeCluster) -> PrivateCluster:
+    return make(nodes=2, fake_gpus=2, cpus=8)
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return made(module_yard.make)
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(nodes=2, fake_gpus=2, cpus=8)
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def test_each_combination_is_a_task_with_its_values_and_they_are_shown(cluster: PrivateCluster) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import PrivateCluster
+from tests.clusters import ClusterYard, PrivateCluster
 from tests.integration.jobs import MakeCluster, await_state, config, submit, why
 
 FAST = """
@@ -16,10 +17,23 @@ resources = { fpga = 1, tmp = "10G" }
 data = ["c4"]"""
 
 
-@pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
+pytestmark = pytest.mark.xdist_group("what_is_asked")  # so that the cluster is set up once
+
+
+def made(make: MakeCluster) -> PrivateCluster:
     text = config(nodes=2, cpus=4, gpus=2, head="[licenses]\nsolver = 2\n")
-    return private_cluster(config=text.replace('name = "n2"', f'name = "n2"{FAST}'))
+    return make(config=text.replace('name = "n2"', f'name = "n2"{FAST}'))
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return made(module_yard.make)
+
+
+@pytest.fixture
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def where(cluster: PrivateCluster, *options: str) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from gqd.sim.engine import Engine
 from gqd.sim.report import Replay, courses_of, jobs_csv, left_out, summary_of
 from gqd.sim.workload import LeftOut, gpus_wanted
+from tests.effort import first
 from tests.replay.traces import ALL, engine_of, job, random_case, replayed, sim_jobs
 
 ONE_NODE = {ALL: (1, 4)}
@@ -54,8 +55,9 @@ def test_where_nobody_overtakes_who_comes_in_behind_one_that_waits_costs_no_pass
     assert crowded.starts_s[1:6] == [100, 110, 110, 110, 110]
 
 
-def test_leaving_such_passes_out_changes_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(20):
+@pytest.mark.parametrize("seeds", first(1, (range(4), range(4, 20))), ids=str)
+def test_leaving_such_passes_out_changes_no_start(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
+    for seed in seeds:
         jobs, pools = random_case(seed)
         short = replayed("fifo", sim_jobs(jobs), pools)
         with monkeypatch.context() as patch:

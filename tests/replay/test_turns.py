@@ -132,6 +132,7 @@ def test_of_what_a_job_holds_no_more_than_a_third_are_resumes(resume_s: float) -
     assert min(held) >= 3 * resume_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume_s", [60.0, 300.0])
 def test_on_a_trace_of_few_and_wide_jobs_it_is_no_worse_than_who_knows_all_lengths(resume_s: float) -> None:
     """The row that is the tightest of the comparison; the others are replayed by ``make bench``."""

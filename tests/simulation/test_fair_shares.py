@@ -34,13 +34,16 @@ def test_two_teams_with_shares_two_to_one_get_two_to_one() -> None:
     "teams",
     [
         pytest.param([Team("vision", ("anna",), shares=2, tasks=200), SPEECH], id="of-the-larger-part"),
-        pytest.param([VISION, Team("speech", ("ben",), shares=1, tasks=200)], id="of-the-smaller-part"),
+        pytest.param(
+            [VISION, Team("speech", ("ben",), shares=1, tasks=200)], id="of-the-smaller-part", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_arrays_get_no_other_part_than_single_jobs(teams: list[Team]) -> None:
     assert ratio(BusyCluster(SHARED, teams)) == pytest.approx(2.0, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_team_of_ten_gets_no_more_than_a_team_of_one() -> None:
     many = Team("many", tuple(f"user{number}" for number in range(10)), queued=2)
     single = Team("single", ("solo",))
@@ -50,6 +53,7 @@ def test_a_team_of_ten_gets_no_more_than_a_team_of_one() -> None:
     assert max(of_many) < 1.25 * min(of_many)
 
 
+@pytest.mark.slow
 def test_long_jobs_get_no_other_part_than_short_ones() -> None:
     long = Team("vision", ("anna",), shares=2, hours=(10.0, 30.0))
     assert ratio(BusyCluster(SHARED, [long, SPEECH]), 2 * WEEKS) == pytest.approx(2.0, rel=0.05)

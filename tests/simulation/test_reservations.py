@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import pytest
 
 from gq.model.ids import AttemptId
 from gq.model.policy_tables import Booking as Rules
@@ -281,6 +282,7 @@ def cluster_of(world: World) -> Cluster:
     return world.controller.cluster
 
 
+@pytest.mark.slow
 def test_the_seeds_have_borrowers_that_give_way_to_jobs_of_reservations() -> None:
     worlds = [play(seed, is_lent=True) for seed in range(1000, 1006)]
     events = [one for world in worlds for one in world.store.events()]
@@ -339,11 +341,13 @@ def test_what_is_released_is_used_in_the_same_pass_whatever_crashes(shard: int) 
             assert sum(play_released(seed)) == LASTS_S // PERIOD_S
 
 
+@pytest.mark.slow
 def test_the_seeds_release_with_and_without_a_crash() -> None:
     at_once, late = (sum(column) for column in zip(*(play_released(seed) for seed in range(1000, 1008)), strict=True))
     assert at_once > late > 0
 
 
+@pytest.mark.slow
 def test_the_seeds_meet_all_that_may_happen_to_an_occurrence() -> None:
     worlds = [play(seed) for seed in (1002, 1005, 1007)]
     assert all(one.is_quiet() and is_rebuilt(one) for one in worlds)

@@ -12,6 +12,7 @@ import pytest
 from gqd.store.memory import MemoryStore
 from gqd.store.protocol import Store
 from gqd.store.sqlite import SqliteStore
+from tests.effort import first
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def seed() -> int:
     return chosen
 
 
-@pytest.fixture
-def rounds() -> int:
-    return int(os.environ.get("GQ_TEST_ROUNDS", "5"))
+@pytest.fixture(params=first(1, (2, 5)))
+def rounds(request: pytest.FixtureRequest) -> int:
+    return int(os.environ.get("GQ_TEST_ROUNDS", request.param))
 
 
 @pytest.fixture(params=["memory", "sqlite"])

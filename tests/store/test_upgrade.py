@@ -140,6 +140,7 @@ def qos_of(path: Path) -> dict[str, QosInfo]:
         store.close()
 
 
+@pytest.mark.slow
 def test_jobs_of_the_version_before_go_on(private_cluster: Callable[..., PrivateCluster]) -> None:
     cluster = private_cluster(nodes=2, fake_gpus=2, cpus=4)
     for form in FORMS:
