@@ -1,20 +1,23 @@
-"""``gqctl extend``: more time for a running job, where it puts off nobody who was promised a start.  Pure.
+"""``gqctl extend``: more time for a running job, where no waiting job starts later for it.  Pure.
 
-Whether that is so the planner itself says: it plans as things stand, and once more as if the job ended later.  The
-extension is granted exactly when every promised start of the first plan is as early in the second, and nothing that is
-reserved is reached.  Else the longest that would be granted is looked for: promises only stand in the way of ends that
-are after them, so it ends with one of them, or with what else bounds it.
+The planner itself decides.  First the queue is rehearsed as if the job ended at its limit, and again as if it ended
+later (`QueueStudy`): the first `MAX_COUNTED` waiting jobs without a promised start must not start later.  Then the
+planner plans as things stand, and once more as if the job ended later (`ExtendStudy`): every promised start of the
+first plan must be as early in the second.  Nothing that is reserved may be reached.  Otherwise the longest extension
+that would be granted is looked for: a start only stands in the way of ends that are after it, so that extension ends
+with one of the starts, or with what else bounds it.
 
-A study takes a while, and what it found is only worth something if nothing has happened since and no plan is being made
-of ends as they were.  So a grant waits for the end of a pass, and after a change it is studied anew.  Where changes
-come all the time, the promises as the last plan has them decide in the end: an end is too late if it is after one whose
-nodes the job holds.
+The rehearsals are estimates, and are made once.  The study of promises is only worth something if nothing has happened
+since it began and no plan is being made of ends as they were: a grant waits for the end of a pass, and after a change
+the promises are studied anew.  Where changes come all the time, the promises as the last plan has them decide in the
+end: an end is too late if it is after one whose nodes the job holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import replace
+from itertools import islice
 from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,8 +27,9 @@ from gq.model.resource import Grant
 from gq.units import format_duration, spoken_duration
 from gq.wire import client
 from gqd.control import association, explain_limits, job, limit, orders, replies, reservation_reach, snapshot
-from gqd.control.estimate import Desk
+from gqd.control.estimate import Desk, promises_of, setting_of
 from gqd.sched.planner import Planner
+from gqd.sched.rehearsal import EXACT_PASSES, Rehearsal
 from gqd.sched.view import RunningJob, Snapshot
 from gqd.state import event
 from gqd.state.cluster import Attempt, Job
@@ -38,6 +42,10 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 MAX_SECONDS = 2**31
+MAX_COUNTED = 32
+"""Waiting jobs without a promise, the first in the queue, that an extension must not put off."""
+MAX_PASSES = 64
+"""Passes of the rehearsal that says when these jobs start; a job that it does not reach does not count."""
 MOST_TRIES = 4
 """So often a study is begun anew since something has happened meanwhile."""
 TOLERANCE_S = 1e-6
@@ -62,8 +70,12 @@ class Bound(NamedTuple):
 
 
 class Promise(NamedTuple):
+    """A start that may not be put off."""
+
     at: float
     job_id: JobId
+    is_expected: bool = False
+    """The job waits without a promise: this is when it is expected to start."""
 
 
 def decide_extend(draft: Draft, desk: Desk, request: ClientRequest, body: client.ExtendJob) -> None:
@@ -169,13 +181,106 @@ class ExtendRequest:
         except Refusal as refusal:
             _refuse(draft, self._request, refusal)
         else:
-            self._desk.go_on(ExtendStudy(draft, self._desk, self._request, asked))
+            self._desk.go_on(QueueStudy(draft, self._desk, self._request, asked))
+
+
+class QueueStudy:
+    """Rehearsals of the queue: whether the extension moves the expected start of a job that waits without a promise.
+
+    At most 1 + log2(`MAX_COUNTED`) extensions are tried, the longest first.
+    """
+
+    def __init__(self, draft: Draft, desk: Desk, request: ClientRequest, asked: Asked) -> None:
+        self.request_id: RequestId | None = request.request_id
+        self._desk = desk
+        self._request = request
+        self._asked = asked
+        self._most_s = min(asked.by_s, bound_of(draft, asked).by_s)
+        self._scene = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now).scene
+        pending = [job.job_id for job in islice(self._scene.snapshot.pending, MAX_COUNTED)]
+        self._before: dict[JobId, float] = {}
+        """Expected starts if the job ends at its limit."""
+        self._starts: set[float] = set()
+        """Expected starts of all jobs: between two of them nothing else changes."""
+        self._search = self._lengths()
+        self._rehearsal = self._rehearsed(0, pending, MAX_PASSES)
+        self._is_baseline = True
+        self._found_s = self._most_s
+        self._obstacle: Promise | None = None
+
+    def step(self, budget: int) -> bool:
+        if self._most_s <= 0:
+            return True
+        if not self._rehearsal.step(budget):
+            return False
+        try:
+            if self._is_baseline:
+                self._see_baseline()
+                by_s = next(self._search)
+            else:
+                by_s = self._search.send(self._first_put_off())
+        except StopIteration as end:
+            self._found_s = end.value
+            return True
+        self._rehearsal = self._rehearsed(by_s, self._before, EXACT_PASSES)
+        return False
+
+    def finish(self, draft: Draft) -> None:
+        why = "" if self._obstacle is None else _put_off(draft, self._obstacle)
+        known = Bound(self._asked.by_s if self._obstacle is None else self._found_s, why)
+        try:
+            asked = _asked(draft, job.running(draft, self._asked.job_id), self._asked.by_s)
+        except Refusal as refusal:
+            _refuse(draft, self._request, refusal)
+        else:
+            self._desk.go_on(ExtendStudy(draft, self._desk, self._request, asked, known))
+
+    def _rehearsed(self, by_s: int, wanted: Collection[JobId], max_passes: int) -> Rehearsal:
+        view = _as_if_limited(self._scene.snapshot, self._asked, self._asked.limit_s + by_s)
+        return Rehearsal(replace(self._scene, snapshot=view), wanted, most_passes=max_passes)
+
+    def _see_baseline(self) -> None:
+        self._is_baseline = False
+        promised = promises_of(self._rehearsal.first_plan)
+        counted = [job.job_id for job in islice(self._scene.snapshot.pending, MAX_COUNTED)]
+        starts = self._rehearsal.entries
+        self._starts = {entry.starts_at for entry in starts.values()}
+        self._before = {one: starts[one].starts_at for one in counted if one in starts and one not in promised}
+
+    def _first_put_off(self) -> Promise | None:
+        after = self._rehearsal.entries
+        late = [
+            Promise(at, job_id, is_expected=True)
+            for job_id, at in self._before.items()
+            if job_id not in after or after[job_id].starts_at > at + TOLERANCE_S
+        ]
+        return min(late, default=None)
+
+    def _lengths(self) -> Generator[int, Promise | None, int]:
+        """Extensions to try; what is sent back is the start that each puts off.  Returns the longest without any."""
+        if not self._before:
+            return self._most_s
+        shorter = {floor(at - self._asked.ends_at) for at in self._starts}
+        lengths = sorted(by_s for by_s in shorter if 0 < by_s < self._most_s)
+        self._obstacle = yield self._most_s
+        if self._obstacle is None:
+            return self._most_s
+        low, high = 0, len(lengths)
+        while low < high:
+            middle = (low + high) // 2
+            if (yield lengths[middle]) is None:
+                low = middle + 1
+            else:
+                high = middle
+        return lengths[low - 1] if low else 0
 
 
 class ExtendStudy:
     """A plan as things stand, then one for each extension that is tried: as asked, then ever shorter ones."""
 
-    def __init__(self, draft: Draft, desk: Desk, request: ClientRequest, asked: Asked, tries: int = 1) -> None:
+    def __init__(
+        self, draft: Draft, desk: Desk, request: ClientRequest, asked: Asked, known: Bound, tries: int = 1
+    ) -> None:
         self.request_id: RequestId | None = request.request_id
         self._desk = desk
         self._request = request
@@ -183,7 +288,9 @@ class ExtendStudy:
         self._tries = tries
         self._volatile = draft.volatile
         self._changes = draft.volatile.changes
-        self._bound = bound_of(draft, asked)
+        self._known = known
+        """What jobs without a promise bound it to."""
+        self._bound = min(known, bound_of(draft, asked))
         self._view = snapshot.take(draft.cluster, draft.policy, draft.volatile, draft.now)
         self._planner = Planner()
         self._planner.begin(self._view)
@@ -237,9 +344,9 @@ class ExtendStudy:
             return _granted(draft, one, self._asked, self._granted_s, self._why_not(draft))
         asked = _asked(draft, one, self._asked.by_s)
         if self._tries < MOST_TRIES:
-            self._desk.go_on(ExtendStudy(draft, self._desk, self._request, asked, self._tries + 1))
+            self._desk.go_on(ExtendStudy(draft, self._desk, self._request, asked, self._known, self._tries + 1))
             return None
-        return _by_last_plan(draft, one, asked)
+        return _by_last_plan(draft, one, asked, self._known)
 
     def _why_not(self, draft: Draft) -> str:
         return self._bound.why if self._obstacle is None else _put_off(draft, self._obstacle)
@@ -271,16 +378,19 @@ def _as_if(one: RunningJob, job_id: JobId, ends_at: float, limit_s: int, is_exac
 
 
 def _put_off(draft: Draft, promise: Promise) -> str:
-    one = draft.cluster.jobs[promise.job_id]
-    return f"job {one.label} of {one.user}, which was promised a start by @{{{int(promise.at)}}}, would start later"
+    one = draft.cluster.jobs.get(promise.job_id)
+    if one is None:
+        return f"job {promise.job_id} would start later"
+    told = "is expected to start at" if promise.is_expected else "was promised a start by"
+    return f"job {one.label} of {one.user}, which {told} @{{{int(promise.at)}}}, would start later"
 
 
 # ── while things change all the time ──────────────────────────────────────────────────────────────────────────
 
 
-def _by_last_plan(draft: Draft, one: Job, asked: Asked) -> client.Extended:
+def _by_last_plan(draft: Draft, one: Job, asked: Asked, known: Bound) -> client.Extended:
     """What the last plan keeps for those who were promised a start is still free for them when they start."""
-    bound = bound_of(draft, asked)
+    bound = min(known, bound_of(draft, asked))
     plan = draft.volatile.plan
     grants = tuple(part.grant for part in draft.cluster.attempts[one.attempt_id].parts.values())
     kept = () if plan is None else (each for each in plan.protected if each.is_promise)

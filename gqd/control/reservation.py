@@ -516,7 +516,7 @@ def _holders(draft: Draft, ground: Ground, span: Span) -> list[Job]:
     """Running jobs that may hold something of its nodes when these are to be clear."""
     nodes = {ground.book.nodes[index].name for index in ground.candidates}
     clear_at = max(draft.now, span.begin_at - ground.book.clear_s)
-    return reservation_waits.holders(draft, nodes, clear_at) if ground.book.held else []
+    return reservation_waits.holders(draft, ground.book.held, nodes, clear_at)
 
 
 def _in_conflict(draft: Draft, ground: Ground, booking: Booking, one: Occurrence, span: Span) -> Conflict:

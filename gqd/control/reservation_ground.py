@@ -157,9 +157,9 @@ def _held(draft: Draft, own: Reservation | None, is_lent: bool) -> Iterator[Held
         until = inf if told.ends_at is None or told.is_stranded else told.ends_at + late_s
         reservation, inside = occurrence_of(cluster, attempt) or (None, None)
         if inside is None or not _is_within(attempt, inside) or (reservation is not own and until > inside.end_at):
-            yield Held(until, told.grants)
+            yield Held(until, told.grants, told.job_id)
         elif reservation is not own and until + draft.policy.clear_s > inside.end_at:
-            yield Held(until, tuple(_cells(told.grants)))  # only these take until after it to be clear
+            yield Held(until, tuple(_cells(told.grants)), told.job_id)  # only these take until after it to be clear
 
 
 def _cells(grants: Iterable[Grant]) -> Iterator[Grant]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gq.units import format_duration, spoken_duration
 from gqd.control import snapshot
+from gqd.sched.booking import Held
 from gqd.sched.feasible import usable_places
 from gqd.sched.infeasible import counted
 from gqd.sched.placement import place
@@ -124,14 +125,13 @@ def _named(jobs: list[Job]) -> str:
 # ── what keeps a reservation from being made ──────────────────────────────────────────────────────────────────
 
 
-def holders(draft: Draft, nodes: Collection[str], clear_at: float) -> list[Job]:
+def holders(draft: Draft, held: Iterable[Held], nodes: Collection[str], clear_at: float) -> list[Job]:
     """Running jobs that may hold something of these nodes at `clear_at`; where some of them hold GPUs, only those."""
-    cluster = draft.cluster
     found, with_gpus = [], []
-    for attempt, told in zip(cluster.holding.values(), snapshot.all_running(cluster), strict=True):
-        grants = [grant for grant in told.grants if grant.node in nodes]
-        job = cluster.jobs.get(attempt.attempt_id.job_id)
-        if job is not None and grants and (told.ends_at is None or told.ends_at > clear_at):
+    for one in held:
+        grants = [grant for grant in one.grants if grant.node in nodes]
+        job = None if one.job_id is None else draft.cluster.jobs.get(one.job_id)
+        if job is not None and grants and one.until > clear_at:
             found.append(job)
             with_gpus += [job] if any(grant.gpus for grant in grants) else []
     return with_gpus or found

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gqd.sched.placement import is_possible, place
 from gqd.sched.shape import Shape
@@ -45,6 +46,7 @@ class Held(NamedTuple):
 
     until: float
     grants: tuple[Grant, ...]
+    job_id: JobId | None = None
 
 
 class Span(NamedTuple):

@@ -138,7 +138,7 @@ def test_the_next_may_not_begin_before_a_job_inside_the_first_is_surely_gone() -
     on = host()
     reserve(on, at=0)
     on.start(submit(gpus=4, time_limit_s=HOUR, reservation="talk"))
-    with pytest.raises(Refusal, match="1 job may run until then"):
+    with pytest.raises(Refusal, match=r"1 job \(1 with 1 h\) may run until then"):
         reserve(on, name="next", at=HOUR)
     reserve(on, name="next", at=HOUR + 60)
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import signal
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from gq.errors import Refusal
 from gq.model.account import Holder, LimitInfo, QosInfo
+from gq.model.dependency import parse_dependency
 from gq.model.job import SignalSpec
 from gq.wire import client, node
+from gqd.control import extend as extend_module
 from gqd.control import snapshot
-from gqd.control.extend import MOST_TRIES
+from gqd.control.extend import MAX_COUNTED, MOST_TRIES
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
+from gqd.sched.rehearsal import Rehearsal
 from gqd.state import event
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.policy import Partition, Policy
@@ -29,6 +33,20 @@ POLICY = Policy(
     scheduling=scheduling("conservative", protected_jobs=1),
     timers=PROMPT,
 )
+
+
+EXPECTED_S = int(POLICY.scheduling.expected_without_history_s)
+"""How long a job without a limit is expected to run."""
+
+
+def studied(host: CoreHost, by_s: int) -> client.Extended | client.Refused:
+    """What `gqctl extend 1` is answered, at once or when it has been worked out."""
+    try:
+        answer = host.study(client.ExtendJob(job_id=1, by_s=by_s))
+    except Refusal as refusal:
+        return client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
+    assert isinstance(answer, client.Extended | client.Refused)
+    return answer
 
 
 def busy() -> CoreHost:
@@ -80,6 +98,80 @@ def test_whose_promised_start_is_in_the_way_is_named_with_the_longest_extension(
     assert refusal_of(host, 1, 1).hint == "nothing would be now"
     host.schedule()
     assert [one.starts_at for one in plan_whole(host.controller.snapshot(100.0)).protected] == [1000.0]
+
+
+def unlimited() -> CoreHost:
+    """A cluster without time limits: job 1 ends at 600, job 2 is expected to end after an hour, and no start is promised."""
+    host = CoreHost(
+        msgspec.structs.replace(POLICY, partitions=(Partition(name="main", is_default=True),)),
+        {"n1": inventory(), "n2": inventory()},
+    )
+    host.start(submit(gpus=4, time_limit_s=600, nodelist=("n1",)))
+    host.start(submit(gpus=4, nodelist=("n2",)))
+    return host
+
+
+def test_a_gang_that_waits_without_a_promise_is_named_where_its_expected_start_would_move() -> None:
+    host = unlimited()
+    gang = host.submit(submit(nodes_min=2, gpus_per_node=4, time_limit_s=60))
+    host.schedule()
+    plan = host.controller.volatile.plan
+    assert plan is not None
+    assert [(one.job_id, one.is_promise) for one in plan.protected] == [(gang, False)]
+    start_at = host.starts()[gang].start_at
+    assert start_at == EXPECTED_S
+
+    answer = studied(host, 2 * 3600)
+
+    assert isinstance(answer, client.Refused)
+    assert answer.code == "not_extended"
+    assert answer.message.endswith(
+        f": job 3 of ada, which is expected to start at @{{{EXPECTED_S}}}, would start later"
+    )
+    assert answer.hint == "at most +50:00 would be granted now"
+    granted = studied(host, EXPECTED_S - 600)
+    assert isinstance(granted, client.Extended)
+    assert host.starts()[gang].start_at == start_at
+
+
+def test_jobs_that_the_extension_does_not_move_are_no_reason_to_refuse_it() -> None:
+    host = unlimited()
+    host.submit(submit(gpus=4, time_limit_s=60, nodelist=("n2",)))
+    host.submit(submit(gpus=1, dependency=parse_dependency("afterany:1")))
+    host.schedule()
+    assert isinstance(studied(host, 7 * 3600), client.Extended)
+
+
+def test_the_longest_extension_is_found_among_many_jobs_that_wait() -> None:
+    host = unlimited()
+    for minutes in range(1, 60):
+        host.submit(submit(gpus=4, time_limit_s=60 * minutes, nodelist=("n1",)))
+    host.schedule()
+
+    answer = studied(host, 7 * 3600)
+
+    assert isinstance(answer, client.Refused)
+    assert "job 4 of ada, which is expected to start at @{660}, would start later" in answer.message
+    assert answer.hint == "nothing would be now"
+
+
+def test_a_study_rehearses_the_queue_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = CoreHost(
+        msgspec.structs.replace(POLICY, partitions=(Partition(name="main", is_default=True),)),
+        {f"n{number}": inventory() for number in range(9)},
+    )
+    for number in range(9):
+        host.start(submit(gpus=4, time_limit_s=600 if number == 0 else None))
+    for _ in range(3 * MAX_COUNTED):
+        host.submit(submit(gpus=4, time_limit_s=3600))
+    host.schedule()
+    rehearsed = Mock(wraps=Rehearsal)
+    monkeypatch.setattr(extend_module, "Rehearsal", rehearsed)
+
+    assert isinstance(studied(host, 9 * 3600), client.Refused)
+
+    assert 2 <= rehearsed.call_count <= 2 + MAX_COUNTED.bit_length()
+    assert all(len(call.args[1]) <= MAX_COUNTED for call in rehearsed.call_args_list)
 
 
 def test_a_job_that_holds_nothing_that_a_promise_needs_may_have_more() -> None:

@@ -1,5 +1,6 @@
-"""On random clusters: an extension is granted exactly when nobody's promised start moves later and nothing reserved is
-reached.  What would happen is seen by a full replan of a copy of the cluster in which the limit was really raised.
+"""On random clusters: an extension is granted exactly when no start of a waiting job moves later, promised or expected,
+and nothing reserved is reached.  What would happen is seen by a full replan of a copy of the cluster in which the limit
+was really raised, and by rehearsals of the queue in which the job ends at its limit.
 
 ``GQ_CLUSTERS=1000`` looks at so many clusters instead of a few; a failure names its seed.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -21,7 +23,10 @@ from gq.model.resource import ResourceRequest
 from gq.model.state import JobState
 from gq.units import parse_duration_s
 from gq.wire import client
+from gqd.control.estimate import promises_of, setting_of
+from gqd.control.extend import MAX_COUNTED, MAX_PASSES
 from gqd.sched.planner import plan_whole
+from gqd.sched.rehearsal import EXACT_PASSES, Rehearsal
 from gqd.state.plan import Plan
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, PROMPT, inventory, submit
@@ -96,8 +101,35 @@ def promised(plan: Plan, now: float) -> dict[JobId, float]:
     return starts | dict.fromkeys(plan.starting, now)
 
 
+def expected(life: Life, job_id: JobId, by_s: int, max_passes: int) -> tuple[dict[JobId, float], set[JobId]]:
+    """When the first jobs in the queue start if the job ends `by_s` after its limit, and those with a promise."""
+    host, now = life.host, life.now
+    scene = setting_of(host.cluster, host.policy, host.controller.volatile, now).scene
+    limit_s = host.job(job_id).time_limit_s + by_s
+    view = scene.snapshot
+    running = tuple(
+        replace(one, ends_at=one.began_at + limit_s, expected_s=float(limit_s)) if one.job_id == job_id else one
+        for one in view.running
+    )
+    counted = [job.job_id for job in view.pending[:MAX_COUNTED]]
+    rehearsal = Rehearsal(replace(scene, snapshot=replace(view, running=running)), counted, most_passes=max_passes)
+    while not rehearsal.step(1000):
+        pass
+    starts = {one: rehearsal.entries[one].starts_at for one in counted if one in rehearsal.entries}
+    return starts, set(promises_of(rehearsal.first_plan))
+
+
+def puts_off_expected(life: Life, job_id: JobId, by_s: int) -> bool:
+    """A job that waits without a promise is expected to start later."""
+    before, with_promise = expected(life, job_id, 0, MAX_PASSES)
+    after, _ = expected(life, job_id, by_s, EXACT_PASSES)
+    return any(after.get(one, inf) > at + 1e-6 for one, at in before.items() if one not in with_promise)
+
+
 def may_have(life: Life, job_id: JobId, by_s: int) -> bool:
     """As a replan says, with the limit raised by somebody who may do so whatever comes of it."""
+    if puts_off_expected(life, job_id, by_s):
+        return False
     before, after = (pickle.loads(pickle.dumps(life.host)) for _ in range(2))
     now = life.now
     base = plan_whole(before.controller.snapshot(now))
