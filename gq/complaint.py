@@ -6,9 +6,12 @@ Commands complain in `gq.cli`, which daemons must not load, and fold their lines
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from gq.errors import GqError
+from gq.errors import GqError, UsageError
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 _LEAST_ROOM = 20
 
@@ -20,6 +23,24 @@ def complain(error: GqError) -> int:
             for part in folded(line, sys.stderr):
                 sys.stderr.write(f"{part}\n")
     return error.exit_status
+
+
+def run_command_line(app: Typer, program: str) -> int:
+    """Run a daemon's command line; one that cannot be read is told in the form of every other error."""
+    import re
+
+    from click import ClickException
+
+    try:
+        status = app(prog_name=program, standalone_mode=False)
+    except ClickException as error:
+        sentences = dict.fromkeys(re.split(r"(?<=[.?]) ", error.format_message()))  # a suggestion may come twice
+        message = " ".join(sentences).rstrip(".")
+        hint = f"`{program} --help` shows the usage"
+        return complain(UsageError("usage", f"{message[:1].lower()}{message[1:]}", hint))
+    except GqError as error:
+        return complain(error)
+    return status if isinstance(status, int) else 0
 
 
 def folded(text: str, stream: TextIO, indent: int = 0) -> list[str]:

@@ -1,16 +1,22 @@
 """The form of the daemons' logs: one line per fact on standard error, with fields; JSON by option.
 
-Owns how a line looks, for both daemons.  A line's fields are in ``record.fields``, given by ``extra={"fields": …}``.
+Owns how a line looks, for both daemons, and opening the log file again after another program renamed it.  A line's
+fields are in ``record.fields``, given by ``extra={"fields": …}``.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import stat
 import sys
+from collections.abc import Callable
 from datetime import datetime
 
 from gq.model.text import escape_controls
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 def set_up(log: logging.Logger, level: str, as_json: bool) -> None:
@@ -27,6 +33,46 @@ def _leave_out_what_no_line_shows() -> None:
     """Where in the code a line came from and in which thread: to find it out costs as much as the line itself."""
     logging._srcfile = None  # as the manual of logging says
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+
+
+def log_reopener() -> Callable[[], None]:
+    """A function that opens the log file again, at the path that standard error has now: for SIGHUP after a rotation.
+
+    Nothing happens where standard error is no file, as under a service manager or on a terminal.
+    """
+    descriptor = 2
+    try:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a text is wanted
+        found = os.fstat(descriptor)
+        has_path = os.path.samestat(os.stat(path), found)  # noqa: PTH116 - likewise
+    except OSError:  # closed, or it has no path, as a pipe
+        return lambda: None
+    if not has_path or not stat.S_ISREG(found.st_mode):
+        return lambda: None
+
+    def reopen() -> None:
+        try:
+            fresh = _open_log(path, stat.S_IMODE(found.st_mode))
+        except OSError as error:
+            logging.getLogger("gq").error("the log %s cannot be opened again: %s", path, error.strerror)
+            return
+        is_output = os.path.sameopenfile(1, descriptor)
+        os.dup2(fresh, descriptor)
+        if is_output:
+            os.dup2(fresh, 1)
+        os.close(fresh)
+
+    return reopen
+
+
+def _open_log(path: str, mode: int) -> int:
+    """With this mode, whatever the umask, where it is made now; the program that rotates may have made it."""
+    try:
+        fresh = os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        return os.open(path, _APPEND)
+    os.fchmod(fresh, mode)
+    return fresh
 
 
 class _TextFormatter(logging.Formatter):

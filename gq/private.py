@@ -197,16 +197,21 @@ def _make_directory(path: Path) -> None:
 
 
 def _check_wish(wish: Wish, config: Config) -> None:
-    first = config.nodes[0]
-    for option, wanted, there in (
-        ("--nodes", wish.nodes, len(config.nodes)),
-        ("--fake-gpus", wish.fake_gpus, len(first.fake_gpus)),
-        ("--cpus-per-node", wish.cpus_per_node, first.cpus),
-        ("--mem-per-node", wish.memory_per_node_mib, first.memory_mib),
+    """`Refusal` where an option asks for another cluster than the one that is there, with the way to change that."""
+    each = "under each [[node]] of"
+    for option, wanted, there, setting in (
+        ("--nodes", wish.nodes, {len(config.nodes)}, f"add or remove [[node]] tables in {config.path}"),
+        ("--fake-gpus", wish.fake_gpus, {len(node.fake_gpus) for node in config.nodes}, f"set fake_gpu {each}"),
+        ("--cpus-per-node", wish.cpus_per_node, {node.cpus for node in config.nodes}, f"set cpus {each}"),
+        ("--mem-per-node", wish.memory_per_node_mib, {node.memory_mib for node in config.nodes}, f"set memory {each}"),
     ):
-        if wanted is not None and wanted != there:
-            raise Refusal(
-                "other_shape",
-                f"{config.path} is there already and does not say {option} {wanted} (but {there})",
-                "`gq down` and change the file, or start another cluster with --dir",
-            )
+        if wanted is None or there == {wanted}:
+            continue
+        unit = " MiB" if option == "--mem-per-node" else ""
+        found = ", ".join("unset" if one is None else f"{one}{unit}" for one in sorted(there, key=str))
+        where = "" if config.path in setting else f" {config.path}"
+        raise Refusal(
+            "other_shape",
+            f"`gq up {option} {wanted}{unit}` does not change the cluster of {config.path}, which has {found}",
+            f"{setting}{where}, then `gq down --keep-jobs` and `gq up`; or start another cluster with --dir",
+        )

@@ -1,30 +1,35 @@
-"""The daemons of the system's cluster on this host: their systemd units, and starting them.
+"""The daemons of this host: their systemd units, and starting, stopping and restarting them.
 
-Where systemd runs they are its services; where it does not (containers, tests) they are started in the background,
-as those of a private cluster are.  Knows neither of what the daemons do nor of what is in gq.toml.
+Where systemd runs, the daemons of the system's cluster are its services; where it does not (containers, tests), and for
+a private cluster, they are started in the background.  Knows neither of what the daemons do nor of what is in gq.toml.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gq import daemons
 from gq.daemons import Daemon
 from gq.errors import Refusal
+from gq.files import lock_holder
 from gq.interpreter import isolated_python
-from gq.locate import Location
+from gq.locate import Location, is_listening
 
 CONTROLLER = "gqd"
 NODE = "gqnode"
 UNIT_DIR = "/etc/systemd/system"
 LOG_DIR = "/var/log/gq"
 READY_WITHIN_S = 30.0
+LINKED_WITHIN_S = 10.0
+"""How long a node daemon that was started is waited for until the controller has let it in."""
+STOP_WITHIN_S = 10.0
 _POLL_S = 0.05
 _TEMPLATES = Path(__file__).parent / "systemd"
 _PAGES = "share/man"
@@ -145,12 +150,12 @@ def start(service: str, location: Location, is_ready: Callable[[], bool], is_ane
     return str(daemon.log_path)
 
 
-def background(service: str, location: Location) -> Daemon:
-    """The daemon as a process of nobody's: where its pid and its log are."""
+def background(service: str, location: Location, node: str = "") -> Daemon:
+    """The daemon of the system's cluster as a process in the background: where its pid and its log are."""
     return Daemon(
         name=service,
         module=service,
-        arguments=("--config", location.config_path),
+        arguments=(*(("--name", node) if node else ()), "--config", location.config_path),
         directory=location.state_dir,
         log_directory=LOG_DIR,
     )
@@ -181,3 +186,97 @@ def _check_alive(daemon: Daemon, process: subprocess.Popen[bytes] | None) -> Non
         f"{daemon.name} did not start; {daemon.log_path} ends with:\n{daemons.log_tail(daemon)}",
         "mend what it says and try again",
     )
+
+
+# ── start, stop, restart ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def control(verb: str, service: str, location: Location, nodes: Sequence[str]) -> Iterator[str]:
+    """Start, stop or restart a daemon of this host, or the daemons of these nodes; a line for each, when it is done."""
+    _check_rights(verb, service, location)
+    if has_systemd() and not location.is_private:
+        if not Path(UNIT_DIR, f"{service}.service").exists():
+            install_unit(service, location.config_path)
+            _systemctl(service, "daemon-reload")
+        _systemctl(service, verb, f"{service}.service")
+        yield f"{_DONE[verb].format(service)}; its log: journalctl -u {service}"
+        return
+    for node in nodes if service == NODE else ("",):
+        daemon = _daemon(service, location, node)
+        lock = location.lock_path(f"{service}-{node}" if node else service)
+        if verb != "start":
+            yield _stop_process(daemon, lock)
+        if verb != "stop":
+            yield _start_process(daemon, lock, location, node)
+
+
+_DONE = {"start": "{} runs", "stop": "{} has stopped", "restart": "{} was restarted"}
+
+
+def _check_rights(verb: str, service: str, location: Location) -> None:
+    """A daemon of the system's cluster is root's, one of a private cluster its owner's."""
+    command = f"`{service} {verb}`"
+    if not Path(location.config_path).exists():
+        raise Refusal("no_config", f"{location.config_path} does not exist", "name the cluster by --dir or --config")
+    if not location.is_private and os.geteuid() != 0:
+        raise Refusal("needs_root", f"{command} is for the daemon of the system's cluster: run it as root")
+    owner_uid = Path(location.config_path).stat().st_uid
+    if location.is_private and owner_uid != os.geteuid():
+        message = f"{command}: the cluster in {location.state_dir} belongs to uid {owner_uid}, not to {os.geteuid()}"
+        raise Refusal("not_owner", message, f"run it as that user: setpriv --reuid={owner_uid} {service} …")
+
+
+def _daemon(service: str, location: Location, node: str) -> Daemon:
+    if not location.is_private:
+        return background(service, location, node)
+    everyone = daemons.daemons_of(location, [node] if node else [])
+    return everyone[-1]
+
+
+def _stop_process(daemon: Daemon, lock: str) -> str:
+    """The daemon that holds the lock, however it was started."""
+    pid = lock_holder(lock) or daemon.pid()
+    if pid is None:
+        return f"{daemon.name} did not run"
+    left = daemons.end({pid: daemon.name}, signal.SIGTERM, STOP_WITHIN_S)
+    daemons.end(left, signal.SIGKILL, STOP_WITHIN_S)
+    daemon.pid_path.unlink(missing_ok=True)
+    how = f"was killed, since it did not stop within {STOP_WITHIN_S:g} s" if left else "has stopped"
+    return f"{daemon.name} (process {pid}) {how}"
+
+
+def _start_process(daemon: Daemon, lock: str, location: Location, node: str) -> str:
+    pid = lock_holder(lock)
+    if pid is not None:
+        return f"{daemon.name} runs already (process {pid})"
+    if location.is_private:
+        environ = daemons.environment(location, os.environ)
+    else:
+        Path(LOG_DIR).mkdir(mode=0o750, parents=True, exist_ok=True)
+        environ = _environment(location)
+    process = daemons.start(daemon, environ)
+    if node:
+        is_ready = _await_link(daemon, process, location.member_path(node))
+    else:
+        is_ready = True
+        _await(
+            lambda: is_listening(location.client_socket) and lock_holder(lock) == process.pid,
+            lambda: _check_alive(daemon, process),
+            f"its log is {daemon.log_path}",
+        )
+    state = "runs" if is_ready else "runs, without its controller so far"
+    return f"{daemon.name} {state} (process {process.pid}); its log: {daemon.log_path}"
+
+
+def _await_link(daemon: Daemon, process: subprocess.Popen[bytes], member_path: str) -> bool:
+    """Whether the controller lets the node in within a while; a node also runs without its controller."""
+    deadline = time.monotonic() + LINKED_WITHIN_S
+    while time.monotonic() < deadline:
+        _check_alive(daemon, process)
+        try:
+            if int(Path(member_path).read_text()) == process.pid:
+                return True
+        except (OSError, ValueError):
+            pass
+        time.sleep(_POLL_S)
+    return False

@@ -1,17 +1,20 @@
-"""``gqd``: the controller, in the foreground; ``gqd init``: a fresh host; ``gqd keygen``: the keys of its tcp door."""
+"""``gqd``: the controller, in the foreground; ``gqd start``, ``stop``, ``restart``: the same in the background, or as a
+service of systemd; ``gqd init``: a fresh host; ``gqd keygen``: the keys of its tcp door.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, NoReturn
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gq import __version__
-from gq.complaint import complain
+from gq.complaint import run_command_line
 from gq.config import load_config
 from gq.curve import make_keys, node_key_path, node_public_path, server_key_path, server_public_path
-from gq.errors import GqError, UsageError
+from gq.errors import UsageError
 from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ def serve(
 
     Runs in the foreground until SIGTERM or SIGINT, and logs to standard error.
     """
+    if directory and config:
+        raise UsageError("contradiction", "`--dir` and `--config` exclude each other", "give one of them")
     context.obj = (directory, config)
     if context.invoked_subcommand is None:
         raise typer.Exit(_serve(directory, config))
@@ -69,10 +74,7 @@ def init(
     """
     from gqd.shell.init import Wish
 
-    try:
-        _init(context, Wish(cluster=cluster, listen=listen, address=address, node=node), start)
-    except GqError as error:
-        _fail(error)
+    _init(context, Wish(cluster=cluster, listen=listen, address=address, node=node), start)
 
 
 def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
@@ -107,28 +109,50 @@ def keygen(
 
     The node needs its secret key and the controller's public key in its own keys directory.
     """
-    try:
-        keys_dir = _location(*context.obj).keys_dir
-        if node:
-            secret, public = node_key_path(keys_dir, node), node_public_path(keys_dir, node)
-        else:
-            secret, public = server_key_path(keys_dir), server_public_path(keys_dir)
-        make_keys(secret, public)
-    except GqError as error:
-        _fail(error)
+    keys_dir = _location(*context.obj).keys_dir
+    if node:
+        secret, public = node_key_path(keys_dir, node), node_public_path(keys_dir, node)
+    else:
+        secret, public = server_key_path(keys_dir), server_public_path(keys_dir)
+    make_keys(secret, public)
     typer.echo(secret)
     typer.echo(public)
+
+
+@app.command()
+def start(context: typer.Context) -> None:
+    """Start gqd in the background, or as a service where systemd runs, and wait until it answers."""
+    _control(context, "start")
+
+
+@app.command()
+def stop(context: typer.Context) -> None:
+    """Stop gqd; jobs go on."""
+    _control(context, "stop")
+
+
+@app.command()
+def restart(context: typer.Context) -> None:
+    """Stop gqd and start it again; jobs go on."""
+    _control(context, "restart")
+
+
+def _control(context: typer.Context, verb: str) -> None:
+    from gq import service
+
+    location = _location(*context.obj)
+    if verb != "stop":
+        load_config(location)  # one that is wrong is told before gqd is stopped
+    for line in service.control(verb, service.CONTROLLER, location, ()):
+        typer.echo(line)
 
 
 def _serve(directory: str, config_path: str) -> int:
     from gqd.shell.daemon import run  # the heavy part: not for --help
     from gqd.shell.log import set_up_logging
 
-    try:
-        location = _location(directory, config_path)
-        config = load_config(location)
-    except GqError as error:
-        _fail(error)
+    location = _location(directory, config_path)
+    config = load_config(location)
     set_up_logging(config.controller.log_level, config.controller.log_json)
     return run(location, config)
 
@@ -141,12 +165,8 @@ def _location(directory: str, config_path: str) -> Location:
     return find_cluster(os.environ)
 
 
-def _fail(error: GqError) -> NoReturn:
-    raise typer.Exit(complain(error))
-
-
 def main() -> None:
-    app(prog_name="gqd")
+    sys.exit(run_command_line(app, "gqd"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""``gqnode``: the daemon of one node, in the foreground; ``gqnode join``: this host becomes a node.
+"""``gqnode``: the daemon of one node, in the foreground; ``gqnode start``, ``stop``, ``restart``: the same in the
+background, or as a service of systemd; ``gqnode join``: this host becomes a node.
 
 SIGTERM and SIGINT end the daemon and not the jobs: the next one finds them again.
 """
@@ -10,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +33,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def main() -> None:
-    app(prog_name="gqnode")
+    from gq.complaint import run_command_line
+
+    sys.exit(run_command_line(app, "gqnode"))
 
 
 def _show_version(wanted: bool) -> None:
@@ -61,7 +65,9 @@ def gqnode(
     Runs in the foreground until SIGTERM or SIGINT, and logs to standard error.  Jobs go on without it.
     """
     if directory and config:
-        raise typer.BadParameter("give --dir or --config, not both")
+        from gq.errors import UsageError
+
+        raise UsageError("contradiction", "`--dir` and `--config` exclude each other", "give one of them")
     context.obj = (name, directory, config)
     if context.invoked_subcommand is None:
         raise typer.Exit(_serve_node(name, directory, config))
@@ -90,8 +96,6 @@ def join(
 
     The token is read from a file or from standard input.  Writes gq.toml and the node's keys.
     """
-    from gq.complaint import complain
-    from gq.errors import GqError
     from gqnode.shell.join import Wish
 
     wish = Wish(
@@ -102,10 +106,7 @@ def join(
         is_login=login,
         is_anew=force,
     )
-    try:
-        _join(context, wish, token_file, start)
-    except GqError as error:
-        raise typer.Exit(complain(error)) from None
+    _join(context, wish, token_file, start)
 
 
 def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -> None:
@@ -139,8 +140,8 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
         )
         typer.echo(f"gqnode runs; its log: {log}" if log else "gqnode runs already")
     else:
-        typer.echo("next:\n  gq install-service --node --start")
-        typer.echo(f"or, where no systemd runs, in the foreground:\n  gqnode --config {location.config_path}")
+        typer.echo("next:\n  gqnode start")
+        typer.echo("or, where systemd runs, now and at every boot:\n  gq install-service --node --start")
 
 
 @app.command()
@@ -153,32 +154,53 @@ def leave(
     Ends gqnode, and removes the node's keys and its table of gq.toml.  Where the controller does not hear root of this
     host, prints what its administrator has to do.
     """
-    from gq.complaint import complain
-    from gq.errors import GqError, UsageError
+    from gq.errors import UsageError
     from gq.locate import SYSTEM_CONFIG, system_location
     from gqnode.shell import leave as host
 
     name, directory, config = context.obj
-    try:
-        if directory:
-            raise UsageError("contradiction", "a private cluster is left with `gq down`", "leave out --dir")
-        said = host.leave(system_location(config or SYSTEM_CONFIG), lambda config: _own_node(config, name), force)
-    except GqError as error:
-        raise typer.Exit(complain(error)) from None
-    for line in said:
+    if directory:
+        raise UsageError("contradiction", "a private cluster is left with `gq down`", "leave out --dir")
+    for line in host.leave(system_location(config or SYSTEM_CONFIG), lambda config: _own_node(config, name), force):
+        typer.echo(line)
+
+
+@app.command()
+def start(context: typer.Context) -> None:
+    """Start gqnode in the background, or as a service where systemd runs."""
+    _control(context, "start")
+
+
+@app.command()
+def stop(context: typer.Context) -> None:
+    """Stop gqnode; its jobs go on, and the next one finds them again."""
+    _control(context, "stop")
+
+
+@app.command()
+def restart(context: typer.Context) -> None:
+    """Stop gqnode and start it again; its jobs go on."""
+    _control(context, "restart")
+
+
+def _control(context: typer.Context, verb: str) -> None:
+    """In a private cluster without --name: all of its nodes."""
+    from gq import service
+    from gq.config import load_config
+
+    name, directory, config_path = context.obj
+    location = _location(directory, config_path)
+    config = load_config(location)
+    nodes = [node.name for node in config.nodes] if location.is_private and not name else [_own_node(config, name).name]
+    for line in service.control(verb, service.NODE, location, nodes):
         typer.echo(line)
 
 
 def _serve_node(name: str, directory: str, config: str) -> int:
-    from gq.complaint import complain
-    from gq.errors import GqError
-
     spawner = Spawner()
     try:
         spawner.start()  # by the time that the first job comes it is ready
         return _run(name, _location(directory, config), spawner)
-    except GqError as error:
-        return complain(error)
     finally:
         spawner.close()
 
@@ -300,6 +322,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
 
 async def _serve(equipment: Equipment) -> int:
     from gq.daemons import END_JOBS_SIGNAL
+    from gq.log import log_reopener
     from gqnode.shell.loop import NodeDaemon
 
     daemon = NodeDaemon(equipment)
@@ -308,6 +331,7 @@ async def _serve(equipment: Equipment) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, daemon.end)
     asyncio.get_running_loop().add_signal_handler(END_JOBS_SIGNAL, daemon.leave)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log_reopener())
     return await daemon.run()
 
 

@@ -161,7 +161,9 @@ def test_the_page_of_gq_knows_every_verb_and_every_option() -> None:
     assert documented("gq.1") == shown(own[0]).union(*(shown(one) for command in own[1:] for one in families(command)))
 
 
-@pytest.mark.parametrize(("daemon", "words"), [("gqd", [[], ["init"], ["keygen"]]), ("gqnode", [[], ["join"]])])
+@pytest.mark.parametrize(
+    ("daemon", "words"), [("gqd", [[], ["init"], ["keygen"], ["start"]]), ("gqnode", [[], ["join"], ["start"]])]
+)
 def test_the_page_of_a_daemon_knows_its_options(daemon: str, words: list[list[str]]) -> None:
     helps = [_help(daemon, verb) for verb in words]
     options = {option for one in helps for option in re.findall(r"^ +(--[a-z-]+)", one, re.MULTILINE)}

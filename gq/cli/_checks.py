@@ -12,6 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from gq import daemons
 from gq.cli.gq_status import Answer
 from gq.config import Config
 from gq.errors import GqError
-from gq.locate import MAX_SOCKET_PATH, Location
+from gq.locate import MAX_SOCKET_PATH, ROOT_UID, Location
 from gq.private import count_gpus
 from gq.units import format_memory
 
@@ -30,8 +31,10 @@ _NO_DISK_MIB = 100
 _SKEW_S = 5.0
 _LOG_BYTES = 256 * 1024
 _SHOWN_ERRORS = 3
-_IS_ERROR = re.compile(r'^\S+ (error|critical) |"level": ?"(error|critical)"|^Traceback')
-"""Plain and JSON lines of the daemons' logs."""
+_IS_ERROR = re.compile(r'^\S+ (error|critical) |"level": ?"(error|critical)"|^Traceback|^error: ')
+"""Plain and JSON lines of the daemons' logs, and what a daemon says that cannot start."""
+_INSTANT = re.compile(r'^(?:\{"at": ?")?(\d{4}-\d\d-\d\dT[^\s"]+)')
+_CONFIG_WRONG, _CONFIG_READ = "gq.toml is not read again", "gq.toml was read again"
 LEAST_PYTHON = (3, 11)
 
 
@@ -87,14 +90,14 @@ def commands_on_path(patient: Patient) -> Iterator[Finding]:
 
 
 def directory(patient: Patient) -> Iterator[Finding]:
-    """Owner and mode: what lies there is for its owner alone."""
+    """Owner and mode: what lies there is for its owner alone, whose cluster root may look over, too."""
     path = Path(patient.location.state_dir)
     try:
         found = path.stat()
     except OSError as error:
         yield Finding("directory", Verdict.FAIL, f"{path}: {error.strerror}", "`gq up` makes it")
         return
-    if found.st_uid != os.geteuid():
+    if os.geteuid() not in (found.st_uid, ROOT_UID):
         yield Finding(
             "directory", Verdict.FAIL, f"{path} belongs to user {found.st_uid}", "use --dir with one of yours"
         )
@@ -103,7 +106,8 @@ def directory(patient: Patient) -> Iterator[Finding]:
     elif found.st_mode & 0o077:
         yield Finding("directory", Verdict.WARN, f"others may read {path}", f"chmod 700 {path}")
     else:
-        yield Finding("directory", Verdict.OK, f"{path} is yours alone")
+        whose = "yours" if found.st_uid == os.geteuid() else f"uid {found.st_uid}'s"
+        yield Finding("directory", Verdict.OK, f"{path} is {whose} alone")
 
 
 def secrets(patient: Patient) -> Iterator[Finding]:
@@ -135,11 +139,17 @@ def sockets(patient: Patient) -> Iterator[Finding]:
     if longest > MAX_SOCKET_PATH:
         mend = "use a shorter XDG_RUNTIME_DIR or shorter node names"
         yield Finding("sockets", Verdict.FAIL, f"a socket's path has {longest} bytes, {MAX_SOCKET_PATH} can be", mend)
-    elif path.exists() and (path.stat().st_uid != os.geteuid() or path.stat().st_mode & 0o077):
+    elif path.exists() and (path.stat().st_uid != _owner_uid(location) or path.stat().st_mode & 0o077):
         mend = "`gq down`, remove it, `gq up`"
-        yield Finding("sockets", Verdict.FAIL, f"{path} is not a directory of yours alone", mend)
+        yield Finding("sockets", Verdict.FAIL, f"{path} is not a directory of the cluster's owner alone", mend)
     else:
         yield Finding("sockets", Verdict.OK, f"in {path}")
+
+
+def _owner_uid(location: Location) -> int:
+    """The user who runs the cluster: root may look over the cluster of another."""
+    state_dir = Path(location.state_dir)
+    return state_dir.stat().st_uid if state_dir.exists() else os.geteuid()
 
 
 def _socket_names(patient: Patient) -> list[str]:
@@ -218,22 +228,43 @@ def accelerators(patient: Patient) -> Iterator[Finding]:
 
 def logs(patient: Patient) -> Iterator[Finding]:
     """Errors that the daemons wrote lately."""
-    errors = [(daemon.name, line) for daemon in patient.daemons for line in recent_errors(daemon.log_path)]
+    errors = [
+        (daemon.name, line) for daemon in patient.daemons for line in recent_errors(daemon.log_path, daemon.pid())
+    ]
     for name, line in errors[-_SHOWN_ERRORS:]:
         yield Finding("logs", Verdict.WARN, f"{name}: {line}", f"see {name}.log")
     if not errors:
         yield Finding("logs", Verdict.OK, "no errors")
 
 
-def recent_errors(path: Path) -> list[str]:
-    """The lines of errors in the end of a log; none where there is no log."""
+def recent_errors(path: Path, pid: int | None = None) -> list[str]:
+    """The lines of errors in the end of a log; none where there is no log.
+
+    Where the daemon runs (`pid`), what was written before its start is left out: it has been mended since.
+    """
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - _LOG_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return [line for line in lines if _IS_ERROR.search(line)]
+    if pid is not None:
+        lines = _lines_since(lines, daemons.started_at(pid))
+    last_read = max((index for index, line in enumerate(lines) if _CONFIG_READ in line), default=-1)
+    return [
+        line
+        for index, line in enumerate(lines)
+        if _IS_ERROR.search(line) and not (_CONFIG_WRONG in line and index < last_read)
+    ]
+
+
+def _lines_since(lines: list[str], started_at: float) -> list[str]:
+    """From the first line with an instant at or after `started_at` on."""
+    for index, line in enumerate(lines):
+        found = _INSTANT.match(line)
+        if found and datetime.fromisoformat(found[1]).timestamp() >= started_at:
+            return lines[index:]
+    return []
 
 
 CHECKS: tuple[Check, ...] = (

@@ -247,7 +247,7 @@ def _handshake(host: Host, at: Endpoint) -> Iterator[Finding]:
         case _:
             path = server_public_path(keys_dir)
             message = f"the handshake with {at.host} port {at.port} fails: {path} is not that controller's key"
-            mend = f"ssh {at.host} cat {path} > {path}, then restart gqnode"
+            mend = f"ssh {at.host} cat {path} > {path}; then here: gqnode restart"
             yield Finding("network", Verdict.FAIL, message, mend)
 
 

@@ -20,10 +20,11 @@ from gq.cli.gq_status import Answer
 from gq.client import Client
 from gq.config import Config, NodeSettings, load_config
 from gq.curve import node_key_path, server_key_path
+from gq.daemons import started_at
 from gq.errors import GqError, Refusal, Unreachable
-from gq.locate import Location
+from gq.locate import SYSTEM_CONFIG, Location
 from gq.model.audit import AuditEntry
-from gq.service import CONTROLLER, LOG_DIR, NODE, UNIT_DIR, has_systemd
+from gq.service import CONTROLLER, NODE, UNIT_DIR
 from gq.wire.client import AuditTrail, Cluster, GetCluster, Identity, ListNodes, Nodes, QueryAudit, WhoAmI
 
 ANSWER_S = 3.0
@@ -31,6 +32,7 @@ ANSWER_S = 3.0
 LATELY_S = 3600.0
 _OF_DOORS = frozenset({"HandshakeRefused", "Impostor", "Join", "RevokedKey", "TokenMisused", "TokenReused"})
 """What the audit trail calls it when a host is refused."""
+_MENDED_BY_JOIN = frozenset({"HandshakeRefused", "Join", "RevokedKey", "TokenReused"})
 UNIT_DIRS = (UNIT_DIR, "/usr/lib/systemd/system", "/lib/systemd/system")
 
 
@@ -165,7 +167,7 @@ def _processes() -> tuple[Process, ...]:
             words = [os.fsdecode(word) for word in (entry / "cmdline").read_bytes().split(b"\0")]
             program = _program(words)
             if program and "--dir" not in words:
-                since = entry.stat().st_mtime
+                since = started_at(int(entry.name))
                 found.append(Process(program=program, pid=int(entry.name), since=since, node=_value(words, "--name")))
         except OSError:  # ended meanwhile
             continue
@@ -209,8 +211,16 @@ def _asked(host: Host) -> Host:
 
 
 def _turned_away(client: Client, now: float) -> tuple[AuditEntry, ...]:
-    query = QueryAudit(outcome="refused", since=now - LATELY_S)
-    return tuple(one for one in ask(client, query, AuditTrail).entries if one.action in _OF_DOORS)
+    """Refusals of hosts, without those of a host that has joined since."""
+    refused = ask(client, QueryAudit(outcome="refused", since=now - LATELY_S), AuditTrail).entries
+    joined = ask(client, QueryAudit(outcome="done", action="Join", since=now - LATELY_S), AuditTrail).entries
+    joined_at = {entry.origin: entry.at for entry in joined}
+    return tuple(one for one in refused if one.action in _OF_DOORS and not _is_mended(one, joined_at))
+
+
+def _is_mended(entry: AuditEntry, joined_at: dict[str, float]) -> bool:
+    """Whether the host has joined since it was turned away."""
+    return entry.action in _MENDED_BY_JOIN and entry.at < joined_at.get(entry.origin, 0.0)
 
 
 # ── commands that mend ────────────────────────────────────────────────────────────────────────────────────────
@@ -224,15 +234,7 @@ def unit_of(program: str) -> Path | None:
 
 def start_command(host: Host, program: str) -> str:
     """Starts a daemon that does not run, as a line of shell."""
-    if has_systemd():
-        which = "--controller" if program == CONTROLLER else "--node"
-        install = "" if unit_of(program) else f"gq install-service {which} && systemctl daemon-reload && "
-        return f"{install}systemctl start {program}"
-    words = [program, "--config", host.location.config_path]
-    if program == NODE and host.node is not None:
-        words += ["--name", host.node.name]
-    log = f"{LOG_DIR}/{program}.log"
-    return f"mkdir -p {LOG_DIR} && setsid {shlex.join(words)} >>{log} 2>&1 </dev/null &"
+    return _daemon_command(host, program, "start")
 
 
 def join_command(host: Host) -> str:
@@ -245,10 +247,14 @@ def join_command(host: Host) -> str:
 
 
 def restart_command(host: Host, program: str) -> str:
-    if has_systemd():
-        return f"systemctl restart {program}"
-    running = host.process(program)
-    if running is None:
-        return start_command(host, program)
-    wait = f"while kill -0 {running.pid} 2>/dev/null; do sleep 0.1; done"
-    return f"kill {running.pid}; {wait}; {start_command(host, program)}"
+    """As a line of shell."""
+    return _daemon_command(host, program, "restart")
+
+
+def _daemon_command(host: Host, program: str, verb: str) -> str:
+    words = [program]
+    if host.location.config_path != SYSTEM_CONFIG:
+        words += ["--config", host.location.config_path]
+    if program == NODE and host.node is not None and host.config is not None and len(host.config.nodes) > 1:
+        words += ["--name", host.node.name]
+    return shlex.join([*words, verb])

@@ -177,7 +177,7 @@ def unit(host: Host) -> Iterator[Finding]:
     for setting, without in (("Delegate=yes", "systemd takes the jobs' control groups away"),
                              ("KillMode=process", "a restart of gqnode ends all jobs")):  # fmt: skip
         if setting not in text.splitlines():
-            again = "systemctl daemon-reload && systemctl restart gqnode"
+            again = "systemctl daemon-reload && gqnode restart"
             mend = f"sed -i 's/^\\[Service\\]$/[Service]\\n{setting}/' {path} && {again}"
             yield Finding("unit", Verdict.FAIL, f"{path} has no {setting}: {without}", mend)
 
@@ -224,7 +224,8 @@ def versions(host: Host) -> Iterator[Finding]:
         is_own = host.node is not None and node.node == host.node.name
         if node.gq_version not in ("", of_controller) and (is_own or host.is_controller):
             odd = True
-            mend = restart_command(host, NODE) if is_own else f"on {node.node}: restart gqnode with {of_controller}"
+            elsewhere = f"on {node.node}: install gq {of_controller}, then gqnode restart"
+            mend = restart_command(host, NODE) if is_own else elsewhere
             message = f"gqnode of {node.node} is {node.gq_version}, gqd is {of_controller}"
             yield Finding("version", Verdict.FAIL, message, mend)
     if not odd:
@@ -280,5 +281,6 @@ def logs(host: Host) -> Iterator[Finding]:
     wanted += [NODE] if host.node is not None else []
     for program in wanted:
         path = Path(LOG_DIR, f"{program}.log")
-        for line in recent_errors(path)[-_LOG_SHOWN:]:
+        process = host.process(program)
+        for line in recent_errors(path, process.pid if process is not None else None)[-_LOG_SHOWN:]:
             yield Finding("logs", Verdict.WARN, f"{program}: {line}", f"see {path}")

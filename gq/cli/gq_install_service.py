@@ -49,7 +49,7 @@ def _check_start(prefix: str) -> None:
         raise Refusal(
             "no_systemd",
             "systemd does not run here",
-            "`gqd init --start` and `gqnode join --start` start daemons without it",
+            "`gqd start` and `gqnode start` start the daemons without it",
         )
 
 

@@ -382,6 +382,14 @@ class ReloadConfig(_Body, frozen=True, kw_only=True):
     """Read gq.toml again, as SIGHUP does.  A file that is wrong changes nothing, and is refused.  → `Done`"""
 
 
+class CheckConfig(_Body, frozen=True, kw_only=True):
+    """What would change if this were gq.toml; nothing does.  A text that is wrong is refused.  → `Done`"""
+
+    text: str
+    path: str
+    """Where it was read, for messages."""
+
+
 RequestBody = (
     Submit | ListJobs | QueryHistory | Explain | GetScript | WaitJobs | CancelJobs | SignalStep | HoldJobs
     | ReleaseJobs | RequeueJobs | UpdateJob | NotifyJob | ExtendJob | SuspendJobs | ResumeJobs
@@ -389,7 +397,8 @@ RequestBody = (
     | GetJobEnvironment | ListNodes | GetCluster | UpdateNodes | Ping
     | WhoAmI | RemoveNode | CreateToken | AddKey | ListKeys | RevokeKey | QueryAudit
     | SubmitChain | SetAccount | RemoveAccount | SetMember | RemoveMember | SetQos | RemoveQos | SetLimit | RemoveLimit
-    | ListAccounts | ListPriorities | ListShares | ReloadConfig | EstimateStarts | WhatIf | QueryAccuracy
+    | ListAccounts | ListPriorities | ListShares | ReloadConfig | CheckConfig | EstimateStarts | WhatIf
+    | QueryAccuracy
     | SetReservation | EditOccurrence | SkipOccurrence | EndReservation | DeleteReservation | ListReservations
     | QueryBookings | SetCrontab | GetCrontab | RemoveCrontab | ListCrontabs
     | QueryEvents | ListNotices | GiveUpGpus

@@ -137,6 +137,7 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.WhatIf: Right.ANYONE,
     client.QueryAccuracy: Right.ANYONE,
     client.ReloadConfig: Right.ADMINISTRATOR,
+    client.CheckConfig: Right.ADMINISTRATOR,
     client.QueryEvents: Right.ANYONE,
     client.ListNotices: Right.ANYONE,
     client.SetReservation: Right.OWNER,
@@ -169,6 +170,7 @@ COMMANDS: dict[type[client.RequestBody], str] = {
     client.SetLimit: "`gqctl limit add` or `set`",
     client.RemoveLimit: "`gqctl limit remove`",
     client.ReloadConfig: "`gqctl config reload`",
+    client.CheckConfig: "`gqctl config check`",
     client.ListCrontabs: "`gqcron --all`",
 }
 """By what people type: requests that not everybody may make."""

@@ -76,6 +76,7 @@ from gqd.state.effect import (
 )
 from gqd.state.input import (
     ClientRequest,
+    ConfigChecked,
     ConfigRefused,
     DoorIncident,
     Input,
@@ -148,6 +149,8 @@ class Controller:
                 self._on_policy_changed(draft, happened)
             case ConfigRefused():
                 self._on_config_refused(draft, happened)
+            case ConfigChecked():
+                replies.send(draft, happened.request, client.Done(text=happened.text))
             case Tick():
                 self._on_tick(draft)
             case NodeJoin():
@@ -460,6 +463,9 @@ class Controller:
             case client.QueryAudit():
                 query = msgspec.structs.replace(body, limit=self._page(body.limit))
                 draft.do(ReplyAudit(route=request.route, request_id=request.request_id, query=query))
+                return None
+            case client.CheckConfig():
+                draft.do(ReadConfig(request=request))
                 return None
             case client.ListAsks():
                 return ask.list_asks(draft, who, body, self._page(body.limit))

@@ -21,6 +21,7 @@ from gq.descriptors import raise_descriptor_limit
 from gq.errors import GqError
 from gq.files import hold_lock
 from gq.locate import Location, make_run_dir, make_state_dir
+from gq.log import log_reopener
 from gq.socket_dirs import remove_left_over
 from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
@@ -101,7 +102,13 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         outgoing = Outgoing(store, blobs, events.telling(releaser.release), on_change=loop.wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, loop.stop)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.read)
+        reopen_log = log_reopener()
+
+        def hang_up() -> None:
+            reopen_log()
+            reloader.read()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
 
         def adopt(before: Config, config: Config, policy: Policy, fresh: HookSettings) -> None:
             has_other_beat = policy.timers.heartbeat_s != releaser.policy.timers.heartbeat_s

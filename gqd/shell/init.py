@@ -122,7 +122,7 @@ def _check_wish(config: Config, wish: Wish) -> None:
             raise Refusal(
                 "other_shape",
                 f"{config.path} is there already and does not say {option} {wanted} (but {there})",
-                "change the file and restart gqd, or leave the option out",
+                "change the file and run `gqd restart`, or leave the option out",
             )
 
 
@@ -176,7 +176,7 @@ def config_text(wish: Wish, why_shared_tmp: str) -> str:
     address = wish.address or _host_of(listen) or socket.gethostname()
     node = node_text(wish.node, address, listen, why_shared_tmp) if wish.node else ""
     return f"""\
-# The controller of a gq cluster, written by `gqd init`.  It is yours to change: edit, then restart gqd.
+# The controller of a gq cluster, written by `gqd init`.  It is yours to change: edit, then `gqd restart`.
 # Every setting is described in gq.toml(5); `gqctl config reload` reads it again.  Nothing in it is secret.
 
 cluster = "{wish.cluster or DEFAULT_CLUSTER}"

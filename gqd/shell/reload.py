@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from gq.config import Config, load_config
+from gq.config import Config, load_config, parse_config
 from gq.errors import GqError
 from gq.locate import Location
+from gq.wire.client import CheckConfig
 from gqd.shell.hook import HookSettings, hook_settings, try_hook
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG
 from gqd.shell.settings import policy_of
-from gqd.state.input import ClientRequest, ConfigRefused, PolicyChanged
+from gqd.state.input import ClientRequest, ConfigChecked, ConfigRefused, PolicyChanged
 from gqd.state.policy import Policy
 
 OPENED_WITH = frozenset({
@@ -71,7 +72,23 @@ class Reloader:
     async def _read(self, request: ClientRequest | None) -> None:
         """One at a time: what another has put in force is what this one compares with."""
         async with self._turn:
-            await self._read_alone(request)
+            if request is not None and isinstance(request.body, CheckConfig):
+                self._check(request, request.body)
+            else:
+                await self._read_alone(request)
+
+    def _check(self, request: ClientRequest, asked: CheckConfig) -> None:
+        """The submit hook is not tried: whoever may ask need not be allowed to name code that this process loads."""
+        try:
+            config = parse_config(asked.text, asked.path)
+            policy_of(config, self._policy.owner_uid, self._location)
+            hook_settings(config)
+        except GqError as error:
+            refused = ConfigRefused(code=error.code, message=error.message, hint=error.hint, request=request)
+            self._inbox.put(refused)
+        else:
+            text = what_would_change(self._started, self._current, config)
+            self._inbox.put(ConfigChecked(request=request, text=text))
 
     async def _read_alone(self, request: ClientRequest | None) -> None:
         try:
@@ -97,11 +114,39 @@ def what_changed(started: Config, current: Config, fresh: Config) -> str:
     in_force = [key for key in _differences(current, fresh) if not _waits_for(key)]
     waiting = _differences(started, fresh)
     parts = [f"in force: {_listed(in_force)}" if in_force else "nothing that takes effect at once has changed"]
-    for daemon in ("gqd", "gqnode"):
+    for daemon, where in (("gqd", ""), ("gqnode", " on the node's host")):
         keys = [key for key in waiting if _waits_for(key) == daemon]
         if keys:
-            parts.append(f"waits for a restart of {daemon}: {_listed(keys)}")
+            parts.append(f"waits for `{daemon} restart`{where}: {_listed(keys)}")
     return "; ".join(parts)
+
+
+def what_would_change(started: Config, current: Config, fresh: Config) -> str:
+    """A line for each key that differs, with its value before and after, under what it would wait for."""
+    before, after = ({key: value for key, value, _ in config.settings()} for config in (current, fresh))
+    waiting = _differences(started, fresh)
+    lines: list[str] = []
+    for daemon, title in _WHEN.items():
+        keys = [key for key in (waiting if daemon else _differences(current, fresh)) if _waits_for(key) == daemon]
+        lines += [title] if keys else []
+        lines += [f"  {key}: {_value(before, key)} -> {_value(after, key)}" for key in keys]
+    return "\n".join(lines) or "nothing would change"
+
+
+_WHEN = {
+    "": "would take effect with `gqctl config reload`:",
+    "gqd": "would take effect with `gqd restart`:",
+    "gqnode": "would take effect with `gqnode restart` on the node's host:",
+}
+_MAX_VALUE = 60
+
+
+def _value(settings: dict[str, object], key: str) -> str:
+    """A value in a few characters; of a table, such as a partition, whether it is there."""
+    if key not in settings:
+        return "present" if any(name.startswith(f"{key}.") for name in settings) else "absent"
+    text = "unset" if settings[key] is None else msgspec.json.encode(settings[key]).decode()
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
 
 
 def _waits_for(key: str) -> str:

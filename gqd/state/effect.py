@@ -123,7 +123,10 @@ class ReplyBookings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Read gq.toml again; what comes of it is a `PolicyChanged` with this request, or a refusal of it."""
+    """Read gq.toml again; what comes of it is a `PolicyChanged` with this request, or a refusal of it.
+
+    Of a `CheckConfig` the text is read instead, and what comes of it is a `ConfigChecked`.
+    """
 
     request: ClientRequest
 

@@ -177,6 +177,14 @@ class ConfigRefused(msgspec.Struct, frozen=True, kw_only=True):
     """As in `PolicyChanged`."""
 
 
+class ConfigChecked(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that may become gq.toml is valid; nothing has changed."""
+
+    request: ClientRequest
+    text: str
+    """What would change."""
+
+
 class NoticeReported(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a `SendNotice`."""
 
@@ -202,6 +210,6 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 Input = (
     ClientRequest | NodeHello | NodeHeartbeat | NodeReport | NodeJoin | DoorIncident | KeyFileDeleted | TimeLeapt
-    | PolicyChanged | ConfigRefused | NoticeReported | NoticeCommand
+    | PolicyChanged | ConfigRefused | ConfigChecked | NoticeReported | NoticeCommand
     | Tick
 )  # fmt: skip

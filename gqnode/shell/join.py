@@ -415,7 +415,7 @@ def config_text(joined: wire.Joined, endpoint: str, address: str, step_listen: s
     held_apart = "" if joined.is_login else node_lines(why_shared_tmp)
     login = "login = true                     # runs no jobs; its users submit from here\n" if joined.is_login else ""
     return f"""\
-# A node of a gq cluster, written by `gqnode join`.  It is yours to change: edit, then restart gqnode.
+# A node of a gq cluster, written by `gqnode join`.  It is yours to change: edit, then `gqnode restart`.
 # Every setting is described in gq.toml(5).  Nothing in it is secret.
 
 cluster = "{joined.cluster}"

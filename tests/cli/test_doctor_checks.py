@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gq.cli import _machine_checks, _network_checks, _system, _system_checks
-from gq.cli._checks import Finding, Verdict
+from gq.cli import _checks, _machine_checks, _network_checks, _system, _system_checks
+from gq.cli._checks import Finding, Patient, Verdict, recent_errors
 from gq.cli._system import Host, Process
 from gq.cli.gq_status import Answer
 from gq.config import parse_config
+from gq.daemons import started_at
 from gq.errors import Refusal
-from gq.locate import system_location
+from gq.locate import Location, system_location
+from gq.model.audit import AuditEntry
 from gq.model.node import ClusterInfo, IsolationLevels, NodeInfo
 from gq.version import VERSION
 from gq.wire.client import Identity
-from tests.cli.conftest import Run
+from tests.requires import needs_root
 
 NOW = 1_800_000_000.0
 CONFIG = """
@@ -116,18 +121,13 @@ def test_a_daemon_that_speaks_another_version_of_the_protocol_is_told_to_be_of_a
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_daemon_without_a_unit_is_started_by_a_command_that_install_service_takes(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_system, "UNIT_DIRS", (str(tmp_path),))
-    monkeypatch.setattr(_system, "has_systemd", lambda: True)
+@pytest.mark.parametrize("program", ["gqd", "gqnode"])
+def test_what_starts_a_daemon_is_its_own_command_with_systemd_and_without(program: str) -> None:
+    elsewhere = host(location=system_location("/srv/gq.toml"))
 
-    for program in ("gqd", "gqnode"):
-        install, _, start = _system.start_command(host(), program).partition(" && ")
-        printed = run(*install.split(), "--print")
-        assert printed.status == 0
-        assert f"/{program} " in next(line for line in printed.lines if line.startswith("ExecStart="))
-        assert start == f"systemctl daemon-reload && systemctl start {program}"
+    assert _system.start_command(host(), program) == f"{program} start"
+    assert _system.restart_command(host(), program) == f"{program} restart"
+    assert _system.restart_command(elsewhere, program) == f"{program} --config /srv/gq.toml restart"
 
 
 def test_a_unit_that_takes_the_control_groups_away_is_told_and_the_edit_mends_it(
@@ -237,3 +237,74 @@ def test_a_machine_outside_the_cluster_is_no_node_that_has_not_joined() -> None:
 )
 def test_a_port_on_loopback_is_known_by_the_kernels_words(words: list[str], is_so: bool) -> None:
     assert _network_checks.only_loopback(words) is is_so
+
+
+# ── what was mended since ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def instant(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().isoformat(timespec="milliseconds")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_errors_of_a_former_life_of_a_daemon_that_runs_are_not_told(tmp_path: Path, as_json: bool) -> None:
+    log = tmp_path / "gqd.log"
+    began = started_at(os.getpid())
+
+    def line(at: float, level: str, message: str) -> str:
+        if as_json:
+            return json.dumps({"at": instant(at), "level": level, "message": message})
+        return f"{instant(at)} {level:7} {message}"
+
+    old, serves, fresh = (
+        line(began - 60, "error", "the disk is full"),
+        line(began + 1, "info", "gqd serves"),
+        line(began + 2, "error", "the hook fails"),
+    )
+    log.write_text("\n".join([old, "error: the database is damaged", serves, fresh, ""]))
+
+    assert recent_errors(log, os.getpid()) == [fresh]
+    assert recent_errors(log) == [old, "error: the database is damaged", fresh], "it does not run"
+    log.write_text(f"{old}\n")
+    assert recent_errors(log, os.getpid()) == []
+
+
+def test_a_gq_toml_that_was_wrong_is_told_until_a_good_one_was_read(tmp_path: Path) -> None:
+    log = tmp_path / "gqd.log"
+    wrong = "2026-01-01T00:00:00.000+00:00 error   gq.toml is not read again, and nothing has changed: no"
+    log.write_text(f"{wrong}\n")
+    assert recent_errors(log) == [wrong]
+
+    log.write_text(f"{wrong}\n2026-01-01T00:01:00.000+00:00 info    gq.toml was read again: in force: limits.jobs\n")
+    assert recent_errors(log) == []
+
+
+def test_a_host_that_has_joined_since_it_was_turned_away_is_not_told() -> None:
+    refused = AuditEntry(at=10.0, user="", origin="192.0.2.7", action="HandshakeRefused", outcome="refused")
+    impostor = msgspec.structs.replace(refused, action="Impostor")
+
+    assert _system._is_mended(refused, {"192.0.2.7": 20.0})
+    assert not _system._is_mended(refused, {"192.0.2.7": 5.0}), "it was turned away again"
+    assert not _system._is_mended(refused, {"192.0.2.8": 20.0})
+    assert not _system._is_mended(impostor, {"192.0.2.7": 20.0}), "no mistake that joining mends"
+
+
+# ── a private cluster of another user ─────────────────────────────────────────────────────────────────────────
+
+
+@needs_root
+def test_root_looks_over_the_cluster_of_another_user_without_a_false_failure(tmp_path: Path) -> None:
+    directory, sockets = tmp_path / "c", tmp_path / "run"
+    for path in (directory, sockets):
+        path.mkdir(mode=0o700)
+        os.chown(path, 4321, 4321)
+    location = Location(f"{directory}/gq.toml", str(directory), str(sockets), is_private=True)
+    patient = Patient(location=location, config=None, config_error=None, answer=None, now=0.0)
+
+    found = [*_checks.directory(patient), *_checks.sockets(patient)]
+
+    assert [one.verdict for one in found] == [Verdict.OK, Verdict.OK]
+    assert found[0].message == f"{directory} is uid 4321's alone"
+    os.chown(sockets, 0, 0)
+    [wrong] = _checks.sockets(patient)
+    assert wrong.verdict is Verdict.FAIL

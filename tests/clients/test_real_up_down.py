@@ -41,10 +41,28 @@ def test_up_again_starts_only_what_does_not_run(private_cluster: MakeCluster) ->
     assert all(state.startswith("up") for state in states(cluster).values())
 
 
-def test_up_with_another_shape_is_refused(shared_cluster: PrivateCluster) -> None:
-    done = shared_cluster.run("gq", "up", "--nodes", "3")
-    assert done.returncode == 1
-    assert "does not say --nodes 3 (but 2)" in done.stderr
+@pytest.mark.parametrize(
+    ("option", "value", "there", "way_out"),
+    [
+        ("--nodes", "3", "2", "add or remove [[node]] tables in"),
+        ("--cpus-per-node", "3", "16", "set cpus under each [[node]] of"),
+        ("--fake-gpus", "7", "4", "set fake_gpu under each [[node]] of"),
+    ],
+)
+def test_up_with_another_shape_is_refused_with_the_setting_to_change(
+    shared_cluster: PrivateCluster, option: str, value: str, there: str, way_out: str
+) -> None:
+    config = shared_cluster.directory / "gq.toml"
+    text = config.read_text()
+
+    done = shared_cluster.run("gq", "up", option, value)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: `gq up {option} {value}` does not change the cluster of {config}, which has {there}\n"
+        f"hint: {way_out} {config}, then `gq down --keep-jobs` and `gq up`; or start another cluster with --dir\n"
+    )
+    assert config.read_text() == text
 
 
 def test_what_up_prints_can_be_pasted_whatever_the_directory_is_called(shared_cluster: PrivateCluster) -> None:

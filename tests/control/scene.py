@@ -129,6 +129,7 @@ REQUESTS: dict[type, client.RequestBody] = {
         client.ListPriorities(),
         client.ListShares(),
         client.ReloadConfig(),
+        client.CheckConfig(text="", path="gq.toml"),
         client.QueryEvents(),
         client.ListNotices(),
         client.EstimateStarts(),

@@ -200,6 +200,41 @@ def test_gqnode_becomes_a_service_of_it_and_is_restarted_when_it_joins_anew(host
 
 
 @on_hosts
+def test_without_systemd_gqd_and_gqnode_are_started_stopped_and_restarted_as_processes(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init", "--node", "a", "--start")
+    try:
+        gqd = a.path("/var/lib/gq/gqd.pid").read_text().strip()
+        restarted = a.ok("gqd", "restart").splitlines()
+        assert restarted[0] == f"gqd (process {gqd}) has stopped"
+        assert restarted[1].endswith("; its log: /var/log/gq/gqd.log")
+        assert a.ok("gqnode", "stop").endswith(" has stopped\n")
+        assert a.ok("gqnode", "start").startswith("gqnode runs (process ")
+        assert a.ok("gqd", "stop").endswith(" has stopped\n")
+        assert a.run("gqinfo").returncode == 3
+        assert a.ok("gqd", "start").startswith("gqd runs (process ")
+        other = a.run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "gqd", "stop")
+        assert (other.returncode, "run it as root" in other.stderr) == (1, True)
+    finally:
+        a.run("gqnode", "stop")
+        a.run("gqd", "stop")
+
+
+@on_hosts
+def test_where_systemd_runs_it_is_asked(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    environ = pretend_systemd(a)
+    try:
+        assert a.ok("gqd", "restart", **environ) == "gqd was restarted; its log: journalctl -u gqd\n"
+        assert a.ok("gqd", "stop", **environ) == "gqd has stopped; its log: journalctl -u gqd\n"
+        told = a.path("/run/systemctl.log").read_text().splitlines()
+        assert told == ["daemon-reload", "restart gqd.service", "stop gqd.service"]
+    finally:
+        a.run("rm", "-r", "/run/pretended", "/run/systemctl.log")
+
+
+@on_hosts
 def test_what_systemctl_complains_of_is_said(hosts: dict[str, Host]) -> None:
     a = hosts["a"]
     environ = pretend_systemd(a)
@@ -221,7 +256,7 @@ def test_no_service_is_started_and_the_other_way_is_named(hosts: dict[str, Host]
     done = a.run("gq", "install-service", "--node", "--start")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert "systemd does not run here" in done.stderr and "`gqnode join --start`" in done.stderr
+    assert "systemd does not run here" in done.stderr and "`gqnode start`" in done.stderr
     assert not a.path("/etc/systemd/system/gqnode.service").exists()
 
 

@@ -78,11 +78,36 @@ def test_what_waits_for_a_restart_is_named_until_there_is_one() -> None:
             path.write_text(f'cluster = "other"\n{BASE}[limits]\ninbox = 17\n[[node]]\nname = "n1"\ncpus = 3\n')
             for _ in range(2):
                 said = await reload(rig)
-                assert "waits for a restart of gqd: cluster, limits.inbox" in said
-                assert "waits for a restart of gqnode: node.n1" in said
+                assert "waits for `gqd restart`: cluster, limits.inbox" in said
+                assert "waits for `gqnode restart` on the node's host: node.n1" in said
             shown = await rig.ask(wire.WhoAmI())
             assert isinstance(shown, wire.Identity)
             assert shown.cluster == "gq", "as it was started"
+
+    asyncio.run(scene())
+
+
+def test_a_text_that_may_become_gq_toml_is_compared_and_nothing_changes() -> None:
+    async def scene() -> None:
+        async with served(f"{BASE}[limits]\npage = 9\n") as (rig, path):
+            text = f'cluster = "other"\n{BASE}[limits]\npage = 7\n[[partition]]\nname = "gpu"\n[[node]]\nname = "n1"\n'
+            answer = await rig.ask(wire.CheckConfig(text=text, path="new.toml"))
+            assert answer == wire.Done(
+                text="would take effect with `gqctl config reload`:\n"
+                "  limits.page: 9 -> 7\n"
+                "  partition.main: present -> absent\n"
+                "  partition.gpu: absent -> present\n"
+                "would take effect with `gqd restart`:\n"
+                '  cluster: "gq" -> "other"\n'
+                "would take effect with `gqnode restart` on the node's host:\n"
+                "  node.n1: absent -> present"
+            )
+            same = await rig.ask(wire.CheckConfig(text=path.read_text(), path="new.toml"))
+            assert same == wire.Done(text="nothing would change")
+            with pytest.raises(Refusal, match=r"`limits\.pgae` is not a setting"):
+                await rig.ask(wire.CheckConfig(text="[limits]\npgae = 1\n", path="new.toml"))
+            assert await partitions(rig) == ["main"]
+            assert await reload(rig) == "nothing that takes effect at once has changed"
 
     asyncio.run(scene())
 

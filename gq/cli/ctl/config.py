@@ -1,19 +1,20 @@
-"""`gqctl config VERB`: what gq.toml says, where each value comes from, and reading it again."""
+"""`gqctl config VERB`: what gq.toml says, where each value comes from, trying another, and reading it again."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, chosen_cluster, controller
 from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, JsonValue, sentence, write_json_list, write_sentence, write_table
-from gq.errors import Refusal
+from gq.cli._output import Column, JsonValue, sentence, write_json_list, write_line, write_sentence, write_table
+from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
-from gq.wire.client import Done, ReloadConfig
+from gq.wire.client import CheckConfig, Done, ReloadConfig
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", is_wide=True, is_wrapped=True), Column("FROM", is_wide=True))
 
@@ -72,6 +73,27 @@ def _reload(arguments: Arguments) -> int:
     return 0
 
 
+def _check(arguments: Arguments) -> int:
+    if len(arguments.operands) != 1:
+        raise UsageError("operands", f"`gqctl config check` takes one FILE, not {len(arguments.operands)}")
+    path = Path(arguments.operands[0])
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise Refusal("unreadable_config", f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Refusal("unreadable_config", f"{path} is not UTF-8 text") from None
+    from gq.config import parse_config  # reads TOML, which few commands do
+
+    parse_config(text, str(path))  # what is wrong with it is said also where no controller answers
+    with controller() as client:
+        done = ask(client, CheckConfig(text=text, path=str(path)), Done)
+    write_line(f"{path} is valid; nothing was changed")
+    for line in done.text.split("\n"):
+        write_line(line)
+    return 0
+
+
 def verbs() -> dict[str, Command]:
     return {
         "show": Command(
@@ -81,6 +103,12 @@ def verbs() -> dict[str, Command]:
             options=(Option(name="set", help="Only those that the file sets."), JSON),
             run=_show,
             details="SETTING is one, such as limits.jobs, or a table of them, such as limits.",
+        ),
+        "check": Command(
+            name="gqctl config check",
+            summary="Say whether a file is a valid gq.toml and what would change with it; nothing does.",
+            operands="FILE",
+            run=_check,
         ),
         "reload": Command(
             name="gqctl config reload",
