@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.xdist_group("tidy")  # so that the code is parsed once
+
 PACKAGES = ("gq", "gqd", "gqnode")
 
 PURE = (
@@ -503,7 +505,6 @@ def test_the_name_of_a_test_is_a_sentence(path: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.xdist_group("tidy")
 def test_tests_of_a_group_are_known_as_such_to_whoever_deals_them_out(request: pytest.FixtureRequest) -> None:
     """Else each process sets up what a module shares, and what must not meet does; there is no other sign of it."""
     if not getattr(request.config.option, "loadgroup", False):

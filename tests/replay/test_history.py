@@ -6,14 +6,16 @@ import json
 
 import pytest
 
-from tests.clusters import PrivateCluster
+from tests.clusters import ClusterYard, PrivateCluster
 from tests.integration.jobs import MakeCluster, await_state, config, submit
 
+pytestmark = pytest.mark.xdist_group("history")  # so that the history is lived once
 
-@pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
+
+@pytest.fixture(scope="module")
+def cluster(module_yard: ClusterYard) -> PrivateCluster:
     """Four jobs have ended, one after the other, and an array of two; one waits."""
-    cluster = private_cluster(config=config(cpus=4, gpus=4))
+    cluster = module_yard.make(config=config(cpus=4, gpus=4))
     for _ in range(2):
         await_state(cluster, submit(cluster, "--gpus=4", "--wrap", "sleep 0.3"), "COMPLETED")
         await_state(cluster, submit(cluster, "-c2", "-t10", "--wrap", "sleep 0.3"), "COMPLETED")

@@ -14,17 +14,23 @@ import gq
 from gq.api import JobOptions
 from gq.options import SUB, shown_options
 from tests.shell.rig import short_directory
-from tests.shell.test_daemon import Gqd, gqd
+from tests.shell.test_daemon import Gqd, own_gqd
 
-__all__ = ["gqd"]
+pytestmark = pytest.mark.xdist_group("api")  # so that the controller is started once
 
 NOT_KEYWORDS = {"wrap", "export", "parsable", "wait", "test-only", "what-if", "no-requeue", "chain", "if"}
 """What the API says otherwise, or does not need."""
 
 
+@pytest.fixture(scope="module")
+def gqd() -> Iterator[Gqd]:
+    with own_gqd() as one:
+        one.start()
+        yield one
+
+
 @pytest.fixture
 def cluster(gqd: Gqd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[gq.Client]:
-    gqd.start()
     monkeypatch.setenv("GQ_DIR", str(gqd.directory))
     monkeypatch.chdir(tmp_path)
     with gq.connect() as client:
@@ -86,7 +92,6 @@ def test_a_job_is_submitted_looked_at_and_cancelled(cluster: gq.Client, tmp_path
 
 def test_a_connection_that_nobody_closed_is_collected_with_what_refers_to_it(gqd: Gqd) -> None:
     """In a process of its own: the collector hung, which nothing inside can end."""
-    gqd.start()
     code = "import gc, gq; it = gq.connect(); it.submit('true x'); it.me = it; del it; gc.collect(); print('collected')"
     environ = {**os.environ, "GQ_DIR": str(gqd.directory)}
     ended = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=30)

@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -75,18 +77,21 @@ class Gqd:
         return subprocess.run([*GQD, *words], env=self.environ, capture_output=True, text=True, timeout=30)
 
 
-@pytest.fixture
-def gqd() -> Iterator[Gqd]:
+@contextmanager
+def own_gqd() -> Iterator[Gqd]:
+    """A directory in which no controller has run yet; whichever runs there at the end is killed."""
     with short_directory() as directory:
         one = Gqd(directory)
         yield one
         if one.process is not None:
             one.end(signal.SIGKILL)
-        run_dir = Path(one.location.run_dir)
-        for path in run_dir.glob("*.sock"):
-            path.unlink()
-        if run_dir.exists():
-            run_dir.rmdir()
+        shutil.rmtree(one.location.run_dir, ignore_errors=True)
+
+
+@pytest.fixture
+def gqd() -> Iterator[Gqd]:
+    with own_gqd() as one:
+        yield one
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
