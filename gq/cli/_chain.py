@@ -70,6 +70,7 @@ def _with_gate(job: Submit, command: str) -> tuple[Submit, Submit]:
         submit_dir=job.spec.submit_dir,
         submit_host=job.spec.submit_host,
         command=command,
+        is_gate=True,
     )
     script = f"#!/bin/sh\n{command}\n".encode(errors="surrogateescape")
     spec = msgspec.structs.replace(job.spec, dependency=before_job)

@@ -1,18 +1,18 @@
-"""`gqwhy`: one sentence on why a job waits, or how it ended, and one change that would help."""
+"""`gqwhy`: why a job waits, or how it ended, one fact a line, and one change that would help."""
 
 from __future__ import annotations
 
 from gq.cli._command import JSON, Command, report
 from gq.cli._connection import ask, controller, job_pages
 from gq.cli._operands import JobWord, one_job, only, operands
-from gq.cli._output import sentence, write_json_list, write_sentence
+from gq.cli._output import JsonValue, sentence, write_json_list, write_sentence
 from gq.client import Client
 from gq.errors import Refusal
 from gq.getopt import Arguments
 from gq.model.job import JobInfo
 from gq.model.state import Outcome, Reason
 from gq.units import iso_instant, tell_instants
-from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory
+from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory, Shortage
 
 
 def run(arguments: Arguments) -> int:
@@ -33,7 +33,9 @@ def run(arguments: Arguments) -> int:
 def _show(found: list[tuple[JobWord, Explanation]], is_one_of_several: bool) -> None:
     for job, explanation in found:
         prefix = f"{job}: " if is_one_of_several else ""
-        write_sentence(prefix + sentence(explanation.why))
+        for fact in explanation.facts or (explanation.why,):
+            write_sentence(prefix + sentence(fact))
+            prefix = ""
         if explanation.hint:
             write_sentence(f"hint: {sentence(explanation.hint)}")
 
@@ -94,9 +96,38 @@ def _json(job: JobWord, explanation: Explanation) -> dict[str, object]:
         "state": explanation.state,
         "reason": explanation.reason,
         "why": tell_instants(explanation.why),
+        "facts": [tell_instants(fact) for fact in explanation.facts or (explanation.why,)],
         "hint": tell_instants(explanation.hint),
         "blockers": explanation.blockers,
         "expected_start_at": iso_instant(explanation.expected_start_at),
+        "shortage": None if explanation.shortage is None else _shortage_json(explanation.shortage),
+    }
+
+
+def _shortage_json(shortage: Shortage) -> dict[str, JsonValue]:
+    holders: list[JsonValue] = [
+        {
+            "job_id": holder.job_id,
+            "user": holder.user,
+            "reservation": holder.reservation,
+            "nodes": list(holder.nodes),
+            "gpus": holder.gpus,
+            "cpus": holder.cpus,
+            "memory_mib": holder.memory_mib,
+            "ends_at": iso_instant(holder.ends_at),
+        }
+        for holder in shortage.holders
+    ]
+    return {
+        "resource": shortage.resource,
+        "wanted": shortage.wanted,
+        "free": shortage.free,
+        "is_fragmented": shortage.is_fragmented,
+        "selection": shortage.selection,
+        "nodes": shortage.nodes,
+        "idle_nodes": shortage.idle_nodes,
+        "free_elsewhere": shortage.free_elsewhere,
+        "holders": holders,
     }
 
 

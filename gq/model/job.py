@@ -66,6 +66,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     submit_host: str = ""
     command: str = ""
     """What is shown as the job's command: the script's path, or the wrapped command line."""
+    is_gate: bool = False
+    """The job runs the command of another job's ``--if``, which `command` shows."""
     account: str | None = None
     """None: the user's default account."""
     qos: str | None = None

@@ -440,11 +440,44 @@ class Jobs(_Body, frozen=True, kw_only=True):
     more: bool = False
 
 
+class HeldResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a running job, or a reservation, holds of the nodes that a waiting job may use."""
+
+    job_id: int | None = None
+    """None: a reservation keeps it, and no job uses it."""
+    user: str = ""
+    reservation: str = ""
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    cpus: int = 0
+    memory_mib: int = 0
+    ends_at: float | None = None
+    """None: no time limit says when it ends."""
+
+
+class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a waiting job lacks; amounts of memory are in MiB."""
+
+    resource: str
+    """``GPUs``, ``CPUs``, ``memory``, ``idle nodes``, or the name of a generic resource."""
+    wanted: int
+    free: int
+    """On the nodes that the job may use, whether or not in the right places."""
+    is_fragmented: bool = False
+    selection: str = ""
+    """The options that leave nodes of the partition out: ``--constraint=rack=r2``."""
+    nodes: int = 0
+    """Nodes that are up and meet the selection; counted only where there is one, as are the next two."""
+    idle_nodes: int = 0
+    free_elsewhere: int = 0
+    holders: tuple[HeldResource, ...] = ()
+
+
 class Explanation(_Body, frozen=True, kw_only=True):
     """Why a job stands where it stands.
 
-    ``why`` is the sentence with numbers, ``hint`` one change that would help, ``blockers`` the ids of the jobs that
-    hold what is missing.
+    ``why`` is the sentence with numbers, ``facts`` the same one fact at a time, ``hint`` one change that would help,
+    ``blockers`` the ids of the jobs that hold what is missing, ``shortage`` the numbers of ``why``.
     """
 
     job_id: int
@@ -454,6 +487,8 @@ class Explanation(_Body, frozen=True, kw_only=True):
     hint: str = ""
     blockers: tuple[int, ...] = ()
     expected_start_at: float | None = None
+    facts: tuple[str, ...] = ()
+    shortage: Shortage | None = None
 
 
 class StartEstimates(_Body, frozen=True, kw_only=True):

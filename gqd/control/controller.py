@@ -528,14 +528,18 @@ class Controller:
             one = array.one_of(self.cluster, body.job_id, body.task)
             story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
             state = info.job_info(self.cluster, self.volatile, one).state
+        if not who.may_steer(one):
+            story = story._replace(why=explain.without_private(story.why, one))
         return client.Explanation(
             job_id=one.job_id,
             state=state,
             reason=story.reason,
-            why=story.why if who.may_steer(one) else explain.without_private(story.why, one),
+            why=story.why,
             hint=story.hint,
             blockers=story.blockers,
             expected_start_at=story.expected_start_at,
+            facts=story.facts,
+            shortage=story.shortage,
         )
 
     def _list_nodes(self, draft: Draft, body: client.ListNodes) -> client.Nodes:

@@ -43,6 +43,8 @@ class Progress(NamedTuple):
     """None: it is not over."""
     word: str = ""
     """How it ended."""
+    gate: str = ""
+    """How the command of an ``--if`` failed, as a sentence; empty: the parent is no gate, or has not failed."""
 
 
 class Standing(NamedTuple):
@@ -147,10 +149,21 @@ class Parents:
 def _of_job(cluster: Cluster, job: Job) -> Progress:
     if job.state is JobState.ENDED:
         began_at = next(at for at in (job.start_at, job.end_at, job.submit_at) if at is not None)
-        return Progress(began_at, job.outcome is Outcome.COMPLETED, job.outcome.value if job.outcome else "")
+        word = job.outcome.value if job.outcome else ""
+        return Progress(began_at, job.outcome is Outcome.COMPLETED, word, _failed_gate(job))
     if job.array is None:
         return Progress(job.start_at)
     return Progress(_all_began_at(cluster, job, job.array))
+
+
+def _failed_gate(job: Job) -> str:
+    """The command line itself is the owner's: others may read why a job waits."""
+    if not job.spec.is_gate or job.outcome is Outcome.COMPLETED:
+        return ""
+    how = f"ended with {job.outcome.value if job.outcome else 'no result'}"
+    if job.outcome is Outcome.FAILED and job.exit is not None:
+        how = f"was ended by signal {job.exit.signal}" if job.exit.signal else f"returned {job.exit.code}"
+    return f"its --if command {how} (gqlog {job.label} shows the output)"
 
 
 def _all_began_at(cluster: Cluster, record: Job, tasks: ArrayTasks) -> float | None:
@@ -271,6 +284,8 @@ def _after(term: DependencyTerm, began_at: float, now: float) -> _Verdict:
 def _ended(term: DependencyTerm, parent: Progress, wanted: bool) -> _Verdict:
     if parent.is_success is None or parent.is_success is wanted:
         return _Verdict(is_met=parent.is_success is wanted)
+    if parent.gate and wanted:
+        return _Verdict(is_met=False, never=parent.gate)
     who = f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"
     how = f" ({parent.word})" if parent.word else ""
     one, other = ("well", "badly") if wanted else ("badly", "well")

@@ -6,12 +6,16 @@ Instants stand in the sentences as ``@{seconds}``; the client writes them in its
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, assert_never
+
+import numpy as np
 
 from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import parse_tasks
 from gq.units import format_memory
+from gq.wire import client
 from gqd.control import (
     explain_dependency,
     explain_elastic,
@@ -25,6 +29,7 @@ from gqd.control import (
 from gqd.control.ending import to_whom
 from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
+from gqd.sched.view import Snapshot
 from gqd.state import plan as planned
 from gqd.state.after import Hold
 from gqd.state.bookings import lenders_of
@@ -36,6 +41,19 @@ from gqd.state.volatile import Volatile
 
 MAX_NAMED = 4
 _BY = "; it should start by "
+_BY_INSTANT = re.compile(r"; it should start by @\{\d+\}")
+_WITHOUT_START = frozenset(
+    reason.value
+    for reason in (
+        Reason.BAD_CONSTRAINTS,
+        Reason.DEPENDENCY_NEVER,
+        Reason.HELD_ADMIN,
+        Reason.HELD_USER,
+        Reason.LAUNCH_FAILED_HELD,
+        Reason.PARTITION_CONFIG,
+    )
+)
+"""A job that waits for these reasons does not start before somebody changes something."""
 
 
 class Story(NamedTuple):
@@ -45,6 +63,27 @@ class Story(NamedTuple):
     hint: str = ""
     blockers: tuple[int, ...] = ()
     expected_start_at: float | None = None
+    lead: str = ""
+    """The first fact of `why`, where a colon ends it and not a semicolon."""
+    shortage: client.Shortage | None = None
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What `why` says, one fact at a time."""
+        rest = self.why.removeprefix(f"{self.lead}: ") if self.lead else self.why
+        return (self.lead, *_split_facts(rest)) if rest != self.why else tuple(_split_facts(rest))
+
+
+def _split_facts(why: str) -> list[str]:
+    """Semicolons within parentheses are part of names, and end no fact."""
+    facts, depth = [""], 0
+    for piece in re.split(r"([()]|; )", why):
+        depth = max(0, depth + (piece == "(") - (piece == ")"))
+        if piece == "; " and not depth:
+            facts.append("")
+        else:
+            facts[-1] += piece
+    return facts
 
 
 def _mark(at: float) -> str:
@@ -72,31 +111,66 @@ def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now:
             story = story._replace(why=f"{story.why}{more}", hint=hint)
     turn = explain_turns.of_turn(cluster, taken, plan, job, explain_turns.Told(story.why, story.hint))
     story = story._replace(why=turn.why, hint=turn.hint)
-    story = _with_start(story, plan, volatile, job)
+    story = _with_start(_with_rivals(cluster, taken, story, job), plan, volatile, job, now)
     if given_up := explain_elastic.for_it(cluster, job):
         story = story._replace(why=f"{story.why}; {given_up}")
     return _with_past(story, job)
 
 
-def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job) -> Story:
-    """When it starts: surely, or as was rehearsed where the reason does not say or others go before it."""
+def _with_rivals(cluster: Cluster, taken: Snapshot, story: Story, job: Job) -> Story:
+    """The jobs of the partition that are considered before this one, where nodes are what it waits for."""
+    if story.shortage is None or taken.columns is None:
+        return story
+    places = np.flatnonzero(taken.columns.job_id == job.job_id)
+    before = taken.columns.job_id[: int(places[0])].tolist() if len(places) else []
+    waiting = (cluster.jobs.get(job_id) for job_id in before)
+    rivals = [rival for rival in waiting if rival is not None and rival.partition == job.partition]
+    if not rivals:
+        return story
+    named = ", ".join(f"job {rival.label} ({rival.user}: {rival.spec.name})" for rival in rivals[:MAX_NAMED])
+    more = f" and {counted(len(rivals) - MAX_NAMED, 'more jobs')}" if len(rivals) > MAX_NAMED else ""
+    goes = "goes" if len(rivals) == 1 else "go"
+    return story._replace(why=f"{story.why}; {named}{more} {goes} before it")
+
+
+def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job, now: float) -> Story:
+    """Add when the job starts, as the plan promises or as was rehearsed.
+
+    No start is told beside a reason that has no end, and none that has passed.
+    """
+    if story.reason in _WITHOUT_START or _waits_without_end(story):
+        return story._replace(expected_start_at=None)
+    if story.expected_start_at is not None and story.expected_start_at <= now:
+        story = story._replace(why=_BY_INSTANT.sub("", story.why), expected_start_at=None)
     own = next((one for one in plan.protected if one.job_id == job.job_id and one.is_promise), None)
     told = volatile.estimates.get(job.job_id)
+    if told is not None and told.start_at is not None and told.start_at <= now:
+        told = None
     room_at = story.expected_start_at
     if own is not None and room_at is not None and int(own.starts_at) == int(room_at):
         return story._replace(why=f"{story.why}; that is a promise: what stands behind it does not delay it")
     if told is not None and told.start_at is None and told.why and _BY in story.why:
-        return story._replace(why=f"{story.why.partition(_BY)[0]}; {told.why}", expected_start_at=None)
+        return story._replace(why=f"{_BY_INSTANT.sub('', story.why)}; {told.why}", expected_start_at=None)
     if told is None and _BY in story.why and plan.heads.get(job.partition, job.job_id) != job.job_id:
-        why = f"{story.why.partition(_BY)[0]}; there is room by {_mark(room_at or 0)}, if nobody goes before it"
+        why = f"{_BY_INSTANT.sub('', story.why)}; there is room by {_mark(room_at or 0)}, if no other job takes it"
         return story._replace(why=why, expected_start_at=None)
     if told is None or told.start_at is None or (room_at is not None and told.start_at < room_at + 1.0):
         return story
     start = f"it should start at about {_mark(told.start_at)}"
     if room_at is None:
         return story._replace(why=f"{story.why}; {start}", expected_start_at=told.start_at)
-    why = f"{story.why.partition(_BY)[0]}; others go before it then, and {start}"
+    why = _BY_INSTANT.sub("", story.why)
+    why = (
+        f"{why}; {start}"
+        if story.shortage is not None and "before it" in why
+        else f"{why}; others go before it then, and {start}"
+    )
     return story._replace(why=why, hint="gqprio shows who goes before it", expected_start_at=told.start_at)
+
+
+def _waits_without_end(story: Story) -> bool:
+    """A job without a known end holds what is missing."""
+    return story.shortage is not None and any(one.ends_at is None for one in story.shortage.holders)
 
 
 def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
@@ -250,22 +324,62 @@ def _behind(cluster: Cluster, job: Job, wait: planned.Behind) -> Story:
 
 
 def _insufficient(cluster: Cluster, job: Job, wait: planned.Insufficient) -> Story:
-    wanted, free = _amount(wait.wanted, wait.resource), _number(wait.free, wait.resource)
-    verb = "is" if wait.free == 1 or wait.resource == "memory" else "are"
-    if wait.is_fragmented:
-        start = f"it needs {wanted} and {free} {verb} free, but not in the right places"
-    else:
-        start = f"it needs {wanted}, {free} {verb} free"
+    start = _what_is_short(wait)
     holders = "; ".join(_holder(cluster, one, wait.resource) for one in wait.holders[:MAX_NAMED])
     others = len(wait.holders) - MAX_NAMED
     more = f"; and {counted(others, 'more jobs')}" if others > 0 else ""
     why = f"{start}: {holders}{more}" if holders else start
     blockers = tuple(int(one.job_id) for one in wait.holders if not one.reservation)
     hint = explain_reservation.may_name(cluster, job, wait) or _smaller(job, wait)
+    lead, shortage = start if holders else "", _shortage(wait)
     if wait.starts_at is None:
-        return Story(Reason.RESOURCES.value, why, _no_promise(wait) + hint, blockers)
+        return Story(Reason.RESOURCES.value, why, _no_promise(wait) + hint, blockers, None, lead, shortage)
     why += f"{_BY}{_mark(wait.starts_at)}"
-    return Story(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at)
+    return Story(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at, lead, shortage)
+
+
+def _what_is_short(wait: planned.Insufficient) -> str:
+    wanted, free = _amount(wait.wanted, wait.resource), _number(wait.free, wait.resource)
+    verb = _verb(wait.free, wait.resource)
+    there, elsewhere = "", ""
+    if wait.selection:
+        wanted, there = f"{wanted} on nodes with {wait.selection}", " there"
+        idle = f"{wait.idle_nodes} of {wait.nodes} such {'node is' if wait.nodes == 1 else 'nodes are'} idle"
+        amount = _amount(wait.free_elsewhere, wait.resource)
+        elsewhere = f" ({idle}, {amount} {_verb(wait.free_elsewhere, wait.resource)} free on other nodes)"
+    if wait.is_fragmented:
+        return f"it needs {wanted} and {free} {verb} free{there}, but not in the right places{elsewhere}"
+    return f"it needs {wanted}, {free} {verb} free{there}{elsewhere}"
+
+
+def _verb(number: int, resource: str) -> str:
+    return "is" if number == 1 or resource == "memory" else "are"
+
+
+def _shortage(wait: planned.Insufficient) -> client.Shortage:
+    return client.Shortage(
+        resource=wait.resource,
+        wanted=wait.wanted,
+        free=wait.free,
+        is_fragmented=wait.is_fragmented,
+        selection=wait.selection,
+        nodes=wait.nodes,
+        idle_nodes=wait.idle_nodes,
+        free_elsewhere=wait.free_elsewhere,
+        holders=tuple(
+            client.HeldResource(
+                job_id=None if holder.reservation else int(holder.job_id),
+                user=holder.user,
+                reservation=holder.reservation or holder.kept_for,
+                nodes=holder.nodes,
+                gpus=holder.gpus,
+                cpus=holder.cpus,
+                memory_mib=holder.memory_mib,
+                ends_at=holder.ends_at,
+            )
+            for holder in wait.holders
+        ),
+    )
 
 
 def _no_promise(wait: planned.Insufficient) -> str:
@@ -305,6 +419,8 @@ def _holder(cluster: Cluster, one: planned.Holder, resource: str) -> str:
     else:
         held = counted(one.gpus, "GPUs") if one.gpus and resource != "CPUs" else counted(one.cpus, "CPUs")
     until = f"until {_mark(one.ends_at)} at the latest" if one.ends_at is not None else "with no known end"
+    if one.is_overdue:
+        until = "and is being ended"
     nodes = ", ".join(one.nodes[:MAX_NAMED]) + (", …" if len(one.nodes) > MAX_NAMED else "")
     if one.reservation:
         return explain_reservation.kept(one, held, nodes)

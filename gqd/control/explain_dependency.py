@@ -105,6 +105,10 @@ def _wanted(cluster: Cluster, job: Job, term: DependencyTerm) -> str:
         return f"all earlier jobs of {job.user} named {job.spec.name} to end"
     if term.since is not None:
         return f"@{{{int(term.since + term.delay_s)}}}, {_minutes(term)} after the start of {_name(term)}"
+    gate = cluster.jobs.get(JobId(term.job_id))
+    if gate is not None and gate.spec.is_gate:
+        word = state_word(gate.state, gate.outcome).lower()
+        return f"its --if command (job {gate.label}, {word}) to succeed"
     parent = _described(cluster, term)
     if term.kind is DependencyKind.AFTERCORR:
         return f"the same tasks of {parent} to end well"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gqd.sched.feasible import capacities, keeps_cores, kept_cores
+from gqd.sched.feasible import capacities, keeps_cores, kept_cores, usable_places
 from gqd.sched.fleet import as_places
 from gqd.sched.infeasible import counted as counted
 from gqd.sched.infeasible import infeasible as infeasible
@@ -170,6 +170,8 @@ def insufficient(
     shape = homeless_role(overlay, job.shape, [int(one) for one in available], place)
     resource, wanted, free = scarcest(overlay, shape, available)
     fit = earliest_fit(overlay, job.shape, available, running, snapshot.now)
+    selection = _selection(shape)
+    places = as_places(available)
     return Insufficient(
         resource=resource,
         wanted=wanted,
@@ -178,7 +180,40 @@ def insufficient(
         is_fragmented=free >= wanted,
         starts_at=fit[0] if fit else None,
         may_spread=shape.nodes_min < min(len(available), _pieces(shape)),
+        selection=selection,
+        nodes=len(places) if selection else 0,
+        idle_nodes=_idle_nodes(overlay, places) if selection else 0,
+        free_elsewhere=_free_elsewhere(snapshot, overlay, shape, places, resource) if selection else 0,
     )
+
+
+def _selection(shape: Shape) -> str:
+    constraint = f"--constraint={shape.constraint}" if shape.constraint else ""
+    nodelist = f"--nodelist={','.join(shape.nodelist)}" if shape.nodelist else ""
+    exclude = f"--exclude={','.join(shape.exclude)}" if shape.exclude else ""
+    return " ".join(option for option in (constraint, nodelist, exclude) if option)
+
+
+def _idle_nodes(overlay: Overlay, places: Places) -> int:
+    nodes = ((overlay.nodes[int(place)], int(place)) for place in places)
+    return sum(
+        overlay.free_cpus[place] & node.cpu_mask == node.cpu_mask
+        and overlay.free_gpus[place] & node.gpu_mask == node.gpu_mask
+        for node, place in nodes
+    )
+
+
+def _free_elsewhere(snapshot: Snapshot, overlay: Overlay, shape: Shape, places: Places, resource: str) -> int:
+    """Amount of the resource that is free on the nodes that only the job's selection leaves out."""
+    partition = snapshot.policy.partition(shape.partition)
+    if partition is None:
+        return 0
+    anywhere = shape._replace(constraint="", nodelist=(), exclude=())
+    others = set(map(int, usable_places(snapshot.nodes, anywhere, partition))) - set(map(int, places))
+    available = [place for place in sorted(others) if not snapshot.nodes[place].unavailable]
+    if resource == "idle nodes":
+        return _idle_nodes(overlay, as_places(available))
+    return _sums(overlay, anywhere, available).get(resource, (0, 0))[1]
 
 
 def _pieces(shape: Shape) -> int:
@@ -264,6 +299,7 @@ def _holders(
             memory_mib=sum(grant.memory_mib for grant in here),
             generic=sum(one.count for grant in here for one in grant.resources if one.name == resource),
             ends_at=None if job.is_stranded else job.ends_at,
+            is_overdue=not job.is_stranded and job.ends_at is not None and job.ends_at <= snapshot.now,
             kept_for=job.kept_for,
             reservation=job.reservation if job.job_id < 0 else "",
         )

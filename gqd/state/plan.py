@@ -98,6 +98,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Of the generic resource that is short, if one is."""
     ends_at: float | None
     """None: it has no time limit."""
+    is_overdue: bool = False
+    """`ends_at` has passed, and the job still holds what it has."""
     kept_for: str = ""
     """Until then its GPUs and CPUs stay with this reservation, also when it has ended before."""
     reservation: str = ""
@@ -137,6 +139,14 @@ class Insufficient(msgspec.Struct, frozen=True, kw_only=True):
     """When the holders' limits say that it fits; None: some of them have no limit."""
     may_spread: bool = True
     """There are more nodes that it may use, and less of it could be on each."""
+    selection: str = ""
+    """The options that leave nodes of the partition out, as on the command line: ``--constraint=rack=r2``."""
+    nodes: int = 0
+    """Nodes that the job may use and that are up; counted only with a `selection`, as are the next two."""
+    idle_nodes: int = 0
+    """Nodes among them on which nothing runs."""
+    free_elsewhere: int = 0
+    """Amount of the resource that is free on the partition's other nodes."""
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):

@@ -112,17 +112,25 @@ WHY = wire.Explanation(
     hint="ask for 3 GPUs",
     blockers=(5,),
     expected_start_at=SUBMITTED_AT + 3600,
+    facts=("it needs 8 GPUs, 3 are free", "job 5 (ada) holds 4 GPUs until @{1800003600}"),
+    shortage=wire.Shortage(
+        resource="GPUs",
+        wanted=8,
+        free=3,
+        holders=(wire.HeldResource(job_id=5, user="ada", nodes=("n1",), gpus=4, cpus=8, ends_at=SUBMITTED_AT + 3600),),
+    ),
 )
 
 
-def test_the_sentence_is_told_in_the_readers_time(
+def test_each_fact_has_a_line_and_instants_are_in_the_readers_time(
     run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: SUBMITTED_AT)
     controller.on(wire.Explain, WHY)
 
     assert run("gqwhy", "7").lines == [
-        "it needs 8 GPUs, 3 are free: job 5 (ada) holds 4 GPUs until 09:00:00",
+        "it needs 8 GPUs, 3 are free",
+        "job 5 (ada) holds 4 GPUs until 09:00:00",
         "hint: ask for 3 GPUs",
     ]
 
@@ -133,7 +141,7 @@ def test_on_another_day_the_date_is_told(
     monkeypatch.setattr(time, "time", lambda: SUBMITTED_AT - 86400)
     controller.on(wire.Explain, WHY)
 
-    assert run("gqwhy", "7").lines[0].endswith("until 2027-01-15 09:00:00")
+    assert run("gqwhy", "7").lines[1].endswith("until 2027-01-15 09:00:00")
 
 
 def test_several_jobs_are_told_apart(run: Run, controller: ScriptedController) -> None:
@@ -155,9 +163,35 @@ def test_the_json_of_a_reason_has_stable_keys(run: Run, controller: ScriptedCont
             "state": "PENDING",
             "reason": "Resources",
             "why": "it needs 8 GPUs, 3 are free: job 5 (ada) holds 4 GPUs until 2027-01-15T09:00:00+00:00",
+            "facts": [
+                "it needs 8 GPUs, 3 are free",
+                "job 5 (ada) holds 4 GPUs until 2027-01-15T09:00:00+00:00",
+            ],
             "hint": "ask for 3 GPUs",
             "blockers": [5],
             "expected_start_at": "2027-01-15T09:00:00+00:00",
+            "shortage": {
+                "resource": "GPUs",
+                "wanted": 8,
+                "free": 3,
+                "is_fragmented": False,
+                "selection": "",
+                "nodes": 0,
+                "idle_nodes": 0,
+                "free_elsewhere": 0,
+                "holders": [
+                    {
+                        "job_id": 5,
+                        "user": "ada",
+                        "reservation": "",
+                        "nodes": ["n1"],
+                        "gpus": 4,
+                        "cpus": 8,
+                        "memory_mib": 0,
+                        "ends_at": "2027-01-15T09:00:00+00:00",
+                    }
+                ],
+            },
         }
     ]
 

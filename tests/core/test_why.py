@@ -489,11 +489,11 @@ def test_whom_others_overtake_is_not_told_the_time_at_which_there_is_room_only()
     on.submit(submit(gpus=4, time_limit_s=60))
     on.schedule()
     early = on.explain(job_id)
-    assert early.why.endswith("; there is room by @{600}, if nobody goes before it"), "nothing is rehearsed yet"
+    assert early.why.endswith("; there is room by @{600}, if no other job takes it"), "nothing is rehearsed yet"
     assert early.expected_start_at is None
     on.starts()
     told = on.explain(job_id)
-    assert told.why.endswith("others go before it then, and it should start at about @{660}")
+    assert told.why.endswith("; job 3 (ada: job) goes before it; it should start at about @{660}")
     assert told.expected_start_at == 660.0
 
 
