@@ -12,6 +12,7 @@ reached by tcp.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -83,6 +84,10 @@ class Client:
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._on_wait = on_wait
+        self._reconnect_s = 0.0
+        """See `reconnecting`."""
+        self.has_been_linked = False
+        """Once at least."""
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._remote: RemoteController | None = None
         """Once it has been read, where the controller is reached by tcp."""
@@ -107,6 +112,19 @@ class Client:
         if self._context is not None:
             self._context.destroy(linger=0)
             self._context = None
+
+    @contextlib.contextmanager
+    def reconnecting(self, for_s: float, on_wait: Callable[[Unreachable], None]) -> Iterator[None]:
+        """Within this block, make a lost link anew for up to `for_s` seconds, as often as it is lost.
+
+        The first link of all is tried only as long as ``patience_s`` says.  `on_wait` is called once an outage.
+        """
+        before = self._reconnect_s, self._on_wait
+        self._reconnect_s, self._on_wait = for_s, on_wait
+        try:
+            yield
+        finally:
+            self._reconnect_s, self._on_wait = before
 
     def before_close(self, call: Callable[[], object]) -> None:
         """Have this called first: whoever asks on another thread must be done with it by then."""
@@ -138,7 +156,7 @@ class Client:
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         pipeline = _Pipeline(iter(bodies), window)
-        self._connect(time.monotonic() + self._patience_s)
+        self._connect()
         while pipeline.fill(self._send):
             self._await_answer(pipeline, limit_s)
             yield from pipeline.ready()
@@ -157,7 +175,7 @@ class Client:
             now = time.monotonic()
             if frames is not None and self._wants_introduction(frames):
                 self._hang_up()
-                self._connect(now + self._patience_s)
+                self._connect()
                 self._send_all(pipeline)
             elif frames is not None:
                 if pipeline.take(frames):
@@ -168,8 +186,11 @@ class Client:
                 raise self._silence(limit_s + held_s)
             if not self._is_linked():
                 self._hang_up()
-                self._connect(now + self._patience_s)
+                self._connect()
                 self._send_all(pipeline)
+                now, pause_s = time.monotonic(), _FIRST_RESEND_S
+                deadline = now + limit_s + held_s
+                resend_at = now + pause_s  # a relay that has just started may drop what comes before its controller
             elif now >= resend_at:
                 pause_s = min(2 * pause_s, _MAX_RESEND_S)
                 resend_at = now + pause_s
@@ -190,8 +211,10 @@ class Client:
 
     # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _connect(self, until: float) -> None:
-        """Have a link; while nobody listens, try again until the instant `until` (monotonic)."""
+    def _connect(self) -> None:
+        """Have a link; while nobody listens, try again as long as the caller has patience."""
+        patience_s = max(self._patience_s, self._reconnect_s) if self.has_been_linked else self._patience_s
+        until = time.monotonic() + patience_s
         has_told = False
         pause_s = _RETRY_S
         while self._socket is None:
@@ -206,6 +229,7 @@ class Client:
                 time.sleep(pause_s)
                 if self._remote is not None:
                     pause_s = min(_MAX_REMOTE_RETRY_S, pause_s * (1.2 + os.urandom(1)[0] / 256))
+        self.has_been_linked = True
 
     def _open(self) -> None:
         if self.location.is_remote:

@@ -12,9 +12,10 @@ import msgspec
 from gq.cli._command import warn
 from gq.cli._operands import JobWord, NamedJobs, only
 from gq.client import Client
-from gq.errors import Refusal, UsageError
+from gq.errors import Refusal, Unreachable, UsageError
 from gq.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
 from gq.model.job import JobInfo
+from gq.units import spoken_duration
 from gq.wire.client import (
     Accounts,
     JobFilter,
@@ -32,6 +33,8 @@ A = TypeVar("A", bound=ReplyBody)
 
 _MAX_HOLD_S = 25.0
 """How long the controller is asked to hold one answer."""
+RECONNECT_S = 600.0
+"""How long a command that waits tries to reach the controller again after its link was lost."""
 EXIT_NO_CODE = 1
 """For a job that ended without an exit code: cancelled while pending, node lost."""
 
@@ -47,6 +50,11 @@ def chosen_cluster() -> Location:
     if crashed := crashed_private_cluster(location, os.environ):
         warn(f"note: your private cluster in {crashed} is down; this is {describe_cluster(location)}")
     return location
+
+
+def say_waiting(error: Unreachable) -> None:
+    """For `Client.reconnecting`."""
+    warn(f"note: {error.message}; trying again for up to {spoken_duration(RECONNECT_S)}")
 
 
 def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
@@ -107,14 +115,20 @@ def await_jobs(
     """Block until all (or any) of the jobs have ended, or until `deadline` (monotonic).
 
     Returns whether they have, and how each stands (of an array, each task); the controller holds one answer only so
-    long, so ask again.
+    long, so ask again.  A link that is lost (gqd, or the daemon that relays, starts again) is made anew.
     """
     while True:
-        left_s = _MAX_HOLD_S if deadline is None else max(0.0, deadline - time.monotonic())
+        left_s = RECONNECT_S if deadline is None else max(0.0, deadline - time.monotonic())
         request = WaitJobs(
             job_ids=named.job_ids, tasks=named.tasks, wait_any=wait_any, timeout_s=min(left_s, _MAX_HOLD_S)
         )
-        answer = ask(client, request, Waited)
+        try:
+            with client.reconnecting(min(left_s, RECONNECT_S), say_waiting):
+                answer = ask(client, request, Waited)
+        except Unreachable:
+            if deadline is None or not client.has_been_linked or time.monotonic() < deadline:
+                raise
+            return False, []
         if answer.is_done or (deadline is not None and time.monotonic() >= deadline):
             return answer.is_done, _how_they_stand(client, named, answer)
 

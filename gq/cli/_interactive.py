@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from gq.cli._connection import ask
+from gq.cli._connection import RECONNECT_S, ask, say_waiting
 from gq.cli._conversation import KEEP_ALIVE_S
 from gq.cli._steps import Note
 from gq.client import Client
@@ -81,6 +81,11 @@ def held_job(client: Client, spec: JobSpec, environment: dict[str, str], note: N
 
 def _await_start(client: Client, job_id: int, note: Note) -> JobInfo:
     """Until it runs; `Refusal` if it ends before."""
+    with client.reconnecting(RECONNECT_S, say_waiting):
+        return _await_start_linked(client, job_id, note)
+
+
+def _await_start_linked(client: Client, job_id: int, note: Note) -> JobInfo:
     told = False
     alive_at = time.monotonic()
     while True:

@@ -13,7 +13,7 @@ import time
 import msgspec
 
 from gq.cli._command import EXIT_NO_ANSWER, Command, report, warn
-from gq.cli._connection import EXIT_NO_CODE, ask, controller, job_pages
+from gq.cli._connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, job_pages, say_waiting
 from gq.cli._log_source import LogSource
 from gq.cli._operands import one_job, read
 from gq.client import Client
@@ -60,7 +60,8 @@ def run(arguments: Arguments) -> int:
         if not arguments.has("follow"):
             return _show(client, asked, printer)
         try:
-            return _follow(client, asked, printer)
+            with client.reconnecting(RECONNECT_S, say_waiting):
+                return _follow(client, asked, printer)
         except GqError as error:
             report(error)
             return EXIT_NO_ANSWER if isinstance(error, Unreachable) else error.exit_status
@@ -154,6 +155,7 @@ def _tell_why(client: Client, access: LogAccess) -> int:
 def _follow(client: Client, asked: AccessLog, printer: Printer) -> int:
     """Until the job has ended and all of its output is shown; returns its code."""
     source: LogSource | None = None
+    silent_since: float | None = None
     while True:
         access = _access(client, asked)
         if source is None or access.path != source.access.path:
@@ -161,7 +163,20 @@ def _follow(client: Client, asked: AccessLog, printer: Printer) -> int:
         elif access.attempt != source.access.attempt:
             source.access = access  # the same file, appended to by the next attempt
         is_over = access.state not in ACTIVE_WORDS
-        _copy(source, printer, patience_s=0.0 if is_over or not access.path else _ASK_S)
+        try:
+            _copy(source, printer, patience_s=0.0 if is_over or not access.path else _ASK_S)
+        except Unreachable as error:  # of the node: it may be starting again
+            now = time.monotonic()
+            if silent_since is None and not is_over:
+                say_waiting(error)
+            silent_since = now if silent_since is None else silent_since
+            if is_over or now - silent_since >= RECONNECT_S:
+                raise
+            source.close()
+            source.access = access
+            time.sleep(_ASK_S)
+            continue
+        silent_since = None
         if is_over:
             printer.finish()
             is_mute = not source.offset and access.state != "COMPLETED"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gq.cli._command import Command
-from gq.cli._connection import ask, chosen_cluster
+from gq.cli._connection import RECONNECT_S, ask, controller, say_waiting
 from gq.cli._operands import refuse_operands
 from gq.cli._output import is_terminal, json_text, local_time, printable
 from gq.client import Client
@@ -20,8 +20,6 @@ from gq.wire.client import Events, QueryEvents
 
 DEFAULT_SINCE = "1h"
 HOLD_S = 25.0
-PATIENCE_S = 3600.0
-"""A controller that starts again is waited for so long."""
 
 
 def _events(arguments: Arguments) -> int:
@@ -29,7 +27,7 @@ def _events(arguments: Arguments) -> int:
     follows = arguments.has("follow")
     query = _query(arguments, follows)
     write = _write_json if arguments.has("json") or not is_terminal() else _write_line
-    with Client(chosen_cluster(), patience_s=PATIENCE_S if follows else 0.0) as client:
+    with controller() as client, client.reconnecting(RECONNECT_S if follows else 0.0, say_waiting):
         for page in _pages(client, query, follows):
             for one in page.events:
                 write(one)
