@@ -298,7 +298,11 @@ class Effects:
         self._tell(CellFrozen(attempt_id=attempt_id, parked_at=parked_at, gpu_memory=memory_of(samples)))
 
     def _stop_or_continue(self, attempt_id: AttemptId, is_frozen: bool) -> None:
-        """By signals, where there is no freezer.  Twice: what a process forked before it stopped is seen then."""
+        """By signals, where there is no freezer.
+
+        The shepherd repeats SIGSTOP until every process is stopped.  It is told twice because a shepherd that an older
+        gqnode started sends each signal once.
+        """
         for _ in range(2):
             self._herd.signal(attempt_id, signal.SIGSTOP if is_frozen else signal.SIGCONT, "all")
 

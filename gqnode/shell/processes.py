@@ -117,13 +117,33 @@ def send_signal(pids: Iterable[int], signum: int) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """By a signal; or it is over."""
+    """The process is stopped by a signal, or is over.
+
+    The parent of a vfork(2) sleeps in the kernel until its child executes a program or ends.  Where SIGSTOP reached
+    both, the child before that, the parent runs no code until the child goes on, and counts as stopped.
+    """
+    state = _state(pid)
+    return state in b"TtZX" or (state == b"D" and any(_state(child) in (b"T", b"t") for child in descendants(pid)))
+
+
+def _state(pid: int) -> bytes:
+    """The letter of proc(5); ``X`` for a process that is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except OSError:
-        return True
-    return text[text.rindex(b")") + 2 :][:1] in b"TtZX"
+        return b"X"
+    return text[text.rindex(b")") + 2 :][:1]
+
+
+def stop_all(root: int) -> bool:
+    """Send SIGSTOP to every process below `root` that is not stopped, parents first; True if there was none.
+
+    A process that forks may have a new child that was not seen: call again until True.
+    """
+    running = [pid for pid in descendants(root) if not is_stopped(pid)]
+    send_signal(running, signal.SIGSTOP)
+    return not running
 
 
 def ignores(pid: int, signum: int) -> bool:

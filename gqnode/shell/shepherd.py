@@ -38,7 +38,16 @@ from gqnode.shell.death import Death, death_of
 from gqnode.shell.durable import append_line
 from gqnode.shell.failure import CannotLaunch
 from gqnode.shell.peer import Peer, is_trusted
-from gqnode.shell.processes import belongs, descendants, ignores, kill_all, marker_of, read_process, send_signal
+from gqnode.shell.processes import (
+    belongs,
+    descendants,
+    ignores,
+    kill_all,
+    marker_of,
+    read_process,
+    send_signal,
+    stop_all,
+)
 from gqnode.shell.reactor import READ, Reactor
 from gqnode.shell.specs import ShepherdSpec, shepherd_spec, task_spec
 from gqnode.shell.tasks import Step
@@ -57,6 +66,10 @@ CRASH_FILE = "shepherd.log"
 MEMORY_SAMPLE_S = 0.5
 FIRST_SWEEP_S = 0.002
 LONGEST_SWEEP_S = 0.5
+STOP_ROUNDS = 200
+"""Rounds of SIGSTOP after the first, for an attempt that forks all the time; with their delays 10 s in all."""
+STOP_AGAIN_S = 0.002
+LONGEST_STOP_AGAIN_S = 0.05
 RETRY_S = 5.0
 SWEEPS_BEFORE_FREEZING = 4
 MOST_LIVES = 200
@@ -349,12 +362,23 @@ class Shepherd:
                 pids = [self._batch.pid] if self._batch and self._batch.is_alive else []
             case "steps":
                 pids = [pid for step in self._steps.values() for pid in self._processes_of(step)]
+            case _ if signum == signal.SIGSTOP:
+                self._stop_all()
+                return
             case _:
+                self._reactor.cancel("stop")
                 pids = descendants(os.getpid())
                 self._is_in_grace |= signum == signal.SIGTERM
         send_signal(pids, signum)
         if scope != "batch":
             self._hang_up(self._steps.values(), signum)
+
+    def _stop_all(self, rounds: int = 0) -> None:
+        """SIGSTOP to all processes, again within milliseconds, until a round finds no process that is not stopped."""
+        if stop_all(os.getpid()) or rounds >= STOP_ROUNDS or self._is_emptying:
+            return
+        delay_s = min(STOP_AGAIN_S * 2**rounds, LONGEST_STOP_AGAIN_S)
+        self._reactor.after("stop", delay_s, lambda: self._stop_all(rounds + 1))
 
     def _hang_up(self, steps: Iterable[Step], signum: int) -> None:
         """An interactive shell ignores TERM: it ends when its terminal goes, which the kernel tells by HUP."""
@@ -473,8 +497,8 @@ class Shepherd:
         self._is_emptied = True
         if self._is_private:
             private_tmp.leave()
-        self._reactor.cancel("sweep")
-        self._reactor.cancel("memory")
+        for name in ("sweep", "stop", "memory"):
+            self._reactor.cancel(name)
         for step in list(self._steps.values()):
             self._end_step(step)
         self._news.append({"is": "emptied", **self._usage()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from gq.daemons import is_zombie
 from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
 from gqnode.shell.herd import TreeEmpty
-from gqnode.shell.processes import descendants
+from gqnode.shell.processes import descendants, is_stopped
 from tests.node.herd_host import HerdHost, herd_host, shepherds
 
 
@@ -199,6 +200,53 @@ def test_a_signal_to_all_reaches_every_process_and_wakes_stopped_ones_to_end_the
     host.until(lambda: len(host.processes(attempt_id)) == 3)
     host.do(host.herd.signal, attempt_id, signal.SIGTERM, "all")
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
+
+
+FORKS = """#!/bin/sh
+while :; do sh -c : ; (sleep 0.01; :) & echo >> counted; done
+"""
+SPAWNS = """#!{python}
+import os
+while True:
+    opened = (os.POSIX_SPAWN_OPEN, 0, "fifo", os.O_RDONLY, 0)
+    os.waitpid(os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=[opened]), 0)
+    open("ended", "w").close()
+"""
+"""The child waits for the other end of the FIFO before it executes its program, and the parent waits for that."""
+
+
+def below_shepherds(host: HerdHost) -> list[int]:
+    return [pid for shepherd in shepherds(host.root) for pid in descendants(shepherd)]
+
+
+def all_stopped(host: HerdHost) -> bool:
+    return all(map(is_stopped, below_shepherds(host)))
+
+
+def test_a_job_that_forks_all_the_time_can_be_stopped_and_goes_on(host: HerdHost) -> None:
+    attempt_id = host.start(script=FORKS, chdir=str(host.root))
+    counted = host.root / "counted"
+    for _ in range(10):
+        host.until(counted.exists)
+        host.do(host.herd.signal, attempt_id, signal.SIGSTOP, "all")
+        host.until(lambda: all_stopped(host), "every process to be stopped")
+        counted.unlink()
+        host.do(host.herd.signal, attempt_id, signal.SIGCONT, "all")
+
+
+def test_a_process_that_waits_for_a_child_stopped_before_its_program_is_stopped(host: HerdHost) -> None:
+    os.mkfifo(host.root / "fifo")
+    attempt_id = host.start(script=SPAWNS.format(python=sys.executable), chdir=str(host.root))
+    host.until(lambda: len(below_shepherds(host)) == 2)
+
+    host.do(host.herd.signal, attempt_id, signal.SIGSTOP, "all")
+    host.until(lambda: all_stopped(host))
+    assert not (host.root / "ended").exists()
+
+    host.do(host.herd.signal, attempt_id, signal.SIGCONT, "all")
+    fifo = os.open(host.root / "fifo", os.O_RDWR)
+    host.until((host.root / "ended").exists)
+    os.close(fifo)
 
 
 def test_a_line_is_appended_to_the_standard_error_and_not_overwritten(host: HerdHost) -> None:
