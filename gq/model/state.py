@@ -39,6 +39,7 @@ class Reason(StrEnum):
     HELD_USER = "JobHeldUser"
     HELD_ADMIN = "JobHeldAdmin"
     LAUNCH_FAILED = "LaunchFailed"
+    BAD_WORKDIR = "BadWorkdir"
     LAUNCH_FAILURE = "JobLaunchFailure"
     LAUNCH_FAILED_HELD = "launch_failed_requeued_held"
     NODE_DOWN = "NodeDown"

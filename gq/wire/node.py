@@ -286,12 +286,17 @@ class Started(_Message, frozen=True, kw_only=True):
     master_port: int = 0
 
 
+WORKDIR = "workdir"
+
+
 class AttemptEnded(_Message, frozen=True, kw_only=True):
     """The batch script is over (or the node ended the attempt: time limit, memory).
 
     ``outcome`` is what the node knows: COMPLETED, FAILED, TIMEOUT, OUT_OF_MEMORY, CANCELLED, NODE_FAIL (the process
     is gone and nobody saw how: a reboot), BOOT_FAIL (could not be started: ``why`` says it).
     ``cell_emptied``: nothing is left of it here (saves a `CellEmptied`).
+    ``launch_failure``: with BOOT_FAIL, why nothing of the job ran where it may run on another node: ``workdir`` (its
+    working directory cannot be entered).
     """
 
     attempt_id: AttemptId
@@ -302,6 +307,7 @@ class AttemptEnded(_Message, frozen=True, kw_only=True):
     ended_at: float
     why: str = ""
     cell_emptied: bool = False
+    launch_failure: str = ""
 
 
 class CellEmptied(_Message, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from gq.model.job import ExitStatus, Usage
 from gq.model.reservation import Flag
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
-from gqd.control import array, deadline, dependency, elastic_nodes, ending, orders, reservation_reach, step
+from gqd.control import array, deadline, dependency, elastic_nodes, ending, orders, reservation_reach, step, workdir
 from gqd.sched.rooms import Applicant, Rooms
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
@@ -171,7 +171,14 @@ def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_f
 
 
 def _roll_back(
-    draft: Draft, attempt: Attempt, node: str, why: str, until: float, *, is_job_fault: bool = False
+    draft: Draft,
+    attempt: Attempt,
+    node: str,
+    why: str,
+    until: float,
+    *,
+    is_job_fault: bool = False,
+    reason: Reason = Reason.LAUNCH_FAILED,
 ) -> None:
     draft.note(
         event.LaunchFailed(
@@ -181,6 +188,7 @@ def _roll_back(
             why=why,
             is_job_fault=is_job_fault,
             until=until,
+            reason=reason.value,
         )
     )
     for one in list(attempt.parts):
@@ -269,6 +277,10 @@ def on_attempt_ended(draft: Draft, node: str, report: wire.AttemptEnded) -> None
 
 def _take_end(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
     is_batch_node = node == attempt.batch_node
+    if workdir.is_missing(job, attempt, node, report):
+        until, why = draft.now + workdir.LEFT_OUT_S, f"node {node}: {report.why}"
+        _roll_back(draft, attempt, node, why, until, is_job_fault=True, reason=Reason.BAD_WORKDIR)
+        return
     if job.state is JobState.STARTING and is_batch_node and report.started_at is not None:
         on_started(draft, node, wire.Started(attempt_id=report.attempt_id, at=report.started_at))
     if _has_come(job, attempt, node) and (is_left(attempt, node) or report.outcome is not Outcome.TIMEOUT):
@@ -494,11 +506,18 @@ def close_if_over(draft: Draft, attempt: Attempt) -> None:
             )
         )
         return
-    is_hopeless = job.launch_failures >= draft.policy.limits.launch_failures
-    hold = Hold.LAUNCH if is_hopeless and attempt.then is AfterEnding.RETRY else None
+    hold = _hold_after_retry(draft, job) if attempt.then is AfterEnding.RETRY else None
     counts = attempt.then is AfterEnding.REQUEUE
     why = why_again(job, attempt) if counts else ""
     draft.note(event.JobRequeued(at=draft.now, job_id=job.job_id, counts=counts, hold=hold, why=why))
+    if hold is not None:
+        workdir.hold_siblings(draft, job)
+
+
+def _hold_after_retry(draft: Draft, job: Job) -> Hold | None:
+    """Too many launches have failed, or each that is left would."""
+    is_hopeless = job.launch_failures >= draft.policy.limits.launch_failures
+    return Hold.LAUNCH if is_hopeless else workdir.hold_after(draft, job)
 
 
 # ── the time limit, which the nodes enforce ───────────────────────────────────────────────────────────────────

@@ -127,7 +127,7 @@ def apply_launch_failed(cluster: Cluster, fact: event.LaunchFailed) -> None:
     _stop_parts(cluster, attempt)
     attempt.then = AfterEnding.RETRY
     attempt.end_at = fact.at
-    attempt.reason, attempt.why = job.reason, job.why = "LaunchFailed", fact.why
+    attempt.reason, attempt.why = job.reason, job.why = fact.reason, fact.why
     if fact.is_job_fault:
         job.launch_failures += 1
         job.avoid = {node: until for node, until in job.avoid.items() if until > fact.at} | {fact.node: fact.until}

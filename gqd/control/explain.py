@@ -304,6 +304,10 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
 
 def _held(job: Job) -> Story:
     match job.hold:
+        case Hold.LAUNCH if job.reason == Reason.BAD_WORKDIR.value:
+            why = f"it is held since its working directory is missing where it would run; last: {job.why}"
+            hint = f"make the directory there, then gqctl release {job.label}; or submit it with another --chdir"
+            return Story(Reason.BAD_WORKDIR.value, why, hint)
         case Hold.LAUNCH:
             times = counted(job.launch_failures, "times")
             why = f"it is held since its launch failed {times}; last: {job.why}"
@@ -434,15 +438,17 @@ def _holder(cluster: Cluster, one: planned.Holder, resource: str) -> str:
 def _unavailable(job: Job, wait: planned.Unavailable) -> Story:
     named = "; ".join(f"{node} is {why}" for node, why in wait.nodes[:MAX_NAMED])
     more = f"; and {len(wait.nodes) - MAX_NAMED} more" if len(wait.nodes) > MAX_NAMED else ""
-    if job.reason == Reason.LAUNCH_FAILED.value and wait.left_out:
+    if job.reason in (Reason.LAUNCH_FAILED.value, Reason.BAD_WORKDIR.value) and wait.left_out:
         until = f"; tried again at {_mark(wait.until)}" if wait.until is not None else ""
         why = f"its launch failed ({job.why}); {named}{more}{until}"
-        return Story(Reason.LAUNCH_FAILED.value, why, _hint_of_backoff(job, wait.left_out), (), wait.until)
+        return Story(job.reason, why, _hint_of_backoff(job, wait.left_out), (), wait.until)
     why = f"it needs nodes that are not available: {named}{more}"
     return Story(Reason.NODES_UNAVAILABLE.value, why, _hint_of_nodes(wait), (), wait.until)
 
 
 def _hint_of_backoff(job: Job, left_out: tuple[str, ...]) -> str:
+    if job.reason == Reason.BAD_WORKDIR.value:
+        return f"make the directory there, then gqctl release {job.label} tries that node again"
     if job.avoid:
         return "mend what the message names; it is tried there again by itself"
     return f"gqctl node resume {left_out[0]} ends the back-off"

@@ -318,7 +318,7 @@ def decide_release(draft: Draft, who: Caller, body: client.ReleaseJobs) -> clien
             draft.deny(job.job_id, "admin_hold")
             continue
         report.did(one)
-        if job.hold is not None:
+        if job.hold is not None or job.avoid:
             for alone in array.apart(draft, one):
                 draft.note(event.JobReleased(at=draft.now, job_id=alone.job_id))
             draft.volatile.wants_plan = True

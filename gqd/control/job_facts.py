@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gq.model.state import JobState
+from gq.model.state import JobState, Reason
 from gq.model.tasks import unpack_tasks
 from gqd.control import array_facts, claim_facts, elastic_facts, notice_facts
 from gqd.state import event, tally
@@ -87,6 +87,8 @@ def apply_held(cluster: Cluster, fact: event.JobHeld) -> None:
     job = cluster.jobs[fact.job_id]
     move(cluster, job, event.JobHeld)
     job.hold = fact.hold
+    if fact.reason:
+        job.reason, job.why = fact.reason, fact.why
     if fact.hold is Hold.USER:
         job.accrue_at = None
     cluster.refresh(job)
@@ -101,6 +103,8 @@ def apply_start_estimated(cluster: Cluster, fact: event.StartEstimated) -> None:
 def apply_released(cluster: Cluster, fact: event.JobReleased) -> None:
     job = cluster.jobs[fact.job_id]
     move(cluster, job, event.JobReleased)
+    if job.hold is Hold.LAUNCH or job.avoid:
+        job.reason, job.why = Reason.NONE.value, ""
     job.hold = None
     job.launch_failures, job.avoid = 0, {}
     job.eligible_at = max(fact.at, job.spec.begin_at or 0.0)

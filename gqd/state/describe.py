@@ -278,9 +278,16 @@ def held(grants: tuple[Grant, ...]) -> Demand:
     )
 
 
+def hold_reason(job: Job, hold: Hold) -> Reason:
+    """Slurm's word for a hold; one after failed launches may have a reason of its own."""
+    if hold is Hold.LAUNCH and job.reason == Reason.BAD_WORKDIR.value:
+        return Reason.BAD_WORKDIR
+    return HOLD_REASONS[hold]
+
+
 def _reason(job: Job) -> str:
     if job.state is JobState.PENDING and job.hold is not None:
-        return HOLD_REASONS[job.hold].value
+        return hold_reason(job, job.hold).value
     return job.reason
 
 

@@ -69,6 +69,9 @@ class JobSubmitted(EventBase, frozen=True, kw_only=True):
 class JobHeld(EventBase, frozen=True, kw_only=True):
     job_id: JobId
     hold: Hold
+    reason: str = ""
+    """Of a hold after failed launches; and in words."""
+    why: str = ""
 
 
 class JobReleased(EventBase, frozen=True, kw_only=True):
@@ -207,6 +210,7 @@ class LaunchFailed(EventBase, frozen=True, kw_only=True):
     is_job_fault: bool
     """The back-off is then this job's alone, and counts towards holding it; else the node is left out for all."""
     until: float
+    reason: str = "LaunchFailed"
 
 
 class PartEmptied(EventBase, frozen=True, kw_only=True):

@@ -382,7 +382,14 @@ def _process_ended(ledger: Ledger, ended: ProcessEnded) -> None:
     record = ledger.records.get(ended.attempt_id)
     if record is None or record.phase not in _ALIVE or record.exit is not None:
         return
-    facts = replace(record, exit=ended.exit, usage=ended.usage, ended_at=ended.ended_at, why=ended.why)
+    facts = replace(
+        record,
+        exit=ended.exit,
+        usage=ended.usage,
+        ended_at=ended.ended_at,
+        why=ended.why,
+        launch_failure=ended.launch_failure,
+    )
     if record.phase is not Phase.STOPPING:
         # Not saved: after a crash the shepherd tells the same end again.
         # A start that an earlier life of the daemon may or may not have made is the node's failure, not the job's.

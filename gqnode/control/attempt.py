@@ -73,6 +73,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     usage: Usage = Usage()
     ended_at: float | None = None
     why: str = ""
+    launch_failure: str = ""
     kill_at: float | None = None
     """When the grace after TERM is over."""
     steps: dict[int, StepRecord] = {}

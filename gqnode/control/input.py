@@ -74,6 +74,8 @@ class ProcessEnded(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float
     oom: bool = False
     why: str = ""
+    launch_failure: str = ""
+    """As of `AttemptEnded`."""
     is_lost: bool = False
     """Nobody saw how it ended: the shepherd is gone."""
 

@@ -100,6 +100,7 @@ def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportB
         started_at=record.started_at,
         ended_at=record.ended_at or now,
         why=record.why,
+        launch_failure=record.launch_failure,
         cell_emptied=True,
     )
 

@@ -99,6 +99,7 @@ class Batch:
             "max_rss_mib": peak_mib,
             "oom": death.oom,
             "why": failure.why if failure and not failure.is_exec else "",
+            "launch_failure": failure.cause if failure else "",
         }
         return self.end
 

@@ -14,6 +14,8 @@ class Failure(NamedTuple):
     why: str
     errno: int = 0
     is_exec: bool = False
+    cause: str = ""
+    """A word of `gq.wire.node.AttemptEnded.launch_failure`."""
 
     @property
     def exit_code(self) -> int:
@@ -35,14 +37,16 @@ class CannotLaunch(Exception):
 class doing:
     """Turn an `OSError` inside into the sentence “cannot <what>: <reason>”."""
 
-    __slots__ = ("_what",)
+    __slots__ = ("_cause", "_what")
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, cause: str = "") -> None:
         self._what = what
+        self._cause = cause
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            raise CannotLaunch(Failure(f"cannot {self._what}: {error.strerror}", error.errno or 0)) from error
+            why = f"cannot {self._what}: {error.strerror}"
+            raise CannotLaunch(Failure(why, error.errno or 0, cause=self._cause)) from error

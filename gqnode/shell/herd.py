@@ -392,6 +392,7 @@ class Herd:
                 ended_at=end["ended_at"],
                 oom=end["oom"],
                 why=end["why"],
+                launch_failure=end.get("launch_failure", ""),
             )
         )
 

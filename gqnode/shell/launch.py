@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_FAILURE_BYTES = 32 * 1024  # of one write, and a pipe takes as much at once
 MAX_WHY = 4096  # characters, of which each is 6 bytes of JSON at most; a name in it may be as long as somebody likes
 STREAM_MODE = 0o666  # less the umask
+WORKDIR = "workdir"
 _PR_SET_PDEATHSIG = 1
 _KILL = int(signal.SIGKILL)
 _SIGNALS = tuple(map(int, signal.valid_signals()))
@@ -217,14 +218,14 @@ def _prepare(ready: Ready, open_streams: OpenStreams) -> None:
     if program.confinement.no_new_privs:
         forbid_new_privileges()
     os.umask(program.umask)
+    with doing(f"change to the directory `{program.chdir}`", WORKDIR):
+        os.chdir(program.chdir)
     stdin, stdout, stderr = open_streams()
     if program.has_terminal:
         with doing("make the terminal the controlling one"):
             fcntl.ioctl(stdin, termios.TIOCSCTTY, 0)
     for fd, number in ((stdin, 0), (stdout, 1), (stderr, 2)):
         os.dup2(fd, number)
-    with doing(f"change to the directory `{program.chdir}`"):
-        os.chdir(program.chdir)
 
 
 def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:

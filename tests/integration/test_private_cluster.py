@@ -64,3 +64,23 @@ def test_what_the_script_of_a_pretended_gpu_says_is_shown_with_its_node(private_
     scripted, idle = gpus()
     assert [error["xid"] for error in scripted["xids"]] == [79]
     assert (idle["utilisation_percent"], idle["xids"], idle["does_answer"]) == (0, [], True)
+
+
+def test_a_job_whose_working_directory_is_missing_is_held_and_runs_once_it_is_there(
+    shared_cluster: PrivateCluster,
+) -> None:
+    cluster = shared_cluster
+    directory = cluster.workdir / "later"
+    job = cluster.ok("gqsub", "--parsable", f"--chdir={directory}", "--wrap", "pwd > here").strip()
+
+    def word() -> str:
+        return cluster.ok("gqstat", "-h", "-j", job, "-o", "%t %r").strip()
+
+    wait_until(lambda: word() == "PD BadWorkdir" and "it is held" in cluster.ok("gqwhy", job), what="no node is left")
+    why = " ".join(cluster.ok("gqwhy", job).split())
+    assert "cannot change to the directory" in why and f"gqctl release {job}" in why
+
+    directory.mkdir()
+    cluster.ok("gqctl", "release", job)
+    assert cluster.run("gqwait", job).returncode == 0
+    assert (directory / "here").read_text().strip() == str(directory)

@@ -317,7 +317,9 @@ def test_a_reason_longer_than_a_pipe_holds_is_told_all_the_same(host: HerdHost) 
 def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at_once(host: HerdHost) -> None:
     pipe = host.root / "pipe"
     os.mkfifo(pipe)
-    host.start(script="#!/bin/sh\ntrue\n", output_path=str(pipe))
+    directory = host.root / "directory"
+    directory.mkdir()
+    host.start(script="#!/bin/sh\ntrue\n", output_path=str(pipe), chdir=str(directory))
     host.until(lambda: len(shepherds(host.root)) == 2, "a shepherd, and its child that waits for a reader")
     shepherd, child = sorted(shepherds(host.root), key=lambda pid: -len(descendants(pid)))
     os.kill(shepherd, signal.SIGKILL)
