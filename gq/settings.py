@@ -30,6 +30,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
     """None: memory is neither counted nor limited unless asked for."""
+    use_interactive_step: bool = False
+    """`gqalloc` without a command opens its shell on the job's first node."""
     time_zone: str = ""
     """In which the days, weeks and months of budgets begin (``Europe/Berlin``); empty: the machine's."""
     submit_hook: str = ""

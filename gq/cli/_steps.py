@@ -68,6 +68,8 @@ class Bring(msgspec.Struct, frozen=True, kw_only=True):
     stdin_rank: int | None = None
     """Only this task reads it; None: all."""
     is_pty: bool = False
+    tells_codes: bool = True
+    """Say on stderr which task failed with which code; a command that is alone returns it, as ssh(1) does."""
 
 
 class _Ending(Enum):
@@ -241,7 +243,7 @@ class StepRun:
         self._counted[exited.rank] = code
         if exited.exit.is_success:
             return
-        if not was_ended_by_us:
+        if not was_ended_by_us and (self._bring.tells_codes or exited.why or exited.oom):
             self._note(f"{door.name}: task {exited.rank}: {_how_it_ended(exited)}")
         if self._created.layout.kill_on_bad_exit and self._ending is None and not self._is_finished:
             self._end(_Ending.BAD_EXIT, now)

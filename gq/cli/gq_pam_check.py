@@ -132,11 +132,12 @@ def find_cells(location: Location, uid: int) -> tuple[wire.CellPlace, ...]:
     sockets = sorted(Path(location.run_dir).glob("step-*.sock"))
     if not sockets:
         raise Refusal("no_node", f"no node daemon runs on {os.uname().nodename}", "systemctl start gqnode")
-    found = [cell for path in sockets for cell in _ask(str(path), uid)]
+    found = [cell for path in sockets for cell in cells_at(str(path), uid)]
     return tuple(sorted(found, key=lambda cell: cell.attempt_id))
 
 
-def _ask(path: str, uid: int) -> tuple[wire.CellPlace, ...]:
+def cells_at(path: str, uid: int) -> tuple[wire.CellPlace, ...]:
+    """Of the node daemon that has this socket."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     link = context.socket(zmq.DEALER)
     try:

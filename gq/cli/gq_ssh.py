@@ -10,13 +10,14 @@ import os
 import pwd
 import shlex
 import sys
+from collections.abc import Callable
 
 import msgspec
 
 from gq.cli._command import Command
 from gq.cli._connection import ask, chosen_cluster, present_job
 from gq.cli._operands import JobWord, one_job, read
-from gq.cli._steps import Bring, lead_step, say
+from gq.cli._steps import Bring, Note, lead_step, say
 from gq.cli._submission import job_environment, submission
 from gq.cli._task_output import OutputOptions, open_output
 from gq.cli.gqrun import create_step, is_open
@@ -57,7 +58,6 @@ def run(arguments: Arguments) -> int:
         job = present_job(client, target.job)
         grant = _grant(job, target, arguments.text("node"))
         inside = ask(client, GetJobEnvironment(job_id=job.job_id), JobEnvironment)
-        created = create_step(client, job.job_id, _request(grant, command), note)
         bring = Bring(
             argv=command or (user_shell(), "-l"),
             environment=job_environment(arguments) | dict(inside.variables),
@@ -65,10 +65,34 @@ def run(arguments: Arguments) -> int:
             umask=submission("").umask,
             stdin_fd=0 if is_open(0) else None,
             stdin_rank=0,
-            is_pty=_is_terminal(command),
+            is_pty=has_terminal(command),
+            tells_codes=False,
         )
-        output = open_output(OutputOptions(is_unbuffered=True), 1, lambda pattern, rank: pattern)
-        return lead_step(client.location, created, bring, output, note)
+        name = command[0].rpartition("/")[2] if command else "ssh"
+        return lead_shared_step(client, job.job_id, grant, name, bring, note)
+
+
+def lead_shared_step(
+    client: Client,
+    job_id: int,
+    grant: Grant,
+    name: str,
+    bring: Bring,
+    note: Note,
+    job_end: Callable[[float], str] = lambda now: "",
+) -> int:
+    """Run one task that sees all that the job has on a node, and takes nothing away from other steps."""
+    request = StepRequest(
+        name=name,
+        nodes=1,
+        ntasks=1,
+        cpus_per_task=max(1, len(grant.cpus)),
+        nodelist=(grant.node,),
+        overlap=True,
+    )
+    created = create_step(client, job_id, request, note)
+    output = open_output(OutputOptions(is_unbuffered=True), 1, lambda pattern, rank: pattern)
+    return lead_step(client.location, created, bring, output, note, job_end)
 
 
 def _grant(job: JobInfo, target: Target, node: str) -> Grant:
@@ -88,18 +112,6 @@ def _grant(job: JobInfo, target: Target, node: str) -> Grant:
         wanted = f"node `{node}` is not one" if node else f"{target.job}.{target.index} is not one"
         raise Refusal("not_in_allocation", f"{wanted} of job {target.job}'s nodes", f"it has {', '.join(job.nodes)}")
     return job.grants[index]
-
-
-def _request(grant: Grant, command: tuple[str, ...]) -> StepRequest:
-    """One task that sees all that the job has on this node, and takes nothing away from other steps."""
-    return StepRequest(
-        name=command[0].rpartition("/")[2] if command else "ssh",
-        nodes=1,
-        ntasks=1,
-        cpus_per_task=max(1, len(grant.cpus)),
-        nodelist=(grant.node,),
-        overlap=True,
-    )
 
 
 def remote_command(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -122,7 +134,7 @@ def user_shell() -> str:
     return shell or "/bin/sh"
 
 
-def _is_terminal(command: tuple[str, ...]) -> bool:
+def has_terminal(command: tuple[str, ...]) -> bool:
     """A shell wants a terminal where we have one; a command only if all of us is one, so that it can be piped."""
     return os.isatty(0) and (not command or sys.stdout.isatty())
 

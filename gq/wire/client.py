@@ -572,6 +572,8 @@ class JobEnvironment(_Body, frozen=True, kw_only=True):
     job_id: int
     variables: dict[str, str]
     chdir: str
+    use_interactive_step: bool = False
+    """As the setting of gq.toml says."""
 
 
 class Nodes(_Body, frozen=True, kw_only=True):

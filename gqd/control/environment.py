@@ -22,4 +22,5 @@ def environment_of(draft: Draft, job_id: int) -> client.JobEnvironment:
         job_id=job_id,
         variables=job_variables(launch, attempt.master_port, start_at, launch.time_limit_s),
         chdir=one.spec.chdir,
+        use_interactive_step=draft.policy.use_interactive_step,
     )

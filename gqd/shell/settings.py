@@ -36,6 +36,7 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
         owner_uid=owner_uid,
         job_requeue=config.controller.job_requeue,
         default_mem_per_cpu_mib=config.controller.default_mem_per_cpu_mib,
+        use_interactive_step=config.controller.use_interactive_step,
         is_shared=location is not None and is_run_for_all(location),
         administrators=config.access.administrators,
         operators=config.access.operators,

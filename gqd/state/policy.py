@@ -74,6 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Its public key (Z85); empty without a tcp door."""
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
+    use_interactive_step: bool = False
     weights: PriorityWeights = PriorityWeights()
     plugins: dict[str, Callable[[Columns], Floats]] = {}
     """The site's own factors of the priority (`gqd.sched.protocols.PriorityFactor`), checked, by name."""

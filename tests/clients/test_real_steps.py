@@ -119,7 +119,8 @@ def test_steps_in_the_background_share_the_allocation(cluster: PrivateCluster, t
 
 
 def test_a_step_that_does_not_fit_waits_for_the_others(cluster: PrivateCluster) -> None:
-    script = "gqrun sleep 2 & sleep 0.3; gqrun echo then; wait"
+    first = "gqrun sh -c 'touch begun; sleep 2' & until [ -e begun ]; do sleep 0.05; done"
+    script = f"{first}; gqrun echo then; wait"
     done = cluster.run("gqalloc", "sh", "-c", script)
     assert done.stdout == "then\n"
     assert re.search(r"the step waits for resources that other steps of job \d+ hold", done.stderr)
@@ -144,6 +145,29 @@ def test_gqalloc_returns_the_code_of_its_command_and_frees(cluster: PrivateClust
     assert (done.stdout, done.returncode) == ("n[1-2] 8\n", 9)
     assert re.search(r"gqalloc: Granted job allocation \d+\n", done.stderr)
     wait_until(lambda: cluster.ok("gqstat", "--json").strip() == "[]", what="the allocation is gone")
+
+
+def test_gqalloc_on_a_node_of_its_job_runs_the_command_in_the_cell_with_exactly_its_gpus(
+    cluster: PrivateCluster,
+) -> None:
+    facts = "echo ${GQ_CELL##*/}; echo $CUDA_VISIBLE_DEVICES; echo $GQ_NTASKS $GQ_NNODES; cat; exec 2>&-; exit 5"
+    argv = ("gqalloc", "-N2", "-n4", "--gpus-per-node=3", "sh", "-c", facts)
+    done = cluster.run(*argv, stdin="typed", CUDA_VISIBLE_DEVICES="0,1,2,3")
+
+    cell, gpus, counts, typed = done.stdout.splitlines()
+    job = re.findall(r"Granted job allocation (\d+)", done.stderr)[0]
+    assert (cell.split(".")[0], gpus, counts, typed, done.returncode) == (job, "0,1,2", "4 2", "typed", 5)
+    assert done.stderr == f"gqalloc: Granted job allocation {job}\ngqalloc: Relinquishing job allocation {job}\n"
+
+
+def test_the_shell_of_gqalloc_has_the_terminal_and_sees_the_jobs_gpus(cluster: PrivateCluster) -> None:
+    terminal = Terminal(cluster, "env", "SHELL=/bin/sh", "PS1=ready> ", "ENV=", "gqalloc", "--gpus=2")
+    terminal.wait_for("ready> ")
+    terminal.type("tty; echo see''s $CUDA_VISIBLE_DEVICES\r")
+    terminal.wait_for("/dev/pts/.*sees 0,1\r\n")
+    terminal.type("exit 6\r")
+    assert terminal.exit_code() == 6
+    terminal.close()
 
 
 def test_the_end_of_an_allocation_ends_its_command(cluster: PrivateCluster) -> None:

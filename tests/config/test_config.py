@@ -112,6 +112,7 @@ def test_the_policy_is_what_the_file_says() -> None:
     assert policy.limits == LimitSettings(jobs=5000)
     assert policy.timers == Timers(heartbeat_s=2.0)
     assert (policy.cluster, policy.job_requeue, policy.default_mem_per_cpu_mib) == ("lab", False, 2048)
+    assert policy_of(parse_config("[controller]\nuse_interactive_step = true\n", PATH), 7).use_interactive_step
 
 
 def test_the_first_partition_is_the_default_where_none_is_named() -> None:

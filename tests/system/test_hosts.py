@@ -265,6 +265,22 @@ def test_a_user_of_a_login_host_allocates_nodes_and_works_on_them_from_there(clu
     assert (here, {first, second}, alone) == ("d", {"b", "c"}, "b")
 
 
+def test_gqalloc_shows_the_jobs_gpus_on_its_nodes_and_none_elsewhere(cluster: HostCluster) -> None:
+    d, c = cluster.net.hosts["d"], cluster.net.hosts["c"]
+    other = submit(d, "-w", "c", wrap="sleep 600")  # a node that is no login host serves users who have a job there
+    await_state(d, other, "RUNNING")
+    command = ("gqalloc", "-w", "c", "--gpus=1", "sh", "-c", "echo $(hostname) [$CUDA_VISIBLE_DEVICES] ${GQ_CELL##*/}")
+
+    outside, inside = d.run(*command), c.run(*command)
+
+    assert outside.stdout == "d []\n", outside.stderr
+    assert "this host is not a node of job" in outside.stderr
+    assert inside.returncode == 0, inside.stderr
+    job = inside.stderr.split("allocation ")[1].split()[0]
+    assert inside.stdout == f"c [0] {job}.1.0\n"
+    d.ok("gqdel", other)
+
+
 def test_a_task_that_fails_on_another_host_gives_gqrun_its_code(cluster: HostCluster) -> None:
     done = cluster.net.hosts["d"].run("gqrun", "-N2", "sh", "-c", "[ $(hostname) = b ] || exit 9")
     assert done.returncode == 9, done.stderr
