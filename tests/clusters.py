@@ -146,7 +146,7 @@ class PrivateCluster:
         """Run one command to its end; `environ` adds variables."""
         if argv[0] in commands.NAMES and not self.run_as.prefix and len(stdin or "") < commands.MAX_STDIN_BYTES // 4:
             server = commands.server(MARK_VARIABLE)
-            return server.run(argv, self.workdir, self.environ | environ, stdin or "", timeout_s)
+            return server.run(argv, self.workdir, self.environ | environ, stdin, timeout_s)
         return subprocess.run(
             self.run_as.command(argv, self.workdir),
             input=stdin,

@@ -57,9 +57,9 @@ class CommandServer:
             self._process = subprocess.Popen(command, pass_fds=[far.fileno()], cwd=ROOT, env=environ)
 
     def run(
-        self, argv: Sequence[str], directory: Path, environ: Mapping[str, str], stdin: str, timeout_s: float
+        self, argv: Sequence[str], directory: Path, environ: Mapping[str, str], stdin: str | None, timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
-        """As `subprocess.run`, with standard input from a pipe (so it must be short) and output to files."""
+        """As `subprocess.run`; standard input comes from a pipe, and so must be short, and output goes to files."""
         request = _Request(list(argv), str(directory), dict(environ))
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with near, far, _piped(stdin) as given, _memory("stdout") as out, _memory("stderr") as err:
@@ -83,8 +83,10 @@ def server(mark_variable: str) -> CommandServer:
     return CommandServer(mark_variable)
 
 
-def _piped(text: str) -> BinaryIO:
-    """The reading end of a pipe that has this text in it, and no writer."""
+def _piped(text: str | None) -> BinaryIO:
+    """The reading end of a pipe that has this text in it, and no writer; without a text /dev/null."""
+    if text is None:
+        return Path(os.devnull).open("rb")
     written = text.encode()
     assert len(written) <= MAX_STDIN_BYTES, "a pipe holds no more, and nobody would read it yet"
     reader, writer = os.pipe()
