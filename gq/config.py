@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from gq.errors import Refusal, UsageError, nearest
+from gq.job_rlimits import default_rlimits
 from gq.locate import Location, has_system_cluster, why_chosen
 from gq.model.ids import NAME
 from gq.model.notice import Notifying
@@ -187,7 +188,8 @@ def node_lines(why_shared_tmp: str) -> str:
         private = "private_tmp = true               # a /tmp and a /dev/shm for each job, emptied when it ends"
     return f"""\
 {private}
-# no_new_privs = true            # sudo, at and other set-uid programs do not work in jobs
+no_new_privs = true              # jobs gain no rights: sudo, at and rootless podman do not work in them
+{f"rlimits = {default_rlimits()}":<32} # soft:hard, as in limits.conf
 """
 
 

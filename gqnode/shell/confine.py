@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gqnode.shell.specs import Confinement
 
 OOM_SCORE = "/proc/self/oom_score_adj"
+_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -42,6 +43,18 @@ def forbid_new_privileges() -> None:
     """For this process and all that come of it: no set-uid program gives rights.  After the identity is taken."""
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise CannotLaunch(Failure(f"cannot set no_new_privs: {os.strerror(ctypes.get_errno())}", ctypes.get_errno()))
+
+
+def drop_capabilities() -> None:
+    """No program that this process becomes or starts has a capability, whatever its file grants.
+
+    To be called as root, before the identity is taken; a process that is not root has no right to it, nor needs it.
+    """
+    with doing("drop the capability bounding set"):
+        last = int(read_small("/proc/sys/kernel/cap_last_cap"))
+        for capability in range(last + 1):
+            if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _drop_protection() -> None:

@@ -19,7 +19,7 @@ import termios
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from gqnode.shell.confine import confine, forbid_new_privileges, is_protected
+from gqnode.shell.confine import confine, drop_capabilities, forbid_new_privileges, is_protected
 from gqnode.shell.durable import read_small
 from gqnode.shell.failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing, printable
 from gqnode.shell.keyring import link_user_keyring
@@ -212,6 +212,8 @@ def _prepare(ready: Ready, open_streams: OpenStreams) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     confine(program.confinement, ready.is_protected)
     if program.identity is not None:
+        if program.confinement.no_new_privs:
+            drop_capabilities()
         take_identity(program.identity)
         _end_with(ready.parent)  # the kernel forgot it with the change
     link_user_keyring()

@@ -159,7 +159,7 @@ def test_a_node_that_was_removed_joins_again_with_a_new_token_and_a_new_key(host
 def test_joining_again_keeps_what_the_administrator_had_set(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     b.ok("gqnode", "join", CONTROLLER, "--address=10.0.0.9", stdin=token(a))
-    text = b.path(CONFIG_PATH).read_text().replace("# no_new_privs", "max_processes = 99\nno_new_privs")
+    text = b.path(CONFIG_PATH).read_text().replace("no_new_privs", "max_processes = 99\nno_new_privs")
     b.path(CONFIG_PATH).write_text(f"{text}# by me\n[timers]\ngrace_s = 7\n")
     a.ok("gqctl", "node", "remove", "b")
 

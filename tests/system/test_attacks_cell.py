@@ -202,6 +202,14 @@ def test_become_root_by_a_set_uid_program_where_the_node_forbids_it(stage: Stage
     assert output(stage, wrap="/run/whoami -u", host="n2") == f"{BOB.uid}\n"
 
 
+@attack("Become more by a program with file capabilities, where the node forbids it", CONTAINED, NOTHING)
+def test_become_more_by_a_program_with_file_capabilities_where_the_node_forbids_it(stage: Stage) -> None:
+    bounding = "grep CapBnd /proc/self/status"
+
+    assert int(output(stage, wrap=bounding, host="n1").split()[1], 16) > 0, "as anywhere, where nothing forbids it"
+    assert int(output(stage, wrap=bounding, host="n2").split()[1], 16) == 0
+
+
 @needs_program("at")
 @attack("Run something later by at, where the node forbids set-uid programs", REFUSED, NOTHING)
 def test_run_something_later_by_at_where_the_node_forbids_set_uid_programs(stage: Stage) -> None:
