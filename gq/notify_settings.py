@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gq.errors import Refusal
 from gq.model.ids import NAME
-from gq.model.notice import COMMAND, MAIL, MAX_TO, SLACK, WEBHOOK, Notifying, Target, parse_target
+from gq.model.notice import COMMAND, MAIL, MAX_TO, SLACK, WEBHOOK, Notifying, Target, parse_target, refuse_relative
 from gq.webhook import is_listed, is_metadata, known_problem, parse_rule, parse_url
 
 SMTP_PORT = 25
@@ -95,10 +95,20 @@ def refusal_of(settings: Notifying, target: Target) -> Refusal | None:
         case _ if target.kind in (WEBHOOK, SLACK):
             return _of_webhook(settings, target)
         case _ if target.kind == COMMAND:
-            is_good = 0 < len(target.to) <= MAX_TO and target.to.isprintable()
-            return None if is_good else _refusal(f"the command is not 1 to {MAX_TO} printable characters", "")
+            return _of_command(target)
         case _:
             return _refusal(f"`{target.kind[:20]}` is no way to tell", "use mail, webhook, slack or command")
+
+
+def _of_command(target: Target) -> Refusal | None:
+    if not 0 < len(target.to) <= MAX_TO or not target.to.isprintable():
+        return _refusal(f"the command is not 1 to {MAX_TO} printable characters", "")
+    try:
+        refuse_relative(target.to)
+    except ValueError as error:
+        message, _, hint = str(error).partition("; ")
+        return _refusal(message, hint)
+    return None
 
 
 def _of_mail(settings: Notifying, target: Target) -> Refusal | None:

@@ -115,7 +115,33 @@ def parse_target(text: str) -> Target:
     if kind != MAIL and not to.strip():
         what = "a command" if kind == COMMAND else "a URL"
         raise ValueError(f"`{kind}` needs {what}; write {kind}:{'PROGRAM' if kind == COMMAND else 'https://…'}")
+    if kind == COMMAND:
+        refuse_relative(to.strip())
     return Target(kind=kind, to=to.strip())
+
+
+def refuse_relative(command: str) -> None:
+    """``ValueError`` for a command whose program has a relative path."""
+    program = program_of(command)
+    if "/" in program and program[0] not in "/~":
+        message = f"`{program[:80]}` is a relative path, and the command runs on any node of the cluster"
+        raise ValueError(f"{message}; write the whole path, as in command:/home/ada/bin/collect")
+
+
+def program_of(command: str) -> str:
+    """The word of a shell command that names its program; empty where only the shell can tell, as in ``$TOOL x``."""
+    import re
+    import shlex  # few jobs tell anybody by a command
+
+    words = shlex.shlex(command, posix=True, punctuation_chars=True)
+    words.whitespace_split, words.commenters = True, ""
+    try:
+        for word in words:
+            if not re.match(r"[A-Za-z_]\w*=", word):
+                return "" if re.search(r"[^\w./~+@,:%-]", word) else word
+    except ValueError:
+        pass
+    return ""
 
 
 def parse_occasions(text: str) -> tuple[str, ...]:

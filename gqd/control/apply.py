@@ -111,6 +111,7 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.OccurrencesPassed: reservation_facts.apply_passed,
     event.NoticeQueued: notice_facts.apply_queued,
     event.NoticeDropped: notice_facts.apply_dropped,
+    event.NoticeCommandQueued: notice_facts.apply_command_queued,
     event.NoticeDelivered: notice_facts.apply_delivered,
     event.NoticeFailed: notice_facts.apply_failed,
     event.JobTold: notice_facts.apply_told,

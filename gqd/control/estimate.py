@@ -67,7 +67,7 @@ MOST_WAITING = 256
 
 BESIDE_THE_POINT = (
     event.StartEstimated, event.Audited, event.RequestAnswered, event.RequestsForgotten, event.NoticeQueued,
-    event.NoticeDropped, event.NoticeDelivered, event.NoticeFailed, event.JobTold,
+    event.NoticeDropped, event.NoticeCommandQueued, event.NoticeDelivered, event.NoticeFailed, event.JobTold,
 )  # fmt: skip
 """What may happen without any start being another."""
 

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from gqd.control.access import Caller
     from gqd.control.turn import Draft
 
+EXIT_NOT_FOUND = 127
+"""Of a shell: it knows no such program."""
 COMMAND_TIME_S = 600
 """The time limit of the job that runs a command."""
 MAX_WAIT_S = 30.0
@@ -105,6 +107,8 @@ def _on_updated(draft: Draft, fact: event.JobUpdated) -> None:
 
 def _on_ended(draft: Draft, fact: event.JobEnded) -> None:
     job = draft.cluster.jobs[fact.job_id]
+    if fact.job_id in draft.cluster.outbox.commands:
+        _on_command_ended(draft, fact)
     for target in _targets(job):
         on = _end_for(target, fact.outcome)
         if on:
@@ -238,9 +242,10 @@ def _marks_of(cluster: Cluster, running: Job) -> list[tuple[float, str]]:
 
 
 def resume(draft: Draft) -> None:
-    """After a restart: whatever is in the outbox goes out, perhaps again."""
+    """After a restart: whatever is in the outbox goes out, perhaps again; commands that run go on."""
     for one in draft.cluster.outbox.notices.values():
-        draft.volatile.delivery.add(one.next_at, one.notice_id)
+        if not one.by_job:
+            draft.volatile.delivery.add(one.next_at, one.notice_id)
     for running in draft.cluster.jobs.values():
         if running.spec.notify and running.state is JobState.RUNNING:
             _mark_time(draft, running)
@@ -296,10 +301,10 @@ def _fail(draft: Draft, notice: Notice, why: str, *, is_final: bool) -> None:
 
 
 def on_command(draft: Draft, happened: NoticeCommand) -> None:
-    """Queue the job that runs it, in the turn in which the notice counts as delivered: once, whatever happens."""
+    """Queue the job that runs the command, in the turn that records it: a repeated input queues no second one."""
     draft.volatile.delivery.done(happened.notice_id, draft.now)
     notice = draft.cluster.outbox.notices.get(happened.notice_id)
-    if notice is None:
+    if notice is None or notice.by_job:
         return
     spec = _command_spec(draft, notice, happened.script_digest)
     try:
@@ -311,7 +316,20 @@ def on_command(draft: Draft, happened: NoticeCommand) -> None:
     except Refusal as refusal:
         _fail(draft, notice, f"the command's job is refused: {refusal.message}", is_final=False)
     else:
-        draft.note(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id, by_job=job_id))
+        draft.note(event.NoticeCommandQueued(at=draft.now, notice_id=notice.notice_id, by_job=job_id))
+
+
+def _on_command_ended(draft: Draft, fact: event.JobEnded) -> None:
+    """A command that succeeded has delivered its notice; another is run again later, unless its owner cancelled it."""
+    notice = draft.cluster.outbox.notices[draft.cluster.outbox.commands[fact.job_id]]
+    if fact.outcome is Outcome.COMPLETED:
+        draft.note(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id, by_job=fact.job_id))
+        return
+    code = fact.exit.code if fact.exit is not None else 0
+    how = f"exited with code {code}" if code else f"ended as {fact.outcome.value}"
+    more = f": {fact.why}" if fact.why and not code else " (not found)" if code == EXIT_NOT_FOUND else ""
+    why = f"the command {how}{more} (job {fact.job_id})"
+    _fail(draft, notice, why, is_final=fact.outcome is Outcome.CANCELLED)
 
 
 def _command_spec(draft: Draft, notice: Notice, script_digest: str) -> JobSpec:

@@ -36,6 +36,12 @@ def apply_dropped(cluster: Cluster, fact: event.NoticeDropped) -> None:
     cluster.changes.dropped_notices[fact.user] = None
 
 
+def apply_command_queued(cluster: Cluster, fact: event.NoticeCommandQueued) -> None:
+    notice = cluster.outbox.notices[fact.notice_id]
+    cluster.outbox.set_job(notice, fact.by_job)
+    cluster.changes.notices[notice.notice_id] = notice
+
+
 def apply_delivered(cluster: Cluster, fact: event.NoticeDelivered) -> None:
     _leave(cluster, fact.notice_id, DELIVERED, fact.at, "")
 
@@ -45,6 +51,7 @@ def apply_failed(cluster: Cluster, fact: event.NoticeFailed) -> None:
         _leave(cluster, fact.notice_id, GIVEN_UP, fact.at, fact.why)
         return
     notice = cluster.outbox.notices[fact.notice_id]
+    cluster.outbox.set_job(notice, NO_JOB)
     notice.attempts += 1
     notice.next_at, notice.why = fact.next_at, fact.why
     cluster.changes.notices[notice.notice_id] = notice

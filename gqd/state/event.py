@@ -540,8 +540,15 @@ class NoticeDropped(EventBase, frozen=True, kw_only=True):
     kind: str
 
 
+class NoticeCommandQueued(EventBase, frozen=True, kw_only=True):
+    """Job ``by_job`` runs the notice's command; its end decides whether the notice was delivered."""
+
+    notice_id: int
+    by_job: JobId
+
+
 class NoticeDelivered(EventBase, frozen=True, kw_only=True):
-    """``by_job``: the job that runs the command."""
+    """``by_job``: the job that ran the command."""
 
     notice_id: int
     by_job: JobId = JobId(0)
@@ -654,5 +661,5 @@ Event = (
     | JobParking | JobParked | JobUnparked
     | JobAsked | AsksAnswered
     | GpusAdded | ShrinkDecided | ShrinkAccepted | ShrinkAgreed | GpusGivenUp | NodeAdded | NodesGoing | NodesLeft
-    | NoticeQueued | NoticeDropped | NoticeDelivered | NoticeFailed | JobTold
+    | NoticeQueued | NoticeDropped | NoticeCommandQueued | NoticeDelivered | NoticeFailed | JobTold
 )  # fmt: skip

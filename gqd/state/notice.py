@@ -41,6 +41,8 @@ class Notice:
     """Why the last attempt failed."""
     state: str = WAITING
     ended_at: float | None = None
+    by_job: JobId = NO_JOB
+    """The job that runs its command now; 0: none does."""
 
 
 @dataclass(slots=True)
@@ -54,12 +56,24 @@ class Outbox:
     """By user: notices for which there was no room, since the last one for which there was."""
     waiting: dict[str, int] = field(default_factory=dict, compare=False)
     """Index: notices that wait, by user."""
+    commands: dict[JobId, int] = field(default_factory=dict, compare=False)
+    """Index: the notice whose command a job runs, by job."""
 
     def add(self, notice: Notice) -> None:
         self.notices[notice.notice_id] = notice
         self.waiting[notice.user] = self.waiting.get(notice.user, 0) + 1
+        if notice.by_job:
+            self.commands[notice.by_job] = notice.notice_id
+
+    def set_job(self, notice: Notice, job_id: JobId) -> None:
+        """`job_id` runs the command of this notice from now on; 0: no job does any more."""
+        self.commands.pop(notice.by_job, None)
+        notice.by_job = job_id
+        if job_id:
+            self.commands[job_id] = notice.notice_id
 
     def remove(self, notice: Notice) -> None:
+        self.set_job(notice, NO_JOB)
         del self.notices[notice.notice_id]
         self.waiting[notice.user] -= 1
         if not self.waiting[notice.user]:
@@ -74,6 +88,8 @@ class Outbox:
         for one in self.notices.values():
             counted[one.user] = counted.get(one.user, 0) + 1
             assert one.state == WAITING, f"14: notice {one.notice_id} is {one.state} and in the outbox"
+        by_job = {one.by_job: one.notice_id for one in self.notices.values() if one.by_job}
+        assert by_job == self.commands, f"14: commands of notices run as {by_job}, the index says {self.commands}"
         assert counted == self.waiting, f"14: notices that wait are {counted}, the index says {self.waiting}"
         assert all(one < self.next_id for one in self.notices), "14: a notice is newer than the newest"
 

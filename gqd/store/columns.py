@@ -56,7 +56,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "lengths": ("user", "account", "gpus", "learned_at", "lengths_s"),
     "notices": (
         "notice_id", "user", "uid", "job_id", "occasion", "kind", "target", "body", "queued_at", "next_at", "attempts",
-        "why", "state", "ended_at",
+        "why", "state", "ended_at", "by_job",
     ),
     "told_jobs": ("job_id", "told"),
     "dropped_notices": ("user", "dropped"),

@@ -28,6 +28,7 @@ def notice_row(notice: Notice) -> Row:
     return (
         notice.notice_id, notice.user, notice.uid, notice.job_id, notice.on, notice.kind, notice.to, notice.body,
         notice.queued_at, notice.next_at, notice.attempts, notice.why, notice.state, notice.ended_at,
+        notice.by_job,
     )  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def notice_info_of(row: Row) -> NoticeInfo:
         attempts=one.attempts,
         next_at=one.next_at if one.ended_at is None else None,
         ended_at=one.ended_at,
-        why=one.why,
+        why=one.why or (f"job {one.by_job} runs the command" if one.by_job else ""),
         text=_text_of(one.body).text,
     )
 

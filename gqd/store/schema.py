@@ -575,6 +575,12 @@ MIGRATIONS()(parking)
 MIGRATIONS()(elastic_cpus)
 
 
+@MIGRATIONS()
+def notice_commands(db: Database) -> None:
+    """The jobs that run the commands of notices."""
+    db.execute("ALTER TABLE notices ADD COLUMN by_job INTEGER NOT NULL DEFAULT 0")  # 0: no job runs its command
+
+
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
     try:

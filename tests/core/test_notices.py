@@ -9,6 +9,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.dependency import parse_dependency
+from gq.model.ids import JobId
 from gq.model.notice import Notifying, Target
 from gq.wire import client
 from gq.wire.node import AttemptStatus
@@ -337,13 +338,77 @@ def test_a_command_becomes_a_small_job_of_its_owner_once_and_tells_nobody() -> N
     scene.finish(about, now=20)
     turn = scene.handle(NoticeCommand(notice_id=1, peer=OWNER, script_digest="d" * 64), now=21)
 
-    assert [type(one).__name__ for one in turn.events] == ["JobSubmitted", "NoticeDelivered"]
+    assert [type(one).__name__ for one in turn.events] == ["JobSubmitted", "NoticeCommandQueued"]
     job = scene.job(about + 1)
     assert (job.user, job.spec.name, job.time_limit_s, job.spec.notify) == ("ada", f"notify-{about}", 600, ())
     assert job.spec.args[0] == "logger done"
     assert {"GQ_NOTIFY_EVENT=end", "GQ_NOTIFY_STATE=COMPLETED", "GQ_NOTIFY_NODES=n1"} < set(job.spec.args)
     again = scene.handle(NoticeCommand(notice_id=1, peer=OWNER, script_digest="d" * 64), now=22)
     assert again == Turn()
+
+
+def plan_and_start(scene: CoreHost) -> None:
+    scene.schedule()
+    scene.obey()
+
+
+def command_host(**settings: Any) -> tuple[CoreHost, JobId]:
+    """A job has ended, and the job that runs the command of its notice runs."""
+    scene = host(**settings)
+    about = scene.start(submit("train", ntasks=1, notify=to("end", kind="command", url="logger done")), now=10)
+    scene.finish(about, now=20)
+    scene.handle(NoticeCommand(notice_id=1, peer=OWNER, script_digest="d" * 64), now=21)
+    plan_and_start(scene)
+    return scene, JobId(about + 1)
+
+
+def test_a_command_that_succeeds_delivers_its_notice() -> None:
+    scene, runner = command_host()
+    assert [one.state for one in scene.cluster.outbox.notices.values()] == ["waiting"]
+    shown = scene.store.notices(client.ListNotices()).notices[0]
+    assert (shown.state, shown.why) == ("waiting", f"job {runner} runs the command")
+
+    before = len(scene.log)
+    scene.finish(runner, now=30)
+    assert NoticeDelivered(at=30, notice_id=1, by_job=runner) in scene.log[before:]
+    assert scene.cluster.outbox.notices == scene.cluster.outbox.commands == {}
+
+
+@pytest.mark.parametrize(("code", "how"), [(3, "exited with code 3"), (127, "exited with code 127 (not found)")])
+def test_a_command_that_fails_is_run_again_later_and_given_up_at_last(code: int, how: str) -> None:
+    scene, runner = command_host(give_up_s=100)
+    before = len(scene.log)
+    scene.finish(runner, code, now=30)
+
+    [failed] = [one for one in scene.log[before:] if isinstance(one, NoticeFailed)]
+    assert failed == NoticeFailed(at=30, notice_id=1, why=f"the command {how} (job {runner})", next_at=60)
+    assert sent(scene.handle(Tick(), now=60)) == [1]
+    scene.handle(NoticeCommand(notice_id=1, peer=OWNER, script_digest="d" * 64), now=60)
+    plan_and_start(scene)
+    scene.finish(runner + 1, code, now=119)
+
+    shown = scene.store.notices(client.ListNotices()).notices[0]
+    assert (shown.state, shown.attempts, shown.why) == ("given_up", 2, f"the command {how} (job {runner + 1})")
+
+
+def test_a_command_whose_job_its_owner_cancels_is_given_up() -> None:
+    scene = host()
+    about = scene.start(submit("train", ntasks=1, notify=to("end", kind="command", url="logger done")), now=10)
+    scene.finish(about, now=20)
+    scene.handle(NoticeCommand(notice_id=1, peer=OWNER, script_digest="d" * 64), now=21)
+    scene.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(about + 1,))), now=22)
+
+    shown = scene.store.notices(client.ListNotices()).notices[0]
+    assert shown.state == "given_up" and shown.why.startswith("the command ended as CANCELLED")
+
+
+def test_a_command_that_runs_while_the_controller_restarts_is_not_run_twice() -> None:
+    scene, runner = command_host()
+    scene.restart(now=25)
+    assert sent(scene.handle(Tick(), now=26)) == []
+    assert scene.cluster.outbox.commands == {runner: 1}
+
+    assert scene.handle(NoticeCommand(notice_id=1, peer=OWNER, script_digest="d" * 64), now=27) == Turn()
 
 
 def test_a_command_for_which_the_queue_has_no_room_is_tried_again() -> None:

@@ -156,6 +156,21 @@ def test_a_command_runs_as_a_job_of_its_owner_on_a_node(private_cluster: MakeClu
     assert [one["state"] for one in notices(cluster)] == ["delivered"]
 
 
+def test_a_command_that_fails_is_run_again_and_shown_until_it_succeeds(private_cluster: MakeCluster) -> None:
+    cluster = private_cluster(config=telling())
+    good = cluster.workdir / "good"
+    submit(cluster, f"--notify=command:test -e {good} || exit 3", wrap="true")
+    wait_until(lambda: any(one["attempts"] >= 2 for one in notices(cluster)), LONG_S, "the command was run twice")
+    shown = " ".join(cluster.ok("gqctl", "notice", "list").split())
+    [row] = notices(cluster)
+
+    assert "the command exited with code 3 (job " in shown
+    assert (row["state"], row["why"].partition(" (job")[0]) == ("waiting", "the command exited with code 3")
+    good.touch()
+    [row] = await_notices(cluster, 1, "delivered")
+    assert (row["state"], row["why"]) == ("delivered", "")
+
+
 def test_an_array_sends_one_sum(private_cluster: MakeCluster) -> None:
     with listening() as listener:
         cluster = private_cluster(config=telling(listed(listener)))

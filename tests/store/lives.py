@@ -568,7 +568,11 @@ class Lives:
         outbox = self.cluster.outbox
         if outbox.notices and self._random.random() < 0.6:
             one = self._random.choice(list(outbox.notices))
-            if self._random.random() < 0.4:
+            chance = self._random.random()
+            if chance < 0.2 and not outbox.notices[one].by_job:
+                by_job = JobId(1_000_000 + one)
+                self._note(event.NoticeCommandQueued(at=self.now, notice_id=one, by_job=by_job))
+            elif chance < 0.5:
                 self._note(event.NoticeDelivered(at=self.now, notice_id=one, by_job=JobId(self._random.choice([0, 5]))))
             else:
                 next_at = self._random.choice([None, self.now + 30])

@@ -122,7 +122,7 @@ def test_whoever_kills_it_in_the_middle_finds_the_trail_closed_and_whole(tmp_pat
 
 def test_notices_that_are_done_go_with_old_lines_and_those_that_wait_stay(store: Store) -> None:
     rows = tuple(
-        (number, "ann", 1000, 7, "end", "mail", "", '{"text":""}', 1.0, 1.0, 1, "", state, ended_at)
+        (number, "ann", 1000, 7, "end", "mail", "", '{"text":""}', 1.0, 1.0, 1, "", state, ended_at, 0)
         for number, (state, ended_at) in enumerate(
             [("delivered", 5.0), ("given_up", 6.0), ("waiting", None), ("delivered", 150.0)], start=1
         )
