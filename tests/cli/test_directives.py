@@ -47,7 +47,6 @@ COMMON = r"""#!/bin/bash
 
 # a comment
 echo start
-#SBATCH --job-name=too-late
 """  # noqa: W291 - the blank after --exclusive is what is tested
 
 
@@ -116,12 +115,64 @@ def test_a_script_with_gq_lines_uses_only_those() -> None:
 
 
 def test_the_head_ends_at_the_first_command() -> None:
-    assert options("#!/bin/sh\n\n# hello\n#GQ -N 2\n\n  true\n#GQ -n 4\n") == {"nodes": "2"}
+    assert options("#!/bin/sh\n\n# hello\n#GQ -N 2\n\n  true\n##GQ -n 4\n") == {"nodes": "2"}
 
 
-@pytest.mark.parametrize("line", ["##SBATCH -N 2", "# SBATCH -N 2", " #SBATCH -N 2", "#SBATCHX -N 2", "#sbatch -N 2"])
-def test_what_only_looks_like_a_directive_is_a_comment(line: str) -> None:
-    assert options(f"#!/bin/sh\n{line}\n") == {}
+@pytest.mark.parametrize(
+    "line", ["##SBATCH -N 2", "## SBATCH -N 2", "#SBATCHX -N 2", "# SBATCH lines", "# gq - a queue"]
+)
+def test_a_comment_that_is_not_spelt_like_a_header_line_is_a_comment(line: str) -> None:
+    assert options(f"#!/bin/sh\n{line}\n#SBATCH -n 3\n") == {"ntasks": "3"}
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [("# SBATCH -N 2", "#SBATCH -N 2"), (" #SBATCH -N 2", "#SBATCH -N 2"), ("#sbatch -N 2", "#SBATCH -N 2"),
+     ("#GQ--gpus=1", "#GQ --gpus=1"), ("# GQ --gpus=1", "#GQ --gpus=1"), ("#gq -n1", "#GQ -n1")],
+)  # fmt: skip
+def test_a_misspelt_header_line_is_refused_with_its_number(line: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_header(f"#!/bin/sh\n#SBATCH -n 3\n{line}\ntrue\n", "job.sh")
+
+    assert caught.value.message == f"job.sh:3: `{line.strip()}` is a comment, not a header line"
+    assert caught.value.hint == f"write `{meant}`; `##` keeps it a comment"
+
+
+def test_lines_of_slurm_do_not_count_beside_lines_of_gq_however_they_are_spelt() -> None:
+    assert options("#!/bin/sh\n# SBATCH -N 4\n#PBS -l x\n#GQ -N 2\ntrue\n#SBATCH -n 4\n") == {"nodes": "2"}
+
+
+@pytest.mark.parametrize("mark", ["#GQ", "#SBATCH"])
+@pytest.mark.parametrize("head", ["", "#SBATCH -n2\n"])
+def test_a_header_line_after_the_first_command_is_refused_with_its_number(mark: str, head: str) -> None:
+    script = f"#!/bin/bash\n{head}set -e\n\n{mark} --gpus=1\n"
+    with pytest.raises(UsageError) as caught:
+        read_header(script, "job.sh")
+
+    number = script.splitlines().index(f"{mark} --gpus=1") + 1
+    assert caught.value.message == f"job.sh:{number}: this {mark} line stands after the first command of the script"
+    assert caught.value.hint == "move it up, above the first command"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/bash\n#GQ -n2\ncat <<EOF >next.sh\n#!/bin/sh\n#GQ -n4\nEOF\n",
+        "#!/usr/bin/env bash\n#GQ -n2\ncat <<-'END' | gqsub\n#SBATCH -n4\n\tEND\n",
+        '#!/usr/bin/python3\n#GQ -n2\nTEXT = """#!/bin/sh\n#GQ -n4\n"""\n',
+    ],
+)
+def test_a_script_may_hold_another_script_with_header_lines(script: str) -> None:
+    assert options(script) == {"ntasks": "2"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["#!/bin/bash\ncat <<EOF\nx\nEOF\n#GQ -n4\n", "#!/bin/bash\ncat <<<x\n#GQ -n4\n", "#!/usr/bin/perl\n1;\n#GQ -n4\n"],
+)
+def test_a_header_line_behind_a_text_is_refused(script: str) -> None:
+    with pytest.raises(UsageError, match="stands after the first command"):
+        options(script)
 
 
 def test_an_unknown_option_names_file_line_and_the_nearest() -> None:
@@ -170,10 +221,15 @@ def test_the_command_to_wrap_cannot_stand_in_a_header() -> None:
         options("#!/bin/sh\n#SBATCH --wrap=true\n")
 
 
-def test_pbs_lines_are_said_not_to_be_read() -> None:
-    header = read_header("#!/bin/sh\n#PBS -l walltime=1\n", "job.sh")
+@pytest.mark.parametrize("line", ["#PBS -l walltime=1", "#BSUB -W 1:00", "#PBS"])
+@pytest.mark.parametrize("head", ["", "#SBATCH -n2\n"])
+def test_lines_of_another_system_are_refused_with_their_number(head: str, line: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_header(f"#!/bin/sh\n{head}{line}\ntrue\n", "job.sh")
 
-    assert (header.given, header.notes) == ((), ("job.sh: #PBS lines are not read in this version",))
+    mark = line.partition(" ")[0]
+    assert caught.value.message == f"job.sh:{3 if head else 2}: {mark} lines are not read in this version"
+    assert "write its options as #GQ lines" in caught.value.hint
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0\n\r", exclude_categories=("Cs",)), min_size=1))

@@ -159,6 +159,8 @@ def test_what_has_no_effect_is_noted() -> None:
         ("SHELL=bash", "crontab:1: `SHELL=bash` is not an absolute path"),
         ("#\nCRON_TZ=Europe/Berln\n0 0 * * * x", "crontab:2: `Europe/Berln` is no time zone"),
         ("#GQ --gpus=x\n0 0 * * * x", "crontab:1: `--gpus`: `x` is not a whole number"),
+        ("#GQ--gpus=1\n0 0 * * * x", "crontab:1: `#GQ--gpus=1` is a comment, not a header line"),
+        ("# SBATCH -n4\n0 0 * * * x", "crontab:1: `# SBATCH -n4` is a comment, not a header line"),
         ("#GQ --gqus=1\n0 0 * * * x", "crontab:1: unknown option `--gqus`"),
         ("#GQ --cron-overlap=maybe\n0 0 * * * x", "crontab:1: `--cron-overlap`: `maybe` is not a choice"),
         ("#GQ --cron-missed=all\n0 0 * * * x", "crontab:1: `--cron-missed`: `all` is not a choice"),
