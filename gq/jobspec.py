@@ -65,6 +65,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Arguments] = ()) -> JobSpec:
     """The job that these options describe; `others`: what stands behind each `` : ``."""
+    for component in (arguments, *others):
+        _refuse_empty(component)
     sweep = arguments.read("sweep", _sweep) or ()
     array = _array(arguments, sweep)
     return JobSpec(
@@ -109,6 +111,18 @@ def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Argu
         submit_host=submission.submit_host,
         command=submission.command,
     )
+
+
+_NOT_EMPTY = {"licenses": "matlab:1", "constraint": "a100", "prefer": "a100", "data": "imagenet", "gres": "gpu:1"}
+"""Options whose value may be empty only in `gqctl update`, where it takes away what was asked for."""
+
+
+def _refuse_empty(arguments: Arguments) -> None:
+    """Refuse options without a value, as a script writes them whose variable is not set: ``--licenses=$WHICH``."""
+    for name, example in _NOT_EMPTY.items():
+        given = arguments.last(name)
+        if given is not None and not given.value.strip(" ,"):
+            raise bad_value(given, "the value is empty", f"leave it out, or give a value: --{name}={example}")
 
 
 def _notify(arguments: Arguments) -> tuple[Target, ...]:
@@ -272,7 +286,20 @@ def _pattern(arguments: Arguments, name: str) -> str | None:
         return None
     if not given.value or "\0" in given.value:
         raise bad_value(given, f"`{given.value}` is not a file name")
+    refuse_unknown_code(given)
     return given.value
+
+
+def refuse_unknown_code(given: Given) -> None:
+    """Refuse a file pattern with a code that means nothing, such as ``%q``."""
+    if "%" not in given.value:
+        return
+    from gq.patterns import CODES, unknown_code  # most jobs name no pattern
+
+    if code := unknown_code(given.value):
+        known = ", ".join(f"%{letter}" for letter in CODES)
+        rule = f"`{code}` in `{given.value[:60]}` is not a code of file patterns"
+        raise bad_value(given, rule, f"there are {known}; write %{code} for a percent sign")
 
 
 # ── resources ─────────────────────────────────────────────────────────────────────────────────────────────────

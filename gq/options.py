@@ -83,7 +83,7 @@ _WHAT: tuple[JobOption, ...] = (
 )  # fmt: skip
 
 _NEEDS: tuple[JobOption, ...] = (
-    JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 30m, 2h or unlimited."),
+    JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 2h; 0: unlimited."),
     JobOption(
         name="nodes", letter="N", metavar="MIN[-MAX]",
         help="Number of nodes; the job starts on all of them at once.",

@@ -12,8 +12,8 @@ a code.  So orders carry patterns (absolute, see `output_pattern`), and whoever 
 %%    a percent sign
 ====  =======================================================  ====  ==========================================
 
-A number between ``%`` and the letter pads numbers with zeros (``%4a`` → ``0007``), at most to 10.  A code that is
-unknown, or whose value is not known to the caller, stays as it is.
+A number between ``%`` and the letter pads numbers with zeros (``%4a`` → ``0007``), at most to 10.  A code whose value
+is not known to the caller stays as it is; one that is not in the table is refused at submission (`unknown_code`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gq.model.job import JobSpec
 
 DEFAULT_OUTPUT = "gq-%j.out"
 DEFAULT_ARRAY_OUTPUT = "gq-%A_%a.out"
+CODES = "jAaJsNntux%"
 MAX_PADDING = 10
 
 _CODE = re.compile(r"%(\d{0,9})([A-Za-z%])")
@@ -68,6 +69,11 @@ def expand_pattern(
         return f"{value:0{width}}" if isinstance(value, int) and width else str(value)
 
     return _CODE.sub(replacement, pattern)
+
+
+def unknown_code(pattern: str) -> str:
+    """The first code of `pattern` that is not in the table, such as ``%q``; empty where all are."""
+    return next((match[0] for match in _CODE.finditer(pattern) if match[2] not in CODES), "")
 
 
 def output_pattern(spec: JobSpec) -> str:

@@ -23,6 +23,7 @@ from gq.cli.gq_status import Answer
 from gq.config import Config
 from gq.errors import GqError
 from gq.locate import MAX_SOCKET_PATH, ROOT_UID, Location
+from gq.model.nodelist import compress
 from gq.private import count_gpus
 from gq.units import format_memory
 
@@ -199,6 +200,18 @@ def registered(patient: Patient) -> Iterator[Finding]:
             yield Finding(name, Verdict.OK, f"is {node.state.lower()}, enforces {node.isolation.summary()}")
 
 
+def partitions(patient: Patient) -> Iterator[Finding]:
+    """Every node that a partition names has registered once."""
+    if patient.answer is None or patient.config is None:
+        return
+    for partition in patient.config.partitions:
+        missing = [name for name in partition.nodes or () if name not in patient.answer.nodes]
+        if missing:
+            told = f"names nodes that have never registered: {compress(missing)}"
+            mend = "correct its `nodes` in gq.toml, then gqctl config reload; `gqinfo -N` lists the nodes"
+            yield Finding(f"partition {partition.name}", Verdict.WARN, told, mend)
+
+
 def clocks(patient: Patient) -> Iterator[Finding]:
     """Nodes are heard all the time, so the last word of each should be of now."""
     if patient.answer is None:
@@ -278,6 +291,7 @@ CHECKS: tuple[Check, ...] = (
     running,
     answering,
     registered,
+    partitions,
     clocks,
     accelerators,
     logs,

@@ -109,6 +109,8 @@ class StepRun:
         self._stop_is_ordered = False
         self._signals_left: list[tuple[float, int]] = []
         """When to send which signal, if gqd does not do it."""
+        self._failures: set[str] = set()
+        """Reasons why tasks could not be started that were reported: many tasks fail for the same one."""
         self._counted: dict[int, int] = {}
         """Exit code by rank, without those that we ended ourselves."""
         self._interrupted_at = 0.0
@@ -243,8 +245,11 @@ class StepRun:
         self._counted[exited.rank] = code
         if exited.exit.is_success:
             return
-        if not was_ended_by_us and (self._bring.tells_codes or exited.why or exited.oom):
+        is_news = self._bring.tells_codes or exited.why or exited.oom
+        if not was_ended_by_us and is_news and exited.why not in self._failures:
             self._note(f"{door.name}: task {exited.rank}: {_how_it_ended(exited)}")
+            if exited.why:
+                self._failures.add(exited.why)
         if self._created.layout.kill_on_bad_exit and self._ending is None and not self._is_finished:
             self._end(_Ending.BAD_EXIT, now)
 

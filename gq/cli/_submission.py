@@ -1,15 +1,22 @@
-"""What a submitting command takes from its surroundings: directory, host, umask, clock and environment."""
+"""What a submitting command takes from its surroundings: directory, host, umask, clock and environment.
+
+Owns also what this host can see to be wrong with a job before it is sent: files and directories that are missing are
+warned of, since the nodes may have them; a notification program that is missing is refused.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from gq.cli._command import warn
 from gq.errors import Refusal
 from gq.getopt import Arguments
 from gq.jobspec import Submission, exported_environment
+from gq.model.job import JobSpec
+from gq.model.notice import COMMAND, Target, program_of
 from gq.units import parse_instant
 
 
@@ -54,6 +61,58 @@ def _umask() -> int:
 def job_environment(arguments: Arguments) -> dict[str, str]:
     """What the job gets of this process's environment by ``--export``, less what cannot be sent."""
     return _sendable(exported_environment(arguments.last("export"), os.environ))
+
+
+def warn_of_missing_files(spec: JobSpec) -> None:
+    """Warn of the job's directories and input that this host does not have or the user may not write."""
+    if not os.path.isdir(spec.chdir):  # noqa: PTH112 - no Path on the way to a submission
+        warn(f"warning: the working directory `{spec.chdir}` does not exist on this host")
+    if not spec.is_interactive:
+        _warn_of_streams(spec)
+
+
+def _warn_of_streams(spec: JobSpec) -> None:
+    from gq.patterns import error_pattern, input_pattern, output_pattern
+
+    named = {pattern: name for name, pattern in (("error", error_pattern(spec)), ("output", output_pattern(spec)))}
+    told = {spec.chdir}
+    for pattern, name in named.items():
+        directory = _fixed_part(os.path.dirname(pattern))  # noqa: PTH120
+        if not pattern or directory in told or not directory:
+            continue
+        told.add(directory)
+        if not os.path.isdir(directory):  # noqa: PTH112
+            warn(f"warning: the directory `{directory}` of the {name} file does not exist on this host")
+        elif not os.access(directory, os.W_OK | os.X_OK):
+            warn(f"warning: you may not write into `{directory}`, where the {name} file goes")
+    source = input_pattern(spec)
+    if source and "%" not in source and not os.access(source, os.R_OK):
+        what = "may not be read by you" if os.path.exists(source) else "does not exist"  # noqa: PTH110
+        warn(f"warning: the input `{source}` {what} on this host")
+
+
+def _fixed_part(directory: str) -> str:
+    """The part of a pattern's directory that is known before the job runs: ``/a/%j/b`` → ``/a``."""
+    head, percent, _ = directory.replace("%%", "\0").partition("%")
+    return (head.rpartition("/")[0] if percent else head).replace("\0", "%")
+
+
+def refuse_missing_programs(targets: Iterable[Target]) -> None:
+    """Refuse a notification command whose program this host does not have; a shell decides what a program is."""
+    for target in targets:
+        program = program_of(target.to) if target.kind == COMMAND else ""
+        if program and not _is_program(os.path.expanduser(program)):  # noqa: PTH111
+            message = f"--notify: the program `{program[:80]}` does not exist or cannot be executed"
+            hint = f"correct its path; where only the nodes have it, write --notify='command:exec {target.to[:80]}'"
+            raise Refusal("bad_notify", message, hint)
+
+
+def _is_program(word: str) -> bool:
+    """Whether ``/bin/sh`` of this host knows a program, a builtin or a keyword of that name."""
+    import subprocess  # few jobs tell anybody by a command
+
+    words = ["/bin/sh", "-c", 'command -v "$1"', "sh", word]
+    return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def _sendable(environ: dict[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gq.cli._checks import CHECKS, Finding, Patient, Verdict, commands_on_path, python_version
+from gq.cli._checks import CHECKS, Finding, Patient, Verdict, commands_on_path, partitions, python_version
 from gq.cli._command import JSON, Command
 from gq.cli._connection import chosen_cluster
 from gq.cli._output import plural, write_json_list, write_line
@@ -90,7 +90,7 @@ def examine_host(location: Location) -> list[Finding]:
 
     host = find_host(location)
     patient = Patient(location=location, config=host.config, config_error=None, answer=host.answer, now=time.time())
-    findings = [finding for check in (python_version, commands_on_path) for finding in check(patient)]
+    findings = [finding for check in (python_version, commands_on_path, partitions) for finding in check(patient)]
     return findings + [finding for check in host_checks() for finding in check(host)]
 
 

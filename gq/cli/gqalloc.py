@@ -23,7 +23,7 @@ from gq.cli._conversation import Conversation, JobWatch
 from gq.cli._interactive import HeldJob, held_job
 from gq.cli._signals import SignalPipe
 from gq.cli._steps import Bring, Note, say
-from gq.cli._submission import job_environment, submission
+from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
 from gq.cli.gqrun import is_open
 from gq.client import Client
 from gq.errors import GqError, Refusal
@@ -64,6 +64,8 @@ def run(arguments: Arguments) -> int:
     note = say("gqalloc")
     with controller() as client:
         spec = job_spec(options, submission(JOB_NAME, " ".join(command), is_interactive=True), others)
+        refuse_missing_programs(spec.notify)
+        warn_of_missing_files(spec)
         with held_job(client, spec, job_environment(options), note) as held:
             note(f"Granted job allocation {held.job.job_id}")
             inside = ask(client, GetJobEnvironment(job_id=held.job.job_id), JobEnvironment)

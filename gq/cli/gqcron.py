@@ -19,7 +19,7 @@ from pathlib import Path
 from gq.cli._command import JSON, Command, report, warn
 from gq.cli._connection import ask, controller
 from gq.cli._output import Column, local_time, plural, write_json, write_json_list, write_table
-from gq.cli._submission import submission
+from gq.cli._submission import refuse_missing_programs, submission
 from gq.crontab import CRON_OPTIONS, Surroundings, parse_crontab
 from gq.errors import GqError, Refusal, UsageError
 from gq.getopt import Arguments, Option, whole_number
@@ -103,6 +103,8 @@ def _set(text: str, name: str, user: str) -> CrontabInfo:
         report(complaint)
     if found.complaints:
         raise found.complaints[-1]
+    for job in found.jobs:
+        refuse_missing_programs(job.entry.spec.notify)
     with controller() as client:
         kept = ask(client, SetCrontab(text=text, jobs=found.jobs, user=user), Crontab).crontab
     for note in found.notes:

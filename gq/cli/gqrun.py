@@ -21,12 +21,12 @@ from gq.cli._conversation import Conversation, JobWatch
 from gq.cli._interactive import allocation_environment, held_job
 from gq.cli._operands import JobWord, one_job
 from gq.cli._steps import Bring, Note, lead_step, say
-from gq.cli._submission import job_environment, submission
+from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
 from gq.cli._task_output import OutputOptions, TaskOutput, open_output
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Given, bad_value, whole_number
-from gq.jobspec import job_spec, resource_request
+from gq.jobspec import job_spec, refuse_unknown_code, resource_request
 from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest
 from gq.options import RUN, shown_options
@@ -53,6 +53,9 @@ def run(arguments: Arguments) -> int:
     if not commands[-1]:
         raise UsageError("no_command", "no command to run", "gqrun [OPTIONS] COMMAND [ARGUMENT...]")
     options, *others = component_arguments(RUN, [component.given for component in components], os.environ)
+    for name in ("output", "error"):
+        if given := options.last(name):
+            refuse_unknown_code(given)
     enclosing = _enclosing_job(options)
     if enclosing is not None:
         for component in components:
@@ -147,6 +150,8 @@ def _run_job(client: Client, components: list[Arguments], commands: list[tuple[s
     program = commands[0][0].rpartition("/")[2]
     shown = " : ".join(shlex.join(command) for command in commands)
     spec = job_spec(options, submission(program, shown, is_interactive=True), others)
+    refuse_missing_programs(spec.notify)
+    warn_of_missing_files(spec)
     work = _whole_job(options, spec.resources, components, commands)
     exported = job_environment(options)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -20,15 +20,18 @@ from gq.cli._components import component_arguments, split_options
 from gq.cli._connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
 from gq.cli._operands import JobWord, only
 from gq.cli._output import local_time, sentence, write_json, write_line, write_sentence
-from gq.cli._submission import job_environment, submission
+from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
 from gq.client import Client
 from gq.directives import read_header
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.getopt import Arguments, Given
-from gq.jobspec import job_spec
+from gq.jobspec import RESOURCE_OPTIONS, job_spec
 from gq.options import SUB, options_of
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
+
+_ASKED = (RESOURCE_OPTIONS - {"data", "elastic"}) | {"partition", "time", "account", "qos", "array", "dependency"}
+"""Options that nobody means for a script: what a job asks for, and where."""
 
 
 class Script(NamedTuple):
@@ -54,6 +57,9 @@ def run(arguments: Arguments) -> int:
         options, *others = _options(arguments, components, script, place)
         gate = gate_of(options)
         spec = job_spec(options, submission(script.job_name, script.command, script.args), others)
+        refuse_missing_programs(spec.notify)
+        warn_of_missing_files(spec)
+        _note_options_of_script(script.args)
         job = Submit(spec=spec, script=script.data, environment=job_environment(options))
         stages.append(Stage(job, gate))
     try:
@@ -80,6 +86,15 @@ def _options(arguments: Arguments, components: list[list[Given]], script: Script
     elif "?" in arguments.text("dependency"):  # the first stage has waited for any of them
         said = [one for one in said if not place or one.name != "dependency"]
     return component_arguments(SUB, [said, *components], environ, header.components if header else ((),))
+
+
+def _note_options_of_script(args: tuple[str, ...]) -> None:
+    """Tell whoever wrote ``gqsub train.sh --gpus=2`` that gq does not read what follows the script."""
+    names = {name for one in options_of(SUB) if one.name in _ASKED for name in (f"--{one.name}", f"-{one.letter}")}
+    found = [word for word in args if word.partition("=")[0] in names - {"-"}]
+    if found:
+        listed = ", ".join(f"`{word[:40]}`" for word in found[:3])
+        warn(f"note: {listed} after the script goes to the script; options of gqsub stand before it")
 
 
 def _send(stages: list[Stage], options: Arguments, arguments: Arguments) -> int:

@@ -20,6 +20,7 @@ from enum import StrEnum
 
 import msgspec
 
+from gq.errors import nearest
 from gq.model.resource import Count
 from gq.model.tasks import parse_tasks, tasks_in
 
@@ -90,8 +91,7 @@ def _terms(text: str) -> list[DependencyTerm]:
     try:
         kind = DependencyKind(word.lower())
     except ValueError:
-        kinds = ", ".join(one.value for one in DependencyKind)
-        raise ValueError(f"`{word}` is not a kind of dependency; there are {kinds}") from None
+        raise ValueError(f"`{word[:40]}` is not a kind of dependency; {_kind_hint(text)}") from None
     if kind is DependencyKind.SINGLETON:
         if jobs:
             raise ValueError("singleton names no job")
@@ -99,6 +99,16 @@ def _terms(text: str) -> list[DependencyTerm]:
     if not jobs:
         raise ValueError(f"{kind.value} needs the id of a job, as in {kind.value}:123")
     return [term for one in _parts(jobs, ":") for term in _terms_of_job(kind, one)]
+
+
+def _kind_hint(text: str) -> str:
+    """The way out of a term without a known kind: `26` most likely means `afterok:26`."""
+    if all(_JOB.fullmatch(one) for one in _parts(text, ":")):
+        return f"did you mean {DependencyKind.AFTEROK.value}:{text}?"
+    word, colon, jobs = text.partition(":")
+    kinds = [one.value for one in DependencyKind]
+    close = nearest(word, kinds)
+    return f"did you mean {close}{colon}{jobs}?" if close else f"there are {', '.join(kinds)}"
 
 
 def _terms_of_job(kind: DependencyKind, text: str) -> list[DependencyTerm]:

@@ -26,6 +26,9 @@ MAX_TARGETS = 8
 MAX_TO = 2048
 """Characters of an address, a URL or a command."""
 
+_PROGRAM = r"\s*(?:[A-Za-z_]\w*=[^\s'\"$`\\]*\s+)*(?P<quote>['\"]?)(?P<word>[\w./~+@,:%-]+)(?P=quote)(?=[\s;&|<>()]|$)"
+"""The first word of a shell command behind its assignments, where it is plain text."""
+
 _SLURM = {
     "ALL": ALL, "NONE": (), "BEGIN": (BEGIN,), "END": (END,), "FAIL": (FAIL,), "REQUEUE": (REQUEUE,),
     "TIME_LIMIT": (TIMEOUT,), "TIME_LIMIT_50": ("timeout_50",), "TIME_LIMIT_80": ("timeout_80",),
@@ -130,18 +133,10 @@ def refuse_relative(command: str) -> None:
 
 def program_of(command: str) -> str:
     """The word of a shell command that names its program; empty where only the shell can tell, as in ``$TOOL x``."""
-    import re
-    import shlex  # few jobs tell anybody by a command
+    import re  # few jobs tell anybody by a command
 
-    words = shlex.shlex(command, posix=True, punctuation_chars=True)
-    words.whitespace_split, words.commenters = True, ""
-    try:
-        for word in words:
-            if not re.match(r"[A-Za-z_]\w*=", word):
-                return "" if re.search(r"[^\w./~+@,:%-]", word) else word
-    except ValueError:
-        pass
-    return ""
+    match = re.match(_PROGRAM, command)
+    return match["word"] if match else ""
 
 
 def parse_occasions(text: str) -> tuple[str, ...]:

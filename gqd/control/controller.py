@@ -265,10 +265,11 @@ class Controller:
         self.volatile.bookings_due_at = 0.0
         self.volatile.bookings_tried.clear()  # partitions may have other nodes
         self.volatile.wants_plan = True
+        text = f"{happened.text}{node.missing_of_partitions(draft)}"
         if happened.request is None:
-            draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=happened.text))
+            draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=text))
             return
-        answer = client.Done(text=happened.text)
+        answer = client.Done(text=text)
         replies.remember(draft, happened.request, answer)
         replies.send(draft, happened.request, answer)
 

@@ -136,6 +136,11 @@ def _refuse_bad_entry(draft: Draft, owner: Peer, request: ClientRequest, entry: 
     if any(term.kind is not DependencyKind.SINGLETON for term in terms):
         message = "an entry comes again and again, and its dependency is on a job that does not"
         raise Refusal("bad_entry", message, "--dependency=singleton waits for jobs of the same name")
+    if not draft.policy.notify.mail and any(target.is_optional for target in spec.notify):
+        hint = (
+            "--notify=command:PROGRAM or --notify=webhook:URL is possible without mail; `mail` in gq.toml turns it on"
+        )
+        raise Refusal("bad_notify", "--mail-type: this cluster sends no mail", hint)
     who = access.caller_of(owner, draft.cluster, draft.policy)
     try:
         job.prepare(draft, who, request, _spec_of(entry, draft.now))

@@ -15,6 +15,7 @@ from gq.errors import Refusal, nearest
 from gq.model.account import DEFAULT_ACCOUNT, Holder, MemberInfo
 from gq.model.ids import JobId
 from gq.model.job import ExitStatus, JobSpec
+from gq.model.nodelist import compress
 from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import pack_tasks
@@ -274,6 +275,9 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
     if not usable:
         unmet = unmet_constraint(nodes, shape, partition)
         why = "" if unmet is None else f"the job can never run: {unmet.why}"
+        if len(missing := partition.missing_nodes(draft.cluster.nodes)) == len(partition.nodes):
+            message = f"partition `{partition.name}` has no nodes: {compress(missing)} in gq.toml has never registered"
+            raise Refusal("impossible", message, "gqinfo -N lists the nodes, gqinfo the partitions")
         no_node = f"no node of partition `{partition.name}` may be used by this job"
         raise Refusal("impossible", why or no_node, "see gqinfo -N" if unmet is None else unmet.hint)
     if place(Overlay.empty(nodes), shape, usable) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import UTC, tzinfo
 
 import msgspec
@@ -48,6 +48,10 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_node(self, node: str) -> bool:
         return self.nodes == ALL_NODES or node in self.nodes
+
+    def missing_nodes(self, known: Container[str]) -> tuple[str, ...]:
+        """Names of `nodes` for which no node is `known`."""
+        return () if self.nodes == ALL_NODES else tuple([name for name in self.nodes if name not in known])
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

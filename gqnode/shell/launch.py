@@ -56,6 +56,8 @@ class Program(NamedTuple):
     """Its standard input is to be its controlling terminal."""
     cpus: tuple[int, ...] = ()
     """The machine's; empty: all that its cell may use."""
+    is_task: bool = False
+    """A task of a step: `gqrun` reports that it cannot be executed, so its standard error need not."""
 
 
 class Launched(NamedTuple):
@@ -177,7 +179,7 @@ def _be_child(ready: Ready, open_streams: OpenStreams, status_fd: int) -> NoRetu
         _execute(ready.program.argv, ready.environment)
     except CannotLaunch as error:
         code = error.failure.exit_code
-        if error.failure.is_exec:
+        if error.failure.is_exec and not ready.program.is_task:
             os.write(2, f"gq: error: {error.failure.why}\n".encode(errors="surrogateescape"))
         _tell_failure(status_fd, error.failure)
     except BaseException as error:

@@ -225,6 +225,7 @@ class Step:
             confinement=spec.confinement,
             has_terminal=ends.is_terminal,
             cpus=spec.cpus,
+            is_task=True,
         )
         try:
             launched = launch(program, lambda: ends.child, kept=ends.child)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gq.cli import _checks, _machine_checks, _network_checks, _system, _system_checks
-from gq.cli._checks import Finding, Patient, Verdict, recent_errors
+from gq.cli._checks import Finding, Patient, Verdict, partitions, recent_errors
 from gq.cli._system import Host, Process
 from gq.cli.gq_status import Answer
 from gq.config import parse_config
@@ -116,6 +116,22 @@ def test_a_daemon_that_speaks_another_version_of_the_protocol_is_told_to_be_of_a
     found = only(_system_checks.answering, host(identity=None, answer=None, answer_error=error))
     assert found.verdict is Verdict.FAIL
     assert "of different releases: this controller speaks versions 1 to 1" in found.message
+
+
+# ── partitions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_partition_that_names_nodes_which_never_registered_is_told() -> None:
+    text = '[[partition]]\nname = "main"\ndefault = true\n[[partition]]\nname = "a"\nnodes = ["n1", "n[7-8]"]\n'
+    well = host()
+    patient = Patient(
+        location=well.location, config=parse_config(text, "gq.toml"), config_error=None, answer=well.answer, now=NOW
+    )
+
+    [found] = partitions(patient)
+    assert (found.check, found.verdict) == ("partition a", Verdict.WARN)
+    assert found.message == "names nodes that have never registered: n[7-8]"
+    assert "gqctl config reload" in found.mend
 
 
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -263,6 +263,25 @@ def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedCo
         (["--array=1-10%x", "job.sh"], 2, "`--array`: `%x` does not say how many tasks may run at once"),
         (["-d", "afterok", "job.sh"], 2, "`-d`: afterok needs the id of a job, as in afterok:123"),
         (["-d", "soon:1", "job.sh"], 2, "`-d`: `soon` is not a kind of dependency"),
+        (["-d", "26", "job.sh"], 2, "`-d`: `26` is not a kind of dependency\nhint: did you mean afterok:26?"),
+        (["-d", "26:7_1", "job.sh"], 2, "`-d`: `26` is not a kind of dependency\nhint: did you mean afterok:26:7_1?"),
+        (
+            ["-d", "aftreok:26", "job.sh"],
+            2,
+            "`-d`: `aftreok` is not a kind of dependency\nhint: did you mean afterok:26?",
+        ),
+        (["--licenses=", "job.sh"], 2, "`--licenses`: the value is empty\nhint: leave it out, or give a value"),
+        (["--constraint= ", "job.sh"], 2, "`--constraint`: the value is empty"),
+        (["--gres=,", "job.sh"], 2, "`--gres`: the value is empty"),
+        (
+            ["-o", "a-%q.log", "job.sh"],
+            2,
+            "`-o`: `%q` in `a-%q.log` is not a code of file patterns\nhint: there are %j,",
+        ),
+        (["-e", "%Y.log", "job.sh"], 2, "`-e`: `%Y` in `%Y.log` is not a code of file patterns"),
+        (["--notify=command:no-such-program x", "job.sh"], 1, "--notify: the program `no-such-program` does not exist"),
+        (["--notify=command:A=1 /no/program", "job.sh"], 1, "--notify: the program `/no/program` does not exist"),
+        (["--notify=command:./x", "job.sh"], 2, "`--notify`: `./x` is a relative path"),
         (["-d", "afterok:1?afterok:2,afterok:3", "job.sh"], 2, "`-d`: `,` (all of them) and `?` (any of them)"),
         (["-d", "afterok:1+5", "job.sh"], 2, "`-d`: `+5` (minutes after the start) goes with `after` only"),
         (["--deadline=soon", "job.sh"], 2, "`--deadline`: "),
@@ -327,3 +346,63 @@ def test_a_job_names_its_reservation_on_the_command_line_or_in_its_script(
 
     assert [body.spec.reservation for body in controller.all(wire.Submit)] == ["night", "weekend"]
     assert run("gqsub", "--reservation=", "--wrap", "true").status == 2
+
+
+# ── what this host can see to be wrong ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        (
+            ["-o", "no/such/%j.log"],
+            "the directory `{here}/no/such` of the output file does not exist on this host",
+        ),
+        (["-o", "/no/%j.log"], "the directory `/no` of the output file does not exist on this host"),
+        (["-o", "no/%j/x.log"], "the directory `{here}/no` of the output file does not exist on this host"),
+        (["-e", "/no/e.log"], "the directory `/no` of the error file does not exist on this host"),
+        (["-i", "in.txt"], "the input `{here}/in.txt` does not exist on this host"),
+        (["-D", "/no/such"], "the working directory `/no/such` does not exist on this host"),
+    ],
+)
+def test_a_file_that_is_missing_here_is_warned_of_and_the_job_is_queued(
+    run: Run, queue: ScriptedController, here: Path, words: list[str], warning: str
+) -> None:
+    told = f"warning: {warning.format(here=here)}\n"
+    assert run("gqsub", *words, "job.sh") == (0, "Submitted batch job 123\n", told)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_output_directory_that_may_not_be_written_is_warned_of(
+    run: Run, queue: ScriptedController, here: Path
+) -> None:
+    assert (
+        run("gqsub", "-o", "/%j.out", "job.sh").err
+        == "warning: you may not write into `/`, where the output file goes\n"
+    )
+
+
+def test_what_is_there_is_not_warned_of(run: Run, queue: ScriptedController, here: Path) -> None:
+    (here / "100%done").mkdir()
+    words = ["-o", "100%%done/%j.log", "-e", "%j/x.err", "-i", "job.sh", "-D", str(here)]
+
+    assert run("gqsub", *words, "job.sh") == (0, "Submitted batch job 123\n", "")
+
+
+@pytest.mark.parametrize("option", ["--gpus=2", "-N", "--time"])
+def test_an_option_after_the_script_is_noted_to_be_an_argument_of_it(
+    run: Run, queue: ScriptedController, here: Path, option: str
+) -> None:
+    note = f"note: `{option}` after the script goes to the script; options of gqsub stand before it\n"
+
+    assert run("gqsub", "job.sh", option, "2") == (0, "Submitted batch job 123\n", note)
+    assert queue.the(wire.Submit).spec.args == (option, "2")
+
+
+@pytest.mark.parametrize(
+    "command", ["exec /no/program", "cd / && ls", "$TOOL x", "A=1 sh -c x", "~root/../bin/sh", '"/bin/sh" x']
+)
+def test_a_notification_that_may_work_is_not_refused(
+    run: Run, queue: ScriptedController, here: Path, command: str
+) -> None:
+    assert run("gqsub", f"--notify=command:{command}", "job.sh") == (0, "Submitted batch job 123\n", "")

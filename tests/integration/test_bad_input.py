@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 import struct
 import time
@@ -108,6 +109,14 @@ def test_commands_about_what_does_not_exist_are_refused(
     shared_cluster: PrivateCluster, argv: tuple[str, ...], code: int, said: str
 ) -> None:
     assert said in refused(shared_cluster, *argv, code=code)
+
+
+def test_a_step_whose_program_does_not_exist_says_so_once(shared_cluster: PrivateCluster) -> None:
+    done = shared_cluster.run("gqrun", "-n2", "no-such-program")
+
+    told = "task N: cannot execute `no-such-program`: No such file or directory"
+    assert done.returncode == 127
+    assert [re.sub(r".*task \d", "task N", line) for line in done.stderr.splitlines() if "cannot" in line] == [told]
 
 
 # ── a controller that is not there ────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from gq.cli._command import warn
+from gq.cli._submission import refuse_missing_programs
 from gq.errors import UsageError
 from gq.getopt import Arguments, Given, Option, bad_value
 from gq.jobspec import resource_request
@@ -244,7 +245,9 @@ def _others(arguments: Arguments, zone: tzinfo, now: float, base: ResourceReques
     if arguments.has("comment"):
         fields["comment"] = arguments.text("comment")
     if arguments.has("notify"):
-        fields["notify"] = () if arguments.text("notify").lower() in NEVER else targets(arguments)
+        told = () if arguments.text("notify").lower() in NEVER else targets(arguments)
+        refuse_missing_programs(told)
+        fields["notify"] = told
     return fields
 
 
