@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from gq.cli._command import note
 from gq.cli._connection import ask
 from gq.cli._output import Column, JsonValue, printable, write_json_list, write_table
 from gq.client import Client
@@ -28,7 +29,18 @@ def show_alternatives(client: Client, spec: JobSpec, as_json: bool) -> int:
         write_json_list(_json(one) for one in found.alternatives)
     else:
         write_table(_COLUMNS, [[_row(one, found.made_at) for one in found.alternatives]])
+        if told := _told(found):
+            note(told)
     return 0
+
+
+def _told(found: Alternatives) -> str:
+    """What the table does not show."""
+    asked, *others = found.alternatives
+    is_now = asked.start_at is not None and asked.start_at - found.made_at < NOW_S
+    if found.is_cut_short:
+        return "the search took too long and was cut short; other requests may start sooner, too"
+    return "" if others or is_now else "no other request that you may make would start sooner"
 
 
 def _row(one: Alternative, made_at: float) -> tuple[str, ...]:

@@ -502,6 +502,8 @@ class Alternatives(_Body, frozen=True, kw_only=True):
 
     alternatives: tuple[Alternative, ...]
     made_at: float = 0.0
+    is_cut_short: bool = False
+    """Not everything was tried: the search took too long."""
 
 
 class Accuracy(_Body, frozen=True, kw_only=True):

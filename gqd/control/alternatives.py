@@ -1,34 +1,40 @@
-"""What could be asked for instead: fewer GPUs, others, less time, a reservation, another partition or QOS.  Pure.
+"""Requests that a user could make instead: fewer GPUs, less time, other types, QOS, partitions, reservations.  Pure.
 
-Only what differs from the request is offered, the most promising of each kind first and the kinds in turn; whether
-this user may ask for it, and when it would start, others say (`gqd.control.whatif`).
+Each kind of change is a *search*: a generator that yields one request after the other and is sent what a rehearsal said
+of it, so that a number (of GPUs, minutes, CPUs) is found by halving its range, and everything else is tried one by one.
+Whether this user may ask for a request, and when it would start, `gqd.control.whatif` finds out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, islice, zip_longest
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from gq.model.account import with_built_in
 from gq.model.job import JobSpec
 from gq.model.reservation import Flag
 from gq.model.resource import ResourceRequest, least_demand
 from gq.units import format_duration
 from gqd.control.snapshot import booked_of
 from gqd.sched.blocked import counted
+from gqd.sched.rehearsal import Entry
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy
 from gqd.state.tally import account_path
 
-PARTS_OF_TIME = (2, 4, 8, 16, 32)
-SHORT_TIMES_S = (3600, 4 * 3600, 900, 12 * 3600, 300)
-"""Instead of no limit."""
-LEAST_TIME_S = 60
-MOST_RESERVED = 3
-"""Of time limits that end before something that is reserved."""
+MIN_TIME_S = 60
+MAX_TIME_S = 7 * 86400
+"""The longest time limit that is tried in the place of none."""
+SHORTEST_PART = 64
+"""The shortest time limit that is tried is one part in so many of the one that was asked for."""
+MAX_RESERVED = 3
+"""Time limits that end before something that is reserved."""
+MEMORY_PARTS = 16
+"""Memory is tried in steps of one part in so many."""
 
 
 class Variant(NamedTuple):
@@ -36,24 +42,78 @@ class Variant(NamedTuple):
     """What to add to the command line."""
     what: str
     spec: JobSpec
+    family: str = ""
+    """Of variants of one family only those are shown that no larger one equals; '': it stands alone."""
+    size: int = 0
+    """How much it still asks for, in its family."""
 
 
-def alternatives_to(cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted) -> Iterator[Variant]:
-    """All kinds in turn; `asked`: the request with its defaults filled in."""
+Search: TypeAlias = Generator[Variant, Entry | None, None]
+"""Yields requests; is sent the expected start of each, or None: it cannot be made, or nobody knows when it starts."""
+
+
+def searches(
+    cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted, entry: Entry | None
+) -> list[Search]:
+    """All kinds, those first that take few rehearsals.  `asked`: the request with its defaults; `entry`: its start."""
     resources = asked.spec.resources
-    kinds = (
-        _before_what_is_reserved(cluster, policy, spec, asked),
-        _in_reservations(cluster, policy, spec, asked),
-        _fewer_gpus(spec, resources),
-        _shorter(spec, asked.time_limit_s),
-        _other_types(cluster, spec, resources),
-        _other_partitions(policy, spec, asked.partition),
+    each = (
         _other_qos(cluster, spec, asked.qos),
+        _in_reservations(cluster, policy, spec, asked),
+        _before_what_is_reserved(cluster, policy, spec, asked),
+        _other_partitions(policy, spec, asked.partition),
+        _other_types(cluster, spec, resources),
         _spread(spec, resources),
-        _less_of_nodes(spec, resources),
     )
-    rounds = zip_longest(*kinds)
-    return (one for one in chain.from_iterable(rounds) if one is not None)
+    ranges = (*_fewer_gpus(spec, resources), _shorter(spec, asked.time_limit_s), *_less_of_nodes(spec, resources))
+    return [*map(_one_by_one, each), *(_halving(one, entry) for one in ranges if one.most >= one.least)]
+
+
+def is_sooner(entry: Entry | None, asked: Entry | None) -> bool:
+    return entry is not None and (asked is None or entry.starts_at < asked.starts_at)
+
+
+# ── how a kind is searched ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Range(NamedTuple):
+    """Requests that differ in one number, all of them smaller than what was asked for."""
+
+    least: int
+    most: int
+    variant: Callable[[int], Variant]
+
+
+def _one_by_one(variants: Iterable[Variant]) -> Search:
+    yield from variants
+
+
+def _halving(numbers: Range, asked: Entry | None) -> Search:
+    """The largest number that starts as soon as the smallest does, and the largest that starts sooner than asked.
+
+    If the smallest starts no sooner, no other does: then one rehearsal is enough.
+    """
+    soonest = yield numbers.variant(numbers.least)
+    if soonest is None or not is_sooner(soonest, asked):
+        return
+    at = soonest.starts_at
+    low = yield from _largest(numbers, numbers.least, lambda entry: entry is not None and entry.starts_at <= at)
+    yield from _largest(numbers, low, lambda entry: is_sooner(entry, asked))
+
+
+def _largest(numbers: Range, low: int, suits: Callable[[Entry | None], bool]) -> Generator[Variant, Entry | None, int]:
+    """The largest number from `low` on, which suits, up to where they do not suit any more."""
+    high = numbers.most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if suits((yield numbers.variant(middle))):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# ── the kinds ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _asking(spec: JobSpec, **changes: object) -> JobSpec:
@@ -65,52 +125,55 @@ def _typed(resources: ResourceRequest, count: int, gpu_type: str | None = None) 
     return f"{name}:{count}" if name else str(count)
 
 
-def _halves(count: int) -> Iterator[int]:
-    while count > 1:
-        count //= 2
-        yield count
-
-
-def _fewer_gpus(spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
-    """However they were asked for: in all, for each node, or for each task."""
+def _fewer_gpus(spec: JobSpec, resources: ResourceRequest) -> Iterator[Range]:
+    """All numbers below the one that was asked for: in all, over nodes, for each node, or by tasks."""
     before = least_demand(resources).gpus
     if not before or resources.roles:
         return
+
+    def variant(options: str, family: str, size: int, changed: JobSpec) -> Variant:
+        return Variant(options, _instead(changed, before), changed, family, size)
+
+    def in_all(count: int) -> Variant:
+        return variant(f"--gpus={_typed(resources, count)}", "gpus", count, _asking(spec, gpus=count))
+
+    def over_nodes(nodes: int) -> Variant:
+        asked = resources.nodes_min or 1
+        ntasks = None if resources.ntasks is None else max(nodes, resources.ntasks * nodes // asked)
+        changed = _asking(spec, nodes_min=nodes, nodes_max=nodes, ntasks=ntasks)
+        return variant(f"--nodes={nodes}" + (f" --ntasks={ntasks}" if ntasks else ""), "nodes", nodes, changed)
+
+    def per_node(count: int) -> Variant:
+        changed = _asking(spec, gpus_per_node=count)
+        return variant(f"--gpus-per-node={_typed(resources, count)}", "gpus", count, changed)
+
+    def by_tasks(ntasks: int) -> Variant:
+        return variant(f"--ntasks={ntasks}", "gpus", ntasks, _asking(spec, ntasks=ntasks))
+
     if resources.gpus:
-        for count in _halves(resources.gpus):
-            changed = _asking(spec, gpus=count)
-            yield Variant(f"--gpus={_typed(resources, count)}", _instead(changed, before), changed)
-    elif (resources.nodes_min or 1) > 1 and resources.gpus_per_node:
-        for nodes in _halves(resources.nodes_min or 1):
-            ntasks = (
-                None if resources.ntasks is None else max(nodes, resources.ntasks * nodes // (resources.nodes_min or 1))
-            )
-            changed = _asking(spec, nodes_min=nodes, nodes_max=nodes, ntasks=ntasks)
-            tasks = "" if ntasks is None else f" --ntasks={ntasks}"
-            yield Variant(f"--nodes={nodes}{tasks}", _instead(changed, before), changed)
+        yield Range(max(1, resources.nodes_min or 1), resources.gpus - 1, in_all)
     elif resources.gpus_per_node:
-        for count in _halves(resources.gpus_per_node):
-            changed = _asking(spec, gpus_per_node=count)
-            yield Variant(f"--gpus-per-node={_typed(resources, count)}", _instead(changed, before), changed)
-    elif resources.gpus_per_task and (resources.ntasks or 1) > 1:
-        for ntasks in _halves(resources.ntasks or 1):
-            changed = _asking(spec, ntasks=ntasks)
-            yield Variant(f"--ntasks={ntasks}", _instead(changed, before), changed)
+        yield Range(1, (resources.nodes_min or 1) - 1, over_nodes)
+        yield Range(1, resources.gpus_per_node - 1, per_node)
+    elif resources.gpus_per_task:
+        yield Range(1, (resources.ntasks or 1) - 1, by_tasks)
 
 
 def _instead(changed: JobSpec, before: int) -> str:
     return f"{counted(least_demand(changed.resources).gpus, 'GPUs')} instead of {before}"
 
 
-def _shorter(spec: JobSpec, limit_s: int | None) -> Iterator[Variant]:
-    """A shorter job fits into more holes."""
-    times = SHORT_TIMES_S if limit_s is None else tuple(limit_s // part // 60 * 60 for part in PARTS_OF_TIME)
+def _shorter(spec: JobSpec, limit_s: int | None) -> Range:
+    """All shorter time limits, in minutes: a shorter job fits into more holes."""
     before = "no time limit" if limit_s is None else format_duration(limit_s)
-    for time_s in times:
-        if _is_shorter(time_s, limit_s):
-            told = format_duration(time_s)
-            what = f"{told} instead of {before}"
-            yield Variant(f"--time={told}", what, msgspec.structs.replace(spec, time_limit_s=time_s))
+    longest_s = MAX_TIME_S if limit_s is None else limit_s - 1
+
+    def variant(minutes: int) -> Variant:
+        told = format_duration(minutes * 60)
+        changed = msgspec.structs.replace(spec, time_limit_s=minutes * 60)
+        return Variant(f"--time={told}", f"{told} instead of {before}", changed, "time", minutes)
+
+    return Range(max(1, longest_s // 60 // SHORTEST_PART), longest_s // 60, variant)
 
 
 def _before_what_is_reserved(
@@ -120,10 +183,10 @@ def _before_what_is_reserved(
     booked = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
     left = dict.fromkeys(_minutes_s(one.clear_at - asked.at) for one in booked)
     before = "no time limit" if asked.time_limit_s is None else format_duration(asked.time_limit_s)
-    for time_s in islice((one for one in left if _is_shorter(one, asked.time_limit_s)), MOST_RESERVED):
+    for time_s in islice((one for one in left if _is_shorter(one, asked.time_limit_s)), MAX_RESERVED):
         told = format_duration(time_s)
         what = f"{told} instead of {before}: over before what is reserved"
-        yield Variant(f"--time={told}", what, msgspec.structs.replace(spec, time_limit_s=time_s))
+        yield Variant(f"--time={told}", what, msgspec.structs.replace(spec, time_limit_s=time_s), "time", time_s // 60)
 
 
 def _in_reservations(cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted) -> Iterator[Variant]:
@@ -152,7 +215,7 @@ def _minutes_s(seconds: float) -> int:
 
 
 def _is_shorter(time_s: int, limit_s: int | None) -> bool:
-    return time_s >= LEAST_TIME_S and (limit_s is None or time_s < limit_s)
+    return time_s >= MIN_TIME_S and (limit_s is None or time_s < limit_s)
 
 
 def _other_types(cluster: Cluster, spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
@@ -187,7 +250,7 @@ def _other_partitions(policy: Policy, spec: JobSpec, partition: str) -> Iterator
 
 
 def _other_qos(cluster: Cluster, spec: JobSpec, qos: str) -> Iterator[Variant]:
-    for name in sorted(cluster.qos):
+    for name in sorted(with_built_in(cluster.qos)):
         if name != qos:
             yield Variant(f"--qos={name}", f"QOS {name} instead of {qos}", msgspec.structs.replace(spec, qos=name))
 
@@ -211,21 +274,29 @@ def _spread(spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
         yield Variant("--nodes=2", "over 2 nodes", _asking(spec, nodes_min=2, nodes_max=2))
 
 
-def _less_of_nodes(spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
+def _less_of_nodes(spec: JobSpec, resources: ResourceRequest) -> Iterator[Range]:
     """Fewer CPUs, and less memory."""
     if resources.roles:
         return
-    if (resources.cpus_per_task or 1) > 1:
-        for cpus in _halves(resources.cpus_per_task or 1):
-            what = f"{counted(cpus, 'CPUs')} a task instead of {resources.cpus_per_task}"
-            yield Variant(f"--cpus-per-task={cpus}", what, _asking(spec, cpus_per_task=cpus))
-            break
+    cpus_before = resources.cpus_per_task or 1
+
+    def fewer_cpus(cpus: int) -> Variant:
+        what = f"{counted(cpus, 'CPUs')} a task instead of {cpus_before}"
+        return Variant(f"--cpus-per-task={cpus}", what, _asking(spec, cpus_per_task=cpus), "cpus", cpus)
+
+    yield Range(1, cpus_before - 1, fewer_cpus)
     for name, option in _MEMORY:
-        before = getattr(resources, name) or 0
-        if before >= 2:
-            yield Variant(
-                f"{option}={before // 2}M", f"half of the memory ({before // 2}M)", _asking(spec, **{name: before // 2})
-            )
+        if before := getattr(resources, name):
+            yield _less_memory(spec, name, option, before)
+
+
+def _less_memory(spec: JobSpec, name: str, option: str, before: int) -> Range:
+    def variant(part: int) -> Variant:
+        mib = before * part // MEMORY_PARTS
+        what = f"{mib}M of memory instead of {before}M"
+        return Variant(f"{option}={mib}M", what, _asking(spec, **{name: mib}), "memory", mib)
+
+    return Range(-(-MEMORY_PARTS // before), MEMORY_PARTS - 1, variant)
 
 
 _MEMORY = (("mem_per_node_mib", "--mem"), ("mem_per_cpu_mib", "--mem-per-cpu"), ("mem_per_gpu_mib", "--mem-per-gpu"))

@@ -2,13 +2,17 @@
 
 The job is put into the queue that is rehearsed, at the place that it would have, and the queue is rehearsed until it
 starts; nothing of the cluster changes.  Alternatives are checked like submissions by this user, so that only what they
-may ask for is offered.
+may ask for is offered, and only what starts sooner is shown.
+
+A study is bounded: `MAX_REHEARSED` requests and `MAX_CHECKED` checks, and no new one after `MAX_SEARCH_S`.  Like every
+study it goes on in slices between which requests are handled and jobs are started.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +28,7 @@ from gq.model.tasks import parse_tasks
 from gq.wire import client
 from gqd.control import explain, explain_limits, job, snapshot
 from gqd.control.access import Caller
-from gqd.control.alternatives import Variant, alternatives_to
+from gqd.control.alternatives import Search, Variant, is_sooner, searches
 from gqd.control.estimate import Desk, Setting, band, deadlines_of, gate_of, promises_of, setting_of, too_late
 from gqd.control.job_facts import job_of
 from gqd.sched.blocked import counted
@@ -43,10 +47,12 @@ from gqd.state.queue import PendingQueue
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
-MOST_ALTERNATIVES = 12
-LEAST_SHOWN = 5
-"""So many are told even if they bring nothing."""
-NO_SOONER = "no sooner"
+MAX_REHEARSED = 64
+MAX_CHECKED = 256
+MAX_SEARCH_S = 15.0
+MAX_SHOWN = 10
+MAX_OF_FAMILY = 3
+"""Alternatives of one family (numbers of GPUs, time limits …) that are shown."""
 
 
 class Supposed(NamedTuple):
@@ -80,19 +86,10 @@ def decide_what_if(draft: Draft, desk: Desk, who: Caller, request: ClientRequest
     asked = job.prepare(draft, who, request, body.spec).fact
     first = first_of(body.spec)
     what = f"as asked; all times are those of {first}" if first else "as asked"
-    chosen = [(Variant("", what, body.spec), suppose(draft, setting, asked))]
-    seen = {_key(asked)}
-    for variant in alternatives_to(draft.cluster, draft.policy, body.spec, asked):
-        if len(chosen) > MOST_ALTERNATIVES:
-            break
-        try:
-            fact = job.prepare(draft, who, request, variant.spec).fact
-        except Refusal:
-            continue  # not for this user, or never possible here
-        if _key(fact) not in seen:
-            seen.add(_key(fact))
-            chosen.append((variant, suppose(draft, setting, fact)))
-    desk.add(draft, _WhatIfStudy(draft, request, chosen))
+    trial = _Trial(suppose(draft, setting, asked))
+    desk.add(
+        draft, _WhatIfStudy(draft, desk, who, request, setting, asked, _Tried(Variant("", what, body.spec), trial))
+    )
 
 
 def first_of(spec: JobSpec) -> str:
@@ -180,10 +177,11 @@ def _alone(cluster: Cluster, supposed: Job) -> Cluster:
 
 
 class _Trial:
-    """Two rehearsals until one job starts: as expected, then late."""
+    """Rehearsals until one job starts: as expected, then, where `has_late`, late."""
 
-    def __init__(self, supposed: Supposed) -> None:
+    def __init__(self, supposed: Supposed, has_late: bool = True) -> None:
         self._supposed = supposed
+        self.has_late = has_late
         self._expected: Rehearsal | None = None
         self._late: Rehearsal | None = None
 
@@ -192,13 +190,17 @@ class _Trial:
         if self._expected is None:
             self._expected = Rehearsal(self._supposed.scene, wanted)
         if not self._expected.is_over:
-            self._expected.step(budget)
-            return False
-        if not self._expected.entries.keys() & set(wanted):
+            return self._expected.step(budget) and not self.has_late
+        if self.entry is None or not self.has_late:
             return True
         if self._late is None:
             self._late = Rehearsal(self._supposed.scene, wanted, is_late=True)
         return self._late.step(budget)
+
+    @property
+    def entry(self) -> Entry | None:
+        """When the job is expected to start, and to end."""
+        return None if self._expected is None else self._expected.entries.get(self._supposed.job.job_id)
 
     def first_word(self) -> str:
         """What is to be said first of a job that will start."""
@@ -273,47 +275,149 @@ def _surety(seen: Prediction) -> str:
     return f"; it would start by {at} at the latest" if seen.is_promised else f"; by {at} if others run late"
 
 
-class _WhatIfStudy:
-    """One trial after the other."""
+class _Tried(NamedTuple):
+    """A request, and what was rehearsed of it."""
 
-    def __init__(self, draft: Draft, request: ClientRequest, chosen: list[tuple[Variant, Supposed]]) -> None:
+    variant: Variant
+    trial: _Trial
+
+
+class _WhatIfStudy:
+    """The request as asked, then one search step after the other, then late rehearsals of what is to be shown."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        desk: Desk,
+        who: Caller,
+        request: ClientRequest,
+        setting: Setting,
+        fact: event.JobSubmitted,
+        asked: _Tried,
+    ) -> None:
         self.request_id: RequestId | None = request.request_id
+        self._desk = desk
+        self._who = who
         self._request = request
+        self._setting = setting
+        self._fact = fact
         self._made_at = draft.now
-        self._trials = [(variant, _Trial(supposed)) for variant, supposed in chosen]
-        self._place = 0
+        self._asked = self._current = asked
+        self._known: dict[tuple[object, ...], Entry | None] = {}
+        """What was rehearsed already, by what is different about it."""
+        self._searches: deque[tuple[Search, Variant]] | None = None
+        """Each with its next request; None: the request as asked has not been rehearsed yet."""
+        self._search: Search | None = None
+        """The search whose request is being rehearsed."""
+        self._key: tuple[object, ...] = _key(fact)
+        self._sooner: list[_Tried] = []
+        self._shown: list[_Tried] | None = None
+        self._checked = 0
 
     def step(self, budget: int) -> bool:
-        if self._trials[self._place][1].step(budget):
-            self._place += 1
-        return self._place >= len(self._trials)
+        return self._current.trial.step(budget)
 
     def finish(self, draft: Draft) -> None:
-        asked, *others = (_line(variant, trial.prediction(draft.cluster)) for variant, trial in self._trials)
-        lines = (asked, *_worth_telling(asked, others))
-        _reply(draft, self._request, client.Alternatives(alternatives=lines, made_at=self._made_at))
+        """A rehearsal is over: note what it said, and go on with the next one."""
+        if self._shown is None:
+            self._note(draft)
+            following = self._next_request(draft)
+        else:
+            following = None
+        if following is None:
+            following = self._next_shown()
+        if following is None:
+            self._answer(draft)
+            return
+        self._current = following
+        self._desk.go_on(self)
+
+    def _note(self, draft: Draft) -> None:
+        entry = self._current.trial.entry
+        self._known[self._key] = entry
+        if self._searches is None:
+            self._searches = deque()
+            is_now = entry is not None and entry.starts_at <= self._made_at
+            spec = self._asked.variant.spec
+            started = () if is_now else searches(draft.cluster, draft.policy, spec, self._fact, entry)
+            for search in started:
+                self._resume(search, None, is_first=True)
+            return
+        if is_sooner(entry, self._asked.trial.entry):
+            self._sooner.append(self._current)
+        if self._search is not None:
+            self._resume(self._search, entry)
+
+    def _resume(self, search: Search, entry: Entry | None, is_first: bool = False) -> None:
+        assert self._searches is not None, "a search goes on before the request as asked has been rehearsed"
+        try:
+            variant = next(search) if is_first else search.send(entry)
+        except StopIteration:
+            return
+        self._searches.append((search, variant))
+
+    def _next_request(self, draft: Draft) -> _Tried | None:
+        """The next request that is to be rehearsed; the searches take turns."""
+        while self._searches and not self._is_cut_short(draft):
+            search, variant = self._searches.popleft()
+            self._checked += 1
+            try:
+                fact = job.prepare(draft, self._who, self._request, variant.spec).fact
+            except Refusal:
+                self._resume(search, None)  # not for this user, or never possible here
+                continue
+            if (key := _key(fact)) in self._known:
+                self._resume(search, self._known[key])
+                continue
+            self._key, self._search = key, search
+            return _Tried(variant, _Trial(suppose(draft, self._setting, fact), has_late=False))
+        return None
+
+    def _is_cut_short(self, draft: Draft) -> bool:
+        is_late = draft.now - self._made_at >= MAX_SEARCH_S
+        return is_late or len(self._known) > MAX_REHEARSED or self._checked >= MAX_CHECKED
+
+    def _next_shown(self) -> _Tried | None:
+        """What is to be shown is rehearsed once more, as if others ran late."""
+        if self._shown is None:
+            self._shown = worth_showing(self._sooner)
+        following = next((one for one in self._shown if not one.trial.has_late), None)
+        if following is not None:
+            following.trial.has_late = True
+        return following
+
+    def _answer(self, draft: Draft) -> None:
+        shown = sorted(self._shown or (), key=lambda one: _entry(one)[:2])
+        lines = tuple(_line(one.variant, one.trial.prediction(draft.cluster)) for one in (self._asked, *shown))
+        is_cut_short = bool(self._searches)
+        body = client.Alternatives(alternatives=lines, made_at=self._made_at, is_cut_short=is_cut_short)
+        _reply(draft, self._request, body)
 
 
-def _worth_telling(asked: Alternative, others: list[Alternative]) -> Iterator[Alternative]:
-    """Those that start sooner; of the others as many as are missing, and it is said of them."""
-    spare = LEAST_SHOWN - sum(_is_sooner(one, asked) for one in others)
-    for one in others:
-        if _is_sooner(one, asked):
-            yield one
-        elif spare > 0:
-            spare -= 1
-            yield one if one.why else msgspec.structs.replace(one, what=f"{one.what}; {NO_SOONER}")
+def _entry(tried: _Tried) -> Entry:
+    entry = tried.trial.entry
+    assert entry is not None, f"{tried.variant.options} starts at no time"
+    return entry
 
 
-def _is_sooner(one: Alternative, asked: Alternative) -> bool:
-    """As expected, or if others run late."""
-    if one.start_at is None or asked.start_at is None:
-        return one.start_at is not None
-    return one.start_at < asked.start_at or _late(one) < _late(asked)
+def worth_showing(tried: Iterable[_Tried]) -> list[_Tried]:
+    """Of each family what no larger request equals; of all these the first to start, and the first to end."""
+    families: dict[str, list[_Tried]] = {}
+    for one in tried:
+        families.setdefault(one.variant.family or one.variant.options, []).append(one)
+    found = [one for family in families.values() for one in _of_family(family)]
+    by_start = sorted(found, key=lambda one: _entry(one)[:2])[: MAX_SHOWN - 1]
+    first_end = min(found, key=lambda one: _entry(one).ends_at, default=None)
+    return by_start if first_end is None or first_end in by_start else [*by_start, first_end]
 
 
-def _late(one: Alternative) -> float:
-    return float("inf") if one.p90_at is None else one.p90_at
+def _of_family(family: list[_Tried]) -> list[_Tried]:
+    """From the largest request on, those that start sooner than all larger ones; the soonest and the largest first."""
+    kept: list[_Tried] = []
+    for one in sorted(family, key=lambda one: (-one.variant.size, _entry(one).starts_at)):
+        if not kept or _entry(one).starts_at < _entry(kept[-1]).starts_at:
+            kept.append(one)
+    return kept if len(kept) <= MAX_OF_FAMILY else [*kept[: MAX_OF_FAMILY - 1], kept[-1]]
 
 
 def _line(variant: Variant, seen: Prediction) -> Alternative:

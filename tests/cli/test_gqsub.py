@@ -161,6 +161,29 @@ def test_what_if_shows_how_long_each_would_wait_and_queues_nothing(
     assert not controller.all(wire.Submit)
 
 
+@pytest.mark.parametrize(
+    ("start_at", "is_cut_short", "told"),
+    [
+        (SUBMITTED_AT, False, ""),
+        (SUBMITTED_AT + 60, False, "note: no other request that you may make would start sooner\n"),
+        (
+            SUBMITTED_AT + 60,
+            True,
+            "note: the search took too long and was cut short; other requests may start sooner, too\n",
+        ),
+    ],
+    ids=["starts at once", "nothing sooner", "cut short"],
+)
+def test_what_if_says_where_nothing_else_starts_sooner(
+    run: Run, controller: ScriptedController, here: Path, start_at: float, is_cut_short: bool, told: str
+) -> None:
+    asked = Alternative(options="", what="as asked", start_at=start_at)
+    answer = wire.Alternatives(alternatives=(asked,), made_at=SUBMITTED_AT, is_cut_short=is_cut_short)
+    controller.on(wire.WhatIf, answer)
+    result = run("gqsub", "--what-if", "--gpus=8", "job.sh")
+    assert (len(result.lines), result.err) == (2, told)
+
+
 def test_what_if_as_json_has_instants(run: Run, controller: ScriptedController, here: Path) -> None:
     controller.on(wire.WhatIf, wire.Alternatives(alternatives=ALTERNATIVES, made_at=SUBMITTED_AT))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +21,7 @@ from gq.model.state import JobState
 from gq.options import SUB, job_arguments, options_of
 from gq.wire import client
 from gq.wire import node as wire
+from gqd.control import whatif
 from gqd.control.estimate import WAIT_S, Asked
 from gqd.sched.rehearsal import Rehearsal
 from gqd.state import event
@@ -30,6 +32,7 @@ from gqd.store.accuracy import lines_of
 from gqd.store.protocol import Told
 from tests.builders import OWNER, ROOT, attempt_id, client_request, inventory, submit
 from tests.hosts import CoreHost
+from tests.property.streams import scheduling
 
 
 def host(nodes: int = 2, checked: bool = True, **fields: Any) -> CoreHost:
@@ -107,9 +110,11 @@ def test_what_if_equals_what_then_happens_for_each_alternative(seed: int) -> Non
     answer = queue().study(client.WhatIf(spec=typed(*asked)))
 
     assert isinstance(answer, client.Alternatives)
-    assert len(answer.alternatives) >= 6, "as it was asked, and five others"
-    assert len({one.options for one in answer.alternatives}) == len(answer.alternatives)
-    for one in answer.alternatives[:6]:
+    assert len({one.options for one in answer.alternatives}) == len(answer.alternatives) > 1
+    asked_at = answer.alternatives[0].start_at
+    assert asked_at is not None
+    assert all(one.start_at is not None and one.start_at < asked_at for one in answer.alternatives[1:])
+    for one in answer.alternatives:
         on = queue()
         job_id = on.submit(client.Submit(spec=typed(*asked, *one.options.split())))
         started = play(on)[job_id]
@@ -423,36 +428,95 @@ def test_of_an_array_the_first_task_is_asked_about_and_that_is_said() -> None:
 
 def test_only_what_this_user_may_ask_for_is_offered() -> None:
     closed = Partition(name="closed", users=("olga",))
-    on = host(1, partitions=(Partition(name="main", is_default=True), closed, Partition(name="open")))
+    main = Partition(name="main", is_default=True, nodes=("n1",))
+    on = host(2, partitions=(main, closed, Partition(name="open")))
+    on.ask(client.SetQos(qos=QosInfo(name="high", priority=10, users=("olga",)), is_new=True), peer=ROOT)
+    on.start(submit(gpus=4, time_limit_s=3600))
     answer = on.study(client.WhatIf(spec=submit(gpus=2, time_limit_s=3600).spec))
     assert isinstance(answer, client.Alternatives)
     options = [one.options for one in answer.alternatives]
     assert "--partition=open" in options
-    assert "--partition=closed" not in options
+    assert not {"--partition=closed", "--qos=high"} & {*options}
     with pytest.raises(Refusal, match="the largest node has 4"):
         on.study(client.WhatIf(spec=submit(gpus_per_node=5).spec))
 
 
-def test_alternatives_that_start_no_sooner_give_way_to_those_that_do_or_are_said_to_bring_nothing() -> None:
+def test_only_alternatives_that_start_sooner_are_shown_the_first_start_first() -> None:
     on = host(2)
     on.start(submit(gpus_per_node=3, nodelist=("n1",), time_limit_s=600))
     on.start(submit(gpus_per_node=4, nodelist=("n2",), time_limit_s=7200))
     asked, *others = alternatives(on, "--gpus-per-node=4", "--time=2:00:00")
     assert asked.start_at == 600
-    sooner = [one for one in others if one.start_at == 0]
-    assert [one.options for one in sooner] == ["--gpus-per-node=1"]
-    assert len(others) == 5, "as many as are told at least"
-    assert all(one.what.endswith("; no sooner") for one in others if one not in sooner)
-    assert all((one.start_at or 0) >= 600 for one in others if one not in sooner)
+    assert [(one.options, one.start_at) for one in others] == [("--gpus-per-node=1", 0)]
 
     free = (Partition(name=name, nodes=("n3", "n4")) for name in ("spare", "other"))
     on = host(4, partitions=(Partition(name="main", is_default=True, nodes=("n1", "n2")), *free))
     on.start(submit(gpus_per_node=4, nodelist=("n1",), time_limit_s=7200))
     asked, *others = alternatives(on, "--gpus=8", "--time=2:00:00")
     assert asked.start_at == 7200
-    options = ["--gpus=4", "--partition=spare", "--gpus=2", "--partition=other", "--gpus=1"]
-    assert [one.options for one in others] == options, "less time would change nothing, and these are enough"
-    assert {(one.start_at, one.what.endswith("no sooner")) for one in others} == {(0.0, False)}
+    assert {one.options for one in others} == {"--gpus=4", "--partition=spare", "--partition=other"}
+    assert {one.start_at for one in others} == {0.0}
+
+
+def test_the_largest_number_of_gpus_that_starts_at_once_and_the_largest_that_starts_sooner_are_shown() -> None:
+    on = host(2)
+    on.start(submit(gpus=1, nodelist=("n1",), time_limit_s=7200))
+    on.start(submit(gpus=2, nodelist=("n2",), time_limit_s=600))
+    asked, *others = alternatives(on, "--gpus=8", "--time=30:00")
+    assert asked.start_at == 7200
+    assert [(one.options, one.start_at) for one in others] == [("--gpus=5", 0), ("--gpus=7", 600)]
+
+
+def test_the_longest_time_limit_that_fits_before_a_promised_start_is_shown_to_the_minute() -> None:
+    on = host(1, scheduling=scheduling("conservative", protected_jobs=1))
+    on.start(submit(gpus=2, time_limit_s=2550))
+    on.submit(submit(gpus=4, time_limit_s=1800))
+    on.schedule()
+    asked, *others = alternatives(on, "--gpus=2", "--time=2:00:00")
+    assert asked.start_at == 4350
+    assert [(one.options, one.start_at) for one in others] == [("--time=42:00", 0)]
+
+
+def test_a_qos_that_nobody_has_changed_is_tried_and_starts_at_once_by_preemption() -> None:
+    on = host(1)
+    on.start(submit(gpus=4, time_limit_s=7200))
+    answer = on.study(client.WhatIf(spec=typed("--gpus=4", "--time=30:00")), peer=ROOT)
+    assert isinstance(answer, client.Alternatives)
+    asked, *others = answer.alternatives
+    assert asked.start_at == 7200
+    assert [(one.options, one.start_at, one.what) for one in others] == [
+        ("--qos=high", 0, "QOS high instead of normal")
+    ]
+    job_id = on.submit(client.Submit(spec=typed("--gpus=4", "--time=30:00", "--qos=high")), peer=ROOT)
+    on.schedule()
+    assert job_id in on.cluster.claims or on.job(job_id).state is not JobState.PENDING
+
+
+def test_nothing_else_is_tried_for_a_job_that_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = host(1)
+    rehearsed = Mock(wraps=Rehearsal)
+    monkeypatch.setattr(whatif, "Rehearsal", rehearsed)
+    [asked] = alternatives(on, "--gpus=4", "--time=30:00")
+    assert (asked.start_at, rehearsed.call_count) == (0, 2)
+
+
+def test_a_search_is_bounded_in_rehearsals_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = tuple(Partition(name=f"p{number}") for number in range(3 * whatif.MAX_REHEARSED))
+    on = host(1, partitions=(Partition(name="main", is_default=True), *partitions))
+    on.start(submit(gpus=4, time_limit_s=7200))
+    rehearsed = Mock(wraps=Rehearsal)
+    monkeypatch.setattr(whatif, "Rehearsal", rehearsed)
+    body = client.WhatIf(spec=typed("--gpus=4", "--time=30:00"))
+
+    answer = on.study(body)
+
+    assert isinstance(answer, client.Alternatives)
+    assert answer.is_cut_short
+    assert whatif.MAX_REHEARSED <= rehearsed.call_count <= whatif.MAX_REHEARSED + 2 + 2 * whatif.MAX_SHOWN
+    monkeypatch.setattr(whatif, "MAX_SEARCH_S", 0.0)
+    late = on.study(body)
+    assert isinstance(late, client.Alternatives)
+    assert (len(late.alternatives), late.is_cut_short) == (1, True)
 
 
 def alternatives(on: CoreHost, *asked: str) -> tuple[Alternative, ...]:

@@ -79,7 +79,7 @@ def test_what_if_equals_what_the_simulator_then_does(seed: int, policy: str) -> 
     asked = altered(to_its_limit("it", ASKED_S, 6, LIMIT_S), "")
     asking = engine_of(Asking, policy, [*jobs, msgspec.structs.replace(asked, name=QUESTION)], CLUSTER)
     asking.run()
-    assert len(asking.answer) >= 6, "as it was asked, and five others"
+    assert asking.answer[0].options == ""
     for one in asking.answer:
         run = engine_of(Engine, policy, [*jobs, altered(asked, one.options)], CLUSTER).run()
         predicted = tuple(at and at - EPOCH for at in (one.start_at, one.end_at))
