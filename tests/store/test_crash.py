@@ -35,7 +35,7 @@ def start_writer(path: Path, seed: int, prepare: Callable[[], None] | None = Non
 
 
 def check_survived(path: Path, seed: int, acknowledged: int) -> None:
-    """The database holds all turns up to one that is not before `acknowledged`, each whole."""
+    """The database holds whole turns, all up to `acknowledged` among them.  Some turns have no events."""
     store = SqliteStore(str(path))
     loaded = store.load()
     store.close()
@@ -43,12 +43,12 @@ def check_survived(path: Path, seed: int, acknowledged: int) -> None:
     count = database["events"].count + database["audit"].count
     lives = Lives(Random(seed))
     turns = events = 0
-    while events < count:
+    while events < count or turns < acknowledged:
         turns += 1
         events += len(lives.turn())
 
-    assert events == count, "a turn was written in part"
-    assert acknowledged <= turns <= acknowledged + ON_THE_WAY + 2
+    assert events == count, "a turn was written in part, or is missing"
+    assert turns <= acknowledged + ON_THE_WAY + 2
     assert loaded == lives.cluster
     loaded.check()
 
