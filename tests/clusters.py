@@ -35,7 +35,7 @@ def new_mark() -> str:
     return f"gqt-{secrets.token_hex(4)}"
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 20.0, what: str = "") -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 60.0, what: str = "") -> None:
     """Return as soon as `condition` holds; AssertionError after `timeout_s`.
 
     Between two looks it pauses as long as a look takes, 20 ms at least: commands that are run back to back would take

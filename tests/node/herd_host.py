@@ -18,7 +18,7 @@ from gqnode.shell.spawn import Spawner
 from gqnode.shell.specs import ShepherdSpec, TaskSpec
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
-WAIT_S = 20.0
+WAIT_S = 60.0
 E = TypeVar("E")
 
 

@@ -32,7 +32,7 @@ SUBNET = "10.77.0"
 SUBNET_6 = "fd77:"
 WORKDIR = "/tmp/work"
 """Where users sit: every host has one, with other files in it."""
-START_S = 20.0
+START_S = 60.0
 PROJECT = Path(__file__).resolve().parents[2]
 """The code under test, which every host has, also where it lies below a directory that each host has for itself."""
 _HOLD = "echo held; exec cat >/dev/null"
