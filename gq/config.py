@@ -451,10 +451,12 @@ class _Reader:
         low, high = node.port_range
         if not 1024 <= low <= high <= 65535:
             self._fail(f"{key}.port_range", f"[{low}, {high}] is not a range of ports between 1024 and 65535")
-        for name in ("cpus", "memory_mib", "max_processes", "attribute_interval_s"):
+        for name in ("cpus", "memory_mib", "max_processes", "attribute_interval_s", "min_uid"):
             value = getattr(node, name)
             if value is not None and value < 1:
                 self._fail(f"{key}.{_KEY_OF.get(name, name)}", "must be at least 1")
+        if "root" in node.allowed_users:
+            self._fail(f"{key}.allowed_users", "may not name root", "[access] root_jobs = true lets root's jobs run")
         if node.gpus is not None and (len(set(node.gpus)) < len(node.gpus) or min(node.gpus, default=0) < 0):
             self._fail(f"{key}.gpus", f"{list(node.gpus)} is not a list of different GPU indices")
         if node.fake_gpus and node.gpus:

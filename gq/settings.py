@@ -157,6 +157,10 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Each job gets a ``/tmp`` and a ``/dev/shm`` of its own (needs root)."""
     no_new_privs: bool = False
     """Jobs cannot gain rights: set-uid programs such as ``sudo`` and ``at`` do not work in them."""
+    min_uid: int | None = None
+    """Smallest uid that a process of a job may run as; None: ``UID_MIN`` of ``/etc/login.defs``, or 1000."""
+    allowed_users: tuple[str, ...] = ()
+    """Accounts with a smaller uid whose jobs run all the same; root's need ``[access] root_jobs``."""
     pam: str = ""
     """PAM service whose session limits (``/etc/security/limits.conf``) jobs get; empty: none."""
     rlimits: dict[str, str] = {}

@@ -287,7 +287,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
     """Find out what the machine offers; the notes say why it is not more."""
     from gqnode.accel.find import control_devices, guarded_devices, open_accelerators
     from gqnode.isolation.choose import choose_isolation
-    from gqnode.shell.job_settings import check_private_tmp, read_confinement
+    from gqnode.shell.job_settings import check_private_tmp, read_confinement, read_user_rule
     from gqnode.shell.loop import Equipment
     from gqnode.shell.machine import cpus_to_pin
 
@@ -317,6 +317,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
         isolation=isolation,
         spawner=spawner,
         confinement=confinement,
+        user_rule=read_user_rule(config, node),
     )
 
 

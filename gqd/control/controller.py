@@ -565,7 +565,8 @@ class Controller:
         if home is None:
             hint = f"where there is a shared file system it is {path}"
             raise Refusal("no_log", f"the output of job {one.job_id} is on {held.batch_node}, which was removed", hint)
-        ticket = LogTicket(one.job_id, one.attempt, path, request.peer.uid, draft.now + TICKET_S)
+        reader_uid = request.peer.uid or one.uid  # no node reads a file as root, whoever asks
+        ticket = LogTicket(one.job_id, one.attempt, path, reader_uid, draft.now + TICKET_S)
         return client.LogAccess(
             job_id=one.job_id,
             attempt=one.attempt,

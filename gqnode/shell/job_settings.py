@@ -6,13 +6,38 @@ A setting that this machine or this daemon cannot fulfil is an error then: no jo
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from gq import own_tmp
-from gq.config import NodeSettings
+from gq.config import Config, NodeSettings
 from gq.errors import UsageError
+from gqnode.control.account import UserRule
 from gqnode.shell import pam
 from gqnode.shell.rlimits import parse_rlimits
 from gqnode.shell.specs import Confinement
+
+DEFAULT_MIN_UID = 1000
+LOGIN_DEFS = Path("/etc/login.defs")
+
+
+def read_user_rule(config: Config, node: NodeSettings) -> UserRule:
+    """Without ``min_uid`` it is the first uid that this machine gives to people."""
+    return UserRule(
+        node=node.name,
+        min_uid=node.min_uid or system_min_uid(LOGIN_DEFS),
+        allowed_users=node.allowed_users,
+        root_jobs=config.access.root_jobs,
+    )
+
+
+def system_min_uid(login_defs: Path) -> int:
+    """``UID_MIN`` of login.defs(5); 1000 where the file does not say it."""
+    try:
+        lines = login_defs.read_text(errors="replace").splitlines()
+    except OSError:
+        return DEFAULT_MIN_UID
+    values = [words[1] for words in map(str.split, lines) if len(words) == 2 and words[0] == "UID_MIN"]
+    return max(1, int(values[-1])) if values and values[-1].isdecimal() else DEFAULT_MIN_UID
 
 
 def read_confinement(node: NodeSettings) -> Confinement:

@@ -31,6 +31,7 @@ from gq.wire import step as step_wire
 from gq.wire.codec import WIRE_VERSION
 from gqnode.accel.protocol import Accelerators
 from gqnode.control import input as happening
+from gqnode.control.account import UserRule
 from gqnode.control.agent import Agent
 from gqnode.control.effect import Effect
 from gqnode.control.ledger import Settings
@@ -75,6 +76,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation
     spawner: Spawner
     confinement: Confinement
+    user_rule: UserRule
 
 
 class NodeDaemon:
@@ -141,7 +143,7 @@ class NodeDaemon:
         self._relay = self._open_relay(context)
         self._appetites = self._watch_doors()
         self._lanes = Lanes(self._fail)
-        self._users = Users(self._node.name, chooses=self._may_be_shared)
+        self._users = Users(self._node.name, chooses=self._may_be_shared, rule=found.user_rule)
         if self._relay is not None:
             self._relay.users = self._users
         self._gpus = GpuMonitor(found.accelerators, self._clock.now)
@@ -488,8 +490,7 @@ class NodeDaemon:
         return self._effects.places(sorted(records, key=lambda record: record.launch.attempt_id))
 
     async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> step_wire.LogData:
-        is_of_other = self._users.is_shared and uid != os.geteuid()
-        account = await self._users.account_of_uid(uid) if is_of_other else None
+        account = await self._users.reader_account(uid)
         return await self._log_files.read(path, offset, max_bytes, account)
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gq.errors import GqError
 from gq.wire.node import Launch
-from gqnode.control.account import Account
+from gqnode.control.account import Account, UserRule
 from gqnode.shell.threads import Threads
 
 T = TypeVar("T")
@@ -39,8 +39,9 @@ class Users:
     Whether it is to is the controller's word (`hear`); until that came nobody is told anything.
     """
 
-    def __init__(self, node: str, chooses: bool) -> None:
+    def __init__(self, node: str, chooses: bool, rule: UserRule) -> None:
         self._node = node
+        self._rule = rule
         self._chooses = chooses
         self._is_for_all = False
         """As the controller says, whatever this daemon can do."""
@@ -80,6 +81,7 @@ class Users:
         """Whom an attempt's processes run as; None: as the daemon.  `UserError` if it cannot run here."""
         if not await asyncio.shield(self._is_shared):
             self._refuse_strangers(launch)
+            self._refuse_own_root()
             return None
         account = await self._account(launch.user)
         if account.uid != launch.uid:
@@ -87,11 +89,18 @@ class Users:
                 "identity_mismatch",
                 f"user {launch.user} has uid {account.uid} on {self._node} and {launch.uid} on the controller",
             )
+        self._refuse_by_rule(account.user, account.uid)
         # The submitter's own group of that moment, as after newgrp(1); but never one that the user is not in.
         return account if launch.gid not in account.groups else _with_group(account, launch.gid)
 
-    async def account_of_uid(self, uid: int) -> Account:
-        return await self._account(await self.name_of(uid))
+    async def reader_account(self, uid: int) -> Account | None:
+        """The account that a log of `uid` is read as; None: the daemon's own user reads it."""
+        if not self.is_shared or uid == os.geteuid():
+            self._refuse_own_root()
+            return None
+        account = await self._account(await self.name_of(uid))
+        self._refuse_by_rule(account.user, account.uid)
+        return account
 
     async def name_of(self, uid: int) -> str:
         """`UserError` (``unknown_user``) if there is none of this number."""
@@ -123,6 +132,15 @@ class Users:
         except OSError as error:
             why = f"the name service of {self._node} failed for {about}: {error.strerror or error}"
             raise UserError("name_service_failed", why) from error
+
+    def _refuse_by_rule(self, user: str, uid: int) -> None:
+        if why := self._rule.refusal(user, uid):
+            raise UserError("user_not_allowed", why)
+
+    def _refuse_own_root(self) -> None:
+        """The rule also holds for the daemon's own user, root, where the controller calls its cluster not shared."""
+        if self._chooses:
+            self._refuse_by_rule("root", os.geteuid())
 
     def _refuse_strangers(self, launch: Launch) -> None:
         """A daemon that runs everything as its own user runs nothing of others.

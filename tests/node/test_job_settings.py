@@ -14,7 +14,7 @@ from gq.errors import UsageError
 from gq.model.state import Outcome
 from gq.own_tmp import own_programs
 from gq.wire import step as wire
-from gqnode.shell.job_settings import check_private_tmp, read_confinement
+from gqnode.shell.job_settings import check_private_tmp, read_confinement, system_min_uid
 from gqnode.shell.rlimits import KERNEL_LIMITS, parse_rlimits
 from tests.clusters import wait_until
 from tests.node.shared_node import SPOOL, SharedNode, shared_node
@@ -286,3 +286,25 @@ def test_only_root_can_give_jobs_a_tmp_of_their_own(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UsageError, match=r"node\.n1\.private_tmp: only root can"):
         check_private_tmp(NodeSettings(name="n1", private_tmp=True), str(tmp_path))
     check_private_tmp(NodeSettings(name="n1"), str(tmp_path))
+
+
+# ── users ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("UID_MAX 60000\n#UID_MIN 300\nUID_MIN\t\t  500\n", 500),
+        ("SYS_UID_MIN 100\n", 1000),
+        ("UID_MIN many\n", 1000),
+        ("UID_MIN 0\n", 1),
+        (None, 1000),
+    ],
+)
+def test_the_smallest_uid_of_jobs_is_the_first_that_the_machine_gives_to_people(
+    tmp_path: Path, text: str | None, expected: int
+) -> None:
+    if text is not None:
+        (tmp_path / "login.defs").write_text(text)
+
+    assert system_min_uid(tmp_path / "login.defs") == expected

@@ -120,10 +120,9 @@ def test_who_joined_a_cell_from_elsewhere_is_gone_before_the_node_says_that_it_i
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ticket(node: SharedNode, path: str, owner: Account | None) -> wire.OpenLog:
-    """As gqd would seal it for this user; None: root."""
-    uid = owner.uid if owner else 0
-    sealed = wire.seal(wire.LogTicket(1, 1, path, uid, time.time() + 60), node.controller.hellos[-1].ticket_key)
+def ticket(node: SharedNode, path: str, owner: Account) -> wire.OpenLog:
+    """As gqd would seal it for this user."""
+    sealed = wire.seal(wire.LogTicket(1, 1, path, owner.uid, time.time() + 60), node.controller.hellos[-1].ticket_key)
     return wire.OpenLog(ticket=sealed)
 
 
@@ -135,10 +134,10 @@ def diary(node: SharedNode) -> str:
 
 def test_a_file_is_read_with_the_rights_of_whom_the_ticket_was_made_for(node: SharedNode, diary: str) -> None:
     (own,) = node.say(ticket(node, diary, ALICE), ALICE)
-    (of_root,) = node.say(ticket(node, diary, None))
+    (to_root,) = node.say(ticket(node, diary, ALICE))
     (of_bob,) = node.say(ticket(node, diary, BOB), BOB)
 
-    assert own == of_root == wire.LogData(offset=0, data=b"dear diary\n", eof=True)
+    assert own == to_root == wire.LogData(offset=0, data=b"dear diary\n", eof=True)
     assert of_bob == wire.StepRefused(code="unreadable", message=f"{diary} cannot be read: Permission denied")
 
 

@@ -14,6 +14,7 @@ import pytest
 from gq.model.job import ExitStatus
 from gq.model.state import Outcome
 from gq.wire import node as wire
+from gqnode.control.account import UserRule
 from gqnode.shell import users
 from gqnode.shell.users import UserError, Users
 from tests.clusters import wait_until
@@ -33,6 +34,8 @@ pytestmark = [
 ]
 MALLORY = Account("mallory", 2001)
 """Not known on the host; another user's number."""
+ROOT = Account("root", 0)
+RULE = UserRule(node="n1", min_uid=1000)
 
 
 @pytest.fixture
@@ -103,12 +106,27 @@ def test_a_user_with_another_number_here_is_refused_with_both_numbers(node: Shar
     assert not node.host.path("/tmp/ran").exists()
 
 
-def test_roots_jobs_run_as_root_where_the_controller_lets_them(node: SharedNode) -> None:
-    root = Account("root", 0)
-    ended = node.run(root, "id -u; echo $HOME", chdir="/", output_path="/run/out-of-root")
+def test_roots_jobs_run_as_root_where_the_gq_toml_of_the_node_says_so(net: Network) -> None:
+    with shared_node(net, settings="[access]\nroot_jobs = true") as node:
+        ended = node.run(ROOT, "id -u; echo $HOME", chdir="/", output_path="/run/out-of-root")
 
-    assert ended.exit == ExitStatus()
-    assert node.host.path("/run/out-of-root").read_text() == "0\n/root\n"
+        assert ended.exit == ExitStatus()
+        assert node.host.path("/run/out-of-root").read_text() == "0\n/root\n"
+
+
+@pytest.mark.slow
+def test_a_uid_below_the_smallest_runs_only_where_the_account_is_named(net: Network) -> None:
+    with shared_node(net, settings='min_uid = 2002\nallowed_users = ["carol"]') as node:
+        refused = node.refusal_of(node.submit(ALICE, "touch /tmp/ran"))
+        assert refused.why == (
+            "n1 runs no jobs of uids below 2002, and alice has uid 2001; "
+            'allowed_users = ["alice"] or a smaller min_uid of [[node]] in its own gq.toml allows it'
+        )
+        assert not node.host.path("/tmp/ran").exists()
+        assert node.run(BOB, "id -u").exit == ExitStatus()
+    with shared_node(net, settings='min_uid = 5000\nallowed_users = ["carol"]') as node:
+        assert node.run(CAROL, "id -u").exit == ExitStatus()
+        assert "no jobs of uids below 5000" in node.refusal_of(node.submit(BOB, "id")).why
 
 
 def test_a_root_daemon_of_a_cluster_that_is_not_shared_runs_nothing_of_others(net: Network) -> None:
@@ -143,7 +161,7 @@ def test_a_name_service_that_hangs_refuses_the_job_and_holds_up_nobody_else(monk
     monkeypatch.setattr(users, "_look_up", lambda user: gate.wait(20) and None)
 
     async def ask() -> str:
-        asked = Users("n1", chooses=True)
+        asked = Users("n1", chooses=True, rule=RULE)
         asked.hear(is_shared=True)
         try:
             await asked.account_of(launch_of(b"", {}, "")[0])
@@ -167,7 +185,7 @@ def test_a_daemon_of_an_ordinary_user_runs_nothing_of_others(
     monkeypatch.setattr(os, "geteuid", lambda: 1001)
 
     async def ask() -> str:
-        asked = Users("n1", chooses=False)
+        asked = Users("n1", chooses=False, rule=RULE)
         asked.hear(is_shared)
         try:
             launch = msgspec.structs.replace(launch_of(b"", {}, "")[0], uid=uid)
