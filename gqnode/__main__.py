@@ -230,6 +230,7 @@ def _run(name: str, location: Location, spawner: Spawner) -> int:
         return asyncio.run(_serve(_equip(location, config, node, str(spool_root), spawner)))
     finally:
         logging.getLogger("gqnode").info("node %s ends; its jobs go on", node.name)
+        Path(location.lock_path(f"gqnode-{node.name}")).unlink(missing_ok=True)
         for lock in locks:
             os.close(lock)
 

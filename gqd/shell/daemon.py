@@ -191,10 +191,12 @@ def run(location: Location, config: Config) -> int:
 @contextmanager
 def _only_one(location: Location) -> Iterator[None]:
     """The database has a lock of its own; this one holds also where the state directory is made anew under a gqd."""
-    lock = hold_lock(location.lock_path("gqd"), lambda pid: in_use(f"{location.state_dir}/gq.db", pid))
+    path = location.lock_path("gqd")
+    lock = hold_lock(path, lambda pid: in_use(f"{location.state_dir}/gq.db", pid))
     try:
         yield
     finally:
+        Path(path).unlink(missing_ok=True)  # nothing is left beside the sockets, which are gone, too
         os.close(lock)
 
 
