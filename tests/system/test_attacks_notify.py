@@ -129,7 +129,7 @@ def test_a_header_a_recipient_or_an_option_by_the_address_of_a_mail(stage: Stage
 def test_a_command_to_be_told_by_that_runs_in_the_daemon_or_as_another(stage: Stage) -> None:
     directory = stage.bob.home
     command = f"id -un > {directory}/who; hostname >> {directory}/who"
-    job = submit(stage.bob, "-w", "n1", f"--notify=command:{command}; $(touch /run/owned)", wrap="true")
+    job = submit(stage.bob, "-w", "n1", f"--notify=command:{command}; $(touch /run/owned); true", wrap="true")
     anywhere = [stage.host(name).path(f"{directory}/who") for name in ("n1", "n2")]  # A job of its own: where it fits.
 
     seen: list[str] = []
