@@ -4,7 +4,7 @@ The job is put into the queue that is rehearsed, at the place that it would have
 starts; nothing of the cluster changes.  Alternatives are checked like submissions by this user, so that only what they
 may ask for is offered, and only what starts sooner is shown.
 
-A study is bounded: `MAX_REHEARSED` requests and `MAX_CHECKED` checks, and no new one after `MAX_SEARCH_S`.  Like every
+A study is bounded: `MAX_REHEARSED` requests and `MAX_CHECKED` checks, and none begins after `MAX_SEARCH_S`.  Like every
 study it goes on in slices between which requests are handled and jobs are started.
 """
 
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 MAX_REHEARSED = 64
 MAX_CHECKED = 256
 MAX_SEARCH_S = 15.0
+MAX_STUDY_S = 20.0
+"""After so long nothing more is rehearsed: alternatives are shown without a P90."""
 MAX_SHOWN = 10
 MAX_OF_FAMILY = 3
 """Alternatives of one family (numbers of GPUs, time limits …) that are shown."""
@@ -325,7 +327,7 @@ class _WhatIfStudy:
         else:
             following = None
         if following is None:
-            following = self._next_shown()
+            following = self._next_shown(draft)
         if following is None:
             self._answer(draft)
             return
@@ -377,10 +379,12 @@ class _WhatIfStudy:
         is_late = draft.now - self._made_at >= MAX_SEARCH_S
         return is_late or len(self._known) > MAX_REHEARSED or self._checked >= MAX_CHECKED
 
-    def _next_shown(self) -> _Tried | None:
-        """What is to be shown is rehearsed once more, as if others ran late."""
+    def _next_shown(self, draft: Draft) -> _Tried | None:
+        """What is to be shown is rehearsed once more, as if others ran late, while there is time."""
         if self._shown is None:
             self._shown = worth_showing(self._sooner)
+        if draft.now - self._made_at >= MAX_STUDY_S:
+            return None
         following = next((one for one in self._shown if not one.trial.has_late), None)
         if following is not None:
             following.trial.has_late = True

@@ -519,6 +519,14 @@ def test_a_search_is_bounded_in_rehearsals_and_in_time(monkeypatch: pytest.Monke
     assert (len(late.alternatives), late.is_cut_short) == (1, True)
 
 
+def test_where_time_is_up_alternatives_are_shown_without_a_p90(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = host(1)
+    on.start(submit(gpus=3, time_limit_s=7200))
+    monkeypatch.setattr(whatif, "MAX_STUDY_S", 0.0)
+    asked, fewer = alternatives(on, "--gpus=4", "--time=30:00")
+    assert (asked.p90_at, fewer.options, fewer.start_at, fewer.p90_at) == (7200, "--gpus=1", 0, None)
+
+
 def alternatives(on: CoreHost, *asked: str) -> tuple[Alternative, ...]:
     answer = on.study(client.WhatIf(spec=typed(*asked)))
     assert isinstance(answer, client.Alternatives)
