@@ -35,7 +35,6 @@ def _show(found: list[tuple[JobWord, Explanation]], is_one_of_several: bool) -> 
         prefix = f"{job}: " if is_one_of_several else ""
         for fact in explanation.facts or (explanation.why,):
             write_sentence(prefix + sentence(fact))
-            prefix = ""
         if explanation.hint:
             write_sentence(f"hint: {sentence(explanation.hint)}")
 

@@ -157,7 +157,8 @@ class Stop(_Message, frozen=True, kw_only=True):
 
 
 class SignalAttempt(_Message, frozen=True, kw_only=True):
-    """Send a signal to ``scope``: ``steps``, ``batch`` (the script's process only) or ``all``.  Not repeated.
+    """Send a signal to ``scope``: ``steps``, ``batch`` (the script's process only) or ``all``.
+    → `OrderConfirmed`, where it has an ``order_id``.
 
     With ``told_at`` the attempt is told to give way to another job: that is repeated when the node says hello, and done
     once for each ``told_at``.  ``text`` is then for the job's standard error, as that of `Stop`, with ``{time}`` for
@@ -170,6 +171,8 @@ class SignalAttempt(_Message, frozen=True, kw_only=True):
     told_at: float | None = None
     ends_at: float | None = None
     text: str = ""
+    order_id: bytes = b""
+    """Carried out once for each id; empty: neither repeated nor confirmed.  Likewise in `Notify` and `StopStep`."""
 
 
 class SetTimeLimit(_Message, frozen=True, kw_only=True):
@@ -220,10 +223,11 @@ class ResizeAttempt(_Message, frozen=True, kw_only=True):
 
 
 class Notify(_Message, frozen=True, kw_only=True):
-    """Append a line to the job's standard error.  Not repeated."""
+    """Append a line to the job's standard error.  → `OrderConfirmed`, where it has an ``order_id``."""
 
     attempt_id: AttemptId
     text: str
+    order_id: bytes = b""
 
 
 class LaunchStep(_Message, frozen=True, kw_only=True):
@@ -243,11 +247,15 @@ class StopStep(_Message, frozen=True, kw_only=True):
     step_id: StepId
     signum: int | None = None
     grace_s: int = 30
+    order_id: bytes = b""
 
 
 Order = (
     Prepare | Go | Stop | SignalAttempt | SetTimeLimit | SetSuspended | ResizeAttempt | Notify | LaunchStep | StopStep
 )
+
+OneOffOrder = SignalAttempt | Notify | StopStep
+"""Orders that follow from a user's request alone, and not from what the controller wants of an attempt."""
 
 
 # ── reports: gqnode → gqd ─────────────────────────────────────────────────────────────────────────────────────
@@ -361,9 +369,16 @@ class StepEnded(_Message, frozen=True, kw_only=True):
     """By the node's clock; None: the node runs a gqnode from before this field."""
 
 
+class OrderConfirmed(_Message, frozen=True, kw_only=True):
+    """A `OneOffOrder` with this id has been carried out, or there is nothing here to carry it out on."""
+
+    attempt_id: AttemptId
+    order_id: bytes
+
+
 ReportBody = (
     PrepareReceived | Prepared | PrepareRefused | GoReceived | Started | AttemptEnded | CellEmptied | TimeLimitSet
-    | SuspendedSet | AttemptResized | StepReceived | StepEnded
+    | SuspendedSet | AttemptResized | StepReceived | StepEnded | OrderConfirmed
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from gqd.control import (
     step_facts,
     suspension_facts,
 )
-from gqd.state import event
+from gqd.state import event, owed_order
 from gqd.state.cluster import Cluster
 
 APPLY: dict[type, Callable[[Cluster, Any], None]] = {
@@ -66,6 +66,8 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
     event.JobParking: parked_facts.apply_parking,
     event.JobParked: parked_facts.apply_parked,
     event.JobUnparked: parked_facts.apply_unparked,
+    event.OrderOwed: owed_order.apply_owed,
+    event.OrderConfirmed: owed_order.apply_confirmed,
     event.GpusAdded: elastic_facts.apply_added,
     event.ShrinkDecided: elastic_facts.apply_decided,
     event.ShrinkAccepted: elastic_facts.apply_accepted,

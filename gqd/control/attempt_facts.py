@@ -18,7 +18,7 @@ from gqd.control import (
     usage_facts,
 )
 from gqd.control.job_facts import move
-from gqd.state import event, tally
+from gqd.state import event, owed_order, tally
 from gqd.state.after import AfterEnding, PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job, Part
 from gqd.state.reservation import OccurrenceKey
@@ -138,6 +138,7 @@ def apply_part_emptied(cluster: Cluster, fact: event.PartEmptied) -> None:
     attempt = cluster.attempts[fact.attempt_id]
     attempt.usage = _add(attempt.usage, fact.usage)
     grant = attempt.parts.pop(fact.node).grant
+    owed_order.forget_part(cluster, fact.attempt_id, fact.node)
     cluster.release(attempt, fact.node)
     reservation_facts.leave(cluster, attempt, grant, fact.at)
     cluster.changes.attempts[fact.attempt_id] = None

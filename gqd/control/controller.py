@@ -42,6 +42,7 @@ from gqd.control import (
     notice_owner,
     occurrence,
     orders,
+    owed_order,
     parked,
     preemption,
     replies,
@@ -317,9 +318,9 @@ class Controller:
             case client.Submit():
                 return job.decide_submit(draft, who, request, body)
             case client.CancelJobs():
-                return job.decide_cancel(draft, who, body)
+                return job.decide_cancel(draft, who, request.request_id, body)
             case client.SignalStep():
-                return job.decide_signal_step(draft, body)
+                return job.decide_signal_step(draft, request.request_id, body)
             case client.HoldJobs():
                 return job.decide_hold(draft, who, body)
             case client.ReleaseJobs():
@@ -329,7 +330,7 @@ class Controller:
             case client.UpdateJob():
                 return job.decide_update(draft, who, request, body)
             case client.NotifyJob():
-                return job.decide_notify(draft, body)
+                return job.decide_notify(draft, request.request_id, body)
             case client.ExtendJob():
                 extend.decide_extend(draft, self.desk, request, body)
                 return None
@@ -588,6 +589,7 @@ class Controller:
         attempt.tick(draft)
         step.tick(draft)
         suspend.tick(draft)
+        owed_order.tick(draft)
         parked.tick(draft)
         preemption.tick(draft)
         elastic.tick(draft)

@@ -124,13 +124,17 @@ def _with_rivals(cluster: Cluster, taken: Snapshot, story: Story, job: Job) -> S
     places = np.flatnonzero(taken.columns.job_id == job.job_id)
     before = taken.columns.job_id[: int(places[0])].tolist() if len(places) else []
     waiting = (cluster.jobs.get(job_id) for job_id in before)
-    rivals = [rival for rival in waiting if rival is not None and rival.partition == job.partition]
+    rivals = [rival for rival in waiting if rival is not None and _competes(rival, job)]
     if not rivals:
         return story
     named = ", ".join(f"job {rival.label} ({rival.user}: {rival.spec.name})" for rival in rivals[:MAX_NAMED])
     more = f" and {counted(len(rivals) - MAX_NAMED, 'more jobs')}" if len(rivals) > MAX_NAMED else ""
     goes = "goes" if len(rivals) == 1 else "go"
     return story._replace(why=f"{story.why}; {named}{more} {goes} before it")
+
+
+def _competes(rival: Job, job: Job) -> bool:
+    return rival.partition == job.partition and rival.spec.reservation == job.spec.reservation
 
 
 def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job, now: float) -> Story:

@@ -5,7 +5,7 @@ Each ``decide_*`` answers with the body of the reply, or raises `Refusal` with n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +13,7 @@ import msgspec
 
 from gq.errors import Refusal, nearest
 from gq.model.account import DEFAULT_ACCOUNT, Holder, MemberInfo
-from gq.model.ids import JobId
+from gq.model.ids import JobId, RequestId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.nodelist import compress
 from gq.model.resource import ResourceRequest
@@ -34,6 +34,7 @@ from gqd.control import (
     limit,
     notice_spec,
     orders,
+    owed_order,
     preemption,
     reservation,
     reservation_reach,
@@ -55,7 +56,6 @@ from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Job
 from gqd.state.deadlines import limit_under
 from gqd.state.deadlines import time_limit_of as time_limit_under
-from gqd.state.effect import SendOrder
 from gqd.state.ending import REQUEUED
 from gqd.state.input import ClientRequest, Peer
 from gqd.state.policy import Partition, Policy
@@ -477,7 +477,7 @@ def _asked_limit(job: Job, body: client.UpdateJob) -> int | None:
 # ── cancel, signal, requeue, notify ───────────────────────────────────────────────────────────────────────────
 
 
-def decide_cancel(draft: Draft, who: Caller, body: client.CancelJobs) -> client.JobsDone:
+def decide_cancel(draft: Draft, who: Caller, request_id: RequestId, body: client.CancelJobs) -> client.JobsDone:
     """Cancel or signal every job that the filter names; those of others only where they are named."""
     access.refuse_users_of_others(who, body.filter.users)
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
@@ -493,7 +493,7 @@ def decide_cancel(draft: Draft, who: Caller, body: client.CancelJobs) -> client.
             report.refuse(one, f"it is {_word(job)}; only running jobs can be signalled")
         else:
             report.did(one)
-            _cancel_or_signal(draft, one, who.peer, body)
+            _cancel_or_signal(draft, one, who.peer, request_id, body)
     found = {one.job.job_id for one in chosen} | {one.job.array_job_id for one in chosen}
     return report.answer(skipped=sorted(named - found), is_reversed=True)
 
@@ -503,17 +503,23 @@ def _is_left(one: Chosen) -> bool:
     return one.job.state is not JobState.ENDED and (one.job.array is None or one.tasks != 0)
 
 
-def _cancel_or_signal(draft: Draft, one: Chosen, peer: Peer, body: client.CancelJobs) -> None:
+def _cancel_or_signal(draft: Draft, one: Chosen, peer: Peer, request_id: RequestId, body: client.CancelJobs) -> None:
     if body.signum is not None:
-        _send_to_live_parts(draft, one.job, _signal_order(one.job, body.signum, body.scope))
+        _signal_live_parts(draft, one.job, request_id, body.signum, body.scope)
     elif one.job.array is not None:
         array.cancel_tasks(draft, one.job, one.tasks, f"by {peer.user}")
     else:
         cancel(draft, one.job, peer)
 
 
-def _signal_order(job: Job, signum: int, scope: str) -> Callable[[], wire.Order]:
-    return lambda: wire.SignalAttempt(attempt_id=job.attempt_id, signum=signum, scope=scope)
+def _signal_live_parts(draft: Draft, job: Job, request_id: RequestId, signum: int, scope: str) -> None:
+    current = draft.cluster.attempts.get(job.attempt_id)
+    if current is None:
+        return
+    order = wire.SignalAttempt(attempt_id=job.attempt_id, signum=signum, scope=scope, order_id=bytes(request_id))
+    for node, part in list(current.parts.items()):
+        if part.phase in (PartPhase.LIVE, PartPhase.GOING) and not part.is_stranded:
+            owed_order.send(draft, current, node, order)
 
 
 def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> None:
@@ -562,28 +568,31 @@ def _requeue_after_end(draft: Draft, job: Job) -> None:
     attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why=REQUEUED, grace_s=current.grace_s)
 
 
-def decide_notify(draft: Draft, body: client.NotifyJob) -> client.Done:
+def decide_notify(draft: Draft, request_id: RequestId, body: client.NotifyJob) -> client.Done:
     job = running(draft, body.job_id, body.task)
     text = "".join(one if one.isprintable() else " " for one in body.text)[:4096]
-    node = draft.cluster.attempts[job.attempt_id].batch_node
-    draft.do(SendOrder(node=node, order=wire.Notify(attempt_id=job.attempt_id, text=text)))
+    current = draft.cluster.attempts[job.attempt_id]
+    order = wire.Notify(attempt_id=job.attempt_id, text=text, order_id=bytes(request_id))
+    owed_order.send(draft, current, current.batch_node, order)
     return client.Done()
 
 
-def decide_signal_step(draft: Draft, body: client.SignalStep) -> client.Done:
+def decide_signal_step(draft: Draft, request_id: RequestId, body: client.SignalStep) -> client.Done:
     """Signal or end one step on all its nodes."""
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
     job = running(draft, body.job_id, body.task)
-    step = draft.cluster.attempts[job.attempt_id].steps.get(body.step)
+    current = draft.cluster.attempts[job.attempt_id]
+    step = current.steps.get(body.step)
     if step is None:
         raise Refusal("unknown_step", f"job {job.job_id} has no running step {body.step}", "gqacct shows its steps")
     if body.signum is None:
         step_control.decide_end(draft, step)
-        return client.Done()
+    order = wire.StopStep(
+        step_id=step.step_id, signum=body.signum, grace_s=draft.policy.timers.grace_s, order_id=bytes(request_id)
+    )
     for part in step.layout.parts:
         if part.node not in step.part_ends:
-            order = wire.StopStep(step_id=step.step_id, signum=body.signum)
-            draft.do(SendOrder(node=part.node, order=order))
+            (owed_order.send if body.signum is not None else owed_order.remember)(draft, current, part.node, order)
     return client.Done()
 
 
@@ -681,10 +690,3 @@ def _refuse_other(draft: Draft, one: Chosen, report: array.Report) -> None:
 
 def _word(job: Job) -> str:
     return state_word(job.state, job.outcome).lower()
-
-
-def _send_to_live_parts(draft: Draft, job: Job, make: Callable[[], wire.Order]) -> None:
-    current = draft.cluster.attempts.get(job.attempt_id)
-    for node, part in current.parts.items() if current else ():
-        if part.phase in (PartPhase.LIVE, PartPhase.GOING) and not part.is_stranded:
-            draft.do(SendOrder(node=node, order=make()))

@@ -11,7 +11,7 @@ from gq.model.nodelist import compress
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.control import access, attempt, elastic, key, orders, parked, preemption, step, suspend, trail
+from gqd.control import access, attempt, elastic, key, orders, owed_order, parked, preemption, step, suspend, trail
 from gqd.control.access import Caller
 from gqd.state import event
 from gqd.state.after import PartPhase
@@ -61,6 +61,7 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
     if hello.is_relay:
         return
     _settle(draft, hello, is_new_life)
+    owed_order.repeat_for(draft, hello.node)
     draft.volatile.wants_plan = True
 
 
@@ -229,6 +230,8 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
             step.on_received(draft, node, body)
         case wire.StepEnded():
             step.on_ended(draft, node, body)
+        case wire.OrderConfirmed():
+            owed_order.on_confirmed(draft, node, body)
         case _ as never:
             assert_never(never)
     draft.do(AckReport(route=fact.route, seq=fact.seq))

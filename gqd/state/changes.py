@@ -11,6 +11,7 @@ from gq.model.resource import Grant
 from gqd.state.crontab import EntryKey
 from gqd.state.lengths import Signature
 from gqd.state.notice import Notice
+from gqd.state.owed_order import OwedKey
 from gqd.state.reservation import Occurrence, Reservation
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Changes:
     claims: dict[JobId, None] = field(default_factory=dict)
     """Also of those that are gone; likewise the next."""
     parked: dict[AttemptId, None] = field(default_factory=dict)
+    owed_orders: dict[OwedKey, None] = field(default_factory=dict)
     notices: dict[int, Notice] = field(default_factory=dict)
     """The object itself: one that was delivered or given up has left the outbox."""
     told_jobs: dict[JobId, None] = field(default_factory=dict)

@@ -48,6 +48,7 @@ from gqd.state.crontab import Crontab
 from gqd.state.elastic import Elastic
 from gqd.state.lengths import Lengths
 from gqd.state.notice import Outbox
+from gqd.state.owed_order import OwedOrders, check_owed_orders
 from gqd.state.preemption import Claim as Claim
 from gqd.state.preemption import GivingWay as GivingWay
 from gqd.state.preemption import Preempted as Preempted
@@ -430,6 +431,7 @@ class Cluster:
     """By the job that others give way to."""
     parked: dict[AttemptId, parked.Parked] = field(default_factory=dict)
     """Attempts that stand still for others, and lend what they hold."""
+    owed_orders: OwedOrders = field(default_factory=dict)
     crontabs: dict[str, Crontab] = field(default_factory=dict)
     """By user."""
     outbox: Outbox = field(default_factory=Outbox)
@@ -639,6 +641,7 @@ class Cluster:
         preemption.check(self)
         elastic.check(self)
         parked.check(self)
+        check_owed_orders(self)
         for attempt in self.attempts.values():
             assert bool(attempt.parts) == (attempt.attempt_id in self.holding), f"5: the index misplaces {attempt}"
             gone = attempt.parts.keys() - self.nodes.keys()

@@ -30,6 +30,8 @@ from gqd.state.elastic_event import ShrinkAccepted as ShrinkAccepted
 from gqd.state.elastic_event import ShrinkAgreed as ShrinkAgreed
 from gqd.state.elastic_event import ShrinkDecided as ShrinkDecided
 from gqd.state.event_base import EventBase
+from gqd.state.owed_order import OrderConfirmed as OrderConfirmed
+from gqd.state.owed_order import OrderOwed as OrderOwed
 from gqd.state.parked_event import JobParked as JobParked
 from gqd.state.parked_event import JobParking as JobParking
 from gqd.state.parked_event import JobUnparked as JobUnparked
@@ -658,7 +660,7 @@ Event = (
     | OccurrencesPassed
     | CrontabSet | CrontabRemoved | CronFired | CronRunEnded
     | PreemptionDecided | PreemptionDropped | JobCheckpointed | JobCaughtUp | JobSuspended | JobResumed
-    | JobParking | JobParked | JobUnparked
+    | JobParking | JobParked | JobUnparked | OrderOwed | OrderConfirmed
     | JobAsked | AsksAnswered
     | GpusAdded | ShrinkDecided | ShrinkAccepted | ShrinkAgreed | GpusGivenUp | NodeAdded | NodesGoing | NodesLeft
     | NoticeQueued | NoticeDropped | NoticeCommandQueued | NoticeDelivered | NoticeFailed | JobTold

@@ -17,6 +17,7 @@ from gq.wire.client import CreateStep
 from gqd.state.crontab import EntryKey
 from gqd.state.input import Peer, Route
 from gqd.state.notice import Delivery
+from gqd.state.owed_order import OwedKey
 from gqd.state.plan import Plan
 from gqd.state.preemption import GivingWay
 from gqd.state.reservation import OccurrenceKey
@@ -87,6 +88,8 @@ class Volatile:
     """Steps that were asked to end: their nodes are owed the order until they say that it is so."""
     limit_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Time limits that a node has not said it enforces: when they were last sent."""
+    owed_orders: dict[OwedKey, float] = field(default_factory=dict)
+    """Orders that a node has not confirmed (`Cluster.owed_orders`): when they were last sent."""
     suspend_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Whether an attempt stands still, where its node has not said that it is so: when it was last told."""
     resize_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
@@ -154,7 +157,7 @@ class Volatile:
         self.started_at += by_s
         instants: tuple[dict[Any, float], ...] = (
             self.heard_at, self.step_orders, self.limit_orders, self.suspend_orders, self.stop_orders,
-            self.resize_orders,
+            self.resize_orders, self.owed_orders,
             self.client_seen_at,
         )  # fmt: skip
         for by_key in instants:

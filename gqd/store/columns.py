@@ -72,6 +72,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "job_id", "made_at", "nodes", "gpus", "reservation", "occurrence", "victims", "grants",
     ),
     "parked": ("job_id", "attempt", "to_job", "parked_at", "node", "gpus", "lent", "gpu_memory"),
+    "owed_orders": ("job_id", "attempt", "node", "order_id", "body"),
     "requests": ("request_id", "at", "uid", "answer"),
     "events": ("at", "kind", "job_id", "node", "body"),
     "audit": ("at", "user", "uid", "origin", "action", "object", "outcome", "detail"),
@@ -100,6 +101,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "occurrences": ("reservation_id", "number"),
     "claims": ("job_id",),
     "parked": ("job_id", "attempt"),
+    "owed_orders": ("job_id", "attempt", "node", "order_id"),
     "requests": ("request_id",),
     "meta": ("name",),
 }
@@ -107,6 +109,6 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 GOING = (
     "nodes", "keys", "accounts", "members", "qos", "limits", "budgets", "lengths", "crontabs", "cron_entries",
-    "told_jobs", "dropped_notices", "claims", "parked",
+    "told_jobs", "dropped_notices", "claims", "parked", "owed_orders",
 )  # fmt: skip
 """Tables whose rows go with what they are about; a delete is the whole key."""

@@ -74,6 +74,7 @@ class MemoryStore:
                 ],
                 "claims": tables["claims"].values(),
                 "parked": tables["parked"].values(),
+                "owed_orders": tables["owed_orders"].values(),
                 "requests": tables["requests"].values(),
                 "meta": tables["meta"].values(),
             }

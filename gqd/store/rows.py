@@ -56,7 +56,7 @@ from gqd.state.lengths import Learned, Signature
 from gqd.state.parked import as_written
 from gqd.state.reservation import OccurrenceKey
 from gqd.state.usage import Budget, HalfLives
-from gqd.store import notice_rows, parked_rows, preemption_rows, reservation_rows
+from gqd.store import notice_rows, owed_order_rows, parked_rows, preemption_rows, reservation_rows
 from gqd.store.account_rows import account_of, account_row, member_of, member_row, qos_of, qos_row
 from gqd.store.columns import COLUMNS as COLUMNS
 from gqd.store.columns import KEYS as KEYS
@@ -503,6 +503,8 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
         tables |= preemption_rows.upserts(cluster, changes)
     if changes.parked:
         tables |= parked_rows.upserts(cluster, changes)
+    if changes.owed_orders:
+        tables |= owed_order_rows.upserts(cluster, changes)
     if reservation_rows.has_changed(changes):
         tables |= reservation_rows.upserts(cluster, changes)
     if notice_rows.has_changed(changes):
@@ -588,6 +590,8 @@ def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
         deletes |= preemption_rows.deletes(cluster, changes)
     if changes.parked:
         deletes |= parked_rows.deletes(cluster, changes)
+    if changes.owed_orders:
+        deletes |= owed_order_rows.deletes(cluster, changes)
     if notice_rows.has_changed(changes):
         deletes |= notice_rows.deletes(cluster, changes)
     return {table: rows for table, rows in deletes.items() if rows}
@@ -632,6 +636,7 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
     )
     cluster.claims = {row[0]: preemption_rows.claim_of(row) for row in tables["claims"]}
     cluster.parked = parked_rows.parked_of(tables["parked"])
+    cluster.owed_orders = owed_order_rows.owed_orders_of(tables["owed_orders"])
     meta: dict[str, Any] = dict(tables["meta"])
     cluster.next_job_id = meta.get(NEXT_JOB_ID, 1)
     cluster.reservations = reservation_rows.reservations_of(tables["reservations"], tables["occurrences"])

@@ -18,6 +18,7 @@ from sqlite_utils import Database, Migrations
 from gq.errors import GqError
 from gqd.store import schema_giving_way
 from gqd.store.elastic_schema import elastic_cpus
+from gqd.store.owed_order_schema import owed_orders
 from gqd.store.parked_schema import parking
 
 MIGRATIONS = Migrations("gq")
@@ -573,6 +574,7 @@ def reservations(db: Database) -> None:
 schema_giving_way.add_to(MIGRATIONS)
 MIGRATIONS()(parking)
 MIGRATIONS()(elastic_cpus)
+MIGRATIONS()(owed_orders)
 
 
 @MIGRATIONS()

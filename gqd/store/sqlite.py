@@ -60,6 +60,7 @@ _LOADED = {
     "occurrences": "WHERE state IN ('PLANNED', 'ACTIVE') ORDER BY reservation_id, number",
     "claims": "ORDER BY rowid",
     "parked": "ORDER BY rowid",
+    "owed_orders": "ORDER BY rowid",
     "requests": "ORDER BY rowid",
     "meta": "ORDER BY rowid",
 }

@@ -25,7 +25,9 @@ from gq.wire.node import (
     GoReceived,
     LaunchStep,
     Notify,
+    OneOffOrder,
     Order,
+    OrderConfirmed,
     Prepare,
     PrepareReceived,
     PrepareRefused,
@@ -63,6 +65,8 @@ from gqnode.control.input import (
 )
 from gqnode.control.ledger import Ledger, Settings
 
+MAX_CONFIRMED = 64
+"""Ids of orders that an attempt remembers."""
 _ALIVE = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 DEFAULT_SETTINGS = Settings()
 
@@ -165,20 +169,16 @@ def _order(ledger: Ledger, order: Order, blobs: dict[str, bytes]) -> None:
             _go(ledger, order)
         case Stop():
             _stop(ledger, order)
-        case SignalAttempt():
-            _signal_attempt(ledger, order)
+        case SignalAttempt() | Notify() | StopStep():
+            _one_off(ledger, order)
         case SetTimeLimit():
             _set_time_limit(ledger, order)
         case SetSuspended():
             suspend.set_suspended(ledger, order)
         case ResizeAttempt():
             resize.resize(ledger, order)
-        case Notify():
-            _write_line(ledger, order.attempt_id, order.text)
         case LaunchStep():
             steps.launch_step(ledger, order)
-        case StopStep():
-            steps.stop_step(ledger, order)
         case _:
             assert_never(order)
 
@@ -284,6 +284,36 @@ def _end_all(ledger: Ledger, grace_s: int) -> None:
             text = "CANCELLED AT {time} DUE TO NODE FAILURE"
             join = ledger.records[attempt_id].launch.join
             _stop(ledger, Stop(attempt_id=attempt_id, outcome=Outcome.NODE_FAIL, grace_s=grace_s, text=text, join=join))
+
+
+def _one_off(ledger: Ledger, order: OneOffOrder) -> None:
+    """Carry out an order with an id once, and confirm it.
+
+    The id is saved afterwards: after a crash of the daemon the order is carried out twice rather than never.
+    """
+    attempt_id = order.step_id.attempt_id if isinstance(order, StopStep) else order.attempt_id
+    record = ledger.records.get(attempt_id)
+    is_early = record is not None and record.phase in (Phase.PREPARING, Phase.PREPARED)
+    if order.order_id and (is_early or attempt_id in ledger.unmet):
+        return  # nothing runs yet, or its shepherd has not been met since a restart: the controller says it again
+    if record is None or not order.order_id or order.order_id not in record.confirmed:
+        _carry_out(ledger, order)
+        if order.order_id and (record := ledger.records.get(attempt_id)) is not None:
+            ledger.save(replace(record, confirmed=(*record.confirmed, order.order_id)[-MAX_CONFIRMED:]))
+    if order.order_id:
+        ledger.report(OrderConfirmed(attempt_id=attempt_id, order_id=order.order_id))
+
+
+def _carry_out(ledger: Ledger, order: OneOffOrder) -> None:
+    match order:
+        case SignalAttempt():
+            _signal_attempt(ledger, order)
+        case Notify():
+            _write_line(ledger, order.attempt_id, order.text)
+        case StopStep():
+            steps.stop_step(ledger, order)
+        case _:
+            assert_never(order)
 
 
 def _signal_attempt(ledger: Ledger, order: SignalAttempt) -> None:

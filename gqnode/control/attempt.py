@@ -82,6 +82,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A step on this node ran out of memory."""
     stop_ordered: bool = False
     """The controller wants it ended, rather than the node on its own."""
+    confirmed: tuple[bytes, ...] = ()
+    """Ids of the latest orders that were carried out once (`gq.wire.node.OneOffOrder`)."""
     last_report: ReportBody | None = None
     """What is left to say once it has ENDED; the record goes when the controller has it."""
 

@@ -41,6 +41,7 @@ def find_inventory(
         can_park=True,
         can_resize=True,
         can_join=True,
+        confirms_orders=True,
         cpus=node.cpus or len(usable_cpus()),
         memory_mib=node.memory_mib or psutil.virtual_memory().total // MIB,
         gpus=gpus,

@@ -18,6 +18,7 @@ from gq.wire.node import (
     Go,
     GoReceived,
     Notify,
+    OrderConfirmed,
     Prepare,
     Prepared,
     PrepareReceived,
@@ -495,6 +496,36 @@ def test_signals_and_lines_for_an_unknown_attempt_do_nothing() -> None:
     assert host.order(SignalAttempt(attempt_id=ATTEMPT, signum=10)) == ()
     assert host.order(Notify(attempt_id=ATTEMPT, text="look")) == ()
     assert host.order(SetTimeLimit(attempt_id=ATTEMPT, time_limit_s=1)) == ()
+
+
+ORDER_ID = bytes(range(16))
+CONFIRMED = OrderConfirmed(attempt_id=ATTEMPT, order_id=ORDER_ID)
+
+
+def test_an_order_with_an_id_is_carried_out_once_and_confirmed_however_often_it_comes() -> None:
+    host = at(Phase.RUNNING)
+    order = SignalAttempt(attempt_id=ATTEMPT, signum=10, scope="steps", order_id=ORDER_ID)
+
+    first, again = host.order(order), host.order(order)
+
+    assert host.record().confirmed == (ORDER_ID,)
+    assert without_saves(first)[0] == SignalProcess(attempt_id=ATTEMPT, signum=10, scope="steps")
+    assert [one.body for one in without_saves(first)[1:] if isinstance(one, SendReport)] == [CONFIRMED]
+    assert [one.body for one in again if isinstance(one, SendReport)] == [CONFIRMED]
+    assert len(again) == 1, "nothing else happens"
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.PREPARED])
+def test_an_order_that_comes_before_anything_runs_is_not_confirmed(phase: Phase) -> None:
+    assert at(phase).order(SignalAttempt(attempt_id=ATTEMPT, signum=10, order_id=ORDER_ID)) == ()
+
+
+def test_an_order_for_an_attempt_that_is_not_here_any_more_is_confirmed() -> None:
+    for order in (
+        SignalAttempt(attempt_id=ATTEMPT, signum=10, order_id=ORDER_ID),
+        Notify(attempt_id=ATTEMPT, text="look", order_id=ORDER_ID),
+    ):
+        assert [one.body for one in AgentHost().order(order) if isinstance(one, SendReport)] == [CONFIRMED]
 
 
 def test_at_the_time_limit_the_job_is_told_gets_term_and_after_the_grace_kill() -> None:

@@ -24,6 +24,7 @@ from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gq.model.tasks import pack_tasks, parse_tasks, task_bit, tasks_in
+from gq.wire import node as wire
 from gqd.control.apply import apply
 from gqd.state import event, parked
 from gqd.state.after import AfterEnding, Hold
@@ -53,7 +54,7 @@ class Lives:
             self._join, self._drop_keys, self._audit, self._submit_array, self._change_array, self._change_array,
             self._change_dependency, self._account, self._member, self._qos, self._limit, self._half_life,
             self._crontab, self._notice, self._tell, self._reserve, self._reserve, self._preempt, self._preempt,
-            self._suspend, self._ask, self._resize, self._resize, self._park, self._park,
+            self._suspend, self._ask, self._resize, self._resize, self._park, self._park, self._owe,
         ]  # fmt: skip
 
     def turn(self, size: int = 4) -> list[Event]:
@@ -288,6 +289,21 @@ class Lives:
             kind = event.JobSuspended if attempt.suspended_at is None else event.JobResumed
             if attempt.attempt_id not in self.cluster.parked:
                 self._note(kind(at=self.now, attempt_id=attempt.attempt_id))
+
+    def _owe(self) -> None:
+        """A user's signal is owed to a node, or one that was is confirmed."""
+        if self.cluster.owed_orders and self._random.random() < 0.5:
+            key = self._random.choice(list(self.cluster.owed_orders))
+            confirmed = {"attempt_id": key.attempt_id, "node": key.node, "order_id": key.order_id}
+            self._note(event.OrderConfirmed(at=self.now, **confirmed))
+        elif running := self._jobs(JobState.RUNNING):
+            attempt = self.cluster.attempts[self._random.choice(running).attempt_id]
+            if attempt.parts:
+                order = wire.SignalAttempt(
+                    attempt_id=attempt.attempt_id, signum=10, order_id=self._random.randbytes(16)
+                )
+                node = self._random.choice(list(attempt.parts))
+                self._note(event.OrderOwed(at=self.now, attempt_id=attempt.attempt_id, node=node, order=order))
 
     def _park(self) -> None:
         """One that gives way stands still for the other, and lends what that wants."""

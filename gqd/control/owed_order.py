@@ -1,0 +1,59 @@
+"""Sending signals, lines and ends of steps so that they survive a crash of the controller.  Pure.
+
+See `gqd.state.owed_order`.  A node from before this was known (`Inventory.confirms_orders`) is told once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gq.wire import node as wire
+from gqd.state.cluster import Attempt
+from gqd.state.effect import SendOrder
+from gqd.state.owed_order import OrderConfirmed, OrderOwed, OwedKey
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+
+def send(draft: Draft, attempt: Attempt, node: str, order: wire.OneOffOrder) -> None:
+    """Send the order, and again until the node confirms it; `order` has the id of the user's request."""
+    remember(draft, attempt, node, order)
+    draft.do(SendOrder(node=node, order=order))
+
+
+def remember(draft: Draft, attempt: Attempt, node: str, order: wire.OneOffOrder) -> None:
+    """As `send`, where the node is told otherwise for the first time."""
+    known = draft.cluster.nodes.get(node)
+    if known is not None and known.inventory.confirms_orders and order.order_id and node in attempt.parts:
+        key = OwedKey(attempt.attempt_id, node, order.order_id)
+        if key not in draft.cluster.owed_orders:
+            draft.note(OrderOwed(at=draft.now, attempt_id=attempt.attempt_id, node=node, order=order))
+        draft.volatile.owed_orders[key] = draft.now
+
+
+def on_confirmed(draft: Draft, node: str, report: wire.OrderConfirmed) -> None:
+    key = OwedKey(report.attempt_id, node, report.order_id)
+    draft.volatile.owed_orders.pop(key, None)
+    if key in draft.cluster.owed_orders:
+        draft.note(OrderConfirmed(at=draft.now, attempt_id=key.attempt_id, node=node, order_id=key.order_id))
+
+
+def repeat_for(draft: Draft, node: str) -> None:
+    """The node has said hello: it may not have what was sent before."""
+    for key in [key for key in draft.cluster.owed_orders if key.node == node]:
+        _repeat(draft, key)
+
+
+def tick(draft: Draft) -> None:
+    for key in list(draft.cluster.owed_orders):
+        sent_at = draft.volatile.owed_orders.get(key, 0.0)
+        if key.node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
+            _repeat(draft, key)
+    for gone in draft.volatile.owed_orders.keys() - draft.cluster.owed_orders.keys():
+        del draft.volatile.owed_orders[gone]
+
+
+def _repeat(draft: Draft, key: OwedKey) -> None:
+    draft.volatile.owed_orders[key] = draft.now
+    draft.do(SendOrder(node=key.node, order=draft.cluster.owed_orders[key]))
