@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from gq.descriptors import open_closed_streams
 from gq.errors import GqError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def run_command_line(app: Typer, program: str) -> int:
 
     from click import ClickException
 
+    open_closed_streams()
     try:
         status = app(prog_name=program, standalone_mode=False)
     except ClickException as error:

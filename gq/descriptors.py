@@ -1,9 +1,30 @@
-"""How many files and links a daemon may have open at once."""
+"""File descriptors of a process: standard streams that its parent closed, and how many it may have open at once."""
 
 from __future__ import annotations
 
-import contextlib
-import resource
+import os
+import sys
+
+_STREAMS = ((0, "stdin", os.O_RDONLY, "r"), (1, "stdout", os.O_WRONLY, "w"), (2, "stderr", os.O_WRONLY, "w"))
+
+
+def open_closed_streams() -> None:
+    """Give this process and its children ``/dev/null`` for each standard stream that is closed (``<&-``, ``>&-``).
+
+    A process calls it before it opens anything: the next file or socket would get the free number, and what is meant
+    for a reader of output would be written into it.
+    """
+    for fd, name, mode, text_mode in _STREAMS:
+        try:
+            os.fstat(fd)
+        except OSError:
+            opened = os.open(os.devnull, mode)  # the lowest free number, which is `fd`
+            os.dup2(opened, fd)
+            os.set_inheritable(fd, True)
+            if opened != fd:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, text_mode, closefd=False))
 
 
 def raise_descriptor_limit() -> int:
@@ -11,8 +32,12 @@ def raise_descriptor_limit() -> int:
 
     What strangers hold open at a tcp door counts, too, and there is nothing to be saved by a low limit.
     """
+    import resource  # commands do without it
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
+        try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):
+            pass
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

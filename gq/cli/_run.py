@@ -12,6 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from gq.descriptors import open_closed_streams
+
 if TYPE_CHECKING:
     from gq.cli._command import Command
 
@@ -121,6 +123,7 @@ def gqctl() -> NoReturn:
 
 def _main(name: str) -> NoReturn:
     """Run the command and leave at once: to take the interpreter apart costs more than many a command itself."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name from elsewhere never ends us
     try:
@@ -133,10 +136,19 @@ def _main(name: str) -> NoReturn:
     except OSError as error:
         if error.errno not in _WRITE_FAILURES:
             raise
-        sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
         status = 1
-    sys.stderr.flush()
+        _complain(f"error: cannot write the output: {error.strerror}\n")
+    _complain("")
     os._exit(status)
+
+
+def _complain(text: str) -> None:
+    """Write to stderr what is left for it; where that fails, too, the exit status says it alone."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        pass
 
 
 def _call(name: str, words: list[str]) -> int:

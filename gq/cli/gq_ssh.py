@@ -20,7 +20,7 @@ from gq.cli._operands import JobWord, one_job, read
 from gq.cli._steps import Bring, Note, lead_step, say
 from gq.cli._submission import job_environment, submission
 from gq.cli._task_output import OutputOptions, open_output
-from gq.cli.gqrun import create_step, is_open
+from gq.cli.gqrun import create_step
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
@@ -63,7 +63,7 @@ def run(arguments: Arguments) -> int:
             environment=job_environment(arguments) | dict(inside.variables),
             chdir=inside.chdir or "/",
             umask=submission("").umask,
-            stdin_fd=0 if is_open(0) else None,
+            stdin_fd=0,
             stdin_rank=0,
             is_pty=has_terminal(command),
             tells_codes=False,

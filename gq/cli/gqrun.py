@@ -296,11 +296,11 @@ def _input(options: Arguments, directory: str) -> tuple[int | None, int | None]:
     if options.has("pty"):
         return 0, 0
     if given is None or given.value == "all":
-        return (0 if is_open(0) else None), None
+        return 0, None
     if given.value == "none":
         return None, None
     if given.value.isdecimal():
-        return (0 if is_open(0) else None), whole_number(given.value)
+        return 0, whole_number(given.value)
     if "%" in given.value:
         raise bad_value(given, f"`{given.value}` holds a pattern", "all tasks of a step read the same file")
     path = os.path.join(directory, given.value)  # noqa: PTH118
@@ -308,14 +308,6 @@ def _input(options: Arguments, directory: str) -> tuple[int | None, int | None]:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC), None
     except OSError as error:
         raise Refusal("input_failed", f"cannot open {path}: {error.strerror}") from error
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 def _output_or_end(
