@@ -334,7 +334,14 @@ def _submission(name: str, command: str) -> Submission:
         umask=mask,
         now=time.time(),
         command=command,
+        read_instant=_instant,
     )
+
+
+def _instant(text: str, now: float) -> float:
+    from gq.times import moment  # few submissions name one
+
+    return moment(text, now).at
 
 
 def _refuse_gate(header: Iterable[Given]) -> None:

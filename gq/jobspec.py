@@ -16,14 +16,14 @@ import msgspec
 
 from gq.errors import UsageError
 from gq.getopt import Arguments, Given, bad_value, not_available, whole_number
-from gq.model.dependency import parse_dependency
+from gq.model.dependency import Dependency, parse_dependency
 from gq.model.job import REQUEUE_ON, JobSpec, SignalSpec
 from gq.model.nodelist import expand
 from gq.model.notice import Target
 from gq.model.resource import ResourceRequest, RoleRequest
 from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
 from gq.signals import parse_signal
-from gq.units import parse_duration_s, parse_instant, parse_memory_mib
+from gq.units import parse_duration_s, parse_instant, parse_memory_mib, parse_seconds
 
 if TYPE_CHECKING:
     from gq.model.sweep import Sweep
@@ -43,7 +43,7 @@ UNLIMITED_S = 0
 
 # Patterns are compiled when they are first needed: all of them together would cost more than the rest of a command.
 _GPU_TYPE = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
-_SIGNAL = r"(?:(?P<scope>[A-Za-z]):)?(?P<signal>\w+)(?:@(?P<before>\d{1,5}))?"
+_SIGNAL = r"(?:(?P<scope>[A-Za-z]):)?(?P<signal>\w+)(?:@(?P<before>.+))?"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -61,6 +61,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     is_interactive: bool = False
     read_instant: Callable[[str, float], float] = parse_instant
     """How it reads moments: as ``--begin`` has them, from the text and `now`."""
+    read_dependency: Callable[[str], Dependency] = parse_dependency
+    """How it reads ``--dependency``."""
 
 
 def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Arguments] = ()) -> JobSpec:
@@ -83,7 +85,7 @@ def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Argu
         fail_fast=_fail_fast(arguments),
         time_limit_s=arguments.read("time", time_limit_s),
         begin_at=arguments.read("begin", lambda text: submission.read_instant(text, submission.now)),
-        dependency=arguments.read("dependency", parse_dependency),
+        dependency=arguments.read("dependency", submission.read_dependency),
         kill_on_invalid_dep=_choice(arguments, "kill-on-invalid-dep", _YES_OR_NO, None),
         deadline_at=arguments.read("deadline", lambda text: submission.read_instant(text, submission.now)),
         is_held=arguments.has("hold"),
@@ -275,9 +277,10 @@ def _signal(given: Given | None) -> SignalSpec | None:
         raise bad_value(given, f"`{given.value}` is not [B:]SIGNAL[@SECONDS]", "for example --signal=B:USR1@120")
     try:
         signum = parse_signal(match["signal"])
+        before_s = round(parse_seconds(match["before"] or "60"))
     except ValueError as error:
         raise bad_value(given, str(error)) from error
-    return SignalSpec(signum=signum, before_s=int(match["before"] or 60), to_batch_shell=match["scope"] == "B")
+    return SignalSpec(signum=signum, before_s=before_s, to_batch_shell=match["scope"] == "B")
 
 
 def _pattern(arguments: Arguments, name: str) -> str | None:

@@ -13,7 +13,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
-from gq.units import INSTANT_MARK, MAX_DURATION_S, parse_instant
+from gq.units import INSTANT_MARK, MAX_DURATION_S, parse_duration_s, parse_instant
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -31,11 +31,15 @@ _MONTH = (
 )
 _DATE = rf"\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?: \d{{4}})?|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
 _CLOCK = r"\d{1,2}(?::\d{2}){1,2}(?: ?[ap]m)?|\d{1,2} ?[ap]m|noon"
-_DAYS = rf"today|tomorrow|(?:(?:next|this|on) )?{_DAY}|(?:on )?(?:{_DATE})|(?:{_DAY},? )(?:{_DATE})|\d{{4}}-\d\d-\d\d"
+_DAYS = (
+    rf"today|tomorrow|yesterday|(?:(?:next|this|on) )?{_DAY}|(?:on )?(?:{_DATE})|(?:{_DAY},? )(?:{_DATE})"
+    r"|\d{4}-\d\d-\d\d"
+)
 _SAID = rf"(?:{_DAYS}),?(?: (?:at )?(?:{_CLOCK}))?|(?:at )?(?:{_CLOCK})(?: (?:{_DAYS}))?"
 """What dateparser is asked: a day, a clock time, or both."""
-_EARLIER = r"now-(.+)"
+_AGO = r"(\d.*?[a-z])(?: ago)?"
 _LATER = r"in (\d+|an?) (minutes?|hours?|days?|weeks?)"
+PAST_EXAMPLES = "7d, 2h, yesterday, 'fri 18:00', HH:MM, YYYY-MM-DD, YYYY-MM-DDTHH:MM[:SS]"
 
 
 class Moment(NamedTuple):
@@ -48,29 +52,43 @@ class Moment(NamedTuple):
     """Said in words: worth to be told back."""
 
 
-def moment(text: str, now: float, zone: tzinfo | None = None) -> Moment:
-    """What `text` means in the zone (None: the local one); ``ValueError`` with a sentence if that is not clear."""
+def moment(text: str, now: float, zone: tzinfo | None = None, is_past: bool = False) -> Moment:
+    """What `text` means in the zone (None: the local one); ``ValueError`` with a sentence if that is not clear.
+
+    A clock time, a day of the week and a day without a year are the next one; with `is_past` the last one.
+    """
     zone = zone or local_zone()
     if later := re.fullmatch(_LATER, " ".join(text.lower().split())):
         count = later[1] if later[1].isdecimal() else "1"
         return Moment(parse_instant(f"now+{count}{later[2]}", now), is_spoken=True)
-    if earlier := re.fullmatch(_EARLIER, "".join(text.lower().split())):
-        return Moment(2 * now - parse_instant(f"now+{earlier[1]}", now))
     if is_exact(text):
         return Moment(parse_instant(text, now, zone))
     words, zone = _own_zone(text, zone)
     wall_now = datetime.fromtimestamp(now, zone).replace(tzinfo=None)
     try:
         # As if the zone's wall clock were UTC's, which has every time once.
-        at = parse_instant(words, wall_now.replace(tzinfo=UTC).timestamp(), UTC)
+        at = parse_instant(words, wall_now.replace(tzinfo=UTC).timestamp(), UTC, is_past)
     except ValueError:
-        wall, is_spoken = _spoken(words, text, wall_now), True
+        wall, is_spoken = _spoken(words, text, wall_now, is_past), True
     else:
         wall, is_spoken = datetime.fromtimestamp(at, UTC).replace(tzinfo=None), False
     found = _on_the_clock(wall, text, zone)
     if abs(found.at - now) > MAX_DURATION_S:
         raise ValueError(f"`{text}` is more than ten years away")
     return found._replace(is_spoken=is_spoken)
+
+
+def past_instant(text: str, now: float) -> float:
+    """``7d``: that long ago; ``yesterday``, ``fri 18:00``, ``09:30`` or a date: the last one before `now`."""
+    if ago := re.fullmatch(_AGO, " ".join(text.lower().split())):
+        try:
+            return now - (parse_duration_s(ago[1]) or 0)
+        except ValueError:  # it may be a day, such as `24 dec`
+            pass
+    try:
+        return moment(text, now, is_past=True).at
+    except ValueError as error:
+        raise ValueError(f"{str(error).partition('; ')[0]}; use {PAST_EXAMPLES}") from error
 
 
 def is_exact(text: str) -> bool:
@@ -89,29 +107,32 @@ def _own_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
     return (words, zone_named(last)) if words and ("/" in last or last == "UTC") else (text, zone)
 
 
-def _spoken(words: str, text: str, wall_now: datetime) -> datetime:
+def _spoken(words: str, text: str, wall_now: datetime, is_past: bool) -> datetime:
     said = " ".join(words.lower().split())
-    if said == "yesterday":
-        return wall_now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
     if not re.fullmatch(_SAID, said):
         raise ValueError(f"`{text}` is not a time that can be understood in one way; for example {EXAMPLES}")
     day, has_clock = re.search(rf"\b{_DAY}\b", said), re.search(rf"\b(?:{_CLOCK})\b", said) is not None
     for odd, plain in ((rf"\b{_DAY}\b", day[0][:3] if day else ""), (r"\bnoon\b", "12:00"), (r"^at ", "")):
         said = re.sub(odd, plain, said)
-    wall = _by_dateparser(said, wall_now)
+    wall = _by_dateparser(said, wall_now, is_past)
     if wall is None:
         raise ValueError(f"`{text}` is not in the calendar, or not a time of day; for example {EXAMPLES}")
     if day and _DAY_NAMES[wall.weekday()] != day[0][:3]:
         raise ValueError(f"`{text}`: {wall:%d %B %Y} is a {wall:%A}; for example {EXAMPLES}")
     wall = wall.replace(microsecond=0) if has_clock else wall.replace(hour=0, minute=0, second=0, microsecond=0)
     is_by_weekday = day and not re.search(rf"\b(?:next|{_MONTH})\b|\d-", said)
-    return wall - _WEEK if is_by_weekday and wall - _WEEK > wall_now else wall  # on a Sunday, `sun 18:00` is today
+    if not is_by_weekday:
+        return wall
+    if is_past:
+        return wall + _WEEK if wall + _WEEK <= wall_now else wall
+    return wall - _WEEK if wall - _WEEK > wall_now else wall  # on a Sunday, `sun 18:00` is today
 
 
-def _by_dateparser(words: str, wall_now: datetime) -> datetime | None:
+def _by_dateparser(words: str, wall_now: datetime, is_past: bool) -> datetime | None:
     from dateparser import parse
 
-    settings = {"PREFER_DATES_FROM": "future", "RELATIVE_BASE": wall_now, "RETURN_AS_TIMEZONE_AWARE": False}
+    prefer = "past" if is_past else "future"
+    settings = {"PREFER_DATES_FROM": prefer, "RELATIVE_BASE": wall_now, "RETURN_AS_TIMEZONE_AWARE": False}
     found: datetime | None = parse(words, languages=["en"], settings=settings)
     return found
 

@@ -1,8 +1,9 @@
 """Durations, instants and memory sizes: parse what people write, print what they expect.  Pure.
 
 Durations follow Slurm: ``min``, ``min:s``, ``h:m:s``, ``d-h``, ``d-h:m``, ``d-h:m:s``; also ``30s``, ``30m``,
-``2h``, ``1d``, ``1d12h``.  Memory is in MiB; a bare number is MiB.  All parsers raise ``ValueError`` with a
-sentence that names the value and the accepted forms.
+``2h``, ``1d12h``, ``2w``, ``90 minutes``.  Instants follow Slurm and ISO 8601; `gq.times` adds those in words.
+Memory is in MiB; a bare number is MiB.  All parsers raise ``ValueError`` with a sentence that names the value and the
+accepted forms.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ import re
 from datetime import datetime, timedelta, tzinfo
 
 UNLIMITED_WORDS = frozenset({"unlimited", "infinite", "-1"})
-DURATION_FORMS = "minutes, min:sec, h:m:s, d-h, d-h:m, d-h:m:s, or a number with s, m, h or d"
+DURATION_FORMS = "minutes, min:sec, h:m:s, d-h, d-h:m, d-h:m:s, or a number with s, m, h, d or w"
 MEMORY_FORMS = "a whole number with K, M, G or T (MiB if bare)"
-_DATE_FORMS = "YYYY-MM-DD, YYYY-MM-DDTHH:MM[:SS]"
-INSTANT_FORMS = f"now, now+2h, HH:MM, {_DATE_FORMS}, today, tomorrow, midnight, noon"
+INSTANT_FORMS = (
+    "now, now+2h, HH:MM, YYYY-MM-DD, YYYY-MM-DDTHH:MM[:SS], MM/DD[/YY][-HH:MM], today, tomorrow, yesterday, midnight,"
+    " noon"
+)
 
-_SUFFIXED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_UNITS = (
+    (604800, "w|weeks?"),
+    (86400, "d|days?"),
+    (3600, "h|hrs?|hours?"),
+    (60, "m|mins?|minutes?"),
+    (1, "s|secs?|seconds?"),
+)
+_SUFFIXED = re.compile(" ?".join(rf"(?:(\d+) ?(?:{names}))?" for _, names in _UNITS))
 _MEMORY = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _KIB = {"": 1024, "K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 MAX_DURATION_S = 10 * 365 * 86400
@@ -27,7 +37,7 @@ def parse_duration_s(text: str) -> int | None:
     word = text.strip().lower()
     if word in UNLIMITED_WORDS:
         return None
-    seconds = _suffixed_s(word) if word[-1:] in "smhd" else _colon_s(word)
+    seconds = _suffixed_s(word) if word[-1:].isalpha() else _colon_s(word)
     if seconds is None:
         raise ValueError(f"`{text}` is not a duration; use {DURATION_FORMS}")
     if seconds > MAX_DURATION_S:
@@ -36,11 +46,10 @@ def parse_duration_s(text: str) -> int | None:
 
 
 def _suffixed_s(word: str) -> int | None:
-    match = _SUFFIXED.fullmatch(word)
+    match = _SUFFIXED.fullmatch(" ".join(word.split()))
     if match is None or not any(match.groups()):
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return sum(size_s * int(count or 0) for (size_s, _), count in zip(_UNITS, match.groups(), strict=True))
 
 
 def _colon_s(word: str) -> int | None:
@@ -100,74 +109,95 @@ def format_memory(mib: int) -> str:
     return f"{mib}M"
 
 
-def parse_instant(text: str, now: float, zone: tzinfo | None = None) -> float:
+def parse_seconds(text: str) -> float:
+    """A duration whose bare number counts seconds: ``60``, ``0.5``, ``5m``."""
+    word = text.strip()
+    seconds = float(word) if re.fullmatch(r"\d{1,9}(\.\d{0,9})?|\.\d{1,9}", word) else _suffixed_s(word.lower())
+    if seconds is None or seconds > MAX_DURATION_S:
+        raise ValueError(f"`{text}` is not a number of seconds, and not a duration such as 30s, 5m or 2h")
+    return seconds
+
+
+def parse_instant(text: str, now: float, zone: tzinfo | None = None, is_past: bool = False) -> float:
     """Seconds since the epoch of a moment that a person wrote, relative to `now`; `zone` None is local time.
 
-    A bare clock time that has passed today means tomorrow, as in Slurm.
+    A clock time without a day, and a day without a year, is the next one, as in Slurm; with `is_past` the last one.
     """
-    at = _instant(text, now, zone)
+    at = _instant(text, now, zone, is_past)
     if abs(at - now) > MAX_DURATION_S:
         raise ValueError(f"`{text}` is more than ten years away")
     return at
 
 
-_DAY_S = 86400
+_DAY = timedelta(days=1)
+_CLOCK_WORDS = {"elevenses": "11:00", "noon": "12:00", "fika": "15:00", "teatime": "16:00"}
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
+_MONTH_DAY = re.compile(
+    r"(?:(?P<month>\d\d)(?P<day>\d\d)(?P<year>\d\d)?"
+    r"|(?P<month_>\d{1,2})(?P<mark>[/.])(?P<day_>\d{1,2})(?:(?P=mark)(?P<year_>\d\d))?)"
+    r"(?:-(?P<clock>\d{1,2}:\d\d(?::\d\d)?))?"
+)
+"""Slurm's dates: ``MMDD[YY]``, ``MM/DD[/YY]``, ``MM.DD[.YY]``, each with ``-HH:MM[:SS]`` behind it or not."""
 
 
-def past_instant(text: str, now: float) -> float:
-    """``2h``: so long ago; or a moment, which is past."""
-    if text[-1:] in "smhd":
-        return now - (parse_duration_s(text) or 0)
-    try:
-        at = parse_instant(text, now)
-    except ValueError as error:
-        raise ValueError(f"`{text}` is not a time that is past; use 7d, 2h, HH:MM, {_DATE_FORMS} or today") from error
-    return at - _DAY_S if now < at <= now + _DAY_S else at
-
-
-def _instant(text: str, now: float, zone: tzinfo | None) -> float:
+def _instant(text: str, now: float, zone: tzinfo | None, is_past: bool) -> float:
     word = text.strip().lower()
-    moment = datetime.fromtimestamp(now, zone)
     if word.startswith("now"):
-        offset = word[3:].strip()
-        if not offset:
-            return now
-        if offset.startswith("+"):
-            return now + min(_offset_s(offset[1:].strip(), text), 2 * MAX_DURATION_S)  # a float holds no more
-        raise ValueError(f"`{text}` is not a time; use {INSTANT_FORMS}")
+        return _from_now(word[3:].strip(), text, now)
+    moment = datetime.fromtimestamp(now, zone)
     midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    named = {"today": midnight, "tomorrow": midnight + timedelta(days=1), "midnight": midnight + timedelta(days=1)}
-    if word in named:
-        return named[word].timestamp()
-    clock = "12:00" if word == "noon" else "16:00" if word == "teatime" else word
-    for form in ("%H:%M", "%H:%M:%S"):
-        try:
-            at = datetime.strptime(clock, form)
-        except ValueError:
-            continue
-        today = midnight.replace(hour=at.hour, minute=at.minute, second=at.second)
-        return (today if today > moment else today + timedelta(days=1)).timestamp()
+    named = {
+        "today": midnight,
+        "tomorrow": midnight + _DAY,
+        "yesterday": midnight - _DAY,
+        "midnight": midnight if is_past else midnight + _DAY,
+    }
     try:
-        when = datetime.fromisoformat(text.strip())
+        when = named.get(word) or _at_clock(word, moment, is_past) or _on_day(word, moment, is_past)
+        if when is None:
+            when = datetime.fromisoformat(text.strip())
         return (when if when.tzinfo else when.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):  # not a date, or one that the calendar of the system does not have
         raise ValueError(f"`{text}` is not a time; use {INSTANT_FORMS}") from None
 
 
-_OFFSET_WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-
-
-def _offset_s(offset: str, text: str) -> int:
-    """Slurm's ``now+`` counts bare numbers in seconds and knows words: ``now+2hours``."""
-    if offset.isdecimal():
-        return int(offset)
-    match = re.fullmatch(r"(\d+)\s*([a-z]+?)s?", offset)
-    if match and match[2] in _OFFSET_WORDS:
-        return int(match[1]) * _OFFSET_WORDS[match[2]]
-    seconds = _suffixed_s(offset)
-    if seconds is None:
+def _from_now(offset: str, text: str, now: float) -> float:
+    """Slurm's ``now+`` counts bare numbers in seconds."""
+    sign, count = offset[:1], offset[1:].strip()
+    if not offset:
+        return now
+    seconds = int(count) if count.isdecimal() else _suffixed_s(count)
+    if sign not in "+-" or seconds is None:
         raise ValueError(f"`{text}` is not a time; use {INSTANT_FORMS}")
-    return seconds
+    seconds = min(seconds, 2 * MAX_DURATION_S)  # a float holds no more
+    return now + seconds if sign == "+" else now - seconds
+
+
+def _at_clock(word: str, moment: datetime, is_past: bool) -> datetime | None:
+    """The next or the last time that the clock shows ``HH:MM[:SS]``; None: `word` is not one."""
+    match = _CLOCK.fullmatch(_CLOCK_WORDS.get(word, word))
+    if match is None:
+        return None
+    when = moment.replace(hour=int(match[1]), minute=int(match[2]), second=int(match[3] or 0), microsecond=0)
+    if is_past:
+        return when if when <= moment else when - _DAY
+    return when if when > moment else when + _DAY
+
+
+def _on_day(word: str, moment: datetime, is_past: bool) -> datetime | None:
+    """The next or the last such day of one of Slurm's dates, or that of its year; None: `word` is not one."""
+    match = _MONTH_DAY.fullmatch(word)
+    if match is None:
+        return None
+    month, day, year = (match[name] or match[f"{name}_"] for name in ("month", "day", "year"))
+    hour, minute, second = (*map(int, (match["clock"] or "0").split(":")), 0, 0)[:3]
+    clock = moment.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    if year:
+        return clock.replace(year=2000 + int(year), month=int(month), day=int(day))
+    when = clock.replace(month=int(month), day=int(day))
+    if is_past:
+        return when if when <= moment else when.replace(year=when.year - 1)
+    return when if when.date() >= moment.date() else when.replace(year=when.year + 1)
 
 
 def iso_instant(at: float | None, zone: tzinfo | None = None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from gq.model.job import JobInfo
 from gq.units import spoken_duration
 from gq.wire.client import (
     Accounts,
+    Identity,
     JobFilter,
     Jobs,
     ListAccounts,
@@ -27,10 +28,12 @@ from gq.wire.client import (
     RequestBody,
     Waited,
     WaitJobs,
+    WhoAmI,
 )
 
 A = TypeVar("A", bound=ReplyBody)
 
+_DAY_S = 86400.0
 _MAX_HOLD_S = 25.0
 """How long the controller is asked to hold one answer."""
 RECONNECT_S = 600.0
@@ -107,6 +110,44 @@ def present_job(client: Client, word: JobWord) -> JobInfo:
     if not found:
         raise Refusal("unknown_job", f"there is no job {word}", "`gqstat --me` lists yours")
     return found[0]
+
+
+def last_job_id() -> int:
+    """The job, or the array, that the caller submitted last."""
+    with controller() as client:
+        job = last_job(client)
+    return job.array_job_id or job.job_id
+
+
+def last_job(client: Client, is_meant: Callable[[JobInfo], bool] = lambda job: True) -> JobInfo:
+    """The job that the caller submitted last, of an array the task that left its record last; `Refusal` if none.
+
+    Jobs that the controller queued for the caller (of a crontab, for a notice) are not among them: they have no host
+    that they were submitted from.
+    """
+    mine = JobFilter(users=(ask(client, WhoAmI(), Identity).user,))
+    now = time.time()
+    spans = (now - _DAY_S, now - 30 * _DAY_S, None)
+    past = [QueryHistory(filter=mine, ended_after=at, with_steps=False) for at in spans]
+    queries: list[ListJobs | QueryHistory] = [ListJobs(filter=mine), *past]
+    newest: JobInfo | None = None
+    for query in queries:
+        if newest is None:
+            newest = _newest(client, query, is_meant)
+    if newest is None:
+        raise Refusal("no_jobs", f"{mine.users[0]} has not submitted such a job yet", "gqsub submits one")
+    # A job with a higher number may have ended before the span in which this one was found.
+    rest = QueryHistory(filter=mine, with_steps=False, after=newest.array_job_id or newest.job_id)
+    return max(newest, _newest(client, rest, is_meant) or newest, key=_by_submission)
+
+
+def _newest(client: Client, query: ListJobs | QueryHistory, is_meant: Callable[[JobInfo], bool]) -> JobInfo | None:
+    jobs = (job for page in job_pages(client, query) for job in page)
+    return max((job for job in jobs if job.submit_host and is_meant(job)), key=_by_submission, default=None)
+
+
+def _by_submission(job: JobInfo) -> tuple[int, int]:
+    return (job.array_job_id or job.job_id, job.job_id)
 
 
 def await_jobs(

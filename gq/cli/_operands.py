@@ -1,11 +1,13 @@
 """Operands of commands: none missing, none too many, each read with a complaint that names it; and jobs among them.
 
 Owns how jobs are named wherever a command takes one: ``123`` (of an array: all of it), ``123_4`` (a task of an
-array), ``123_1-5`` and ``123_[1-5,8]`` (some of its tasks).
+array), ``123_1-5`` and ``123_[1-5,8]`` (some of its tasks).  In the place of a number, ``last`` is the job that the
+caller submitted last.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +18,7 @@ from gq.wire.client import JobsDone
 
 T = TypeVar("T")
 MAX_JOB_ID = 2**63 - 1
+LAST = "last"
 
 
 def operands(arguments: Arguments, reader: Callable[[str], T], what: str, at_most: int | None = None) -> tuple[T, ...]:
@@ -106,11 +109,15 @@ class NamedJobs(NamedTuple):
 
 
 def job_id(text: str) -> int:
-    """``123``; ``ValueError`` for what is not a job id."""
+    """``123``, or ``last``, which the controller is asked for; ``ValueError`` for what is not a job id."""
+    if text == LAST:
+        from gq.cli._connection import last_job_id  # it needs this module
+
+        return last_job_id()
     try:
         return whole_number(text, 1, MAX_JOB_ID)
     except ValueError:
-        raise ValueError(f"`{text}` is not a job id; use a number such as 123") from None
+        raise ValueError(f"`{text}` is not a job id; use a number such as 123, or `last`") from None
 
 
 def job_word(text: str) -> JobWord:
@@ -150,6 +157,11 @@ def only(word: JobWord) -> NamedJobs:
 def jobs_named(arguments: Arguments) -> NamedJobs:
     """The jobs that the operands name, at least one."""
     return NamedJobs.of(operands(arguments, job_word, "JOB"))
+
+
+def with_last_job(text: str) -> str:
+    """A dependency with the number of the caller's last job for ``last``: ``afterok:last`` → ``afterok:123``."""
+    return re.sub(rf"(?<=:){LAST}(?![A-Za-z0-9])", lambda _: str(job_id(LAST)), text)
 
 
 def words_of(arguments: Arguments, option: str, reader: Callable[[str], T]) -> tuple[T, ...]:

@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gq.cli._command import warn
+from gq.cli._operands import with_last_job
 from gq.errors import Refusal
 from gq.getopt import Arguments
 from gq.jobspec import Submission, exported_environment
+from gq.model.dependency import Dependency, parse_dependency
 from gq.model.job import JobSpec
 from gq.model.notice import COMMAND, Target, program_of
 from gq.units import parse_instant
@@ -36,7 +38,13 @@ def submission(name: str, command: str = "", args: tuple[str, ...] = (), is_inte
         args=args,
         is_interactive=is_interactive,
         read_instant=read_instant,
+        read_dependency=read_dependency,
     )
+
+
+def read_dependency(text: str) -> Dependency:
+    """``afterok:12,singleton``; in the place of a number, ``last`` is the caller's last job."""
+    return parse_dependency(with_last_job(text))
 
 
 def read_instant(text: str, now: float) -> float:

@@ -22,7 +22,7 @@ from gq.cli._output import job_json, printable, step_json, write_json_list, writ
 from gq.errors import UsageError
 from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
-from gq.units import parse_instant
+from gq.times import past_instant
 from gq.wire.client import JobFilter, QueryHistory
 
 
@@ -124,10 +124,10 @@ def _write_parsable(fields: Sequence[Field], pages: Iterable[Iterable[Line]], wi
 
 def _query(arguments: Arguments, jobs: NamedJobs, now: float) -> QueryHistory:
     chosen = job_filter(arguments, jobs)
-    starttime = arguments.read("starttime", lambda text: _past_instant(text, now))
-    endtime = arguments.read("endtime", lambda text: _past_instant(text, now))
+    starttime = arguments.read("starttime", lambda text: past_instant(text, now))
+    endtime = arguments.read("endtime", lambda text: past_instant(text, now))
     if starttime is None and not (chosen.job_ids or chosen.tasks):
-        starttime = parse_instant("today", now)
+        starttime = past_instant("today", now)
     if starttime is not None and endtime is not None and endtime < starttime:
         raise UsageError("contradiction", "`--endtime` is before `--starttime`", "exchange them")
     return QueryHistory(
@@ -136,16 +136,6 @@ def _query(arguments: Arguments, jobs: NamedJobs, now: float) -> QueryHistory:
         ended_after=starttime,
         with_steps=not arguments.has("allocations"),
     )
-
-
-def _past_instant(text: str, now: float) -> float:
-    """As `parse_instant`, but a clock time is today's, and ``now-2h`` looks back."""
-    word = text.strip().lower()
-    if word.startswith("now-"):
-        return 2 * now - parse_instant(f"now+{word[4:]}", now)
-    at = parse_instant(text, now)
-    is_clock_time = ":" in word and "-" not in word
-    return at - 86400 if is_clock_time and at > now else at
 
 
 def _of_users(chosen: JobFilter, arguments: Arguments) -> JobFilter:

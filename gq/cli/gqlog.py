@@ -13,15 +13,15 @@ import time
 import msgspec
 
 from gq.cli._command import EXIT_NO_ANSWER, Command, report, warn
-from gq.cli._connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, job_pages, say_waiting
+from gq.cli._connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, last_job, say_waiting
 from gq.cli._log_source import LogSource
-from gq.cli._operands import one_job, read
+from gq.cli._operands import LAST, one_job, read
 from gq.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
 from gq.getopt import Arguments, Option
 from gq.model.state import ACTIVE_WORDS
 from gq.units import tell_instants
-from gq.wire.client import AccessLog, JobFilter, Jobs, ListJobs, LogAccess, QueryHistory, Waited, WaitJobs
+from gq.wire.client import AccessLog, JobFilter, Jobs, LogAccess, QueryHistory, Waited, WaitJobs
 
 _POLL_S = 0.1
 """Between looks at a file that grows."""
@@ -43,7 +43,7 @@ def parse_target(text: str) -> Target:
     job, dot, rank = text.partition(".")
     if dot and not rank.isdecimal():
         raise UsageError("bad_job", f"`{text}` is not a job", "give its number, 12.3 for rank 3 of it, or `last`")
-    job_id, task = (None, None) if job == "last" else read(one_job, job)
+    job_id, task = (None, None) if job == LAST else read(one_job, job)
     return Target(job_id, task, int(rank) if dot else None)
 
 
@@ -55,8 +55,8 @@ def run(arguments: Arguments) -> int:
     target = parse_target(arguments.operands[0])
     stream = "error" if arguments.has("stderr") else "output"
     with controller() as client:
-        asked = AccessLog(job_id=target.job_id or _latest(client), task=target.task, stream=stream)
-        printer = Printer(target.rank)
+        asked = AccessLog(job_id=target.job_id or _last(client), task=target.task, stream=stream)
+        printer = Printer(target.rank, arguments.integer("lines", at_least=0))
         if not arguments.has("follow"):
             return _show(client, asked, printer)
         try:
@@ -67,17 +67,9 @@ def run(arguments: Arguments) -> int:
             return EXIT_NO_ANSWER if isinstance(error, Unreachable) else error.exit_status
 
 
-def _latest(client: Client) -> int:
-    """The caller's job with the highest number, of those that write a file."""
-    import pwd
-
-    user = pwd.getpwuid(os.getuid()).pw_name
-    mine = JobFilter(users=(user,))
-    for query in (ListJobs(filter=mine), QueryHistory(filter=mine, with_steps=False)):
-        jobs = [job for page in job_pages(client, query) for job in page if not job.is_interactive]
-        if jobs:
-            return max(job.job_id for job in jobs)
-    raise Refusal("no_jobs", f"{user} has not submitted any batch job yet", "gqsub submits one")
+def _last(client: Client) -> int:
+    """The caller's last job of those that write a file."""
+    return last_job(client, lambda job: not job.is_interactive).job_id
 
 
 def _access(client: Client, asked: AccessLog) -> LogAccess:
@@ -195,10 +187,11 @@ def _copy(source: LogSource, printer: Printer, patience_s: float) -> None:
         if data:
             printer.feed(data)
             quiet_since = time.monotonic()
-        elif time.monotonic() - quiet_since >= patience_s:
+            continue
+        printer.show_tail()
+        if time.monotonic() - quiet_since >= patience_s:
             return
-        else:
-            time.sleep(_POLL_S)
+        time.sleep(_POLL_S)
 
 
 def _code(access: LogAccess) -> int:
@@ -213,10 +206,16 @@ def _code(access: LogAccess) -> int:
 
 
 class Printer:
-    """Writes bytes to standard output; with a rank only the lines that `gqrun --label` marked with it, unmarked."""
+    """Writes bytes to standard output; with a rank only the lines that `gqrun --label` marked with it, unmarked.
 
-    def __init__(self, rank: int | None) -> None:
+    With `lines`, only the last so many of the lines that come before `show_tail` are written.
+    """
+
+    def __init__(self, rank: int | None, lines: int | None = None) -> None:
         self._rank = rank
+        self._lines = lines
+        self._tail = b""
+        """What has come so far of the last `lines` lines; empty once it is shown."""
         self._rest = b""
         self._has_seen_label = False
         self._has_seen_line = False
@@ -230,10 +229,10 @@ class Printer:
 
     def finish(self) -> None:
         """The end; `Refusal` if a rank was asked for and nothing is labelled."""
-        if self._rank is None:
-            return
-        self._write(self._own(self._rest))
-        if self._has_seen_line and not self._has_seen_label:
+        if self._rank is not None:
+            self._write(self._own(self._rest))
+        self.show_tail()
+        if self._rank is not None and self._has_seen_line and not self._has_seen_label:
             raise Refusal(
                 "no_labels", "the lines of this output do not tell whose they are", "run it by `gqrun --label`"
             )
@@ -245,8 +244,17 @@ class Printer:
         self._has_seen_label |= is_label
         return text + b"\n" if is_label and int(label) == self._rank else b""
 
+    def show_tail(self) -> None:
+        """Write the last lines of what has come; what comes from now on is written as it comes."""
+        tail, self._tail, self._lines = self._tail, b"", None
+        self._write(tail)
+
     def _write(self, data: bytes) -> None:
-        if data:
+        if self._lines is not None:
+            lines = (self._tail + data).split(b"\n")
+            is_whole = not lines[-1]
+            self._tail = b"\n".join(lines[-self._lines - is_whole :]) if self._lines else b""
+        elif data:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
 
@@ -257,11 +265,17 @@ COMMAND = Command(
     operands="JOB[_TASK][.RANK]|last",
     options=(
         Option(name="follow", letter="f", help="Go on until the job ends; returns its exit code."),
+        Option(
+            name="lines",
+            letter="n",
+            metavar="COUNT",
+            help="Only the last so many lines; with -f these and what follows.",
+        ),
         Option(name="stderr", help="Its standard error (where that is a file of its own)."),
     ),
     run=run,
     details=(
         "12_4 is task 4 of array 12. With .RANK only the lines that `gqrun --label` marked with that rank. `last` is "
-        "your latest job. The file is read here where this host sees it, else by the daemon of the node that wrote it."
+        "your last job. The file is read here where this host sees it, else by the daemon of the node that wrote it."
     ),
 )

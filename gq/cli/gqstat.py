@@ -25,7 +25,8 @@ from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
 from gq.model.tasks import parse_tasks
-from gq.units import past_instant
+from gq.times import past_instant
+from gq.units import parse_seconds
 from gq.wire.client import JobFilter, Jobs, ListJobs
 
 _ACTIVE = tuple(sorted(ACTIVE_WORDS))
@@ -44,7 +45,7 @@ def run(arguments: Arguments) -> int:
     form = _form(arguments)
     query = _query(arguments)
     limit = arguments.integer("limit", at_least=1)
-    every_s = arguments.integer("iterate", at_least=1)
+    every_s = arguments.read("iterate", _interval_s)
     with controller() as client:
         while True:
             _show(arguments, form, _jobs(client, query, limit, arguments.has("start")))
@@ -60,6 +61,14 @@ def _accuracy(arguments: Arguments) -> int:
         at = _since(DEFAULT_SINCE) if since is None else since
         show_accuracy(client, at, arguments.has("json"), not arguments.has("noheader"))
     return 0
+
+
+def _interval_s(text: str) -> float:
+    """Seconds between two lists."""
+    seconds = parse_seconds(text)
+    if seconds < 1:
+        raise ValueError(f"`{text}` is too short; the queue is shown once a second at most")
+    return seconds
 
 
 def _since(text: str) -> float:
@@ -186,7 +195,7 @@ COMMAND = Command(
         Option(name="format", letter="o", metavar="FORMAT", help="Line format with Slurm's %-codes."),
         Option(name="Format", letter="O", metavar="FIELDS", help="Columns by name: jobid,state:20,gpus."),
         Option(name="noheader", letter="h", help="No header line."),
-        Option(name="iterate", letter="i", metavar="SECONDS", help="Show again every so many seconds."),
+        Option(name="iterate", letter="i", metavar="SECONDS", help="Show again every so many seconds, or 5m."),
         JSON,
     ),
     run=run,

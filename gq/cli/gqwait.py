@@ -8,15 +8,16 @@ from gq.cli._command import JSON, Command
 from gq.cli._connection import await_jobs, controller, job_exit_code
 from gq.cli._operands import jobs_named
 from gq.cli._output import job_json, write_json_list
-from gq.getopt import Arguments, Option, bad_value
+from gq.getopt import Arguments, Option
 from gq.model.state import ACTIVE_WORDS
+from gq.units import parse_seconds
 
 EXIT_TIMEOUT = 124
 
 
 def run(arguments: Arguments) -> int:
     named = jobs_named(arguments)
-    timeout_s = _timeout_s(arguments)
+    timeout_s = arguments.read("timeout", parse_seconds)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     with controller() as client:
         is_done, jobs = await_jobs(client, named, arguments.has("any"), deadline)
@@ -25,19 +26,6 @@ def run(arguments: Arguments) -> int:
     if not is_done:
         return EXIT_TIMEOUT
     return max((job_exit_code(job) for job in jobs if job.state not in ACTIVE_WORDS), default=0)
-
-
-def _timeout_s(arguments: Arguments) -> float | None:
-    given = arguments.last("timeout")
-    if given is None:
-        return None
-    try:
-        seconds = float(given.value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
-        raise bad_value(given, f"`{given.value}` is not a number of seconds", "for example --timeout 60")
-    return seconds
 
 
 COMMAND = Command(
@@ -51,7 +39,7 @@ COMMAND = Command(
     ),
     options=(
         Option(name="any", help="Return as soon as one of the jobs has ended."),
-        Option(name="timeout", metavar="SECONDS", help="Give up after so long."),
+        Option(name="timeout", metavar="SECONDS", help="Give up after so many seconds, or 30s, 5m, 2h."),
         JSON,
     ),
     run=run,

@@ -19,7 +19,8 @@ from gq.config import load_config
 from gq.errors import UsageError
 from gq.getopt import Arguments
 from gq.locate import find_cluster
-from gq.units import parse_duration_s
+from gq.times import past_instant
+from gq.units import parse_seconds
 from gqd.sim.engine import Engine
 from gqd.sim.past import read_history
 from gqd.sim.policies import SimPolicy, changed, read_policies
@@ -30,7 +31,7 @@ from gqd.sim.workload import LeftOut, SimJob, Site, those_that_fit, with_limits,
 ALLOCATIONS = 200_000
 """Between two looks for garbage: what a replay makes holds no cycles."""
 SHOW_EVERY_S = 0.2
-SINCE_S = 30 * 86400.0
+DEFAULT_SINCE = "30d"
 
 
 def replay_trace(arguments: Arguments) -> list[Replay]:
@@ -60,9 +61,10 @@ def replay_own(arguments: Arguments) -> list[Replay]:
     location = find_cluster(os.environ)
     own = load_config(location)
     policies = read_policies(words, changes, own) if words else changed(own, location.config_path, changes)
-    since_s = arguments.read("since", _since) or SINCE_S
+    now = time.time()
+    since = arguments.read("since", lambda text: past_instant(text, now))
     with Client(location) as controller:
-        history = read_history(controller, time.time() - since_s)
+        history = read_history(controller, past_instant(DEFAULT_SINCE, now) if since is None else since)
     nodes_gpus = history.site.gpus
     recorded = Replay("recorded", history.jobs, history.recorded, (), nodes_gpus, 0.0)
     kept, dropped = those_that_fit(history.jobs, history.site)
@@ -80,8 +82,8 @@ def _changed_jobs(arguments: Arguments, jobs: list[SimJob], site: Site) -> list[
 def _replay(arguments: Arguments, site: Site, policy: SimPolicy, jobs: list[SimJob], dropped: list[LeftOut]) -> Replay:
     factor = policy.limits_factor(arguments.read("limits", _positive))
     limited = jobs if factor is None else with_limits(jobs, factor)
-    delay_s = arguments.read("start-delay", _not_negative) or 0.0
-    resume_s = arguments.read("resume-cost", _not_negative) or 0.0
+    delay_s = arguments.read("start-delay", parse_seconds) or 0.0
+    resume_s = arguments.read("resume-cost", parse_seconds) or 0.0
     engine = Engine(site, policy.policy, limited, delay_s, policy.knows, resume_s)
     progress = _Progress(policy.name, len(jobs))
     with _seldom_collected():
@@ -133,25 +135,11 @@ class _Progress:
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _not_negative(text: str) -> float:
+def _positive(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"`{text}` is not a number, 0 or more")
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"`{text}` is not a number above 0")
     return value
-
-
-def _positive(text: str) -> float:
-    value = _not_negative(text)
-    if not value:
-        raise ValueError(f"`{text}` is not more than 0")
-    return value
-
-
-def _since(text: str) -> float:
-    seconds = parse_duration_s(text)
-    if not seconds:
-        raise ValueError(f"`{text}` is not a length of time; for example 30d")
-    return float(seconds)

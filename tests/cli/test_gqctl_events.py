@@ -77,7 +77,7 @@ def test_without_a_beginning_the_last_hour_is_shown(run: Run, controller: Script
     ("words", "said"),
     [
         (("events", "--since", "sometime"), "`--since`"),
-        (("events", "--job", "x"), "is not a whole number"),
+        (("events", "--job", "x"), "is not a job id"),
         (("events", "7"), "7"),
         (("notice", "list", "--state", "lost"), "`lost` is none of waiting, delivered, given_up"),
     ],

@@ -415,7 +415,7 @@ def test_single_occurrences_are_skipped_edited_and_renewed(run: Run, controller:
         (["edit", "night", "7", "-t", "1h"], 1, "`night` has no occurrence 7"),
         (["update", "night"], 2, "nothing says what to change"),
         (["update", "night", "--test-only"], 2, "nothing says what to change"),
-        (["list", "--since=foo"], 2, "`--since`: `foo` is not a time that is past\nhint: use 7d"),
+        (["list", "--since=foo"], 2, "`--since`: `foo` is not a time that can be understood in one way\nhint: use 7d"),
         (["renew", "night"], 2, "nothing says for how much longer"),
         (["show", "other"], 1, "reservation `other` does not exist"),
         (["list", "other"], 1, "reservation `other` does not exist"),

@@ -204,7 +204,7 @@ def test_a_single_job_that_has_ended_is_no_error(run: Run, controller: ScriptedC
         (["-j", "abc"], "`-j`: `abc` is not a job id"),
         (["-j", "0"], "`-j`: `0` is not a job id"),
         (["--limit", "0"], "`--limit`: 0 is too small"),
-        (["-i", "x"], "`-i`: `x` is not a whole number"),
+        (["-i", "x"], "`-i`: `x` is not a number of seconds"),
         (["-o", "%!"], "`-o`: `%!` is not a column"),
         (["-O", "bogusfield"], "`-O`: `bogusfield` is not a field"),
         (["-o", "%i", "-O", "jobid"], "`--format` and `--Format` exclude each other"),

@@ -204,7 +204,7 @@ def test_the_warning_signal_is_read_in_all_forms(text: str, expected: SignalSpec
     [
         (["-t", "soon"], "`-t`: `soon` is not a duration"),
         (["-t", ""], "`-t`: `` is not a duration"),
-        (["-b", "yesterday"], "`-b`: `yesterday` is not a time"),
+        (["-b", "whenever"], "`-b`: `whenever` is not a time"),
         (["--signal=NOSIG@5"], "`--signal`: `NOSIG` is not a signal"),
         (["--signal=X:USR1"], "`--signal`: `X:USR1` is not [B:]SIGNAL[@SECONDS]"),
         (["--signal=0"], "`--signal`: `0` is not a signal"),

@@ -10,7 +10,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gq.times import local_zone, local_zone_name, moment, spoken_moment, spoken_span, zone_name, zone_named
+from gq.times import (
+    local_zone,
+    local_zone_name,
+    moment,
+    past_instant,
+    spoken_moment,
+    spoken_span,
+    zone_name,
+    zone_named,
+)
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import ScriptedController
@@ -55,6 +64,40 @@ def told(text: str) -> str:
 )  # fmt: skip
 def test_a_moment_may_be_said_in_many_ways(text: str, meant: str) -> None:
     assert told(text) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("7d", "Sun 2026-11-15 11:30 CET"),
+        ("2 hours ago", "Sun 2026-11-22 09:30 CET"),
+        ("1d12h", "Fri 2026-11-20 23:30 CET"),
+        ("yesterday", "Sat 2026-11-21 00:00 CET"),
+        ("yesterday 18:00", "Sat 2026-11-21 18:00 CET"),
+        ("fri 18:00", "Fri 2026-11-20 18:00 CET"),
+        ("sun 10:00", "Sun 2026-11-22 10:00 CET"),
+        ("sun 12:00", "Sun 2026-11-15 12:00 CET"),
+        ("monday", "Mon 2026-11-16 00:00 CET"),
+        ("24 dec 9:00", "Wed 2025-12-24 09:00 CET"),
+        ("9am", "Sun 2026-11-22 09:00 CET"),
+        ("13:00", "Sat 2026-11-21 13:00 CET"),
+        ("now-1week", "Sun 2026-11-15 11:30 CET"),
+        ("2026-11-01T09:00Z", "Sun 2026-11-01 10:00 CET"),
+        ("12/24", "Wed 2025-12-24 00:00 CET"),
+    ],
+)
+def test_where_the_past_is_meant_a_time_is_the_last_one(set_zone: Callable[[str], None], text: str, meant: str) -> None:
+    set_zone("Europe/Berlin")
+
+    assert spoken_moment(past_instant(text, SUNDAY), BERLIN) == meant
+
+
+@pytest.mark.parametrize("text", ["", "7", "2-12", "sometime", "feb 30"])
+def test_what_is_no_time_in_the_past_is_refused_with_the_forms_that_are(text: str) -> None:
+    with pytest.raises(ValueError, match="; use 7d, 2h, yesterday, 'fri 18:00', HH:MM") as caught:
+        past_instant(text, SUNDAY)
+
+    assert str(caught.value).startswith(f"`{text}`")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +183,7 @@ def test_a_job_may_begin_when_people_say_and_hears_what_was_understood(
     assert (done.status, done.out) == (0, "Submitted batch job 7\n")
     assert done.err == f"`24 dec 18:00` is {spoken_moment(begin_at, BERLIN)} (Europe/Berlin)\n"
     assert run("gqsub", "--begin=now+2h", "--wrap", "true").err == ""
-    assert run("gqsub", "--begin=12/11", "--wrap", "true").status == 2
+    assert run("gqsub", "--begin=12/11 9:00", "--wrap", "true").status == 2
 
 
 def test_what_reads_words_is_loaded_only_for_words() -> None:

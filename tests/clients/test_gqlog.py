@@ -54,6 +54,33 @@ def test_a_rank_of_output_without_labels_is_refused(capfdbinary: pytest.CaptureF
     assert error.value.hint == "run it by `gqrun --label`"
 
 
+@pytest.mark.parametrize(
+    ("lines", "rank", "shown"),
+    [(2, None, b" 0: three\n 1: four\n"), (0, None, b""), (9, None, b" 1: one\n 1: two\n 0: three\n 1: four\n"),
+     (2, 1, b"two\nfour\n")],
+)  # fmt: skip
+def test_only_the_last_lines_of_what_is_there_are_shown_and_all_that_follows(
+    lines: int, rank: int | None, shown: bytes, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    printer = Printer(rank, lines)
+    for chunk in (b" 1: one\n 1: t", b"wo\n 0: three\n", b" 1: four\n"):
+        printer.feed(chunk)
+    printer.show_tail()
+    assert capfdbinary.readouterr().out == shown
+
+    printer.feed(b" 1: five\n")
+    printer.finish()
+    assert capfdbinary.readouterr().out == (b"five\n" if rank else b" 1: five\n")
+
+
+def test_a_last_line_without_an_end_counts_as_a_line(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    printer = Printer(None, 2)
+    printer.feed(b"one\ntwo\nthr")
+    printer.feed(b"ee")
+    printer.finish()
+    assert capfdbinary.readouterr().out == b"two\nthree"
+
+
 def source(access: LogAccess, directory: Path) -> LogSource:
     return LogSource(Client(Location("", str(directory), str(directory), True)), access, "output")
 

@@ -1,8 +1,8 @@
 """Runs gq's commands in children of one process that has loaded them, each with the standard streams that it is given.
 
 Started as ``python -m tests.integration.verb_host``.  Each line of its input is a call in JSON, each line of its output
-an exit status.  A child finds what the interpreter makes at its start: `sys.stdin`, `sys.stdout` or `sys.stderr` is None
-where that stream is closed.
+an exit status.  A child finds what the interpreter makes at its start: `sys.stdin`, `sys.stdout` or `sys.stderr` is
+None where that stream is closed.
 """
 
 from __future__ import annotations

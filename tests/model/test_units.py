@@ -17,6 +17,7 @@ from gq.units import (
     parse_duration_s,
     parse_instant,
     parse_memory_mib,
+    parse_seconds,
     spoken_duration,
 )
 
@@ -42,6 +43,10 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
         ("2h", 2 * HOUR),
         ("1d12h", DAY + 12 * HOUR),
         ("1D", DAY),
+        ("2w", 14 * DAY),
+        ("90min", 90 * MINUTE),
+        ("2 hours", 2 * HOUR),
+        ("1 day 6 hrs", DAY + 6 * HOUR),
         (" 5 ", 5 * MINUTE),
         ("unlimited", None),
         ("INFINITE", None),
@@ -98,6 +103,17 @@ def test_no_limit_is_shown_by_the_word_that_the_caller_chooses() -> None:
 )
 def test_a_sentence_names_the_two_largest_units(seconds: float, said: str) -> None:
     assert spoken_duration(seconds) == said
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("0.5", 0.5), (".5", 0.5), ("5m", 300), ("1h30m", 5400)])
+def test_where_seconds_are_meant_a_bare_number_counts_them(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1e3", "nan", "1:30", "99999999999"])
+def test_what_is_no_number_of_seconds_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a number of seconds, and not a duration such as 30s"):
+        parse_seconds(text)
 
 
 # ── memory ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,6 +178,14 @@ def at(*parts: int) -> float:
         ("now+90", at(2026, 3, 13, 12, 1, 30)),
         ("now+2hours", at(2026, 3, 13, 14)),
         ("now + 1 week", at(2026, 3, 20, 12)),
+        ("now+1min", at(2026, 3, 13, 12, 1)),
+        ("now-2h", at(2026, 3, 13, 10)),
+        ("yesterday", at(2026, 3, 12)),
+        ("elevenses", at(2026, 3, 14, 11)),
+        ("03/20", at(2026, 3, 20)),
+        ("3.20-09:30", at(2026, 3, 20, 9, 30)),
+        ("0112", at(2027, 1, 12)),
+        ("01/12/27-10:00:05", at(2027, 1, 12, 10, 0, 5)),
         ("18:00", at(2026, 3, 13, 18)),
         ("08:30", at(2026, 3, 14, 8, 30)),
         ("12:00", at(2026, 3, 14, 12)),
@@ -180,7 +204,25 @@ def test_a_moment_means_what_a_person_meant(text: str, moment: float) -> None:
     assert parse_instant(text, FRIDAY_NOON.timestamp(), ZONE) == moment
 
 
-@pytest.mark.parametrize("text", ["", "soon", "25:00", "now-2h", "now+", "now+2fortnights", "2026-13-01", "+2h"])
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("18:00", at(2026, 3, 12, 18)),
+        ("08:30", at(2026, 3, 13, 8, 30)),
+        ("midnight", at(2026, 3, 13)),
+        ("noon", at(2026, 3, 13, 12)),
+        ("03/20", at(2025, 3, 20)),
+        ("0312", at(2026, 3, 12)),
+        ("2026-03-20", at(2026, 3, 20)),
+    ],
+)
+def test_where_the_past_is_meant_a_time_without_a_day_or_year_is_the_last_one(text: str, moment: float) -> None:
+    assert parse_instant(text, FRIDAY_NOON.timestamp(), ZONE, is_past=True) == moment
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "25:00", "now-", "13/01", "02/30", "now+", "now+2fortnights", "2026-13-01", "+2h"]
+)
 def test_what_is_no_moment_is_named_with_the_forms_that_are(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a time; use now, now\+2h"):
         parse_instant(text, FRIDAY_NOON.timestamp(), ZONE)

@@ -15,7 +15,8 @@ from gq.cli._output import Column, local_time, recent_time, write_json_list, wri
 from gq.client import Client
 from gq.getopt import Arguments, Option
 from gq.model.audit import AuditEntry
-from gq.units import iso_instant, past_instant
+from gq.times import past_instant
+from gq.units import iso_instant
 from gq.wire.client import AuditTrail, Identity, QueryAudit, WhoAmI
 
 DEFAULT_SINCE = "1d"

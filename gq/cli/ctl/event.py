@@ -10,12 +10,13 @@ import msgspec
 
 from gq.cli._command import Command
 from gq.cli._connection import RECONNECT_S, ask, controller, say_waiting
-from gq.cli._operands import refuse_operands
+from gq.cli._operands import job_id, refuse_operands
 from gq.cli._output import is_terminal, json_text, local_time, printable
 from gq.client import Client
 from gq.getopt import Arguments, Option, whole_number
 from gq.model.notice import EventInfo
-from gq.units import iso_instant, past_instant
+from gq.times import past_instant
+from gq.units import iso_instant
 from gq.wire.client import Events, QueryEvents
 
 DEFAULT_SINCE = "1h"
@@ -44,7 +45,7 @@ def _query(arguments: Arguments, follows: bool) -> QueryEvents:
     return QueryEvents(
         after=number or 0,
         since=since,
-        job_ids=arguments.items("job", lambda word: whole_number(word, 1)),
+        job_ids=arguments.items("job", job_id),
         types=arguments.words("type"),
         from_now=follows and not arguments.has("since"),
     )

@@ -23,7 +23,7 @@ from gq.cli._operands import (
     refusals,
 )
 from gq.cli._output import job_json, write_json_list, write_records
-from gq.cli._submission import read_instant
+from gq.cli._submission import read_dependency, read_instant
 from gq.client import Client
 from gq.errors import Refusal, UsageError, nearest
 from gq.getopt import Arguments, Given, Option
@@ -36,7 +36,6 @@ from gq.jobspec import (
     resource_request,
     time_limit_s,
 )
-from gq.model.dependency import parse_dependency
 from gq.model.job import JobInfo
 from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
 from gq.model.tasks import MAX_TASK, format_tasks
@@ -194,7 +193,7 @@ def _change(changes: Arguments, now: float) -> UpdateJob:
         reservation="" if _is_none(changes, "reservation") else _text(changes, "reservation"),
         array_throttle=None if is_auto else changes.integer(THROTTLE.name, 0, MAX_TASK),
         array_auto=is_auto,
-        dependency=None if _is_none(changes, "dependency") else changes.read("dependency", parse_dependency),
+        dependency=None if _is_none(changes, "dependency") else changes.read("dependency", read_dependency),
         clear_dependency=_is_none(changes, "dependency"),
         deadline_at=0 if _is_none(changes, "deadline") else changes.read("deadline", lambda at: read_instant(at, now)),
     )

@@ -9,12 +9,13 @@ import msgspec
 
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller
-from gq.cli._operands import refuse_operands
+from gq.cli._operands import job_id, refuse_operands
 from gq.cli._output import Column, plural, recent_time, write_json_list, write_table
 from gq.client import Client
-from gq.getopt import Arguments, Option, whole_number
+from gq.getopt import Arguments, Option
 from gq.model.notice import NoticeInfo
-from gq.units import iso_instant, past_instant
+from gq.times import past_instant
+from gq.units import iso_instant
 from gq.wire.client import ListNotices, Notices
 
 STATES = ("waiting", "delivered", "given_up")
@@ -37,7 +38,7 @@ def _list(arguments: Arguments) -> int:
     refuse_operands(arguments)
     query = ListNotices(
         user=arguments.text("user"),
-        job_ids=arguments.items("job", lambda word: whole_number(word, 1)),
+        job_ids=arguments.items("job", job_id),
         states=arguments.items("state", _state),
     )
     since = arguments.read("since", lambda text: past_instant(text, time.time()))

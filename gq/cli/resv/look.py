@@ -27,7 +27,7 @@ from gq.client import Client
 from gq.errors import UsageError
 from gq.getopt import Arguments
 from gq.model.reservation import ReservationInfo
-from gq.units import past_instant
+from gq.times import past_instant
 from gq.wire.client import Bookings, ListReservations, QueryBookings, Reservations
 
 DEFAULT_SINCE = "30d"
