@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,12 +141,19 @@ class PrivateCluster:
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def run(
-        self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str
+        self,
+        *argv: str,
+        stdin: str | None = None,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        closed: Sequence[int] = (),
+        **environ: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Run one command to its end; `environ` adds variables."""
+        """Run one command to its end; `environ` adds variables.  `closed`: standard streams that it does not have."""
         if argv[0] in commands.NAMES and not self.run_as.prefix and len(stdin or "") < commands.MAX_STDIN_BYTES // 4:
             server = commands.server(MARK_VARIABLE)
-            return server.run(argv, self.workdir, self.environ | environ, stdin, timeout_s)
+            return server.run(argv, self.workdir, self.environ | environ, stdin, timeout_s, closed)
+        if closed:
+            argv = ("/bin/sh", "-c", f'exec "$@" {" ".join(f"{number}>&-" for number in closed)}', "sh", *argv)
         return subprocess.run(
             self.run_as.command(argv, self.workdir),
             input=stdin,

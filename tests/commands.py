@@ -41,6 +41,8 @@ class _Request(NamedTuple):
     argv: list[str]
     directory: str
     environ: dict[str, str]
+    closed: list[int]
+    """Standard streams that it does not have."""
 
 
 # ── the side of the test ──────────────────────────────────────────────────────────────────────────────────────
@@ -57,10 +59,16 @@ class CommandServer:
             self._process = subprocess.Popen(command, pass_fds=[far.fileno()], cwd=ROOT, env=environ)
 
     def run(
-        self, argv: Sequence[str], directory: Path, environ: Mapping[str, str], stdin: str | None, timeout_s: float
+        self,
+        argv: Sequence[str],
+        directory: Path,
+        environ: Mapping[str, str],
+        stdin: str | None,
+        timeout_s: float,
+        closed: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run`; standard input comes from a pipe, and so must be short, and output goes to files."""
-        request = _Request(list(argv), str(directory), dict(environ))
+        request = _Request(list(argv), str(directory), dict(environ), list(closed))
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with near, far, _piped(stdin) as given, _memory("stdout") as out, _memory("stderr") as err:
             streams = [one.fileno() for one in (far, given, out, err)]
@@ -160,6 +168,9 @@ def _become(request: _Request, streams: list[int]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
+    for number in request.closed:
+        os.close(number)
+        setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as the interpreter has it then
     os.closerange(3, MAX_FDS)
     os.chdir(request.directory)
     os.environ.clear()

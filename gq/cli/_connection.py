@@ -15,6 +15,7 @@ from gq.client import Client
 from gq.errors import Refusal, Unreachable, UsageError
 from gq.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
 from gq.model.job import JobInfo
+from gq.model.tasks import format_tasks, parse_tasks, task_bit
 from gq.units import spoken_duration
 from gq.wire.client import (
     Accounts,
@@ -108,7 +109,7 @@ def present_job(client: Client, word: JobWord) -> JobInfo:
     jobs = only(word)
     found = ask(client, ListJobs(filter=JobFilter(job_ids=jobs.job_ids, tasks=jobs.tasks)), Jobs).jobs
     if not found:
-        raise Refusal("unknown_job", f"there is no job {word}", "`gqstat --me` lists yours")
+        raise missing_job(client, word)
     return found[0]
 
 
@@ -148,6 +149,24 @@ def _newest(client: Client, query: ListJobs | QueryHistory, is_meant: Callable[[
 
 def _by_submission(job: JobInfo) -> tuple[int, int]:
     return (job.array_job_id or job.job_id, job.job_id)
+
+
+def missing_job(client: Client, word: JobWord, otherwise: Refusal | None = None) -> Refusal:
+    """Why neither the queue nor the history has the job: its array has no such task, or else `otherwise`."""
+    query = QueryHistory(filter=JobFilter(job_ids=(word.job_id,)), with_steps=False)
+    parts = [job for page in job_pages(client, query) for job in page] if word.tasks else []
+    tasks = 0
+    for job in parts:
+        tasks |= parse_tasks(job.array_tasks) if job.array_tasks else 0
+        tasks |= 0 if job.array_task_id is None else task_bit(job.array_task_id)
+    if tasks:
+        message = f"array {word.job_id} has no task {format_tasks(word.tasks)}"
+        return Refusal("unknown_task", message, f"it had {format_tasks(tasks, 4)}")
+    if parts:
+        return Refusal("not_an_array", f"job {word.job_id} is no array, and has no tasks", f"name it as {word.job_id}")
+    return otherwise or Refusal(
+        "unknown_job", f"job {word} does not exist", "gqstat lists the queue, gqacct what has ended"
+    )
 
 
 def await_jobs(

@@ -102,6 +102,9 @@ class NamedJobs(NamedTuple):
             {job_id: format_tasks(tasks) for job_id, tasks in found.items() if tasks},
         )
 
+    def words(self) -> list[JobWord]:
+        return [*map(JobWord, self.job_ids), *(JobWord(array, parse_tasks(of)) for array, of in self.tasks.items())]
+
     def has(self, word: JobWord) -> bool:
         """All that `word` names is among them."""
         tasks = parse_tasks(self.tasks[word.job_id]) if word.job_id in self.tasks else 0

@@ -66,6 +66,10 @@ def write_table(columns: Sequence[Column], pages: Iterable[Iterable[Row]], with_
         _write_plain(columns, widths, [header])
 
 
+MAX_PADDING = 48
+"""Width of a text column in a pipe, unless most of its values are longer: a few long values widen only their lines."""
+
+
 def _widen(widths: list[int], rows: Iterable[Row]) -> None:
     for row in rows:
         for position, cell in enumerate(row):
@@ -79,13 +83,21 @@ def _write_plain(columns: Sequence[Column], widths: list[int], rows: Sequence[Ro
     for position, cells in enumerate(zip(*rows, strict=True)):
         if not "".join(cells).isprintable():
             cells = tuple([printable(cell) for cell in cells])
-        width = widths[position] = max(widths[position], *map(len, cells), 0)
+        usual = sorted(map(len, cells))
+        longest = usual[-1] if columns[position].is_number else _padding(usual)
+        width = widths[position] = max(widths[position], longest)
         if columns[position].is_number:
             padded.append([cell.rjust(width) for cell in cells])
         else:
             padded.append([cell.ljust(width) for cell in cells])
     if padded:
         sys.stdout.write("\n".join([" ".join(line).rstrip() for line in zip(*padded, strict=True)]) + "\n")
+
+
+def _padding(lengths: Sequence[int]) -> int:
+    """The width of a text column, by the sorted lengths of its values: one far longer than the rest widens no line."""
+    most = max(MAX_PADDING, lengths[(len(lengths) - 1) * 9 // 10])
+    return max(length for length in (0, *lengths) if length <= most)
 
 
 def _write_rich(columns: Sequence[Column], rows: Sequence[Row], with_header: bool) -> None:

@@ -49,7 +49,9 @@ CLUSTER_VERBS = (
 """``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
 ELSEWHERE = {"gqsim": "gqd.sim.gqsim"}
 """Commands that are no module of this package: what rehearses the scheduler needs it."""
-UNBUILT_VERBS = ("eff", "top", "jupyter", "tunnel", "events")
+CONTROL_VERBS = ("events",)
+"""``gq VERB`` is ``gqctl VERB``."""
+UNBUILT_VERBS = ("eff", "top", "jupyter", "tunnel")
 """Named in the documents, brought by later versions."""
 
 
@@ -156,7 +158,9 @@ def _call(name: str, words: list[str]) -> int:
         from gq.cli._help import complete
 
         return complete(load(name))
-    if name == "gq" and words and (module := module_of(words[0])):
+    if name == "gq" and words and words[0] in CONTROL_VERBS:
+        name = "gqctl"
+    elif name == "gq" and words and (module := module_of(words[0])):
         name, words = module, words[1:]
     from gq.cli._command import invoke
 
@@ -182,6 +186,16 @@ def load(module: str) -> Command:
     return command
 
 
+def _verbs() -> dict[str, Command]:
+    control = load("gqctl").verbs
+    assert control is not None
+    named = control()
+    return {
+        **{verb: load(module_of(verb)) for verb in (*JOB_VERBS, *CLUSTER_VERBS)},
+        **{verb: named[verb] for verb in CONTROL_VERBS},
+    }
+
+
 def _family() -> Command:
     from gq.cli._command import Command
 
@@ -189,6 +203,6 @@ def _family() -> Command:
         name="gq",
         summary="A batch queue for teams that share GPUs.",
         details="Each verb is also a command of its own: `gq sub` is `gqsub`.",
-        verbs=lambda: {verb: load(module_of(verb)) for verb in (*JOB_VERBS, *CLUSTER_VERBS)},
+        verbs=_verbs,
         unbuilt=UNBUILT_VERBS,
     )

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from gq import daemons
-from gq.cli._command import Command, warn
+from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, job_pages
-from gq.cli._output import plural, write_line
+from gq.cli._output import plural, write_json_list, write_line
 from gq.cli.gq_up import DIR, bring_up, directory_of
 from gq.client import Client
 from gq.config import load_config
@@ -40,7 +40,10 @@ def run(arguments: Arguments) -> int:
     if not Path(location.config_path).exists():
         raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "say which one with --dir")
     take_down(location, is_sure=arguments.has("yes"), keep_jobs=arguments.has("keep-jobs"))
-    write_line(f"the cluster in {location.state_dir} is down")
+    if arguments.has("json"):
+        write_json_list([{"directory": location.state_dir, "state": "down"}])
+    else:
+        write_line(f"the cluster in {location.state_dir} is down")
     return 0
 
 
@@ -180,6 +183,7 @@ COMMAND = Command(
         DIR,
         Option(name="yes", letter="y", help="Do not ask; needed where jobs run and there is no terminal."),
         Option(name="keep-jobs", help="Leave jobs alone: running ones go on without daemons, `gq up` finds them."),
+        JSON,
     ),
     run=run,
     details=(

@@ -6,9 +6,9 @@ What the units say is in `gq.service` and its templates.
 from __future__ import annotations
 
 from gq import service
-from gq.cli._command import Command, warn
+from gq.cli._command import JSON, Command, warn
 from gq.cli._operands import refuse_operands
-from gq.cli._output import write_line
+from gq.cli._output import JsonValue, write_json_list, write_line
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
 from gq.locate import SYSTEM_CONFIG
@@ -21,21 +21,30 @@ def run(arguments: Arguments) -> int:
     ]
     if not wanted:
         raise UsageError("missing_option", "nothing says which unit", "give --controller, --node or both")
+    is_json = arguments.has("json")
     prefix = arguments.text("prefix").rstrip("/")
     if arguments.has("print"):
-        for name in wanted:
-            write_line(service.unit_text(name, SYSTEM_CONFIG).rstrip("\n"))
+        texts = [service.unit_text(name, SYSTEM_CONFIG).rstrip("\n") for name in wanted]
+        if is_json:
+            write_json_list({"unit": name, "text": text} for name, text in zip(wanted, texts, strict=True))
+        else:
+            write_line("\n".join(texts))
         return 0
     if arguments.has("start"):
         _check_start(prefix)
+    installed: list[JsonValue] = []
     for name in wanted:
         path, is_new = service.install_unit(name, SYSTEM_CONFIG, prefix)
-        write_line(str(path))
+        installed.append({"unit": name, "path": str(path), "is_new": is_new})
+        if not is_json:
+            write_line(str(path))
         if not is_new:
             warn(f"{path} was there already")
         if arguments.has("start"):
             service.enable(name)
-    if not arguments.has("start") and not prefix:
+    if is_json:
+        write_json_list(installed)
+    elif not arguments.has("start") and not prefix:
         units = " ".join(wanted)
         warn("to start now and at every boot:")
         warn(f"  systemctl daemon-reload && systemctl enable --now {units}")
@@ -62,6 +71,7 @@ COMMAND = Command(
         Option(name="prefix", metavar="DIR", help="Write below DIR, to make a package; DIR/etc/systemd/system."),
         Option(name="print", help="Print the units and write nothing."),
         Option(name="start", help="Start them now and at every boot."),
+        JSON,
     ),
     run=run,
 )

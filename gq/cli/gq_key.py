@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gq.cli._command import Command, warn
+from gq.cli._command import JSON, Command, warn
 from gq.cli._operands import refuse_operands
-from gq.cli._output import write_line
+from gq.cli._output import write_json_list, write_line
 from gq.getopt import Arguments, Option
 
 DEFAULT_PATH = "~/.config/gq/key"
@@ -28,6 +28,9 @@ def _new(arguments: Arguments) -> int:
     pair = fresh_keys()
     create_file(path, f"{pair.secret.decode()}\n", 0o600)
     public = pair.public.decode()
+    if arguments.has("json"):
+        write_json_list([{"public": public, "secret_file": str(path)}])
+        return 0
     write_line(public)
     _tell(public, path)
     return 0
@@ -47,7 +50,10 @@ def _verbs() -> dict[str, Command]:
         "new": Command(
             name="gq key new",
             summary="Make a key for this machine and print its public half.",
-            options=(Option(name="out", metavar="FILE", help=f"Where the secret half goes (0600) ({DEFAULT_PATH})."),),
+            options=(
+                Option(name="out", metavar="FILE", help=f"Where the secret half goes (0600) ({DEFAULT_PATH})."),
+                JSON,
+            ),
             run=_new,
         )
     }

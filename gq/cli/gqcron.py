@@ -40,15 +40,19 @@ FRESH = """\
 NAME = "crontab"
 """What complaints call a text that is being edited."""
 EDITOR = "vi"
+_SHOWING = ("list", "list-next", "status", "all")
 _ACTIONS = ("edit", "list", "remove", "list-next", "status", "all")
 
 
 def run(arguments: Arguments) -> int:
-    match _action(arguments):
+    action = _action(arguments)
+    if arguments.has("json") and action not in _SHOWING:
+        raise UsageError("contradiction", "`--json` goes with -l, -n, -s and -a", "leave it out")
+    match action:
         case "edit":
             return _edit(arguments.text("user"))
         case "list":
-            sys.stdout.write(_get(arguments).text)
+            _show_text(_get(arguments), arguments)
         case "remove":
             return _remove(arguments)
         case "list-next":
@@ -246,6 +250,13 @@ def _entry_json(entry: CronEntryInfo) -> dict[str, object]:
         "trouble": entry.trouble or None,
         "trouble_at": iso_instant(entry.trouble_at),
     }
+
+
+def _show_text(crontab: CrontabInfo, arguments: Arguments) -> None:
+    if arguments.has("json"):
+        write_json({**_json(crontab), "text": crontab.text})
+    else:
+        sys.stdout.write(crontab.text)
 
 
 def _json(crontab: CrontabInfo) -> dict[str, object]:

@@ -61,10 +61,9 @@ def run(arguments: Arguments) -> int:
         info = ask(client, GetCluster(), Cluster).info
         partitions = _partitions(info, arguments)
         nodes = _nodes(client, arguments) if arguments.has("Node") or arguments.has("nodes") else None
-        write_line(headline(info))
-        if told := reserved_line(client, time.time()):
-            write_sentence(told)
         with_header = not arguments.has("noheader")
+        if with_header:
+            _write_summary(client, info)
         if nodes is not None:
             more = [column for column in MORE_COLUMNS if any(_more(node, column) for node in nodes)]
             lines = [_node_row(node, more) for node in nodes]
@@ -72,6 +71,13 @@ def run(arguments: Arguments) -> int:
         else:
             write_table(PARTITION_COLUMNS, [map(_partition_row, partitions)], with_header)
     return 0
+
+
+def _write_summary(client: Client, info: ClusterInfo) -> None:
+    """The line of free GPUs, and one of what is reserved soon."""
+    write_line(headline(info))
+    if told := reserved_line(client, time.time()):
+        write_sentence(told)
 
 
 def _nodes(client: Client, arguments: Arguments) -> list[NodeInfo]:
@@ -194,7 +200,7 @@ COMMAND = Command(
         Option(name="isolation", help="What each node enforces, by function."),
         Option(name="nodes", letter="n", metavar="NODES", help="Only these nodes (implies --Node)."),
         Option(name="partition", letter="p", metavar="NAMES", help="Only these partitions."),
-        Option(name="noheader", letter="h", help="No header line."),
+        Option(name="noheader", letter="h", help="No header line, and no line of free GPUs."),
         JSON,
     ),
     run=run,

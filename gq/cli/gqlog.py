@@ -13,9 +13,9 @@ import time
 import msgspec
 
 from gq.cli._command import EXIT_NO_ANSWER, Command, report, warn
-from gq.cli._connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, last_job, say_waiting
+from gq.cli._connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, last_job, missing_job, say_waiting
 from gq.cli._log_source import LogSource
-from gq.cli._operands import LAST, one_job, read
+from gq.cli._operands import LAST, JobWord, one_job, read
 from gq.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
 from gq.getopt import Arguments, Option
@@ -80,6 +80,8 @@ def _access(client: Client, asked: AccessLog) -> LogAccess:
         if refusal.code != "job_over":
             raise
         found = ask(client, QueryHistory(filter=_filter(asked), with_steps=False), Jobs).jobs
+        if not found:
+            raise missing_job(client, JobWord.of(asked.job_id, asked.task), refusal) from None
         if len(found) != 1:
             raise
     [job] = found

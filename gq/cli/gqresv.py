@@ -121,7 +121,7 @@ def _of_occurrences() -> dict[str, Command]:
             name="gqresv delete",
             summary="Remove reservations; jobs in them go on, those that wait for them are told.",
             operands="NAME...",
-            options=(_QUIET,),
+            options=(_QUIET, JSON),
             run=_late("change", "delete"),
         ),
     }

@@ -14,20 +14,20 @@ import msgspec
 
 from gq.cli._columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, job_label, parse_codes, parse_fields
 from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, controller, job_pages
+from gq.cli._connection import ask, controller, job_pages, missing_job
 from gq.cli._estimates import START_COLUMNS, show_accuracy, with_estimates
 from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
-from gq.cli._operands import JobWord, NamedJobs, job_word, refuse_operands, words_of
+from gq.cli._job_order import Sort, parse_sort
+from gq.cli._operands import NamedJobs, job_word, refuse_operands, words_of
 from gq.cli._output import job_json, write_json_list, write_line, write_table
 from gq.client import Client
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
-from gq.model.tasks import parse_tasks
 from gq.times import past_instant
 from gq.units import parse_seconds
-from gq.wire.client import JobFilter, Jobs, ListJobs
+from gq.wire.client import JobFilter, Jobs, ListJobs, QueryHistory
 
 _ACTIVE = tuple(sorted(ACTIVE_WORDS))
 _END_OF_TIME = float("inf")
@@ -45,10 +45,13 @@ def run(arguments: Arguments) -> int:
     form = _form(arguments)
     query = _query(arguments)
     limit = arguments.integer("limit", at_least=1)
+    sort = arguments.read("sort", parse_sort)
+    if sort and arguments.has("start"):
+        raise UsageError("contradiction", "`--sort` and `--start` exclude each other", "--start sorts by the start")
     every_s = arguments.read("iterate", _interval_s)
     with controller() as client:
         while True:
-            _show(arguments, form, _jobs(client, query, limit, arguments.has("start")))
+            _show(arguments, form, _jobs(client, query, limit, arguments.has("start"), sort))
             if every_s is None:
                 return 0
             sys.stdout.flush()
@@ -133,12 +136,20 @@ def _query(arguments: Arguments) -> ListJobs:
         states = ("PENDING",)
     elif not arguments.has("states"):
         states = _ACTIVE
-    is_brief = not any(arguments.has(name) for name in ("json", "format", "Format", "start"))
+    is_brief = not any(arguments.has(name) for name in ("json", "format", "Format", "start", "sort"))
     return ListJobs(filter=msgspec.structs.replace(chosen, states=states), brief=is_brief)
 
 
-def _jobs(client: Client, query: ListJobs, limit: int | None, by_start: bool) -> Iterator[Sequence[JobInfo]]:
+def _jobs(
+    client: Client, query: ListJobs, limit: int | None, by_start: bool, sort: Sort | None
+) -> Iterator[Sequence[JobInfo]]:
     """Pages of what the query means, at most `limit` jobs."""
+    if sort is not None:
+        jobs = sort.sorted_jobs(client, query, limit, time.time())
+        yield jobs[:limit]
+        if not jobs:
+            _refuse_unknown(client, query.filter)
+        return
     if by_start:
         jobs = [job for page in job_pages(client, query) for job in page]
         jobs = with_estimates(client, query.filter, jobs)
@@ -163,10 +174,14 @@ def _refuse_unknown(client: Client, asked: JobFilter) -> None:
     """As squeue: a single id that the queue does not know is an error; among several it is passed over."""
     if len(asked.job_ids) + len(asked.tasks) != 1:
         return
-    if not ask(client, ListJobs(filter=JobFilter(job_ids=asked.job_ids, tasks=asked.tasks)), Jobs).jobs:
-        words = [*map(JobWord, asked.job_ids), *(JobWord(one, parse_tasks(of)) for one, of in asked.tasks.items())]
-        hint = f"`gqacct -j {words[0]}` shows jobs that ended a while ago"
-        raise Refusal("unknown_job", f"job {words[0]} is not in the queue", hint)
+    named = JobFilter(job_ids=asked.job_ids, tasks=asked.tasks)
+    if ask(client, ListJobs(filter=named), Jobs).jobs:
+        return
+    [word] = NamedJobs(asked.job_ids, asked.tasks).words()
+    hint = f"`gqacct -j {word}` shows jobs that ended a while ago"
+    refusal = Refusal("unknown_job", f"job {word} is not in the queue", hint)
+    has_ended = not word.tasks or ask(client, QueryHistory(filter=named, with_steps=False), Jobs).jobs
+    raise refusal if has_ended else missing_job(client, word, refusal)
 
 
 COMMAND = Command(
@@ -191,6 +206,12 @@ COMMAND = Command(
         Option(name="start", help="Pending jobs by when they are expected to start, and by when at the latest."),
         Option(name="accuracy", help="How wrong the first estimates were of jobs that have started."),
         Option(name="since", metavar="TIME", help="With --accuracy: started since then, or within so long (30d)."),
+        Option(
+            name="sort",
+            letter="S",
+            metavar="FIELDS|queue",
+            help="By fields of --format or --Format, with - downwards: -Q,i; queue: as the jobs are to start.",
+        ),
         Option(name="limit", metavar="COUNT", help="At most so many jobs."),
         Option(name="format", letter="o", metavar="FORMAT", help="Line format with Slurm's %-codes."),
         Option(name="Format", letter="O", metavar="FIELDS", help="Columns by name: jobid,state:20,gpus."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gq.cli._command import JSON, Command
-from gq.cli._connection import await_jobs, controller, job_exit_code
+from gq.cli._connection import await_jobs, controller, job_exit_code, missing_job
 from gq.cli._operands import jobs_named
 from gq.cli._output import job_json, write_json_list
 from gq.getopt import Arguments, Option
@@ -21,6 +21,8 @@ def run(arguments: Arguments) -> int:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     with controller() as client:
         is_done, jobs = await_jobs(client, named, arguments.has("any"), deadline)
+        if is_done and not jobs:
+            raise missing_job(client, named.words()[0])
     if arguments.has("json"):
         write_json_list(job_json(job) for job in jobs)
     if not is_done:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gq.cli._command import JSON, Command, report
-from gq.cli._connection import ask, controller, job_pages
+from gq.cli._connection import ask, controller, job_pages, missing_job
 from gq.cli._operands import JobWord, one_job, only, operands
 from gq.cli._output import JsonValue, sentence, write_json_list, write_sentence
 from gq.client import Client
@@ -58,7 +58,7 @@ def _explain(client: Client, job: JobWord) -> Explanation:
         query = QueryHistory(filter=JobFilter(job_ids=named.job_ids, tasks=named.tasks), with_steps=False)
         ended = [one for page in job_pages(client, query) for one in page]
         if not ended:
-            raise
+            raise missing_job(client, job, refusal) from None
     if len(ended) == 1:
         return _end_of_job(ended[0])
     return _end_of_array(job.job_id, ended)

@@ -126,6 +126,8 @@ class ReservationInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     created_at: float
     occurrences: tuple[OccurrenceInfo, ...] = ()
     """By their begin; past ones only where they were asked for."""
+    gone_at: float | None = None
+    """Since when it is deleted, or nothing of it is left; None: it is there."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

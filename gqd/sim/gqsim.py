@@ -25,20 +25,20 @@ COLUMNS = (
     ("POLICY", ""),
     ("JOBS", "jobs"),
     ("DROPPED", "dropped"),
-    ("MEAN WAIT", "mean_wait_s"),
-    ("MEDIAN", "median_wait_s"),
-    ("P95", "p95_wait_s"),
-    ("P99", "p99_wait_s"),
-    ("MAX", "max_wait_s"),
-    ("P95 >8 GPUS", "wide_p95_wait_s"),
-    ("MEAN 5-8 GPUS", "node_mean_wait_s"),
-    ("P95 5-8 GPUS", "node_p95_wait_s"),
-    ("SLOWDOWN", "mean_bounded_slowdown"),
+    ("MEAN WAIT s", "mean_wait_s"),
+    ("MEDIAN s", "median_wait_s"),
+    ("P95 s", "p95_wait_s"),
+    ("P99 s", "p99_wait_s"),
+    ("MAX s", "max_wait_s"),
+    ("P95 >8 GPUS s", "wide_p95_wait_s"),
+    ("MEAN 5-8 GPUS s", "node_mean_wait_s"),
+    ("P95 5-8 GPUS s", "node_p95_wait_s"),
+    ("SLOWDOWN ×", "mean_bounded_slowdown"),
     ("STOPPED", "preemptions"),
     ("USED", "gpu_utilisation"),
-    ("WALL", "wall_s"),
+    ("WALL s", "wall_s"),
 )
-"""Of the table: header, key of the summary."""
+"""Of the table: header with the unit, key of the summary."""
 TERMINAL_PIECES = 60
 REASONS_TOLD = 3
 NAMES_TOLD = 5

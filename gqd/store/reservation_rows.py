@@ -18,6 +18,8 @@ from gqd.state.describe import held
 from gqd.state.reservation import Occurrence, Reservation, occurrence_info
 from gqd.store.protocol import Row
 
+_IS_GONE = 8
+"""Place of the column in `reservation_row`."""
 NEXT_RESERVATION_ID = "next_reservation_id"
 
 _booking_of = msgspec.json.Decoder(Booking).decode
@@ -113,4 +115,5 @@ def info_of(reservation: Row, occurrences: Iterable[Row]) -> ReservationInfo:
         uid=known.uid,
         created_at=known.created_at,
         occurrences=tuple(occurrence_info(occurrence_of(row)) for row in occurrences),
+        gone_at=known.over_at if reservation[_IS_GONE] else None,
     )

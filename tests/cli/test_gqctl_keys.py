@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import stat
+import sys
 import time
 from pathlib import Path
 
@@ -58,8 +59,11 @@ def test_a_token_holds_the_secret_of_the_key_that_was_sent_and_the_key_of_the_co
     assert (token.server_key.decode(), len(result.lines)) == (SERVER_KEY, 1)
 
 
-def test_what_to_do_with_a_token_is_said_apart_from_it(run: Run, controller: ScriptedController) -> None:
+def test_what_to_do_with_a_token_is_said_apart_from_it(
+    run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller.on(wire.CreateToken, CREATED)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
     result = run("gqctl", "token", "create")
 
@@ -72,10 +76,34 @@ def test_what_to_do_with_a_token_is_said_apart_from_it(run: Run, controller: Scr
     assert result.out.strip() not in result.err
 
 
-def test_a_token_can_be_for_one_name_for_a_login_node_and_for_a_while(run: Run, controller: ScriptedController) -> None:
+def test_into_a_pipe_a_token_is_all_that_is_printed(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.CreateToken, CREATED)
 
-    result = run("gqctl", "token", "create", "--ttl", "10m", "--node-name=l1", "--login")
+    result = run("gqctl", "token", "create")
+
+    assert (result.status, len(result.lines), result.err) == (0, 1, "")
+
+
+def test_as_json_a_token_comes_with_what_it_is_for(run: Run, controller: ScriptedController, tmp_path: Path) -> None:
+    controller.on(wire.CreateToken, CREATED)
+    words = ("gqctl", "token", "create", "--json", "--node-name=g1")
+
+    [shown] = json.loads(run(*words).out)
+    [apart] = json.loads(run(*words, f"--out={tmp_path}/token").out)
+
+    assert parse_token(shown.pop("token")).server_key.decode() == SERVER_KEY
+    expected = {"node": "g1", "is_login": False, "endpoint": "tcp://head:7133"}
+    assert shown == {**expected, "expires_at": "2027-01-15T09:00:00+00:00"}
+    assert apart == {"token": None, **shown}
+    assert parse_token((tmp_path / "token").read_text()).server_key.decode() == SERVER_KEY
+
+
+def test_a_token_can_be_for_one_name_for_a_login_node_and_for_a_while(
+    run: Run, controller: ScriptedController, tmp_path: Path
+) -> None:
+    controller.on(wire.CreateToken, CREATED)
+
+    result = run("gqctl", "token", "create", f"--out={tmp_path}/token", "--ttl", "10m", "--node-name=l1", "--login")
 
     asked = controller.the(wire.CreateToken)
     assert (asked.ttl_s, asked.node, asked.is_login) == (600, "l1", True)
@@ -337,10 +365,12 @@ def test_a_key_that_is_not_named_well_is_not_revoked(
 
 
 @pytest.mark.parametrize("words", [["token", "create"], ["token", "create", "--login", f"--node-name={'n' * 30}"]])
-def test_what_is_said_to_people_fits_80_columns(run: Run, controller: ScriptedController, words: list[str]) -> None:
+def test_what_is_said_to_people_fits_80_columns(
+    run: Run, controller: ScriptedController, words: list[str], tmp_path: Path
+) -> None:
     controller.on(wire.CreateToken, CREATED)
 
-    assert max(map(len, run("gqctl", *words).err.splitlines())) <= 80
+    assert max(map(len, run("gqctl", *words, f"--out={tmp_path}/token").err.splitlines())) <= 80
 
 
 def test_the_audit_trail_fits_a_terminal_of_80_columns_and_no_word_of_it_is_lost(

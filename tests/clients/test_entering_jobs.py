@@ -133,7 +133,7 @@ def test_gq_ssh_of_a_job_that_waits_or_is_unknown_is_refused(cluster: PrivateClu
 
     assert (waits.returncode, unknown.returncode) == (1, 1)
     assert f"job {job} is PENDING: only a running job can be entered" in waits.stderr
-    assert "there is no job 77777" in unknown.stderr
+    assert "job 77777 does not exist" in unknown.stderr
 
 
 @pytest.mark.parametrize(("target", "why"), [("x", "`x` is not a job id"), ("1.x", "`1.x` is not a job")])

@@ -5,6 +5,7 @@ A verb that is not in the table fails a test, so a new one is held to the same r
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tomllib
@@ -18,7 +19,6 @@ from gq.cli._run import load
 from tests.clusters import BIN, PrivateCluster, cluster_yard, wait_until
 from tests.conftest import MARK
 from tests.integration.test_laptop import free_ports
-from tests.integration.verb_host import Done, VerbHost
 
 SCRIPTS = tuple(tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"])
 CONFIG = """
@@ -67,7 +67,7 @@ VERBS = {
     "gqresv delete": "{reservation}",
     "gqresv cal": "",
     "gqresv ics": "{reservation}",
-    "gqcron": "{crontab}",
+    "gqcron": "{listing}",
     "gqsim": "--replay --policy=fifo",
     "gqctl hold": "{held}",
     "gqctl release": "{held}",
@@ -86,6 +86,7 @@ VERBS = {
     "gqctl node resume": "n1:0",
     "gqctl node down": "nowhere --reason=x",
     "gqctl node remove": "nowhere",
+    "gqctl partition show": "",
     "gqctl account add": "{new}",
     "gqctl account set": "{account} --shares=2",
     "gqctl account show": "",
@@ -102,6 +103,7 @@ VERBS = {
     "gqctl limit show": "",
     "gqctl limit remove": "gpus --account={limited}",
     "gqctl config show": "",
+    "gqctl config check": "{config}",
     "gqctl config reload": "",
     "gqctl token create": "",
     "gqctl token list": "",
@@ -127,29 +129,35 @@ VERBS = {
 }
 """Words behind each verb; `Subjects` says what stands for ``{held}`` and so on."""
 
+OBJECTS = ("gqsub", "gqsim", "gqcron")
+"""Whose JSON is documented as one object."""
+OWN_FORM = ("gqlog", "gqresv ics", "gq demo")
+"""What prints something that has a form of its own: a job's output, a calendar, a show."""
+ABOUT_A_JOB = r"\{(ended|held|busy|running|asked|suspended)\}"
+
 
 class Subjects:
     """What the words of the table are about: made anew each time, since most verbs change it."""
 
-    def __init__(self, cluster: PrivateCluster, host: VerbHost) -> None:
+    def __init__(self, cluster: PrivateCluster) -> None:
         self._cluster = cluster
-        self._host = host
         self._count = 0
         self._busy: list[str] = []
-        ended = self._submit("--wrap=true")
-        self._ok("gqwait", ended)
-        self._kept = {"ended": ended, "running": self._make_busy("")}
+        self._kept = {"ended": self._make_done(""), "running": self._make_busy("")}
         self._busy.clear()
 
-    def words(self, verb: str) -> list[str]:
-        """The command line of `verb`."""
-        text = re.sub(r"\{(\w+)\}", lambda found: self._subject(found[1]), VERBS[verb])
-        return [*verb.split(), *text.split()]
+    def words(self, verb: str, options: tuple[str, ...] = ()) -> list[str]:
+        """The command line of `verb`, its first words with these options behind them."""
+        text = re.sub(r"\{(\w+)\}", lambda found: self.subject(found[1]), VERBS[verb])
+        return [*verb.split(), *options, *text.split()]
 
-    def run(self, verb: str, *more: str, closed: tuple[int, ...] = ()) -> Done:
-        return self._host.run(*self.words(verb), *more, closed=closed)
+    def run(self, verb: str, *more: str, closed: tuple[int, ...] = ()) -> subprocess.CompletedProcess[str]:
+        return self._cluster.run(*self.words(verb, more), closed=closed)
 
-    def _subject(self, name: str) -> str:
+    def run_words(self, verb: str, words: str) -> subprocess.CompletedProcess[str]:
+        return self._cluster.run(*verb.split(), *words.split())
+
+    def subject(self, name: str) -> str:
         if name in self._kept:
             return self._kept[name]
         self._count += 1
@@ -160,14 +168,16 @@ class Subjects:
             case "minute":
                 return f"now+{1440 + self._count}m"
             case "reservation":
-                self._ok("gqresv", "create", new, "--gpus=1", f"--start=now+{60 + self._count}m", "--duration=1m")
+                self._cluster.ok(
+                    "gqresv", "create", new, "--gpus=1", f"--start=now+{60 + self._count}m", "--duration=1m"
+                )
             case "account" | "qos":
-                self._ok("gqctl", name, "add", new)
+                self._cluster.ok("gqctl", name, "add", new)
             case "limited":
-                self._ok("gqctl", "account", "add", new)
-                self._ok("gqctl", "limit", "set", "gpus=8", f"--account={new}")
+                self._cluster.ok("gqctl", "account", "add", new)
+                self._cluster.ok("gqctl", "limit", "set", "gpus=8", f"--account={new}")
             case "member":
-                self._ok("gqctl", "user", "add", new, "--account=default")
+                self._cluster.ok("gqctl", "user", "add", new, "--account=default")
             case _:
                 assert name == "new"
         return new
@@ -175,60 +185,66 @@ class Subjects:
     def end_jobs(self) -> None:
         """End what was made to run for one test."""
         if self._busy:
-            self._ok("gqdel", *self._busy)
-            self._host.run("gqwait", *self._busy)
+            self._cluster.ok("gqdel", *self._busy)
+            self._cluster.run("gqwait", *self._busy)
             self._busy.clear()
+
+    def _make_done(self, new: str) -> str:
+        job = self._submit("--wrap=true")
+        self._cluster.ok("gqwait", job)
+        return job
 
     def _make_held(self, new: str) -> str:
         return self._submit("--hold", "--wrap=true")
 
     def _make_busy(self, new: str) -> str:
         job = self._submit("--time=1:00:00", "--wrap=sleep 3600")
-        wait_until(lambda: self._ok("gqstat", "-h", "-j", job, "-o", "%t").strip() == "R", what="the job runs")
+        wait_until(lambda: self._cluster.ok("gqstat", "-h", "-j", job, "-o", "%t").strip() == "R", what="the job runs")
         self._busy.append(job)
         return job
 
     def _make_asked(self, new: str) -> str:
         job = self._make_busy(new)
-        self._ok("gqctl", "ask", job, "please")
+        self._cluster.ok("gqctl", "ask", job, "please")
         return job
 
     def _make_suspended(self, new: str) -> str:
         job = self._make_busy(new)
-        self._ok("gqctl", "suspend", job)
+        self._cluster.ok("gqctl", "suspend", job)
         return job
 
     def _make_begun(self, new: str) -> str:
-        self._ok("gqresv", "create", new, "--gpus=1", "--start=now", "--duration=1h")
+        self._cluster.ok("gqresv", "create", new, "--gpus=1", "--start=now", "--duration=1h")
         return new
 
-    def _make_crontab(self, new: str) -> Path:
+    def _make_listing(self, new: str) -> str:
         path = self._make_nowhere(new)
         path.write_text("0 3 1 1 * true\n")
-        return path
+        self._cluster.ok("gqcron", str(path))
+        return "-l"
+
+    def _make_config(self, new: str) -> Path:
+        return self._cluster.directory / "gq.toml"
 
     def _make_nowhere(self, new: str) -> Path:
         return self._cluster.workdir / new
 
     def _make_key(self, new: str) -> str:
-        return self._ok("gq", "key", "new", f"--out={self._make_nowhere(new)}").strip()
+        return self._cluster.ok("gq", "key", "new", f"--out={self._make_nowhere(new)}").strip()
 
     def _make_enrolled(self, new: str) -> str:
         key = self._make_key(new)
-        self._ok("gqctl", "key", "add", key)
+        self._cluster.ok("gqctl", "key", "add", key)
         return key[:8]
 
     def _make_token(self, new: str) -> str:
-        self._ok("gqctl", "token", "create", f"--node-name={new}")
-        return next(line.split()[0] for line in self._ok("gqctl", "token", "list").splitlines() if f" {new} " in line)
+        self._cluster.ok("gqctl", "token", "create", f"--node-name={new}")
+        return next(
+            line.split()[0] for line in self._cluster.ok("gqctl", "token", "list").splitlines() if f" {new} " in line
+        )
 
     def _submit(self, *options: str) -> str:
-        return self._ok("gqsub", "--parsable", *options).strip()
-
-    def _ok(self, *argv: str) -> str:
-        done = self._host.run(*argv)
-        assert done.status == 0, (argv, done)
-        return done.out
+        return self._cluster.ok("gqsub", "--parsable", *options).strip()
 
 
 def listen_for_other_hosts(cluster: PrivateCluster) -> None:
@@ -248,9 +264,7 @@ def subjects(cluster_base: Path, pytestconfig: pytest.Config) -> Iterator[Subjec
     with cluster_yard(cluster_base, pytestconfig.stash[MARK]) as yard:
         cluster = yard.make(config=CONFIG)
         listen_for_other_hosts(cluster)
-        host = VerbHost(cluster.environ, cluster.workdir)
-        yield Subjects(cluster, host)
-        host.end()
+        yield Subjects(cluster)
 
 
 def verbs_of(command: Command) -> Iterator[Command]:
@@ -275,12 +289,45 @@ def test_the_table_has_every_verb() -> None:
 def test_closed_streams_change_no_exit_status_and_give_no_traceback(subjects: Subjects, verb: str) -> None:
     expected = 1 if verb in REFUSED else 0
 
-    assert subjects.run(verb).status == expected
+    assert subjects.run(verb).returncode == expected
     for name, closed in CLOSED.items():
         done = subjects.run(verb, closed=closed)
-        assert (name, done.status) == (name, expected), done
-        assert "Traceback" not in done.out + done.err
-        assert 1 not in closed or not done.out
+        assert (name, done.returncode) == (name, expected), done
+        assert "Traceback" not in done.stdout + done.stderr
+        assert 1 not in closed or not done.stdout
+    subjects.end_jobs()
+
+
+@pytest.mark.xdist_group("every_verb")
+@pytest.mark.parametrize("verb", sorted({*HAS_JSON} - {*REFUSED}))
+def test_a_verb_that_shows_data_prints_a_json_list_where_asked(subjects: Subjects, verb: str) -> None:
+    done = subjects.run(verb, "--json")
+
+    assert (done.returncode, "error" in done.stderr) == (0, False), done
+    if verb == "gqctl events":  # a stream: a value on each line
+        shown = [json.loads(line) for line in done.stdout.splitlines()]
+    else:
+        shown = json.loads(done.stdout)
+    assert isinstance(shown, dict if verb in OBJECTS else list)
+    subjects.end_jobs()
+
+
+@pytest.mark.xdist_group("every_verb")
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {*HAS_JSON} - {*OWN_FORM}))
+def test_a_verb_without_json_prints_nothing(subjects: Subjects, verb: str) -> None:
+    assert subjects.run(verb).stdout == ""
+    subjects.end_jobs()
+
+
+@pytest.mark.xdist_group("every_verb")
+@pytest.mark.parametrize("verb", [verb for verb, words in VERBS.items() if re.search(ABOUT_A_JOB, words)])
+def test_a_verb_that_takes_a_job_takes_the_last_one(subjects: Subjects, verb: str) -> None:
+    [kind] = re.findall(ABOUT_A_JOB, VERBS[verb])
+    subjects.subject({"running": "busy", "ended": "done"}.get(kind, kind))
+
+    done = subjects.run_words(verb, VERBS[verb].replace(f"{{{kind}}}", "last"))
+
+    assert done.returncode == 0, done
     subjects.end_jobs()
 
 

@@ -14,6 +14,7 @@ from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, JsonValue, sentence, write_json_list, write_line, write_sentence, write_table
 from gq.errors import Refusal, UsageError
 from gq.getopt import Arguments, Option
+from gq.units import tell_instants
 from gq.wire.client import CheckConfig, Done, ReloadConfig
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", is_wide=True, is_wrapped=True), Column("FROM", is_wide=True))
@@ -68,7 +69,9 @@ def _reload(arguments: Arguments) -> int:
     refuse_operands(arguments)
     with controller() as client:
         done = ask(client, ReloadConfig(), Done)
-    if done.text:
+    if arguments.has("json"):
+        write_json_list([{"message": tell_instants(done.text)}])
+    elif done.text:
         write_sentence(sentence(done.text))
     return 0
 
@@ -88,6 +91,9 @@ def _check(arguments: Arguments) -> int:
     parse_config(text, str(path))  # what is wrong with it is said also where no controller answers
     with controller() as client:
         done = ask(client, CheckConfig(text=text, path=str(path)), Done)
+    if arguments.has("json"):
+        write_json_list([{"file": str(path), "is_valid": True, "message": tell_instants(done.text)}])
+        return 0
     write_line(f"{path} is valid; nothing was changed")
     for line in done.text.split("\n"):
         write_line(line)
@@ -108,11 +114,13 @@ def verbs() -> dict[str, Command]:
             name="gqctl config check",
             summary="Say whether a file is a valid gq.toml and what would change with it; nothing does.",
             operands="FILE",
+            options=(JSON,),
             run=_check,
         ),
         "reload": Command(
             name="gqctl config reload",
             summary="Let the controller read its gq.toml again; a file that is wrong changes nothing.",
+            options=(JSON,),
             run=_reload,
         ),
     }

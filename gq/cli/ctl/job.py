@@ -9,7 +9,7 @@ import msgspec
 
 from gq.cli._asked import asked_json
 from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, controller, job_pages
+from gq.cli._connection import ask, controller, job_pages, missing_job
 from gq.cli._operands import (
     JobWord,
     NamedJobs,
@@ -25,7 +25,7 @@ from gq.cli._operands import (
 from gq.cli._output import job_json, write_json_list, write_records
 from gq.cli._submission import read_dependency, read_instant
 from gq.client import Client
-from gq.errors import Refusal, UsageError, nearest
+from gq.errors import UsageError, nearest
 from gq.getopt import Arguments, Given, Option
 from gq.jobspec import (
     AUTO,
@@ -214,12 +214,8 @@ def _asked_now(client: Client, word: JobWord) -> ResourceRequest:
     named = only(word)
     jobs = ask(client, ListJobs(filter=JobFilter(job_ids=named.job_ids, tasks=named.tasks)), Jobs).jobs
     if not jobs:
-        raise _unknown(word)
+        raise missing_job(client, word)
     return jobs[0].resources
-
-
-def _unknown(word: JobWord) -> Refusal:
-    return Refusal("unknown_job", f"job {word} does not exist", "gqstat lists the queue, gqacct what has ended")
 
 
 # ── show ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -244,7 +240,7 @@ def _find(client: Client, word: JobWord) -> list[JobInfo]:
         found = [job for page in job_pages(client, query) for job in page]
         if found:
             return found
-    raise _unknown(word)
+    raise missing_job(client, word)
 
 
 def job_detail(job: JobInfo) -> dict[str, object]:

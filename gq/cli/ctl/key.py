@@ -82,7 +82,11 @@ def _add(arguments: Arguments) -> int:
     with controller() as client:
         ask(client, AddKey(public=public, user=arguments.text("user"), note=arguments.text("note")), Done)
         identity = ask(client, WhoAmI(), Identity)
-    _tell_client(identity)
+    if arguments.has("json"):
+        controller_at = {"controller": identity.client_endpoint or None, "server_key": identity.server_key or None}
+        write_json_list([{"public": public, "user": arguments.text("user") or identity.user, **controller_at}])
+    else:
+        _tell_client(identity)
     return 0
 
 
@@ -132,6 +136,7 @@ def verbs() -> dict[str, Command]:
                     name="user", letter="u", metavar="USER", help="Whose it is (yours); others' need an administrator."
                 ),
                 Option(name="note", metavar="TEXT", help="Where it lies, for example `laptop`."),
+                JSON,
             ),
             run=_add,
             details="PUBLIC is what `gq key new` printed on that machine, in single quotes; `-` reads it from "

@@ -47,6 +47,10 @@ def _extend(arguments: Arguments) -> int:
     by_s = read(_more_time_s, arguments.operands[1])
     with controller() as client:
         done = ask(client, ExtendJob(job_id=of, task=task, by_s=by_s), Extended)
+    if arguments.has("json"):
+        limits = {"time_limit_s": done.time_limit_s, "end_at": iso_instant(done.end_at)}
+        write_json_list([{"job_id": done.job_id, **limits}])
+        return 0
     until = tell_instants(f"@{{{int(done.end_at)}}}", time.time())
     limit = format_duration(done.time_limit_s)
     write_sentence(f"Job {arguments.operands[0]} may run until {until}; its time limit is {limit}.")
@@ -164,6 +168,7 @@ def verbs() -> dict[str, Command]:
             name="gqctl extend",
             summary="Give a running job more time.",
             operands="JOB +TIME",
+            options=(JSON,),
             details="Granted at once if nobody who was promised a start has to wait longer for it, and nothing that is"
             " reserved is reached; else it is said who would have to, and how much would be granted.",
             run=_extend,

@@ -14,12 +14,12 @@ from typing import TextIO
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, local_time, write_json_list, write_table
+from gq.cli._output import Column, JsonValue, is_terminal, local_time, write_json_list, write_table
 from gq.cli.ctl.key import key_json, keys_of, of_prefix, short
 from gq.files import create_file
 from gq.getopt import Arguments, Option
 from gq.model.key import KeyInfo, KeyKind
-from gq.units import parse_duration_s
+from gq.units import iso_instant, parse_duration_s
 from gq.wire.client import CreateToken, Done, RevokeKey, TokenCreated
 
 DEFAULT_TTL = "1h"
@@ -41,11 +41,28 @@ def _create(arguments: Arguments) -> int:
         node=arguments.text("node-name"),
         is_login=arguments.has("login"),
     )
-    with _outlet(arguments.text("out")) as out, controller() as client:
+    path = arguments.text("out")
+    is_json = arguments.has("json")
+    with _outlet(path) as out, controller() as client:
         answer = ask(client, request, TokenCreated)
-        out.write(format_token(answer.server_key.encode(), pair.secret) + "\n")
-    _tell(request, answer, arguments.text("out"))
+        token = format_token(answer.server_key.encode(), pair.secret)
+        if path or not is_json:
+            out.write(f"{token}\n")
+    if is_json:
+        write_json_list([_json(request, answer, "" if path else token)])
+    elif path or is_terminal():  # who reads it from a pipe knows what to do with it
+        _tell(request, answer, path)
     return 0
+
+
+def _json(request: CreateToken, answer: TokenCreated, token: str) -> dict[str, JsonValue]:
+    return {
+        "token": token or None,
+        "node": request.node or None,
+        "is_login": request.is_login,
+        "endpoint": answer.endpoint,
+        "expires_at": iso_instant(answer.expires_at),
+    }
 
 
 def _ttl_s(text: str) -> int:
@@ -119,9 +136,11 @@ def verbs() -> dict[str, Command]:
                 Option(name="node-name", metavar="NAME", help="Only for a node of this name."),
                 Option(name="login", help="For a login node: it runs no jobs and vouches for all users of its host."),
                 Option(name="out", metavar="FILE", help="Write it into a new file (0600), not to standard output."),
+                JSON,
             ),
             run=_create,
-            details="The token is a secret: hand it on in a file or a pipe, never on a command line.",
+            details="The token is a secret: hand it on in a file or a pipe, never on a command line."
+            " Into a pipe nothing else is printed.",
         ),
         "list": Command(name="gqctl token list", summary="Show the tokens that were made.", options=(JSON,), run=_list),
         "revoke": Command(

@@ -214,11 +214,14 @@ def end(arguments: Arguments) -> int:
 
 def delete(arguments: Arguments) -> int:
     names = operands(arguments, a_name, "NAME")
+    texts = []
     with controller() as client:
         for name in names:
-            done = ask(client, DeleteReservation(name=name), Done)
-            if done.text and not is_quiet(arguments):
-                write_sentence(done.text)
+            texts.append(ask(client, DeleteReservation(name=name), Done).text)
+            if texts[-1] and not is_quiet(arguments) and not arguments.has("json"):
+                write_sentence(texts[-1])
+    if arguments.has("json"):
+        write_json_list({"name": name, "message": text} for name, text in zip(names, texts, strict=True))
     return 0
 
 

@@ -59,6 +59,10 @@ USAGE_COLUMNS = (
 )
 
 
+DELETED = "DELETED"
+"""The state of a reservation that was deleted before it began."""
+
+
 def short_instant(at: float | None, now: float) -> str:
     """On a terminal the clock time, with the day of the week or the date where it is another day."""
     if at is None or not is_terminal():
@@ -90,7 +94,14 @@ def coming(info: ReservationInfo) -> OccurrenceInfo | None:
 def state_of(info: ReservationInfo) -> str:
     """A series may have nothing planned for a while; anything else of which nothing is left is over."""
     one = current(info)
+    if info.gone_at is not None and one is not None and _is_never_begun(one):
+        return DELETED
     return one.state.value if one else "IDLE" if info.booking.cron else OccurrenceState.OVER.value
+
+
+def _is_never_begun(one: OccurrenceInfo) -> bool:
+    """Ended by hand before its begin."""
+    return one.state is OccurrenceState.ENDED and one.ended_at is not None and one.ended_at < one.begin_at
 
 
 def users_of(booking: Booking) -> str:
@@ -115,13 +126,19 @@ def row(info: ReservationInfo, now: float) -> tuple[str, ...]:
         info.booking.name,
         info.owner,
         state_of(info),
-        short_instant(one.begin_at if one else None, now),
-        short_instant(_end_at(one) if one else None, now),
+        *_span(info, one, now),
         gpus_of(one),
         nodes_of(one),
         users_of(info.booking),
         short_instant(following.begin_at if following else None, now),
     )
+
+
+def _span(info: ReservationInfo, one: OccurrenceInfo | None, now: float) -> tuple[str, str]:
+    """Begin and end; a reservation that was deleted before it began has no begin, and ended when it was deleted."""
+    if state_of(info) == DELETED:
+        return short_instant(None, now), short_instant(info.gone_at, now)
+    return short_instant(one.begin_at if one else None, now), short_instant(_end_at(one) if one else None, now)
 
 
 def _end_at(one: OccurrenceInfo) -> float:
@@ -133,7 +150,7 @@ def occurrence_row(info: ReservationInfo, one: OccurrenceInfo, now: float) -> tu
     return (
         info.booking.name,
         str(one.number),
-        one.state.value,
+        _word(info, one),
         short_instant(one.begin_at, now),
         short_instant(_end_at(one), now),
         gpus_of(one),
@@ -141,6 +158,10 @@ def occurrence_row(info: ReservationInfo, one: OccurrenceInfo, now: float) -> tu
         gpu_hours(one.used_gpu_s),
         sentence(one.why) or "-",
     )
+
+
+def _word(info: ReservationInfo, one: OccurrenceInfo) -> str:
+    return DELETED if info.gone_at is not None and _is_never_begun(one) else one.state.value
 
 
 def gpu_hours(gpu_seconds: float) -> str:
@@ -195,6 +216,7 @@ def reservation_json(info: ReservationInfo) -> dict[str, JsonValue]:
         "comment": asked.comment,
         "notify": [_target(one) for one in asked.notify],
         "created_at": iso_instant(info.created_at),
+        "deleted_at": iso_instant(info.gone_at) if state_of(info) == DELETED else None,
         "occurrences": [occurrence_json(one) for one in info.occurrences],
     }
 
@@ -258,7 +280,7 @@ def record(info: ReservationInfo, now: float) -> dict[str, JsonValue]:
         "comment": asked.comment,
         "notify": [_target(one) for one in asked.notify] or "as the site says",
         "created": local_time(info.created_at),
-        "occurrences": [_occurrence_line(one, now) for one in info.occurrences] or "-",
+        "occurrences": [_occurrence_line(info, one, now) for one in info.occurrences] or "-",
     }
 
 
@@ -267,10 +289,10 @@ def _target(one: Target) -> str:
     return f"{one.kind}:{one.to}" if one.to else one.kind
 
 
-def _occurrence_line(one: OccurrenceInfo, now: float) -> str:
+def _occurrence_line(info: ReservationInfo, one: OccurrenceInfo, now: float) -> str:
     words = [
         f"{one.number}",
-        one.state.value,
+        _word(info, one),
         f"{short_instant(one.begin_at, now)} - {short_instant(_end_at(one), now)}",
     ]
     words += [_held(grant) for grant in one.grants]
