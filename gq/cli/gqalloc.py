@@ -24,7 +24,6 @@ from gq.cli._interactive import HeldJob, held_job
 from gq.cli._signals import SignalPipe
 from gq.cli._steps import Bring, Note, say
 from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
-from gq.cli.gqrun import is_open
 from gq.client import Client
 from gq.errors import GqError, Refusal
 from gq.getopt import Arguments
@@ -145,7 +144,7 @@ def _run_in_cell(
         environment={**os.environ, **inside.variables},
         chdir=directory,
         umask=submission("").umask,
-        stdin_fd=0 if is_open(0) else None,
+        stdin_fd=0,
         stdin_rank=0,
         is_pty=has_terminal(command),
         tells_codes=False,
