@@ -5,11 +5,14 @@
 #   make test-all           every test, with the long simulations, streams and replays: what CI runs
 #   make check              style, types, docs that agree with the code
 #   make sim                the controller and the nodes under faults: SEED=7 plays one seed again, ROUNDS=… more
+#   make lock               requirements.txt again from pyproject.toml: what a release installs, with hashes
+#   make audit              known vulnerabilities of what requirements.txt names
 #   make bench              the table of measurements: QUICK=1 measures less, ARGS='--only latency' one family
 
 VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
+TOOLS  := $(VENV)/tools
 CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # Most tests wait for daemons more than they compute.
 JOBS   ?= $(shell echo $$(( $(CORES) < 6 ? 2 * $(CORES) : 12 )))
@@ -20,7 +23,7 @@ ROUNDS ?=
 # A user's Python compiles gq once, not at every command.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check sim bench clean
+.PHONY: demo test test-all check sim bench lock audit clean
 .DEFAULT_GOAL := test
 
 demo: $(READY)
@@ -44,6 +47,21 @@ sim: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m tests.benchmarks $(if $(QUICK),--quick) $(ARGS)
+
+# One file for Python 3.11 to 3.14 and every platform; the build's own requirements too, so that nothing is unpinned.
+lock: $(TOOLS)/.ready
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
+	  | $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --upgrade \
+	    --default-index https://pypi.org/simple --custom-compile-command 'make lock' \
+	    --output-file requirements.txt pyproject.toml -
+
+audit: $(TOOLS)/.ready
+	@$(BIN)/python .ci/audit.py $(TOOLS)/bin/pip-audit requirements.txt
+
+$(TOOLS)/.ready: $(READY)
+	$(BIN)/python -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5,<1' 'pip-audit>=2.7,<3'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
