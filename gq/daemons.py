@@ -27,9 +27,9 @@ END_JOBS_SIGNAL = signal.SIGUSR2
 _POLL_S = 0.02
 _JOB_ID = b"GQ_JOB_ID="
 _VERBS = frozenset({"init", "join", "keygen", "leave", "restart", "start", "stop"})
-"""Of gqd and gqnode: with one of them the process is a command and no daemon."""
+"""Verbs of gqd and gqnode: a process with one of them is a command and no daemon."""
 _CLOCK_STEP_S = 0.05
-"""By so much may a time be too late that is read from two files of /proc."""
+"""Seconds by which a start time that is computed from two files of /proc may be too late."""
 _MAX_WORDS_BEFORE = 5
 """Words of a command line before the name of the program: an interpreter and its options."""
 _LOG_TAIL_LINES = 15

@@ -56,7 +56,7 @@ class _Line(NamedTuple):
     text: str
     """The rest of the line, after the mark."""
     is_late: bool = False
-    """It stands after the first command."""
+    """Whether the line stands after the first command."""
     misspelt: str = ""
     """The line as it is, where it only looks like a header line."""
 

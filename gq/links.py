@@ -108,7 +108,7 @@ def local_bounds(descriptors: int) -> Bounds:
 
 
 class Loop(Protocol):
-    """What is needed of an event loop; asyncio's are such."""
+    """The methods of an event loop that `Links` needs; an event loop of asyncio has them."""
 
     def add_reader(self, fd: int, callback: Callable[[], None], /) -> object: ...
 
@@ -179,7 +179,7 @@ class Links:
         self._crowds: dict[str, _Crowd] = {}
         """Users of this host who opened links beyond their bound."""
         self._bar: Bar | None = None
-        """Of a socket of this host, once it listens."""
+        """The access list of a socket of this host, once it listens."""
         self._sweeping: Timer | None = None
         if bounds.proof_s is not None:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)

@@ -66,7 +66,7 @@ def log_reopener() -> Callable[[], None]:
 
 
 def _open_log(path: str, mode: int) -> int:
-    """With this mode, whatever the umask, where it is made now; the program that rotates may have made it."""
+    """Open the log file, which the program that rotates may have made; a new one gets `mode`, whatever the umask."""
     try:
         fresh = os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:

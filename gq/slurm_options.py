@@ -26,7 +26,7 @@ class SlurmOption(NamedTuple):
     """Commands of Slurm that have it."""
     letter: str = ""
     instead: str = ""
-    """What to use where the counterpart of such a command lacks it; empty where each of them has it."""
+    """The way to do it in gq, for commands whose counterpart lacks the option; empty where each counterpart has it."""
 
 
 _ALL = (SBATCH, SRUN, SALLOC, SQUEUE)

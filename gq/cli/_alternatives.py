@@ -35,7 +35,7 @@ def show_alternatives(client: Client, spec: JobSpec, as_json: bool) -> int:
 
 
 def _told(found: Alternatives) -> str:
-    """What the table does not show."""
+    """The note below the table: what the table does not show."""
     asked, *others = found.alternatives
     is_now = asked.start_at is not None and asked.start_at - found.made_at < NOW_S
     if found.is_cut_short:

@@ -55,7 +55,7 @@ class Field(NamedTuple):
 
 
 class Sort(NamedTuple):
-    """By `fields`, the first one first; without fields in the order of the queue."""
+    """An order of jobs by `fields`, the first field first; without fields, the order of the queue."""
 
     fields: tuple[Field, ...]
 

@@ -247,7 +247,7 @@ def join_command(host: Host) -> str:
 
 
 def restart_command(host: Host, program: str) -> str:
-    """As a line of shell."""
+    """The shell command that restarts `program` on this host."""
     return _daemon_command(host, program, "restart")
 
 

@@ -71,7 +71,7 @@ def _node_names(location: Location) -> list[str]:
 
 
 def _remove_sockets(location: Location) -> None:
-    """What daemons that were killed left behind, and the locks, which nobody holds any more."""
+    """Remove the sockets and the locks of daemons that were killed; no process holds the locks any more."""
     directory = Path(location.run_dir)
     for path in [*directory.glob("*.sock"), *directory.glob("*.lock"), *directory.glob("member-*")]:
         path.unlink(missing_ok=True)

@@ -137,7 +137,7 @@ def find_cells(location: Location, uid: int) -> tuple[wire.CellPlace, ...]:
 
 
 def cells_at(path: str, uid: int) -> tuple[wire.CellPlace, ...]:
-    """Of the node daemon that has this socket."""
+    """The cells of user `uid`, by the word of the node daemon that has this socket."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     link = context.socket(zmq.DEALER)
     try:

@@ -12,7 +12,7 @@ from gq.getopt import Arguments
 
 _UNBUILT_NOUNS = ("gpu",)
 _SHOWN = {"job": job.show, "node": node.show, "partition": partition.show}
-"""What `gqctl show NOUN` shows, as `scontrol show` does."""
+"""The nouns of `gqctl show NOUN`, which has the form of `scontrol show`."""
 _SHOWN_ELSEWHERE = {
     "config": "gqctl config show", "reservation": "gqresv show", "step": "gqacct -j JOB", "topology": "gqinfo -N",
 }  # fmt: skip

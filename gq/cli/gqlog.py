@@ -217,7 +217,7 @@ class Printer:
         self._rank = rank
         self._lines = lines
         self._tail = b""
-        """What has come so far of the last `lines` lines; empty once it is shown."""
+        """The part of the last `lines` lines that has come so far; empty once it is shown."""
         self._rest = b""
         self._has_seen_label = False
         self._has_seen_line = False

@@ -75,7 +75,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     can_park: bool = False
     """It says what a job that stands still holds of the memory of its GPUs (`gq.wire.node.SetSuspended.parked_at`)."""
     confirms_orders: bool = False
-    """It answers signals, lines for jobs and ends of steps (`gq.wire.node.OrderConfirmed`)."""
+    """The node confirms signals, lines for jobs and ends of steps (`gq.wire.node.OrderConfirmed`)."""
 
 
 class XidError(msgspec.Struct, frozen=True, kw_only=True):

@@ -383,7 +383,7 @@ class ReloadConfig(_Body, frozen=True, kw_only=True):
 
 
 class CheckConfig(_Body, frozen=True, kw_only=True):
-    """What would change if this were gq.toml; nothing does.  A text that is wrong is refused.  → `Done`"""
+    """Say what would change if `text` were gq.toml; nothing changes.  A wrong text is refused.  → `Done`"""
 
     text: str
     path: str
@@ -441,7 +441,7 @@ class Jobs(_Body, frozen=True, kw_only=True):
 
 
 class HeldResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a running job, or a reservation, holds of the nodes that a waiting job may use."""
+    """Resources that a running job or a reservation holds on the nodes that a waiting job may use."""
 
     job_id: int | None = None
     """None: a reservation keeps it, and no job uses it."""
@@ -456,7 +456,7 @@ class HeldResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a waiting job lacks; amounts of memory are in MiB."""
+    """The resource that a waiting job lacks; amounts of memory are in MiB."""
 
     resource: str
     """``GPUs``, ``CPUs``, ``memory``, ``idle nodes``, or the name of a generic resource."""
@@ -575,7 +575,7 @@ class JobEnvironment(_Body, frozen=True, kw_only=True):
     variables: dict[str, str]
     chdir: str
     use_interactive_step: bool = False
-    """As the setting of gq.toml says."""
+    """The setting of that name in the controller's gq.toml."""
 
 
 class Nodes(_Body, frozen=True, kw_only=True):

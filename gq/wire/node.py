@@ -366,7 +366,7 @@ class StepEnded(_Message, frozen=True, kw_only=True):
     usage: Usage = Usage()
     was_attached: bool = True
     ended_at: float | None = None
-    """By the node's clock; None: the node runs a gqnode from before this field."""
+    """Seconds since the epoch by the node's clock; None: the node runs a gqnode from before this field."""
 
 
 class OrderConfirmed(_Message, frozen=True, kw_only=True):

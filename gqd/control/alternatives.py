@@ -43,7 +43,7 @@ class Variant(NamedTuple):
     what: str
     spec: JobSpec
     family: str = ""
-    """Of variants of one family only those are shown that no larger one equals; '': it stands alone."""
+    """The family of variants that it belongs to; one that a larger variant of its family equals is not shown."""
     size: int = 0
     """How much it still asks for, in its family."""
 

@@ -69,7 +69,7 @@ class Story(NamedTuple):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What `why` says, one fact at a time."""
+        """The facts of `why`, one by one."""
         rest = self.why.removeprefix(f"{self.lead}: ") if self.lead else self.why
         return (self.lead, *_split_facts(rest)) if rest != self.why else tuple(_split_facts(rest))
 

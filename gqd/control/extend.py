@@ -289,7 +289,7 @@ class ExtendStudy:
         self._volatile = draft.volatile
         self._changes = draft.volatile.changes
         self._known = known
-        """What jobs without a promise bound it to."""
+        """The latest end that delays no job without a promise."""
         self._bound = min(known, bound_of(draft, asked))
         self._view = snapshot.take(draft.cluster, draft.policy, draft.volatile, draft.now)
         self._planner = Planner()

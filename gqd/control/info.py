@@ -161,7 +161,7 @@ def _node_state(node: Node, volatile: Volatile) -> str:
 
 
 def _readings(volatile: Volatile, node: Node) -> tuple[GpuReading, ...]:
-    """What is known of its GPUs now: nothing, while the node is not heard."""
+    """The newest samples of the GPUs of `node`; none while the node is not heard."""
     return volatile.gpu_readings.get(node.name, ()) if node.name in volatile.links else ()
 
 

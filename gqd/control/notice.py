@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gqd.control.turn import Draft
 
 EXIT_NOT_FOUND = 127
-"""Of a shell: it knows no such program."""
+"""Exit code of a shell that finds no such program."""
 COMMAND_TIME_S = 600
 """The time limit of the job that runs a command."""
 MAX_WAIT_S = 30.0

@@ -23,7 +23,7 @@ def send(draft: Draft, attempt: Attempt, node: str, order: wire.OneOffOrder) -> 
 
 
 def remember(draft: Draft, attempt: Attempt, node: str, order: wire.OneOffOrder) -> None:
-    """As `send`, where the node is told otherwise for the first time."""
+    """Keep an order that another message carries the first time, so that it is sent again until confirmed."""
     known = draft.cluster.nodes.get(node)
     if known is not None and known.inventory.confirms_orders and order.order_id and node in attempt.parts:
         key = OwedKey(attempt.attempt_id, node, order.order_id)

@@ -530,9 +530,9 @@ def _in_conflict(draft: Draft, ground: Ground, booking: Booking, one: Occurrence
 
 
 def _offers(draft: Draft, who: Caller, ground: Ground, booking: Booking, span: Span) -> Iterator[Offer]:
-    """What the caller may reserve instead: the same later, the most GPUs or nodes then, the same for a shorter time.
+    """Yield what the caller may reserve instead: the same later, fewer GPUs or nodes, or the same for a shorter time.
 
-    Of a series only what changes each occurrence alike: whether all of them are available so is tried.
+    An offer for a series changes each occurrence alike, and is made only where all occurrences are available so.
     """
     shape, candidates = ground.shape, ground.candidates
 

@@ -60,7 +60,7 @@ def _kind(draft: Draft, partition: Partition, name: str, first: Occurrence, clea
 
 
 def _limit_without_time(partition: Partition) -> str:
-    """What a job gets that names no time limit."""
+    """The time limit of a job that names none, in words."""
     if partition.default_time_s is not None:
         return f"its default_time, {spoken_duration(partition.default_time_s)}"
     if partition.max_time_s is not None:

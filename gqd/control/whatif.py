@@ -306,7 +306,7 @@ class _WhatIfStudy:
         self._made_at = draft.now
         self._asked = self._current = asked
         self._known: dict[tuple[object, ...], Entry | None] = {}
-        """What was rehearsed already, by what is different about it."""
+        """Results of rehearsals by what the request changes."""
         self._searches: deque[tuple[Search, Variant]] | None = None
         """Each with its next request; None: the request as asked has not been rehearsed yet."""
         self._search: Search | None = None
@@ -380,7 +380,7 @@ class _WhatIfStudy:
         return is_late or len(self._known) > MAX_REHEARSED or self._checked >= MAX_CHECKED
 
     def _next_shown(self, draft: Draft) -> _Tried | None:
-        """What is to be shown is rehearsed once more, as if others ran late, while there is time."""
+        """Rehearse an alternative that is to be shown once more, as if other jobs ran late, while there is time."""
         if self._shown is None:
             self._shown = worth_showing(self._sooner)
         if draft.now - self._made_at >= MAX_STUDY_S:
@@ -405,7 +405,10 @@ def _entry(tried: _Tried) -> Entry:
 
 
 def worth_showing(tried: Iterable[_Tried]) -> list[_Tried]:
-    """Of each family what no larger request equals; of all these the first to start, and the first to end."""
+    """Choose the alternatives to show: the first to start and the first to end.
+
+    A request that a larger one of its family equals is left out.
+    """
     families: dict[str, list[_Tried]] = {}
     for one in tried:
         families.setdefault(one.variant.family or one.variant.options, []).append(one)

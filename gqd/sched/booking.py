@@ -28,7 +28,7 @@ MAX_TRIES = 300
 MAX_LOOKED_AT = 200_000
 """What is kept, counted for each look: where much is, fewer instants are tried, for the queue waits meanwhile."""
 LEFT_PART = 4
-"""One part in so many of a node's CPUs and memory is not kept together with GPUs."""
+"""Divisor: this part of a node's CPUs and memory (a quarter) is not kept together with GPUs."""
 WHOLE_S = 60
 """An offer begins on a full minute where it can."""
 
@@ -130,7 +130,7 @@ class Book:
 
 
 class Share(NamedTuple):
-    """What comes with one GPU."""
+    """The CPUs and the memory that come with one GPU."""
 
     cpus: Fraction
     memory_mib: int
@@ -168,7 +168,7 @@ def with_shares(request: ResourceRequest, nodes: Iterable[NodeFacts], min_share:
 
 
 def _share(node: NodeFacts, min_share: Share) -> Share:
-    """What one GPU of the node gets: at least `min_share`, and never more than its part of the whole node."""
+    """The share of one GPU of the node: at least `min_share`, and never more than its part of the whole node."""
     gpus = node.whole().gpu_mask.bit_count()
     left_cpus, left_mib = max(1, node.cpus // LEFT_PART), node.memory_mib // LEFT_PART
     cpus = max(Fraction(node.cpus - left_cpus, gpus), min_share.cpus)

@@ -38,7 +38,7 @@ COLUMNS = (
     ("USED", "gpu_utilisation"),
     ("WALL s", "wall_s"),
 )
-"""Of the table: header with the unit, key of the summary."""
+"""Columns of the table: header with the unit, key of the summary."""
 TERMINAL_PIECES = 60
 REASONS_TOLD = 3
 NAMES_TOLD = 5

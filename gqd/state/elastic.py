@@ -55,7 +55,7 @@ class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agreed: int | None = None
     """The lowest number of GPUs, or nodes, in the agreements that are in force; None: there are none."""
     agreements: tuple[Agreement, ...] = ()
-    """One for each user who asked and whose job has not ended yet."""
+    """The agreements, one for each user who asked and whose job has not ended yet."""
     least_cpus: tuple[int, ...] = ()
     """The CPUs that it began with; likewise."""
     cpus_per_gpu: int = 0

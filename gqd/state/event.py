@@ -72,8 +72,9 @@ class JobHeld(EventBase, frozen=True, kw_only=True):
     job_id: JobId
     hold: Hold
     reason: str = ""
-    """Of a hold after failed launches; and in words."""
+    """The pending reason after failed launches."""
     why: str = ""
+    """The reason in words."""
 
 
 class JobReleased(EventBase, frozen=True, kw_only=True):

@@ -182,7 +182,7 @@ class ConfigChecked(msgspec.Struct, frozen=True, kw_only=True):
 
     request: ClientRequest
     text: str
-    """What would change."""
+    """A sentence for each setting that would change."""
 
 
 class NoticeReported(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ class ProcessEnded(msgspec.Struct, frozen=True, kw_only=True):
     oom: bool = False
     why: str = ""
     launch_failure: str = ""
-    """As of `AttemptEnded`."""
+    """The field of that name of `AttemptEnded`."""
     is_lost: bool = False
     """Nobody saw how it ended: the shepherd is gone."""
 

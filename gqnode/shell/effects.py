@@ -298,7 +298,7 @@ class Effects:
         self._tell(CellFrozen(attempt_id=attempt_id, parked_at=parked_at, gpu_memory=memory_of(samples)))
 
     def _stop_or_continue(self, attempt_id: AttemptId, is_frozen: bool) -> None:
-        """By signals, where there is no freezer.
+        """Stop the processes by signals, where there is no freezer.
 
         The shepherd repeats SIGSTOP until every process is stopped.  It is told twice because a shepherd that an older
         gqnode started sends each signal once.

@@ -35,7 +35,7 @@ class GpuMonitor:
 
     @property
     def readings(self) -> tuple[GpuReading, ...]:
-        """By index; empty before the first sample."""
+        """The newest sample of each GPU, by index; empty before the first sample."""
         if not self._does_hang:
             return tuple(self._readings.values())
         return tuple(GpuReading(index=one.index, does_answer=False, xids=one.xids) for one in self._readings.values())
