@@ -157,6 +157,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Each job gets a ``/tmp`` and a ``/dev/shm`` of its own (needs root)."""
     no_new_privs: bool = False
     """Jobs cannot gain rights: set-uid programs such as ``sudo`` and ``at`` do not work in them."""
+    seccomp: bool = False
+    """System calls that no training job needs, such as ``bpf`` and ``io_uring_setup``, are denied to jobs."""
     min_uid: int | None = None
     """Smallest uid that a process of a job may run as; None: ``UID_MIN`` of ``/etc/login.defs``, or 1000."""
     allowed_users: tuple[str, ...] = ()

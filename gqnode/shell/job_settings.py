@@ -12,7 +12,7 @@ from gq import own_tmp
 from gq.config import Config, NodeSettings
 from gq.errors import UsageError
 from gqnode.control.account import UserRule
-from gqnode.shell import pam
+from gqnode.shell import pam, seccomp
 from gqnode.shell.rlimits import parse_rlimits
 from gqnode.shell.specs import Confinement
 
@@ -44,10 +44,13 @@ def read_confinement(node: NodeSettings) -> Confinement:
     """`UsageError` names the setting, what is wrong with it, and the way out."""
     if node.pam:
         _check_pam(node)
+    if node.seccomp:
+        _check_seccomp(node)
     return Confinement(
         rlimits=parse_rlimits(node.rlimits, f"node.{node.name}.rlimits"),
         pam_service=node.pam,
         no_new_privs=node.no_new_privs,
+        seccomp=node.seccomp,
     )
 
 
@@ -58,6 +61,15 @@ def check_private_tmp(node: NodeSettings, spool_root: str) -> None:
     key = f"node.{node.name}.private_tmp"
     if why := own_tmp.why_not(spool_root):
         raise UsageError("bad_config", f"{key}: {why}", "private_tmp = false: jobs share what the host has")
+
+
+def _check_seccomp(node: NodeSettings) -> None:
+    key = f"node.{node.name}.seccomp"
+    if not node.no_new_privs:
+        why = "the kernel filters system calls only of processes that cannot gain rights"
+        raise UsageError("bad_config", f"{key}: {why}", "set no_new_privs = true, too")
+    if why := seccomp.why_not():
+        raise UsageError("bad_config", f"{key}: {why}", "seccomp = false: jobs may call all of the kernel")
 
 
 def _check_pam(node: NodeSettings) -> None:

@@ -24,6 +24,7 @@ from gqnode.shell.durable import read_small
 from gqnode.shell.failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing, printable
 from gqnode.shell.keyring import link_user_keyring
 from gqnode.shell.processes import MARKER
+from gqnode.shell.seccomp import install as install_seccomp_filter
 
 if TYPE_CHECKING:
     from gqnode.shell.specs import Confinement, Identity
@@ -221,6 +222,8 @@ def _prepare(ready: Ready, open_streams: OpenStreams) -> None:
     link_user_keyring()
     if program.confinement.no_new_privs:
         forbid_new_privileges()
+    if program.confinement.seccomp:
+        install_seccomp_filter()
     os.umask(program.umask)
     with doing(f"change to the directory `{program.chdir}`", WORKDIR):
         os.chdir(program.chdir)

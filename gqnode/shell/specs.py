@@ -25,6 +25,8 @@ class Confinement(NamedTuple):
     """Open a session of this service for `pam_user` first, which sets the limits of limits.conf."""
     pam_user: str = ""
     no_new_privs: bool = False
+    seccomp: bool = False
+    """Deny the system calls of `seccomp.DENIED`; requires `no_new_privs`."""
 
 
 class ShepherdSpec(NamedTuple):

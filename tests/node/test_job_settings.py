@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,6 +135,45 @@ def test_set_uid_programs_give_rights_only_without_no_new_privs(
         node.run(ALICE, "grep NoNewPrivs /proc/self/status; /run/suid-id -u")
 
         assert [line.split()[-1] for line in output(node)] == [flag, uid]
+
+
+FORBIDDEN_CALLS = """
+import ctypes, errno, os, subprocess, threading
+from gqnode.shell.seccomp import ARCHITECTURES, CLONE3, DENIED, UNSHARE
+libc = ctypes.CDLL(None, use_errno=True)
+column = list(ARCHITECTURES).index(os.uname().machine)
+def call(numbers, *arguments):
+    libc.syscall(numbers[column], *arguments)
+    return errno.errorcode[ctypes.get_errno()]
+print({name for name in DENIED if call(DENIED[name], -1, None, -1, -1, -1) != "EPERM"} or "denied")
+print(call(UNSHARE, 0x10000000), call(CLONE3, None, 0))
+thread = threading.Thread(target=lambda: print(subprocess.run(["true"]).returncode))
+thread.start()
+thread.join()
+"""
+
+
+@marked
+def test_the_seccomp_filter_denies_the_listed_system_calls_and_leaves_threads_and_processes(net: Network) -> None:
+    with shared_node(net, "no_new_privs = true\nseccomp = true") as node:
+        command = shlex.join([sys.executable, "-I", "-c", FORBIDDEN_CALLS])
+        node.run(ALICE, f"grep ^Seccomp: /proc/self/status; {command}")
+        attempt_id = node.submit(ALICE, "", is_interactive=True)
+        node.started(attempt_id)
+        of_task = node.task_output(attempt_id, ALICE, "grep", "^Seccomp:", "/proc/self/status")
+
+        assert output(node) == ["Seccomp:\t2", "denied", "EPERM ENOSYS", "0"]
+        assert of_task.split() == ["Seccomp:", "2"]
+
+
+@marked
+def test_a_daemon_does_not_start_with_seccomp_alone(net: Network) -> None:
+    with shared_node(net, "seccomp = true", starts=False) as node:
+        daemon = node.start_alone()
+        wait_until(daemon.has_ended)
+
+        assert "error: node.n1.seccomp: the kernel filters system calls only of processes that cannot" in daemon.log
+        assert "hint: set no_new_privs = true, too" in daemon.log
 
 
 # ── PAM ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -96,6 +96,7 @@ memory = "4G"
 gpus = []
 private_tmp = true
 no_new_privs = true
+seccomp = true
 rlimits = {{ core = "0", nofile = "256:512" }}
 isolation = {{ devices = "cgroup2" }}
 fake_gpu = [{{ device = "/run/gpu0" }}, {{ device = "/run/gpu1" }}]

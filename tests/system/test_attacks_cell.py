@@ -94,6 +94,16 @@ for pid in map(int, sys.argv[1:]):
             print("read", pid, name)
 """
 
+REACH = """
+import ctypes, errno, os
+from gqnode.shell.seccomp import ARCHITECTURES, DENIED, UNSHARE
+libc = ctypes.CDLL(None, use_errno=True)
+column = list(ARCHITECTURES).index(os.uname().machine)
+for number in (*DENIED.values(), UNSHARE):
+    arguments = [0x10000000] if number is UNSHARE else [-1, None, -1, -1, -1]
+    failed = libc.syscall(number[column], *arguments) == -1
+    print(errno.errorcode[ctypes.get_errno()] if failed else "done")
+"""
 
 KEYS = """
 import ctypes, errno, sys
@@ -208,6 +218,14 @@ def test_become_more_by_a_program_with_file_capabilities_where_the_node_forbids_
 
     assert int(output(stage, wrap=bounding, host="n1").split()[1], 16) > 0, "as anywhere, where nothing forbids it"
     assert int(output(stage, wrap=bounding, host="n2").split()[1], 16) == 0
+
+
+@attack("Make system calls that broke kernels before, where the node forbids them", REFUSED, NOTHING)
+def test_make_system_calls_that_broke_kernels_before_where_the_node_forbids_them(stage: Stage) -> None:
+    allowed = output(stage, wrap=with_gq(REACH), host="n1").split()
+
+    assert len(set(allowed)) > 2, "as anywhere, where nothing forbids it"
+    assert set(output(stage, wrap=with_gq(REACH), host="n2").split()) == {"EPERM"}
 
 
 @needs_program("at")
