@@ -14,7 +14,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from gq import munge
+from gq import links, munge
 from gq.cli._conversation import Conversation
 from gq.client import Client
 from gq.curve import KeyPair, fresh_keys
@@ -22,7 +22,7 @@ from gq.errors import Refusal
 from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.wire import client as wire
-from gqd.shell import doors, introductions, links
+from gqd.shell import doors, introductions
 from tests.clusters import wait_until
 from tests.munge import Munged, own_munged
 from tests.requires import needs_munge, needs_root
