@@ -164,7 +164,7 @@ _FINITE_KEYS = {
 }
 _WEIGHT_KEYS = frozenset({"factors", "gpu_types"})
 _TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
-_NAME_KEYS = frozenset({"name"})
+_NAME_KEYS = frozenset({"name", "user"})
 _PARTITION_LEAST = {"priority": 0, "max_nodes": 1, "default_cpus_per_gpu": 1, "default_mem_per_gpu_mib": 1}
 
 _TABLES = [

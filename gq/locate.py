@@ -24,6 +24,11 @@ SYSTEM_RUN_DIR = "/run/gq"
 CONFIG_NAME = "gq.toml"
 RUN_LINK = "run"
 ROOT_UID = 0
+ROOT_USER = "root"
+CONTROLLER_DIR = "controller"
+"""Below the directories for state and for sockets: what belongs to the user that gqd runs as."""
+CLIENT_SOCKET = "gqd.sock"
+NODE_SOCKET = "nodes.sock"
 MAX_SOCKET_PATH = 107
 """Bytes, without the final NUL: ``sun_path`` of Linux."""
 NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
@@ -41,10 +46,12 @@ class Location(NamedTuple):
     is_private: bool
     is_remote: bool = False
     """Commands here reach the controller by tcp, with a key: the configuration has a ``[client]`` table."""
+    is_of_controller: bool = False
+    """The directories are those of the user that gqd of the system's cluster runs as; see `controller_location`."""
 
     @property
     def client_socket(self) -> str:
-        return f"{self.run_dir}/gqd.sock"
+        return f"{self.run_dir}/{CLIENT_SOCKET}"
 
     @property
     def client_endpoint(self) -> str:
@@ -54,7 +61,7 @@ class Location(NamedTuple):
     @property
     def node_endpoint(self) -> str:
         """Where node daemons of this host speak to gqd."""
-        return f"ipc://{self.run_dir}/nodes.sock"
+        return f"ipc://{self.run_dir}/{NODE_SOCKET}"
 
     def step_endpoint(self, node: str) -> str:
         """Where `gqrun` speaks to a node daemon of this host."""
@@ -213,6 +220,20 @@ def system_location(config_path: str) -> Location:
     return Location(path, SYSTEM_STATE_DIR, SYSTEM_RUN_DIR, is_private=False)
 
 
+def controller_location(location: Location, user: str) -> Location:
+    """Where gqd keeps its state and its sockets; `user`: ``[controller] user`` of gq.toml.
+
+    Commands and node daemons go on using `location`, where links lead to the sockets.
+    """
+    if location.is_private or user in ("", ROOT_USER):
+        return location
+    return location._replace(
+        state_dir=f"{location.state_dir}/{CONTROLLER_DIR}",
+        run_dir=f"{location.run_dir}/{CONTROLLER_DIR}",
+        is_of_controller=True,
+    )
+
+
 def _check_owner(run_dir: str, state_dir: str) -> None:
     """Sockets that are not the cluster owner's would take scripts and environments from whoever is fooled by them."""
     socket_uid = _owner_of(run_dir)
@@ -254,13 +275,17 @@ def _is_own_directory(path: str) -> bool:
 
 
 def is_run_for_all(location: Location) -> bool:
-    """Whether this process is a daemon of a shared cluster: the system's, run by root, which serves every user."""
-    return not location.is_private and os.geteuid() == 0
+    """Whether this process is a daemon of a shared cluster: the system's, which serves every user.
+
+    Its daemons are root's, but for gqd where gq.toml gives it a user.
+    """
+    return not location.is_private and (location.is_of_controller or os.geteuid() == 0)
 
 
 def make_state_dir(location: Location) -> None:
-    """In a shared cluster others may go through it, to what is theirs below, and not look around."""
-    make_own_directory(Path(location.state_dir), 0o711 if is_run_for_all(location) else 0o700)
+    """In a shared cluster others may go through root's, to what is theirs below, and not look around."""
+    is_passage = is_run_for_all(location) and not location.is_of_controller
+    make_own_directory(Path(location.state_dir), 0o711 if is_passage else 0o700)
 
 
 def make_run_dir(location: Location) -> None:
@@ -273,7 +298,7 @@ def make_run_dir(location: Location) -> None:
         make_own_directory(run_dir.parent)
     make_own_directory(run_dir, 0o755 if is_run_for_all(location) else 0o700)
     if location.is_private:
-        _link(Path(location.state_dir, RUN_LINK), location.run_dir)
+        point_link(Path(location.state_dir, RUN_LINK), location.run_dir)
 
 
 def make_own_directory(path: Path, mode: int = 0o700) -> None:
@@ -286,7 +311,7 @@ def make_own_directory(path: Path, mode: int = 0o700) -> None:
         path.chmod(mode)
 
 
-def _link(link: Path, target: str) -> None:
+def point_link(link: Path, target: str) -> None:
     """Point `link` at `target` in one step: a command never finds it missing."""
     if link.is_symlink() and str(link.readlink()) == target:
         return

@@ -25,6 +25,8 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Clients outside the cluster may also come with a key that MUNGE vouches for."""
     munge_socket: str = ""
     """Of munged; empty: libmunge's own."""
+    user: str = ""
+    """System user that gqd of the system's cluster runs as; empty or ``root``: root."""
     log_level: str = "info"
     log_json: bool = False
     job_requeue: bool = True

@@ -15,7 +15,15 @@ from gq.complaint import run_command_line
 from gq.config import load_config
 from gq.curve import make_keys, node_key_path, node_public_path, server_key_path, server_public_path
 from gq.errors import UsageError
-from gq.locate import SYSTEM_CONFIG, Location, find_cluster, private_location, system_location
+from gq.locate import (
+    ROOT_UID,
+    SYSTEM_CONFIG,
+    Location,
+    controller_location,
+    find_cluster,
+    private_location,
+    system_location,
+)
 
 if TYPE_CHECKING:
     from gqd.shell.init import Wish
@@ -67,6 +75,9 @@ def init(
         str, typer.Option("--address", metavar="HOST", help="How other hosts reach this one (its name).")
     ] = "",
     node: Annotated[str, typer.Option("--node", metavar="NAME", help="This host runs jobs, too, as this node.")] = "",
+    user: Annotated[
+        str, typer.Option("--user", metavar="NAME", help="System user that gqd runs as, made if missing (gq).")
+    ] = "",
 ) -> None:
     """Set up this host as the controller of a cluster for all users, as root: gq.toml, keys, state directory.
 
@@ -74,7 +85,7 @@ def init(
     """
     from gqd.shell.init import Wish
 
-    _init(context, Wish(cluster=cluster, listen=listen, address=address, node=node), start)
+    _init(context, Wish(cluster=cluster, listen=listen, address=address, node=node, user=user), start)
 
 
 def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
@@ -87,7 +98,8 @@ def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
     location = system_location(config_path or SYSTEM_CONFIG)
     config, is_new = host.set_up(location, wish)
     done = "is set up" if is_new else "was set up already"
-    typer.echo(f"cluster {config.cluster} {done}: {location.config_path}, {location.state_dir}")
+    own = controller_location(location, config.controller.user)
+    typer.echo(f"cluster {config.cluster} {done}: {location.config_path}, {own.state_dir}")
     if is_new and any(not node.private_tmp for node in config.nodes if node.name == wish.node):
         typer.echo(f"warning: {own_tmp.shared(location.state_dir)}", err=True)
     token = None
@@ -97,7 +109,8 @@ def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
         for name, log in (("gqd", started.gqd_log), ("gqnode", started.gqnode_log)):
             if log:
                 typer.echo(f"{name} runs; its log: {log}")
-    typer.echo(f"\n{host.what_next(config, token)}")
+    if config.controller.listen is not None:
+        typer.echo(f"\n{host.what_next(config, token)}")
 
 
 @app.command()
@@ -109,12 +122,21 @@ def keygen(
 
     The node needs its secret key and the controller's public key in its own keys directory.
     """
-    keys_dir = _location(*context.obj).keys_dir
+    from gqd.shell.system_user import account_of, acting_as, make_directories
+
+    location = _location(*context.obj)
+    user = "" if location.is_private else load_config(location).controller.user
+    own = controller_location(location, user)
+    account = account_of(user) if own is not location and os.geteuid() == ROOT_UID else None
+    if account is not None:
+        make_directories(location, own, account)
+    keys_dir = own.keys_dir
     if node:
         secret, public = node_key_path(keys_dir, node), node_public_path(keys_dir, node)
     else:
         secret, public = server_key_path(keys_dir), server_public_path(keys_dir)
-    make_keys(secret, public)
+    with acting_as(account):
+        make_keys(secret, public)
     typer.echo(secret)
     typer.echo(public)
 

@@ -247,7 +247,8 @@ def _handshake(host: Host, at: Endpoint) -> Iterator[Finding]:
         case _:
             path = server_public_path(keys_dir)
             message = f"the handshake with {at.host} port {at.port} fails: {path} is not that controller's key"
-            mend = f"ssh {at.host} cat {path} > {path}; then here: gqnode restart"
+            there = server_public_path(host.controller.keys_dir)
+            mend = f"ssh {at.host} cat {there} > {path}; then here: gqnode restart"
             yield Finding("network", Verdict.FAIL, message, mend)
 
 
@@ -256,7 +257,7 @@ def _mend_key(host: Host, public: str) -> str:
     assert host.config is not None and host.node is not None
     if host.config.controller.listen is None:
         return join_command(host)
-    file = node_public_path(host.location.keys_dir, host.node.name)
+    file = node_public_path(host.controller.keys_dir, host.node.name)
     return f"on the controller: echo {shlex.quote(public)} > {file}"
 
 

@@ -22,7 +22,7 @@ from gq.config import Config, NodeSettings, load_config
 from gq.curve import node_key_path, server_key_path
 from gq.daemons import started_at
 from gq.errors import GqError, Refusal, Unreachable
-from gq.locate import SYSTEM_CONFIG, Location
+from gq.locate import CONTROLLER_DIR, SYSTEM_CONFIG, Location, controller_location
 from gq.model.audit import AuditEntry
 from gq.service import CONTROLLER, NODE, UNIT_DIR
 from gq.wire.client import AuditTrail, Cluster, GetCluster, Identity, ListNodes, Nodes, QueryAudit, WhoAmI
@@ -69,6 +69,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     trail: tuple[AuditEntry, ...] = ()
     """Hosts and tokens that were refused lately, as far as the caller may know."""
     trail_is_known: bool = False
+
+    @property
+    def controller(self) -> Location:
+        """Where gqd keeps its state."""
+        return controller_location(self.location, self.config.controller.user if self.config is not None else "")
 
     def process(self, program: str) -> Process | None:
         return next((one for one in self.processes if one.program == program), None)
@@ -146,7 +151,9 @@ def _is_controller(
 
 
 def _is_known_as_controller(location: Location) -> bool:
-    return _exists(Path(location.state_dir, "gq.db")) or _exists(server_key_path(location.keys_dir))
+    """Anybody may see the directory of gqd's user, which nobody else may enter."""
+    paths = (Path(location.state_dir, CONTROLLER_DIR), Path(location.state_dir, "gq.db"))
+    return any(map(_exists, paths)) or _exists(server_key_path(location.keys_dir))
 
 
 def _exists(path: Path) -> bool:

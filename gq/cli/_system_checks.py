@@ -7,6 +7,7 @@ be typed on another host begins with ``on HOST:``.
 from __future__ import annotations
 
 import grp
+import os
 import pwd
 import resource
 import shlex
@@ -20,6 +21,8 @@ from gq.cli._output import local_time
 from gq.cli._system import Host, join_command, restart_command, start_command, unit_of
 from gq.curve import node_key_path, server_key_path, server_public_path
 from gq.errors import ProtocolError, Refusal, UsageError
+from gq.locate import ROOT_USER
+from gq.sendmail import WAY_OUT, rights_needed
 from gq.service import CONTROLLER, LOG_DIR, NODE
 from gq.version import VERSION
 
@@ -99,13 +102,47 @@ def directories(host: Host) -> Iterator[Finding]:
         yield Finding("files", Verdict.OK, f"{location.state_dir} and {location.run_dir} have the modes that they need")
 
 
+def controller_user(host: Host) -> Iterator[Finding]:
+    """gqd has a user of its own, which owns its state."""
+    if not host.is_controller or host.config is None:
+        return
+    user, path = host.config.controller.user, Path(host.controller.state_dir)
+    if not user:
+        mend = "gqd stop && gqd init --user=gq --start"
+        yield Finding("user", Verdict.WARN, "gqd runs as root: gq.toml gives it no user", mend)
+    elif user != ROOT_USER and not _is_known(user):
+        yield Finding("user", Verdict.FAIL, f"this host has no user {user}, which gqd is to run as", "gqd init")
+    elif user != ROOT_USER and path.exists() and path.stat().st_uid != pwd.getpwnam(user).pw_uid:
+        message = f"{path} belongs to {_user(path.stat().st_uid)}, and gqd runs as {user}"
+        yield Finding("user", Verdict.FAIL, message, f"gqd stop; chown -Rh {user}: {path}; gqd start")
+    else:
+        yield Finding("user", Verdict.OK, f"gqd runs as {user}")
+
+
+def mail(host: Host) -> Iterator[Finding]:
+    """The mail program works for gqd, which may not gain rights under its unit, nor as its user."""
+    if not host.is_controller or host.config is None or not host.config.notify.mail.startswith("/"):
+        return
+    program, is_shut_in = host.config.notify.mail, host.controller.is_of_controller or unit_of(CONTROLLER) is not None
+    if not os.access(program, os.X_OK):
+        yield Finding("mail", Verdict.FAIL, f"`notify.mail`: {program} is no program", "install one, or change it")
+    elif is_shut_in and (why := rights_needed(program)):
+        yield Finding("mail", Verdict.FAIL, f"`notify.mail`: {program} cannot be used: {why}", WAY_OUT)
+    else:
+        yield Finding("mail", Verdict.OK, f"by {program}")
+
+
 def secrets(host: Host) -> Iterator[Finding]:
-    """Scripts, environments and keys are nobody's but root's."""
-    state_dir, keys_dir = Path(host.location.state_dir), Path(host.location.keys_dir)
-    if host.is_root and keys_dir.exists() and keys_dir.stat().st_mode & 0o077:
-        yield Finding("secrets", Verdict.FAIL, f"others may enter {keys_dir}", f"chmod 700 {keys_dir}")
-    found = [state_dir / "gq.db", state_dir / "blobs.db", *state_dir.glob("*.db-wal")]
-    found += sorted(keys_dir.glob("**/*.key")) if host.is_root else []
+    """Scripts, environments and keys are nobody's but root's, and those of the controller its user's."""
+    found: list[Path] = []
+    for location in dict.fromkeys((host.location, host.controller)):
+        state_dir, keys_dir = Path(location.state_dir), Path(location.keys_dir)
+        if location.is_of_controller and not host.is_root:
+            continue  # nobody else may look
+        if host.is_root and keys_dir.exists() and keys_dir.stat().st_mode & 0o077:
+            yield Finding("secrets", Verdict.FAIL, f"others may enter {keys_dir}", f"chmod 700 {keys_dir}")
+        found += [state_dir / "gq.db", state_dir / "blobs.db", *state_dir.glob("*.db-wal")]
+        found += sorted(keys_dir.glob("**/*.key")) if host.is_root else []
     for path in found:
         if _may_see(str(path)) and path.stat().st_mode & 0o077:
             yield Finding("secrets", Verdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
@@ -115,12 +152,15 @@ def keys(host: Host) -> Iterator[Finding]:
     """What speaks over the network needs keys of its own, and the controller's."""
     if not host.is_root or host.config is None:
         return
-    keys_dir, wanted = host.location.keys_dir, []
+    keys_dir = host.location.keys_dir
+    wanted: list[tuple[Path, str]] = []
     if host.is_controller and host.config.controller.listen is not None:
+        keys_dir = host.controller.keys_dir
         wanted.append((server_key_path(keys_dir), "gqd keygen"))
     if host.node is not None and host.is_remote_node:
         again = join_command(host)
-        wanted += [(node_key_path(keys_dir, host.node.name), again), (server_public_path(keys_dir), again)]
+        own_dir = host.location.keys_dir
+        wanted += [(node_key_path(own_dir, host.node.name), again), (server_public_path(own_dir), again)]
     missing = [(path, mend) for path, mend in wanted if not path.exists()]
     for path, mend in missing:
         yield Finding("keys", Verdict.FAIL, f"{path} is missing: the other side cannot be spoken to", mend)

@@ -25,7 +25,7 @@ from gq.locate import SYSTEM_CONFIG, Location, private_location, system_location
 if TYPE_CHECKING:
     from gq.cli._system_checks import Check
 
-QUESTIONS = 30
+QUESTIONS = 32
 """About a host; for the help text, which loads none of them.  A test counts."""
 
 
@@ -106,6 +106,8 @@ def host_checks() -> list[Check]:
         system.configuration_is_safe,
         system.role,
         system.directories,
+        system.controller_user,
+        system.mail,
         system.secrets,
         system.keys,
         system.privileged_names,

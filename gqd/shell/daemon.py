@@ -10,7 +10,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from gq.config import Config
 from gq.descriptors import raise_descriptor_limit
 from gq.errors import GqError
 from gq.files import hold_lock
-from gq.locate import Location, make_run_dir, make_state_dir
+from gq.locate import ROOT_UID, Location, is_run_for_all
 from gq.log import log_reopener
 from gq.socket_dirs import remove_left_over
 from gqd.control.controller import Controller
@@ -44,6 +44,7 @@ from gqd.shell.release import Releaser
 from gqd.shell.reload import Reloader
 from gqd.shell.settings import policy_of
 from gqd.shell.stream import EventDesk
+from gqd.shell.system_user import become, prepare
 from gqd.shell.upkeep import Upkeep
 from gqd.shell.zones import load_zones, zones_of
 from gqd.state.cluster import Cluster
@@ -63,7 +64,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     """Until SIGTERM or SIGINT.  Raises what ended it otherwise; then nothing is acknowledged any more."""
     clock = Clock()
     counters = Counters()
-    owner_uid = os.geteuid()
+    owner_uid = ROOT_UID if is_run_for_all(location) else os.geteuid()  # not that of the user that gqd runs as
     policy = policy_of(config, owner_uid, location)
     core = Controller(_loaded(store), policy)
     core.volatile.zones = load_zones(zones_of(core.cluster))
@@ -171,12 +172,15 @@ def run(location: Location, config: Config) -> int:
     os.umask(0o077)  # what is for others says so where it is made
     raise_descriptor_limit()
     try:
-        make_state_dir(location)
-        make_run_dir(location)
-        if location.is_private:
-            remove_left_over(Path(location.run_dir))
-        with _only_one(location), _stores(location) as (store, blobs):
-            asyncio.run(serve(location, config, store, blobs))
+        own = prepare(location, config)
+        if own.is_private:
+            remove_left_over(Path(own.run_dir))
+        # Root's lock lies in root's directory, so that root may believe the process id in it.
+        with _only_one(location if os.geteuid() == ROOT_UID else own, own):
+            if own.is_of_controller:
+                become(config.controller.user)
+            with _stores(own) as (store, blobs):
+                asyncio.run(serve(own, config, store, blobs))
     except StoreFailed as error:
         LOG.critical("%s", error)
         return 1
@@ -189,14 +193,15 @@ def run(location: Location, config: Config) -> int:
 
 
 @contextmanager
-def _only_one(location: Location) -> Iterator[None]:
+def _only_one(location: Location, own: Location) -> Iterator[None]:
     """The database has a lock of its own; this one holds also where the state directory is made anew under a gqd."""
     path = location.lock_path("gqd")
-    lock = hold_lock(path, lambda pid: in_use(f"{location.state_dir}/gq.db", pid))
+    lock = hold_lock(path, lambda pid: in_use(f"{own.state_dir}/gq.db", pid))
     try:
         yield
     finally:
-        Path(path).unlink(missing_ok=True)  # nothing is left beside the sockets, which are gone, too
+        with suppress(PermissionError):  # root's, in root's directory, where gqd has become another user
+            Path(path).unlink(missing_ok=True)  # nothing is left beside the sockets, which are gone, too
         os.close(lock)
 
 

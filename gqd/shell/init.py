@@ -8,7 +8,10 @@ that an interrupted call is simply made again.
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import socket
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,10 +32,12 @@ from gq.curve import (
 )
 from gq.errors import Refusal, Unreachable
 from gq.files import make_directory, write_file
-from gq.locate import SYSTEM_CONFIG, Location, has_system_cluster
+from gq.locate import CONTROLLER_DIR, ROOT_USER, SYSTEM_CONFIG, Location, controller_location, has_system_cluster
 from gq.model.node import NodeInfo
 from gq.token import format_token
 from gq.wire.client import CreateToken, ListNodes, Nodes, Ping, TokenCreated
+from gqd.shell.state_move import move_state, refuse_running
+from gqd.shell.system_user import DEFAULT_USER, acting_as, ensure_user
 
 DEFAULT_CLUSTER = "gq"
 DEFAULT_LISTEN = "tcp://*:7133"
@@ -50,6 +55,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     node: str = ""
     """This host is to be a node of this name, too."""
+    user: str = ""
+    """System user that gqd runs as."""
 
 
 # ── setting up ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,9 +75,11 @@ def set_up(location: Location, wish: Wish) -> tuple[Config, bool]:
         return _complete(location, wish)
     _check_no_other(location)
     text = config_text(wish, why_shared_tmp(location) if wish.node else "")
-    parse_config(text, location.config_path)  # before anything is written
+    user = parse_config(text, location.config_path).controller.user  # before anything is written
     _make_directories(location)
-    _make_server_keys(location)
+    own, account = _make_user(location, user)
+    with acting_as(account):
+        _make_server_keys(own)
     if wish.node:
         _make_node_keys(location, wish.node)
     write_file(Path(location.config_path), text, 0o644)
@@ -80,11 +89,15 @@ def set_up(location: Location, wish: Wish) -> tuple[Config, bool]:
 def _complete(location: Location, wish: Wish) -> tuple[Config, bool]:
     """A host that was set up before: it must be as wished, and may become a node."""
     config = load_config(location)
-    _check_complete(location, config)
+    _check_is_controller(location, config)
+    config, is_moved = _give_user(location, config, wish.user)
+    own, account = _make_user(location, config.controller.user)
+    with acting_as(account):
+        _check_complete(own, config, wish)
     _check_wish(config, wish)
     _make_directories(location)
     if not wish.node or wish.node in {node.name for node in config.nodes}:
-        return config, False
+        return config, is_moved
     path = Path(location.config_path)
     text = path.read_text("utf-8") + node_text(wish.node, _address(config), _listen(config), why_shared_tmp(location))
     parse_config(text, location.config_path)
@@ -93,15 +106,72 @@ def _complete(location: Location, wish: Wish) -> tuple[Config, bool]:
     return load_config(location), True
 
 
-def _check_complete(location: Location, config: Config) -> None:
+def _give_user(location: Location, config: Config, user: str) -> tuple[Config, bool]:
+    """gqd gets the user of gq.toml, or that of ``--user``, and what it kept as root; whether gq.toml has changed.
+
+    gq.toml names the user before anything moves: gqd then starts with all of its state or not at all.
+    """
+    named = config.controller.user
+    if named and user not in ("", named):
+        raise Refusal(
+            "other_shape",
+            f"{config.path} is there already and does not say --user {user} (but {named})",
+            "change the file and restart gqd, or leave the option out",
+        )
+    if not (named or user):
+        return config, False
+    if not named:
+        text = with_user(Path(config.path).read_text("utf-8"), user, config.path)
+        if user != ROOT_USER:
+            ensure_user(user, Path(location.state_dir, CONTROLLER_DIR))
+            refuse_running(location)
+        parse_config(text, config.path)
+        write_file(Path(config.path), text, 0o644)
+        config = load_config(location)
+    _make_directories(location)
+    return config, not named
+
+
+def _make_user(location: Location, user: str) -> tuple[Location, pwd.struct_passwd | None]:
+    """The account with its directories, and in them what gqd kept as root; None: gqd runs as root."""
+    own = controller_location(location, user)
+    if own is location:
+        return own, None
+    account = ensure_user(user, Path(own.state_dir))
+    move_state(location, own, account)
+    return own, account
+
+
+def with_user(text: str, user: str, path: str) -> str:
+    """gq.toml with the user in its table ``[controller]``, which is added where there is none."""
+    line = _user_line(user)
+    found = re.search(r"^\s*\[\s*controller\s*\][^\n]*(\n|$)", text, re.MULTILINE)
+    if found is None and "controller" in tomllib.loads(text):
+        raise Refusal("no_table", f"{path} has no line [controller]", f'add controller.user = "{user}" to it')
+    if found is None:
+        return f"{text.rstrip()}\n\n[controller]\n{line}\n"
+    return f"{text[: found.end()].rstrip()}\n{line}\n{text[found.end() :]}"
+
+
+def _user_line(user: str) -> str:
+    setting = f'user = "{user}"'
+    return f"{setting:<32} # gqd runs as this user"
+
+
+def _check_is_controller(location: Location, config: Config) -> None:
+    if config.controller.listen is None and any(node.controller for node in config.nodes):
+        raise Refusal(
+            "is_node",
+            f"this host is a node of another controller, by {location.config_path}",
+            f"remove {location.config_path} and {location.keys_dir} if it is to be a controller instead",
+        )
+
+
+def _check_complete(location: Location, config: Config, wish: Wish) -> None:
     path, key = location.config_path, server_key_path(location.keys_dir)
     if config.controller.listen is None:
-        if any(node.controller for node in config.nodes):
-            raise Refusal(
-                "is_node",
-                f"this host is a node of another controller, by {path}",
-                f"remove {path} and {location.keys_dir} if it is to be a controller instead",
-            )
+        if config.controller.user and not wish.node:
+            return  # serves this host alone
         raise Refusal(
             "other_config",
             f"{path} is there already and has no [controller] listen, so no other host could join",
@@ -128,8 +198,8 @@ def _check_wish(config: Config, wish: Wish) -> None:
 
 def _check_no_other(location: Location) -> None:
     """No queue of a cluster whose gq.toml is gone."""
-    database = Path(location.state_dir, _DATABASE)
-    if database.exists():
+    directories = (location.state_dir, f"{location.state_dir}/{CONTROLLER_DIR}")
+    for database in (path for path in (Path(one, _DATABASE) for one in directories) if path.exists()):
         raise Refusal(
             "other_state",
             f"{database} is there, the queue of a cluster, and {location.config_path} is not",
@@ -182,6 +252,7 @@ def config_text(wish: Wish, why_shared_tmp: str) -> str:
 cluster = "{wish.cluster or DEFAULT_CLUSTER}"
 
 [controller]
+{_user_line(wish.user or DEFAULT_USER)}
 {f'listen = "{listen}"':<32} # for the nodes of other hosts, encrypted
 {f'address = "{address}"':<32} # how other hosts reach this one
 # default_mem_per_cpu = "2G"     # count and limit memory also for jobs that do not ask for any
@@ -224,19 +295,22 @@ def own_node(config: Config) -> str:
 
 
 class Started(NamedTuple):
-    """Where the logs are; empty: it ran already.  ``token``: the file that holds a fresh one."""
+    """Where the logs are; empty: it ran already.  ``token``: the file of a new one; None: no other host can join."""
 
     gqd_log: str
     gqnode_log: str
-    token: Path
+    token: Path | None
 
 
 def start(location: Location, node: str) -> Started:
-    """Start what does not run, and make a token.  `node`: that of this host; empty: none."""
+    """Start what does not run, and make a token where other hosts can join.  `node`: that of this host; empty: none."""
     with Client(location, timeout_s=5.0) as client:
         gqd = service.start(service.CONTROLLER, location, lambda: _answers(client))
         gqnode = service.start(service.NODE, location, lambda: _has_registered(client, node)) if node else ""
-        return Started(gqd, gqnode, _make_token(client, Path(location.state_dir, TOKEN_FILE)))
+        token = Path(location.state_dir, TOKEN_FILE) if load_config(location).controller.listen is not None else None
+        if token is not None:
+            _make_token(client, token)
+        return Started(gqd, gqnode, token)
 
 
 def _answers(client: Client) -> bool:
@@ -259,12 +333,11 @@ def _is_up(node: NodeInfo) -> bool:
     return node.last_heard_at is not None and not node.state.startswith(("UNKNOWN", "DOWN"))
 
 
-def _make_token(client: Client, path: Path) -> Path:
+def _make_token(client: Client, path: Path) -> None:
     pair = fresh_keys()
     answer = client.ask(CreateToken(public=pair.public.decode(), ttl_s=TOKEN_TTL_S))
     assert isinstance(answer, TokenCreated), answer
     write_file(path, format_token(answer.server_key.encode(), pair.secret) + "\n", 0o600)
-    return path
 
 
 # ── telling ───────────────────────────────────────────────────────────────────────────────────────────────────

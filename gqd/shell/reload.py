@@ -24,7 +24,8 @@ from gqd.state.input import ClientRequest, ConfigChecked, ConfigRefused, PolicyC
 from gqd.state.policy import Policy
 
 OPENED_WITH = frozenset({
-    "cluster", "controller.listen", "controller.address", "controller.listen_clients", "controller.munge",
+    "cluster", "controller.user", "controller.listen", "controller.address", "controller.listen_clients",
+    "controller.munge",
     "controller.munge_socket", "limits.inbox", "limits.message_bytes", "limits.script_bytes",
     "limits.environment_bytes",
 })  # fmt: skip

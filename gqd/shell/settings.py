@@ -12,6 +12,7 @@ from gq.config import Config, ControllerSettings, PartitionSettings
 from gq.curve import read_keys, server_key_path
 from gq.errors import UsageError
 from gq.locate import Location, is_run_for_all
+from gq.sendmail import check_sendmail
 from gqd.shell.factors import load_factors
 from gqd.state.policy import ALL_NODES, Partition, Policy
 
@@ -25,6 +26,8 @@ def policy_of(config: Config, owner_uid: int, location: Location | None = None) 
 
     Raises `UsageError` where the file asks for what this host does not have.
     """
+    if location is not None:
+        check_sendmail(config.notify.mail, config.path)
     endpoint = _endpoint(config.controller, config.controller.listen)
     client_endpoint = _endpoint(config.controller, config.controller.listen_clients)
     has_tcp = bool(endpoint or client_endpoint)

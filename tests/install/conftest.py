@@ -46,4 +46,5 @@ def hosts(shared_net: Network) -> Iterator[dict[str, Host]]:
     """Two hosts that the tests of a module share; each finds them without anything of gq."""
     yield shared_net.hosts
     for host in shared_net.hosts.values():
+        host.run("userdel", "gq")
         host.ok("sh", "-c", "rm -rf /etc/gq /etc/systemd/system/gq* /var/lib/gq /run/gq /run/systemd /var/log/gq")

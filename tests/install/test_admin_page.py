@@ -89,7 +89,7 @@ def test_a_restored_controller_knows_the_jobs_of_the_backup_and_keeps_those_that
     assert facts(alice, running)["state"] == "RUNNING"
     assert submit(alice, "--hold", wrap="true") == later, "the id is issued again"
     for path, mode in {"gq.db": 0o600, "blobs.db": 0o600, "keys": 0o700, "keys/gqd.key": 0o600}.items():
-        assert stat.S_IMODE(head.path(f"/var/lib/gq/{path}").stat().st_mode) == mode, path
+        assert stat.S_IMODE(head.path(f"/var/lib/gq/controller/{path}").stat().st_mode) == mode, path
     wait_until(lambda: states(head)["n1"] == "MIXED", LONG_S, "the node is back and runs the first job")
     assert head.ok("gq", "doctor", "--json").count('"fail"') == 0
     alice.ok("gqdel", running)

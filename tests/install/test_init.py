@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import stat
 
 import pytest
+from msgspec import structs
 
 from gq.config import parse_config
+from gq.errors import Refusal
+from gqd.shell.init import with_user
+from tests.clusters import wait_until
+from tests.integration.jobs import LONG_S, await_state, facts, submit
 from tests.requires import needs_program, needs_root
+from tests.system.accounts import ALICE
 from tests.system.hosts import CONFIG_PATH, KEYS, Host
 
 pytestmark = [needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("install")]
@@ -16,14 +23,22 @@ MODES = {
     "/etc/gq": 0o755,
     CONFIG_PATH: 0o644,
     "/var/lib/gq": 0o711,
-    KEYS: 0o700,
-    f"{KEYS}/gqd.key": 0o600,
-    f"{KEYS}/gqd.pub": 0o644,
+    "/run/gq": 0o755,
+}
+GQD = "/var/lib/gq/controller"
+OF_USER = {
+    GQD: 0o700,
+    "/run/gq/controller": 0o755,
+    f"{GQD}/keys": 0o700,
+    f"{GQD}/keys/gqd.key": 0o600,
+    f"{GQD}/keys/gqd.pub": 0o644,
 }
 
 
 def modes(host: Host) -> dict[str, int]:
-    return {path: stat.S_IMODE(host.path(path).stat().st_mode) for path in MODES if host.path(path).exists()}
+    return {
+        path: stat.S_IMODE(host.path(path).stat().st_mode) for path in (*MODES, *OF_USER) if host.path(path).exists()
+    }
 
 
 def everything(host: Host) -> dict[str, bytes]:
@@ -43,8 +58,10 @@ def test_a_fresh_host_gets_settings_keys_and_directories_with_the_right_modes(
     a = hosts["a"]
     a.ok("sh", "-c", f"umask {umask}; gqd init --cluster lab")
 
-    assert modes(a) == MODES
-    assert all(host.stat().st_uid == 0 for host in map(a.path, MODES))
+    assert modes(a) == MODES | OF_USER
+    assert {a.path(path).stat().st_uid for path in MODES} == {0}
+    gq = a.ok("id", "-u", "gq").strip()
+    assert {str(a.path(path).stat().st_uid) for path in OF_USER} == {gq} and 0 < int(gq) < 1000
     config = parse_config(a.path(CONFIG_PATH).read_text(), CONFIG_PATH)
     assert (config.cluster, config.controller.listen, config.controller.address, config.nodes) == (
         "lab",
@@ -57,7 +74,7 @@ def test_a_fresh_host_gets_settings_keys_and_directories_with_the_right_modes(
 def test_it_says_what_to_do_next_in_lines_that_fit(hosts: dict[str, Host]) -> None:
     said = hosts["a"].ok("gqd", "init")
 
-    assert said.splitlines()[0] == f"cluster gq is set up: {CONFIG_PATH}, /var/lib/gq"
+    assert said.splitlines()[0] == f"cluster gq is set up: {CONFIG_PATH}, {GQD}"
     assert "  gqctl token create | ssh root@HOST gqnode join tcp://a:7133 --start" in said.splitlines()
     assert "gqd init --start" in said
     assert max(map(len, said.splitlines())) <= 80
@@ -104,14 +121,14 @@ def test_a_host_that_was_set_up_is_left_as_it_is_and_the_way_to_join_is_said_aga
 def test_an_interrupted_call_is_simply_made_again(hosts: dict[str, Host]) -> None:
     a = hosts["a"]
     a.ok("gqd", "init")
-    keys = a.path(f"{KEYS}/gqd.key").read_text()
+    keys = a.path(f"{GQD}/keys/gqd.key").read_text()
     a.path(CONFIG_PATH).unlink()
-    a.path(f"{KEYS}/gqd.pub").unlink()
+    a.path(f"{GQD}/keys/gqd.pub").unlink()
 
     a.ok("gqd", "init")
 
-    assert modes(a) == MODES
-    assert a.path(f"{KEYS}/gqd.key").read_text() == keys
+    assert modes(a) == MODES | OF_USER
+    assert a.path(f"{GQD}/keys/gqd.key").read_text() == keys
 
 
 def test_the_host_of_the_controller_can_become_a_node_later(hosts: dict[str, Host]) -> None:
@@ -257,3 +274,170 @@ def test_a_private_cluster_is_not_made_by_it(hosts: dict[str, Host]) -> None:
 
     assert done.returncode == 2
     assert "`gqd init` makes no private cluster" in done.stderr
+
+
+# ── the user that gqd runs as ─────────────────────────────────────────────────────────────────────────────────
+
+
+def owner(host: Host, path: str) -> str:
+    return host.ok("stat", "-c", "%U", path).strip()
+
+
+def test_an_installation_of_root_is_given_to_a_user_with_its_jobs_and_keys(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init", "--user=root", "--node=a")
+    a.path(CONFIG_PATH).write_text(a.path(CONFIG_PATH).read_text().replace('user = "root"', "#"))  # as before
+    old = a.daemon("gqd", "--config", CONFIG_PATH)
+    old.await_log("gqd runs as root")
+    old.await_log("gqd serves")
+    node = a.daemon("gqnode", "--config", CONFIG_PATH, "--name", "a")
+    node.await_log("is part of cluster")
+    running = submit(a.user(ALICE), wrap="until [ -e go ]; do sleep 0.1; done; echo ended")
+    await_state(a.user(ALICE), running, "RUNNING")
+    waiting = submit(a.user(ALICE), "--hold", wrap="true")
+    key = a.path(f"{KEYS}/gqd.key").read_text()
+
+    refused = a.run("gqd", "init", "--user=gq")
+    assert refused.returncode == 1 and "gqd runs (process" in refused.stderr and "hint: `gqd stop`" in refused.stderr
+    assert 'user = "gq"' not in a.path(CONFIG_PATH).read_text()
+    old.kill(signal.SIGTERM)
+    a.ok("gqd", "init", "--user=gq")
+    new = a.daemon("gqd", "--config", CONFIG_PATH)
+    new.await_log("gqd serves")
+
+    try:
+        assert owner(a, f"{GQD}/gq.db") == owner(a, f"{GQD}/blobs.db") == owner(a, f"{GQD}/keys/gqd.key") == "gq"
+        assert a.path(f"{GQD}/keys/gqd.key").read_text() == key
+        assert not list(a.path("/var/lib/gq").glob("*.db*")) and not a.path(f"{KEYS}/gqd.key").exists()
+        wait_until(lambda: facts(a.user(ALICE), running)["state"] == "RUNNING", LONG_S, "the job runs on")
+        assert facts(a.user(ALICE), waiting)["state"] == "PENDING"
+        a.user(ALICE).path("go").touch()
+        await_state(a.user(ALICE), running, "COMPLETED")
+        assert a.user(ALICE).ok("gqlog", running) == "ended\n"
+        assert a.run("gq", "doctor").stdout.count("FAIL") == 0
+    finally:
+        new.kill(signal.SIGTERM)
+        node.kill(signal.SIGTERM)
+
+
+def test_a_queue_that_was_left_in_roots_directory_keeps_gqd_from_starting(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    a.path("/var/lib/gq/gq.db").write_text("jobs")
+
+    done = a.run("gqd", "--config", CONFIG_PATH)
+
+    assert done.returncode == 1
+    assert "/var/lib/gq/gq.db is still where gqd kept it as root" in done.stderr
+    assert "hint: `gqd init` gives it to the user" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("user", "message", "way_out"),
+    [
+        ("alice", "runs as alice", ""),
+        ("nobody-here", "this host has no user `nobody-here`", "`gqd init` makes it"),
+        ("toor", "`toor` has uid 0", 'user = "root"'),
+    ],
+)
+def test_a_user_that_cannot_be_becomes_a_refusal(hosts: dict[str, Host], user: str, message: str, way_out: str) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    passwd = a.path("/etc/passwd")
+    known = passwd.read_text()
+    passwd.write_text(f"{known}toor:x:0:0::/root:/bin/sh\n")
+    a.path(CONFIG_PATH).write_text(a.path(CONFIG_PATH).read_text().replace('user = "gq"', f'user = "{user}"'))
+
+    who = ("setpriv", "--reuid=bob", "--regid=bob", "--clear-groups") if user == "alice" else ()
+    done = a.run(*who, "gqd", "--config", CONFIG_PATH)
+
+    passwd.write_text(known)
+    assert done.returncode != 0 and message in done.stderr and way_out in done.stderr
+
+
+def test_a_host_that_cannot_make_a_user_says_so_and_changes_nothing(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("mount", "--bind", "/bin/false", "/usr/sbin/useradd")
+    try:
+        done = a.run("gqd", "init")
+    finally:
+        a.ok("umount", "/usr/sbin/useradd")
+
+    assert done.returncode == 1
+    assert "a system user `gq` for gqd cannot be made: useradd says" in done.stderr
+    assert "--user=root lets gqd run as root" in done.stderr
+    assert not a.path(CONFIG_PATH).exists()
+
+
+def test_a_person_who_is_called_gq_is_not_taken_for_a_system_user(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("useradd", "--uid", "1700", "gq")
+
+    done = a.run("gqd", "init")
+
+    assert done.returncode == 1
+    assert "user gq exists and is no system account (uid 1700)" in done.stderr and "--user" in done.stderr
+
+
+@pytest.mark.parametrize("set_gid", ["sendmail", "postdrop"])
+def test_a_sendmail_that_needs_rights_which_gqd_gave_up_is_refused_with_the_way_out(
+    hosts: dict[str, Host], set_gid: str
+) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    a.ok("sh", "-c", "mkdir -p /run/mta; cd /run/mta; cp /bin/true sendmail; cp /bin/true postdrop; ln -s sendmail mta")
+    with a.path(CONFIG_PATH).open("a") as file:
+        file.write('[notify]\nmail = "/run/mta/mta"\n')
+    a.ok("chmod", "g+s", f"/run/mta/{set_gid}")
+
+    try:
+        refused = a.run("gqd", "--config", CONFIG_PATH)
+        found = a.run("gq", "doctor").stdout
+        a.ok("chmod", "g-s", f"/run/mta/{set_gid}")
+        gqd = a.daemon("gqd", "--config", CONFIG_PATH)
+        gqd.await_log("gqd serves")
+        gqd.kill(signal.SIGTERM)
+    finally:
+        a.ok("rm", "-r", "/run/mta")
+
+    assert refused.returncode == 2
+    assert f"/run/mta/mta cannot be used: /run/mta/{set_gid} is set-gid" in refused.stderr
+    assert 'hint: mail = "smtp://localhost:25"' in refused.stderr
+    assert f"/run/mta/{set_gid} is set-gid" in " ".join(found.split())
+
+
+def test_gqd_writes_into_the_new_log_after_a_rotation(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+    a.ok("gqd", "start")
+    log = "/var/log/gq/gqd.log"
+    try:
+        assert owner(a, log) == "gq"
+        a.ok("sh", "-c", f"cd /var/log/gq; mv gqd.log gqd.log.1; install -m 644 -o gq -g gq /dev/null {log}")
+        a.ok("sh", "-c", "kill -HUP $(cat /var/lib/gq/gqd.pid)")
+        wait_until(lambda: "gq.toml was read again" in a.path(log).read_text(), LONG_S, "the new log has a line")
+    finally:
+        a.ok("gqd", "stop")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'cluster = "c"',
+        '[[node]]\nname = "a"\ncontroller = "tcp://x:1"\n',
+        '[controller]\nlisten = "tcp://*:1"\n\n[access]\nroot_jobs = true\n',
+        '[[node]]\nname = "a"\ncontroller = "tcp://x:1"\n\n  [ controller ] # here\njob_requeue = false',
+        "[controller]",
+    ],
+)
+def test_the_user_is_added_to_settings_of_any_shape(text: str) -> None:
+    before, after = (parse_config(one, CONFIG_PATH) for one in (text, with_user(text, "gq", CONFIG_PATH)))
+
+    assert after.controller == structs.replace(before.controller, user="gq")
+    assert (after.cluster, after.nodes, after.access) == (before.cluster, before.nodes, before.access)
+
+
+def test_a_user_is_not_added_where_the_settings_have_no_line_for_it() -> None:
+    with pytest.raises(Refusal, match=r"has no line \[controller\]"):
+        with_user("controller.job_requeue = true\n", "gq", CONFIG_PATH)

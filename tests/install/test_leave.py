@@ -87,7 +87,9 @@ def test_on_the_host_of_the_controller_the_node_is_removed_there_and_the_control
     text = a.path(CONFIG_PATH).read_text()
     config = parse_config(text, CONFIG_PATH)
     assert (config.nodes, config.timers.grace_s, config.controller.listen) == ((), 7, "tcp://*:7133")
-    assert sorted(path.name for path in a.path(KEYS).rglob("*") if path.is_file()) == ["gqd.key", "gqd.pub"]
+    assert not any(path.is_file() for path in a.path(KEYS).rglob("*"))
+    kept = a.path("/var/lib/gq/controller/keys")
+    assert sorted(path.name for path in kept.rglob("*") if path.is_file()) == ["gqd.key", "gqd.pub"]
 
 
 def test_an_ordinary_user_cannot(net: MakeNet) -> None:

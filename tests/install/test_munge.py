@@ -12,7 +12,7 @@ from tests.integration.jobs import submit
 from tests.munge import munged_on
 from tests.requires import needs_munge, needs_program, needs_root
 from tests.system.accounts import ALICE
-from tests.system.hosts import CONFIG_PATH, KEYS, Network
+from tests.system.hosts import CONFIG_PATH, Network
 
 pytestmark = [
     needs_root,
@@ -39,7 +39,7 @@ def test_a_user_with_munge_and_no_key_submits_lists_and_cancels(net: MakeNet) ->
     table = f'[controller]\nlisten_clients = "tcp://*:7135"\n{SETTINGS}'
     head.path(CONFIG_PATH).write_text(text.replace("[controller]\n", table))
     head.ok("gqd", "init", "--start", "--node=head")
-    server_key = head.path(f"{KEYS}/gqd.pub").read_text().strip()
+    server_key = head.path("/var/lib/gq/controller/keys/gqd.pub").read_text().strip()
     laptop.path("/etc/gq").mkdir()
     client = f'[client]\ncontroller = "tcp://head:7135"\nserver_key = "{server_key}"\n{SETTINGS}'
     laptop.path(CONFIG_PATH).write_text(client)

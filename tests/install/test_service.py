@@ -171,7 +171,7 @@ def test_gqd_becomes_a_service_of_it(hosts: dict[str, Host]) -> None:
         assert a.path("/etc/systemd/system/gqd.service").read_text() == service.unit_text("gqd", CONFIG_PATH)
         assert not a.path("/var/log/gq").exists()
     finally:
-        a.run("sh", "-c", "kill $(cat /var/lib/gq/gqd.pid); rm -r /run/pretended /run/systemctl.log")
+        a.run("sh", "-c", "kill $(cat /run/gq/gqd.lock); rm -r /run/pretended /run/systemctl.log")
 
 
 @on_hosts
@@ -270,10 +270,23 @@ def test_units_are_installed_and_the_next_step_is_said(hosts: dict[str, Host]) -
 
 
 @on_hosts
+def test_a_unit_of_an_earlier_version_is_named_when_it_keeps_gqd_from_becoming_its_user(hosts: dict[str, Host]) -> None:
+    a = hosts["a"]
+    a.ok("gqd", "init")
+
+    done = a.run("setpriv", "--bounding-set=-all,+net_bind_service", "gqd", "--config", CONFIG_PATH)
+
+    assert done.returncode == 1
+    assert "gqd cannot become user gq: Operation not permitted" in done.stderr
+    assert "`gq install-service --controller` writes it" in done.stderr
+
+
+@on_hosts
 def test_gqd_serves_with_no_more_rights_than_its_unit_leaves_it(hosts: dict[str, Host]) -> None:
     a = hosts["a"]
     a.ok("gqd", "init")
-    bare = ["setpriv", "--bounding-set=-all,+net_bind_service", "--inh-caps=-all", "--no-new-privs"]
+    left = unit("gqd")["Service"]["CapabilityBoundingSet"].lower().replace("cap_", "+").replace(" ", ",")
+    bare = ["setpriv", f"--bounding-set=-all,{left}", "--inh-caps=-all", "--no-new-privs"]
     gqd = a.daemon("sh", "-c", f"umask 077; exec {' '.join(bare)} gqd --config {CONFIG_PATH}")
     gqd.await_log("gqd serves")
 

@@ -48,7 +48,7 @@ mount --rbind /etc /run/etc
 mount -o remount,bind,ro /run/etc
 mount -t tmpfs -o mode=755 gq-etc /etc
 for path in /run/etc/*; do ln -s "$path" /etc; done
-rm -f /etc/gq /etc/hosts /etc/systemd /etc/pam.d /etc/passwd /etc/group /etc/shadow
+rm -f /etc/gq /etc/hosts /etc/systemd /etc/pam.d /etc/passwd* /etc/group* /etc/*shadow* /etc/sub?id*
 mkdir -p /etc/systemd/system /etc/pam.d
 cp /run/etc/pam.d/* /etc/pam.d
 mkdir /run/project
