@@ -12,7 +12,7 @@ import zmq
 
 from gq.appetite import MAX_GROWTH_BYTES
 from gq.backlog import MAX_WAITING
-from gq.links import links_per_user, local_bounds
+from gq.links import local_bounds
 from gq.model.ids import JobId, RequestId, StepId
 from gq.model.step import StepRequest
 from gq.wire import client as wire
@@ -178,8 +178,8 @@ def answer_to_a_node_beside_them(stage: Stage, port: int) -> node_wire.Controlle
 @attack("Many half-open connections of a user to the socket of the host", CONTAINED, NOTHING)
 def test_many_half_open_connections_of_a_user_to_the_socket_of_the_host(stage: Stage) -> None:
     attacker = stage.speaker(stage.user(BOB, "ctl"))
-    few_enough = links_per_user(resource.getrlimit(resource.RLIMIT_NOFILE)[1]) // 2
-    attacker.half_open_local("/run/gq/gqd.sock", min(HALF_OPEN // 4, few_enough))
+    few_enough = local_bounds(resource.getrlimit(resource.RLIMIT_NOFILE)[1]).silent // 2
+    attacker.half_open_local("/run/gq/gqd.sock", few_enough)
 
     assert stage.user(stage.alice.account, "ctl").ok("gqstat", "-h", "-p", "main") == ""
     attacker.ask("let_go")
