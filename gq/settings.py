@@ -83,7 +83,9 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[history]``: for how many days what is over is kept; 0: for ever."""
 
     keep_events_days: int = 30
-    """The change log: what happened to jobs and nodes, fact by fact.  (Jobs themselves stay.)"""
+    """The change log: what happened to jobs and nodes, fact by fact."""
+    keep_jobs_days: int = 0
+    """Jobs, with their attempts and steps, after their end."""
     keep_audit_days: int = 730
     keep_scripts_days: int = 30
     """Scripts and environments, after the end of the last job that had them."""

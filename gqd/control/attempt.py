@@ -61,6 +61,7 @@ def decide_start(draft: Draft, start: Start, rooms: Rooms) -> bool:
             reservation=start.reservation,
             occurrence=start.occurrence,
             borrows=start.borrows,
+            priority=start.priority,
         )
     )
     attempt = draft.cluster.attempts[attempt_id]

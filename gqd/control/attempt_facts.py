@@ -43,6 +43,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
         estimate=job.estimate,
         occurrence=OccurrenceKey(fact.reservation, fact.occurrence) if fact.reservation else None,
         borrows=fact.borrows,
+        priority=fact.priority,
     )
     attempt.elastic = elastic_facts.elastic_of(job, attempt)
     job.estimate = None

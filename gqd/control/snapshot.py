@@ -152,6 +152,7 @@ def _columns(queue: PendingQueue, waiting: Order) -> PendingColumns:
         time_limit_s=queue.floats("time_limit_s")[places],
         since=queue.since()[places],
         band=waiting.band,
+        priority=waiting.priority,
         reservation=queue.integers("reservation")[places],
         member=queue.integers("member")[places],
         qos=queue.integers("qos")[places],

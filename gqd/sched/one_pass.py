@@ -432,7 +432,8 @@ class Pass:
         slot = "" if slot == FIRST else slot
         inside = self.snapshot.inside
         where = ("", 0) if inside is None else (inside.name, inside.number)
-        self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, slot, *where))
+        priority = int(self.walk.columns.priority[place])
+        self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, slot, *where, priority=priority))
 
     def settle(self, place: int, job: PendingJob, wanted: Wanted) -> int | None:
         """It is seen to, and holds that; of an array's record the first task that waits."""

@@ -45,6 +45,8 @@ class Order(NamedTuple):
     job_ids: Integers
     band: Integers
     """See `gqd.sched.view.PendingColumns`."""
+    priority: Integers
+    """Zeros where the policy's order is another."""
     kept_back: tuple[Asker, ...]
     """Of these there are more, which limits keep back."""
 
@@ -70,9 +72,10 @@ def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) ->
         priority, band = priority_of(cluster, policy, now)
         order = in_order(priority[places], ids)
         places = places[order]
-        return Order(places, ids[order], band[places], askers)
+        return Order(places, ids[order], band[places], priority[places], askers)
     order = _by_rule(queue, places, ids, policy.scheduling)
-    return Order(places[order], ids[order], np.zeros(len(places), np.int64), askers)
+    zeros = np.zeros(len(places), np.int64)
+    return Order(places[order], ids[order], zeros, zeros, askers)
 
 
 def _by_rule(queue: PendingQueue, places: Integers, ids: Integers, rules: Scheduling) -> Integers:

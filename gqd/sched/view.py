@@ -121,7 +121,6 @@ class PendingJob:
     account: str = ""
     qos: str = NORMAL_QOS
     groups: tuple[str, ...] = ()
-    priority: int = 0
     tasks: int = field(default=0, repr=False)
     """Of an array's record: the tasks that may start (a bit set); the job stands for all of them."""
     array_job_id: JobId | None = None
@@ -260,6 +259,7 @@ class PendingColumns:
     band: NDArray[np.int64]
     """Slots take the oldest of the lowest number: what an administrator said of it, and whether its user had more than
     is due."""
+    priority: NDArray[np.int64]
     reservation: NDArray[np.int64]
     """Codes: places in `reservations`; likewise the next in `members`."""
     member: NDArray[np.int64]
@@ -282,6 +282,7 @@ class PendingColumns:
             time_limit_s=self.time_limit_s[places],
             since=self.since[places],
             band=self.band[places],
+            priority=self.priority[places],
             reservation=self.reservation[places],
             member=self.member[places],
             qos=self.qos[places],

@@ -34,6 +34,7 @@ def columns_of(pending: PendingJobs) -> PendingColumns:
         time_limit_s=np.array([np.inf if job.time_limit_s is None else job.time_limit_s for job in pending]),
         since=np.array([job.since for job in pending], np.float64),
         band=np.zeros(len(pending), np.int64),
+        priority=np.zeros(len(pending), np.int64),
         reservation=np.array(
             [reservations.setdefault(job.reservation, len(reservations)) for job in pending], np.int64
         ),

@@ -1,5 +1,5 @@
-"""What gqd forgets in time: old lines of the change log and of the audit trail, past reservations, and scripts that no
-job needs any more.
+"""What gqd forgets in time: old lines of the change log and of the audit trail, past reservations, jobs that ended long
+ago, and scripts that no job needs any more.
 
 Owns when.  It works beside the loop, in small portions: reads in a thread, writes behind what the loop writes.
 
@@ -60,6 +60,7 @@ class Upkeep:
             events_before=self._before(self._settings.keep_events_days),
             audit_before=self._before(self._settings.keep_audit_days),
             occurrences_before=self._before(self._settings.keep_reservations_days),
+            jobs_before=self._before(self._settings.keep_jobs_days),
         )
         while await asyncio.to_thread(self._store.has_older, wanted):
             await self._store.commit(Batch(events=(), upserts={}, forgetting=wanted))

@@ -120,6 +120,8 @@ class Attempt:
     """It runs in this one of a reservation."""
     borrows: tuple[str, ...] = ()
     """It runs in none, and started on what these reservations keep: it gives way to jobs of any reservation."""
+    priority: int = 0
+    """That the job had in the queue when it was given its grants."""
     estimate: FirstEstimate | None = None
     """What the job was told first of when it would start."""
     checkpoint_at: float | None = None

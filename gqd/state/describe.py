@@ -194,6 +194,7 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         is_interactive=spec.is_interactive,
         usage=Usage() if attempt is None else attempt.usage,
         billing=0.0 if attempt is None or job.state is JobState.PENDING else attempt.billing / MILLION,
+        priority=0 if attempt is None or job.state is JobState.PENDING else attempt.priority,
         resources=spec.resources,
         steps=tuple([step_info(step) for step in steps]),
         account=job.account,

@@ -158,6 +158,8 @@ class JobAllocated(EventBase, frozen=True, kw_only=True):
     """… in this occurrence of it."""
     borrows: tuple[str, ...] = ()
     """Likewise as of `gqd.state.plan.Start`."""
+    priority: int = 0
+    """That the job had in the queue."""
 
 
 class PartPrepared(EventBase, frozen=True, kw_only=True):

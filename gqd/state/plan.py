@@ -32,6 +32,8 @@ class Start(msgspec.Struct, frozen=True):
     """… in this occurrence of it."""
     borrows: tuple[str, ...] = ()
     """It starts on what these reservations keep, and gives way to jobs of any reservation."""
+    priority: int = 0
+    """That it has when it starts."""
 
 
 class Gift(msgspec.Struct, frozen=True):

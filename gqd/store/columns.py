@@ -18,7 +18,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "master_port", "next_step", "user_cpu_s", "system_cpu_s", "max_rss_mib", "grants",
         "billing", "slot", "estimate", "reservation", "occurrence", "checkpoint_at", "giving_way", "lost_gpu_s",
         "suspended_at", "suspended_s",
-        "elastic", "changed_at", "gpu_s_before", "billed_s_before", "borrows",
+        "elastic", "changed_at", "gpu_s_before", "billed_s_before", "borrows", "priority",
     ),
     "allocations": (
         "job_id", "attempt", "node", "tasks", "cpus", "gpus", "cpu_ids", "gpu_ids", "memory_mib", "phase",

@@ -1,5 +1,5 @@
-"""What the database may forget: lines of the change log and of the audit trail, and past occurrences of reservations,
-that are older than a bound.
+"""What the database may forget: lines of the change log and of the audit trail, past occurrences of reservations, and
+jobs that have ended, if they are older than a bound.
 
 The audit trail is only added to, and triggers see to it, for every connection.  Only here, in the writer's thread, is
 the one against deleting taken away, and put back in the same transaction: whatever crashes, nobody ever meets a trail
@@ -42,6 +42,15 @@ DELETE FROM reservations
 WHERE is_gone = 1 AND over_at < :before
 AND NOT EXISTS (SELECT 1 FROM occurrences WHERE occurrences.reservation_id = reservations.reservation_id)
 """
+_OLD_JOBS = """
+SELECT job_id FROM jobs
+WHERE state = 'ENDED' AND end_at < :before AND is_forgotten = 1 AND NOT EXISTS (
+    SELECT 1 FROM jobs AS tasks WHERE tasks.array_job_id = jobs.job_id AND tasks.job_id <> jobs.job_id
+)
+ORDER BY end_at, job_id LIMIT :most
+"""
+"""Those that the controller has no more in memory; of an array its tasks first, and its record after the last."""
+_OF_JOBS = ("steps", "allocations", "attempts", "jobs")
 _HAS_PAST = "SELECT EXISTS (SELECT 1 FROM occurrences WHERE ended_at < ?)"
 
 
@@ -57,6 +66,10 @@ def forget(connection: sqlite3.Connection, wanted: Forgetting) -> None:
     if wanted.occurrences_before is not None:
         connection.execute(_DELETE_PAST, _bounds(wanted, wanted.occurrences_before))
         connection.execute(_DELETE_EMPTY, {"before": wanted.occurrences_before})
+    if wanted.jobs_before is not None:
+        old = connection.execute(_OLD_JOBS, _bounds(wanted, wanted.jobs_before)).fetchall()
+        for table in _OF_JOBS:
+            connection.executemany(f"DELETE FROM {table} WHERE job_id = ?", old)
 
 
 def has_older(connection: sqlite3.Connection, wanted: Forgetting) -> bool:
@@ -64,7 +77,12 @@ def has_older(connection: sqlite3.Connection, wanted: Forgetting) -> bool:
         _has_older(connection, "events", wanted, wanted.events_before)
         or _has_older(connection, "audit", wanted, wanted.audit_before)
         or _has_past(connection, wanted.occurrences_before)
+        or _has_old_jobs(connection, wanted.jobs_before)
     )
+
+
+def _has_old_jobs(connection: sqlite3.Connection, before: float | None) -> bool:
+    return before is not None and bool(connection.execute(_OLD_JOBS, {"before": before, "most": 1}).fetchall())
 
 
 def _has_past(connection: sqlite3.Connection, before: float | None) -> bool:

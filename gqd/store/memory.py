@@ -30,6 +30,7 @@ _LEARNED_AT = COLUMNS["lengths"].index("learned_at")
 _IS_GONE = COLUMNS["reservations"].index("is_gone")
 _OVER_AT = COLUMNS["reservations"].index("over_at")
 _ENDED_AT = COLUMNS["occurrences"].index("ended_at")
+_STATE, _JOB_ENDED_AT, _ARRAY = (COLUMNS["jobs"].index(name) for name in ("state", "end_at", "array_job_id"))
 _OCCURRENCE_STATE = COLUMNS["occurrences"].index("state")
 _NOTICE_ENDED_AT = COLUMNS["notices"].index("ended_at")
 _NOTICE_STATE = COLUMNS["notices"].index("state")
@@ -148,10 +149,21 @@ class MemoryStore:
 
     def has_older(self, forgetting: Forgetting) -> bool:
         bounds = ((self._events, forgetting.events_before), (self._audit, forgetting.audit_before))
+        if self._old_jobs(forgetting.jobs_before):
+            return True
         return bool(self._past_before(forgetting.occurrences_before)) or any(
             before is not None and any(line[0] < before for line in lines[:-1][: forgetting.most])
             for lines, before in bounds
         )
+
+    def _old_jobs(self, before: float | None) -> list[int]:
+        """Jobs that ended before then and are out of the controller's memory; an array's record after all its tasks."""
+        if before is None:
+            return []
+        rows = [row for key, row in self._tables["jobs"].items() if key in self._forgotten]
+        old = [row for row in rows if row[_STATE] == JobState.ENDED.value and row[_JOB_ENDED_AT] < before]
+        tasks = {row[_ARRAY] for row in self._tables["jobs"].values() if row[_ARRAY] not in (None, row[0])}
+        return [job_id for _, job_id in sorted((row[_JOB_ENDED_AT], row[0]) for row in old if row[0] not in tasks)]
 
     def _past_before(self, before: float | None) -> list[Row]:
         """Keys of past occurrences."""
@@ -189,6 +201,9 @@ class MemoryStore:
             lines[: len(oldest)] = kept
         self._forget_notices(wanted)
         self._forget_occurrences(wanted)
+        old = frozenset(self._old_jobs(wanted.jobs_before)[: wanted.most])
+        for table in ("steps", "allocations", "attempts", "jobs"):
+            self._tables[table] = {key: row for key, row in self._tables[table].items() if row[0] not in old}
 
     def _forget_occurrences(self, wanted: Forgetting) -> None:
         """And reservations that have nothing else."""

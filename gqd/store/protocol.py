@@ -32,13 +32,14 @@ Row = tuple[Any, ...]
 
 
 class Forgetting(NamedTuple):
-    """Lines of the change log and of the audit trail, and past occurrences of reservations, that are older; None: none.
-    At most so many of each at once."""
+    """Bounds: lines of the change log and of the audit trail, past occurrences of reservations, and jobs that ended go
+    if they are older; None: none goes.  At most `most` of each at once."""
 
     events_before: float | None
     audit_before: float | None
     most: int = 2000
     occurrences_before: float | None = None
+    jobs_before: float | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):

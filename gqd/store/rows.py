@@ -218,7 +218,7 @@ def attempt_row(attempt: Attempt) -> Row:
         None if attempt.giving_way is None else _json(attempt.giving_way), attempt.lost_gpu_s,
         attempt.suspended_at, attempt.suspended_s,
         *elastic_columns(attempt),
-        _json(attempt.borrows) if attempt.borrows else "[]",
+        _json(attempt.borrows) if attempt.borrows else "[]", attempt.priority,
     )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def attempt_of(row: Row) -> Attempt:
         outcome, exit_code, signal, reason, why, failure_class, then, grace_s, master_port, next_step, user_cpu_s,
         system_cpu_s, max_rss_mib, grants, billing, slot, estimate, reservation, occurrence,
         checkpoint_at, giving_way, lost_gpu_s, suspended_at, suspended_s,
-        elastic, _changed_at, _gpu_s_before, _billed_s_before, borrows,
+        elastic, _changed_at, _gpu_s_before, _billed_s_before, borrows, priority,
     ) = row  # fmt: skip
     return Attempt(
         attempt_id=AttemptId(job_id, attempt),
@@ -258,6 +258,7 @@ def attempt_of(row: Row) -> Attempt:
         suspended_s=suspended_s,
         elastic=elastic_of(elastic),
         borrows=preemption_rows.names_of(borrows),
+        priority=priority,
         next_step=next_step,
     )
 

@@ -583,6 +583,12 @@ def notice_commands(db: Database) -> None:
     db.execute("ALTER TABLE notices ADD COLUMN by_job INTEGER NOT NULL DEFAULT 0")  # 0: no job runs its command
 
 
+@MIGRATIONS()
+def priority_of_attempts(db: Database) -> None:
+    """With which priority jobs have started."""
+    db.execute("ALTER TABLE attempts ADD COLUMN priority INTEGER NOT NULL DEFAULT 0")
+
+
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
     try:

@@ -198,7 +198,27 @@ def test_what_gqprio_prints_is_what_lists_show_and_the_order_in_which_jobs_are_c
 
     assert [(one.job_id, one.priority) for one in waiting] == [(one.job_id, one.priority) for one in answer.jobs]
     assert order(host) == [one.job_id for one in answer.jobs if one.job_id != 9]
-    assert [(one.state, one.priority) for one in jobs.jobs if one not in waiting] == [("RUNNING", 0)]
+    assert [one.state for one in jobs.jobs if one not in waiting] == ["RUNNING"]
+
+
+def test_a_running_job_shows_the_priority_with_which_it_started() -> None:
+    host = shared()
+    first = host.start(submit("all", gpus=4))
+    waiting = host.submit(submit("one", gpus=4, priority=777), peer=OLGA)
+
+    def shown() -> tuple[str, int]:
+        jobs = host.ask(client.ListJobs(filter=client.JobFilter(job_ids=(waiting,))))
+        assert isinstance(jobs, client.Jobs)
+        return jobs.jobs[0].state, jobs.jobs[0].priority
+
+    assert shown() == ("PENDING", 777)
+    host.finish(first)
+    host.schedule(now=host.now + 1)
+    host.obey()
+    assert shown() == ("RUNNING", 777)
+
+    host.restart()
+    assert shown() == ("RUNNING", 777)
 
 
 def test_each_factor_says_what_it_should() -> None:

@@ -345,7 +345,7 @@ def test_daemons_serve_jobs_with_all_of_their_streams_closed(private_cluster: Ca
         command = f"exec {words} --dir={cluster.directory} <&- >&- 2>&-"
         started = cluster.start("/bin/sh", "-c", command)
         (cluster.directory / f"{daemon}.pid").write_text(f"{started.pid}\n")
-    wait_until(lambda: cluster.run("gqstat").returncode == 0, what="gqd answers")
+    wait_until(lambda: " idle " in cluster.run("gqinfo", "-N").stdout, what="gqd answers, and the node is there")
 
     assert cluster.ok("gqrun", "echo", "hello") == "hello\n"
     job = cluster.ok("gqsub", "--parsable", "--wrap", "echo out; cat; echo err >&2").strip()

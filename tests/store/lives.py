@@ -219,7 +219,7 @@ class Lives:
         self._note(
             event.JobAllocated(
                 at=self.now, attempt_id=attempt_id, grants=chosen, billing=billing, slot=slot,
-                reservation=reservation, occurrence=occurrence, borrows=borrows,
+                reservation=reservation, occurrence=occurrence, borrows=borrows, priority=billing // 7,
             )
         )  # fmt: skip
 

@@ -7,15 +7,18 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from gq.wire.client import ListNotices, QueryAudit
+from gq.wire.client import JobFilter, ListNotices, QueryAudit
 from gqd.state import event
-from gqd.store.protocol import Batch, Forgetting, Store
-from gqd.store.rows import audit_row
+from gqd.store.protocol import Batch, Forgetting, HistoryQuery, Store
+from gqd.store.rows import audit_row, materialise
 from gqd.store.sqlite import SqliteStore
+from tests.store.lives import Lives
 
 SOURCE = Path(__file__).parents[2]
 
@@ -64,6 +67,54 @@ def test_what_is_kept_for_ever_is_kept(store: Store) -> None:
     forget_all(store, Forgetting(events_before=100.0, audit_before=None))
 
     assert trail(store) == [1.0, 2.0]
+
+
+def test_jobs_that_ended_long_ago_go_and_all_others_stay(store: Store, seed: int) -> None:
+    lives = Lives(Random(seed))
+    for _ in range(300):
+        asyncio.run(store.commit(materialise(lives.cluster, lives.turn())))
+    query = HistoryQuery(filter=JobFilter(), limit=10_000)
+    before = {(job.job_id, job.state): job for job in store.history(query)}
+    forgotten = [
+        one.end_at for one in before.values() if one.job_id not in lives.cluster.jobs and one.end_at is not None
+    ]
+    assert forgotten, "the stories are long enough"
+    bound = sorted(forgotten)[len(forgotten) // 2] + 1.0
+
+    portions = forget_all(store, Forgetting(events_before=None, audit_before=None, jobs_before=bound, most=3))
+
+    kept = {(job.job_id, job.state): job for job in store.history(query)}
+    gone = set(before) - set(kept)
+    assert portions >= len({job_id for job_id, _ in gone}) // 3 > 0
+    assert all(kept[one] == before[one] for one in kept)
+    for one in before.values():
+        is_old = one.job_id not in lives.cluster.jobs and one.end_at is not None and one.end_at < bound
+        has_tasks = any(job.array_job_id == one.job_id != job.job_id for job in kept.values())
+        assert ((one.job_id, one.state) in gone) == (is_old and not has_tasks), one
+    assert store.load() == lives.cluster
+
+
+def job_rows(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as other:
+        [(count,)] = other.execute("SELECT count(*) FROM jobs")
+    return int(count)
+
+
+def test_of_a_job_that_goes_nothing_is_left(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "gq.db"))
+    lives = Lives(Random(1))
+    for _ in range(300):
+        asyncio.run(store.commit(materialise(lives.cluster, lives.turn())))
+    before = job_rows(tmp_path / "gq.db")
+    forget_all(store, Forgetting(events_before=None, audit_before=None, jobs_before=4e9))
+    store.close()
+
+    with sqlite3.connect(tmp_path / "gq.db") as other:
+        for table in ("steps", "allocations", "attempts"):
+            rows = other.execute(f"SELECT count(*) FROM {table} WHERE job_id NOT IN (SELECT job_id FROM jobs)")
+            assert rows.fetchone() == (0,), table
+    other.close()
+    assert job_rows(tmp_path / "gq.db") < before
 
 
 def test_afterwards_the_trail_is_as_closed_as_before(tmp_path: Path) -> None:
