@@ -120,8 +120,7 @@ class Attempt:
     """It runs in this one of a reservation."""
     borrows: tuple[str, ...] = ()
     """It runs in none, and started on what these reservations keep: it gives way to jobs of any reservation."""
-    priority: int = 0
-    """That the job had in the queue when it was given its grants."""
+    priority: int = 0  # of the job in the queue when it was given its grants
     estimate: FirstEstimate | None = None
     """What the job was told first of when it would start."""
     checkpoint_at: float | None = None
@@ -236,8 +235,7 @@ class Job:
     hook: str = ""
     """What the site's submit hook did to it."""
     expected_s: float | None = None
-    """How long it is expected to run: its time limit, else as jobs like it did when it was submitted; None: nobody
-    knows.  Never ends it."""
+    """How long it is expected to run: its time limit, else as jobs like it did; None: unknown.  Never ends it."""
     estimate: FirstEstimate | None = None
     """What it was told first of when its next attempt starts."""
     asks: tuple[Ask, ...] = ()
