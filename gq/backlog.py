@@ -43,8 +43,9 @@ class Message(NamedTuple):
 class Backlog:
     """Of a socket that is bound or connected, and has not been read.
 
-    `on_malformed`: there was a message of another number of frames.  `on_greedy` is told who was hung up on: an
-    address, or ``uid 1000``; what a socket connected to is trusted.  `call_later`: an event loop's.
+    `on_malformed`: there was a message of another number of frames, or of a link older than ZMTP 3.  `on_greedy` is
+    told who was hung up on: an address, or ``uid 1000``; what a socket connected to is trusted.  `call_later`: an event
+    loop's.
     """
 
     def __init__(
@@ -91,6 +92,9 @@ class Backlog:
                 self._skip_rest()
             if peer in self._cut:
                 dropped += 1
+            elif self._is_router and not _has_source(frame):
+                dropped += 1
+                self._on_malformed()
             else:
                 taken += 1
                 self._add(peer, frame, is_single)
@@ -158,6 +162,15 @@ def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
         return int(uid), int(gid)
     except (zmq.ZMQError, ValueError):
         return None
+
+
+def _has_source(frame: zmq.Frame) -> bool:
+    """Whether libzmq says which link brought this; it does not for links of ZMTP 1 and 2, which gq never speaks."""
+    try:
+        frame.get(zmq.SRCFD)
+    except zmq.ZMQError:
+        return False
+    return True
 
 
 def _take_no_names(socket: Socket) -> None:

@@ -121,6 +121,21 @@ def test_messages_of_several_frames_are_counted_and_left_out(reader: Reader) -> 
     assert (reader.malformed, reader.got) == (1, [b"four"])
 
 
+def test_messages_of_a_link_older_than_zmtp_3_are_counted_and_left_out(reader: Reader) -> None:
+    """libzmq does not say which link brought them, so nothing could be asked of the link or done to it."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x01\x05"  # ZMTP 2.0, DEALER
+    with socket.socket(socket.AF_UNIX) as old:
+        old.connect(reader.endpoint.removeprefix("ipc://"))
+        old.sendall(greeting + bytes(2) + b"\0\x03old" * (MAX_WAITING + 1))
+        wait_until(lambda: reader.read() or reader.malformed > MAX_WAITING, WITHIN_S, "all are counted")
+        dealer = reader.dial()
+        dealer.send(b"new")
+        reader.await_words(b"new")
+
+    assert reader.got == [b"new"]
+    assert reader.greedy == []
+
+
 def test_two_links_of_one_name_are_both_heard(reader: Reader) -> None:
     twins = [reader.dial(ROUTING_ID=b"twin") for _ in range(2)]
     for twin, words in zip(twins, (b"first", b"second"), strict=True):
