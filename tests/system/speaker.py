@@ -111,7 +111,8 @@ class _Program:
         """Connections on which nothing is ever said; how many stand."""
         for _ in range(count):
             plain = socket.socket()
-            plain.bind((source, 0))
+            if source:
+                plain.bind((source, 0))  # takes a port of its own, whatever it connects to
             plain.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 plain.connect(_pair(address))
@@ -275,7 +276,7 @@ class Speaker:
         self.ask("connect", number=number, address=address, source=source)
         return PlainLine(self, number)
 
-    def half_open(self, address: tuple[str, int], count: int, source: str) -> int:
+    def half_open(self, address: tuple[str, int], count: int, source: str = "") -> int:
         return int(self.ask("half_open", address=address, count=count, source=source))
 
     def half_open_local(self, path: str, count: int) -> int:
