@@ -23,6 +23,8 @@ CAROL = Account("carol", 2003, ("gqops",))
 """An operator, where the configuration says so."""
 DORA = Account("dora", 2004)
 """An administrator, likewise."""
+GQ = Account("gq", 990)
+"""The user that gqd runs as, where the configuration says so."""
 EVERYBODY = (ALICE, BOB, CAROL, DORA)
 
 _SYSTEM = (Account("daemon", 1), Account("nobody", 65534))

@@ -17,6 +17,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -224,7 +225,8 @@ class Host:
     def callers(self) -> int:
         """How many commands are connected to the door for clients on this host."""
         lines = self.path("/proc/1/net/unix").read_text().splitlines()
-        return sum(line.endswith(" /run/gq/gqd.sock") and line.split()[5] == "03" for line in lines)
+        paths = ("/run/gq/gqd.sock", "/run/gq/controller/gqd.sock")
+        return sum(line.endswith(paths) and line.split()[5] == "03" for line in lines)
 
     def power_cut(self) -> None:
         """No process is left and the next boot is another one; what is on disk stays."""
@@ -414,6 +416,8 @@ class HostCluster:
         self.config = config
         self.head = next(iter(net.hosts.values()))
         self.nodes: dict[str, Daemon] = {}
+        self.state_dir = "/var/lib/gq/controller" if "[controller]\nuser = " in config else "/var/lib/gq"
+        """Of gqd."""
         self.configure(self.head)
         self.head.ok("gqd", "keygen")
         self.gqd = self.start_gqd()
@@ -438,8 +442,9 @@ class HostCluster:
         """As ``scp -p`` from the head."""
         keys = host.path(KEYS)
         keys.mkdir(parents=True, exist_ok=True)
-        source = self.head.path(f"{KEYS}/{file}")
-        shutil.copy2(source, keys / (to or file))
+        source = self.head.path(f"{self.state_dir}/keys/{file}")
+        shutil.copyfile(source, keys / (to or file))
+        keys.joinpath(to or file).chmod(stat.S_IMODE(source.stat().st_mode))
 
     def add(self, name: str) -> Daemon:
         """The host becomes the node of its name."""

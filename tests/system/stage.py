@@ -24,8 +24,8 @@ from gq.wire import node as node_wire
 from gq.wire.codec import WIRE_VERSION
 from tests.clusters import wait_until
 from tests.integration.jobs import LONG_S, submit
-from tests.system.accounts import ALICE, BOB, CAROL, DORA, EVERYBODY, Account
-from tests.system.hosts import CONTROLLER_PORT, KEYS, STEP_PORT, SUBNET, Daemon, Host, HostCluster, Network, User
+from tests.system.accounts import ALICE, BOB, CAROL, DORA, EVERYBODY, GQ, Account
+from tests.system.hosts import CONTROLLER_PORT, STEP_PORT, SUBNET, Daemon, Host, HostCluster, Network, User
 from tests.system.speaker import Keys, Line, Speaker
 
 NAMES = ("ctl", "n1", "n2", "login", "lab")
@@ -39,7 +39,7 @@ GHOST = Account("ghost", 2099)
 BOB_OF_LOGIN = Account("bob", BOB.uid, ("gqops",))
 """Is in the operators' group there, and not on the controller's host."""
 ACCOUNTS = {
-    "ctl": (*EVERYBODY, EVE, FRANK_OF_CTL),
+    "ctl": (*EVERYBODY, EVE, FRANK_OF_CTL, GQ),
     "n1": (*EVERYBODY, EVE),
     "n2": EVERYBODY,
     "login": (ALICE, BOB_OF_LOGIN, CAROL, DORA, EVE, FRANK_OF_LOGIN, GHOST),
@@ -56,6 +56,7 @@ CLIENT_SOCKET = "ipc:///run/gq/gqd.sock"
 _CONFIG = """
 cluster = "{cluster}"
 [controller]
+user = "gq"
 listen = "tcp://{ctl}:{port}"
 listen_clients = "tcp://{ctl}:{port_of_clients}"
 [access]
@@ -130,6 +131,7 @@ class Trail:
 
     client: Client
     reader: Speaker
+    database = "/var/lib/gq/gq.db"
 
     def counters(self) -> dict[str, int]:
         answer = self.client.ask(wire.GetCluster())
@@ -142,7 +144,7 @@ class Trail:
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What the controller's database says."""
-        return self.reader.query("/var/lib/gq/gq.db", query, *values)
+        return self.reader.query(self.database, query, *values)
 
     def await_audit(self, after: int, action: str, outcome: str) -> Entry:
         """A line that says so; it may come a moment after the answer."""
@@ -163,6 +165,7 @@ class Trail:
 class Stage(Trail):
     net: Network
     cluster: HostCluster
+    database = "/var/lib/gq/controller/gq.db"
     client: Client
     """Root's, on the controller's host."""
     reader: Speaker
@@ -226,15 +229,19 @@ class Stage(Trail):
         answer = self.ask(user, body)
         return answer.code if isinstance(answer, wire.Refused) else type(answer).__name__
 
+    @property
+    def keys_dir(self) -> str:
+        return f"{self.cluster.state_dir}/keys"
+
     def node_keys(self, name: str) -> Keys:
         """What root of a node finds there."""
-        keys = self.root.path(KEYS)
+        keys = self.root.path(self.keys_dir)
         public, secret = ((keys / path).read_bytes().strip() for path in (f"nodes/{name}.pub", f"node-{name}.key"))
         return Keys(public, secret, self.server_key)
 
     @property
     def server_key(self) -> bytes:
-        return self.root.path(f"{KEYS}/gqd.pub").read_bytes().strip()
+        return self.root.path(f"{self.keys_dir}/gqd.pub").read_bytes().strip()
 
     @property
     def node_door(self) -> str:
