@@ -159,7 +159,10 @@ def peer_name(seen: socket.socket) -> str:
         seen.getpeername()
         _, uid, _ = _CREDENTIALS.unpack(seen.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         return f"{OF_USER}{uid}"
-    return str(seen.getpeername()[0]).removeprefix("::ffff:")
+    address = seen.getpeername()
+    if not isinstance(address, tuple):
+        raise OSError("the link ended, and its descriptor belongs to a socket of this host by now")
+    return str(address[0]).removeprefix("::ffff:")
 
 
 def _name_here(seen: socket.socket) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 
@@ -115,3 +116,11 @@ def test_while_it_has_not_grown_by_much_nobody_is_hung_up_on(watched: Watched) -
     watched.turn()
 
     assert all(watched.has(one) for one in watched.links)
+
+
+def test_nobody_is_at_the_other_end_of_a_tcp_link_whose_descriptor_was_given_to_a_local_socket() -> None:
+    """libzmq's threads close and open links between two looks at a descriptor."""
+    near, far = socket.socketpair()
+    seen = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=os.dup(near.fileno()))
+    with near, far, seen, pytest.raises(OSError, match="belongs to a socket of this host by now"):
+        appetite.peer_name(seen)
