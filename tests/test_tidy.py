@@ -18,7 +18,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.xdist_group("tidy")  # so that the code is parsed once
+pytestmark = [
+    pytest.mark.xdist_group("tidy"),  # so that the code is parsed once
+    pytest.mark.slow,  # `make check` runs these rules
+]
 
 PACKAGES = ("gq", "gqd", "gqnode")
 

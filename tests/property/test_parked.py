@@ -73,7 +73,7 @@ class ParkingMachine(CoreMachine):
 
 
 TestParkingMachine = ParkingMachine.TestCase
-TestParkingMachine.settings = settings(max_examples=6, stateful_step_count=40, deadline=None)
+TestParkingMachine.settings = settings(max_examples=6, stateful_step_count=15, deadline=None)
 
 
 @pytest.mark.slow

@@ -28,9 +28,9 @@ CLUSTERS = int(os.environ.get("GQ_CLUSTERS", "4"))
 ROUNDS = 30
 PROTECTING: dict[str, dict[str, object]] = {
     "default": {"protect_wide_after_s": 100.0, "protect_any_after_s": 300.0},
-    "conservative": {},
     "default-and-few": {"protect_wide_after_s": 50.0, "protect_any_after_s": 150.0, "protected_jobs": 2},
     "conservative-few": {"protected_jobs": 3},
+    "conservative": {},
     "easy-user": {},
     "default-and-first": {"protect_wide_after_s": 50.0, "protect_any_after_s": None, "protected_jobs": 1},
 }
