@@ -164,10 +164,14 @@ class Client:
     # ── one exchange ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _await_answer(self, pipeline: _Pipeline, limit_s: float) -> None:
-        """Receive until the oldest request is answered; make the link anew and resend where that is due."""
-        now = time.monotonic()
+        """Receive until the oldest request is answered; make the link anew and resend where that is due.
+
+        Silence on a link that stands is what gqd's absence looks like behind a relay, so `reconnecting` bounds it too.
+        """
+        now = silent_since = time.monotonic()
         held_s = pipeline.held_s
-        deadline = now + limit_s + held_s
+        max_silence_s = limit_s + held_s
+        has_told = False
         pause_s = _FIRST_RESEND_S
         resend_at = now + held_s + pause_s
         while not pipeline.is_oldest_answered:
@@ -180,16 +184,20 @@ class Client:
             elif frames is not None:
                 if pipeline.take(frames):
                     self._introductions = 0
-                    deadline, resend_at = now + limit_s + held_s, now + held_s + pause_s
+                    silent_since, resend_at, has_told = now, now + held_s + pause_s, False
                 continue
-            if now >= deadline:
-                raise self._silence(limit_s + held_s)
+            silent_s = now - silent_since
+            if silent_s >= max(max_silence_s, self._reconnect_s):
+                raise self._silence(max(max_silence_s, self._reconnect_s))
+            if silent_s >= max_silence_s and not has_told and self._on_wait is not None:
+                self._on_wait(self._silence(max_silence_s))
+                has_told = True
             if not self._is_linked():
                 self._hang_up()
                 self._connect()
                 self._send_all(pipeline)
                 now, pause_s = time.monotonic(), _FIRST_RESEND_S
-                deadline = now + limit_s + held_s
+                silent_since, has_told = now, False
                 resend_at = now + pause_s  # a relay that has just started may drop what comes before its controller
             elif now >= resend_at:
                 pause_s = min(2 * pause_s, _MAX_RESEND_S)

@@ -32,7 +32,7 @@ def on_wait_jobs(
     if body.until not in ("started", "ended"):
         raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
     timeout_s = _bounded(body.timeout_s)
-    deadline_at = draft.now + timeout_s
+    deadline_at = _deadline(draft, request, timeout_s)
     waiter = JobWaiter(
         request.route,
         request.request_id,
@@ -55,7 +55,7 @@ def on_create_step(draft: Draft, request: ClientRequest, body: client.CreateStep
     created = step.decide_create(draft, job.known(draft, body.job_id), body.step, request.entropy)
     if created is not None:
         return created
-    deadline_at = draft.now + _bounded(body.wait_s)
+    deadline_at = _deadline(draft, request, _bounded(body.wait_s))
     _forget_earlier(draft, request)
     draft.volatile.step_waiters.append(
         StepWaiter(request.peer, request.route, request.request_id, body, request.entropy, deadline_at)
@@ -66,6 +66,18 @@ def on_create_step(draft: Draft, request: ClientRequest, body: client.CreateStep
 def _bounded(seconds: float) -> float:
     """What a client may ask for; not a number is nothing."""
     return min(seconds, MAX_WAIT_S) if seconds > 0 else 0.0
+
+
+def _deadline(draft: Draft, request: ClientRequest, timeout_s: float) -> float:
+    """When the answer is due at the latest.
+
+    A request that was sent again keeps the deadline of its first copy: a client that repeats it more often than
+    `timeout_s` would otherwise never be answered.
+    """
+    volatile = draft.volatile
+    waiters: tuple[JobWaiter | StepWaiter, ...] = (*volatile.job_waiters, *volatile.step_waiters)
+    earlier = [waiter.deadline_at for waiter in waiters if waiter.request_id == request.request_id]
+    return min([draft.now + timeout_s, *earlier])
 
 
 def _forget_earlier(draft: Draft, request: ClientRequest) -> None:

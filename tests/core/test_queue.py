@@ -19,7 +19,7 @@ from gqd.state.input import Tick
 from gqd.state.plan import WouldDelay
 from gqd.state.policy import Partition, Policy
 from gqd.state.queue import LEAST_ROWS, PendingQueue
-from tests.builders import OWNER, STRANGER, hello, inventory, submit
+from tests.builders import OWNER, STRANGER, client_request, hello, inventory, submit
 from tests.hosts import CoreHost
 
 
@@ -344,6 +344,19 @@ def test_waiting_is_answered_when_it_is_over_or_when_its_time_is_up() -> None:
     assert isinstance(reply.body, client.Waited)
     assert reply.body.is_done
     assert reply.body.jobs[0].state == "COMPLETED"
+
+
+def test_a_wait_that_is_sent_again_keeps_its_first_deadline() -> None:
+    host = cluster(n1=4)
+    host.start(submit(), now=0)
+    wait = client_request(client.WaitJobs(job_ids=(1,), timeout_s=25), 99)
+    for sent_at in (0, 5, 15):
+        host.handle(wait, now=sent_at)
+    assert waited(host) == []
+
+    host.handle(Tick(), now=25)
+
+    assert [answer.is_done for answer in waited(host)] == [False]
 
 
 @pytest.mark.parametrize("order", list(permutations((1, 2, 3))))

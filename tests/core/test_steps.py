@@ -15,7 +15,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.state import event
 from gqd.state.input import Tick
-from tests.builders import hello, inventory, submit
+from tests.builders import client_request, hello, inventory, submit
 from tests.hosts import CoreHost
 
 
@@ -69,6 +69,21 @@ def test_a_step_that_waits_too_long_is_told_so() -> None:
     host.replies.clear()
     assert create(host) is None
     host.handle(Tick(), now=26)
+    (reply,) = host.replies
+    assert isinstance(reply.body, client.Refused)
+    assert reply.body.code == "step_waits"
+
+
+def test_a_step_request_that_is_sent_again_keeps_its_first_deadline() -> None:
+    host = gang()
+    create(host)
+    body = client.CreateStep(job_id=1, step=StepRequest(name="second"), wait_s=25)
+    for sent_at in (0, 5, 15):
+        host.handle(client_request(body, 99), now=sent_at)
+    host.replies.clear()
+
+    host.handle(Tick(), now=25)
+
     (reply,) = host.replies
     assert isinstance(reply.body, client.Refused)
     assert reply.body.code == "step_waits"

@@ -170,6 +170,39 @@ def test_silence_ends_at_the_deadline(fake: FakeController) -> None:
     assert len(fake.heard) == 1
 
 
+def test_a_silent_controller_is_asked_again_while_reconnecting_and_the_caller_hears_of_it_once(
+    fake: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gq.client._FIRST_RESEND_S", 0.05)
+    monkeypatch.setattr("gq.client._MAX_RESEND_S", 0.1)
+    notes: list[Unreachable] = []
+
+    def late(count: int, request: wire.Request) -> wire.Done | None:
+        return wire.Done(text="late") if notes and count > 8 else None
+
+    with (
+        fake.life(late),
+        Client(fake.location, timeout_s=0.2) as client,
+        client.reconnecting(30.0, notes.append),
+    ):
+        assert client.ask(wire.Ping()) == wire.Done(text="late")
+
+    assert [note.code for note in notes] == ["timeout"]
+    assert len({request.request_id for request in fake.heard}) == 1
+
+
+def test_a_silent_controller_is_unreachable_when_the_time_to_reconnect_is_over(fake: FakeController) -> None:
+    with (
+        fake.life(silent),
+        Client(fake.location, timeout_s=0.1) as client,
+        client.reconnecting(0.4, lambda error: None),
+        pytest.raises(Unreachable) as caught,
+    ):
+        client.ask(wire.Ping())
+
+    assert "did not answer within 0.4 s" in caught.value.message
+
+
 def test_an_answer_that_may_be_held_has_that_much_longer(fake: FakeController) -> None:
     def late(count: int, request: wire.Request) -> wire.ReplyBody:
         answer_at = time.monotonic() + 0.6
