@@ -512,7 +512,7 @@ class _Reader:
             return self._isolation(value, dotted)
         if key in _WEIGHT_KEYS:
             return self._weights(value, dotted)
-        if key in READERS and not (key == "nodes" and dotted.startswith("partition.")):
+        if key in READERS:
             return self._read(key, value, dotted)
         if (key, value) in (("gpus", AUTO), ("max_gpu_hours", UNLIMITED)) or (key in _ENDLESS_KEYS and value == NEVER):
             return None

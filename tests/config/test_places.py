@@ -57,6 +57,27 @@ def test_what_a_node_is_and_has_is_read_in_peoples_words() -> None:
     assert node.fake_gpus[0].pcie == ((1, 10),)
 
 
+@pytest.mark.parametrize("written", ['["g[1-3]", "big"]', '"g[1-3],big"'])
+def test_the_nodes_of_a_partition_are_names_and_ranges(written: str) -> None:
+    text = f'[[partition]]\nname = "batch"\nnodes = {written}\n'
+
+    [partition] = policy_of(parse_config(text, "gq.toml"), 1000).partitions
+
+    assert partition.nodes == ("g1", "g2", "g3", "big")
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [("[1]", 'must be nodes such as ["n[1-8]", "login"]'), ('["g[1"]', "its brackets do not match")],
+)
+def test_nodes_of_a_partition_that_are_no_names_are_an_error(written: str, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_config(f'[[partition]]\nname = "batch"\nnodes = {written}\n', "gq.toml")
+
+    assert "`partition.batch.nodes`" in raised.value.message
+    assert message in raised.value.message
+
+
 def test_each_of_these_values_knows_where_it_comes_from() -> None:
     said = {key: origin for key, _, origin in parse_config(FILE, "gq.toml").settings()}
 
