@@ -148,8 +148,12 @@ def only_one(location: Location) -> Iterator[None]:
 
 
 def start(daemon: Daemon, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own, deaf to this terminal.  Its former log stays beside the new one."""
-    if daemon.log_path.exists():
+    """Start it in a session of its own, deaf to this terminal.
+
+    In a log directory, where logrotate(8) keeps the files, the log is appended to; elsewhere the log of the former
+    start is renamed to `.log.1`.
+    """
+    if not daemon.log_directory and daemon.log_path.exists():
         daemon.log_path.replace(daemon.log_path.with_suffix(".log.1"))
     command = [*isolated_python(environ), "-m", daemon.module, *daemon.arguments]
     with daemon.log_path.open("ab") as log:
@@ -188,11 +192,19 @@ def check_alive(started: Mapping[str, subprocess.Popen[bytes]], daemons: Iterabl
             )
 
 
-def log_tail(daemon: Daemon, lines: int = _LOG_TAIL_LINES) -> str:
-    """The last lines of its log, indented."""
+def log_size(daemon: Daemon) -> int:
+    """Bytes in its log; 0 where there is none."""
+    try:
+        return daemon.log_path.stat().st_size
+    except OSError:
+        return 0
+
+
+def log_tail(daemon: Daemon, lines: int = _LOG_TAIL_LINES, begin: int = 0) -> str:
+    """The last lines of its log, indented; nothing before byte `begin`."""
     try:
         with daemon.log_path.open("rb") as log:
-            log.seek(max(0, daemon.log_path.stat().st_size - 65536))
+            log.seek(max(begin, daemon.log_path.stat().st_size - 65536))
             text = log.read().decode("utf-8", "replace")
     except OSError as error:
         return f"    (cannot be read: {error.strerror})"

@@ -143,10 +143,11 @@ def start(service: str, location: Location, is_ready: Callable[[], bool], is_ane
     if is_anew:
         daemons.stop([daemon])
     process = None
+    log_begin = daemons.log_size(daemon)
     if daemon.pid() is None:
         Path(LOG_DIR).mkdir(mode=0o750, parents=True, exist_ok=True)
         process = daemons.start(daemon, _environment(location))
-    _await(is_ready, lambda: _check_alive(daemon, process), f"its log is {daemon.log_path}")
+    _await(is_ready, lambda: _check_alive(daemon, process, log_begin), f"its log is {daemon.log_path}")
     return str(daemon.log_path)
 
 
@@ -176,14 +177,14 @@ def _await(is_ready: Callable[[], bool], check: Callable[[], None], hint: str) -
         time.sleep(_POLL_S)
 
 
-def _check_alive(daemon: Daemon, process: subprocess.Popen[bytes] | None) -> None:
-    """`process`: None where it ran before."""
+def _check_alive(daemon: Daemon, process: subprocess.Popen[bytes] | None, log_begin: int) -> None:
+    """`Refusal` if it has ended.  `process`: None where it ran before; its log begins at byte `log_begin`."""
     if process is None or process.poll() is None:
         return
     daemon.pid_path.unlink(missing_ok=True)
     raise Refusal(
         "daemon_failed",
-        f"{daemon.name} did not start; {daemon.log_path} ends with:\n{daemons.log_tail(daemon)}",
+        f"{daemon.name} did not start; {daemon.log_path} ends with:\n{daemons.log_tail(daemon, begin=log_begin)}",
         "mend what it says and try again",
     )
 
@@ -254,25 +255,26 @@ def _start_process(daemon: Daemon, lock: str, location: Location, node: str) -> 
     else:
         Path(LOG_DIR).mkdir(mode=0o750, parents=True, exist_ok=True)
         environ = _environment(location)
+    log_begin = daemons.log_size(daemon) if daemon.log_directory else 0
     process = daemons.start(daemon, environ)
     if node:
-        is_ready = _await_link(daemon, process, location.member_path(node))
+        is_ready = _await_link(daemon, process, log_begin, location.member_path(node))
     else:
         is_ready = True
         _await(
             lambda: is_listening(location.client_socket) and lock_holder(lock) == process.pid,
-            lambda: _check_alive(daemon, process),
+            lambda: _check_alive(daemon, process, log_begin),
             f"its log is {daemon.log_path}",
         )
     state = "runs" if is_ready else "runs, without its controller so far"
     return f"{daemon.name} {state} (process {process.pid}); its log: {daemon.log_path}"
 
 
-def _await_link(daemon: Daemon, process: subprocess.Popen[bytes], member_path: str) -> bool:
+def _await_link(daemon: Daemon, process: subprocess.Popen[bytes], log_begin: int, member_path: str) -> bool:
     """Whether the controller lets the node in within a while; a node also runs without its controller."""
     deadline = time.monotonic() + LINKED_WITHIN_S
     while time.monotonic() < deadline:
-        _check_alive(daemon, process)
+        _check_alive(daemon, process, log_begin)
         try:
             if int(Path(member_path).read_text()) == process.pid:
                 return True

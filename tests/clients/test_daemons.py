@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import gq
@@ -96,6 +97,22 @@ def test_a_daemon_that_fails_to_start_is_told_with_the_end_of_its_log(directory:
         daemons.check_alive({daemon.name: process}, [daemon])
     assert "    no room on the disk" in error.value.message
     assert not daemon.pid_path.exists()
+
+
+def test_a_start_appends_to_a_log_in_a_log_directory_and_tells_only_its_own_lines(directory: Path) -> None:
+    (directory / "log").mkdir()
+    daemon = msgspec.structs.replace(imitation(directory), log_directory=str(directory / "log"))
+    rotated = daemon.log_path.with_suffix(".log.1")
+    daemon.log_path.write_text("of the start before\n")
+    rotated.write_text("of the week before\n")
+    (directory / "imitation" / "__main__.py").write_text("import sys; sys.exit('no room on the disk')")
+    begin = daemons.log_size(daemon)
+
+    daemons.start(daemon, from_path(directory)).wait()
+
+    assert daemon.log_path.read_text() == "of the start before\nno room on the disk\n"
+    assert rotated.read_text() == "of the week before\n"
+    assert daemons.log_tail(daemon, begin=begin) == "    no room on the disk"
 
 
 def test_two_ups_of_one_cluster_wait_for_each_other(directory: Path) -> None:

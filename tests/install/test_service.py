@@ -213,6 +213,7 @@ def test_without_systemd_gqd_and_gqnode_are_started_stopped_and_restarted_as_pro
         assert a.ok("gqd", "stop").endswith(" has stopped\n")
         assert a.run("gqinfo").returncode == 3
         assert a.ok("gqd", "start").startswith("gqd runs (process ")
+        assert a.path("/var/log/gq/gqd.log").read_text().count("gqd serves") == 3, "each start appends to the log"
         other = a.run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "gqd", "stop")
         assert (other.returncode, "run it as root" in other.stderr) == (1, True)
     finally:
