@@ -123,7 +123,7 @@ def _of_webhook(settings: Notifying, target: Target) -> Refusal | None:
     try:
         place = parse_url(target.to)
     except ValueError as error:
-        return _refusal(f"{target.kind}: {error}", "for example webhook:https://hooks.example.org/gq")
+        return _refusal(f"{target.kind}: {error}", f"for example {target.kind}:https://hooks.example.org/gq")
     if not settings.webhook_hosts:
         return _refusal("this cluster sends no webhooks", f"`webhook_hosts` of {_TABLE} lists where they may go")
     if not is_listed(settings.webhook_hosts, place):

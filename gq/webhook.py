@@ -65,6 +65,8 @@ def parse_url(url: str) -> Place:
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
         raise ValueError("the URL has characters that no URL has; write them as %XX")
     parts = urlsplit(url)
+    if not parts.scheme:
+        raise ValueError(f"`{url.partition('/')[0][:60]}` does not begin with http:// or https://")
     if parts.scheme not in PORTS:
         raise ValueError(f"`{parts.scheme[:20]}` is neither http nor https")
     if "@" in parts.netloc:

@@ -126,7 +126,10 @@ def _write_table(
 def _form(arguments: Arguments) -> Format | None:
     if arguments.has("format") and arguments.has("Format"):
         raise UsageError("contradiction", "`--format` and `--Format` exclude each other", "give one of them")
-    return arguments.read("format", parse_codes) or arguments.read("Format", parse_fields)
+    form = arguments.read("format", parse_codes)
+    if form is not None and not any(piece.column for piece in form.pieces):
+        warn(f"note: `{arguments.text('format')[:40]}` has no code such as %i; -O takes names, such as jobid,state")
+    return form or arguments.read("Format", parse_fields)
 
 
 def _query(arguments: Arguments) -> ListJobs:

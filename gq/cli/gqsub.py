@@ -30,8 +30,9 @@ from gq.options import SUB, options_of
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
 
-_ASKED = (RESOURCE_OPTIONS - {"data", "elastic"}) | {"partition", "time", "account", "qos", "array", "dependency"}
-"""Options that nobody means for a script: what a job asks for, and where."""
+_QUEUE_OPTIONS = {"partition", "time", "account", "qos", "array", "dependency"}
+_ASKED = RESOURCE_OPTIONS - {"data", "elastic"} | _QUEUE_OPTIONS | {"wrap"}
+"""Options that a script hardly takes: those for resources, the place in the queue, and the command of the job."""
 
 
 class Script(NamedTuple):

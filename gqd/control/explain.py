@@ -236,8 +236,10 @@ def never_because(cluster: Cluster, job: Job, plan: planned.Plan | None) -> str:
 
 
 def without_private(why: str, job: Job) -> str:
-    """The same sentence for others than the owner: the words of nodes name files of the user."""
-    return why.replace(job.why, "(for its owner to see)") if job.why else why
+    """The sentence without the message of the node, which names files of the job's owner."""
+    if not job.why:
+        return why
+    return why.replace(f"; last: {job.why}", "").replace(job.why, "(for its owner to see)")
 
 
 def why_it_waits(cluster: Cluster, job: Job, wait: planned.Wait) -> str:

@@ -294,11 +294,11 @@ def _counts(request: ResourceRequest, per_node: int | None) -> tuple[str, int, i
     nodes_min, nodes_max = _nodes(request)
     ntasks, gpus = request.ntasks, request.gpus
     if gpus and request.gpus_per_task:
-        implied = _exactly(gpus, request.gpus_per_task, "--gpus", "--gpus-per-task")
+        implied = _exactly(gpus, request.gpus_per_task, "--gpus", "--gpus-per-task", ntasks or 1)
         _refuse_other_ntasks(ntasks, implied)
         ntasks = implied
     if gpus and request.gpus_per_node:
-        nodes = _exactly(gpus, request.gpus_per_node, "--gpus", "--gpus-per-node")
+        nodes = _exactly(gpus, request.gpus_per_node, "--gpus", "--gpus-per-node", nodes_min)
         if not nodes_min <= nodes <= nodes_max:
             words = f"{nodes} node{'s' if nodes > 1 else ''}"
             raise Refusal("contradiction", f"--gpus={gpus} at {request.gpus_per_node} per node means {words}")
@@ -374,10 +374,13 @@ def _refuse_too_thin(what: str, count: int, nodes: int) -> None:
         raise Refusal("contradiction", message, "every node gets one at least")
 
 
-def _exactly(total: int, each: int, total_name: str, each_name: str) -> int:
+def _exactly(total: int, each: int, total_name: str, each_name: str, units: int = 1) -> int:
+    """The quotient; `units`: the quotient that the request implies, for the hint of the refusal."""
     count, rest = divmod(total, each)
     if rest:
-        raise Refusal("contradiction", f"{total_name}={total} is not a multiple of {each_name}={each}")
+        message = f"{total_name}={total} is not a multiple of {each_name}={each}"
+        hint = f"{total_name}={each * units} would be; a header line of the script may set either of the two"
+        raise Refusal("contradiction", message, hint)
     return count
 
 

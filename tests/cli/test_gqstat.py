@@ -308,6 +308,14 @@ def test_percent_codes_give_what_squeue_gives(text: str, line: str) -> None:
     assert parse_codes(text).line(RUNNING, SUBMITTED_AT + 100) == line
 
 
+def test_a_format_without_a_code_is_noted_and_written_as_text(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.ListJobs, jobs(RUNNING))
+    note = "note: `JobID,State` has no code such as %i; -O takes names, such as jobid,state\n"
+
+    assert run("gqstat", "-h", "--format=JobID,State") == (0, "JobID,State\n", note)
+    assert run("gqstat", "-h", "--format=%i") == (0, "5\n", "")
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

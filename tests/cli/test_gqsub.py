@@ -412,7 +412,7 @@ def test_what_is_there_is_not_warned_of(run: Run, queue: ScriptedController, her
     assert run("gqsub", *words, "job.sh") == (0, "Submitted batch job 123\n", "")
 
 
-@pytest.mark.parametrize("option", ["--gpus=2", "-N", "--time"])
+@pytest.mark.parametrize("option", ["--gpus=2", "-N", "--time", "--wrap"])
 def test_an_option_after_the_script_is_noted_to_be_an_argument_of_it(
     run: Run, queue: ScriptedController, here: Path, option: str
 ) -> None:

@@ -456,6 +456,7 @@ def test_a_listed_localhost_may_be_told_where_its_address_may() -> None:
         (Target(kind="webhook", to="http://localhost:99/"), {"webhook_hosts": ("localhost:99",)},
          "localhost is 127.0.0.1, which is not of the public internet and not in `notify.webhook_networks`"),
         (Target(kind="webhook", to="ftp://hooks.example.org/"), {}, "`ftp` is neither http nor https"),
+        (Target(kind="slack", to="foo/secret"), {}, "slack: `foo` does not begin with http:// or https://"),
         (Target(kind="webhook", to="https://u:p@hooks.example.org/"), {}, "a name and a password"),
         (Target(kind="webhook", to="https://hooks.example.org@evil/"), {}, "a name and a password"),
         (Target(kind="webhook", to="https://hooks.example.org/\r\nX: y"), {}, "characters that no URL has"),

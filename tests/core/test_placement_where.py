@@ -332,6 +332,26 @@ def test_a_demand_that_makes_no_sense_is_refused(fields: dict[str, Any], message
     assert message in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("fields", "message", "hint"),
+    [
+        (
+            {"gpus": 1, "gpus_per_node": 8, "nodes_min": 2},
+            "--gpus=1 is not a multiple of --gpus-per-node=8",
+            "--gpus=16",
+        ),
+        ({"gpus": 3, "gpus_per_task": 2, "ntasks": 4}, "--gpus=3 is not a multiple of --gpus-per-task=2", "--gpus=8"),
+        ({"gpus_per_node": 3, "gpus_per_task": 2}, "--gpus-per-node=3 is not a multiple of", "--gpus-per-node=2"),
+    ],
+)
+def test_counts_of_gpus_that_contradict_each_other_are_refused_with_a_count_that_would_do(
+    fields: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(Refusal, match=message) as refused:
+        shape(**fields)
+    assert refused.value.hint == f"{hint} would be; a header line of the script may set either of the two"
+
+
 def test_preferred_nodes_come_before_best_fit_and_are_waited_for() -> None:
     view = busy(racks(), a1=4)
     wanted = shape(nodes_min=1, nodes_max=1, gpus=8, prefer="rack2")
