@@ -120,7 +120,7 @@ def environment(cluster_base: Path, tmp_path: Path, pytestconfig: pytest.Config)
         "HOME": str(home),
         "PATH": os.pathsep.join([str(python), "/usr/local/bin", "/usr/bin", "/bin"]),
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(_dependencies(tmp_path / "dependencies")),
+        "DEPENDENCIES": str(_dependencies(tmp_path / "dependencies")),
         "PIP_NO_DEPS": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "GIT_CONFIG_COUNT": "1",
@@ -158,10 +158,12 @@ def test_the_commands_from_the_clone_to_the_first_job_do_what_the_readme_says(en
     first, last = blocks("Your first job")
     [python] = blocks("Your first job", "python")
     in_python = ("python <<'EOF'\n" + "\n".join(python) + "\nEOF", ["COMPLETED", "{'COMPLETED'}"])
+    of_this_environment = ('echo "$DEPENDENCIES" > $(echo ~/.local/gq/lib/python3*/site-packages)/these.pth', [])
     clean = ("git status --porcelain --ignored", [])
     session = [
         *clone,
         *commands(blocks("Install")[0]),
+        of_this_environment,
         clean,
         ("command -v gqsub", [f"{environment['HOME']}/.local/gq/bin/gqsub"]),
         *commands(first),
