@@ -1,6 +1,7 @@
-"""The options of Slurm's `sbatch`, `srun`, `salloc` and `squeue`, and what to use here for those that gq lacks.  Pure.
+"""The options of Slurm's job commands, `squeue` and `sinfo`, and what to use here for those that gq lacks.  Pure.
 
-The table names every documented option of Slurm 22.05, 25.05 and 25.11.  It decides nothing about options that gq
+The table names every documented option of `sbatch`, `srun`, `salloc` and `squeue` of Slurm 22.05, 25.05 and 25.11,
+and the options of `sinfo` that people use.  It decides nothing about options that gq
 has; it is loaded when a command or a script header holds an option that gq does not know, so that the refusal can
 name the way out.
 """
@@ -12,8 +13,8 @@ from typing import NamedTuple
 from gq.errors import UsageError
 from gq.options import ALLOC, JOB_OPTIONS, RUN, SUB, shown_options
 
-SBATCH, SRUN, SALLOC, SQUEUE = "sbatch", "srun", "salloc", "squeue"
-COUNTERPARTS = {SUB: SBATCH, RUN: SRUN, ALLOC: SALLOC, "gqstat": SQUEUE}
+SBATCH, SRUN, SALLOC, SQUEUE, SINFO = "sbatch", "srun", "salloc", "squeue", "sinfo"
+COUNTERPARTS = {SUB: SBATCH, RUN: SRUN, ALLOC: SALLOC, "gqstat": SQUEUE, "gqinfo": SINFO}
 """Command of gq → the command of Slurm that does the same."""
 
 
@@ -43,6 +44,8 @@ _CLUSTERS = "the variables GQ_DIR and GQ_CONFIG choose the cluster"
 _CONTAINER = "start the container in the script, for instance with `apptainer exec` or `podman run`"
 _COPY = "put the program where all nodes of the job see it"
 _FEDERATION = "leave it out: gq has no federations of clusters"
+_INFO_COLUMNS = "choose fields of `gqinfo --json` with jq"
+_INFO_STATES = "`gqinfo -N` shows the state of every node; `gqinfo --json` lists it for jq"
 _SEGMENTS = "use --switches=COUNT: it limits how many leaf switches the nodes are under"
 _SOCKETS = "gq counts CPUs, not sockets and cores: use --cpus-per-task and --ntasks-per-node"
 _WRAPPED = "make it part of the command: `gqrun sh -c 'BEFORE; COMMAND; AFTER'`"
@@ -240,6 +243,36 @@ SLURM_OPTIONS: tuple[SlurmOption, ...] = (
     SlurmOption("steps", (SQUEUE,), "s", "use `gqacct -j JOB`: it lists the steps of a job"),
     SlurmOption("user", (SQUEUE,), "u"),
     SlurmOption("yaml", (SQUEUE,), instead="use --json"),
+    # ── of sinfo ──────────────────────────────────────────────────────────────────────────────────────────────
+    SlurmOption("all", (SINFO,), "a", "leave it out: all partitions are shown"),
+    SlurmOption("clusters", (SINFO,), "M", _CLUSTERS),
+    SlurmOption("dead", (SINFO,), "d", _INFO_STATES),
+    SlurmOption("exact", (SINFO,), "e", "use -N: it shows each node by itself"),
+    SlurmOption("federation", (SINFO,), instead=_FEDERATION),
+    SlurmOption("format", (SINFO,), "o", _INFO_COLUMNS),
+    SlurmOption("Format", (SINFO,), "O", _INFO_COLUMNS),
+    SlurmOption("future", (SINFO,), "F", NOTHING),
+    SlurmOption("help", (SINFO,)),
+    SlurmOption("hide", (SINFO,), instead="use --partition=NAME to show one partition"),
+    SlurmOption("iterate", (SINFO,), "i", "use watch(1): `watch gqinfo`"),
+    SlurmOption("json", (SINFO,)),
+    SlurmOption("list-reasons", (SINFO,), "R", "use -N: its last column is the reason why a node is out of use"),
+    SlurmOption("local", (SINFO,), instead=_FEDERATION),
+    SlurmOption("long", (SINFO,), "l", "use -N: it shows each node, with what it enforces"),
+    SlurmOption("noconvert", (SINFO,), instead="use --json: numbers are plain there"),
+    SlurmOption("Node", (SINFO,), "N"),
+    SlurmOption("nodes", (SINFO,), "n"),
+    SlurmOption("noheader", (SINFO,), "h"),
+    SlurmOption("partition", (SINFO,), "p"),
+    SlurmOption("reservation", (SINFO,), "T", "use `gqresv list`"),
+    SlurmOption("responding", (SINFO,), "r", _INFO_STATES),
+    SlurmOption("sort", (SINFO,), "S", "sort `gqinfo --json` with jq"),
+    SlurmOption("states", (SINFO,), "t", _INFO_STATES),
+    SlurmOption("summarize", (SINFO,), "s", "leave it out: without -N there is one line for each partition"),
+    SlurmOption("usage", (SINFO,), instead="use --help"),
+    SlurmOption("verbose", (SINFO,), "v", "use -N"),
+    SlurmOption("version", (SINFO,), "V"),
+    SlurmOption("yaml", (SINFO,), instead="use --json"),
 )  # fmt: skip
 
 GUESSES = {
@@ -268,7 +301,7 @@ def _hint(command: str, written: str) -> str:
     """The option of gq that is meant, or the command that has it; empty where neither is known."""
     if command not in COUNTERPARTS:
         return ""
-    if command != "gqstat" and (meant := GUESSES.get(written.removeprefix("--"))):
+    if command in (SUB, RUN, ALLOC) and (meant := GUESSES.get(written.removeprefix("--"))):
         return f"did you mean `--{meant}`?"
     commands = _commands_with(written)
     if command in commands:
