@@ -554,7 +554,7 @@ class _Reader:
         try:
             return msgspec.convert(value, field.type)
         except msgspec.ValidationError as error:
-            self._fail(dotted, f"has the wrong type: {str(error).replace('`', '')}")
+            self._fail(dotted, f"has the wrong type: {_in_words(str(error))}")
 
     def _fake_gpus(self, raw: object, dotted: str) -> tuple[FakeGpuSettings, ...]:
         if not isinstance(raw, list):
@@ -618,6 +618,26 @@ def _key(field: str, raw: Table) -> str:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+_TYPE_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
+def _in_words(message: str) -> str:
+    """A message of msgspec with the names of its types in words: ``Expected `float`, got `str```."""
+
+    def words(found: re.Match[str]) -> str:
+        kinds = [kind for kind in found[1].split(" | ") if kind != "null"]
+        return " or ".join(_TYPE_WORDS.get(kind, kind) for kind in kinds)
+
+    return re.sub("`([^`]*)`", words, message[:1].lower() + message[1:])
 
 
 def _kind_of(value: object) -> str:

@@ -25,6 +25,10 @@ from gq.model.key import is_key
 
 SERVER = "gqd"
 _TYPED_CHARACTERS = 8
+_LOST_KEY_HINT = (
+    "restore it from a backup, or let this node join again; `gqd keygen` makes the key of a new cluster, which no host "
+    "that joined before accepts"
+)
 """Of the public half, that people type: letters and digits, which no shell takes for something else."""
 
 
@@ -121,11 +125,9 @@ def _read(path: Path) -> bytes:
     try:
         key = path.read_bytes().strip()
     except OSError as error:
-        raise Refusal(
-            "no_key", f"the key {path} cannot be read: {error.strerror}", "`gqd keygen` makes keys"
-        ) from error
+        raise Refusal("no_key", f"the key {path} cannot be read: {error.strerror}", _LOST_KEY_HINT) from error
     if not is_key(key.decode("ascii", "replace")):
-        raise Refusal("bad_key", f"{path} does not hold a key", "`gqd keygen` makes keys")
+        raise Refusal("bad_key", f"{path} does not hold a key", _LOST_KEY_HINT)
     return key
 
 

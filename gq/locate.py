@@ -108,7 +108,8 @@ def find_cluster(environ: Mapping[str, str]) -> Location:
     raise Unreachable(
         "no_cluster",
         f"no cluster is configured: neither {default} nor {SYSTEM_CONFIG} is there",
-        "`gq up` starts a private cluster",
+        "`gq up` starts a private cluster; as root, `gqd init --start` sets up one for all users, and `gqnode join` "
+        "makes this host a node of one",
     )
 
 

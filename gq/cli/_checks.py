@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from gq import daemons
+from gq.cli._output import plural
 from gq.cli.gq_status import Answer
 from gq.config import Config
 from gq.errors import GqError
@@ -163,7 +164,7 @@ def configuration(patient: Patient) -> Iterator[Finding]:
         error = patient.config_error
         yield Finding("config", Verdict.FAIL, error.message, error.hint)
     elif patient.config is not None:
-        yield Finding("config", Verdict.OK, f"{patient.config.path}: {len(patient.config.nodes)} nodes")
+        yield Finding("config", Verdict.OK, f"{patient.config.path}: {plural(len(patient.config.nodes), 'node')}")
 
 
 def running(patient: Patient) -> Iterator[Finding]:

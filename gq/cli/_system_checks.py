@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gq.cli._checks import Finding, Verdict, recent_errors
-from gq.cli._output import local_time
+from gq.cli._output import local_time, plural
 from gq.cli._system import Host, join_command, restart_command, start_command, unit_of
 from gq.curve import node_key_path, server_key_path, server_public_path
 from gq.errors import ProtocolError, Refusal, UsageError
@@ -64,7 +64,7 @@ def configuration(host: Host) -> Iterator[Finding]:
         mend = f"chmod 644 {path}" if is_there else "gqd init --start, or on a node: gqnode join"
         yield Finding("config", Verdict.FAIL, host.config_error.message, mend)
     elif host.config is not None:
-        yield Finding("config", Verdict.OK, f"{path}: {len(host.config.nodes)} nodes")
+        yield Finding("config", Verdict.OK, f"{path}: {plural(len(host.config.nodes), 'node')}")
 
 
 def configuration_is_safe(host: Host) -> Iterator[Finding]:

@@ -118,6 +118,12 @@ def test_a_daemon_that_speaks_another_version_of_the_protocol_is_told_to_be_of_a
     assert "of different releases: this controller speaks versions 1 to 1" in found.message
 
 
+def test_the_nodes_of_gq_toml_are_counted_in_plain_english() -> None:
+    [found] = _system_checks.configuration(host())
+
+    assert found.message == "/etc/gq/gq.toml: 1 node"
+
+
 # ── partitions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -564,3 +564,18 @@ def test_a_wrong_setting_of_reservations_is_refused_by_its_name(line: str, compl
     with pytest.raises(UsageError) as raised:
         parse_config(f"[reservations]\n{line}\n", PATH)
     assert complaint in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[timers]\nheartbeat_s = 'x'", "`timers.heartbeat_s` has the wrong type: expected a number, got text"),
+        ("[limits]\njobs = 'x'", "`limits.jobs` has the wrong type: expected a whole number, got text"),
+        ("[[partition]]\nname = 'a'\nusers = 'b'", "`partition.a.users` has the wrong type: expected a list, got text"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_described_in_words(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_config(text, PATH)
+
+    assert raised.value.message.endswith(words)

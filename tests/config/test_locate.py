@@ -60,6 +60,7 @@ def test_where_there_is_no_cluster_the_way_out_is_said(no_system: Path, tmp_path
     assert caught.value.exit_status == 3
     assert "gq up" in caught.value.hint
     assert str(tmp_path / ".local/state/gq") in caught.value.message
+    assert "as root, `gqd init --start` sets up one for all users" in caught.value.hint
 
 
 def test_a_job_finds_the_cluster_that_started_it(tmp_path: Path, no_system: Path) -> None:

@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 import pytest
 
+from gq.cli._run import load
 from gq.errors import Refusal
 from gq.wire import client
 from gqd.control.access import COMMANDS, REACH, RIGHTS, Reach, Right, Role
@@ -165,3 +166,13 @@ def test_no_role_may_less_than_one_below_it() -> None:
         assert [order.index(reach[role].value) for role in sorted(Role)] == sorted(
             order.index(reach[role].value) for role in Role
         )
+
+
+def test_a_refusal_names_a_command_that_exists() -> None:
+    nouns = (load("gqctl").verbs or dict)()
+    names = {verb.name for noun in nouns.values() for verb in (noun.verbs or dict)().values()}
+    names |= {noun.name for noun in nouns.values()}
+
+    named = {words.split("`")[1] for words in COMMANDS.values()}
+
+    assert named - names == {"gqcron --all"}

@@ -107,6 +107,17 @@ def test_keys_are_never_overwritten(tmp_path: Path) -> None:
     assert read_public(public) == pair.public
 
 
+@pytest.mark.parametrize("content", [None, b"short"])
+def test_a_lost_key_is_to_be_restored_and_not_made_anew(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "gqd.pub").write_bytes(content)
+
+    with pytest.raises(Refusal) as caught:
+        read_public(tmp_path / "gqd.pub")
+
+    assert caught.value.hint.startswith("restore it from a backup")
+
+
 def test_files_that_hold_no_key_pin_nobody(tmp_path: Path) -> None:
     nodes = tmp_path / "nodes"
     nodes.mkdir()
