@@ -237,7 +237,7 @@ SLURM_OPTIONS: tuple[SlurmOption, ...] = (
     SlurmOption("running-over", (SQUEUE,), instead="use `-O jobid,timeused,timelimit`"),
     SlurmOption("running-under", (SQUEUE,), instead="use `-O jobid,timeused,timelimit`"),
     SlurmOption("sibling", (SQUEUE,), instead=_FEDERATION),
-    SlurmOption("sort", (SQUEUE,), "S", "use --start to order pending jobs by their start, or sort --json with jq"),
+    SlurmOption("sort", (SQUEUE,), "S"),
     SlurmOption("start", (SQUEUE,)),
     SlurmOption("states", (SQUEUE,), "t"),
     SlurmOption("steps", (SQUEUE,), "s", "use `gqacct -j JOB`: it lists the steps of a job"),
