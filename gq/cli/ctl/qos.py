@@ -20,7 +20,7 @@ from gq.wire.client import Done, ListAccounts, RemoveQos, SetQos
 
 MOST_USAGE_FACTOR = 1e6
 _COLUMNS = (
-    Column("QOS"),
+    Column("QOS", is_whole=True),
     Column("PRIORITY", is_number=True),
     Column("USAGE FACTOR", is_number=True),
     Column("MAX TIME", is_number=True),
