@@ -99,7 +99,7 @@ def find_cluster(environ: Mapping[str, str]) -> Location:
         return _perhaps_remote(system_location(config))
     default = default_directory(environ)
     has_system = has_system_cluster()
-    if Path(default, CONFIG_NAME).exists():
+    if _is_seen(Path(default, CONFIG_NAME)):
         private = private_location(default, environ)
         if not has_system or is_listening(private.client_socket):
             return private
@@ -113,9 +113,14 @@ def find_cluster(environ: Mapping[str, str]) -> Location:
     )
 
 
+def _is_seen(path: Path) -> bool:
+    """Whether the file is there and this user may know: under ``su`` and ``runuser`` HOME may be another user's."""
+    return os.path.exists(path)  # noqa: PTH110 - `Path.exists` raises PermissionError
+
+
 def has_system_cluster() -> bool:
     """Whether a system's cluster is configured on this host; then nobody is led into a private one."""
-    return Path(SYSTEM_CONFIG).exists()
+    return _is_seen(Path(SYSTEM_CONFIG))
 
 
 def describe_cluster(location: Location) -> str:
@@ -148,7 +153,7 @@ def why_chosen(location: Location, environ: Mapping[str, str]) -> str:
         return "this is your own cluster" if _is_directory(location, default) else "this cluster was named"
     if environ.get("GQ_CONFIG"):
         return "GQ_CONFIG names this cluster"
-    if Path(default, CONFIG_NAME).exists():
+    if _is_seen(Path(default, CONFIG_NAME)):
         return f"this cluster was chosen because your private one in {default} is down"
     return "this cluster was chosen because you have no private one"
 
@@ -165,7 +170,7 @@ def crashed_private_cluster(location: Location, environ: Mapping[str, str]) -> s
     if location.is_private or environ.get("GQ_DIR") or environ.get("GQ_CONFIG"):
         return ""
     default = default_directory(environ)
-    return default if Path(default, CONFIG_NAME).exists() and Path(default, RUN_LINK).is_symlink() else ""
+    return default if _is_seen(Path(default, CONFIG_NAME)) and Path(default, RUN_LINK).is_symlink() else ""
 
 
 def is_listening(socket_path: str) -> bool:

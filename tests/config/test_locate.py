@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -23,10 +24,14 @@ from gq.locate import (
     make_state_dir,
     private_location,
     system_location,
+    why_chosen,
 )
 from gq.wire.client import Ping
 from tests.requires import needs_root
 from tests.shell.rig import short_directory
+from tests.shell.shared import as_uid
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -61,6 +66,23 @@ def test_where_there_is_no_cluster_the_way_out_is_said(no_system: Path, tmp_path
     assert "gq up" in caught.value.hint
     assert str(tmp_path / ".local/state/gq") in caught.value.message
     assert "as root, `gqd init --start` sets up one for all users" in caught.value.hint
+
+
+def test_a_home_that_is_closed_to_this_user_holds_no_private_cluster(no_system: Path, tmp_path: Path) -> None:
+    """As under `runuser -u ada`, which leaves HOME as it was."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o000)
+    system = system_location("/nowhere/gq.toml")
+
+    def said() -> str:
+        reason = why_chosen(system, {"HOME": str(home)})
+        with pytest.raises(Unreachable) as caught:
+            find_cluster({"HOME": str(home)})
+        return f"{caught.value.code}: {reason}"
+
+    told = said() if os.geteuid() else asyncio.run(as_uid(NOBODY, NOBODY, said))
+
+    assert told == "no_cluster: this cluster was chosen because you have no private one"
 
 
 def test_a_job_finds_the_cluster_that_started_it(tmp_path: Path, no_system: Path) -> None:

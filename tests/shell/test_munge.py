@@ -483,6 +483,7 @@ def test_strangers_in_number_keep_out_no_user_with_a_key_and_none_of_another_add
     played(munged, scenario)
 
 
+@pytest.mark.slow
 def test_many_commands_of_one_host_at_once_all_get_through(munged: Munged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "MAX_STRANGERS", 8)
 
