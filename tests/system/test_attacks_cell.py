@@ -384,7 +384,8 @@ def test_run_in_a_directory_that_is_closed_to_the_user(stage: Stage) -> None:
     stage.host("n1").ok("sh", "-c", "mkdir -p -m 700 /run/closed")
     job = submit(stage.bob, "-w", "n1", "-D", "/run/closed", "-o", f"{stage.bob.home}/out", wrap="pwd")
 
-    assert stage.await_state(job, "FAILED", "BOOT_FAIL", "COMPLETED").state != "COMPLETED"
+    wait_until(lambda: stage.facts(job).reason == "BadWorkdir", what="the job is held")
+    assert not stage.host("n1").path(f"{stage.bob.home}/out").exists()
 
 
 @attack("Read what the daemons keep: database, scripts, keys, spool", REFUSED, NOTHING)
