@@ -96,6 +96,7 @@ def test_a_restored_controller_knows_the_jobs_of_the_backup_and_keeps_those_that
     await_state(alice, running, "CANCELLED")
 
 
+@pytest.mark.slow
 def test_running_jobs_continue_while_the_controller_moves_to_another_host(net: MakeNet) -> None:
     hosts = net(("head", "n1", "head2"))
     head, node, alice = set_up(hosts)
@@ -123,6 +124,7 @@ def test_running_jobs_continue_while_the_controller_moves_to_another_host(net: M
     assert moved.ok("gqlog", second) == "n1\n"
 
 
+@pytest.mark.slow
 def test_nothing_of_a_cluster_is_left_after_it_was_uninstalled(net: MakeNet) -> None:
     head, node, alice = set_up(net(("head", "n1")))
     job = submit(alice, wrap="sleep 600")
@@ -138,6 +140,7 @@ def test_nothing_of_a_cluster_is_left_after_it_was_uninstalled(net: MakeNet) -> 
         assert host.run("pgrep", "-f", "[-]m gq(d|node) ").stdout == ""
 
 
+@pytest.mark.slow
 def test_a_node_is_drained_resumed_and_removed_as_the_page_says(net: MakeNet) -> None:
     head, node, _ = set_up(net(("head", "n1")))
     drain, resume = script("ADDING AND REMOVING HOSTS", 1).replace("g1", "n1").splitlines()

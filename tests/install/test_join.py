@@ -14,6 +14,7 @@ from gq.config import parse_config
 from gq.curve import fresh_keys
 from gq.token import format_token, parse_token
 from tests.clusters import wait_until
+from tests.effort import first_rows
 from tests.requires import needs_program, needs_root
 from tests.system.hosts import CONFIG_PATH, KEYS, Host, Network
 
@@ -121,6 +122,7 @@ def test_a_login_token_makes_a_host_that_runs_nothing(hosts: dict[str, Host]) ->
     assert (node.login, node.step_listen) == (True, None)
 
 
+@pytest.mark.slow
 def test_a_call_that_was_interrupted_is_made_again_with_the_same_token(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     secret = token(a)
@@ -156,6 +158,7 @@ def test_a_node_that_was_removed_joins_again_with_a_new_token_and_a_new_key(host
     assert "controller" in b.path(f"{CONFIG_PATH}.old").read_text()
 
 
+@pytest.mark.slow
 def test_joining_again_keeps_what_the_administrator_had_set(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     b.ok("gqnode", "join", CONTROLLER, "--address=10.0.0.9", stdin=token(a))
@@ -174,6 +177,7 @@ def test_joining_again_keeps_what_the_administrator_had_set(hosts: dict[str, Hos
     assert "# by me\n" in text
 
 
+@pytest.mark.slow
 def test_settings_that_cannot_be_kept_are_named(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     b.ok("gqnode", "join", CONTROLLER, stdin=token(a))
@@ -192,12 +196,15 @@ def test_settings_that_cannot_be_kept_are_named(hosts: dict[str, Host]) -> None:
 
 @pytest.mark.parametrize(
     ("endpoint", "message", "status"),
-    [
-        ("a:7133", "`a:7133` is not where a controller listens", 2),
-        ("tcp://a:0", "`tcp://a:0` is not where a controller listens", 2),
-        ("tcp://nowhere.invalid:7133", "the name nowhere.invalid is not known here", 3),
-        ("tcp://a:7199", "nobody opens at tcp://a:7199: Connection refused", 3),
-    ],
+    first_rows(
+        1,
+        [
+            ("a:7133", "`a:7133` is not where a controller listens", 2),
+            ("tcp://a:0", "`tcp://a:0` is not where a controller listens", 2),
+            ("tcp://nowhere.invalid:7133", "the name nowhere.invalid is not known here", 3),
+            ("tcp://a:7199", "nobody opens at tcp://a:7199: Connection refused", 3),
+        ],
+    ),
 )
 def test_at_an_endpoint_where_no_controller_is_no_settings_are_written(
     hosts: dict[str, Host], endpoint: str, message: str, status: int
@@ -239,13 +246,16 @@ def _for_another(a: Host) -> str:
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [
-        (lambda a: STRANGER, "it is not the controller that made this token"),
-        (_expired, "the controller does not know this token: it is expired or revoked"),
-        (_revoked, "the controller does not know this token: it is expired or revoked"),
-        (_used, "the controller refuses: this token has let a node in already"),
-        (_for_another, "the controller refuses: "),
-    ],
+    first_rows(
+        2,
+        [
+            (_expired, "the controller does not know this token: it is expired or revoked"),
+            (_revoked, "the controller does not know this token: it is expired or revoked"),
+            (_used, "the controller refuses: this token has let a node in already"),
+            (_for_another, "the controller refuses: "),
+            (lambda a: STRANGER, "it is not the controller that made this token"),
+        ],
+    ),
 )
 def test_a_token_that_is_not_good_lets_nobody_in(
     hosts: dict[str, Host], make: Callable[[Host], str], message: str
@@ -286,6 +296,7 @@ def test_a_token_on_the_command_line_is_not_taken(hosts: dict[str, Host]) -> Non
         assert no_settings(hosts["b"])
 
 
+@pytest.mark.slow
 def test_a_host_that_wants_to_run_no_jobs_does_not_join_with_a_token_for_one_that_does(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     done = b.run("gqnode", "join", CONTROLLER, "--login", stdin=token(a))
@@ -299,11 +310,14 @@ def test_a_host_that_wants_to_run_no_jobs_does_not_join_with_a_token_for_one_tha
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["--name=../x"], "`../x` cannot be a node's name"),
-        (["--step-listen=7134"], "`7134` is not tcp://ADDRESS:PORT"),
-        (["--token-file=/nowhere"], "/nowhere cannot be read"),
-    ],
+    first_rows(
+        1,
+        [
+            (["--name=../x"], "`../x` cannot be a node's name"),
+            (["--step-listen=7134"], "`7134` is not tcp://ADDRESS:PORT"),
+            (["--token-file=/nowhere"], "/nowhere cannot be read"),
+        ],
+    ),
 )
 def test_a_bad_value_is_refused_before_the_token_is_used(
     hosts: dict[str, Host], words: Sequence[str], message: str
@@ -318,6 +332,7 @@ def test_a_bad_value_is_refused_before_the_token_is_used(
     b.ok("gqnode", "join", CONTROLLER, stdin=good)
 
 
+@pytest.mark.slow
 def test_the_controllers_own_host_and_ordinary_users_are_told_what_to_do(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     own = a.run("gqnode", "join", "tcp://127.0.0.1:7133", stdin=token(a))
@@ -328,6 +343,7 @@ def test_the_controllers_own_host_and_ordinary_users_are_told_what_to_do(hosts: 
     assert "as root" in user.stderr or "run it as root" in user.stderr
 
 
+@pytest.mark.slow
 def test_a_host_whose_commands_go_to_another_cluster_is_not_made_a_node_of_this_one(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     b.path("/etc/gq").mkdir()
@@ -350,6 +366,7 @@ with socket.create_server(("0.0.0.0", 7200)) as server:
 """
 
 
+@pytest.mark.slow
 def test_a_service_that_is_no_controller_is_said_to_be_none(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     other = a.start(sys.executable, "-c", NO_CONTROLLER)
@@ -363,6 +380,7 @@ def test_a_service_that_is_no_controller_is_said_to_be_none(hosts: dict[str, Hos
     assert no_settings(b)
 
 
+@pytest.mark.slow
 def test_a_node_name_that_is_taken_is_not_given_again(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     a.ok("gqd", "init", "--node=here", "--start")

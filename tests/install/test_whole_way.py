@@ -98,6 +98,7 @@ def _idle_gpus(head: Host) -> dict[str, int]:
     return {node["node"]: len(node["gpus"]) for node in nodes if node["state"] == "IDLE"}
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing_wrong_with_hosts_that_were_set_up_so(net: MakeNet) -> None:
     for host in set_up(net(("head", "n1", "n2"))):
         found = host.run("gq", "doctor", "--json")
@@ -124,6 +125,7 @@ def test_nothing_of_a_script_or_a_token_can_be_read_on_the_network(net: MakeNet)
     assert seen.split() == ["not-a-secret"]
 
 
+@pytest.mark.slow
 def test_one_host_alone_is_a_cluster_for_its_users(net: MakeNet) -> None:
     hosts = net(("head",))
     [head] = hosts.hosts.values()
@@ -154,6 +156,7 @@ def test_the_next_job_finds_nothing_in_tmp_and_shm_of_the_last_one(net: MakeNet)
     assert json.loads(head.ok("gqinfo", "-N", "--json"))[0]["isolation"]["tmp"] == "private"
 
 
+@pytest.mark.slow
 def test_from_a_login_host_users_submit_and_nothing_runs_there(net: MakeNet) -> None:
     hosts = net(("head", "n1", "login"))
     head, first, login = hosts.hosts.values()

@@ -25,7 +25,10 @@ from gqd.state import event
 from gqd.state.policy import Partition
 from tests.replay.traces import ALL, job
 
-pytestmark = pytest.mark.xdist_group("reserved_year")  # so that the year is lived once
+pytestmark = [
+    pytest.mark.xdist_group("reserved_year"),  # so that the year is lived once
+    pytest.mark.slow,
+]
 
 HOUR, DAY = 3600, 86400
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -150,6 +150,7 @@ def test_a_byte_of_a_nodes_link_is_changed_on_the_way(stage: Stage) -> None:
 # ── connections that say nothing ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @attack("10,000 half-open connections to the nodes' door", CONTAINED, "TooManyLinks: refused")
 def test_10_000_half_open_connections_to_the_nodes_door(stage: Stage) -> None:
     assert isinstance(answer_to_a_node_beside_them(stage, CONTROLLER_PORT), node_wire.Welcome)
@@ -318,6 +319,7 @@ def test_say_much_and_go_before_it_is_read_at_the_socket_of_the_controllers_host
     assert is_alive(stage)
 
 
+@pytest.mark.slow
 @attack("Say much and go before it is read, at the sockets of other hosts", CONTAINED, NOTHING)
 def test_say_much_and_go_before_it_is_read_at_the_sockets_of_other_hosts(stage: Stage) -> None:
     speak_and_go(stage, "login", "/run/gq/gqd.sock")
@@ -338,6 +340,7 @@ def test_more_than_can_be_handled_to_the_socket_of_the_controllers_host(stage: S
     assert is_alive(stage)
 
 
+@pytest.mark.slow
 @attack("More than can be handled, to the socket of another host", CONTAINED, "Malformed: refused")
 def test_more_than_can_be_handled_to_the_socket_of_another_host(stage: Stage) -> None:
     sent = begin_message(stage, "n1", EVE).stream(b"\0\1x" * 1000, FLOOD)

@@ -221,6 +221,7 @@ def test_a_typing_error_in_the_configuration_is_found_and_the_hint_names_the_wor
     assert lasting_failures(a) == []
 
 
+@pytest.mark.slow
 def test_a_role_for_somebody_who_does_not_exist_is_found_and_mended(lone: HostCluster) -> None:
     a = lone.net.hosts["a"]
     edit(a, "[access]\n", '[access]\noperators = ["carol", "nosuchuser"]\n')
@@ -232,6 +233,7 @@ def test_a_role_for_somebody_who_does_not_exist_is_found_and_mended(lone: HostCl
     edit(a, 'operators = ["carol"]\n', "")
 
 
+@pytest.mark.slow
 def test_a_key_that_is_missing_is_found_and_said_to_be_had_by_joining(b: Host) -> None:
     key = b.path(f"{KEYS}/node-b.key")
     aside = key.with_suffix(".aside")
@@ -281,6 +283,7 @@ def test_sockets_that_somebody_removed_are_found_and_made_again(lone: HostCluste
 # ── network ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_controller_that_only_its_own_host_can_reach_is_found_and_mended(lone: HostCluster) -> None:
     a, b = (lone.net.hosts[name] for name in "ab")
     edit(a, f'listen = "tcp://{a.address}:', 'listen = "tcp://127.0.0.1:')
@@ -302,6 +305,7 @@ def again(host: Host, program: str) -> None:
     daemon.await_log("is part of cluster" if program == "gqnode" else "gqd serves")
 
 
+@pytest.mark.slow
 def test_a_firewall_before_the_controller_is_found_and_told_from_a_port_that_refuses(a: Host, b: Host) -> None:
     b.ok("ip", "route", "add", "prohibit", a.address)
 
@@ -324,6 +328,7 @@ def test_a_name_that_means_this_very_host_is_found_and_mended(b: Host) -> None:
     assert lasting_failures(b) == []
 
 
+@pytest.mark.slow
 def test_a_name_that_nobody_knows_is_found_and_mended(b: Host) -> None:
     hosts = b.path("/etc/hosts")
     hosts.write_text("\n".join(line for line in hosts.read_text().splitlines() if not line.endswith(" b")) + "\n")
@@ -334,6 +339,7 @@ def test_a_name_that_nobody_knows_is_found_and_mended(b: Host) -> None:
     assert lasting_failures(b) == []
 
 
+@pytest.mark.slow
 def test_a_node_whose_key_the_controller_does_not_know_is_found_and_mended(lone: HostCluster) -> None:
     a, b = (lone.net.hosts[name] for name in "ab")
     a.path(f"{KEYS}/nodes/b.pub").unlink()
@@ -345,6 +351,7 @@ def test_a_node_whose_key_the_controller_does_not_know_is_found_and_mended(lone:
     assert lasting_failures(b) == []
 
 
+@pytest.mark.slow
 def test_a_node_that_has_the_key_of_another_controller_is_found(a: Host, b: Host) -> None:
     right = b.path(f"{KEYS}/gqd.pub")
     kept = right.read_text()
@@ -357,6 +364,7 @@ def test_a_node_that_has_the_key_of_another_controller_is_found(a: Host, b: Host
     assert lasting_failures(b) == []
 
 
+@pytest.mark.slow
 def test_a_step_door_that_nobody_else_reaches_is_found_and_mended(lone: HostCluster) -> None:
     a, b = (lone.net.hosts[name] for name in "ab")
     edit(b, f"tcp://{b.address}:{STEP_PORT}", f"tcp://127.0.0.1:{STEP_PORT}")
@@ -379,6 +387,7 @@ for file in passwd- group- shadow- gshadow gshadow- subuid subuid- subgid subgid
 # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_user_with_another_number_is_found_by_root_and_by_the_user_and_mended(at_login: HostCluster) -> None:
     d = at_login.net.hosts["d"]
     own = d.user(Account("alice", 2900)).run("gq", "doctor", "--json")
@@ -404,6 +413,7 @@ def test_a_user_whom_the_controller_does_not_know_is_found_and_mended(at_login: 
     assert a.ok("id", "-u", "eve").strip() == "2666"
 
 
+@pytest.mark.slow
 def test_the_controllers_doctor_tells_of_hosts_that_were_turned_away(lone: HostCluster) -> None:
     a, b = (lone.net.hosts[name] for name in "ab")
     a.path(f"{KEYS}/nodes/b.pub").unlink()
@@ -424,6 +434,7 @@ def test_the_doctor_asks_as_many_questions_as_its_help_says() -> None:
 # ── the machine ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_shared_memory_as_small_as_containers_have_it_is_found_and_mended(b: Host) -> None:
     b.ok("mount", "-o", "remount,size=64M", "/dev/shm")
 
@@ -460,6 +471,7 @@ def desk(pytestconfig: pytest.Config) -> Iterator[Host]:
         site.reader.end()
 
 
+@pytest.mark.slow
 @needs_munge
 def test_a_munged_that_does_not_run_is_found_by_root_and_by_users_and_started(desk: Host) -> None:
     assert lasting_failures(desk) == []
@@ -477,6 +489,7 @@ def test_a_munged_that_does_not_run_is_found_by_root_and_by_users_and_started(de
 # ── set up by the documented commands ─────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_doctor_is_content_with_a_cluster_as_the_commands_set_it_up_and_a_removed_node_joins_again_by_its_mend(
     pytestconfig: pytest.Config,
 ) -> None:

@@ -310,6 +310,7 @@ def test_a_file_of_another_host_that_only_has_the_same_name_is_not_shown(cluster
     assert d.ok("gqlog", job) == "ours\n"
 
 
+@pytest.mark.slow
 def test_output_that_no_node_shows_any_more_is_said_to_be_elsewhere(lone_net: MakeNet) -> None:
     net = lone_net("ab")
     a, b = net.hosts.values()
@@ -377,6 +378,7 @@ def test_a_host_with_an_unknown_key_is_kept_out_and_both_sides_say_so_until_the_
     stranger.ok("gqstat")
 
 
+@pytest.mark.slow
 def test_a_host_that_has_another_key_of_the_controller_says_so(cluster: HostCluster, stranger: Host) -> None:
     cluster.new_keys("e")
     cluster.copy_key("node-e.key", stranger)
@@ -509,6 +511,7 @@ def test_a_node_daemon_that_is_killed_during_a_step_takes_it_up_again_and_no_out
         assert [line[3:] for line in lines if line[0] == rank] == [str(number) for number in range(1, 20001)]
 
 
+@pytest.mark.slow
 def test_a_host_that_lost_power_is_a_node_again_and_its_jobs_are_lost_or_begin_anew(lone_net: MakeNet) -> None:
     net = lone_net("abc")
     a, b, _ = net.hosts.values()
@@ -590,6 +593,7 @@ def test_a_cluster_without_tcp_in_its_configuration_binds_no_port(lone_net: Make
     await_state(a, job, "COMPLETED")
 
 
+@pytest.mark.slow
 def test_hosts_may_speak_ipv6_listen_on_every_interface_and_be_called_by_name(lone_net: MakeNet) -> None:
     net = lone_net("abc")
     config = config_of(net, "bc", timers=QUIET_TIMERS).replace(f'listen = "tcp://{SUBNET}.1', 'listen = "tcp://*')
@@ -609,6 +613,7 @@ def test_hosts_may_speak_ipv6_listen_on_every_interface_and_be_called_by_name(lo
     assert sorted(cluster.head.ok("gqlog", job).splitlines()) == ["b", "c"]
 
 
+@pytest.mark.slow
 def test_the_example_of_a_small_cluster_works_as_it_lies_there(lone_net: MakeNet) -> None:
     net = lone_net(("head", "g1", "g2"))
     config = EXAMPLE.read_text().replace("10.0.0.", f"{SUBNET}.").replace('"lab"', f'"{net.run_name}"')
