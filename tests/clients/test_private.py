@@ -82,5 +82,5 @@ def test_the_file_is_written_once_and_kept_for_its_owner(location: Location) -> 
 def test_a_wish_that_an_existing_cluster_does_not_fulfil_is_refused(location: Location) -> None:
     private.settle(location, Wish(nodes=2, fake_gpus=4))
     private.settle(location, Wish(nodes=2, fake_gpus=4))  # the same wish again is fine
-    with pytest.raises(Refusal, match=r"does not say --nodes 3 \(but 2\)"):
+    with pytest.raises(Refusal, match=r"`gq up --nodes 3` does not change the cluster of .*, which has 2"):
         private.settle(location, Wish(nodes=3))

@@ -34,7 +34,7 @@ def submit(cluster: PrivateCluster, *options: str) -> str:
 def test_gqlog_of_a_job_that_could_not_start_says_why_and_returns_its_code(
     cluster: PrivateCluster, follow: tuple[str, ...]
 ) -> None:
-    job = submit(cluster, "-D", "/nowhere/at/all", "-o", f"{cluster.workdir}/out", "--wrap", "true")
+    job = submit(cluster, "-o", "/nowhere/at/all/out", "--wrap", "true")
     code = cluster.run("gqwait", job).returncode
 
     done = cluster.run("gqlog", *follow, job)

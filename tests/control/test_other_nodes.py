@@ -49,6 +49,7 @@ def about(kind: type, attempt_id: AttemptId) -> Any:
         "is_suspended": True,
         "generation": 1,
         "gpus": (),
+        "order_id": bytes(16),
     }
     return kind(**{name: fields[name] for name in kind.__struct_fields__ if name in fields})  # type: ignore[attr-defined]
 
