@@ -41,6 +41,15 @@ def test_events_are_lines_of_json_where_nobody_looks(run: Run, controller: Scrip
     assert asked == wire.QueryEvents(after=40, job_ids=(7, 8), types=("JobStarted", "NodeLost"))
 
 
+def test_gq_events_is_gqctl_events(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryEvents, page(STARTED))
+
+    [line] = run("gq", "events", "--since=40").lines
+
+    assert json.loads(line)["seq"] == 41
+    assert controller.the(wire.QueryEvents).after == 40
+
+
 def test_pages_are_asked_for_one_behind_the_other_and_only_a_follower_waits(
     run: Run, controller: ScriptedController
 ) -> None:

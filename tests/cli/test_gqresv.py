@@ -521,6 +521,22 @@ def test_show_tells_everything_and_with_since_what_is_past(run: Run, controller:
     )
 
 
+@pytest.mark.usefixtures("berlin")
+def test_a_reservation_that_was_deleted_before_it_began_is_deleted_and_not_over_in_the_future(
+    run: Run, controller: ScriptedController
+) -> None:
+    over = occurrence(1, OccurrenceState.ENDED, ended_at=FRIDAY - 3600)
+    gone = msgspec.structs.replace(info(NIGHT, over), gone_at=FRIDAY - 3600)
+    controller.on(wire.ListReservations, wire.Reservations(reservations=(gone,)))
+
+    _, line = run("gqresv", "list", "--since=7d").lines
+    [shown] = json.loads(run("gqresv", "list", "--since=7d", "--json").out)
+
+    assert "DELETED" in line and "2035-11-23T17:00:00" in line
+    assert "2035-11-24" not in line, "the end that it would have had is not shown as its end"
+    assert (shown["state"], shown["deleted_at"]) == ("DELETED", "2035-11-23T17:00:00+01:00")
+
+
 def test_usage_tells_what_was_booked_used_and_not_come_to(run: Run, controller: ScriptedController) -> None:
     ada = BookingUsage(user="ada", occurrences=10, no_shows=2, booked_gpu_s=480 * 3600, used_gpu_s=360 * 3600)
     controller.on(wire.QueryBookings, wire.Bookings(usage=(ada, BookingUsage(user="bob"))))

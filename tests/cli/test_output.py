@@ -30,6 +30,17 @@ def test_what_is_wide_gives_way_first_and_what_should_be_whole_last(capsys: pyte
     assert "fine-t… alexan… " in line and "1-02:03:04" in line and header.split() == [one.header for one in ACCOUNTING]
 
 
+def test_in_a_pipe_one_very_long_value_widens_only_its_own_line(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column("KEY"), Column("VALUE"), Column("FROM"))
+    write_table(
+        columns, [[("short", "1", "default"), ("long", "x" * 700, "gq.toml")] + [("other", "2", "default")] * 20]
+    )
+
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in (header, lines[0], *lines[2:])) < 80
+    assert lines[1].split() == ["long", "x" * 700, "gq.toml"]
+
+
 def test_in_a_pipe_nothing_is_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     write_table(ACCOUNTING, [[ROW]])
