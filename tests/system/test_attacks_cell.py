@@ -382,10 +382,10 @@ def test_hold_up_the_node_by_an_output_or_an_input_that_never_opens(stage: Stage
 @attack("Run in a directory that is closed to the user", REFUSED, NOTHING)
 def test_run_in_a_directory_that_is_closed_to_the_user(stage: Stage) -> None:
     stage.host("n1").ok("sh", "-c", "mkdir -p -m 700 /run/closed")
-    job = submit(stage.bob, "-w", "n1", "-D", "/run/closed", "-o", f"{stage.bob.home}/out", wrap="pwd")
+    job = submit(stage.bob, "-w", "n1", "-D", "/run/closed", "-o", f"{stage.bob.home}/closed", wrap="pwd")
 
     wait_until(lambda: stage.facts(job).reason == "BadWorkdir", what="the job is held")
-    assert not stage.host("n1").path(f"{stage.bob.home}/out").exists()
+    assert not stage.host("n1").path(f"{stage.bob.home}/closed").exists()
 
 
 @attack("Read what the daemons keep: database, scripts, keys, spool", REFUSED, NOTHING)

@@ -102,6 +102,7 @@ def test_be_an_administrator_or_a_node_as_the_user_of_gqd(head: Host) -> None:
 @attack("Have root end another process by what the user of gqd wrote", REFUSED, NOTHING)
 def test_have_root_end_another_process_by_what_the_user_of_gqd_wrote(head: Host) -> None:
     victim = head.start("sleep", "600")
+    wait_until(lambda: head.run("pgrep", "-x", "sleep").returncode == 0, what="the process runs")
     other = head.ok("pgrep", "-x", "sleep").split()[0]
     head.ok(*AS_GQ, "sh", "-c", f"cd /run/gq/controller; echo {other} > gqd.lock; echo {other} > gqd.pid")
     head.ok(*AS_GQ, "sh", "-c", f"cd /var/lib/gq/controller; echo {other} > gqd.pid")
