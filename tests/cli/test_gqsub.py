@@ -423,7 +423,7 @@ def test_an_option_after_the_script_is_noted_to_be_an_argument_of_it(
 
 
 @pytest.mark.parametrize(
-    "command", ["exec /no/program", "cd / && ls", "$TOOL x", "A=1 sh -c x", "~root/../bin/sh", '"/bin/sh" x']
+    "command", ["exec /no/program", "cd / && ls", "$TOOL x", "A=1 sh -c x", "~daemon/../../bin/sh", '"/bin/sh" x']
 )
 def test_a_notification_that_may_work_is_not_refused(
     run: Run, queue: ScriptedController, here: Path, command: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -76,9 +77,10 @@ def test_sighup_opens_the_log_files_again_after_they_were_renamed(private_cluste
         log.rename(kept)
         os.kill(cluster.pid(daemon), signal.SIGHUP)
         wait_until(log.exists, what=f"{log} is there again")
-        size = kept.stat().st_size
-        os.kill(cluster.pid(daemon), signal.SIGTERM)
+        size, pid = kept.stat().st_size, cluster.pid(daemon)
+        os.kill(pid, signal.SIGTERM)
         wait_until(lambda log=log: log.stat().st_size, what=f"{daemon} writes to it that it ends")
+        wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), what=f"{daemon} has ended")
 
         assert log.stat().st_mode == mode
         assert kept.stat().st_size == size
