@@ -113,7 +113,7 @@ def state_files(state_dir: str) -> list[Path]:
 
 
 def make_directories(location: Location, own: Location, account: pwd.struct_passwd) -> None:
-    """As root: the user's directories for state and sockets below root's own, and links where commands look."""
+    """Make, as root, the user's directories for state and sockets below root's own, and links where commands look."""
     make_own_directory(Path(location.state_dir), 0o711)
     make_own_directory(Path(location.run_dir), 0o755)
     give_directory(Path(own.state_dir), account, 0o700)
@@ -198,7 +198,7 @@ def ensure_user(user: str, home: Path) -> pwd.struct_passwd:
 
 
 def _add_user(user: str, home: Path) -> None:
-    """By useradd(8), or adduser of BusyBox."""
+    """Add the user by useradd(8), or by adduser of BusyBox."""
     names = f"a system user `{user}` for gqd"
     if program := shutil.which("useradd"):
         words = [

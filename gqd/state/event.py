@@ -159,7 +159,7 @@ class JobAllocated(EventBase, frozen=True, kw_only=True):
     borrows: tuple[str, ...] = ()
     """Likewise as of `gqd.state.plan.Start`."""
     priority: int = 0
-    """That the job had in the queue."""
+    """The priority that the job had in the queue."""
 
 
 class PartPrepared(EventBase, frozen=True, kw_only=True):

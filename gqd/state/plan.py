@@ -33,7 +33,7 @@ class Start(msgspec.Struct, frozen=True):
     borrows: tuple[str, ...] = ()
     """It starts on what these reservations keep, and gives way to jobs of any reservation."""
     priority: int = 0
-    """That it has when it starts."""
+    """The priority that the job has when it starts."""
 
 
 class Gift(msgspec.Struct, frozen=True):

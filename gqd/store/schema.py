@@ -585,7 +585,7 @@ def notice_commands(db: Database) -> None:
 
 @MIGRATIONS()
 def priority_of_attempts(db: Database) -> None:
-    """With which priority jobs have started."""
+    """The priority with which a job has started."""
     db.execute("ALTER TABLE attempts ADD COLUMN priority INTEGER NOT NULL DEFAULT 0")
 
 

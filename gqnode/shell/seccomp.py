@@ -13,7 +13,7 @@ import os
 from gqnode.shell.failure import CannotLaunch, Failure
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 317), "aarch64": (0xC00000B7, 277)}
-"""By machine: the kernel's AUDIT_ARCH, and the number of seccomp(2)."""
+"""For each machine type: the kernel's AUDIT_ARCH, and the number of seccomp(2)."""
 DENIED = {
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -46,7 +46,7 @@ DENIED = {
 """System call → its number on each of `ARCHITECTURES`; answered with EPERM."""
 CLONE = (56, 220)
 UNSHARE = (272, 97)
-"""With CLONE_NEWUSER these two make a user namespace, where a user has every capability: EPERM."""
+"""Two system calls that with CLONE_NEWUSER make a user namespace, where a user has every capability: EPERM."""
 CLONE3 = (435, 435)
 """A filter cannot read its flags, which lie in memory: ENOSYS, upon which libc uses clone."""
 
