@@ -12,7 +12,7 @@ libzmq itself accepts until no descriptor is left; then its tcp listener spins a
 * At the bound of all links, a tcp listener is told by a packet filter to drop what comes until enough links have gone;
   the kernel of a peer tries again by itself. On a socket of this host, the user with most links loses one instead.
 
-Links that have brought a message are hung up on only in that last case.
+Links that have brought a message are hung up on only in that last case, and when their user is kept out.
 """
 
 from __future__ import annotations
