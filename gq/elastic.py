@@ -35,6 +35,9 @@ class Node:
     """By which the others reach it."""
     gpus: int
     tasks: int
+    joined: int = 0
+    """Generation of the change by which the node joined the running job; 0: the job began with the node.  A node that
+    left and joined again has another number than before."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def gpus() -> Gpus | None:
         target=tuple(said["target"]),
         deadline=said.get("deadline"),
         most=said["most"],
-        nodes=tuple(Node(**one) for one in said.get("nodes", ())),
+        nodes=tuple(Node(**one, joined=said.get("joined", {}).get(one["name"], 0)) for one in said.get("nodes", ())),
         target_nodes=tuple(said.get("target_nodes", ())),
         most_nodes=said.get("most_nodes", 0),
     )

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -49,7 +49,9 @@ def follow(said: Iterable[Given], *, is_in_job: bool) -> int:
 class _Following:
     words: list[str]
     steps: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    """By node, of those that the job has."""
+    """The step on each node of the job, by the node's name."""
+    joined: dict[str, int] = field(default_factory=dict)
+    """`gq.elastic.Node.joined` of each of these nodes when its step began."""
     leaving: list[subprocess.Popen[bytes]] = field(default_factory=list)
     signum: int = 0
     """That this was told."""
@@ -60,7 +62,7 @@ class _Following:
         while True:
             known = gq.elastic.gpus()
             if known is not None and not self.signum:
-                self._meet({one.name for one in known.nodes}, known.target_nodes)
+                self._meet({node.name: node.joined for node in known.nodes}, known.target_nodes)
             stay = [one for name, one in self.steps.items() if known is None or name in known.target_nodes]
             if all(one.poll() is not None for one in stay):
                 break
@@ -70,15 +72,18 @@ class _Following:
         codes = [one.returncode if one.returncode >= 0 else 128 - one.returncode for one in stay]
         return 128 + self.signum if self.signum else max(codes, default=0)
 
-    def _meet(self, here: set[str], target: Sequence[str]) -> None:
-        """Begin where it has come to, and forget where it has left: it may come again."""
-        for name in [name for name in self.steps if name not in here]:
+    def _meet(self, joined: Mapping[str, int], target: Sequence[str]) -> None:
+        """Begin a step on each node that joined, and set aside the steps of nodes that left.
+
+        A node may leave and join again between two looks: `joined`, the number by node, tells.
+        """
+        for name in [name for name in self.steps if joined.get(name) != self.joined[name]]:
             self.leaving.append(self.steps.pop(name))
         self.leaving = [one for one in self.leaving if one.poll() is None]
         is_ending = any(one.poll() == 0 for name, one in self.steps.items() if name in target)
         for name in target:
             if name not in self.steps and not is_ending:
-                self.steps[name] = self._begin(name)
+                self.steps[name], self.joined[name] = self._begin(name), joined[name]
 
     def _begin(self, name: str) -> subprocess.Popen[bytes]:
         """What is said of the step is said of each."""

@@ -29,7 +29,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 # ── orders: gqd → gqnode ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class GangMember(msgspec.Struct, frozen=True, kw_only=True):
+class GangMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One node of an allocation, as every other node of it needs to know it."""
 
     node: str
@@ -38,6 +38,8 @@ class GangMember(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     cpus: int
     gpus: int
+    joined: int = 0
+    """Generation of the change by which the node joined the running job; 0: the job began with the node."""
 
 
 class LaunchRole(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

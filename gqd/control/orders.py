@@ -239,6 +239,7 @@ def members_of(draft: Draft, attempt: Attempt, own: str = "") -> tuple[GangMembe
             tasks=one.tasks,
             cpus=len(one.cpus),
             gpus=len(one.gpus),
+            joined=0 if attempt.elastic is None else attempt.elastic.join_of(one.node),
         )
         for one in attempt.grants
         if one.node == own or not has_joined(attempt, one.node) or attempt.parts[one.node].phase is PartPhase.LIVE

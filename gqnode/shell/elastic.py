@@ -50,6 +50,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target_nodes: tuple[str, ...] = ()
     """… those that it is to have by the deadline, and how many at most."""
     most_nodes: int = 0
+    joined: dict[str, int] = {}
+    """Generation of the change by which each of the nodes joined, for those with which the job did not begin."""
 
 
 def path_of(run_dir: str, node: str, attempt_id: AttemptId) -> str:
@@ -76,7 +78,8 @@ def told_of(record: AttemptRecord, inventory: tuple[Gpu, ...]) -> Told:
 def _nodes(launch: Launch, most: int, leaving: tuple[str, ...]) -> dict[str, Any]:
     names = tuple(one.node for one in launch.members if one.node not in leaving)
     members = [Member(name=one.node, address=one.address, gpus=one.gpus, tasks=one.tasks) for one in launch.members]
-    return {"nodes": tuple(members), "target_nodes": names, "most_nodes": most}
+    joined = {one.node: one.joined for one in launch.members if one.joined}
+    return {"nodes": tuple(members), "target_nodes": names, "most_nodes": most, "joined": joined}
 
 
 def visible_as(gpu: Gpu) -> str:

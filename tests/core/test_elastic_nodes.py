@@ -127,7 +127,10 @@ def test_all_its_nodes_are_told_when_one_lives_and_not_before() -> None:
 
     assert sorted(one.node for one in host.orders) == ["n1", "n2"]
     order = told(host)
-    assert [one.node for one in order.members] == ["n1", "n2"] and (order.leaving, order.ends_at) == ((), None)
+    assert [(one.node, one.joined) for one in order.members] == [("n1", 0), ("n2", 1)] and (
+        order.leaving,
+        order.ends_at,
+    ) == ((), None)
     host.obey()
     assert not tick(host, START + 20).effects, "all have said that they know"
 
@@ -301,6 +304,8 @@ def test_a_node_that_is_to_go_is_told_and_is_its_own_until_it_is_empty() -> None
     host.finish(wants, now=START + 200)
     settle(host)
     assert sorted(nodes(host, job_id)) == ["n1", "n2", "n3"]
+    elastic = host.attempt(job_id).elastic
+    assert elastic is not None and elastic.join_of(going) > order.generation, "it joined with another number"
 
 
 def test_no_more_nodes_go_than_are_wanted_and_never_the_least() -> None:

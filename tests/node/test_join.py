@@ -117,7 +117,8 @@ def test_what_was_prepared_for_another_time_is_not_started_but_ended() -> None:
 
 
 def member(number: int) -> GangMember:
-    return GangMember(node=f"n{number}", address=f"10.0.0.{number}", tasks=1, cpus=2, gpus=2)
+    joined = 3 if number == 3 else 0
+    return GangMember(node=f"n{number}", address=f"10.0.0.{number}", tasks=1, cpus=2, gpus=2, joined=joined)
 
 
 def change(generation: int, *numbers: int, **facts: Any) -> ResizeAttempt:
@@ -168,7 +169,7 @@ def test_the_file_names_the_nodes_and_those_that_stay(
     known = gq.elastic.gpus()
 
     assert known is not None and (known.current, known.target, known.deadline) == (("0", "1"), target, NOW + 60)
-    assert gq.elastic.nodes()[2] == gq.elastic.Node(name="n3", address="10.0.0.3", gpus=2, tasks=1)
+    assert gq.elastic.nodes()[2] == gq.elastic.Node(name="n3", address="10.0.0.3", gpus=2, tasks=1, joined=3)
     assert gq.elastic.target_nodes() == tuple(one for one in ("n1", "n2", "n3") if one != leaving)
     assert known.most_nodes == 3
     assert next(gq.elastic.watch()) == known
