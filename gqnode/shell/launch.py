@@ -11,6 +11,7 @@ enumerations, no file objects, no exception where all is well.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -243,12 +244,29 @@ def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
         os.execvpe(name, argv, environment)
     except (OSError, ValueError) as error:
         number = getattr(error, "errno", None) or 0
-        reason = _missing_interpreter(name) if number == 2 else getattr(error, "strerror", None) or str(error)
+        path = _find_program(name, environment)
+        if path is None:
+            number = errno.ENOENT
+        is_missing = number == errno.ENOENT
+        reason = _missing_interpreter(path) if is_missing else getattr(error, "strerror", None) or str(error)
         raise CannotLaunch(Failure(f"cannot execute `{name}`: {reason}", number, is_exec=True)) from error
 
 
-def _missing_interpreter(path: str) -> str:
+def _find_program(name: str, environment: dict[str, str]) -> str | None:
+    """The file that `name` stands for, as a shell searches it: a directory of PATH that is closed holds none.
+
+    None: no directory of PATH holds the file.
+    """
+    if "/" in name:
+        return name
+    paths = (os.path.join(directory, name) for directory in os.get_exec_path(environment))
+    return next(filter(os.path.exists, paths), None)
+
+
+def _missing_interpreter(path: str | None) -> str:
     """Why the kernel says that a file does not exist: often it is the program named in its first line."""
+    if path is None:
+        return "No such file or directory"
     try:
         with open(path, "rb") as file:
             first = file.readline(256)

@@ -17,6 +17,7 @@ from gqnode.control.input import ProcessEnded, ProcessStarted, StepTaskFailed, S
 from gqnode.shell import stream
 from gqnode.shell.herd import TreeEmpty
 from tests.node.herd_host import ENVIRONMENT, HerdHost, herd_host
+from tests.requires import needs_user
 
 
 @pytest.fixture
@@ -82,6 +83,16 @@ def test_a_task_that_cannot_run_says_why(
     assert exited == TaskExited(step_id=step_id, rank=0, exit=ExitStatus(code=code), why=why)
     assert host.await_event(StepTasksEnded).exit == ExitStatus(code=code)
     assert not [event for event in host.events if isinstance(event, TaskStarted)]
+
+
+@needs_user
+def test_a_closed_directory_of_the_path_hides_no_program(host: HerdHost, attempt_id: AttemptId, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    environment = {"PATH": f"{closed}:{os.defpath}"}
+    host.start_tasks(attempt_id, ["no-such-program"], environment=environment)
+    exited = host.await_event(TaskExited)
+    assert exited.exit.code == 127 and exited.why == "cannot execute `no-such-program`: No such file or directory"
 
 
 def test_a_failed_task_is_told_at_once_while_others_run(host: HerdHost, attempt_id: AttemptId) -> None:
