@@ -34,14 +34,14 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest job over several nodes that has waited so long gets one, too; None: none does."""
     protect_any_after_s: float | None = 7200.0
     """And so do two of any size that have waited so long: the oldest, and the oldest of those whose users had least of
-    what is due to them (`gqd.sched.slots`)."""
+    what is due to them (`gqd.sched.backfill.starvation`)."""
     protect_fair_share: float = 0.2
     """What the second of them starts holds no more than this part of the GPUs, or is one job."""
     protect_oldest_share: float = 0.3
     """The oldest likewise."""
     preempt: str = "qos"
     """Who gives way: ``qos`` (as QOS and guarantees say), or ``turns`` (also who has had its trial or its turn, see
-    `gqd.sched.turns`)."""
+    `gqd.sched.preemption.timeslice`)."""
     trial_s: float = 10_800.0
     """So long each job runs, over all its attempts, before it takes turns."""
     turn_s: float = 7200.0

@@ -19,8 +19,8 @@ from gq.model.reservation import Flag
 from gq.model.resource import ResourceRequest, least_demand
 from gq.units import format_duration
 from gqd.control.snapshot import booked_of
-from gqd.sched.blocked import counted
-from gqd.sched.rehearsal import Entry
+from gqd.sched.forecast import Entry
+from gqd.sched.reasons.unschedulable import counted
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.policy import Policy

@@ -17,7 +17,7 @@ from gq.model.state import Reason
 from gq.model.sweep import check_sweep, tasks_of
 from gq.model.tasks import MAX_TASK, first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
 from gq.wire import client
-from gqd.sched.view import NO_SOAKING, Soaking
+from gqd.sched.snapshot.model import NO_SOAKING, Soaking
 from gqd.state import event
 from gqd.state.cluster import ArrayTasks, Cluster, Job
 from gqd.state.describe import tasks_asked

@@ -24,8 +24,8 @@ from gq.model.account import (
 from gq.model.resource import ResourceRequest, Role, as_request, as_role, least_demand
 from gq.units import format_duration, spoken_duration
 from gq.wire import client
-from gqd.sched.access import is_listed
-from gqd.sched.shape import Shape
+from gqd.sched.limits.access import is_listed
+from gqd.sched.request import Shape
 from gqd.state.cluster import Cluster, Job
 from gqd.state.policy import Partition, Policy
 from gqd.state.tally import account_path

@@ -15,7 +15,7 @@ from gq.model.reservation import Flag
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic_nodes, ending, orders, reservation_reach, step, workdir
-from gqd.sched.rooms import Applicant, Rooms
+from gqd.sched.adoption import Applicant, Rooms
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Attempt, Job

@@ -59,10 +59,10 @@ from gqd.control import (
 from gqd.control.access import Caller
 from gqd.control.job_select import select_lines
 from gqd.control.turn import Draft, Turn
-from gqd.sched.limit import Ledger
-from gqd.sched.priority import Ranking, rank
-from gqd.sched.rooms import Rooms
-from gqd.sched.view import Snapshot
+from gqd.sched.adoption import Rooms
+from gqd.sched.limits.ledger import Ledger
+from gqd.sched.priority.factors import Ranking, rank
+from gqd.sched.snapshot.model import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.describe import tasks_asked

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gq.model.resource import Grant
 from gq.wire import node as wire
 from gqd.control import association, orders
-from gqd.sched.billing import billing_of
+from gqd.sched.placement.billing import billing_of
 from gqd.state import event
 from gqd.state import plan as planned
 from gqd.state.after import PartPhase

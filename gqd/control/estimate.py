@@ -30,10 +30,10 @@ from gqd.control import explain, snapshot
 from gqd.control.explain_dependency import hangs_on_failure, line_of
 from gqd.control.explain_reservation import may_come_again
 from gqd.control.job_select import select_jobs
-from gqd.sched.limit import Asker
-from gqd.sched.priority import rank
-from gqd.sched.rehearsal import After, Entry, Gate, Rehearsal, Scene
-from gqd.sched.view import Snapshot
+from gqd.sched.forecast import After, Entry, Gate, Rehearsal, Scene
+from gqd.sched.limits.ledger import Asker
+from gqd.sched.priority.factors import rank
+from gqd.sched.snapshot.model import Snapshot
 from gqd.state import event
 from gqd.state.cluster import Cluster, Job
 from gqd.state.effect import Reply

@@ -27,9 +27,9 @@ from gqd.control import (
     snapshot,
 )
 from gqd.control.ending import to_whom
-from gqd.sched.blocked import counted
 from gqd.sched.planner import plan_whole
-from gqd.sched.view import Snapshot
+from gqd.sched.reasons.unschedulable import counted
+from gqd.sched.snapshot.model import Snapshot
 from gqd.state import plan as planned
 from gqd.state.after import Hold
 from gqd.state.bookings import lenders_of

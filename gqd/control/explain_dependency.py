@@ -9,7 +9,7 @@ from gq.model.dependency import DependencyKind, DependencyTerm, format_dependenc
 from gq.model.ids import JobId
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import format_tasks
-from gqd.sched.blocked import counted
+from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 from gqd.state.queue import startable_tasks

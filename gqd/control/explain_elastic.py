@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gqd.sched.blocked import counted
+from gqd.sched.reasons.unschedulable import counted
 from gqd.state.after import PartPhase
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.elastic import Elastic, Giver, givers_to

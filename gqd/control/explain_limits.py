@@ -12,9 +12,9 @@ from gq.errors import Refusal
 from gq.model.account import BUDGETS, DEFAULT_ACCOUNT, LIMITED, AccountInfo, Holder, LimitInfo
 from gq.model.state import Reason
 from gq.units import format_duration, format_memory
-from gqd.sched.billing import billing_of
-from gqd.sched.blocked import counted
-from gqd.sched.limit import COUNTED_AS, Asker, Ledger, LimitView, Wanted, all_over_of, hours, over_of
+from gqd.sched.limits.ledger import COUNTED_AS, Asker, Ledger, LimitView, Wanted, all_over_of, hours, over_of
+from gqd.sched.placement.billing import billing_of
+from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 from gqd.state.tally import Place, asked_amounts, granted, places_of_job

@@ -12,7 +12,7 @@ from gq.model.job import JobInfo
 from gq.model.state import JobState, Reason
 from gq.units import format_memory
 from gqd.control.association import qos_named
-from gqd.sched.blocked import counted
+from gqd.sched.reasons.unschedulable import counted
 from gqd.state.cluster import Attempt, Cluster, Job
 from gqd.state.deadlines import time_limit_of
 from gqd.state.parked import can_park, fits_beside

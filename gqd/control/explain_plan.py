@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gq.model.state import Reason
 from gqd.control import explain_parked
-from gqd.sched.blocked import counted
+from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 

@@ -9,7 +9,7 @@ from gq.model.state import Reason
 from gq.units import spoken_duration
 from gqd.control.association import qos_named
 from gqd.control.explain_plan import Words, names_of
-from gqd.sched.booked import Named, named_wait
+from gqd.sched.reservation.windows import Named, named_wait
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 from gqd.state.reservation import Reservation

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gq.units import spoken_duration
-from gqd.sched.blocked import counted
-from gqd.sched.ground import Ground
-from gqd.sched.turning import that_give_turns
-from gqd.sched.turns import Taker, givers_of, gives_turn_at, is_through
-from gqd.sched.view import PendingJob, RunningJob, Snapshot
+from gqd.sched.preemption.timeslice import Taker, givers_of, gives_turn_at, is_through
+from gqd.sched.preemption.timeslice_victims import that_give_turns
+from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.reasons.unschedulable import counted
+from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster, Job
 

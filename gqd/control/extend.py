@@ -28,9 +28,9 @@ from gq.units import format_duration, spoken_duration
 from gq.wire import client
 from gqd.control import association, explain_limits, job, limit, orders, replies, reservation_reach, snapshot
 from gqd.control.estimate import Desk, promises_of, setting_of
+from gqd.sched.forecast import EXACT_PASSES, Rehearsal
 from gqd.sched.planner import Planner
-from gqd.sched.rehearsal import EXACT_PASSES, Rehearsal
-from gqd.sched.view import RunningJob, Snapshot
+from gqd.sched.snapshot.model import RunningJob, Snapshot
 from gqd.state import event
 from gqd.state.cluster import Attempt, Job
 from gqd.state.deadlines import time_limit_of

@@ -20,10 +20,10 @@ from gq.version import VERSION
 from gqd.control import estimate, explain_parked, snapshot
 from gqd.control.association import qos_named
 from gqd.control.explain import reason_of_wait, story_of_wait, without_private
-from gqd.sched.billing import billing_of
-from gqd.sched.constraint_match import attributes_of
-from gqd.sched.priority import Ranking
-from gqd.sched.topology import leaf_of
+from gqd.sched.placement.billing import billing_of
+from gqd.sched.placement.constraints import attributes_of
+from gqd.sched.priority.factors import Ranking
+from gqd.sched.snapshot.switches import leaf_of
 from gqd.state import describe
 from gqd.state.cluster import Cluster, Job, Node
 from gqd.state.input import Peer

@@ -44,13 +44,13 @@ from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
 from gqd.control.array import Chosen
 from gqd.control.job_select import select_jobs
-from gqd.sched.blocked import infeasible
-from gqd.sched.feasible import usable_places
-from gqd.sched.infeasible import all_cores_kept, too_many_licenses, unmet_constraint
-from gqd.sched.limit import Asker
-from gqd.sched.placement import place
-from gqd.sched.shape import Shape, named_nodes, shape_in
-from gqd.sched.view import Overlay, whole_nodes
+from gqd.sched.limits.ledger import Asker
+from gqd.sched.placement.feasible import usable_places
+from gqd.sched.placement.placement import place
+from gqd.sched.reasons.infeasible import all_cores_kept, too_many_licenses, unmet_constraint
+from gqd.sched.reasons.unschedulable import infeasible
+from gqd.sched.request import Shape, named_nodes, shape_in
+from gqd.sched.snapshot.model import Overlay, whole_nodes
 from gqd.state import event
 from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.cluster import Job

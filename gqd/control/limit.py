@@ -19,10 +19,10 @@ from gq.wire import client
 from gqd.control import attempt, explain_limits
 from gqd.control.account_names import refuse_bad_user, refuse_too_many
 from gqd.control.association import known_account, known_qos
-from gqd.sched.billing import TYPE_PREFIX, billing_of
-from gqd.sched.limit import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
-from gqd.sched.rooms import Rooms
-from gqd.sched.shape import Shape, shape_in
+from gqd.sched.adoption import Rooms
+from gqd.sched.limits.ledger import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
+from gqd.sched.placement.billing import TYPE_PREFIX, billing_of
+from gqd.sched.request import Shape, shape_in
 from gqd.state import event
 from gqd.state.cluster import BudgetKey, Cluster, Job, LimitKey, limit_key
 from gqd.state.deadlines import paused_s, time_limit_of

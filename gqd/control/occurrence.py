@@ -19,9 +19,9 @@ from gq.model.state import JobState
 from gq.schedule import instants
 from gq.units import spoken_duration
 from gqd.control.reservation_ground import Ground, ground_of, is_up, known_partition
-from gqd.sched.booking import Span, joined, most_of, rest_of
-from gqd.sched.infeasible import counted
-from gqd.sched.shape import shape_in
+from gqd.sched.reasons.infeasible import counted
+from gqd.sched.request import shape_in
+from gqd.sched.reservation.booking import Span, joined, most_of, rest_of
 from gqd.state import event
 from gqd.state.cluster import Cluster, Node
 from gqd.state.reservation import Occurrence, OccurrenceKey, Reservation

@@ -25,9 +25,9 @@ from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import array, association, deadline, dependency, elastic, ending, explain, parked
-from gqd.sched.billing import billing_of
-from gqd.sched.limit import Asker, Ledger, Wanted, hours
-from gqd.sched.rooms import Applicant, Rooms
+from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
+from gqd.sched.placement.billing import billing_of
 from gqd.state import event
 from gqd.state import plan as planned
 from gqd.state.after import PartPhase

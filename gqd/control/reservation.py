@@ -22,10 +22,10 @@ from gq.wire import client
 from gqd.control import occurrence, reservation_info, reservation_rules, reservation_waits
 from gqd.control.access import Caller, Denied, Role
 from gqd.control.reservation_ground import Ground, ground_of, overlooks_jobs, partition_of, shared_request
-from gqd.sched.booking import Span, gpus_asked, most_of, rest_of
-from gqd.sched.infeasible import counted
-from gqd.sched.placement import place
-from gqd.sched.shape import Shape, shape_in
+from gqd.sched.placement.placement import place
+from gqd.sched.reasons.infeasible import counted
+from gqd.sched.request import Shape, shape_in
+from gqd.sched.reservation.booking import Span, gpus_asked, most_of, rest_of
 from gqd.state import event
 from gqd.state.cluster import Cluster, Job
 from gqd.state.reservation import Occurrence, Reservation

@@ -14,12 +14,12 @@ from gq.errors import Refusal, nearest
 from gq.model.reservation import NEVER_LENT, Booking, Flag, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest
 from gqd.control import reservation_reach, snapshot
-from gqd.sched.booking import Book, Held, Kept, Share, with_shares
-from gqd.sched.feasible import usable_places
-from gqd.sched.infeasible import infeasible, unmet_constraint
-from gqd.sched.placement import place
-from gqd.sched.shape import Shape, named_nodes, shape_in
-from gqd.sched.view import NodeFacts, Overlay, whole_nodes
+from gqd.sched.placement.feasible import usable_places
+from gqd.sched.placement.placement import place
+from gqd.sched.reasons.infeasible import infeasible, unmet_constraint
+from gqd.sched.request import Shape, named_nodes, shape_in
+from gqd.sched.reservation.booking import Book, Held, Kept, Share, with_shares
+from gqd.sched.snapshot.model import NodeFacts, Overlay, whole_nodes
 from gqd.state.bookings import occurrence_of
 from gqd.state.cluster import Attempt, Cluster, Node, mask_of
 from gqd.state.policy import Partition, Policy

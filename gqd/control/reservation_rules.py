@@ -20,7 +20,7 @@ from gqd.control import association, notice_spec, occurrence
 from gqd.control.access import Caller, Denied, Role
 from gqd.control.account_names import refuse_bad_name, refuse_bad_user
 from gqd.control.reservation_ground import partition_of
-from gqd.sched.booking import Span
+from gqd.sched.reservation.booking import Span
 from gqd.state.cluster import Cluster, Node
 from gqd.state.reservation import Reservation
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from gq.units import format_duration, spoken_duration
 from gqd.control import snapshot
-from gqd.sched.booking import Held
-from gqd.sched.feasible import usable_places
-from gqd.sched.infeasible import counted
-from gqd.sched.placement import place
-from gqd.sched.shape import Shape
-from gqd.sched.view import Overlay
+from gqd.sched.placement.feasible import usable_places
+from gqd.sched.placement.placement import place
+from gqd.sched.reasons.infeasible import counted
+from gqd.sched.request import Shape
+from gqd.sched.reservation.booking import Held
+from gqd.sched.snapshot.model import Overlay
 from gqd.state.cluster import Job
 from gqd.state.policy import Partition
 from gqd.state.reservation import Occurrence, Reservation

@@ -26,9 +26,9 @@ from gq.model.tasks import format_tasks
 from gq.units import format_duration
 from gq.wire import client
 from gqd.control.job_select import select_jobs
-from gqd.sched.due import BANDS, bands
-from gqd.sched.fairshare import Branch, Tree, fair_tree, known_accounts
-from gqd.sched.priority import OVERRIDE, Ranking, guarantor_of, rank, weighted_factors
+from gqd.sched.priority.factors import OVERRIDE, Ranking, guarantor_of, rank, weighted_factors
+from gqd.sched.priority.fairshare import Branch, Tree, fair_tree, known_accounts
+from gqd.sched.priority.share_debt import BANDS, bands
 from gqd.state import event
 from gqd.state.cluster import Cluster, Job
 from gqd.state.policy import Policy
@@ -236,7 +236,7 @@ _MORE_THAN_IS_DUE = (
     "its account had, and its user had not",
     "its account and its user both had",
 )
-"""By band (`gqd.sched.due`)."""
+"""By band (`gqd.sched.priority.share_debt`)."""
 
 
 def _points_of(cluster: Cluster, policy: Policy, branch: Branch, now: float) -> str:

@@ -17,14 +17,24 @@ from gq.model.reservation import Flag
 from gq.model.resource import Grant, ResourceRequest, parse_ids, shares
 from gq.model.state import JobState
 from gqd.control import array, ending, limit, share
-from gqd.sched.claimants import LATE_S
-from gqd.sched.constraint_match import attributes_of
-from gqd.sched.given import parts_going
-from gqd.sched.gpu_topology import topology_of
-from gqd.sched.order import Order, order_of
-from gqd.sched.parked import cut
-from gqd.sched.shape import shape_in
-from gqd.sched.view import Booked, Claim, NodeFacts, PendingColumns, PendingJob, RunningJob, Share, Snapshot, Stretch
+from gqd.sched.cycle.nominated import LATE_S
+from gqd.sched.placement.constraints import attributes_of
+from gqd.sched.preemption.partial_release import parts_going
+from gqd.sched.preemption.suspend_victims import cut
+from gqd.sched.priority.order import Order, order_of
+from gqd.sched.request import shape_in
+from gqd.sched.snapshot.gpu_links import topology_of
+from gqd.sched.snapshot.model import (
+    Booked,
+    Claim,
+    NodeFacts,
+    PendingColumns,
+    PendingJob,
+    RunningJob,
+    Share,
+    Snapshot,
+    Stretch,
+)
 from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
 from gqd.state.cluster import Claim as Kept
 from gqd.state.deadlines import last_start_at, time_limit_of

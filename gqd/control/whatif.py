@@ -31,11 +31,11 @@ from gqd.control.access import Caller
 from gqd.control.alternatives import Search, Variant, is_sooner, searches
 from gqd.control.estimate import Desk, Setting, band, deadlines_of, gate_of, promises_of, setting_of, too_late
 from gqd.control.job_facts import job_of
-from gqd.sched.blocked import counted
-from gqd.sched.limit import NO_LIMITS
-from gqd.sched.order import order_of
-from gqd.sched.priority import rank
-from gqd.sched.rehearsal import Entry, Gate, Rehearsal, Scene
+from gqd.sched.forecast import Entry, Gate, Rehearsal, Scene
+from gqd.sched.limits.ledger import NO_LIMITS
+from gqd.sched.priority.factors import rank
+from gqd.sched.priority.order import order_of
+from gqd.sched.reasons.unschedulable import counted
 from gqd.state import event
 from gqd.state.cluster import Cluster, Job
 from gqd.state.effect import Reply

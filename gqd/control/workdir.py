@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import snapshot
-from gqd.sched.feasible import usable_places
-from gqd.sched.placement import place
-from gqd.sched.shape import shape_in
-from gqd.sched.view import Overlay, whole_nodes
+from gqd.sched.placement.feasible import usable_places
+from gqd.sched.placement.placement import place
+from gqd.sched.request import shape_in
+from gqd.sched.snapshot.model import Overlay, whole_nodes
 from gqd.state import event
 from gqd.state.after import Hold
 from gqd.state.cluster import Attempt, Job

@@ -11,16 +11,16 @@ import msgspec
 import numpy as np
 
 from gq.model.ids import JobId
-from gqd.sched.booked import as_told_inside, named_wait
-from gqd.sched.claimants import after_claim, alone, promises, try_claim
-from gqd.sched.claims import beside_claims, with_decided
-from gqd.sched.elastic import growths
-from gqd.sched.ground import Grounds
-from gqd.sched.inside import active, inside, outside, with_running
-from gqd.sched.lending import borrowers, for_borrowers, keep_off, marked, with_lent
-from gqd.sched.one_pass import Mode, Pass, named_in
-from gqd.sched.so_far import SoFar
-from gqd.sched.view import Booked, PendingJob, Snapshot
+from gqd.sched.cycle.lending import borrowers, for_borrowers, keep_off, marked, with_lent
+from gqd.sched.cycle.nominated import after_claim, alone, promises, try_claim
+from gqd.sched.cycle.scheduling_pass import Mode, Pass, named_in
+from gqd.sched.cycle.state import SoFar
+from gqd.sched.preemption.nominations import beside_claims, with_decided
+from gqd.sched.preemption.resize import growths
+from gqd.sched.reasons.eligibility import Grounds
+from gqd.sched.reservation.scope import active, inside, outside, with_running
+from gqd.sched.reservation.windows import as_told_inside, named_wait
+from gqd.sched.snapshot.model import Booked, PendingJob, Snapshot
 from gqd.state.plan import Growth, Infeasible, NoNodes, Plan, ReservationBegins, Wait
 
 

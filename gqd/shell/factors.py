@@ -5,7 +5,7 @@ A package announces one in its entry points::
     [project.entry-points."gq.priority_factors"]
     deadline_near = "our_gq.factors:deadline_near"
 
-and gq.toml gives it a weight: ``[priority.factors] deadline_near = 2000``.  It is `gqd.sched.protocols.PriorityFactor`.
+and gq.toml gives it a weight: ``[priority.factors] deadline_near = 2000``.  It is `gqd.sched.plugins.PriorityFactor`.
 Only those with a weight are loaded, when gqd starts and when gq.toml is read again; a package that was installed
 meanwhile is found then, one that was changed needs a restart.
 """
@@ -18,8 +18,8 @@ from importlib.metadata import EntryPoint, entry_points
 import numpy as np
 
 from gq.errors import UsageError, nearest
-from gqd.sched.contract import breach
-from gqd.sched.protocols import PriorityFactor
+from gqd.sched.plugins import PriorityFactor
+from gqd.sched.priority.factor_check import breach
 from gqd.shell.log import LOG
 from gqd.state.queue import Columns, Floats
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gqd.control.turn import Turn
-from gqd.sched.view import Snapshot
+from gqd.sched.snapshot.model import Snapshot
 from gqd.state.plan import Plan
 
 SLICE = 64

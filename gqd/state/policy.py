@@ -81,7 +81,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     use_interactive_step: bool = False
     weights: PriorityWeights = PriorityWeights()
     plugins: dict[str, Callable[[Columns], Floats]] = {}
-    """The site's own factors of the priority (`gqd.sched.protocols.PriorityFactor`), checked, by name."""
+    """The site's own factors of the priority (`gqd.sched.plugins.PriorityFactor`), checked, by name."""
     billing: Billing = Billing()
     accounting: Accounting = Accounting()
     booking: Booking = Booking()

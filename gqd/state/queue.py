@@ -78,9 +78,9 @@ class Columns:
     partition: Labels
     qos: Labels
     fair_share: Floats
-    """0…1, of its user in its account (`gqd.sched.fairshare`)."""
+    """0…1, of its user in its account (`gqd.sched.priority.fairshare`)."""
     due: Floats
-    """1: neither its user nor its account had more than is due; 0: both had (`gqd.sched.due`)."""
+    """1: neither its user nor its account had more than is due; 0: both had (`gqd.sched.priority.share_debt`)."""
     partition_priority: Floats
     """0…1: as a part of the highest that a partition has."""
     qos_priority: Floats

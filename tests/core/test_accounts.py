@@ -12,7 +12,7 @@ from gq.model.account import BUILT_IN_QOS, AccountInfo, Holder, LimitAt, LimitIn
 from gq.model.policy_tables import Accounting, Limits
 from gq.model.state import JobState
 from gq.wire import client
-from gqd.sched.fairshare import fair_tree
+from gqd.sched.priority.fairshare import fair_tree
 from gqd.state.input import Peer
 from gqd.state.policy import Partition, Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, OLGA, SHARED, inventory, submit

@@ -18,8 +18,8 @@ from gq.model.resource import ResourceRequest
 from gq.model.scheduling import Scheduling
 from gq.model.state import JobState, Outcome
 from gq.wire import client
+from gqd.sched.cycle.auto_throttle import parts_due
 from gqd.sched.planner import Planner, plan_whole
-from gqd.sched.soak import parts_due
 from gqd.state.input import Peer, Tick
 from gqd.state.plan import OverFairShare
 from gqd.state.policy import Partition

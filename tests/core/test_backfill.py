@@ -10,10 +10,10 @@ import msgspec
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
 from gq.model.scheduling import Scheduling
+from gqd.sched.backfill.starvation import slots_of
 from gqd.sched.planner import Planner, plan_whole
-from gqd.sched.shape import shape_of
-from gqd.sched.slots import slots_of
-from gqd.sched.view import NodeFacts, PendingJob, Snapshot
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import NodeFacts, PendingJob, Snapshot
 from gqd.state.plan import Behind, Insufficient, Plan, WouldDelay
 from gqd.state.policy import Partition, Policy
 from tests.property.streams import Stream, node, scheduling

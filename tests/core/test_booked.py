@@ -11,11 +11,11 @@ from gq.model.account import AccountInfo, Holder, LimitInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import PRESETS
-from gqd.sched.limit import LimitView
+from gqd.sched.forecast import Rehearsal, Scene
+from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
-from gqd.sched.rehearsal import Rehearsal, Scene
-from gqd.sched.shape import shape_of
-from gqd.sched.view import Booked, PendingJob, RunningJob, Snapshot
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import Booked, PendingJob, RunningJob, Snapshot
 from gqd.state.plan import (
     Behind,
     Insufficient,

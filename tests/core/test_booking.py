@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gqd.sched.booking import MAX_LOOKED_AT, Book
+from gqd.sched.reservation.booking import MAX_LOOKED_AT, Book
 from tests.core.test_reservations import HOUR, booking, host_of, refuse, series, set_
 
 NIGHTS = 60

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gq.model.resource import ResourceRequest
-from gqd.sched.bounds import GpusAt, useful_places
-from gqd.sched.shape import shape_of
-from gqd.sched.view import Overlay
+from gqd.sched.preemption.victim_bound import GpusAt, useful_places
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import Overlay
 from tests.core.test_preemption_plan import node
 
 FREE = (0, 0, 1, 4)

@@ -9,7 +9,7 @@ import msgspec
 from gq.model.job import SignalSpec
 from gq.model.policy_tables import Timers
 from gq.model.scheduling import Scheduling
-from gqd.sched.claimants import LATE_S
+from gqd.sched.cycle.nominated import LATE_S
 from gqd.state.input import PolicyChanged, Tick
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, hello, inventory, submit

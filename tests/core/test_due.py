@@ -8,7 +8,7 @@ import pytest
 
 from gq.model.account import AccountInfo, MemberInfo
 from gq.wire import client
-from gqd.sched.due import bands
+from gqd.sched.priority.share_debt import bands
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, inventory, submit
 from tests.hosts import CoreHost
 

@@ -23,7 +23,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import whatif
 from gqd.control.estimate import WAIT_S, Asked
-from gqd.sched.rehearsal import Rehearsal
+from gqd.sched.forecast import Rehearsal
 from gqd.state import event
 from gqd.state.effect import Reply
 from gqd.state.input import Tick

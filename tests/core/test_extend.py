@@ -17,8 +17,8 @@ from gqd.control import extend as extend_module
 from gqd.control import snapshot
 from gqd.control.extend import MAX_COUNTED, MOST_TRIES
 from gqd.control.turn import Turn
+from gqd.sched.forecast import Rehearsal
 from gqd.sched.planner import plan_whole
-from gqd.sched.rehearsal import Rehearsal
 from gqd.state import event
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.policy import Partition, Policy

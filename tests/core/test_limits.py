@@ -171,7 +171,7 @@ def test_tasks_of_an_array_start_as_far_as_the_limit_goes() -> None:
 
 
 def test_of_many_jobs_those_over_a_limit_are_left_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gqd.sched.order.MOST_ONE_BY_ONE", 3)
+    monkeypatch.setattr("gqd.sched.priority.order.MOST_ONE_BY_ONE", 3)
     host = cluster()
     limited(host, "user alice", "gpus", 1)
     limited(host, "each user of account rest", "gpu_hours_per_day", 1)

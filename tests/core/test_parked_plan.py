@@ -10,9 +10,9 @@ import msgspec
 from gq.model.account import BUILT_IN_QOS, PreemptMode
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant
-from gqd.sched.claims import beside_claims
 from gqd.sched.planner import plan_whole
-from gqd.sched.view import Booked, Claim, PendingJob, Snapshot
+from gqd.sched.preemption.nominations import beside_claims
+from gqd.sched.snapshot.model import Booked, Claim, PendingJob, Snapshot
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from tests.core.test_preemption_plan import NOW, node, pending, running, snapshot, victims

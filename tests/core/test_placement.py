@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gq.errors import Refusal
-from gqd.sched.placement import place
-from gqd.sched.shape import shape_of
-from gqd.sched.view import NodeFacts, Overlay
+from gqd.sched.placement.placement import place
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import NodeFacts, Overlay
 from tests.builders import spec
 
 Grants = dict[str, tuple[int, int, int]]

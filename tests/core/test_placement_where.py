@@ -12,12 +12,12 @@ from gq.errors import Refusal
 from gq.model.node import Gpu
 from gq.model.resource import Amount, Grant, ResourceRequest
 from gq.model.scheduling import Scheduling, Switch
-from gqd.sched.feasible import capacities, usable_places
-from gqd.sched.fleet import fleet_of
-from gqd.sched.gpu_topology import topology_of
-from gqd.sched.placement import is_possible, place
-from gqd.sched.shape import Shape, shape_of
-from gqd.sched.view import NodeFacts, Overlay
+from gqd.sched.placement.feasible import capacities, usable_places
+from gqd.sched.placement.placement import is_possible, place
+from gqd.sched.request import Shape, shape_of
+from gqd.sched.snapshot.gpu_links import topology_of
+from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.node_table import fleet_of
 from gqd.state.policy import Partition
 
 MAIN = Partition(name="main")

@@ -10,12 +10,12 @@ import msgspec
 from gq.model.account import BUILT_IN_QOS, AccountInfo, Holder, LimitInfo, PreemptMode, QosInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Amount, Grant, ResourceRequest
-from gqd.sched.limit import LimitView
+from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.forecast import Entry, Rehearsal, Scene
+from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
-from gqd.sched.rehearsal import Entry, Rehearsal, Scene
-from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.shape import shape_of
-from gqd.sched.view import Booked, Claim, NodeFacts, PendingJob, RunningJob, Snapshot
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import Booked, Claim, NodeFacts, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Insufficient, Plan, Preempts
 from gqd.state.policy import Policy

@@ -14,11 +14,11 @@ from gq.model.account import AccountInfo, MemberInfo, QosInfo
 from gq.model.policy_tables import Billing, PriorityWeights
 from gq.model.scheduling import Scheduling
 from gq.wire import client
-from gqd.sched.contract import SAMPLE_SIZES, breach, breach_on, sample
-from gqd.sched.fairshare import fair_tree
-from gqd.sched.order import priority_of
-from gqd.sched.priority import FACTORS, columns_of, rank
-from gqd.sched.protocols import PriorityFactor
+from gqd.sched.plugins import PriorityFactor
+from gqd.sched.priority.factor_check import SAMPLE_SIZES, breach, breach_on, sample
+from gqd.sched.priority.factors import FACTORS, columns_of, rank
+from gqd.sched.priority.fairshare import fair_tree
+from gqd.sched.priority.order import priority_of
 from gqd.state.cluster import Cluster, Member
 from gqd.state.input import Peer, PolicyChanged
 from gqd.state.policy import Partition, Policy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
 from gqd.sched.planner import plan_whole
-from gqd.sched.shape import shape_of
-from gqd.sched.view import PendingJob
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import PendingJob
 from gqd.state.plan import Plan, WouldDelay
 from tests.property.streams import MEMORY_MIB, Stream, node, scheduling
 

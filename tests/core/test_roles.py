@@ -13,9 +13,9 @@ from gq.model.resource import Amount, Demand, Grant, ResourceRequest, Role, Role
 from gq.model.step import StepLayout, StepRequest
 from gq.wire import client
 from gqd.control.step import layout_of
-from gqd.sched.limit import least_wanted
-from gqd.sched.placement import place
-from gqd.sched.shape import Shape, shape_of, wanted_in_all
+from gqd.sched.limits.ledger import least_wanted
+from gqd.sched.placement.placement import place
+from gqd.sched.request import Shape, shape_of, wanted_in_all
 from gqd.state.tally import asked_amounts
 from tests.builders import inventory, submit
 from tests.core.test_placement import FULL, Grants, overlay

@@ -13,10 +13,18 @@ from gq.model.account import BUILT_IN_QOS, PreemptMode, QosInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.scheduling import PRESETS, Scheduling
 from gqd.control.explain_plan import takes_later
+from gqd.sched.adoption import Applicant, Rooms
 from gqd.sched.planner import plan_whole
-from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.turns import Givers, Taker, give_turns_now, givers_now, givers_of, gives_turn_at, worth_it_at
-from gqd.sched.view import PendingJob, RunningJob, Snapshot
+from gqd.sched.preemption.timeslice import (
+    Givers,
+    Taker,
+    give_turns_now,
+    givers_now,
+    givers_of,
+    gives_turn_at,
+    worth_it_at,
+)
+from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Cluster
 from gqd.state.plan import Plan, Preemption, TakesLater
 from gqd.state.policy import Policy

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gqd.sched.walk import Walk, columns_of
+from gqd.sched.snapshot.queue_scan import Walk, columns_of
 from tests.core.test_backfill import EASY, job
 
 

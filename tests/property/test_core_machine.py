@@ -27,8 +27,8 @@ from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import snapshot
-from gqd.sched.order import priority_of
-from gqd.sched.priority import rank
+from gqd.sched.priority.factors import rank
+from gqd.sched.priority.order import priority_of
 from gqd.state.input import Peer, Tick
 from gqd.state.policy import Partition
 from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, hello, inventory, join, public_key, submit, via

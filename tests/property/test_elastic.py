@@ -15,12 +15,12 @@ import pytest
 
 from gq.model.ids import AttemptId
 from gq.model.resource import Grant, ResourceRequest
-from gqd.sched.given import grant_of
-from gqd.sched.placement import is_possible
-from gqd.sched.placement import place as put
+from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.placement.placement import is_possible
+from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
-from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.view import Overlay, PendingJob, RunningJob, Share, Stretch
+from gqd.sched.preemption.partial_release import grant_of
+from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Share, Stretch
 from gqd.state.plan import Gift, Preemption
 from tests.property.test_preemption import CLUSTERS, Scene, lost_gpu_s, may_go, small, some_request
 

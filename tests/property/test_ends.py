@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
-from gqd.sched.booking import Kept
-from gqd.sched.ground import Ground
-from gqd.sched.numbers import Bound, Sums, rows_of
-from gqd.sched.placement import place
-from gqd.sched.shape import shape_of
-from gqd.sched.timeline import Ending, Timeline, ending_of
-from gqd.sched.view import NodeFacts, Overlay, RunningJob
+from gqd.sched.placement.placement import place
+from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.request import shape_of
+from gqd.sched.reservation.booking import Kept
+from gqd.sched.snapshot.model import NodeFacts, Overlay, RunningJob
+from gqd.sched.timeline.capacity_bound import Bound, Sums, rows_of
+from gqd.sched.timeline.timeline import Ending, Timeline, ending_of
 from gqd.state.policy import Policy
 
 NODES = tuple(

@@ -25,8 +25,8 @@ from gq.units import parse_duration_s
 from gq.wire import client
 from gqd.control.estimate import promises_of, setting_of
 from gqd.control.extend import MAX_COUNTED, MAX_PASSES
+from gqd.sched.forecast import EXACT_PASSES, Rehearsal
 from gqd.sched.planner import plan_whole
-from gqd.sched.rehearsal import EXACT_PASSES, Rehearsal
 from gqd.state.plan import Plan
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, PROMPT, inventory, submit

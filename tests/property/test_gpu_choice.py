@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from gq.model.node import Gpu
 from gq.model.resource import ResourceRequest
-from gqd.sched.gpu_topology import GpuTopology, choose_gpus, topology_of
-from gqd.sched.placement import place
-from gqd.sched.shape import shape_of
-from gqd.sched.view import NodeFacts, Overlay
+from gqd.sched.placement.placement import place
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.gpu_links import GpuTopology, choose_gpus, topology_of
+from gqd.sched.snapshot.model import NodeFacts, Overlay
 
 
 @st.composite

@@ -18,12 +18,12 @@ from gq.model.account import BUILT_IN_QOS
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import Scheduling
-from gqd.sched.inside import outside, with_running
-from gqd.sched.placement import place as put
+from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
-from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.shape import Shape, shape_of
-from gqd.sched.view import Booked, NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.request import Shape, shape_of
+from gqd.sched.reservation.scope import outside, with_running
+from gqd.sched.snapshot.model import Booked, NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Plan, Start
 from gqd.state.policy import Policy

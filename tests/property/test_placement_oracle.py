@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from gq.errors import Refusal
 from gq.model.resource import Amount, Grant, ResourceRequest
-from gqd.sched.feasible import admits
-from gqd.sched.placement import is_possible, place
-from gqd.sched.shape import Shape, shape_of
-from gqd.sched.view import NodeFacts, Overlay
+from gqd.sched.placement.feasible import admits
+from gqd.sched.placement.placement import is_possible, place
+from gqd.sched.request import Shape, shape_of
+from gqd.sched.snapshot.model import NodeFacts, Overlay
 from gqd.state.policy import Partition
 
 PARTITION = Partition(name="main")

@@ -18,12 +18,12 @@ import pytest
 from gq.model.account import BUILT_IN_QOS, QosInfo
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant, ResourceRequest
-from gqd.sched.placement import is_possible
-from gqd.sched.placement import place as put
+from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.placement.placement import is_possible
+from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
-from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.shape import shape_of
-from gqd.sched.view import Claim, NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import Claim, NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Plan, Preemption
 from gqd.state.policy import Policy

@@ -15,10 +15,10 @@ import pytest
 
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
-from gqd.sched.ground import Ground
-from gqd.sched.placement import is_possible, place
-from gqd.sched.timeline import course_of, ends_if_started
-from gqd.sched.view import Overlay, PendingJob, Snapshot
+from gqd.sched.placement.placement import is_possible, place
+from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.snapshot.model import Overlay, PendingJob, Snapshot
+from gqd.sched.timeline.timeline import course_of, ends_if_started
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Behind, Infeasible, Plan, Protected, Start, WouldDelay
 from tests.effort import first

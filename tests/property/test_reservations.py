@@ -13,9 +13,9 @@ import pytest
 
 from gq.model.ids import JobId
 from gq.model.resource import Grant
-from gqd.sched.limit import NO_LIMITS
-from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.view import Booked, PendingJob, Snapshot
+from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.limits.ledger import NO_LIMITS
+from gqd.sched.snapshot.model import Booked, PendingJob, Snapshot
 from gqd.state.plan import Plan, Start
 from tests.effort import first
 from tests.property.streams import POLICIES, Stream, scheduling, sliced

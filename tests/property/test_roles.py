@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gq.model.resource import ResourceRequest, Role, RoleRequest
-from gqd.sched.placement import place
-from gqd.sched.shape import shape_of
-from gqd.sched.view import NodeFacts, Overlay
+from gqd.sched.placement.placement import place
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import NodeFacts, Overlay
 
 CPUS, GPUS, MEMORY_MIB = 8, 4, 1000
 Units = list[tuple[int, int, int]]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant, ResourceRequest
-from gqd.sched.placement import place
-from gqd.sched.shape import shape_of
-from gqd.sched.timeline import Timeline, earliest_fit, ending_of
-from gqd.sched.view import NodeFacts, Overlay, RunningJob
+from gqd.sched.placement.placement import place
+from gqd.sched.request import shape_of
+from gqd.sched.snapshot.model import NodeFacts, Overlay, RunningJob
+from gqd.sched.timeline.timeline import Timeline, earliest_fit, ending_of
 
 NODES = tuple(NodeFacts(f"n{number}", 4, 100, (("a", 0b1111),)) for number in (1, 2, 3))
 ENDS = st.none() | st.integers(0, 5).map(float)

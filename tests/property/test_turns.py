@@ -18,11 +18,11 @@ import pytest
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
 from gq.model.scheduling import PRESETS, Scheduling
-from gqd.sched.placement import place as put
+from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
-from gqd.sched.rooms import Applicant, Rooms
-from gqd.sched.shape import Shape, shape_of
-from gqd.sched.view import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.request import Shape, shape_of
+from gqd.sched.snapshot.model import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import mask_of
 from gqd.state.plan import Plan, Preemption
 from gqd.state.policy import Policy

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gq.errors import UsageError
-from gqd.sched.contract import sample
+from gqd.sched.priority.factor_check import sample
 from gqd.shell.factors import GROUP, Guarded, load_factors
 from gqd.state.queue import Columns, Floats
 

@@ -16,7 +16,7 @@ from gq.wire import client
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import Planner
-from gqd.sched.view import Snapshot
+from gqd.sched.snapshot.model import Snapshot
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG
 from gqd.shell.loop import Loop

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from gqd.sched.fairshare import fair_tree
+from gqd.sched.priority.fairshare import fair_tree
 from tests.builders import SHARED
 from tests.simulation.teams import WEEK, BusyCluster, Team
 

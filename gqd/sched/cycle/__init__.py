@@ -1,0 +1,1 @@
+"""One scheduling pass over the queue, and what the passes of a plan have decided so far."""

@@ -1,0 +1,332 @@
+"""How much more each user, account and QOS may hold: a ledger that a pass writes its starts into.  Pure.
+
+Looked up is by (user, account, QOS), once in a pass; then a job costs a comparison for each limit that is about it.
+What is held only grows in a pass, but for what is rolled back: whoever is over a limit stays so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from gq.model.account import BUDGETS, AccountInfo, Holder, LimitInfo, QosInfo
+from gqd.sched.limits.access import is_listed
+from gqd.sched.request import Shape, every_shape, wanted_in_all
+from gqd.state.plan import Barred, MayNotBorrow, OverLimit
+from gqd.state.policy import Partition
+from gqd.state.tally import Amounts, Place, account_path, add
+from gqd.state.usage import MILLION
+
+SECONDS_PER_HOUR = 3600
+COUNTED_AS = {"running_jobs": "jobs"}
+"""Limits that are not called like what is counted for them."""
+TOLERANCE = 1e-9
+"""Of GPU-hours, which are sums of parts."""
+
+
+@dataclass(slots=True, frozen=True)
+class LimitView:
+    """What of the cluster the ledger is made from; a copy."""
+
+    accounts: Mapping[str, AccountInfo] = field(default_factory=dict)
+    qos: Mapping[str, QosInfo] = field(default_factory=dict)
+    limits: Mapping[tuple[Holder, str], tuple[LimitInfo, ...]] = field(default_factory=dict)
+    """Those that bind at the start."""
+    held: Mapping[Place, Mapping[str, int]] = field(default_factory=dict)
+    """Of the holders of limits and of accounts with guarantees."""
+    spent: Mapping[tuple[LimitInfo, str], float] = field(default_factory=dict)
+    """GPU-hours of budgets: used, and what runs may still use of it; by limit and user ('': all)."""
+    until: Mapping[str, float] = field(default_factory=dict)
+    """By budget: when the next day, week or month begins."""
+
+    @property
+    def binds(self) -> bool:
+        """Somebody may be kept back."""
+        return bool(self.limits) or any(one.borrow_gpus is not None for one in self.accounts.values())
+
+    @property
+    def has_guarantees(self) -> bool:
+        return any(one.guaranteed_gpus is not None for one in self.accounts.values())
+
+    def usage_factor(self, qos: str) -> float:
+        known = self.qos.get(qos)
+        return 1.0 if known is None else known.usage_factor
+
+
+NO_LIMITS = LimitView()
+
+
+class Asker(NamedTuple):
+    """For whom limits are looked up."""
+
+    user: str
+    account: str
+    qos: str
+
+
+class Wanted(NamedTuple):
+    amounts: Mapping[str, int]
+    """As `gqd.state.tally` counts them."""
+    gpu_hours: float | None
+    """Until its time limit, at most; None: it has none."""
+
+
+class Room(NamedTuple):
+    jobs: float
+    gpus: float
+    cpus: float
+    gpu_hours: float
+
+
+def hours(billing: int, time_limit_s: int | None) -> float | None:
+    if time_limit_s is None:
+        return None if billing else 0.0
+    return billing / MILLION * time_limit_s / SECONDS_PER_HOUR
+
+
+def least_wanted(shape: Shape) -> dict[str, int]:
+    """The least that a job of this shape is given."""
+    if shape.roles:
+        sums: Amounts = {}
+        for role in every_shape(shape):
+            add(sums, least_wanted(role))
+        return sums | {"jobs": 1}
+    gpus, cpus = wanted_in_all(shape)
+    amounts = {"jobs": 1, "gpus": gpus, "cpus": cpus}
+    memory_mib = (shape.mem_per_node_mib or 0) * shape.nodes_min
+    memory_mib = memory_mib or (shape.mem_per_cpu_mib or 0) * cpus or (shape.mem_per_gpu_mib or 0) * gpus
+    amounts["memory"] = memory_mib
+    if shape.gpu_type:
+        amounts[f"gpus:{shape.gpu_type}"] = gpus
+    return amounts
+
+
+@dataclass(slots=True)
+class _Counter:
+    """A limit and what of it is used; of a limit per user for each of them."""
+
+    limit: LimitInfo
+    resource: str
+    user: str
+    used: float
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What an account with a guarantee, or with a bound to what it borrows, holds."""
+
+    account: AccountInfo
+    gpus: int
+
+
+@dataclass(slots=True)
+class _Known:
+    """All that is about a user in an account with a QOS."""
+
+    counters: list[_Counter]
+    standings: list[_Standing]
+
+
+@dataclass(slots=True)
+class Ledger:
+    view: LimitView
+    _known: dict[Asker, _Known] = field(default_factory=dict)
+    _counters: dict[tuple[LimitInfo, str], _Counter] = field(default_factory=dict)
+    _standings: dict[str, _Standing] = field(default_factory=dict)
+    _undo: list[tuple[_Known, Wanted]] = field(default_factory=list)
+
+    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def over(self, who: Asker, wanted: Wanted) -> OverLimit | MayNotBorrow | None:
+        """The first limit that has no room for this; None: all have."""
+        known = self._of(who)
+        for counter in known.counters:
+            if _has_no_room(counter.limit, counter.used, wanted):
+                return _filled_in(self._told(counter), wanted)
+        for standing in known.standings:
+            if _borrows_too_much(standing.account, standing.gpus, wanted):
+                return _filled_in(_told_of(standing), wanted)
+        return None
+
+    def used(self, who: Asker) -> tuple[OverLimit | MayNotBorrow, ...]:
+        """All limits that are about these, with what is used; for `all_over_of`."""
+        known = self._of(who)
+        bounded = (one for one in known.standings if one.account.borrow_gpus is not None)
+        return (*map(self._told, known.counters), *map(_told_of, bounded))
+
+    def room(self, who: Asker) -> Room:
+        """What one more job of these may have at most; types of GPUs and memory are left out."""
+        known = self._of(who)
+        rooms = {"jobs": math.inf, "gpus": math.inf, "cpus": math.inf, "gpu_hours": math.inf}
+        for counter in known.counters:
+            resource = "gpu_hours" if counter.resource in BUDGETS else counter.resource
+            if resource in rooms:
+                rooms[resource] = min(rooms[resource], counter.limit.most - counter.used)
+        for one in known.standings:
+            rooms["gpus"] = min(rooms["gpus"], _ceiling(one.account) - one.gpus)
+        return Room(**rooms)
+
+    def is_bounded(self, who: Asker) -> bool:
+        """Some limit is about these."""
+        known = self._of(who)
+        return bool(known.counters) or bool(known.standings)
+
+    def is_guaranteed(self, who: Asker, gpus: int) -> bool:
+        """With so many GPUs more its account, or one above it, stays within what it is guaranteed."""
+        if not gpus:
+            return False
+        return any(
+            one.account.guaranteed_gpus is not None and one.gpus + gpus <= one.account.guaranteed_gpus
+            for one in self._of(who).standings
+        )
+
+    def barred(self, who: Asker, shape: Shape, partition: Partition) -> Barred | None:
+        """The lists of the partition or the QOS have changed since it was submitted.
+
+        Those of groups were judged then: here nobody knows anybody's groups, and they are taken for fulfilled.
+        """
+        qos = self.view.qos.get(who.qos)
+        if partition.max_nodes is not None and shape.nodes_min > partition.max_nodes:
+            most = partition.max_nodes
+            return Barred(
+                why=f"it asks for {shape.nodes_min} nodes; partition `{partition.name}` gives a job {most} now"
+            )
+        if partition.qos and who.qos not in partition.qos:
+            return Barred(why=f"partition `{partition.name}` takes no jobs of QOS `{who.qos}` any more")
+        path: tuple[str, ...] | None = None
+        for noun, listed in (("partition", partition), ("QOS", qos)):
+            if listed is None or listed.groups or not (listed.users or listed.accounts):
+                continue
+            path = path or account_path(self.view.accounts, who.account)
+            if not is_listed(listed, who.user, (), path):
+                whom = f"user {who.user} in account `{who.account}`"
+                return Barred(why=f"{noun} `{listed.name}` is not for {whom} any more")
+        return None
+
+    # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, who: Asker, wanted: Wanted) -> None:
+        """It starts."""
+        known = self._of(who)
+        self._undo.append((known, wanted))
+        _add(known, wanted, 1)
+
+    def checkpoint(self) -> int:
+        return len(self._undo)
+
+    def rollback(self, checkpoint: int) -> None:
+        while len(self._undo) > checkpoint:
+            known, wanted = self._undo.pop()
+            _add(known, wanted, -1)
+
+    # ── looking up ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _of(self, who: Asker) -> _Known:
+        known = self._known.get(who)
+        if known is None:
+            path = account_path(self.view.accounts, who.account)
+            known = self._known[who] = _Known(self._counters_of(who, path), self._standings_of(path))
+        return known
+
+    def _counters_of(self, who: Asker, path: tuple[str, ...]) -> list[_Counter]:
+        limits = self.view.limits
+        if not limits:
+            return []
+        holders = [(Holder.USER, who.user), *((Holder.ACCOUNT, one) for one in path), (Holder.QOS, who.qos)]
+        return [self._counter(limit, who.user) for holder in holders for limit in limits.get(holder, ())]
+
+    def _counter(self, limit: LimitInfo, user: str) -> _Counter:
+        key = (limit, user if limit.per_user else "")
+        counter = self._counters.get(key)
+        if counter is None:
+            resource = COUNTED_AS.get(limit.resource, limit.resource)
+            if limit.resource in BUDGETS:
+                used = self.view.spent.get(key, 0.0)
+            else:
+                used = self.view.held.get((limit.holder, limit.name, key[1]), {}).get(resource, 0)
+            counter = self._counters[key] = _Counter(limit, resource, key[1], used)
+        return counter
+
+    def _standings_of(self, path: tuple[str, ...]) -> list[_Standing]:
+        """From the account itself upwards."""
+        standings = []
+        for name in path:
+            account = self.view.accounts.get(name)
+            if account is None or (account.guaranteed_gpus is None and account.borrow_gpus is None):
+                continue
+            if name not in self._standings:
+                held = self.view.held.get((Holder.ACCOUNT, name, ""), {}).get("gpus", 0)
+                self._standings[name] = _Standing(account, held)
+            standings.append(self._standings[name])
+        return standings
+
+    def _told(self, counter: _Counter) -> OverLimit:
+        limit = msgspec.structs.replace(counter.limit, used=counter.used)
+        return OverLimit(limit=limit, wanted=0, user=counter.user, until=self.view.until.get(limit.resource))
+
+
+def over_of(used: Iterable[OverLimit | MayNotBorrow], wanted: Wanted) -> OverLimit | MayNotBorrow | None:
+    """The first of `Ledger.used` that has no room for this."""
+    return next(all_over_of(used, wanted), None)
+
+
+def all_over_of(used: Iterable[OverLimit | MayNotBorrow], wanted: Wanted) -> Iterator[OverLimit | MayNotBorrow]:
+    return (_filled_in(one, wanted) for one in used if _is_over(one, wanted))
+
+
+def _is_over(one: OverLimit | MayNotBorrow, wanted: Wanted) -> bool:
+    if isinstance(one, OverLimit):
+        return _has_no_room(one.limit, one.limit.used or 0.0, wanted)
+    gpus = wanted.amounts.get("gpus", 0)
+    return gpus > 0 and one.held_gpus + gpus > one.guaranteed_gpus + one.borrow_gpus
+
+
+def _filled_in(one: OverLimit | MayNotBorrow, wanted: Wanted) -> OverLimit | MayNotBorrow:
+    if isinstance(one, OverLimit):
+        return msgspec.structs.replace(one, wanted=_amount(one.limit.resource, wanted) or 0.0)
+    return msgspec.structs.replace(one, wanted_gpus=wanted.amounts.get("gpus", 0))
+
+
+def _told_of(one: _Standing) -> MayNotBorrow:
+    return MayNotBorrow(
+        account=one.account.name,
+        guaranteed_gpus=one.account.guaranteed_gpus or 0,
+        borrow_gpus=one.account.borrow_gpus or 0,
+        held_gpus=one.gpus,
+        wanted_gpus=0,
+    )
+
+
+def _has_no_room(limit: LimitInfo, used: float, wanted: Wanted) -> bool:
+    amount = _amount(limit.resource, wanted)
+    if amount is None:
+        return used >= limit.most
+    return amount > 0 and used + amount > limit.most + TOLERANCE
+
+
+def _borrows_too_much(account: AccountInfo, held: int, wanted: Wanted) -> bool:
+    gpus = wanted.amounts.get("gpus", 0)
+    return gpus > 0 and held + gpus > _ceiling(account)
+
+
+def _ceiling(account: AccountInfo) -> float:
+    """GPUs that it may hold, guaranteed and borrowed."""
+    return math.inf if account.borrow_gpus is None else (account.guaranteed_gpus or 0) + account.borrow_gpus
+
+
+def _amount(resource: str, wanted: Wanted) -> float | None:
+    """None: of a budget, and nobody knows how much it will be."""
+    if resource in BUDGETS:
+        return wanted.gpu_hours
+    return wanted.amounts.get(COUNTED_AS.get(resource, resource), 0)
+
+
+def _add(known: _Known, wanted: Wanted, times: int) -> None:
+    for counter in known.counters:
+        counter.used += times * (_amount(counter.resource, wanted) or 0)
+    for one in known.standings:
+        one.gpus += times * wanted.amounts.get("gpus", 0)

@@ -1,0 +1,1 @@
+"""Which nodes, GPUs and CPUs a job gets: constraints, roles, devices, billing."""

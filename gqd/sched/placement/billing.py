@@ -1,0 +1,40 @@
+"""What a job is billed while it runs, in millionths of a weighted GPU.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gq.model.policy_tables import Billing
+from gq.model.resource import Grant
+from gqd.sched.snapshot.model import NodeFacts
+from gqd.state.cluster import mask_of
+from gqd.state.usage import MILLION
+
+TYPE_PREFIX = "gpus:"
+
+
+def billing_of(billing: Billing, amounts: Mapping[str, int], usage_factor: float = 1.0) -> int:
+    """`amounts` as `gqd.state.tally` counts them: ``gpus``, ``gpus:TYPE``, ``cpus``, ``memory`` (MiB).
+
+    GPUs of no known type have the weight of ``gpu``; the QOS's factor multiplies all of it.
+    """
+    typed = {name: count for name, count in amounts.items() if name.startswith(TYPE_PREFIX)}
+    weighted = billing.gpu * (amounts.get("gpus", 0) - sum(typed.values()))
+    for name, count in typed.items():
+        weighted += billing.gpu_types.get(name.removeprefix(TYPE_PREFIX), billing.gpu) * count
+    weighted += billing.cpu * amounts.get("cpus", 0) + billing.memory_gib * amounts.get("memory", 0) / 1024
+    return round(weighted * usage_factor * MILLION)
+
+
+def amounts_of(grants: Iterable[Grant], nodes: Sequence[NodeFacts], places: Mapping[str, int]) -> dict[str, int]:
+    """What grants come to, as limits and billing count it."""
+    amounts = {"jobs": 1, "gpus": 0, "cpus": 0, "memory": 0}
+    for grant in grants:
+        amounts["gpus"] += len(grant.gpus)
+        amounts["cpus"] += len(grant.cpus)
+        amounts["memory"] += grant.memory_mib
+        mask = mask_of(grant.gpus)
+        for gpu_type, of_type in nodes[places[grant.node]].gpu_types if mask else ():
+            if count := (mask & of_type).bit_count():
+                amounts[f"gpus:{gpu_type}"] = amounts.get(f"gpus:{gpu_type}", 0) + count
+    return amounts

@@ -1,0 +1,40 @@
+"""Which cards for whom: jobs of low QOS take the oldest that fit, those of high QOS the newest.  Pure.
+
+``scheduler.gpu_tiers`` names types from the oldest to the newest; what it does not name comes last for both.  Others,
+and whoever asks for a type, are placed by best fit alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gq.model.scheduling import Scheduling
+from gqd.sched.request import Shape
+from gqd.sched.snapshot.model import NodeFacts
+from gqd.sched.snapshot.node_table import MAX_REMEMBERED, Fleet
+from gqd.state.queue import Integers
+
+
+def type_order(scheduling: Scheduling, shape: Shape, qos: str) -> tuple[str, ...]:
+    """Types in the order in which a job of this QOS should have them; empty: no matter."""
+    if not scheduling.gpu_tiers or shape.gpu_type is not None or not qos:
+        return ()
+    if qos in scheduling.low_tier_qos:
+        return scheduling.gpu_tiers
+    return scheduling.gpu_tiers[::-1] if qos in scheduling.high_tier_qos else ()
+
+
+def tier_ranks(fleet: Fleet, shape: Shape, order: tuple[str, ...]) -> Integers:
+    """By place: of the best card there that fits, its place in the order."""
+    key = ("tier", order, shape.min_gpu_mem_mib)
+    known = fleet.ranks.get(key)
+    if known is None:
+        known = np.array([_rank(node, shape, order) for node in fleet.nodes], dtype=np.int64)
+        if len(fleet.ranks) < MAX_REMEMBERED:
+            fleet.ranks[key] = known
+    return known
+
+
+def _rank(node: NodeFacts, shape: Shape, order: tuple[str, ...]) -> int:
+    fitting = [name for name in order if node.fitting_mask(name, shape.min_gpu_mem_mib)]
+    return order.index(fitting[0]) if fitting else len(order)

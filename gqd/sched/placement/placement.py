@@ -1,0 +1,467 @@
+"""Where a job goes: which nodes, and which CPUs and GPUs of them.  All or nothing.  Pure.
+
+Nodes are found by vectors, and best fit: the node with the fewest free GPUs that suffices, of those the one that has
+come to have so many first, so that whole nodes stay free for gangs.  A gang takes as few nodes as its request allows,
+in the smallest part of the topology that has them.  Wishes (``--prefer``, ``--data``, tiers of GPUs) come before all
+that, as long as the job fits so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from heapq import heapify, heappop, heapreplace
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from gq.model.resource import Amount, Grant
+from gqd.sched.placement.constraints import constraint_of, is_preferred, marked, softness
+from gqd.sched.placement.devices import pick
+from gqd.sched.placement.feasible import capacities, task_capacities
+from gqd.sched.placement.gpu_tiers import tier_ranks, type_order
+from gqd.sched.placement.roles import place_roles
+from gqd.sched.request import Demand, Shape, demand_for_units, demand_of
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node_table import as_places
+from gqd.sched.snapshot.switches import level_allowed, scopes, tree_of
+from gqd.state.queue import Booleans, Integers
+
+Places = Integers | list[int]
+Demands = list[tuple[int, Demand]]
+"""Place → what its node must give."""
+_NOWHERE: frozenset[int] = frozenset()
+_WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""How much GPUs count against tasks where nodes are chosen by both."""
+
+
+class _Field(NamedTuple):
+    """The nodes to choose from, and what is known of each: arrays by position."""
+
+    places: Integers
+    room: Integers
+    """Units that it can take, at least 1."""
+    rank: Integers | None
+    """How far it falls short of wishes; None: of none."""
+    musts: frozenset[int]
+    """Places that must be among the chosen."""
+
+    def only(self, positions: Integers) -> _Field:
+        rank = None if self.rank is None else self.rank[positions]
+        return _Field(self.places[positions], self.room[positions], rank, self.musts)
+
+
+def place(
+    overlay: Overlay, shape: Shape, candidates: Places, *, waited_s: float = math.inf, qos: str = ""
+) -> tuple[Grant, ...] | None:
+    """Grants for the whole job on the candidate nodes (places), or None.
+
+    `waited_s`: for so long it has held out for what ``--switches`` and ``--prefer`` say.  `qos` decides which GPUs it
+    gets, never whether it gets some.  The overlay is not changed.  The first grant is the batch node's; grants come in
+    the nodes' own order.
+    """
+    if not _has_licenses(overlay, shape):
+        return None
+    places = as_places(candidates)
+    if shape.roles:
+        grants = _place_roles(overlay, shape, places, waited_s, qos)
+    else:
+        grants = _place_alone(overlay, shape, places, waited_s, qos)
+    if grants is None or not shape.licenses:
+        return grants
+    return (_with_licenses(grants[0], shape), *grants[1:])
+
+
+def _has_licenses(overlay: Overlay, shape: Shape) -> bool:
+    free = overlay.free_licenses
+    return free is None or all(count <= free.get(name, 0) for name, count in shape.licenses)
+
+
+def _with_licenses(grant: Grant, shape: Shape) -> Grant:
+    return Grant(
+        node=grant.node,
+        tasks=grant.tasks,
+        cpus=grant.cpus,
+        gpus=grant.gpus,
+        memory_mib=grant.memory_mib,
+        resources=grant.resources,
+        licenses=tuple(Amount(name, count) for name, count in shape.licenses),
+        roles=grant.roles,
+    )
+
+
+def _place_roles(
+    overlay: Overlay, gang: Shape, places: Integers, waited_s: float, qos: str
+) -> tuple[Grant, ...] | None:
+    """All roles within one part of the topology if they fit so."""
+
+    def place_role(overlay: Overlay, role: Shape, candidates: list[int]) -> tuple[Grant, ...] | None:
+        return place(overlay, role, candidates, waited_s=waited_s, qos=qos)
+
+    if not overlay.switches:
+        return place_roles(overlay, gang, places.tolist(), place_role)
+    room = np.minimum(capacities(overlay, gang, places), 1)
+    tree = tree_of(overlay.fleet, overlay.switches)
+    allowed = level_allowed(gang, overlay.scheduling, waited_s, len(tree.levels))
+    whole = gang._replace(unit="gpu", units=1, nodes_min=1)
+    for positions in scopes(tree, whole, allowed, places, room):
+        if grants := place_roles(overlay, gang, places[positions].tolist(), place_role):
+            return grants
+    return None
+
+
+def _place_alone(
+    overlay: Overlay, shape: Shape, places: Integers, waited_s: float, qos: str
+) -> tuple[Grant, ...] | None:
+    room = capacities(overlay, shape, places)
+    if not _is_enough(shape, room) or (shape.is_dense and not _has_whole_nodes(overlay, shape, places, room)):
+        return None
+    if _is_plain(overlay, shape, qos):
+        single = (room >= shape.units).nonzero()[0]
+        if len(single):
+            best = int(places[single[_best(overlay, shape, _Field(places[single], room[single], None, _NOWHERE))]])
+            return (pick(overlay, best, demand_for_units(shape, shape.units), shape),)
+    able = room.nonzero()[0]
+    if len(able) < len(places):
+        places, room = places[able], room[able]
+    listed = _listed(overlay, shape, places)
+    if listed is None:
+        return None
+    field = _Field(places, room, _ranks(overlay, shape, places, qos), listed)
+    for kind in _kinds(overlay, shape, field):
+        for wished in _wishes(overlay, shape, kind, waited_s):
+            if demands := _place_near(overlay, shape, wished, waited_s):
+                types = type_order(overlay.scheduling, shape, qos)
+                return tuple(pick(overlay, one, demand, shape, types) for one, demand in sorted(demands))
+    return None
+
+
+def _is_enough(shape: Shape, room: Integers) -> bool:
+    """A bound, before anything is looked at node by node."""
+    if np.count_nonzero(room) < shape.nodes_min:
+        return False
+    if shape.unit == "node":
+        return True
+    return bool(int(room.sum() if shape.nodes_max > 1 else room.max()) >= shape.units)
+
+
+def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Integers) -> bool:
+    """Another bound: there are as many whole nodes as GPUs fill."""
+    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    if not kind.sizes or shape.units <= kind.sizes[-1] or room.max() >= shape.units:
+        return bool(room.max() >= shape.units)
+    totals = kind.counts[places] if len(kind.sizes) > 1 else kind.sizes[0]
+    sizes = (one for one in kind.sizes if one < shape.units)
+    return any(int(((room >= one) & (totals == one)).sum()) >= shape.units // one for one in sizes)
+
+
+def _is_plain(overlay: Overlay, shape: Shape, qos: str) -> bool:
+    """What one node can take goes to the one where it fits best, and nothing else matters."""
+    is_one = shape.nodes_min == 1 and shape.unit != "node" and shape.ntasks is None and not shape.is_even
+    has_wishes = bool(shape.nodelist or shape.constraint or shape.prefer or shape.data)
+    return is_one and not has_wishes and not type_order(overlay.scheduling, shape, qos)
+
+
+def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] | None:
+    """The places of the node list; None: one of them has no room."""
+    if not shape.nodelist:
+        return frozenset()
+    known = overlay.fleet.places
+    listed = {known[name] for name in shape.nodelist if name in known}
+    is_there = len(listed) == len(set(shape.nodelist)) and listed <= set(places.tolist())
+    return frozenset(listed) if is_there else None
+
+
+# ── wishes and constraints ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ranks(overlay: Overlay, shape: Shape, places: Integers, qos: str) -> Integers | None:
+    """What is wished for comes before the tier of its GPUs."""
+    soft = softness(overlay.fleet, shape)
+    order = type_order(overlay.scheduling, shape, qos)
+    if soft is None and not order:
+        return None
+    rank = np.zeros(len(places), dtype=np.int64) if soft is None else soft[places] * (len(order) + 1)
+    return rank + tier_ranks(overlay.fleet, shape, order)[places] if order else rank
+
+
+def _kinds(overlay: Overlay, shape: Shape, field: _Field) -> Iterator[_Field]:
+    """``[a|b]``: nodes of one kind at a time; ``a*2``: so many of them are a must."""
+    if not shape.constraint:
+        yield field
+        return
+    constraint = constraint_of(shape.constraint)
+    fields = [field]
+    if constraint.kinds:
+        masks = (marked(overlay.fleet, kind)[field.places] for kind in constraint.kinds)
+        fields = [field.only(np.flatnonzero(mask)) for mask in masks]
+    for one in fields:
+        if not constraint.counts:
+            yield one
+        elif (musts := _counted(overlay, shape, one)) is not None:
+            yield one._replace(musts=musts)
+
+
+def _counted(overlay: Overlay, shape: Shape, field: _Field) -> frozenset[int] | None:
+    """Nodes that make up the counts: those that are several of what still lacks first, then the best fit."""
+    chosen = dict.fromkeys(sorted(field.musts))
+    masks = [marked(overlay.fleet, one.one) for one in constraint_of(shape.constraint).counts]
+    missing = [one.nodes for one in constraint_of(shape.constraint).counts]
+    missing = [count - sum(int(mask[one]) for one in chosen) for count, mask in zip(missing, masks, strict=True)]
+    order = field.places[_in_order(overlay, shape, field)].tolist()
+    if shape.unit != "node":
+        room = dict(zip(field.places.tolist(), field.room.tolist(), strict=True))
+        order.sort(key=lambda one: -room[one])
+    scarce = [int(mask[field.places].sum()) for mask in masks]
+    while any(count > 0 for count in missing):
+        lacking = [number for number, count in enumerate(missing) if count > 0]
+        rarest = min(lacking, key=lambda number: scarce[number] - missing[number])
+        fitting = [one for one in order if one not in chosen and masks[rarest][one]]
+        if not fitting:
+            return None
+        best = max(fitting, key=lambda one: sum(bool(masks[number][one]) for number in lacking))
+        chosen[best] = None
+        missing = [count - int(mask[best]) for count, mask in zip(missing, masks, strict=True)]
+    return frozenset(chosen) if len(chosen) <= shape.nodes_max else None
+
+
+def _wishes(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) -> Iterator[_Field]:
+    """Nodes that come nearest to the wishes first, and more and more of the others beside them."""
+    if field.rank is None:
+        yield field
+        return
+    ranks = field.rank
+    if holds_out_for_preferred(overlay, shape, waited_s):
+        soft = softness(overlay.fleet, shape)
+        assert soft is not None
+        preferred = is_preferred(soft[field.places])
+        field = field.only(np.flatnonzero(preferred))
+        ranks = ranks[preferred]
+    for most in np.unique(ranks).tolist():
+        some = field.only(np.flatnonzero(ranks <= most))
+        if _is_enough(shape, some.room):
+            yield some
+
+
+def holds_out_for_preferred(overlay: Overlay, shape: Shape, waited_s: float) -> bool:
+    """It still waits for nodes that are what ``--prefer`` says, and there are some."""
+    if not shape.prefer or waited_s >= overlay.scheduling.locality_wait_s:
+        return False
+    soft = softness(overlay.fleet, shape)
+    return soft is not None and bool(is_preferred(soft).any())
+
+
+def _place_near(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) -> Demands | None:
+    """Within the smallest part of the topology that has room."""
+    if not overlay.switches or shape.nodes_max == 1 or _fits_on_one(shape, field):
+        return _deal(overlay, shape, field)
+    tree = tree_of(overlay.fleet, overlay.switches)
+    allowed = level_allowed(shape, overlay.scheduling, waited_s, len(tree.levels))
+    for positions in scopes(tree, shape, allowed, field.places, field.room):
+        if demands := _deal(overlay, shape, field.only(positions)):
+            return demands
+    return None
+
+
+def _fits_on_one(shape: Shape, field: _Field) -> bool:
+    is_bound = shape.unit == "node" or shape.is_even or shape.nodes_min > 1 or shape.ntasks is not None
+    return not is_bound and len(field.musts) < 2 and bool((field.room >= shape.units).any())
+
+
+# ── dealing out ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _in_order(overlay: Overlay, shape: Shape, field: _Field) -> Integers:
+    """Positions: musts first, then by wishes, best fit, since when, the nodes' own order."""
+    places = field.places
+    keys: list[Integers] = [places, overlay.cpu_counts[places]]
+    if overlay.since is not None:
+        keys.append(overlay.since[places])
+    keys.append(overlay.gpu_counts[places])
+    if overlay.since is not None and not _wants_gpus(shape):
+        keys[1:3] = [keys[2], keys[1]]
+    if field.rank is not None:
+        keys.append(field.rank)
+    if field.musts:
+        keys.append(np.array([one not in field.musts for one in places.tolist()], dtype=np.int64))
+    return np.lexsort(keys)
+
+
+def _wants_gpus(shape: Shape) -> bool:
+    return shape.unit == "gpu" or bool(shape.gpus_per_node or shape.gpus_per_task)
+
+
+def _best(overlay: Overlay, shape: Shape, field: _Field) -> int:
+    """The position that comes first in order; nothing is sorted for it."""
+    if field.musts or field.rank is not None:
+        return int(_in_order(overlay, shape, field)[0])
+    left = np.arange(len(field.places))
+    columns = [overlay.gpu_counts, overlay.since, overlay.cpu_counts]
+    if not _wants_gpus(shape):
+        columns = [overlay.gpu_counts, overlay.cpu_counts]
+    for column in columns:
+        if column is not None and len(left) > 1:
+            values = column[field.places[left]]
+            left = left[values == values.min()]
+    return int(left[field.places[left].argmin()])
+
+
+def _deal(overlay: Overlay, shape: Shape, field: _Field) -> Demands | None:
+    """What each chosen node must give; None: these nodes do not suffice."""
+    if not _is_enough(shape, field.room) or not field.musts <= set(field.places.tolist() if field.musts else ()):
+        return None
+    if shape.unit == "gpu" and shape.ntasks is not None:
+        return _deal_gpus_and_tasks(overlay, shape, field)
+    dealt = _deal_units(overlay, shape, field)
+    return None if dealt is None else [(one, demand_for_units(shape, units)) for one, units in dealt.items()]
+
+
+def _deal_units(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int] | None:
+    """Place → units, over the fewest nodes."""
+    if shape.unit == "node":
+        if shape.nodes_max == 1 and not field.musts:
+            return {int(field.places[_best(overlay, shape, field)]): 1}
+        chosen = field.places[_in_order(overlay, shape, field)[: shape.nodes_max]]
+        return dict(zip(chosen.tolist(), repeat(1)))
+    if shape.is_dense:
+        return _deal_densely(overlay, shape, field)
+    if not shape.is_even and shape.nodes_min == 1 and len(field.musts) < 2:
+        single = np.flatnonzero(field.room >= shape.units)
+        if field.musts and len(single):
+            single = single[np.isin(field.places[single], list(field.musts))]
+        if len(single):
+            return {int(field.places[single[_best(overlay, shape, field.only(single))]]): shape.units}
+    able = field.only(_in_order(overlay, shape, field))
+    return _deal_evenly(shape, able) if shape.is_even else _deal_over_fewest(shape, able)
+
+
+def _deal_densely(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int] | None:
+    """Whole nodes as far as they go, and the rest on the node where it fits best; what one node has, on one node."""
+    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    in_order = field.only(_in_order(overlay, shape, field))
+    totals = kind.counts[in_order.places]
+    for size in kind.sizes:
+        count, rest = divmod(shape.units, size)
+        if shape.units <= size:
+            count, rest = 0, shape.units
+        whole = np.flatnonzero((totals == size) & (in_order.room >= size))[:count]
+        if len(whole) < count:
+            continue
+        dealt = dict(zip(in_order.places[whole].tolist(), repeat(size)))
+        if rest:
+            others = np.setdiff1d(np.flatnonzero(in_order.room >= rest), whole)
+            if not len(others):
+                continue
+            one = int(in_order.places[others[_best(overlay, shape, in_order.only(others))]])
+            dealt[one] = rest
+        if shape.nodes_min <= len(dealt) <= shape.nodes_max and in_order.musts <= dealt.keys():
+            return dealt
+    return None
+
+
+def _deal_evenly(shape: Shape, able: _Field) -> dict[int, int] | None:
+    """Over exactly ``nodes_min`` nodes, as evenly as their room allows."""
+    count = shape.nodes_min
+    share = -(-shape.units // count)
+    is_must = _are_musts(able)
+    chosen = np.flatnonzero(is_must | (able.room >= share))[:count]
+    if len(chosen) < count or int(able.room[chosen].sum()) < shape.units:
+        chosen = np.lexsort((-able.room, ~is_must))[:count]
+    return spread(shape.units, dict(zip(able.places[chosen].tolist(), able.room[chosen].tolist(), strict=True)))
+
+
+def _are_musts(field: _Field) -> Booleans:
+    if not field.musts:
+        return np.zeros(len(field.places), dtype=np.bool_)
+    return np.isin(field.places, list(field.musts))
+
+
+def spread(total: int, room: dict[int, int], weights: dict[int, int] | None = None) -> dict[int, int] | None:
+    """One for each place, then one by one to where there is least for its weight; None if there is not the room."""
+    if not len(room) <= total <= sum(room.values()):
+        return None
+    dealt = dict.fromkeys(room, 1)
+    weight = weights or dealt.copy()
+    neediest = [(1 / weight[one], one) for one in room if room[one] > 1]
+    heapify(neediest)
+    for _ in range(total - len(room)):
+        one = neediest[0][1]
+        dealt[one] += 1
+        if dealt[one] < room[one]:
+            heapreplace(neediest, (dealt[one] / weight[one], one))
+        else:
+            heappop(neediest)
+    return dealt
+
+
+def _deal_over_fewest(shape: Shape, able: _Field) -> dict[int, int] | None:
+    """The musts, then the roomiest, are filled up; the last share goes to the tightest node that holds it."""
+    order = np.lexsort((-able.room, ~_are_musts(able)))
+    at_least = max(shape.nodes_min, len(able.musts))
+    dealt: dict[int, int] = {}
+    rest, last = shape.units, -1
+    for position in order.tolist():
+        if not rest or len(dealt) == shape.nodes_max:
+            break
+        share = min(int(able.room[position]), rest - max(0, at_least - len(dealt) - 1))
+        dealt[int(able.places[position])] = share
+        rest, last = rest - share, position
+    if rest or len(dealt) < shape.nodes_min or not able.musts <= dealt.keys():
+        return None
+    place_of_last = int(able.places[last])
+    if place_of_last not in able.musts:
+        share = dealt.pop(place_of_last)
+        is_free = ~np.isin(able.places, [*dealt, *able.musts])
+        enough = np.flatnonzero(is_free & (able.room >= share))
+        dealt[int(able.places[enough[able.room[enough].argmin()]])] = share
+    return dealt
+
+
+# ── GPUs and tasks, each a number over the whole job ──────────────────────────────────────────────────────────
+
+
+def _deal_gpus_and_tasks(overlay: Overlay, shape: Shape, field: _Field) -> Demands | None:
+    """What one node can take of either does not depend on the other: its room is a box.
+
+    Where the number of nodes is bound, the nodes are chosen by what they have of both, with several weights.
+    """
+    assert shape.ntasks is not None
+    tasks = task_capacities(overlay, shape, field.places)
+    both = np.flatnonzero(tasks)
+    field, tasks = field.only(both), tasks[both]
+    if not field.musts <= set(field.places.tolist()):
+        return None
+    tightness = np.empty(len(both), dtype=np.int64)
+    tightness[_in_order(overlay, shape, field)] = np.arange(len(both))
+    is_other = np.array([one not in field.musts for one in field.places.tolist()], dtype=np.bool_)
+    best: Integers | None = None
+    for weight in _WEIGHTS:
+        worth = weight * field.room / shape.units + (1 - weight) * tasks / shape.ntasks
+        order = np.lexsort((tightness, -worth, is_other))
+        enough = _shortest(shape, field.room[order], tasks[order])
+        if enough is not None and (best is None or enough < len(best)):
+            best = order[:enough]
+    if best is None:
+        return None
+    best = best[np.argsort(field.places[best])]
+    places = field.places[best].tolist()
+    gpu_room = dict(zip(places, field.room[best].tolist(), strict=True))
+    even_gpus = spread(shape.units, gpu_room)
+    assert even_gpus is not None
+    even_tasks = spread(shape.ntasks, dict(zip(places, tasks[best].tolist(), strict=True)), even_gpus)
+    assert even_tasks is not None
+    return [(one, demand_of(shape, even_tasks[one], even_gpus[one])) for one in places]
+
+
+def _shortest(shape: Shape, gpus: Integers, tasks: Integers) -> int | None:
+    """How many of the first nodes have room for all GPUs and all tasks."""
+    is_enough = (np.cumsum(gpus) >= shape.units) & (np.cumsum(tasks) >= (shape.ntasks or 0))
+    is_enough[: shape.nodes_min - 1] = False
+    first = int(is_enough.argmax()) if len(is_enough) else 0
+    return first + 1 if len(is_enough) and is_enough[first] and first < shape.nodes_max else None
+
+
+def is_possible(overlay: Overlay, grants: tuple[Grant, ...], places: dict[str, int]) -> bool:
+    """Everything in these grants is free on the overlay: the re-check of a plan."""
+    return all(grant.node in places and overlay.has(places[grant.node], grant) for grant in grants)

@@ -1,0 +1,65 @@
+"""Whether a shape is worth looking at node by node: by a few numbers about all nodes at once.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from gqd.sched.request import Shape, demand_for_units
+from gqd.sched.snapshot.model import Overlay
+
+
+class Least(NamedTuple):
+    """What a job needs at the least: of each of so many nodes, and of GPUs in all."""
+
+    nodes: int
+    gpus: int
+    cpus: int
+    memory_mib: int
+    all_gpus: int
+
+
+@lru_cache(maxsize=65536)
+def least_of(shape: Shape) -> Least:
+    if shape.roles or (shape.unit == "gpu" and shape.ntasks is not None):
+        return Least(1, 0, 0, 0, 0)
+    is_on_one = shape.unit != "node" and shape.nodes_max == 1
+    demand = demand_for_units(shape, shape.units if is_on_one else 1)
+    all_gpus = shape.units if shape.unit == "gpu" else demand.gpus * shape.nodes_min
+    return Least(shape.nodes_min, demand.gpus, demand.cpus, max(0, demand.memory_mib), all_gpus)
+
+
+class _Having(NamedTuple):
+    """Nodes with so many free GPUs at the least: how many they are, and the most that one of them has free."""
+
+    nodes: int
+    cpus: int
+    memory_mib: int
+
+
+@dataclass(slots=True)
+class Glance:
+    """Of an overlay as it is now."""
+
+    overlay: Overlay
+    all_gpus: int = field(init=False)
+    _of: dict[int, _Having] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.all_gpus = int(self.overlay.gpu_counts.sum())
+
+    def may_fit(self, shape: Shape) -> bool:
+        """False: it does not fit anywhere."""
+        least = least_of(shape)
+        if least.all_gpus > self.all_gpus:
+            return False
+        having = self._of.get(least.gpus)
+        if having is None:
+            having = self._of[least.gpus] = self._having(least.gpus)
+        return least.nodes <= having.nodes and least.cpus <= having.cpus and least.memory_mib <= having.memory_mib
+
+    def _having(self, gpus: int) -> _Having:
+        has = self.overlay.gpu_counts >= gpus
+        cpus, memory = self.overlay.cpu_counts[has], self.overlay.memory[has]
+        return _Having(len(cpus), int(cpus.max(initial=0)), int(memory.max(initial=0)))

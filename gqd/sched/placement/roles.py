@@ -1,0 +1,149 @@
+"""Where the roles of a gang go: each in turn on one overlay, all or nothing.  Pure.
+
+Owns the order in which roles are placed, and how what they get on one node becomes one grant.  Where a single role goes
+is decided by the placement of ordinary jobs.  A role that finds no room because of one that was placed before it is
+placed before that one in another try, or that one is kept off one of its nodes; the tries are bounded, so a gang that
+fits only in one odd way may wait for more room than it would need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from gq.model.resource import Amount, Grant, RoleShare
+from gqd.sched.placement.feasible import admits
+from gqd.sched.request import Shape, wanted_in_all
+from gqd.sched.snapshot.model import Overlay
+
+Place = Callable[[Overlay, Shape, list[int]], tuple[Grant, ...] | None]
+"""How a role, like a job, is placed."""
+MAX_TRIES = 32
+"""Beside one for each order of the roles."""
+_Placed = dict[str, tuple[Grant, ...]]
+"""By role."""
+
+
+def place_roles(overlay: Overlay, gang: Shape, candidates: list[int], place: Place) -> tuple[Grant, ...] | None:
+    """One grant for each node, that of the first role's first node first; None: not all roles have room.
+
+    The overlay is as before afterwards.
+    """
+    if homeless_role(overlay, gang, candidates, place) is not gang:
+        return None
+    places = {overlay.nodes[one].name: one for one in candidates}
+    attempt = _Attempt(overlay, gang, candidates, places, place)
+    for order in _orders(gang):
+        if grants := attempt.run(order):
+            return grants
+    return attempt.run_around()
+
+
+def _orders(gang: Shape) -> Iterator[list[str]]:
+    """The most demanding role first; then each of the others before it."""
+    order = [name for name, _ in sorted(gang.roles, key=lambda role: _ease(role[1]))]
+    yield order
+    for name in order[1:]:
+        yield [name, *(one for one in order if one != name)]
+
+
+def _ease(role: Shape) -> tuple[bool, bool, int, int]:
+    """What wants nodes for itself or by name has the least choice, then what wants most."""
+    gpus, cpus = wanted_in_all(role)
+    return (not role.is_exclusive, not role.nodelist, -gpus, -cpus)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Tries to place one gang."""
+
+    overlay: Overlay
+    gang: Shape
+    candidates: list[int]
+    places: dict[str, int]
+    place: Place
+    seen: list[tuple[list[str], _Placed]] = field(default_factory=list)
+    """In each order that failed, where roles went before it did."""
+
+    def run(self, order: list[str], kept_off: tuple[str, int] | None = None) -> tuple[Grant, ...] | None:
+        """In this order, a role being kept off a place; None: there was no room for one of them."""
+        checkpoint = self.overlay.checkpoint()
+        placed = self._place(order, kept_off)
+        self.overlay.rollback(checkpoint)
+        if len(placed) < len(order):
+            self.seen.append((order, placed))
+            return None
+        merged = merge(self.gang, placed)
+        return merged if len(merged) <= self.gang.nodes_max else None
+
+    def run_around(self) -> tuple[Grant, ...] | None:
+        """Again in each order, but with one role kept off one of the nodes that it took from another."""
+        tries = [
+            (order, (name, self.places[grant.node]))
+            for order, placed in self.seen
+            for name, grants in placed.items()
+            for grant in grants
+        ]
+        return next((grants for one in tries[:MAX_TRIES] if (grants := self.run(*one))), None)
+
+    def _place(self, order: list[str], kept_off: tuple[str, int] | None) -> _Placed:
+        """Each role takes what it gets from the overlay, up to the first that gets nothing."""
+        shapes = dict(self.gang.roles)
+        is_bound = self.gang.nodes_max < sum(role.nodes_max for role in shapes.values())
+        placed: _Placed = {}
+        chosen: list[int] = []
+        for name in order:
+            own = [one for one in self.candidates if admits(shapes[name], self.overlay.nodes[one])]
+            own = [one for one in own if (name, one) != kept_off]
+            grants = None
+            if is_bound and chosen:  # the gang may have so many nodes and no more: better those that it has already
+                grants = self.place(self.overlay, shapes[name], [one for one in own if one in chosen])
+            if grants is None:
+                grants = self.place(self.overlay, shapes[name], own)
+            if grants is None:
+                return placed
+            self.overlay.take_all(self.places, grants)
+            placed[name] = grants
+            chosen += [self.places[grant.node] for grant in grants if self.places[grant.node] not in chosen]
+        return placed
+
+
+def homeless_role(overlay: Overlay, shape: Shape, candidates: list[int], place: Place) -> Shape:
+    """The first role that would have no room even alone; the shape itself if each would, or if it is no gang."""
+    for _, role in shape.roles:
+        own = [one for one in candidates if admits(role, overlay.nodes[one])]
+        if place(overlay, role, own) is None:
+            return role
+    return shape
+
+
+def merge(gang: Shape, placed: _Placed) -> tuple[Grant, ...]:
+    """One grant for each node, in the order of the roles and of their nodes."""
+    by_node: dict[str, list[tuple[str, Grant]]] = {}
+    for name, _ in gang.roles:
+        for grant in placed[name]:
+            by_node.setdefault(grant.node, []).append((name, grant))
+    return tuple(_merged(node, shares) for node, shares in by_node.items())
+
+
+def _merged(node: str, shares: list[tuple[str, Grant]]) -> Grant:
+    grants = [grant for _, grant in shares]
+    return Grant(
+        node=node,
+        tasks=sum(grant.tasks for grant in grants),
+        cpus=tuple(sorted(cpu for grant in grants for cpu in grant.cpus)),
+        gpus=tuple(sorted(gpu for grant in grants for gpu in grant.gpus)),
+        memory_mib=sum(grant.memory_mib for grant in grants),
+        resources=_sum(amount for grant in grants for amount in grant.resources),
+        roles=tuple(
+            RoleShare(role=name, tasks=grant.tasks, cpus=grant.cpus, gpus=grant.gpus, memory_mib=grant.memory_mib)
+            for name, grant in shares
+        ),
+    )
+
+
+def _sum(amounts: Iterator[Amount]) -> tuple[Amount, ...]:
+    counts: dict[str, int] = {}
+    for amount in amounts:
+        counts[amount.name] = counts.get(amount.name, 0) + amount.count
+    return tuple(Amount(name, count) for name, count in counts.items())

@@ -1,0 +1,1 @@
+"""Which running jobs are preempted, suspended, shrunk or time-sliced for a job that waits."""

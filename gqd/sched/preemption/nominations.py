@@ -1,0 +1,172 @@
+"""What is kept for those to whom others give way, as everybody else meets it.  Pure.
+
+A claim is what a waiting job is to have when others have gone.  For everybody but that job it runs there already: what
+is free of its grants is taken, what its victims hold of them is its own from now on, and only the rest of a victim
+comes back to others when that ends.  Of what is only counted (memory, generic resources, licences) as much is taken as
+the victims do not leave.  A victim that is parked keeps all that it has, for everybody but that job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gq.model.ids import JobId
+from gq.model.resource import Amount, Grant
+from gqd.sched.placement.devices import lowest
+from gqd.sched.preemption.partial_release import given
+from gqd.sched.preemption.suspend_victims import cut, give
+from gqd.sched.reservation.scope import with_free
+from gqd.sched.snapshot.model import Claim, Overlay, RunningJob, Snapshot
+from gqd.sched.snapshot.scalar import Item, items_of, level
+from gqd.state.cluster import mask_of
+from gqd.state.plan import Gift
+
+_ANYWHERE = -1
+
+
+def beside_claims(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
+    """For everybody but those who have a claim; `but`: for this one, who has."""
+    claims = [one for one in snapshot.claims if one.job_id != but]
+    lent = [grant for one in snapshot.claims if one.job_id == but for grant in one.parked]
+    if not claims and not lent:
+        return replace(snapshot, claims=()) if snapshot.claims else snapshot
+    books = Overlay.of(snapshot)
+    give(books, lent)
+    running = list(snapshot.running)
+    for claim in claims:
+        running = keep(books, running, claim, snapshot.now)
+    return replace(with_free(snapshot, books), running=running, claims=())
+
+
+def without_claim(snapshot: Snapshot, job_id: JobId) -> Snapshot:
+    """The job starts, or has none any more."""
+    return replace(snapshot, claims=tuple(one for one in snapshot.claims if one.job_id != job_id))
+
+
+def with_decided(snapshot: Snapshot, claim: Claim, victims: Collection[JobId], gifts: Iterable[Gift] = ()) -> Snapshot:
+    """As if these gave way to the claim's job already, or gave that up, for everybody else."""
+    books = Overlay.of(snapshot)
+    going = told_to_go(snapshot.running, victims, claim.job_id, snapshot.now)
+    running = keep(books, given(going, gifts, claim.job_id), claim, snapshot.now)
+    return replace(with_free(snapshot, books), running=running)
+
+
+def told_to_go(running: Iterable[RunningJob], victims: Collection[JobId], to: JobId, now: float) -> list[RunningJob]:
+    """As soon as they know that they give way to this job."""
+    return [_going(one, to, now) if one.job_id in victims and not one.is_part else one for one in running]
+
+
+def _going(one: RunningJob, to: JobId, now: float) -> RunningJob:
+    at = now + one.lead_s
+    return replace(one, gives_way_to=to, ends_at=at if one.ends_at is None else min(one.ends_at, at))
+
+
+def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]:
+    """Those that are still there, and what others give up for it."""
+    return [one for one in running if one.gives_way_to == job_id]
+
+
+def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
+    """Take what is free of the claim, and tell the rest: its job as if it ran, who gives way without what it has."""
+    places = books.fleet.places
+    if claim.parks or claim.parked:
+        running = list(running)
+        stays = [grant for one in running if one.job_id in claim.parks for grant in one.grants]
+        claim = replace(claim, grants=cut(claim.grants, (*stays, *claim.parked)))
+        running = [replace(one, ends_at=None) if one.job_id in claim.parks else one for one in running]
+    left = items_of(places, claim.grants)
+    theirs: list[RunningJob] = []
+    told: list[RunningJob | None] = []
+    for one in running:
+        if one.gives_way_to == claim.job_id and one.job_id not in claim.parks:
+            theirs.append(one)
+            told.append(_rest_of(one, claim, left, places))
+        else:
+            told.append(one)
+    own = tuple(_take(books, grant, places[grant.node], theirs, left) for grant in claim.grants if grant.node in places)
+    return [*(one for one in told if one is not None), _as_running(claim, own, now)]
+
+
+def _rest_of(one: RunningJob, claim: Claim, left: dict[Item, int], places: Mapping[str, int]) -> RunningJob | None:
+    """What others get when the victim ends; None: nothing.  `left`: what is counted of the claim, and nobody leaves."""
+    by_node = {grant.node: grant for grant in claim.grants}
+    parts = []
+    for grant in one.grants:
+        place = places.get(grant.node, _ANYWHERE)
+        kept = by_node.get(grant.node)
+        part = Grant(
+            node=grant.node,
+            cpus=grant.cpus if kept is None else tuple(x for x in grant.cpus if x not in kept.cpus),
+            gpus=grant.gpus if kept is None else tuple(x for x in grant.gpus if x not in kept.gpus),
+            memory_mib=_pass_on(left, ("", place), grant.memory_mib),
+            resources=_pass_on_all(left, place, grant.resources),
+            licenses=_pass_on_all(left, _ANYWHERE, grant.licenses),
+        )
+        if part.cpus or part.gpus or part.memory_mib or part.resources or part.licenses:
+            parts.append(part)
+    return replace(one, grants=tuple(parts)) if parts else None
+
+
+def _pass_on(left: dict[Item, int], item: Item, count: int) -> int:
+    """Of what the victim has the claim gets what it still lacks; what others get is told."""
+    passed = min(count, left.get(item, 0))
+    if passed:
+        left[item] -= passed
+    return count - passed
+
+
+def _pass_on_all(left: dict[Item, int], place: int, amounts: Sequence[Amount]) -> tuple[Amount, ...]:
+    counts = ((one.name, _pass_on(left, (one.name, place), one.count)) for one in amounts)
+    return tuple(Amount(name, count) for name, count in counts if count)
+
+
+def _take(books: Overlay, grant: Grant, place: int, victims: Sequence[RunningJob], left: Mapping[Item, int]) -> Grant:
+    """Take what is free of it; told is that and what the victims leave."""
+    theirs = [(cpus, gpus) for one in victims for node, cpus, gpus in one.cells if node == grant.node]
+    cpus, gpus = mask_of(grant.cpus), mask_of(grant.gpus)
+    free_cpus, free_gpus = cpus & books.free_cpus[place], gpus & books.free_gpus[place]
+    memory_taken, memory_mib = _counted(books, left, ("", place), grant.memory_mib)
+    resources = [(one.name, *_counted(books, left, (one.name, place), one.count)) for one in grant.resources]
+    licenses = [(one.name, *_counted(books, left, (one.name, _ANYWHERE), one.count)) for one in grant.licenses]
+    taken = Grant(
+        node=grant.node,
+        cpus=lowest(free_cpus, None),
+        gpus=lowest(free_gpus, None),
+        memory_mib=memory_taken,
+        resources=tuple(Amount(name, count) for name, count, _ in resources if count),
+        licenses=tuple(Amount(name, count) for name, count, _ in licenses if count),
+    )
+    books.take(place, taken)
+    for their_cpus, their_gpus in theirs:
+        free_cpus, free_gpus = free_cpus | their_cpus & cpus, free_gpus | their_gpus & gpus
+    return Grant(
+        node=grant.node,
+        cpus=lowest(free_cpus, None),
+        gpus=lowest(free_gpus, None),
+        memory_mib=memory_mib,
+        resources=tuple(Amount(name, count) for name, _, count in resources if count),
+        licenses=tuple(Amount(name, count) for name, _, count in licenses if count),
+    )
+
+
+def _counted(books: Overlay, left: Mapping[Item, int], item: Item, wanted: int) -> tuple[int, int]:
+    """(what is taken of it now, what the job has then): what no victim leaves is taken, as far as it is free."""
+    lacking = min(wanted, left.get(item, 0))
+    taken = max(0, min(lacking, level(books, item)))
+    return taken, wanted - lacking + taken
+
+
+def _as_running(claim: Claim, grants: tuple[Grant, ...], now: float) -> RunningJob:
+    """From when it has all of it; until then its limit does not count."""
+    begins_at = max(now, claim.until)
+    return RunningJob(
+        job_id=claim.job_id,
+        user=claim.user,
+        grants=grants,
+        ends_at=None if claim.time_limit_s is None else begins_at + claim.time_limit_s,
+        began_at=begins_at,
+        expected_s=claim.expected_s,
+        reservation=claim.reservation,
+        occurrence=claim.occurrence,
+    )

@@ -1,0 +1,99 @@
+"""What running jobs give up for others and go on without, told as if it were a job of its own that ends.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from gq.model.ids import JobId
+from gq.model.resource import Grant
+from gqd.sched.snapshot.model import RunningJob
+from gqd.state.cluster import mask_of
+from gqd.state.plan import Gift
+
+
+def ids_of(mask: int) -> tuple[int, ...]:
+    return tuple(one for one in range(mask.bit_length()) if mask >> one & 1)
+
+
+def part_of(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> RunningJob:
+    """`to`: the job for which it is kept; None: it is for whoever comes first."""
+    return RunningJob(
+        job_id=job.job_id,
+        user=job.user,
+        grants=(grant,),
+        ends_at=ends_at if job.ends_at is None else min(ends_at, job.ends_at),
+        is_stranded=job.is_stranded,
+        began_at=job.began_at,
+        slot=job.slot,
+        attempt=job.attempt,
+        account=job.account,
+        qos=job.qos,
+        gives_way_to=to,
+        is_part=True,
+    )
+
+
+def given(running: Iterable[RunningJob], gifts: Iterable[Gift], to: JobId) -> list[RunningJob]:
+    """As soon as they know that they give this up for that job."""
+    by_job: dict[JobId, list[Gift]] = {}
+    for one in gifts:
+        by_job.setdefault(one.attempt_id.job_id, []).append(one)
+    told: list[RunningJob] = []
+    for job in running:
+        own = () if job.is_part else by_job.get(job.job_id, ())
+        left = job
+        for one in own:
+            left = without(left, one)
+        told.append(left)
+        told += [part_of(job, grant_of(one), one.ends_at, to) for one in own]
+    return told
+
+
+def without(job: RunningJob, one: Gift) -> RunningJob:
+    """It is told one change at a time."""
+    if one.is_node:
+        grants = tuple(grant for grant in job.grants if grant.node != one.node)
+    else:
+        grants = tuple(_less(grant, one) if grant.node == one.node else grant for grant in job.grants)
+    return replace(job, grants=grants, stretch=None)
+
+
+def _less(grant: Grant, one: Gift) -> Grant:
+    return msgspec.structs.replace(
+        grant,
+        gpus=tuple(gpu for gpu in grant.gpus if gpu not in one.gpus),
+        cpus=tuple(cpu for cpu in grant.cpus if cpu not in one.cpus),
+    )
+
+
+def grant_of(one: Gift) -> Grant:
+    return Grant(
+        node=one.node, tasks=0, gpus=one.gpus, cpus=one.cpus, memory_mib=one.memory_mib, resources=one.resources
+    )
+
+
+def parts_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[JobId, Grant]) -> list[RunningJob]:
+    """What a job is giving up: for each that has a claim to some of it, and what is for nobody in particular.
+
+    `kept`: of the node, by the job for which it is kept.
+    """
+    parts = []
+    gpus, cpus = mask_of(going.gpus), mask_of(going.cpus)
+    for to, grant in kept.items():
+        own_gpus, own_cpus = gpus & mask_of(grant.gpus), cpus & mask_of(grant.cpus)
+        if own_gpus or own_cpus:
+            parts.append(part_of(job, _held(going.node, own_gpus, own_cpus), ends_at, to))
+            gpus, cpus = gpus & ~own_gpus, cpus & ~own_cpus
+    if gpus or cpus or not parts:
+        parts.append(part_of(job, _held(going.node, gpus, cpus), ends_at, None))
+    if going.memory_mib or going.resources:  # of a whole share; who claims some of it takes of that what it lacks
+        first = msgspec.structs.replace(parts[0].grants[0], memory_mib=going.memory_mib, resources=going.resources)
+        parts[0] = replace(parts[0], grants=(first,))
+    return parts
+
+
+def _held(node: str, gpus: int, cpus: int) -> Grant:
+    return Grant(node=node, tasks=0, gpus=ids_of(gpus), cpus=ids_of(cpus))

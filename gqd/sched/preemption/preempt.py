@@ -1,0 +1,641 @@
+"""Who may have others give way, and to whom it is worth asking: decided in a pass where a job finds no place.  Pure.
+
+A job may have those give way whose QOS its own preempts, once they have run for as long as they are protected.  One
+that stays within what its account is guaranteed may also have those go whose account has borrowed more than it is
+guaranteed, as far as it has; one inside of a reservation also those who have borrowed what that keeps.  Where jobs take
+turns, all may have those go that may give their turns (see `gqd.sched.preemption.timeslice`). For whomever it is,
+elastic jobs give up what they have beyond their least, and where that is enough nobody is ended. A decision is made
+whole, and nobody with a protected start, and nothing that is reserved, is put off by it. What is decided holds for the
+rest of the pass: the job counts as if it ran there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from operator import is_
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from gq.model.account import PreemptMode, QosInfo
+from gq.model.ids import AttemptId, JobId
+from gq.model.resource import Grant
+from gqd.sched.backfill.windows import Guard, JobWindow
+from gqd.sched.preemption.nominations import keep, told_to_go
+from gqd.sched.preemption.partial_release import given
+from gqd.sched.preemption.reclaim import Borrowed
+from gqd.sched.preemption.resize import Key as SpareKey
+from gqd.sched.preemption.resize import beside, gifts_of, known_as, left_of, no_more_than_needed, spare_of
+from gqd.sched.preemption.suspend_victims import parkable
+from gqd.sched.preemption.timeslice_victims import Turns
+from gqd.sched.preemption.victim_bound import GpusAt, gpus_at, useful_places
+from gqd.sched.preemption.victims import Candidate, Choice, Cost, Wish, choose, cost_of, parking
+from gqd.sched.preemption.victims_exact import Part
+from gqd.sched.request import wanted_in_all
+from gqd.sched.reservation.windows import BookedWindow, masks_of
+from gqd.sched.snapshot.model import Booked, Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.scalar import items_of
+from gqd.sched.timeline.timeline import Ends, ends_if_started
+from gqd.state.cluster import mask_of
+from gqd.state.plan import Gift, Preemption, Preempts, TakesLater
+from gqd.state.queue import Booleans, Integers
+
+if TYPE_CHECKING:
+    from gqd.sched.cycle.scheduling_pass import Pass
+
+MOST_ROUNDS = 4
+"""For a job: where those with a long notice are in the way, it is tried without them."""
+MOST_TRIES = 32
+"""Searches for victims in a pass …"""
+COST_IN_VAIN = 4
+"""… of which one in vain counts as so many."""
+WORK_OF_TRY = 16
+"""Units of work of one, besides those of every node and of every time that the job is placed."""
+
+
+def preempted_by(qos: str, known: Mapping[str, QosInfo]) -> frozenset[str]:
+    """The QOS whose jobs give way to jobs of this one."""
+    own = known.get(qos)
+    names = () if own is None else own.preempts
+    return frozenset(one for one in names if one in known and known[one].preempt_mode is not PreemptMode.OFF)
+
+
+def that_may_go(
+    jobs: Iterable[RunningJob], known: Mapping[str, QosInfo], now: float, inside: Booked | None = None
+) -> list[RunningJob]:
+    """They run, are not protected by their QOS (any more), and do not give way to somebody already.
+
+    Who has borrowed what a reservation keeps is not protected from it.
+    """
+    least_s = {name: one.min_run_s for name, one in known.items() if one.preempt_mode is not PreemptMode.OFF}
+    return [
+        one
+        for one in jobs
+        if one.saved_at is not None
+        and one.gives_way_to is None
+        and not one.is_stranded
+        and ((one.is_borrowing and inside is not None) or now - one.began_at - one.stood_s >= least_s.get(one.qos, inf))
+    ]
+
+
+class Decided(NamedTuple):
+    claim: Claim
+    victims: frozenset[JobId]
+    gifts: tuple[Gift, ...] = ()
+
+
+def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None:
+    """None: nobody who waits could have anybody give way."""
+    present = np.flatnonzero(np.bincount(columns.qos, minlength=len(columns.names_of_qos)))
+    names = [columns.names_of_qos[one] for one in present.tolist()]
+    reach = {name: preempted_by(name, snapshot.qos) for name in names}
+    wanted, borrowed = frozenset().union(*reach.values()), None
+    is_lent = snapshot.inside is not None and any(one.is_borrowing for one in snapshot.running)
+    takes_turns = snapshot.policy.scheduling.preempt == "turns" and len(columns.qos) > 0
+    spare = spare_of(snapshot)
+    if snapshot.limits.has_guarantees:
+        borrowed = Borrowed(snapshot.limits, snapshot.gives_back)
+    elif not wanted and not is_lent and not takes_turns and not spare:
+        return None
+    known, now, inside = snapshot.qos, snapshot.now, snapshot.inside
+    is_any = takes_turns or borrowed is not None or is_lent
+    asked = snapshot.running if is_any else [one for one in snapshot.running if one.qos in wanted]
+    there = apart_from_reserved(snapshot, that_may_go(asked, known, now, inside))
+    turns = Turns(snapshot, there) if takes_turns else None
+    is_any = bool(there or takes_turns or spare)
+    return Preempting(columns, reach, there, borrowed, inside, turns, spare) if is_any else None
+
+
+def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[RunningJob]:
+    """What is reserved for others is not given back to those outside."""
+    if snapshot.inside is not None:
+        return jobs
+    kept: dict[str, tuple[int, int]] = {}
+    for one in _in_force(snapshot):
+        for grant in one.grants:
+            cpus, gpus = kept.get(grant.node, (0, 0))
+            kept[grant.node] = cpus | mask_of(grant.cpus), gpus | mask_of(grant.gpus)
+    return [one for one in jobs if not _is_on(one, kept)] if kept else jobs
+
+
+def _in_force(snapshot: Snapshot) -> list[Booked]:
+    return [one for one in snapshot.booked if one.is_in_force(snapshot.now)]
+
+
+def _is_on(job: RunningJob, kept: Mapping[str, tuple[int, int]]) -> bool:
+    return bool(job.reservation) or any(
+        node in kept and (cpus & kept[node][0] or gpus & kept[node][1]) for node, cpus, gpus in job.cells
+    )
+
+
+@dataclass(slots=True)
+class _Barrier:
+    """What a job may not use that would still run then: windows of others, and what they take, by place of the node."""
+
+    windows: list[JobWindow | BookedWindow]
+    masks: dict[int, tuple[int, int]]
+
+
+_May: TypeAlias = dict[JobId, tuple[str, ...] | None]
+"""Who may go: by its QOS, or taken back from these accounts."""
+
+
+class _Key(NamedTuple):
+    """What decides whether anybody is found, but for the time limit."""
+
+    shape: int
+    qos: str
+    owner: str
+    """The account, where something may be taken back for it."""
+    user: str = ""
+    """Where it would be over a limit of its own with what it was given; the account is its own then, too."""
+
+
+class _Found(NamedTuple):
+    choice: Choice | None
+    is_limited: bool = False
+    """There are some, and the job would be over a limit."""
+    later: TakesLater | None = None
+    """There are some, and it is not worth their price yet."""
+    is_brief: bool = False
+    """Nobody may be ended for it, and what others could give up is not enough."""
+
+
+class Preempting:
+    """Of a pass: who could give way, and what has been decided."""
+
+    def __init__(
+        self,
+        columns: PendingColumns,
+        reach: Mapping[str, frozenset[str]],
+        there: list[RunningJob],
+        borrowed: Borrowed | None,
+        inside: Booked | None,
+        turns: Turns | None = None,
+        spare: Mapping[SpareKey, RunningJob] | None = None,
+    ) -> None:
+        """`spare`: what elastic jobs could do without."""
+        self.decided: list[Decided] = []
+        self._spare = dict(spare or {})
+        self._columns = columns
+        self._reach = reach
+        self._there = there
+        self._there_of_qos = {one.qos for one in there}
+        self._borrowed = borrowed
+        self._inside = inside
+        self._turns = turns
+        self._known: dict[SpareKey, Candidate] = {}
+        self._gpus: dict[SpareKey, GpusAt] = {}
+        """By job, and of what it could do without by node."""
+        self._tries = MOST_TRIES
+        self._goes_on_at: int | None = None
+        self._vain: dict[_Key, float] = {}
+        """Jobs for which nobody was found → the shortest time limit of them."""
+
+    def who(self) -> Booleans:
+        """By place in the queue: it may have somebody give way."""
+        columns, there = self._columns, self._there_of_qos
+        if self._turns is not None or self._spare:
+            return np.ones(len(columns.qos), np.bool_)
+        may = [not there.isdisjoint(self._reach.get(name, ())) for name in columns.names_of_qos]
+        which = np.array(may, np.bool_)[columns.qos]
+        which |= self._has_lent
+        if self._borrowed is not None and len(which):
+            owns = [self._borrowed.owns(account) for _, account in columns.members]
+            which |= np.array(owns, np.bool_)[columns.member]
+        return which
+
+    @property
+    def _has_lent(self) -> bool:
+        """Somebody has what is kept for those who are looked at here."""
+        return self._inside is not None and any(self._is_lent(one) for one in self._there)
+
+    def decide(self, of: Pass, place: int, job: PendingJob) -> bool:
+        """Others give way to the job, to all of it that waits; False: it waits for something else."""
+        while self._may_try(of, place, job):
+            before = of.spent
+            found = self._find(of, job)
+            choice, has_searched = found.choice, of.spent > before
+            is_dear = choice is None and not found.is_brief
+            self._tries = max(0, self._tries - has_searched * (COST_IN_VAIN if is_dear else 1))
+            if found.later is not None:
+                of.waits[job.job_id] = found.later
+                of.so_far.changes_at = min(of.so_far.changes_at, found.later.at)
+            if choice is None and job.last_start_at is not None:
+                self._stop_if_done(of, place)  # there may be somebody for others like it, who have more time
+                return False
+            if choice is None:
+                self._give_up(of, place, job, found.is_limited)
+                return False
+            self._settle(of, place, job, choice)
+            self._stop_if_done(of, place)
+            if not of.tasks.get(job.job_id):
+                return True
+        return False
+
+    def finish(self, of: Pass) -> None:
+        """When time alone lets others give their turns."""
+        if self._turns is not None:
+            going = {one for each in self.decided for one in each.victims}
+            at = self._turns.changes_at(going, of.started())
+            of.so_far.changes_at = min(of.so_far.changes_at, at)
+
+    def _stop_if_done(self, of: Pass, place: int) -> None:
+        """Nobody else is looked at for this in this pass; the next one goes on there."""
+        if not self._tries:
+            behind = of.walk.next(place + 1)
+            of.so_far.searches_from = None if behind is None else of.snapshot.pending[behind].job_id
+            of.walk.spare(None)
+            for code in list(of.unfit):
+                of.leave_out_again(code)
+
+    def _give_up(self, of: Pass, place: int, job: PendingJob, is_limited: bool) -> None:
+        """For others like it, or of its owner if that counts, there is nobody either: they need not be looked at."""
+        if self._turns is not None:
+            self._turns.note_waiting(job, of.ground.kind_of(job.shape).is_wide)
+        of_all, of_owner = self._keys(of, place, job)
+        is_beside_all = not of.guard.windows and not of.snapshot.booked
+        self._vain[of_owner if is_limited else of_all] = 0.0 if is_beside_all else _limit_s(job)
+        of.walk.stop_sparing(place, is_limited or of.is_guaranteed_round)
+        of.leave_out_again(of_all.shape)
+        self._stop_if_done(of, place)
+
+    def _keys(self, of: Pass, place: int, job: PendingJob) -> tuple[_Key, _Key]:
+        """(all that are alike, those of them that are its owner's)"""
+        shape, owner = int(of.walk.columns.shape[place]), job.account if of.is_guaranteed_round else ""
+        return _Key(shape, job.qos, owner), _Key(shape, job.qos, job.account, job.user)
+
+    def _may_try(self, of: Pass, place: int, job: PendingJob) -> bool:
+        """Not for one that leaves out nodes where it could not be launched: it may fail again on those that go."""
+        is_served = self._reach.get(job.qos) or of.is_guaranteed_round or self._has_lent
+        is_allowed = self._turns is not None or is_served or self._may_use_spare(job)
+        if not is_allowed or self._tries <= (MOST_TRIES // 2 if self._is_before_turn(of, place) else 0):
+            return False
+        if any(until > of.snapshot.now for _, until in job.avoid):
+            return False
+        known = [self._vain[key] for key in self._keys(of, place, job) if key in self._vain]
+        is_vain = any(_limit_s(job) >= shortest_s for shortest_s in known)
+        return not is_vain and of.waits_anyway(job) is None
+
+    def _may_use_spare(self, job: PendingJob) -> bool:
+        """Most elastic jobs give up no CPUs."""
+        if wanted_in_all(job.shape)[0]:
+            return bool(self._spare)
+        return any(one.grants[0].cpus for one in self._spare.values())
+
+    def _is_before_turn(self, of: Pass, place: int) -> bool:
+        """Half of the searches are for those from where the pass before stopped."""
+        if self._goes_on_at is None:
+            at = of.snapshot.searches_from
+            self._goes_on_at = -1 if at is None else of.walk.place_of(at) or -1
+        return place < self._goes_on_at
+
+    def _who_may_go(self, of: Pass, job: PendingJob) -> _May:
+        names, may = self._reach.get(job.qos, frozenset()), _May()
+        if self._inside is not None or not names.isdisjoint(self._there_of_qos):
+            may = {one.job_id: None for one in self._there if one.qos in names or self._is_lent(one)}
+        if self._borrowed is not None and of.is_guaranteed_round:
+            for one in self._there:
+                funds = None if one.job_id in may else self._borrowed.funds(one, job.account)
+                if funds is not None:
+                    may[one.job_id] = funds
+        if self._turns is not None:
+            givers = self._turns.givers_to(job, of.ground.kind_of(job.shape).is_wide)
+            may |= {one: None for one in givers if one not in may}
+        return may
+
+    def _is_lent(self, job: RunningJob) -> bool:
+        return self._inside is not None and job.is_borrowing
+
+    def _find(self, of: Pass, job: PendingJob) -> _Found:
+        """Nobody is ended where it is enough that others give up some of what they have."""
+        may = self._who_may_go(of, job)
+        spare = list(self._spare.values()) if self._may_use_spare(job) else []
+        spare = [one for one in spare if _is_gone_in_time(of.snapshot, one, job)]
+        if spare and (found := self._search(of, job, spare, may)) is not None:
+            return found
+        there = [one for one in self._there if one.job_id in may]
+        if job.last_start_at is not None:
+            there = [one for one in there if _is_gone_in_time(of.snapshot, one, job)]
+        if there and not spare and (later := self._too_early(of, job)):
+            return _Found(None, later=later)
+        if not there:
+            return _Found(None, is_brief=True)
+        return self._search(of, job, [*spare, *there], may) or _Found(None)
+
+    def _search(self, of: Pass, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
+        """As long as somebody's notice is in the way it is tried without those who have the longest.
+
+        None: there is no place for it without them all; a choice that is not made is one that has come too late.
+        """
+        anyway_at: float | None = None
+        found: _Found | None = None
+        for _ in range(MOST_ROUNDS):
+            if not there:
+                break
+            places = self._useful(of, job, there)
+            if not len(places):
+                break
+            of.protection.settle()
+            lead_s = max(one.lead_s for one in there)
+            barrier = _barrier(of, job, _later(ends_if_started(job, of.snapshot.now, of.scheduling), lead_s))
+            choice = self._choose(of, job, there, may, barrier, places)
+            if choice is None:
+                there = [one for one in there if one.lead_s <= lead_s / 2] if barrier.windows and lead_s else []
+                continue
+            found = _Found(None)
+            if not _has_room(of, job, choice.grants):
+                return _Found(None, is_limited=True)
+            if later := self._not_yet(of, job, choice):
+                return _Found(None, later=later)
+            until = _until(of, choice)
+            if until <= of.snapshot.now and not self.decided:
+                return _Found(choice)
+            anyway_at = _starts_anyway_at(of, job) if anyway_at is None else anyway_at
+            if until < anyway_at:
+                return _Found(choice)
+            there = [one for one in there if gone_at(one, of.snapshot.now) < anyway_at]
+        return found
+
+    def _too_early(self, of: Pass, job: PendingJob) -> TakesLater | None:
+        """Whoever went, it would not be worth it yet."""
+        if self._turns is None or self._is_served_otherwise(of, job):
+            return None
+        at = self._turns.worth_it_at(job, self._turns.least_price(of, job))
+        return TakesLater(victims=(), at=at) if at > of.snapshot.now else None
+
+    def _is_served_otherwise(self, of: Pass, job: PendingJob) -> bool:
+        """Some may go for it that need not be paid for."""
+        names = self._reach.get(job.qos, frozenset())
+        is_by_qos = self._has_lent or not names.isdisjoint(self._there_of_qos)
+        return is_by_qos or (self._borrowed is not None and of.is_guaranteed_round)
+
+    def _not_yet(self, of: Pass, job: PendingJob, choice: Choice) -> TakesLater | None:
+        """These would go, and it is not worth their price yet; what its QOS or a guarantee gives it has none."""
+        if self._turns is None:
+            return None
+        names = self._reach.get(job.qos, frozenset())
+        ended = [one for one in choice.victims if not one.job.is_part]
+        others = [one for one in ended if one.job.qos not in names and not self._is_lent(one.job)]
+        paid = [one for one in others if one.funds is None]
+        at = self._turns.worth_it_at(job, self._turns.price_of(one.job for one in paid)) if paid else of.snapshot.now
+        if at <= of.snapshot.now:
+            return None
+        return TakesLater(victims=tuple(sorted(one.job.job_id for one in ended)), at=at)
+
+    def _choose(
+        self,
+        of: Pass,
+        job: PendingJob,
+        there: Iterable[RunningJob],
+        may: _May,
+        barrier: _Barrier,
+        places: Integers,
+    ) -> Choice | None:
+        funds = {} if self._borrowed is None else self._borrowed.left
+        wish = Wish(_overlay(of, barrier), job.shape, places, of.snapshot.now - job.since, job.qos, funds)
+        candidates = self._candidates(of, there, may, wish, barrier)
+        by_right = [one for one in there if may.get(one.job_id, ()) is None]
+        parks = parkable(of.guard, job, by_right, of.snapshot.qos)
+        if parks:
+            some = [parking(one) if one.job.job_id in parks else one for one in candidates]
+            if (choice := self._choose_of(of, wish, some, barrier)) is not None:
+                return choice
+        return self._choose_of(of, wish, candidates, barrier)
+
+    def _choose_of(self, of: Pass, wish: Wish, candidates: list[Candidate], barrier: _Barrier) -> Choice | None:
+        wish.spent = wish.work = 0
+        choice = choose(wish, candidates)
+        of.spent += WORK_OF_TRY + len(of.snapshot.nodes) // 4 + wish.work
+        if choice is not None and any(one.job.is_part for one in choice.victims):
+            choice = no_more_than_needed(wish, choice)
+        of.spent += wish.spent * (1 + len(of.snapshot.nodes) // 64)
+        if choice is None:
+            return None
+        leaving = [one.job for one in choice.victims if not one.parks]
+        is_free = is_beside(of.guard, barrier.windows, choice.grants, leaving)
+        return choice if is_free else None
+
+    def _candidates(
+        self, of: Pass, there: Iterable[RunningJob], may: _May, wish: Wish, barrier: _Barrier
+    ) -> list[Candidate]:
+        """Those who have something that the job could use."""
+        here = set(wish.places.tolist())
+        wanted = {name for name, _ in wish.shape.licenses}
+        there = list(there)
+        if not wanted:
+            there = [one for one in there if any(place in here for place, _ in self._gpus_at(of, one))]
+        spare: dict[JobId, list[RunningJob]] = {}
+        for one in (one for one in there if one.is_part):
+            spare.setdefault(one.job_id, []).append(one)
+        candidates = []
+        for one in there:
+            known = self._known.get(known_as(one)) or self._know(of, one)
+            own = () if one.is_part else spare.get(one.job_id, ())  # it stands for itself, and costs less
+            parts = [
+                _part(beside(of.snapshot.nodes[part.place].name, part, own), here, barrier, wanted)
+                for part in known.parts
+            ]
+            funds = None if one.is_part else may[one.job_id]
+            if funds is None and all(map(is_, parts, known.parts)):
+                candidates.append(known)
+            elif useful := tuple(part for part in parts if any(part[1:])):
+                candidates.append(replace(known, parts=useful, funds=funds))
+        return candidates
+
+    def _useful(self, of: Pass, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
+        """Nodes on which it could come to have room if all of these went; none: it could not."""
+        places = of.ground.available(job, of.snapshot.now)
+        return useful_places(of.guard.now, job.shape, places, [self._gpus_at(of, one) for one in there])
+
+    def _gpus_at(self, of: Pass, job: RunningJob) -> GpusAt:
+        key = known_as(job)
+        known = self._gpus.get(key)
+        if known is None:
+            known = self._gpus[key] = gpus_at(job, of.ground.places)
+        return known
+
+    def _know(self, of: Pass, job: RunningJob) -> Candidate:
+        """What of it is the same for everybody who asks in this pass."""
+        places = of.ground.places
+        cells = zip(job.grants, job.cells, strict=True)
+        known = ((places[node], grant, cpus, gpus) for grant, (node, cpus, gpus) in cells if node in places)
+        parts = tuple(_whole_part(of, *one) for one in known)
+        if job.is_part:
+            told = self._known[known_as(job)] = Candidate(job, Cost(0.0, 0.0, 0), parts)
+            return told
+        whole = job
+        if of.snapshot.inside is not None or job.is_borrowing:
+            whole = next((one for one in of.so_far.running if one.job_id == job.job_id), job)
+        rank = 0 if self._borrowed is None else self._borrowed.rank(job)
+        cost = cost_of(whole, of.snapshot.now) if self._turns is None else self._turns.cost_of(whole)
+        told = self._known[known_as(job)] = Candidate(job, cost, parts, None, rank)
+        return told
+
+    def _settle(self, of: Pass, place: int, job: PendingJob, choice: Choice) -> None:
+        """It counts as if it ran there from now on, and its victims as if they knew."""
+        snapshot = of.snapshot
+        ended = [one for one in choice.victims if not one.job.is_part]
+        gifts = gifts_of(choice.victims, choice.grants, snapshot.now)
+        victims = frozenset(one.job.job_id for one in ended)
+        taken_back = [one.job for one in ended if one.funds is not None]
+        if self._borrowed is not None:
+            self._borrowed.take(taken_back, job.account)
+        claim = _claim(of, job, choice)
+        self.decided.append(Decided(claim, victims, gifts))
+        self._forget(victims, gifts)
+        going = given(told_to_go(snapshot.running, victims, job.job_id, snapshot.now), gifts, job.job_id)
+        running = keep(of.guard.now, going, claim, snapshot.now)
+        of.snapshot = replace(snapshot, running=running)
+        ends = _later(ends_if_started(job, snapshot.now, of.scheduling), claim.until - snapshot.now)
+        of.protection.keep(job.job_id, running, claim.grants, ends)
+        of.glance = None
+        task = of.settle(place, job, of.wanted_of(job, claim.grants))
+        of.so_far.preemptions.append(
+            Preemption(
+                job_id=job.job_id,
+                attempt=job.attempt,
+                grants=choice.grants,
+                victims=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in ended),
+                gifts=gifts,
+                task=task,
+                reservation=claim.reservation,
+                occurrence=claim.occurrence,
+                is_reclaim=bool(taken_back),
+                parks=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in choice.victims if one.parks),
+            )
+        )
+        if not of.tasks.get(job.job_id):
+            all_of_them = sorted({*victims, *(one.attempt_id.job_id for one in gifts)})
+            of.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
+
+    def _forget(self, victims: Collection[JobId], gifts: Iterable[Gift]) -> None:
+        """Who gives up some of what it has is not ended in the same plan, nor the other way round."""
+        gifts = list(gifts)
+        givers = {one.attempt_id.job_id for one in gifts}
+        self._there = [one for one in self._there if one.job_id not in victims and one.job_id not in givers]
+        self._there_of_qos = {one.qos for one in self._there}
+        self._spare = {key: one for key, one in self._spare.items() if one.job_id not in victims}
+        for gift in gifts:
+            key = gift.attempt_id.job_id, gift.node
+            self._known.pop(key, None)
+            self._gpus.pop(key, None)
+            left = left_of(self._spare.pop(key), gift)
+            if left is not None:
+                self._spare[key] = left
+
+
+# ── what may be used ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _barrier(of: Pass, job: PendingJob, ends: Ends) -> _Barrier:
+    windows: list[JobWindow | BookedWindow] = [one for one in of.guard.met(ends) if one.job.job_id != job.job_id]
+    windows += of.guard.booked_met(ends)
+    masks: dict[int, tuple[int, int]] = {}
+    for one in windows:
+        for where, (cpus, gpus) in masks_of(of.ground.places, one.grants).items():
+            before = masks.get(where, (0, 0))
+            masks[where] = before[0] | cpus, before[1] | gpus
+    return _Barrier(windows, masks)
+
+
+def _overlay(of: Pass, barrier: _Barrier) -> Overlay:
+    overlay = of.guard.now.copy()
+    for where, (cpus, gpus) in barrier.masks.items():
+        overlay.take_masks(where, cpus, gpus, 0)
+    return overlay
+
+
+def _whole_part(of: Pass, place: int, grant: Grant, cpus: int, gpus: int) -> Part:
+    node = of.snapshot.nodes[place]
+    resources = tuple((one.name, -one.count) for one in grant.resources)
+    licenses = tuple((one.name, -one.count) for one in grant.licenses)
+    return Part(place, cpus & node.cpu_mask, gpus & node.gpu_mask, grant.memory_mib, resources, licenses)
+
+
+def _part(part: Part, here: Collection[int], barrier: _Barrier, wanted: Collection[str]) -> Part:
+    """Licences are the cluster's, wherever they are held; all else is used where it is."""
+    licenses = tuple(one for one in part.licenses if one[0] in wanted) if part.licenses else ()
+    if part.place not in here:
+        return Part(part.place, 0, 0, 0, (), licenses)
+    if part.place not in barrier.masks and not part.licenses:
+        return part
+    cpus, gpus = barrier.masks.get(part.place, (0, 0))
+    return part._replace(cpus=part.cpus & ~cpus, gpus=part.gpus & ~gpus, licenses=licenses)
+
+
+# ── whether it may be so ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_beside(
+    guard: Guard,
+    windows: Iterable[JobWindow | BookedWindow],
+    grants: tuple[Grant, ...],
+    victims: Iterable[RunningJob],
+) -> bool:
+    """There is enough for all of what is only counted when the windows begin that the job meets."""
+    takes = items_of(guard.places, grants)
+    for window in windows if takes else ():
+        spare = guard.spare(window)
+        gone = [grant for one in victims if _would_stay(one, window.at) for grant in one.grants]
+        freed = items_of(guard.places, gone)
+        if any(takes[item] > spare[item] + freed.get(item, 0) for item in takes.keys() & spare.keys()):
+            return False
+    return True
+
+
+def _would_stay(job: RunningJob, at: float) -> bool:
+    """It would still run then; what it leaves is not counted in what is free then."""
+    return job.ends_at is None or job.ends_at > at
+
+
+def _has_room(of: Pass, job: PendingJob, grants: tuple[Grant, ...]) -> bool:
+    return of.ledger.over(job.asker, of.wanted_of(job, grants)) is None
+
+
+def _starts_anyway_at(of: Pass, job: PendingJob) -> float:
+    """When it would have a place if nobody went."""
+    windows = [one for one in of.guard.windows if one.job.job_id != job.job_id]
+    places = of.ground.available(job, of.snapshot.now)
+    return of.protection.has_place_at(job, places, [*of.guard.booked, *windows])
+
+
+def _is_gone_in_time(snapshot: Snapshot, victim: RunningJob, job: PendingJob) -> bool:
+    """Killed, if it must be, before the other one could not be over by its deadline any more."""
+    if job.last_start_at is None:
+        return True
+    return gone_at(victim, snapshot.now) + snapshot.policy.timers.grace_s <= job.last_start_at
+
+
+def gone_at(job: RunningJob, now: float) -> float:
+    """When it is ended if it is told now."""
+    return now + job.lead_s if job.ends_at is None else max(now, min(job.ends_at, now + job.lead_s))
+
+
+def _until(of: Pass, choice: Choice) -> float:
+    return max(gone_at(one.job, of.snapshot.now) for one in choice.victims)
+
+
+def _claim(of: Pass, job: PendingJob, choice: Choice) -> Claim:
+    inside = of.snapshot.inside
+    return Claim(
+        job_id=job.job_id,
+        grants=choice.grants,
+        until=_until(of, choice),
+        user=job.user,
+        time_limit_s=job.time_limit_s,
+        expected_s=job.expected_s,
+        reservation="" if inside is None else inside.name,
+        occurrence=0 if inside is None else inside.number,
+        parks=choice.parks,
+    )
+
+
+def _later(ends: Ends, by_s: float) -> Ends:
+    return Ends(ends.by_limit + by_s, ends.expected + by_s)
+
+
+def _limit_s(job: PendingJob) -> float:
+    return inf if job.time_limit_s is None else float(job.time_limit_s)

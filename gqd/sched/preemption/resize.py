@@ -1,0 +1,338 @@
+"""Which running jobs take idle GPUs, and which could give some back.  Pure.
+
+A job grows on its own node when a pass is over, by GPUs that are free after everybody has been considered: where no job
+that waits for room could use them, and where neither a protected start nor a reservation is put off by it.  Of several
+jobs that with the fewest GPUs goes first, one GPU at a time.
+
+What it has beyond its least it gives back to somebody who waits: that is decided where a job finds no place, together
+with who gives way to it whole (`gqd.sched.preemption.preempt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias
+
+from gq.model.ids import AttemptId, JobId
+from gq.model.resource import Grant
+from gqd.sched.limits.ledger import Asker, Wanted, hours
+from gqd.sched.placement.billing import amounts_of, billing_of
+from gqd.sched.placement.devices import cpus_near
+from gqd.sched.placement.placement import place as put
+from gqd.sched.preemption.partial_release import ids_of, part_of
+from gqd.sched.preemption.victims import Candidate, Choice, Wish
+from gqd.sched.preemption.victims_exact import Part
+from gqd.sched.request import every_shape, share_in, wanted_in_all
+from gqd.sched.snapshot.model import NodeFacts, PendingJob, RunningJob, Snapshot, Stretch
+from gqd.sched.timeline.timeline import Ends
+from gqd.state.cluster import mask_of
+from gqd.state.plan import Gift, Growth
+
+if TYPE_CHECKING:
+    from gqd.sched.cycle.scheduling_pass import Pass
+
+MOST_LOOKS = 64
+"""Waiting jobs of each shape that are asked whether they wait for room."""
+MOST_NODES_TRIED = 16
+"""So many are tried for a job that could have one more."""
+MOST_SPARED = 64
+"""So often it is tried to leave one GPU more to those who give some up."""
+
+
+# ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+Key: TypeAlias = tuple[JobId, str]
+"""Of what a job has on a node."""
+
+
+def spare_of(snapshot: Snapshot) -> dict[Key, RunningJob]:
+    """What each could do without, as if it were a job of its own; only of those that run outside of reservations."""
+    if snapshot.inside is not None:
+        return {}
+    there = {node.name for node in snapshot.nodes}
+    parts = (part for one in snapshot.running if one.stretch is not None for part in spare(one))
+    return {key_of(one): one for one in parts if one.grants[0].node in there}
+
+
+def key_of(part: RunningJob) -> Key:
+    return part.job_id, part.grants[0].node
+
+
+def known_as(job: RunningJob) -> Key:
+    """Of a job, or of what it has on a node and could do without."""
+    return key_of(job) if job.is_part else (job.job_id, "")
+
+
+def beside(node: str, part: Part, spare: Iterable[RunningJob]) -> Part:
+    """The rest of a job on a node, where what it could do without stands for itself."""
+    one = next((each for each in spare if each.grants[0].node == node), None)
+    if one is None:
+        return part
+    _, cpus, gpus = one.cells[0]
+    rest = part._replace(cpus=part.cpus & ~cpus, gpus=part.gpus & ~gpus)
+    return rest._replace(memory_mib=0, resources=()) if _is_node(one) else rest
+
+
+def spare(job: RunningJob) -> list[RunningJob]:
+    """Of nodes one for each."""
+    one = job.stretch
+    if one is None or job.gives_way_to is not None:
+        return []
+    if one.share is not None:
+        ends_at = inf if job.ends_at is None else job.ends_at
+        nodes = [part_of(job, grant, ends_at, None) for grant in job.grants if grant.node in one.joined]
+        return [replace(part, lead_s=one.lead_s, stretch=one) for part in nodes]
+    held = job.grants[0]
+    gpus, cpus = mask_of(held.gpus) & ~mask_of(one.least), mask_of(held.cpus) & ~mask_of(one.least_cpus)
+    if not gpus:
+        return []
+    grant = Grant(node=held.node, tasks=0, gpus=ids_of(gpus), cpus=ids_of(cpus) if one.cpus_per_gpu else ())
+    part = part_of(job, grant, inf if job.ends_at is None else job.ends_at, None)
+    return [replace(part, lead_s=one.lead_s, stretch=one)]
+
+
+def left_of(part: RunningJob, gift: Gift) -> RunningJob | None:
+    """What it could still do without; None: nothing."""
+    held = part.grants[0]
+    if gift.is_node:
+        return None
+    gpus = tuple(one for one in held.gpus if one not in gift.gpus)
+    cpus = tuple(one for one in held.cpus if one not in gift.cpus)
+    return replace(part, grants=(Grant(node=gift.node, tasks=0, gpus=gpus, cpus=cpus),)) if gpus else None
+
+
+def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
+    """Who gives up some of what it has keeps as much of that as can be; without those who are ended anyway."""
+    ended = {one.job.job_id for one in choice.victims if not one.job.is_part}
+    victims = [one for one in choice.victims if not one.job.is_part or one.job.job_id not in ended]
+    left = [one for one in choice.victims if one not in victims]
+    tries = MOST_SPARED
+    for at, one in enumerate(victims):
+        for gpu in one.job.grants[0].gpus if one.job.is_part and not _is_node(one.job) else ():
+            if not tries:
+                break
+            tries -= 1
+            fewer = replace(one, parts=(_less(one, one.parts[0], gpu),))
+            if wish.placed([*victims[:at], fewer, *victims[at + 1 :], *left]) is not None:
+                victims[at] = one = fewer
+    grants = wish.placed([*victims, *left])
+    return None if grants is None else Choice(tuple(victims), grants)
+
+
+def _is_node(part: RunningJob) -> bool:
+    return part.stretch is not None and part.stretch.share is not None
+
+
+def _less(one: Candidate, part: Part, gpu: int) -> Part:
+    """Without this GPU, and as many CPUs as come with it."""
+    cpus = ids_of(part.cpus)
+    per_gpu = 0 if one.job.stretch is None else one.job.stretch.cpus_per_gpu
+    return part._replace(gpus=part.gpus & ~(1 << gpu), cpus=mask_of(cpus[per_gpu:]))
+
+
+def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float) -> tuple[Gift, ...]:
+    """What those who go on are to give up: that of it which is used."""
+    gifts = []
+    for one in (each for each in victims if each.job.is_part):
+        job, node = one.job, one.job.grants[0].node
+        if job.stretch is not None and _is_node(job):
+            gifts.append(_node_given(job, job.stretch.generation, now))
+            continue
+        used = mask_of(tuple(gpu for grant in grants if grant.node == node for gpu in grant.gpus))
+        gpus, cpus = one.parts[0].gpus, one.parts[0].cpus
+        if job.stretch is None or not job.stretch.cpus_per_gpu:
+            gpus &= used
+        if gpus and job.stretch is not None:
+            attempt_id, ends_at = AttemptId(job.job_id, job.attempt), now + job.lead_s
+            gifts.append(Gift(attempt_id, job.stretch.generation, node, ids_of(gpus), ends_at, ids_of(cpus)))
+    return tuple(gifts)
+
+
+def _node_given(job: RunningJob, generation: int, now: float) -> Gift:
+    held = job.grants[0]
+    return Gift(
+        AttemptId(job.job_id, job.attempt),
+        generation,
+        held.node,
+        held.gpus,
+        now + job.lead_s,
+        held.cpus,
+        is_node=True,
+        memory_mib=held.memory_mib,
+        resources=held.resources,
+    )
+
+
+# ── taking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def growths(of: Pass) -> tuple[Growth, ...]:
+    """What running jobs take; nothing, while nobody knows what all others come to.
+
+    One GPU at a time, to the job that has the fewest.
+    """
+    growing = [one for one in of.snapshot.running if _may_grow(of, one)]
+    if not growing or of.resumes_at is not None:
+        return ()
+    takes_cpus = any(one.stretch and (one.stretch.cpus_per_gpu or one.stretch.share) for one in growing)
+    waiting, without_gpus = _waiting(of, takes_cpus)
+    of.protection.settle()
+    with_gpus = [one for one in growing if one.stretch is not None and one.stretch.share is None]
+    with_nodes = [one for one in growing if one.stretch is not None and one.stretch.share is not None]
+    more_gpus = _more_gpus(of, with_gpus, waiting, without_gpus)
+    return (*more_gpus, *_more_nodes(of, with_nodes, [*waiting, *without_gpus]))
+
+
+def _more_gpus(
+    of: Pass, growing: list[RunningJob], waiting: list[PendingJob], without_gpus: list[PendingJob]
+) -> tuple[Growth, ...]:
+    queue = [(len(one.grants[0].gpus), one.job_id, one) for one in growing]
+    free: dict[int, int] = {}
+    heapify(queue)
+    grown: dict[JobId, tuple[RunningJob, list[Grant]]] = {}
+    while queue:
+        held, job_id, job = heappop(queue)
+        place = of.ground.places[job.grants[0].node]
+        if place not in free:
+            free[place] = of.guard.now.free_gpus[place] & ~_wanted_there(of, place, waiting)
+        takes_cpus = job.stretch is not None and job.stretch.cpus_per_gpu > 0
+        if takes_cpus and any(place in of.ground.standing(one.shape).capable.tolist() for one in without_gpus):
+            continue
+        more = _next_gpu(of, job, place, free[place])
+        if more is None:
+            continue
+        free[place] &= ~mask_of(more.gpus)
+        grown.setdefault(job_id, (job, []))[1].append(more)
+        if job.stretch is not None and held + 1 < job.stretch.most:
+            heappush(queue, (held + 1, job_id, job))
+    return tuple(_growth(job, more) for job, more in grown.values())
+
+
+def _may_grow(of: Pass, job: RunningJob) -> bool:
+    one = job.stretch
+    if one is None or job.gives_way_to is not None or job.reservation or job.grants[0].node not in of.ground.places:
+        return False
+    if one.share is None:
+        return len(job.grants[0].gpus) < one.most
+    known = of.snapshot.policy.partition(one.share.partition)
+    allowed = one.most if known is None or known.max_nodes is None else known.max_nodes
+    return len(job.grants) < min(one.most, allowed)
+
+
+def _waiting(of: Pass, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
+    """Some of each shape that want GPUs and wait for room; and, where CPUs come with GPUs, of those who want none."""
+    started = {start.job_id for start in of.starts if not of.tasks.get(start.job_id)}
+    with_gpus: list[PendingJob] = []
+    without_gpus: list[PendingJob] = []
+    for code in of.walk.codes:
+        for place in of.walk.of_shape(code)[:MOST_LOOKS].tolist():
+            job = of.snapshot.pending[place]
+            of.spent += 1
+            wants_gpus = wanted_in_all(job.shape)[0] > 0
+            if not wants_gpus and not takes_cpus:
+                break
+            if job.job_id not in started and of.waits_for_room(job):
+                (with_gpus if wants_gpus else without_gpus).append(job)
+    return with_gpus, without_gpus
+
+
+def _more_nodes(of: Pass, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
+    """One for each job, that with the fewest first; none that somebody who waits could use."""
+    wanted = {place for one in waiting for place in of.ground.standing(one.shape).capable.tolist()}
+    growths = []
+    for job in sorted(growing, key=lambda one: (len(one.grants), one.job_id)):
+        if (grant := _next_node(of, job, wanted)) is not None and job.stretch is not None:
+            growths.append(Growth(AttemptId(job.job_id, job.attempt), job.stretch.generation, grant))
+    return growths
+
+
+def _next_node(of: Pass, job: RunningJob, wanted: set[int]) -> Grant | None:
+    """Where its whole share fits best; the ledger and the guard then count it."""
+    assert job.stretch is not None and job.stretch.share is not None, f"job {job.job_id} keeps what it has"
+    own = {grant.node for one in of.so_far.running if one.job_id == job.job_id for grant in one.grants}
+    ends, shape = ends_of(job), share_in(of.snapshot.policy, *job.stretch.share)
+    places = [place for place in of.ground.standing(shape).available.tolist() if place not in wanted]
+    places = [place for place in places if _may_join(of.snapshot.nodes[place], own)]
+    for _ in range(MOST_NODES_TRIED):
+        of.spent += 1
+        grants = put(of.guard.now, shape, places, qos=job.qos) if places else None
+        if grants is None:
+            return None
+        asker, more = Asker(job.user, job.account, job.qos), wanted_by(of.snapshot, job, of.ground.places, grants)
+        if of.ledger.over(asker, more) is not None:
+            return None
+        if of.guard.make_room(grants, ends) is None:
+            of.ledger.take(asker, more)
+            of.guard.start(grants, ends)
+            return grants[0]
+        places.remove(of.ground.places[grants[0].node])
+    return None
+
+
+def _may_join(node: NodeFacts, own: set[str]) -> bool:
+    return node.can_join and node.name not in own and not node.is_part
+
+
+def _growth(job: RunningJob, more: list[Grant]) -> Growth:
+    assert job.stretch is not None, f"job {job.job_id} keeps what it has"
+    gpus, cpus = (gpu for one in more for gpu in one.gpus), (cpu for one in more for cpu in one.cpus)
+    grant = Grant(node=job.grants[0].node, tasks=0, gpus=tuple(sorted(gpus)), cpus=tuple(sorted(cpus)))
+    return Growth(AttemptId(job.job_id, job.attempt), job.stretch.generation, grant)
+
+
+def _next_gpu(of: Pass, job: RunningJob, place: int, free: int) -> Grant | None:
+    """The first that it may have, with the CPUs that come with it; the ledger and the guard then count it."""
+    assert job.stretch is not None, f"job {job.job_id} keeps what it has"
+    node = of.snapshot.nodes[place]
+    if node.unavailable:
+        return None
+    ends = ends_of(job)
+    for gpu in ids_of(free & fitting(of.snapshot, place, job.stretch)):
+        free_cpus, free_gpus = of.guard.now.free_cpus[place], of.guard.now.free_gpus[place]
+        if free_cpus.bit_count() < job.stretch.cpus_per_gpu:
+            return None
+        cpus = cpus_near(node, free_cpus, job.stretch.cpus_per_gpu, (gpu,), free_gpus)
+        grants = (Grant(node=node.name, tasks=0, gpus=(gpu,), cpus=cpus),)
+        asker, wanted = Asker(job.user, job.account, job.qos), wanted_by(of.snapshot, job, of.ground.places, grants)
+        of.spent += 1
+        if of.ledger.over(asker, wanted) is not None:
+            return None
+        if of.guard.make_room(grants, ends) is None:
+            of.ledger.take(asker, wanted)
+            of.guard.start(grants, ends)
+            return grants[0]
+    return None
+
+
+def fitting(snapshot: Snapshot, place: int, one: Stretch) -> int:
+    """GPUs of the node of which it may have more."""
+    return snapshot.nodes[place].fitting_mask(one.gpu_type, one.min_gpu_mem_mib)
+
+
+def ends_of(job: RunningJob) -> Ends:
+    by_limit = inf if job.ends_at is None else job.ends_at
+    return Ends(by_limit, by_limit)
+
+
+def wanted_by(snapshot: Snapshot, job: RunningJob, places: dict[str, int], grants: tuple[Grant, ...]) -> Wanted:
+    """What limits count of more GPUs, until its end."""
+    amounts = amounts_of(grants, snapshot.nodes, places) | {"jobs": 0}
+    billing = billing_of(snapshot.policy.billing, amounts, snapshot.limits.usage_factor(job.qos))
+    left_s = None if job.ends_at is None else int(max(0.0, job.ends_at - snapshot.now))
+    return Wanted(amounts, hours(billing, left_s))
+
+
+def _wanted_there(of: Pass, place: int, waiting: list[PendingJob]) -> int:
+    """GPUs of the node that somebody who waits could use."""
+    found, node = 0, of.snapshot.nodes[place]
+    for job in waiting:
+        if place in of.ground.standing(job.shape).capable.tolist():
+            for shape in every_shape(job.shape):
+                found |= node.fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib)
+        if found == node.gpu_mask:
+            break
+    return found

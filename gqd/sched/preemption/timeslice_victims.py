@@ -1,0 +1,133 @@
+"""Of a pass: who may give its turn to whom, when, and at what price (see `gqd.sched.preemption.timeslice`).  Pure.
+
+A pass asks this for every job that finds no place, of every job that runs: so it is told in columns, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gq.model.account import PreemptMode, QosInfo
+from gq.model.ids import JobId
+from gqd.sched.preemption.reclaim import gpus_of
+from gqd.sched.preemption.timeslice import (
+    OF_GANG,
+    Givers,
+    GiversNow,
+    Taker,
+    give_turns_now,
+    givers_now,
+    givers_of,
+    gives_turn_at,
+    is_through,
+    latest_first,
+    least_lost_s,
+    lost_s,
+    worth_it_at,
+)
+from gqd.sched.preemption.victims import Cost
+from gqd.sched.request import wanted_in_all
+from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
+from gqd.state.queue import Floats
+
+if TYPE_CHECKING:
+    from gqd.sched.cycle.scheduling_pass import Pass
+
+
+def that_give_turns(jobs: Iterable[RunningJob], known: Mapping[str, QosInfo]) -> list[RunningJob]:
+    """Some time, they may: they wait again then.  Nobody is ended for good by who merely goes first."""
+    names = {name for name, one in known.items() if one.preempt_mode is PreemptMode.REQUEUE}
+    return [one for one in jobs if one.comes_back and one.qos in names]
+
+
+class Turns:
+    def __init__(self, snapshot: Snapshot, there: Iterable[RunningJob]) -> None:
+        """`there`: those that may be told to go now."""
+        self._now = snapshot.now
+        self._rules = snapshot.policy.scheduling
+        self._known = snapshot.qos
+        self._jobs = that_give_turns((one for one in snapshot.running if one.gives_way_to is None), snapshot.qos)
+        self._ids = [one.job_id for one in self._jobs]
+        ids = {one.job_id for one in there}
+        self._is_there = np.array([one in ids for one in self._ids], np.bool_)
+        self._waiting: dict[tuple[bool, bool], float] = {}
+        """Jobs for which nobody was found: the earliest, by whether its trial is over and whether it is a gang."""
+
+    @cached_property
+    def _givers(self) -> Givers:
+        return givers_of(self._jobs, self._rules)
+
+    @cached_property
+    def _now_told(self) -> GiversNow:
+        return givers_now(self._givers, self._now)
+
+    @cached_property
+    def _there(self) -> list[RunningJob]:
+        return [self._jobs[one] for one in self._is_there.nonzero()[0].tolist()]
+
+    @cached_property
+    def _ranks(self) -> dict[JobId, int]:
+        ids = (one.job_id for one in self._there)
+        return dict(zip(ids, latest_first(self._there).tolist(), strict=True))
+
+    @cached_property
+    def _least_lost_s(self) -> float:
+        return least_lost_s(self._there, self._rules, self._now)
+
+    def givers_to(self, job: PendingJob, is_gang: bool) -> list[JobId]:
+        """Who may give its turn to it."""
+        if not self._jobs:
+            return []
+        taker = Taker(job.since, is_through(job.ran_s, self._rules), is_gang)
+        may = give_turns_now(self._now_told, taker) & self._is_there
+        return [self._ids[one] for one in may.nonzero()[0].tolist()]
+
+    def note_waiting(self, job: PendingJob, is_gang: bool) -> None:
+        key = (is_through(job.ran_s, self._rules), is_gang)
+        self._waiting[key] = min(job.since, self._waiting.get(key, inf))
+
+    def changes_at(self, but: Collection[JobId], started: Iterable[RunningJob]) -> float:
+        """When the next of them may give its turn to one of those for whom nobody was found; `but`: they go already."""
+        if not self._waiting:
+            return inf
+        stays = np.array([one not in but for one in self._ids], np.bool_)
+        others = givers_of(that_give_turns(started, self._known), self._rules)
+        at = inf
+        for key, since in self._waiting.items():
+            taker = Taker(since, *key)
+            at = min(at, self._next(gives_turn_at(self._givers, taker)[stays]))
+            at = min(at, self._next(gives_turn_at(others, taker)))
+        return at
+
+    def _next(self, at: Floats) -> float:
+        return float(at[at > self._now].min(initial=inf))
+
+    def cost_of(self, job: RunningJob) -> Cost:
+        """By which those are chosen that are stopped."""
+        weight = OF_GANG if len(job.grants) > 1 else 1.0
+        return Cost(weight * self._loss(job), float(self._ranks.get(job.job_id, 0)), 1)
+
+    def price_of(self, jobs: Iterable[RunningJob]) -> float:
+        """GPU-seconds that are lost if these are stopped."""
+        return sum(map(self._loss, jobs))
+
+    def _loss(self, job: RunningJob) -> float:
+        return max(1, gpus_of(job)) * lost_s(job, self._rules, self._now)
+
+    def worth_it_at(self, job: PendingJob, price_gpu_s: float) -> float:
+        """When the job may have others stopped at this price."""
+        return worth_it_at(job.waits_since, price_gpu_s, wanted_in_all(job.shape)[0])
+
+    def least_price(self, of: Pass, job: PendingJob) -> float:
+        """GPU-seconds that no set which suffices costs less than: it has to leave what is not free."""
+        wanted = wanted_in_all(job.shape)[0]
+        places = of.ground.available(job, of.snapshot.now)
+        free = of.guard.now.gpu_counts[places]
+        is_on_one = job.shape.nodes_max == 1 or (job.shape.is_dense and wanted <= of.ground.most_gpus)
+        there = int(free.max(initial=0) if is_on_one else free.sum())
+        return max(1, wanted - there) * self._least_lost_s

@@ -1,0 +1,52 @@
+"""Where a job could come to have room at all if others gave way: a bound, before victims are looked for.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from gqd.sched.request import Shape, wanted_in_all
+from gqd.sched.snapshot.model import Overlay, RunningJob
+from gqd.sched.snapshot.node_table import Fleet
+from gqd.state.queue import Integers
+
+GpusAt = tuple[tuple[int, int], ...]
+"""(place of the node, GPUs there), one after the other."""
+
+
+def gpus_at(job: RunningJob, places: Mapping[str, int]) -> GpusAt:
+    """Of what runs; nodes that are not here are left out."""
+    return tuple([(places[node], gpus.bit_count()) for node, _, gpus in job.cells if node in places])
+
+
+def useful_places(overlay: Overlay, shape: Shape, places: Integers, leaving: Iterable[GpusAt]) -> Integers:
+    """Those of the places that have GPUs enough to be of use when all of these are gone; none: they do not suffice.
+
+    Only GPUs are counted.
+    """
+    wanted = wanted_in_all(shape)[0]
+    if not wanted or shape.roles:
+        return places
+    bound = overlay.gpu_counts.tolist()
+    for one in leaving:
+        for place, gpus in one:
+            bound[place] += gpus
+    there = np.array(bound, np.int64)[places]
+    each, nodes = _least_of_each(overlay.fleet, shape, wanted)
+    useful = places[there >= each]
+    is_enough = len(useful) >= nodes and int(there.sum()) >= wanted
+    return useful if is_enough else places[:0]
+
+
+def _least_of_each(fleet: Fleet, shape: Shape, wanted: int) -> tuple[int, int]:
+    """(GPUs of which a node has to have as many to be of use, how many of these nodes there have to be)"""
+    if shape.nodes_max == 1:
+        return wanted, 1
+    if shape.unit == "node":
+        return wanted // shape.nodes_min, shape.nodes_min
+    sizes = fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib)).sizes
+    if not shape.is_dense or len(sizes) != 1:
+        return 1, 1
+    whole, rest = divmod(wanted, sizes[0])
+    return rest or sizes[0], whole + bool(rest)

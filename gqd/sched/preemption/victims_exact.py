@@ -1,0 +1,385 @@
+"""The cheapest victims for a job that is dealt out in equal units over nodes: exact, as long as few of them span nodes.
+
+Of each node a table says what it costs at the least to have room for so many units there.  How many units come from
+which node is found by dynamic programming over the nodes.  Who spans nodes is paid for once and leaves something on
+each: such a victim is split, a part of its cost on every node, which bounds the cost of every set from below; where
+only some of its parts are chosen, both is tried, that it goes (and the rest of it is free) and that it stays.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from gqd.sched.placement.feasible import keeps_cores, room_of
+from gqd.sched.request import Shape
+from gqd.sched.snapshot.model import Overlay
+from gqd.state.queue import Floats, Integers
+
+MOST_ON_NODE = 12
+"""Victims of one node of which every set is looked at; of more, every set of those that cost least, and these with
+the next, one after the other."""
+MOST_SETS = 1 << 17
+"""Sets that are looked at on all nodes together: where there are many nodes, it is fewer of each."""
+MOST_WORK = 2000
+"""Nodes, times the times that units are dealt out over them."""
+LEAST_TRIES, MOST_TRIES = 6, 200
+MOST_CELLS, MOST_CELLS_AT_ONCE = 20_000_000, 150_000_000
+"""Numbers that are looked at in a search: it ends with what it has found by then, and is not begun if dealing out once
+would take more than the second.
+"""
+CELLS_OF_STEP = 3000
+"""What it costs to deal out one number of units more, beside the numbers."""
+CELLS_OF_WORK = 10_000
+"""As many numbers as are looked at in the time in which a job is placed on a few nodes."""
+TOLERANCE = 1e-9
+ROUNDING = 1e-12
+"""Relative: sums of the same costs in another order."""
+
+
+class Part(NamedTuple):
+    """What a victim leaves on a node, as `Overlay.give_masks` wants it."""
+
+    place: int
+    cpus: int
+    gpus: int
+    memory_mib: int
+    resources: tuple[tuple[str, int], ...] = ()
+    licenses: tuple[tuple[str, int], ...] = ()
+
+
+def cheapest_by_node(
+    overlay: Overlay, shape: Shape, places: Integers, parts: Sequence[Sequence[Part]], weights: Sequence[float]
+) -> tuple[list[int] | None, int]:
+    """(numbers of the victims that should go, units of work done); None: it cannot be said so, or none suffice.
+
+    `parts`: what each of them leaves; `weights`: what each of them costs.
+    """
+    if not _is_dealt_out(overlay, shape):
+        return None, 0
+    here = set(places.tolist())
+    by_place: dict[int, list[tuple[int, Part]]] = {place: [] for place in here}
+    for number, of_victim in enumerate(parts):
+        for part in of_victim:
+            if part.place in here:
+                by_place[part.place].append((number, part))
+    search = _Search(_tables(overlay, shape, by_place, weights), shape, np.array(weights))
+    return search.run(), search.cells // CELLS_OF_WORK
+
+
+def _is_dealt_out(overlay: Overlay, shape: Shape) -> bool:
+    """Whether it fits hangs on how many units each node has room for, and on nothing else."""
+    if shape.roles or shape.is_dense or shape.is_even or shape.switches or shape.licenses:
+        return False
+    if shape.constraint or shape.prefer or shape.nodelist or shape.data:
+        return False
+    return not (shape.unit == "gpu" and shape.ntasks is not None) and not keeps_cores(overlay, shape)
+
+
+# ── one node ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class _Table:
+    """Of nodes with equally many victims: a column each."""
+
+    victims: Integers
+    """Their numbers."""
+    room: Integers
+    """For how many units there is room, by set of victims that has gone, in the order of `sets`."""
+    sets: Integers
+    """See `_sets`."""
+
+    def cheapest(self, weights: Floats, most: int) -> tuple[Floats, Integers]:
+        """By node and number of units: what room for them costs at the least, and the set."""
+        sets, own = self.sets, weights[self.victims]
+        stays = own == inf
+        costs = sets @ np.where(stays, 0.0, own)
+        costs[sets @ stays > 0] = inf
+        nodes = np.arange(costs.shape[1])
+        by_units, chosen = np.zeros((len(nodes), most + 1)), np.zeros((len(nodes), most + 1), np.int64)
+        for units in range(1, most + 1):
+            enough = np.where(self.room >= units, costs, inf)
+            best = enough.argmin(axis=0)
+            by_units[:, units], chosen[:, units] = enough[best, nodes], best
+        return by_units, chosen
+
+
+@lru_cache(maxsize=4 * MOST_ON_NODE)
+def _sets(count: int, most: int) -> Integers:
+    """Sets of so many: a row for each, 1 for who is in it; the last has all.
+
+    Of the first `most` every set, then all of these with the next, one after the other.
+    """
+    free = min(count, most)
+    rows = np.zeros(((1 << free) + count - free, count), np.int64)
+    rows[: 1 << free, :free] = (np.arange(1 << free)[:, None] >> np.arange(free)) & 1
+    for number in range(count - free):
+        rows[(1 << free) + number, : free + number + 1] = 1
+    return rows
+
+
+def _tables(
+    overlay: Overlay, shape: Shape, by_place: Mapping[int, list[tuple[int, Part]]], weights: Sequence[float]
+) -> list[_Table]:
+    """Of all nodes on which there could be room for something."""
+    most = min(MOST_ON_NODE, (MOST_SETS // max(1, len(by_place))).bit_length() - 1)
+    by_count: dict[int, list[tuple[int, list[tuple[int, Part]]]]] = {}
+    for place, there in sorted(by_place.items()):
+        if len(there) > most:
+            there = sorted(there, key=lambda one: weights[one[0]] / (1 + one[1].gpus.bit_count()))
+        by_count.setdefault(len(there), []).append((place, there))
+    return [_table(overlay, shape, some, _sets(count, max(1, most))) for count, some in by_count.items()]
+
+
+def _table(overlay: Overlay, shape: Shape, some: list[tuple[int, list[tuple[int, Part]]]], sets: Integers) -> _Table:
+    count = sets.shape[1]
+    places = np.array([place for place, _ in some], np.int64)
+    kind = (shape.gpu_type, shape.min_gpu_mem_mib)
+
+    def left(base: Integers, amount: Callable[[int, Part], int]) -> Integers:
+        """When each of the sets has gone."""
+        rows = [[amount(place, part) for _, part in there] for place, there in some]
+        counts: Integers = base + sets @ np.array(rows, np.int64).reshape(len(some), count).T
+        return counts
+
+    fitting = {place: overlay.nodes[place].fitting_mask(*kind) for place, _ in some}
+    free = {
+        "gpus": left(overlay.kind_counts(kind)[places], lambda place, one: (one.gpus & fitting[place]).bit_count()),
+        "cpus": left(overlay.cpu_counts[places], lambda _, one: one.cpus.bit_count()),
+        "memory": left(overlay.memory[places], lambda _, one: one.memory_mib),
+        **{f"gres:{name}": left(*_generic(overlay, name, places)) for name, _ in shape.resources},
+    }
+    room = room_of(shape, free, free["gpus"].shape)
+    fleet = overlay.fleet
+    if shape.mem_per_node_mib == 0 or shape.is_exclusive:
+        room *= free["memory"] >= fleet.memory[places]
+    if shape.is_exclusive:
+        gpus = left(overlay.gpu_counts[places], lambda _, one: one.gpus.bit_count())
+        room *= (free["cpus"] == fleet.cpus[places]) & (gpus == fleet.gpus[places])
+    victims = np.array([[number for number, _ in there] for _, there in some], np.int64).reshape(len(some), count).T
+    return _Table(victims, room, sets)
+
+
+def _generic(overlay: Overlay, name: str, places: Integers) -> tuple[Integers, Callable[[int, Part], int]]:
+    base = overlay.free_resources.get(name)
+    free = np.zeros(len(places), np.int64) if base is None else base[places]
+    return free, lambda _, one: -sum(count for own, count in one.resources if own == name)
+
+
+# ── all of them ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Dealt(NamedTuple):
+    """Units dealt out over the nodes."""
+
+    bound: float
+    """What no set costs less than, that is as was asked."""
+    victims: frozenset[int]
+    halves: frozenset[int]
+    """Of these, who was paid for in part, and is undecided."""
+
+
+@dataclass(slots=True)
+class _Search:
+    tables: list[_Table]
+    shape: Shape
+    weights: Floats
+    best: float = inf
+    found: frozenset[int] | None = None
+    cells: int = 0
+    """Numbers looked at."""
+    _spans: Integers = field(init=False)
+    """By victim: on so many of the nodes it leaves something."""
+    _most: int = field(init=False)
+    """Units for which there is room on a node."""
+
+    def __post_init__(self) -> None:
+        self._most = max((int(one.room.max(initial=0)) for one in self.tables), default=0)
+        self._spans = np.zeros(len(self.weights), np.int64)
+        for one in self.tables:
+            np.add.at(self._spans, one.victims, 1)
+
+    def run(self) -> list[int] | None:
+        """Branch and bound over those who span nodes."""
+        nodes = sum(one.room.shape[1] for one in self.tables)
+        tries = min(MOST_TRIES, max(LEAST_TRIES, MOST_WORK // (nodes + 1)))
+        if self._cells_of_deal() > MOST_CELLS_AT_ONCE:
+            return None
+        root = self.deal(frozenset(), frozenset())
+        waiting: list[tuple[float, int, frozenset[int], frozenset[int], _Dealt]] = []
+        if root is not None and root.halves:
+            waiting.append((root.bound, 0, frozenset(), frozenset(), root))
+        for number in range(tries):
+            if not waiting or not self._is_better(waiting[0][0]) or self.cells > MOST_CELLS:
+                break
+            _, _, going, staying, dealt = heappop(waiting)
+            half = max(sorted(dealt.halves), key=lambda one: self.weights[one])
+            for way, more in enumerate(((going | {half}, staying), (going, staying | {half}))):
+                told = self.deal(*more)
+                if told is not None and told.halves and self._is_better(told.bound):
+                    heappush(waiting, (told.bound, 2 * number + way + 1, *more, told))
+        return None if self.found is None else sorted(self.found)
+
+    def _cells_of_deal(self) -> int:
+        nodes: int = sum(one.room.shape[1] for one in self.tables)
+        sets: int = sum(one.room.size for one in self.tables)
+        if self.shape.unit == "node":
+            return sets * (1 + self._most)
+        steps: int = self._most * min(nodes, self._most * min(self.shape.nodes_max, self.shape.units))
+        return sets * (1 + self._most) + steps * (CELLS_OF_STEP + _rows(self.shape, nodes) * (self.shape.units + 1))
+
+    def _is_better(self, cost: float) -> bool:
+        return cost < self.best * (1 - ROUNDING) - TOLERANCE
+
+    def deal(self, going: frozenset[int], staying: frozenset[int]) -> _Dealt | None:
+        """At the least cost, where these go and those stay; None: not enough is left then.
+
+        What is found is kept if nothing was found that costs less.
+        """
+        weights = self._split(going, staying)
+        self.cells += self._cells_of_deal()
+        options = [one.cheapest(weights, self._most) for one in self.tables]
+        costs = np.concatenate([costs for costs, _ in options]) if options else np.zeros((0, 1))
+        units = _dealt_out(self.shape, costs)
+        if units is None:
+            return None
+        bound = float(self.weights[list(going)].sum() + costs[np.arange(len(units)), units].sum())
+        victims = self._chosen([chosen for _, chosen in options], units)
+        if bound == inf:
+            return None
+        cost = float(self.weights[sorted(victims)].sum())
+        if self._is_better(cost):
+            self.best, self.found = cost, frozenset(victims)
+        halves = {one for one in victims if one not in going and self._spans[one] > 1}
+        return _Dealt(bound, frozenset(victims), frozenset(halves))
+
+    def _chosen(self, options: Iterable[Integers], units: Integers) -> set[int]:
+        """Who goes, if so many units come from each node."""
+        victims: set[int] = set()
+        first = 0
+        for table, chosen in zip(self.tables, options, strict=True):
+            nodes = np.flatnonzero(units[first : first + len(chosen)])
+            sets = chosen[nodes, units[first + nodes]]
+            members = table.sets[sets].T > 0
+            victims.update(table.victims[:, nodes][members].tolist())
+            first += len(chosen)
+        return victims
+
+    def _split(self, going: frozenset[int], staying: frozenset[int]) -> Floats:
+        """What each of them costs on each of its nodes."""
+        weights = self.weights / np.maximum(self._spans, 1)
+        weights[list(going)] = 0.0
+        weights[list(staying)] = inf
+        return weights
+
+
+# ── how many units from which node ────────────────────────────────────────────────────────────────────────────
+
+
+def _dealt_out(shape: Shape, costs: Floats) -> Integers | None:
+    """Units by node, at the least cost; None: there is no room for all.  `costs`: by node and number of units."""
+    units = np.zeros(len(costs), np.int64)
+    if costs.shape[1] < 2:
+        return None
+    if shape.unit == "node":
+        chosen = np.argsort(costs[:, 1], kind="stable")[: shape.nodes_min]
+        if len(chosen) < shape.nodes_min or costs[chosen, 1].max() == inf:
+            return None
+        units[chosen] = 1
+        return units
+    some = _worth_it(shape, costs)
+    found = _by_program(shape, costs[some])
+    if found is None:
+        return None
+    units[some] = found
+    return units
+
+
+def _worth_it(shape: Shape, costs: Floats) -> Integers:
+    """Of each number of units the nodes that cost least, as many as can be used at all: others are never better."""
+    most = min(shape.nodes_max, shape.units)
+    if len(costs) <= most:
+        return np.arange(len(costs))
+    cheapest = np.argsort(costs[:, 1:], axis=0, kind="stable")[:most]
+    return np.unique(cheapest)
+
+
+class _Step(NamedTuple):
+    """Of a node: by state, how many units come from it, and the state before."""
+
+    units: Integers
+    before: Integers
+
+
+def _has_most(shape: Shape, nodes: int) -> bool:
+    """How many nodes are used is bounded by more than how many there are."""
+    return shape.nodes_max < min(shape.units, nodes)
+
+
+def _least_used(shape: Shape) -> int:
+    return shape.nodes_min if shape.nodes_min > 1 else 0
+
+
+def _rows(shape: Shape, nodes: int) -> int:
+    """Of `_by_program`: by how many nodes are used, as far as that counts."""
+    return (shape.nodes_max if _has_most(shape, nodes) else _least_used(shape)) + 1
+
+
+def _by_program(shape: Shape, costs: Floats) -> list[int] | None:
+    """A state: nodes that are used (as far as that counts), and units so far (no more than are wanted count)."""
+    wanted, has_most, least = shape.units, _has_most(shape, len(costs)), _least_used(shape)
+    best = np.full((_rows(shape, len(costs)), wanted + 1), inf)
+    best[0, 0] = 0.0
+    steps = []
+    for of in costs:
+        after, step = best.copy(), _Step(np.zeros(best.shape, np.int64), np.zeros(best.shape, np.int64))
+        for units in range(1, len(of)):
+            if of[units] < inf:
+                reached, before = _moved(best, units, has_most)
+                better = reached + of[units] < after - TOLERANCE
+                after[better] = reached[better] + of[units]
+                step.units[better], step.before[better] = units, before[better]
+        steps.append(step)
+        best = after
+    used = least + int(np.argmin(best[least:, wanted]))
+    if best[used, wanted] == inf:
+        return None
+    return _traced(steps, used * (wanted + 1) + wanted)
+
+
+def _moved(best: Floats, units: int, has_most: bool) -> tuple[Floats, Integers]:
+    """(what each state costs if one node more gives so many units, the state before)"""
+    rows, columns = best.shape
+    units = min(units, columns - 1)
+    states = np.arange(best.size).reshape(best.shape)
+    reached, before = np.full(best.shape, inf), states.copy()
+    reached[:, units:], before[:, units:] = best[:, : columns - units], states[:, : columns - units]
+    last = best[:, columns - 1 - units :]
+    where = last.argmin(axis=1)
+    reached[:, -1] = last[np.arange(rows), where]
+    before[:, -1] = states[np.arange(rows), columns - 1 - units + where]
+    if rows == 1:
+        return reached, before
+    more, earlier = np.full(best.shape, inf), before.copy()
+    more[1:], earlier[1:] = reached[:-1], before[:-1]
+    if not has_most:  # the last row is of those who use so many, or more
+        stays = reached[-1] < more[-1]
+        more[-1][stays], earlier[-1][stays] = reached[-1][stays], before[-1][stays]
+    return more, earlier
+
+
+def _traced(steps: Sequence[_Step], state: int) -> list[int]:
+    """Units by node."""
+    units = []
+    for step in reversed(steps):
+        count = int(step.units.flat[state])
+        units.append(count)
+        state = int(step.before.flat[state]) if count else state
+    return units[::-1]

@@ -1,0 +1,1 @@
+"""Which pending job goes first: priority factors, fair share, order of the queue."""

@@ -1,0 +1,1 @@
+"""Why a job cannot start: infeasible requests, ineligible nodes, resources in use."""

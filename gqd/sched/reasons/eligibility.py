@@ -1,0 +1,218 @@
+"""What holds of the nodes whatever runs on them: which a shape may use, which could give it something.  Pure.
+
+Kept from pass to pass while the nodes and the policy are the same values, since a pass asks for every shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gq.model.ids import JobId
+from gqd.sched.placement.feasible import capable_places, usable_places
+from gqd.sched.reasons.unschedulable import why_hopeless
+from gqd.sched.request import Shape
+from gqd.sched.snapshot.model import Booked, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.snapshot.queue_scan import Walk
+from gqd.sched.timeline.timeline import Course, Ending, course_of, ending_of
+from gqd.state.plan import NoNodes, Wait
+from gqd.state.policy import Policy
+from gqd.state.queue import Floats, Integers
+
+KEPT_SHAPES = 100_000
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    """Of a shape; places of nodes."""
+
+    usable: Integers
+    capable: Integers
+    """Those of them that could give it something if they were empty."""
+    available: Integers
+    """Those of these that may get jobs."""
+
+
+class Kind(NamedTuple):
+    """Of a shape."""
+
+    partition: str
+    is_wide: bool
+
+
+class _Run(NamedTuple):
+    job: RunningJob
+    course: Course
+    by_limit: Ending
+    """At its limit, as long as that is to come."""
+    expected: Ending
+    """At the expected end, as long as that is to come: before, nothing moves it."""
+    is_limited: bool
+    expected_at: float
+    """As of `expected`."""
+
+
+@dataclass(slots=True)
+class Ground:
+    nodes: tuple[NodeFacts, ...]
+    policy: Policy
+    places: dict[str, int] = field(init=False)
+    is_up: NDArray[np.bool_] = field(init=False)
+    most_gpus: int = field(init=False)
+    """Of one node."""
+    source: object = None
+    """Of the codes of shapes that `kinds` has; see `gqd.sched.snapshot.model.PendingColumns`."""
+    kinds: dict[int, Kind] = field(default_factory=dict)
+    _standings: dict[Shape, Standing] = field(default_factory=dict)
+    _runs: dict[JobId, _Run] = field(default_factory=dict)
+    _running: Sequence[RunningJob] = ()
+    """Of whom the next three are."""
+    _by_limit: list[Ending] = field(default_factory=list)
+    """Of those that have a limit."""
+    _ending: list[_Run] = field(default_factory=list)
+    """Those that are expected to end; and when."""
+    _expected_at: Floats = field(default_factory=lambda: np.zeros(0))
+    _hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
+    _members: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    _gpus: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.places = {node.name: one for one, node in enumerate(self.nodes)}
+        self.is_up = np.array([not node.unavailable for node in self.nodes], np.bool_)
+        self.most_gpus = max((node.gpu_mask.bit_count() for node in self.nodes), default=0)
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        is_same = self.policy is snapshot.policy or self.policy == snapshot.policy
+        return is_same and self.nodes == snapshot.nodes and len(self._standings) < KEPT_SHAPES
+
+    def standing(self, shape: Shape) -> Standing:
+        known = self._standings.get(shape)
+        if known is None:
+            known = self._standings[shape] = self._standing_of(shape)
+        return known
+
+    def _standing_of(self, shape: Shape) -> Standing:
+        partition = self.policy.partition(shape.partition)
+        if partition is None:
+            nowhere = np.zeros(0, np.int64)
+            return Standing(nowhere, nowhere, nowhere)
+        usable = usable_places(self.nodes, shape, partition)
+        capable = capable_places(self.nodes, shape, usable)
+        return Standing(usable, capable, capable[self.is_up[capable]])
+
+    def endings(self, running: Sequence[RunningJob], now: float, by_limit: bool) -> list[Ending]:
+        """What they give back when: at their limits, or when they are expected to end; without those that never do."""
+        if running is not self._running or not isinstance(running, tuple):
+            self._look_at(running)
+        if by_limit:
+            return [one if one.at >= now else one.moved(now) for one in self._by_limit]
+        ends = [run.expected for run in self._ending]
+        for place in np.flatnonzero(self._expected_at <= now).tolist():
+            ends[place] = ends[place].moved(self._ending[place].course.expected_end(now))
+        return ends
+
+    def _look_at(self, running: Sequence[RunningJob]) -> None:
+        """Tell their ends; what is known of a job is told again."""
+        known, runs = self._runs, []
+        if len(known) > KEPT_SHAPES:
+            known.clear()
+        for job in running:
+            run = known.get(job.job_id)
+            if run is None or run.job is not job:
+                run = known[job.job_id] = self._run_of(job)
+            runs.append(run)
+        self._running = running
+        self._by_limit = [run.by_limit for run in runs if run.is_limited]
+        expected_at = np.array([run.expected_at for run in runs], np.float64)
+        if np.isinf(expected_at).any():
+            runs = [run for run in runs if run.expected_at < inf]
+            expected_at = np.array([run.expected_at for run in runs], np.float64)
+        self._ending, self._expected_at = runs, expected_at
+
+    def _run_of(self, job: RunningJob) -> _Run:
+        course = course_of(job, self.policy.scheduling)
+        ending = ending_of(course.limit_at, self.places, job.grants)
+        expected_at = min(course.began_at + course.length_s, course.limit_at)
+        return _Run(job, course, ending, ending.moved(expected_at), course.limit_at < inf, expected_at)
+
+    def available(self, job: PendingJob, now: float) -> Integers:
+        """Nodes that the job may get now."""
+        known = self.standing(job.shape).available
+        if not job.avoid:
+            return known
+        avoided = {self.places.get(name) for name, until in job.avoid if until > now}
+        return np.array([one for one in known.tolist() if one not in avoided], np.int64)
+
+    def hopeless(self, snapshot: Snapshot, job: PendingJob) -> Wait | None:
+        """Why it could not start even if everything that is available were empty."""
+        key = (job.shape, tuple(one for one in job.avoid if one[1] > snapshot.now))
+        if key not in self._hopeless:
+            of = self.standing(job.shape)
+            available = self.available(job, snapshot.now)
+            if self.policy.partition(job.shape.partition) is None:
+                self._hopeless[key] = NoNodes(job.shape.partition)
+            else:
+                self._hopeless[key] = why_hopeless(
+                    snapshot, job, of.usable.tolist(), of.capable.tolist(), available.tolist()
+                )
+        return self._hopeless[key]
+
+    def kinds_of(self, walk: Walk, pending: PendingJobs) -> list[Kind]:
+        """Of each of the walk's shapes."""
+        source = walk.columns.source
+        if source is None or source is not self.source or len(self.kinds) > KEPT_SHAPES:
+            self.source, self.kinds = source, {}
+        known = self.kinds
+        for code, place in zip(walk.codes, walk.one_of_each(), strict=True):
+            if code not in known:
+                known[code] = self.kind_of(pending[place].shape)
+        return [known[code] for code in walk.codes]
+
+    def kind_of(self, shape: Shape) -> Kind:
+        """Wide is what goes over several nodes."""
+        gpus = shape.units if shape.unit == "gpu" else shape.units * shape.gpus_per_task
+        return Kind(shape.partition, shape.nodes_min > 1 or gpus > self.most_gpus)
+
+    def gpus_of(self, partition: str) -> int:
+        """How many its nodes have."""
+        if partition not in self._gpus:
+            members = self.members(partition).tolist()
+            held = (node.gpu_mask.bit_count() for node, is_member in zip(self.nodes, members, strict=True) if is_member)
+            self._gpus[partition] = sum(held)
+        return self._gpus[partition]
+
+    def members(self, partition: str) -> NDArray[np.bool_]:
+        """Which nodes belong to the partition."""
+        if partition not in self._members:
+            known = self.policy.partition(partition)
+            has = [known is not None and known.has_node(node.name) for node in self.nodes]
+            self._members[partition] = np.array(has, np.bool_)
+        return self._members[partition]
+
+
+@dataclass(slots=True)
+class Grounds:
+    """Of the cluster, and of what each occurrence of a reservation keeps."""
+
+    _by_occurrence: dict[tuple[str, int], Ground] = field(default_factory=dict)
+
+    def of(self, snapshot: Snapshot) -> Ground:
+        key = _key(snapshot.inside)
+        known = self._by_occurrence.get(key)
+        if known is None or not known.is_of(snapshot):
+            known = self._by_occurrence[key] = Ground(snapshot.nodes, snapshot.policy)
+        return known
+
+    def forget_all_but(self, booked: Sequence[Booked]) -> None:
+        if len(self._by_occurrence) > 1:
+            still = {_key(one) for one in (None, *booked)}
+            self._by_occurrence = {key: ground for key, ground in self._by_occurrence.items() if key in still}
+
+
+def _key(inside: Booked | None) -> tuple[str, int]:
+    return ("", 0) if inside is None else (inside.name, inside.number)

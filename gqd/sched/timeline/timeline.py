@@ -1,0 +1,408 @@
+"""What is free when: running jobs end, protected jobs begin and end.  Pure.
+
+Of a running job there are two ends: by its time limit, which is a promise; and the expected one.  A job that has run
+longer than was expected is expected to run as long again as it has.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from math import inf
+from operator import itemgetter
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gq.model.resource import Grant
+from gq.model.scheduling import Scheduling
+from gqd.sched.placement.placement import place
+from gqd.sched.request import Shape
+from gqd.sched.snapshot.model import Cell, Overlay, PendingJob, RunningJob
+from gqd.sched.snapshot.scalar import Item, Items, items_of, level, lows, memory_item, set_level
+from gqd.sched.timeline.capacity_bound import Bound, Rows, Sums, numbers_tell, packed, rows_of
+from gqd.state.cluster import mask_of
+
+Candidates = list[int] | NDArray[np.int64]
+LEAST_OVERRUN_S = 1.0
+MOST_CLOSED = 200
+"""So many windows close at the most before a start that is looked for."""
+_at = itemgetter(0)
+FEW = 3
+"""So few ends are looked at one by one."""
+
+
+class Ends(NamedTuple):
+    """When a job would be over; infinite: nobody knows."""
+
+    by_limit: float
+    expected: float
+
+
+def expected_length(job: PendingJob, scheduling: Scheduling) -> float:
+    """Never longer than its limit; what nobody knows anything of is expected to run for some time, not for ever."""
+    limit_s = inf if job.time_limit_s is None else float(job.time_limit_s)
+    if scheduling.expect == "limit":
+        return limit_s
+    if job.expected_s is not None:
+        return min(job.expected_s, limit_s)
+    return limit_s if limit_s < inf else scheduling.expected_without_history_s
+
+
+def ends_if_started(job: PendingJob, now: float, scheduling: Scheduling) -> Ends:
+    by_limit = inf if job.time_limit_s is None else now + job.time_limit_s
+    return Ends(by_limit, now + expected_length(job, scheduling))
+
+
+class Course(NamedTuple):
+    """What is known of a running job that stays so as time goes on."""
+
+    limit_at: float
+    began_at: float
+    length_s: float
+    """Expected."""
+
+    def expected_end(self, now: float) -> float:
+        """Not in the past: who is overdue is expected to run as long again as it has, though not beyond its limit."""
+        end = self.began_at + self.length_s
+        if end <= now:
+            end = now + max(now - self.began_at, LEAST_OVERRUN_S)
+        return min(end, max(now, self.limit_at))
+
+
+def course_of(job: RunningJob, scheduling: Scheduling) -> Course:
+    if job.is_stranded:
+        return Course(inf, job.began_at, inf)
+    limit_at = inf if job.ends_at is None else job.ends_at
+    length_s = job.expected_s
+    if scheduling.expect == "limit":
+        length_s = limit_at - job.began_at
+    elif length_s is None:
+        length_s = inf if limit_at < inf else scheduling.expected_without_history_s
+    return Course(limit_at, job.began_at, length_s)
+
+
+class Window(Protocol):
+    """What a protected job will hold, from when, until when."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def until(self) -> float: ...
+    @property
+    def grants(self) -> tuple[Grant, ...]: ...
+
+
+class Fit(NamedTuple):
+    at: float
+    grants: tuple[Grant, ...]
+    profile: Overlay
+    """What is free then, but for protected jobs."""
+
+
+class Ending(NamedTuple):
+    """Somebody gives back what they hold."""
+
+    at: float
+    cells: Sequence[Cell]
+    extras: tuple[Grant, ...] = ()
+    """Instead of the cells, where generic resources or licences are in them."""
+    packed: bytes = b""
+    """What is given back in numbers (`gqd.sched.timeline.capacity_bound.packed`)."""
+
+    def moved(self, at: float) -> Ending:
+        """The same, then."""
+        return Ending(at, self.cells, self.extras, self.packed)
+
+
+class _Taken(NamedTuple):
+    """By a window."""
+
+    grants: tuple[Grant, ...]
+    cells: tuple[Cell, ...]
+    rows: Rows
+
+
+class Timeline:
+    """Ends in order, on top of what is free now (`overlay`, which may change: what starts is taken from it).
+
+    The first time that something fits is found by halving, by numbers alone; then it is placed.
+    """
+
+    def __init__(self, overlay: Overlay, places: dict[str, int], now: float, endings: Iterable[Ending]) -> None:
+        self.overlay = overlay
+        self._places = places
+        self._now = now
+        self.endings = sorted([one for one in endings if one.at < inf], key=_at)
+        self._instants = [one.at for one in self.endings]
+        self._sums: Sums | None = None
+        self._cells_of: dict[int, _Taken] = {}
+        """Of windows, by the identity of what they hold, which is kept with it so that it stays the same."""
+
+    def add(self, ending: Ending) -> None:
+        if ending.at < inf:
+            place = self.ended(ending.at)
+            self.endings.insert(place, ending)
+            self._instants.insert(place, ending.at)
+            self._sums = None
+
+    def earliest(
+        self, shape: Shape, candidates: Candidates, length_s: float, windows: Sequence[Window] = ()
+    ) -> Fit | None:
+        """The first time that it fits for so long beside what is protected; None: not as far as can be seen."""
+        search = _Search(self, shape, candidates)
+        count = search.first()
+        if count is None:
+            return None
+        at, closed = self._now if count == 0 else self.endings[count - 1].at, 0
+        while True:
+            met = _met(at, at + length_s, windows)
+            if (grants := search.placed(count, at, met)) is not None:
+                return Fit(at, grants, search.profile(count))
+            closes_at = min((one.until for one in windows if at < one.until), default=inf)
+            sooner = search.next(count, bisect_left(self._instants, closes_at), met)
+            if sooner is not None:
+                at = max(at, self.endings[sooner - 1].at)
+            elif closes_at == inf:
+                return None
+            else:
+                closed, at = closed + 1, closes_at
+            if closed > MOST_CLOSED:
+                return None
+            count = max(count, self.ended(at))
+
+    def without(self, profile: Overlay, met: Iterable[Window]) -> Overlay:
+        """It, after the masks of CPUs and GPUs of these are taken from it."""
+        for where, (cpus, gpus, _) in self._union(met).items():
+            profile.take_masks(where, cpus, gpus, 0)
+        return profile
+
+    def _union(self, met: Iterable[Window]) -> dict[int, tuple[int, int, int]]:
+        """What they take together, by place: masks of CPUs and GPUs, memory."""
+        union: dict[int, tuple[int, int, int]] = {}
+        for one in met:
+            for where, cpus, gpus, memory_mib in self._cells(one):
+                before = union.get(where, (0, 0, 0))
+                union[where] = (before[0] | cpus, before[1] | gpus, before[2] + memory_mib)
+        return union
+
+    def _cells(self, window: Window) -> tuple[Cell, ...]:
+        return self._known(window).cells
+
+    def rows_of(self, window: Window) -> Rows:
+        return self._known(window).rows
+
+    def _known(self, window: Window) -> _Taken:
+        known = self._cells_of.get(id(window.grants))
+        if known is None:
+            cells = cells_of(self._places, window.grants)
+            known = self._cells_of[id(window.grants)] = _Taken(window.grants, cells, rows_of(cells))
+        return known
+
+    def levels(self, wanted: Sequence[tuple[float, Iterable[Item]]]) -> list[dict[Item, int]]:
+        """How much of what is only counted is free at instants, of which none is before the one ahead of it."""
+        if not any(items for _, items in wanted):
+            return [{} for _ in wanted]
+        profile, count, told = self.profile(0), 0, []
+        for at, items in wanted:
+            until = self.ended(at)
+            self.give_back(profile, count, until)
+            count = until
+            told.append({item: level(profile, item) for item in items})
+        return told
+
+    def at(self, at: float) -> Overlay:
+        """What is free then but for protected jobs."""
+        return self.profile(self.ended(at))
+
+    def left(self, at: float, until: float, windows: Sequence[Window]) -> Overlay:
+        """What is free from then until then beside these."""
+        return self.beside(self.at(at), self.ended(at), at, _met(at, until, windows))
+
+    def beside(self, profile: Overlay, count: int, at: float, met: list[Window]) -> Overlay:
+        """`profile`: after so many ends; without what those take that are open at some time while it would run."""
+        if not met:
+            return profile
+        left = profile.copy()
+        if any(grant.resources or grant.licenses for one in met for grant in one.grants):
+            for one in met:
+                left.take_all(self._places, one.grants)
+        else:
+            for where, (cpus, gpus, memory_mib) in self._union(met).items():
+                left.take_masks(where, cpus, gpus, memory_mib)
+        taken = [(one.at, one.until, self._items_of(one)) for one in met]
+        last = max((opens_at for opens_at, _, items in taken if items), default=at)
+        if last > at:  # what was given back until then is there for them
+            gone = (one for one in self.endings[count : self.ended(last)] if one.at > at)
+            for item, low in lows(at, taken, ((one.at, self._items(one)) for one in gone)).items():
+                set_level(left, item, level(profile, item) + low)
+        return left
+
+    def _items_of(self, window: Window) -> Items:
+        if any(grant.resources or grant.licenses for grant in window.grants):
+            return items_of(self._places, window.grants)
+        return {memory_item(where): memory_mib for where, _, _, memory_mib in self._cells(window) if memory_mib}
+
+    def _items(self, ending: Ending) -> Items:
+        if ending.extras:
+            return items_of(self._places, ending.extras)
+        return {memory_item(place): memory_mib for place, _, _, memory_mib in ending.cells if memory_mib}
+
+    @property
+    def sums(self) -> Sums:
+        if self._sums is None:
+            self._sums = Sums.of([one.packed for one in self.endings])
+        return self._sums
+
+    def ended(self, at: float) -> int:
+        """How many end until then."""
+        return bisect_right(self._instants, at)
+
+    def profile(self, count: int) -> Overlay:
+        """What is free after so many ends; of equally free nodes the first in order goes first."""
+        profile = self.overlay.copy()
+        profile.since = None
+        profile.free_now = (self.overlay.free_cpus, self.overlay.free_gpus)
+        self.give_back(profile, 0, count)
+        return profile
+
+    def give_back(self, profile: Overlay, low: int, high: int) -> None:
+        profile.give_back_cells([cell for one in self.endings[low:high] for cell in one.cells])
+        for one in self.endings[low:high]:
+            for grant in one.extras:
+                if (where := self._places.get(grant.node)) is not None:
+                    profile.give_back(where, grant)
+
+
+class _Search:
+    """For the first start of one job: by numbers where they tell, in full only where it is placed."""
+
+    def __init__(self, timeline: Timeline, shape: Shape, candidates: Candidates) -> None:
+        self._timeline = timeline
+        self._shape = shape
+        self._candidates = candidates
+        tell = numbers_tell(timeline.overlay, shape)
+        self._bound = Bound(timeline.overlay, timeline.sums, shape, candidates) if tell else None
+        self._profile: Overlay | None = None
+        self._count = 0
+        """Of the ends that are in the profile."""
+        self._alone: tuple[int, tuple[Grant, ...]] | None = None
+        """After so many ends it is placed so if nobody is protected."""
+        self._is_near = False
+        """Where it did not fit it may by numbers."""
+
+    def profile(self, count: int) -> Overlay:
+        """What is free after so many ends, never fewer than before; the next one is the same, moved on."""
+        if self._profile is None:
+            self._profile = self._timeline.profile(count)
+        else:
+            self._timeline.give_back(self._profile, self._count, count)
+        self._count = count
+        return self._profile
+
+    def placed(self, count: int, at: float, met: list[Window]) -> tuple[Grant, ...] | None:
+        """Beside these, after so many ends."""
+        if not met and self._alone is not None and self._alone[0] == count:
+            return self._alone[1]
+        self._is_near = self._may_fit(count, met)
+        if not self._is_near:
+            return None
+        return place(self._timeline.beside(self.profile(count), count, at, met), self._shape, self._candidates)
+
+    def first(self) -> int | None:
+        """After how many ends it fits if nobody was protected; what fits once fits also when more is free."""
+        low, high = self._first_by_numbers(), len(self._timeline.endings)
+        if low is None:
+            return None
+        profile = self.profile(low)
+        if grants := place(profile, self._shape, self._candidates):
+            self._alone = (low, grants)
+            return low
+        middle, has_fit = high, False
+        while low < high:
+            if self._fits(later := self._after(profile, low, middle)):
+                has_fit, high = True, middle - 1
+            elif not has_fit:
+                return None
+            else:
+                profile, low = later, middle
+            middle = (low + high + 1) // 2
+        return self._timeline.ended(self._timeline.endings[low].at) if has_fit else None
+
+    def _first_by_numbers(self) -> int | None:
+        """It does not fit before so many have ended; None: never."""
+        if self._bound is None:
+            return 0
+        first = self._bound.first(-1, len(self._timeline.endings))
+        return first if not first else self._timeline.ended(self._timeline.endings[first - 1].at)
+
+    def next(self, count: int, ended: int, met: list[Window]) -> int | None:
+        """After how many ends, more than `count`, it may fit beside these; None: not after `ended`.
+
+        Later more is free and others are met besides: where it does not fit with all that ends until then, it does not
+        in between.
+        """
+        if ended <= count or not self._may_fit(ended, met):
+            return None
+        if self._is_near and ended - count > FEW:
+            later = self._after(self.profile(count), count, ended)
+            if not self._fits(self._timeline.without(later, met)):
+                return None
+        return count + 1 if self._bound is None else self._bound.first(count, ended, self._rows_of(met))
+
+    def _may_fit(self, count: int, met: Sequence[Window]) -> bool:
+        return self._bound is None or self._bound.may_fit(count, self._rows_of(met))
+
+    def _rows_of(self, met: Sequence[Window]) -> list[Rows]:
+        return [self._timeline.rows_of(one) for one in met]
+
+    def _after(self, profile: Overlay, count: int, ended: int) -> Overlay:
+        later = profile.copy()
+        self._timeline.give_back(later, count, ended)
+        return later
+
+    def _fits(self, overlay: Overlay) -> bool:
+        return place(overlay, self._shape, self._candidates) is not None
+
+
+def cells_of(places: dict[str, int], grants: Iterable[Grant]) -> tuple[Cell, ...]:
+    return tuple(
+        (places[one.node], mask_of(one.cpus), mask_of(one.gpus), one.memory_mib) for one in grants if one.node in places
+    )
+
+
+def ending_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> Ending:
+    cells = cells_of(places, grants)
+    if any(one.resources or one.licenses for one in grants):
+        return Ending(at, (), grants, packed(cells))
+    return Ending(at, cells, (), packed(cells))
+
+
+def beside(profile: Overlay, places: dict[str, int], at: float, until: float, windows: Iterable[Window]) -> Overlay:
+    """What of it is left beside the windows that are open between these instants, as if all were so at once."""
+    met = _met(at, until, windows)
+    if not met:
+        return profile
+    left = profile.copy()
+    for one in met:
+        left.take_all(places, one.grants)
+    return left
+
+
+def _met(at: float, until: float, windows: Iterable[Window]) -> list[Window]:
+    return [one for one in windows if one.at < until and one.until > at]
+
+
+def earliest_fit(
+    overlay: Overlay, shape: Shape, candidates: Candidates, running: Sequence[RunningJob], now: float
+) -> tuple[float, tuple[Grant, ...]] | None:
+    """(instant, grants) of the first time that the shape fits as running jobs reach their limits, and none earlier.
+
+    None: not before a job without a limit ends.  The overlay is left as it was.
+    """
+    places = {node.name: one for one, node in enumerate(overlay.nodes)}
+    known = ((one.ends_at, one.grants) for one in running if not one.is_stranded)
+    endings = (ending_of(max(now, at), places, grants) for at, grants in known if at is not None)
+    fit = Timeline(overlay, places, now, endings).earliest(shape, candidates, 0.0)
+    return None if fit is None else (fit.at, fit.grants)
