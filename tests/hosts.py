@@ -17,18 +17,19 @@ from gq.model.state import Outcome
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.client import ReplyBody, RequestBody
-from gqd.control.apply import apply
+from gqd.control.apply.table import apply
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.shell.past import named_jobs
 from gqd.shell.zones import load_zones, zones_of
-from gqd.state.cluster import Attempt, Cluster, Job
+from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, SendOrder
-from gqd.state.event import Audited, Event
+from gqd.state.events.event import Audited, Event
 from gqd.state.input import Input, NamedUser, NodeHeartbeat, Peer
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
+from gqd.state.records import Attempt, Job
 from gqd.store.memory import MemoryStore
 from gqd.store.rows import materialise
 from tests.builders import OWNER, client_request, hello, report

@@ -14,7 +14,7 @@ BACKFILLS = ("none", "skip", "protect")
 PREEMPTS = ("qos", "turns")
 EXPECTATIONS = ("predicted", "limit", "exact")
 MAX_HISTORY_JOBS = 32
-"""Lengths that are kept of each signature (`gqd.state.lengths`)."""
+"""Lengths that are kept of each signature (`gqd.state.runtime_history`)."""
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):

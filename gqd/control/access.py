@@ -14,12 +14,13 @@ from gq.errors import Refusal
 from gq.model.account import DEFAULT_ACCOUNT, ROOT, Holder
 from gq.model.ids import JobId
 from gq.wire import client
-from gqd.control.association import User
-from gqd.state.cluster import Cluster, Job
-from gqd.state.describe import is_of
+from gqd.control.accounts.association import User
+from gqd.state.cluster import Cluster
+from gqd.state.index.tally import account_path
 from gqd.state.input import Peer
+from gqd.state.job_view import is_of
 from gqd.state.policy import Policy
-from gqd.state.tally import account_path
+from gqd.state.records import Job
 
 ROOT_UID = 0
 NO_JOB = JobId(0)

@@ -18,11 +18,12 @@ from gq.model.sweep import check_sweep, tasks_of
 from gq.model.tasks import MAX_TASK, first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
 from gq.wire import client
 from gqd.sched.snapshot.model import NO_SOAKING, Soaking
-from gqd.state import event
-from gqd.state.cluster import ArrayTasks, Cluster, Job
-from gqd.state.describe import tasks_asked
+from gqd.state.cluster import Cluster
+from gqd.state.events import event
+from gqd.state.index.queue import startable_tasks
+from gqd.state.job_view import tasks_asked
 from gqd.state.policy import Policy
-from gqd.state.queue import startable_tasks
+from gqd.state.records import ArrayTasks, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

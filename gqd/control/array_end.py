@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from gq.model.state import JobState, Outcome
 from gqd.control import array as array_control
 from gqd.control.job import cancel
-from gqd.state import event
-from gqd.state.cluster import ArrayTasks, Cluster, Job
-from gqd.state.describe import cancelled_outcome
+from gqd.state.cluster import Cluster
+from gqd.state.events import event
+from gqd.state.job_view import cancelled_outcome
+from gqd.state.records import ArrayTasks, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

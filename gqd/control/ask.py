@@ -14,14 +14,15 @@ from gq.model.ask import AskAnswer, AskInfo
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, attempt, elastic, ending, job
+from gqd.control import array, attempt, elastic, job, requeue
 from gqd.control.access import Caller
-from gqd.state import event
-from gqd.state.after import AfterEnding
 from gqd.state.ask import Ask
-from gqd.state.cluster import Cluster, Job
-from gqd.state.describe import is_of, word_of
+from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
+from gqd.state.events import event
+from gqd.state.job_view import is_of, word_of
+from gqd.state.phases import AfterEnding
+from gqd.state.records import Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -100,7 +101,7 @@ def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.
     if body.answer is not AskAnswer.RELEASE:
         return client.Done(text=told)
     if body.requeue:
-        grace_s = ending.grace_s(draft, one)
+        grace_s = requeue.grace_s(draft, one)
         why = f"requeued, as {names} asked"
         attempt.end(draft, one, Outcome.CANCELLED, AfterEnding.REQUEUE, why=why, grace_s=grace_s)
     else:

@@ -14,18 +14,19 @@ from gq.model.job import ExitStatus, Usage
 from gq.model.reservation import Flag
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
-from gqd.control import array, deadline, dependency, elastic_nodes, ending, orders, reservation_reach, step, workdir
+from gqd.control import array, deadline, dependency, elastic_nodes, orders, requeue, step, workdir
+from gqd.control.reservation import overlap
 from gqd.sched.adoption import Applicant, Rooms
-from gqd.state import event
-from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Attempt, Job
-from gqd.state.deadlines import time_limit_of
 from gqd.state.elastic import has_joined, is_left
-from gqd.state.ending import why_again
+from gqd.state.end_reason import why_again
+from gqd.state.events import event
+from gqd.state.index.deadlines import time_limit_of
+from gqd.state.index.queue import member_of
 from gqd.state.parked import lends
+from gqd.state.phases import AfterEnding, Hold, PartPhase
 from gqd.state.plan import Start
 from gqd.state.preemption import lost_gpu_s
-from gqd.state.queue import member_of
+from gqd.state.records import Attempt, Job
 from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def on_started(draft: Draft, node: str, report: wire.Started) -> None:
     if attempt.elastic is not None:
         draft.volatile.wants_plan = True
     started = draft.cluster.jobs[report.attempt_id.job_id]
-    if late := reservation_reach.late_for(draft, attempt, at):
+    if late := overlap.late_for(draft, attempt, at):
         fail_on_node(draft, attempt, node, late)
     elif started.spec.deadline_at is not None:
         for one in attempt.parts:
@@ -235,7 +236,7 @@ def give_up_late_launch(draft: Draft, attempt: Attempt, node: str) -> bool:
     if job is None or job.attempt_id != attempt.attempt_id or job.state is not JobState.STARTING:
         return False
     may_have_started = node != attempt.batch_node and attempt.was_let_go
-    why = "" if may_have_started else reservation_reach.late_for(draft, attempt, draft.now)
+    why = "" if may_have_started else overlap.late_for(draft, attempt, draft.now)
     if why:
         _roll_back(draft, attempt, attempt.batch_node, why, until=draft.now)
     return bool(why)
@@ -319,17 +320,17 @@ def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wir
             outcome, reason, failure_class = Outcome.FAILED, Reason.LAUNCH_FAILURE, "launch"
         case Outcome.NODE_FAIL:
             reason, failure_class = Reason.NODE_DOWN, "node"
-            then = ending.after(draft, job, ending.NODE_FAIL)
+            then = requeue.after(draft, job, requeue.NODE_FAIL)
         case Outcome.TIMEOUT:
             reason = Reason.TIME_LIMIT
-            then = ending.after(draft, job, ending.TIMEOUT)
+            then = requeue.after(draft, job, requeue.TIMEOUT)
             if deadline.is_what_ended(job, attempt):
                 outcome, reason, then = Outcome.DEADLINE, Reason.DEADLINE, AfterEnding.END
         case Outcome.OUT_OF_MEMORY:
             reason, failure_class = Reason.OUT_OF_MEMORY, "memory"
         case Outcome.FAILED if attempt.giving_way is not None and report.ended_at >= attempt.giving_way.told_at:
             outcome, reason = Outcome.PREEMPTED, Reason.NONE
-            then = ending.after_giving_way(draft, job)
+            then = requeue.after_giving_way(draft, job)
         case Outcome.FAILED:
             reason = Reason.RAISED_SIGNAL if report.exit.signal else Reason.NON_ZERO_EXIT
         case _:
@@ -337,7 +338,7 @@ def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wir
     is_without_code = outcome is Outcome.NODE_FAIL or failure_class == "launch"
     why = f"node {node}: {report.why}" if report.why else ""
     if outcome is Outcome.PREEMPTED:
-        why = ending.to_whom(draft.cluster, attempt)
+        why = requeue.to_whom(draft.cluster, attempt)
     at = min(max(report.ended_at, attempt.start_at or attempt.allocated_at), draft.now)
     end(
         draft,
@@ -465,11 +466,11 @@ def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
             draft,
             job,
             Outcome.NODE_FAIL,
-            ending.after(draft, job, ending.NODE_FAIL),
+            requeue.after(draft, job, requeue.NODE_FAIL),
             reason=Reason.NODE_DOWN.value,
             why=f"node {node}: {why}",
             failure_class="node",
-            grace_s=ending.grace_s(draft, job),
+            grace_s=requeue.grace_s(draft, job),
         )
 
 
@@ -602,7 +603,7 @@ def _is_slow(draft: Draft, attempt: Attempt, node: str, clock: OrderClock) -> bo
 def _is_late(draft: Draft, attempt: Attempt, node: str) -> str:
     """Why a batch node that has not said that it goes shall not any more: it may have begun, a moment ago."""
     is_going = attempt.parts[node].phase is PartPhase.GOING and node == attempt.batch_node
-    return reservation_reach.late_for(draft, attempt, draft.now) if is_going else ""
+    return overlap.late_for(draft, attempt, draft.now) if is_going else ""
 
 
 def _is_silent(draft: Draft, attempt: Attempt, node: str) -> bool:

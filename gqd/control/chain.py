@@ -10,8 +10,9 @@ from gq.errors import Refusal
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm, format_dependency
 from gq.model.job import JobSpec
 from gq.wire import client
-from gqd.control import job, notice_spec
+from gqd.control import job
 from gqd.control.access import Caller, Denied
+from gqd.control.notices import spec as notice_spec
 from gqd.state.input import ClientRequest
 
 if TYPE_CHECKING:

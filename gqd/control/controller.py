@@ -18,54 +18,45 @@ from gq.wire import client
 from gq.wire.step import LogTicket, seal
 from gqd.control import (
     access,
-    account,
-    account_list,
     array,
     array_end,
     ask,
     attempt,
+    audit,
     chain,
     crontab,
     deadline,
     dependency,
     elastic,
     environment,
-    estimate,
-    explain,
-    extend,
     info,
     job,
     key,
-    limit,
+    long_poll,
     node,
-    notice,
-    notice_owner,
-    occurrence,
     orders,
     owed_order,
     parked,
     preemption,
     replies,
-    reservation,
-    reservation_info,
-    share,
     snapshot,
     step,
     suspend,
-    trail,
-    wait,
-    whatif,
 )
 from gqd.control.access import Caller
-from gqd.control.job_select import select_lines
+from gqd.control.accounts import account, limit, listing, share
+from gqd.control.explain import explain
+from gqd.control.forecast import estimate, extend, whatif
+from gqd.control.job_filter import select_lines
+from gqd.control.notices import notice, owner
+from gqd.control.reservation import info as reservation_info
+from gqd.control.reservation import occurrence, reservation
 from gqd.control.turn import Draft, Turn
 from gqd.sched.adoption import Rooms
 from gqd.sched.limits.ledger import Ledger
 from gqd.sched.priority.factors import Ranking, rank
 from gqd.sched.snapshot.model import Snapshot
-from gqd.state import event
 from gqd.state.cluster import Cluster
-from gqd.state.describe import tasks_asked
 from gqd.state.effect import (
     ReadConfig,
     RemoveKeyFile,
@@ -75,6 +66,7 @@ from gqd.state.effect import (
     ReplyHistory,
     ReplyScript,
 )
+from gqd.state.events import event
 from gqd.state.input import (
     ClientRequest,
     ConfigChecked,
@@ -92,6 +84,7 @@ from gqd.state.input import (
     Tick,
     TimeLeapt,
 )
+from gqd.state.job_view import tasks_asked
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.state.volatile import StepWaiter, Volatile
@@ -159,7 +152,7 @@ class Controller:
             case KeyFileDeleted():
                 node.on_key_file_deleted(draft, happened)
             case DoorIncident():
-                draft.note(trail.of_incident(now, happened))
+                draft.note(audit.of_incident(now, happened))
             case NoticeReported():
                 notice.on_reported(draft, happened)
             case NoticeCommand():
@@ -237,7 +230,7 @@ class Controller:
         return self.desk.is_waited_for
 
     def estimate(self, budget: int, now: float) -> Turn:
-        """A slice of what is being rehearsed (`gqd.control.estimate`); at its end, what came of it."""
+        """A slice of what is being rehearsed (`gqd.control.forecast.estimate`); at its end, what came of it."""
         draft = self._draft(now)
         self.desk.work(draft, budget)
         return self._close(draft)
@@ -268,7 +261,7 @@ class Controller:
         self.volatile.wants_plan = True
         text = f"{happened.text}{node.missing_of_partitions(draft)}"
         if happened.request is None:
-            draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=text))
+            draft.note(audit.of_signal(draft.now, client.ReloadConfig, detail=text))
             return
         answer = client.Done(text=text)
         replies.remember(draft, happened.request, answer)
@@ -276,7 +269,7 @@ class Controller:
 
     def _on_config_refused(self, draft: Draft, happened: ConfigRefused) -> None:
         if happened.request is None:
-            draft.note(trail.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
+            draft.note(audit.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
             return
         answer = client.Refused(code=happened.code, message=happened.message, hint=happened.hint)
         replies.audit(draft, happened.request, answer)
@@ -345,7 +338,7 @@ class Controller:
             case client.EndInteractive():
                 return job.decide_end_interactive(draft, body)
             case client.CreateStep():
-                return wait.on_create_step(draft, request, body)
+                return long_poll.on_create_step(draft, request, body)
             case client.UpdateNodes():
                 return node.decide_update(draft, who, body)
             case client.RemoveNode():
@@ -413,7 +406,7 @@ class Controller:
                 draft.do(ReplyScript(route=request.route, request_id=request.request_id, digest=digest))
                 return None
             case client.WaitJobs():
-                return wait.on_wait_jobs(draft, request, body, who.shown_to)
+                return long_poll.on_wait_jobs(draft, request, body, who.shown_to)
             case client.KeepAlive():
                 return job.decide_keep_alive(draft, body)
             case client.CheckpointDone():
@@ -456,7 +449,7 @@ class Controller:
             case client.ListCrontabs():
                 return crontab.list_all(draft, body, self._page(body.limit))
             case client.ListAccounts():
-                return account_list.list_accounts(draft, body, None if body.limit is None else self._page(body.limit))
+                return listing.list_accounts(draft, body, None if body.limit is None else self._page(body.limit))
             case client.ListReservations():
                 return reservation_info.list_reservations(draft, request, body, self._page(body.limit))
             case client.QueryBookings():
@@ -488,7 +481,7 @@ class Controller:
             user=who.peer.user,
             uid=who.peer.uid,
             role=who.role.name.lower(),
-            origin=trail.origin_of(who.peer, self.cluster),
+            origin=audit.origin_of(who.peer, self.cluster),
             cluster=self.policy.cluster,
             now=draft.now,
             client_endpoint=self.policy.client_endpoint,
@@ -643,7 +636,7 @@ class Controller:
             array_end.follow(draft, fact)
             dependency.follow(draft, fact)
             notice.follow(draft, fact)
-            notice_owner.follow(draft, fact)
+            owner.follow(draft, fact)
             occurrence.follow(draft, fact)
             crontab.follow(draft, fact)
             preemption.follow(draft, fact)
@@ -653,14 +646,14 @@ class Controller:
             parked.settle(draft)
         touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
-            for waiter, answer in wait.take_ready_steps(draft, touched):
+            for waiter, answer in long_poll.take_ready_steps(draft, touched):
                 if isinstance(answer, client.Refused):
                     replies.audit(draft, _request_of(waiter), answer)
                 else:
                     replies.remember(draft, _request_of(waiter), answer)
                 draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
         if self.volatile.job_waiters:
-            wait.answer_job_waiters(draft, touched)
+            long_poll.answer_job_waiters(draft, touched)
         notice.send(draft)
         if draft.events:
             self._ranked = None

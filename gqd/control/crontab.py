@@ -26,15 +26,16 @@ from gq.model.job import JobSpec
 from gq.model.state import JobState, Outcome, state_word
 from gq.schedule import instants, read_schedule
 from gq.wire import client
-from gqd.control import access, job, trail
+from gqd.control import access, audit, job
 from gqd.control.access import Caller, Denied
-from gqd.control.explain_limits import NoRoom
-from gqd.state import event
-from gqd.state.cluster import Cluster, Job
+from gqd.control.explain.limits import NoRoom
+from gqd.state.cluster import Cluster
 from gqd.state.crontab import Crontab, Entry, EntryKey
 from gqd.state.effect import FireCron
-from gqd.state.ending import how_it_ended
+from gqd.state.end_reason import how_it_ended
+from gqd.state.events import event
 from gqd.state.input import ClientRequest, CronDue, Peer
+from gqd.state.records import Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -411,7 +412,7 @@ def _submit(draft: Draft, request: ClientRequest, cron: CronDue) -> tuple[JobId 
         answer = job.decide_submit(draft, who, request, body)
     except Refusal as refusal:
         answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
-    line = trail.of_request(draft.now, request.peer, draft.cluster, body, answer, request.hook)
+    line = audit.of_request(draft.now, request.peer, draft.cluster, body, answer, request.hook)
     draft.note(msgspec.structs.replace(line, origin="crontab"))
     if isinstance(answer, client.Submitted):
         return JobId(answer.job_id), ""

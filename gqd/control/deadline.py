@@ -14,9 +14,9 @@ from gq.model.job import JobSpec
 from gq.model.state import Outcome, Reason
 from gq.units import spoken_duration
 from gqd.control import array
-from gqd.state import event
-from gqd.state.cluster import Attempt, Job
-from gqd.state.deadlines import last_start_at, time_limit_of
+from gqd.state.events import event
+from gqd.state.index.deadlines import last_start_at, time_limit_of
+from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

@@ -20,11 +20,12 @@ from gq.model.job import JobSpec
 from gq.model.state import JobState, Outcome, Reason
 from gq.model.tasks import format_tasks, pack_tasks, task_bit, unpack_tasks
 from gqd.control import array
-from gqd.state import event
-from gqd.state.cluster import ArrayTasks, Cluster, Job
-from gqd.state.dependants import Name, is_counted, name_of, of_one_task, place_of
+from gqd.state.cluster import Cluster
+from gqd.state.events import event
+from gqd.state.index.dependants import Name, is_counted, name_of, of_one_task, place_of
 from gqd.state.input import PastJob
 from gqd.state.policy import Policy
+from gqd.state.records import ArrayTasks, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -456,7 +457,7 @@ def follow(draft: Draft, fact: event.Event) -> None:
 
 
 def may_start(job: Job) -> bool:
-    """As far as it depends on others; of an array see `gqd.state.queue.startable_tasks`."""
+    """As far as it depends on others; of an array see `gqd.state.index.queue.startable_tasks`."""
     return job.dependency is None or job.array is not None
 
 

@@ -19,19 +19,21 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, association, elastic_nodes
+from gqd.control import array, elastic_nodes
+from gqd.control.accounts import association
 from gqd.sched.adoption import Applicant, Rooms
 from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.sched.placement.billing import billing_of
-from gqd.state import event
 from gqd.state import plan as planned
-from gqd.state.after import PartPhase
-from gqd.state.cluster import Attempt, Cluster, Job
-from gqd.state.deadlines import time_limit_of
+from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
 from gqd.state.elastic import Elastic, shrink_notice_s, staying
-from gqd.state.queue import member_of
-from gqd.state.tally import granted
+from gqd.state.events import event
+from gqd.state.index.deadlines import time_limit_of
+from gqd.state.index.queue import member_of
+from gqd.state.index.tally import granted
+from gqd.state.phases import PartPhase
+from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 
 from gq.model.resource import Grant
 from gq.wire import node as wire
-from gqd.control import association, orders
+from gqd.control import orders
+from gqd.control.accounts import association
 from gqd.sched.placement.billing import billing_of
-from gqd.state import event
 from gqd.state import plan as planned
-from gqd.state.after import PartPhase
-from gqd.state.cluster import Attempt, Cluster, Job
+from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
 from gqd.state.elastic import LEAVE_GRACE_S, Elastic, is_left, staying_on
+from gqd.state.events import event
+from gqd.state.index.tally import granted
+from gqd.state.phases import PartPhase
 from gqd.state.policy import Policy
-from gqd.state.tally import granted
+from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

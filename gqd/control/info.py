@@ -17,19 +17,22 @@ from gq.model.node import (
 )
 from gq.model.state import JobState
 from gq.version import VERSION
-from gqd.control import estimate, explain_parked, snapshot
-from gqd.control.association import qos_named
-from gqd.control.explain import reason_of_wait, story_of_wait, without_private
+from gqd.control import snapshot
+from gqd.control.accounts.association import qos_named
+from gqd.control.explain import parked
+from gqd.control.explain.explain import reason_of_wait, story_of_wait, without_private
+from gqd.control.forecast import estimate
 from gqd.sched.placement.billing import billing_of
 from gqd.sched.placement.constraints import attributes_of
 from gqd.sched.priority.factors import Ranking
 from gqd.sched.snapshot.switches import leaf_of
-from gqd.state import describe
-from gqd.state.cluster import Cluster, Job, Node
+from gqd.state import job_view
+from gqd.state.cluster import Cluster
+from gqd.state.index.tally import asked_amounts
+from gqd.state.index.usage import MILLION
 from gqd.state.input import Peer
 from gqd.state.policy import Partition, Policy
-from gqd.state.tally import asked_amounts
-from gqd.state.usage import MILLION
+from gqd.state.records import Job, Node
 from gqd.state.volatile import Volatile
 
 
@@ -38,18 +41,18 @@ def job_info(
     volatile: Volatile,
     job: Job,
     with_steps: bool = False,
-    line: describe.RecordLine | None = None,
+    line: job_view.RecordLine | None = None,
 ) -> JobInfo:
     """A job with what the last plan says of it."""
     attempt = cluster.attempt_of(job)
-    shown = describe.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else (), line)
-    if shown.state == describe.PENDING_WORD:
+    shown = job_view.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else (), line)
+    if shown.state == job_view.PENDING_WORD:
         story = story_of_wait(cluster, job, volatile.plan)
         shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
         _tell_start(cluster, volatile, job, shown)
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at
-    explain_parked.tell(cluster, job, shown)
+    parked.tell(cluster, job, shown)
     return shown
 
 
@@ -64,12 +67,12 @@ def _tell_start(cluster: Cluster, volatile: Volatile, job: Job, shown: JobInfo) 
     shown.queue_position = told.position
 
 
-def brief_job_info(cluster: Cluster, volatile: Volatile, job: Job, line: describe.RecordLine | None = None) -> JobInfo:
+def brief_job_info(cluster: Cluster, volatile: Volatile, job: Job, line: job_view.RecordLine | None = None) -> JobInfo:
     """What a line of the queue shows, which everybody may see; worked out in a fifth of the time."""
-    shown = describe.brief_job_info(job, cluster.attempt_of(job), line)
-    if shown.state == describe.PENDING_WORD:
+    shown = job_view.brief_job_info(job, cluster.attempt_of(job), line)
+    if shown.state == job_view.PENDING_WORD:
         shown.reason = reason_of_wait(cluster, job, volatile.plan)
-    explain_parked.tell(cluster, job, shown)
+    parked.tell(cluster, job, shown)
     return shown
 
 
@@ -79,11 +82,11 @@ def job_info_for(
     volatile: Volatile,
     job: Job,
     with_steps: bool = False,
-    line: describe.RecordLine | None = None,
+    line: job_view.RecordLine | None = None,
 ) -> JobInfo:
     """The job as this user may see it (None: one who may see everything); why it waits is everybody's to know."""
     whole = job_info(cluster, volatile, job, with_steps, line)
-    seen = describe.as_seen_by(peer, whole)
+    seen = job_view.as_seen_by(peer, whole)
     if seen is not whole:
         seen.why = without_private(whole.why, job)
     return seen
@@ -106,7 +109,7 @@ def tell_order(cluster: Cluster, policy: Policy, ranking: Ranking, shown: list[J
     """Of jobs that wait: their priority, and what they would be billed."""
     for one in shown:
         place = cluster.queue.place_of(JobId(one.job_id))
-        if place is not None and one.state == describe.PENDING_WORD:
+        if place is not None and one.state == job_view.PENDING_WORD:
             one.priority = int(ranking.priority[place])
             one.billing = _would_be_billed(cluster, policy, cluster.jobs[JobId(one.job_id)]) / MILLION
 

@@ -25,25 +25,23 @@ from gq.wire import node as wire
 from gqd.control import (
     access,
     array,
-    association,
     attempt,
     deadline,
     dependency,
-    ending,
-    length,
-    limit,
-    notice_spec,
     orders,
     owed_order,
     preemption,
-    reservation,
-    reservation_reach,
+    requeue,
+    runtime_estimate,
     snapshot,
 )
 from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
+from gqd.control.accounts import association, limit
 from gqd.control.array import Chosen
-from gqd.control.job_select import select_jobs
+from gqd.control.job_filter import select_jobs
+from gqd.control.notices import spec as notice_spec
+from gqd.control.reservation import overlap, reservation
 from gqd.sched.limits.ledger import Asker
 from gqd.sched.placement.feasible import usable_places
 from gqd.sched.placement.placement import place
@@ -51,15 +49,15 @@ from gqd.sched.reasons.infeasible import all_cores_kept, too_many_licenses, unme
 from gqd.sched.reasons.unschedulable import infeasible
 from gqd.sched.request import Shape, named_nodes, shape_in
 from gqd.sched.snapshot.model import Overlay, whole_nodes
-from gqd.state import event
-from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Job
-from gqd.state.deadlines import limit_under
-from gqd.state.deadlines import time_limit_of as time_limit_under
-from gqd.state.ending import REQUEUED
+from gqd.state.end_reason import REQUEUED
+from gqd.state.events import event
+from gqd.state.index.deadlines import limit_under
+from gqd.state.index.deadlines import time_limit_of as time_limit_under
+from gqd.state.index.tally import asked_amounts
 from gqd.state.input import ClientRequest, Peer
+from gqd.state.phases import AfterEnding, Hold, PartPhase
 from gqd.state.policy import Partition, Policy
-from gqd.state.tally import asked_amounts
+from gqd.state.records import Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -104,7 +102,7 @@ def prepare(
     access.refuse_root_jobs(who, draft.policy)
     access.refuse_priority(who, spec.nice, spec.priority)
     _refuse_bad_text(spec)
-    ending.refuse_bad(draft.policy, spec)
+    requeue.refuse_bad(draft.policy, spec)
     array.refuse_bad_array(spec, draft.policy)
     _refuse_over_limits(draft, peer, sum(array.width_of(one.fact.spec) for one in ahead), array.width_of(spec))
     partition = partition_of(draft.policy, spec.partition)
@@ -126,7 +124,7 @@ def prepare(
     deadline.refuse_late(spec, time_limit_s, draft.now)
     expected_s = request.expected_s
     if expected_s is None:
-        expected_s = length.expected_s(
+        expected_s = runtime_estimate.expected_s(
             draft, (peer.user, placed.account), spec.resources, spec.time_limit_s, time_limit_s
         )
     after = dependency.at_submit(draft, spec, peer.user, request.past, [one.fact for one in ahead])
@@ -404,7 +402,7 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         max_requeue=job.spec.max_requeue if body.max_requeue is None else body.max_requeue,
     )
     _refuse_bad_text(spec)
-    ending.refuse_bad_requeue(spec)
+    requeue.refuse_bad_requeue(spec)
     partition = _partition_after(draft.policy, job, body)
     if body.partition is not None or body.resources is not None:
         spec = msgspec.structs.replace(spec, resources=association.with_defaults(spec.resources, partition))
@@ -426,13 +424,13 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
         before_s, after_s = time_limit_under(job, current), limit_under(spec.deadline_at, time_limit_s, current)
         if before_s is not None and (after_s is None or after_s > before_s):
             access.refuse_more_time(who, before_s)
-            reservation_reach.refuse_reaching(draft, job, current, after_s)
+            overlap.refuse_reaching(draft, job, current, after_s)
     elif (spec.deadline_at, time_limit_s) != (job.spec.deadline_at, job.time_limit_s):
         deadline.refuse_late(spec, time_limit_s, draft.now)
     expected_s = job.expected_s
     if time_limit_s != job.time_limit_s and draft.policy.scheduling.expect != "exact":
         who_for = (job.user, account or DEFAULT_ACCOUNT)
-        expected_s = length.expected_s(draft, who_for, spec.resources, _asked_limit(job, body), time_limit_s)
+        expected_s = runtime_estimate.expected_s(draft, who_for, spec.resources, _asked_limit(job, body), time_limit_s)
     return event.JobUpdated(
         at=draft.now,
         job_id=job.job_id,
@@ -534,7 +532,7 @@ def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> N
         draft.volatile.client_seen_at.pop(job.job_id, None)
         return
     current = draft.cluster.attempts[job.attempt_id]
-    grace_s = ending.grace_s(draft, job)
+    grace_s = requeue.grace_s(draft, job)
     if job.state is JobState.COMPLETING:
         if current.then is AfterEnding.END:
             return
@@ -551,7 +549,7 @@ def decide_requeue(draft: Draft, who: Caller, body: client.RequeueJobs) -> clien
             report.refuse(one, "it is interactive: nobody would be there when it starts again")
         elif job.state in (JobState.STARTING, JobState.RUNNING):
             report.did(one)
-            grace_s = ending.grace_s(draft, job)
+            grace_s = requeue.grace_s(draft, job)
             attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.REQUEUE, why=REQUEUED, grace_s=grace_s)
         elif job.state is JobState.COMPLETING:
             report.did(one)

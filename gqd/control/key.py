@@ -14,13 +14,14 @@ from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind, is_key
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.control import trail
+from gqd.control import audit
 from gqd.control.access import ROOT_UID, Caller, Denied, Role
-from gqd.state import event
-from gqd.state.cluster import Cluster, Key
-from gqd.state.describe import is_of
+from gqd.state.cluster import Cluster
 from gqd.state.effect import CloseLink, SendJoined
+from gqd.state.events import event
 from gqd.state.input import ClientRequest, NamedUser, NodeJoin
+from gqd.state.job_view import is_of
+from gqd.state.records import Key
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -101,7 +102,7 @@ def decide_add_key(draft: Draft, who: Caller, request: ClientRequest, body: clie
             by=who.peer.user,
             uid=user.uid,
             gid=user.gid,
-            note=trail.plain(body.note, MAX_NOTE),
+            note=audit.plain(body.note, MAX_NOTE),
         )
     )
     return client.Done(text=f"user {user.user} may come in with the key that begins with {short(body.public)}")
@@ -238,7 +239,7 @@ def decide_join(draft: Draft, fact: NodeJoin) -> None:
         )
     )
     draft.note(
-        trail.line(
+        audit.line(
             draft.now,
             origin=fact.address,
             action="Join",
@@ -300,7 +301,7 @@ def _is_there(draft: Draft, node: str) -> bool:
 
 def _turn_away(draft: Draft, fact: NodeJoin, refusal: Refusal) -> None:
     draft.note(
-        trail.line(
+        audit.line(
             draft.now,
             origin=fact.address,
             action="TokenReused" if refusal.code == "token_reused" else "Join",

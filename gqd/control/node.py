@@ -11,13 +11,13 @@ from gq.model.nodelist import compress
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
-from gqd.control import access, attempt, elastic, key, orders, owed_order, parked, preemption, step, suspend, trail
+from gqd.control import access, attempt, audit, elastic, key, orders, owed_order, parked, preemption, step, suspend
 from gqd.control.access import Caller
-from gqd.state import event
-from gqd.state.after import PartPhase
-from gqd.state.cluster import Attempt, Node
 from gqd.state.effect import AckReport, AskWhoIsThere, CloseLink, RemoveKeyFile, SendHeartbeatSeen, SendWelcome
+from gqd.state.events import event
 from gqd.state.input import KeyFileDeleted, NodeHeartbeat, NodeHello, NodeReport, Peer
+from gqd.state.phases import PartPhase
+from gqd.state.records import Attempt, Node
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -311,7 +311,7 @@ def _end_jobs_on(draft: Draft, node: Node, why: str) -> None:
 
 def decide_remove(draft: Draft, who: Caller, body: client.RemoveNode) -> client.Done:
     """Take a node out for good, whether or not it is there: nothing is waited for."""
-    name, reason = body.name, trail.plain(body.reason, MAX_REASON)
+    name, reason = body.name, audit.plain(body.reason, MAX_REASON)
     node = draft.cluster.nodes.get(name)
     if node is None and not _has_key(draft, name) and name not in draft.volatile.links:
         known(draft, name)  # says what is wrong

@@ -27,12 +27,12 @@ from gq.wire.node import (
     Stop,
     StopStep,
 )
-from gqd.control import array, ending
-from gqd.state.after import AfterEnding, PartPhase
-from gqd.state.cluster import Attempt, Job, Step
-from gqd.state.deadlines import time_limit_of
+from gqd.control import array, requeue
 from gqd.state.effect import SendOrder
 from gqd.state.elastic import LEAVE_GRACE_S, has_joined, is_left
+from gqd.state.index.deadlines import time_limit_of
+from gqd.state.phases import AfterEnding, PartPhase
+from gqd.state.records import Attempt, Job, Step
 from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
         grant=grant,
         is_interactive=spec.is_interactive,
         time_limit_s=time_limit_of(job, attempt),
-        grace_s=ending.grace_s(draft, job),
+        grace_s=requeue.grace_s(draft, job),
         signal=spec.signal,
         script_digest=spec.script_digest if is_batch_node else "",
         environment_digest=spec.environment_digest,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gq.wire import node as wire
-from gqd.state.cluster import Attempt
 from gqd.state.effect import SendOrder
 from gqd.state.owed_order import OrderConfirmed, OrderOwed, OwedKey
+from gqd.state.records import Attempt
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

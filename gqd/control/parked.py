@@ -18,10 +18,13 @@ from gq.model.resource import Grant
 from gq.model.state import Outcome
 from gq.units import format_memory
 from gq.wire import node as wire
-from gqd.control import association, attempt, ending, notice, orders, suspend
-from gqd.state import event
+from gqd.control import attempt, orders, requeue, suspend
+from gqd.control.accounts import association
+from gqd.control.notices import notice
 from gqd.state import parked as state
-from gqd.state.cluster import Attempt, Cluster, Job
+from gqd.state.cluster import Cluster
+from gqd.state.events import event
+from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -105,9 +108,9 @@ def end(draft: Draft, victim: Attempt, why: str = "") -> None:
         draft,
         job,
         Outcome.PREEMPTED,
-        ending.after_giving_way(draft, job),
-        why=ending.to_whom(draft.cluster, victim) + (state.NOT_PARKED + why if why else ""),
-        grace_s=ending.grace_s(draft, job),
+        requeue.after_giving_way(draft, job),
+        why=requeue.to_whom(draft.cluster, victim) + (state.NOT_PARKED + why if why else ""),
+        grace_s=requeue.grace_s(draft, job),
     )
 
 

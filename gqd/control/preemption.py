@@ -24,18 +24,21 @@ from gq.model.reservation import OccurrenceState
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, association, deadline, dependency, elastic, ending, explain, parked
+from gqd.control import array, deadline, dependency, elastic, parked, requeue
+from gqd.control.accounts import association
+from gqd.control.explain import explain
 from gqd.sched.adoption import Applicant, Rooms
 from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.sched.placement.billing import billing_of
-from gqd.state import event
 from gqd.state import plan as planned
-from gqd.state.after import PartPhase
-from gqd.state.cluster import Attempt, Cluster, GivingWay, Job
+from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
-from gqd.state.preemption import notice_s
-from gqd.state.queue import member_of
-from gqd.state.tally import granted
+from gqd.state.events import event
+from gqd.state.index.queue import member_of
+from gqd.state.index.tally import granted
+from gqd.state.phases import PartPhase
+from gqd.state.preemption import GivingWay, notice_s
+from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -106,7 +109,7 @@ def _may_claim(draft: Draft, job: Job, one: planned.Preemption) -> bool:
 def _gone_at(draft: Draft, one: planned.Preemption) -> float:
     """When the last of them has been killed, if none goes before it must."""
     jobs = (draft.cluster.jobs.get(each.job_id) for each in one.victims)
-    longest = (notice_s(job.spec.signal) + ending.grace_s(draft, job) for job in jobs if job is not None)
+    longest = (notice_s(job.spec.signal) + requeue.grace_s(draft, job) for job in jobs if job is not None)
     last = max((each.ends_at for each in one.gifts), default=draft.now)
     return max(last, draft.now + max(longest, default=0.0))
 

@@ -8,9 +8,9 @@ import msgspec
 
 from gq.errors import Refusal
 from gq.wire import client
-from gqd.control import trail
-from gqd.state import event
+from gqd.control import audit as trail
 from gqd.state.effect import Reply
+from gqd.state.events import event
 from gqd.state.input import ClientRequest
 
 if TYPE_CHECKING:

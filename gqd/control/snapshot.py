@@ -16,7 +16,8 @@ from gq.model.ids import JobId
 from gq.model.reservation import Flag
 from gq.model.resource import Grant, ResourceRequest, parse_ids, shares
 from gq.model.state import JobState
-from gqd.control import array, ending, limit, share
+from gqd.control import array, requeue
+from gqd.control.accounts import limit, share
 from gqd.sched.cycle.nominated import LATE_S
 from gqd.sched.placement.constraints import attributes_of
 from gqd.sched.preemption.partial_release import parts_going
@@ -35,14 +36,15 @@ from gqd.sched.snapshot.model import (
     Snapshot,
     Stretch,
 )
-from gqd.state.cluster import Attempt, Cluster, Job, Node, mask_of
-from gqd.state.cluster import Claim as Kept
-from gqd.state.deadlines import last_start_at, time_limit_of
+from gqd.state.cluster import Cluster
 from gqd.state.elastic import givers_to, going_of, is_going, is_left, shrink_notice_s, staying
+from gqd.state.index.deadlines import last_start_at, time_limit_of
+from gqd.state.index.queue import Integers, PendingQueue, member_of, startable_tasks
 from gqd.state.parked import can_park, fits_beside, lent_masks, lent_to
 from gqd.state.policy import Policy
+from gqd.state.preemption import Claim as Kept
 from gqd.state.preemption import notice_s
-from gqd.state.queue import Integers, PendingQueue, member_of, startable_tasks
+from gqd.state.records import Attempt, Job, Node, mask_of
 from gqd.state.reservation import Occurrence, Reservation
 from gqd.state.volatile import Volatile
 
@@ -414,7 +416,7 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
         ran_s=0.0 if job is None else job.ran_s,
         resume_s=None if job is None else _resume_s(job),
         saves=job is not None and (job.spec.resume_s is not None or job.spec.signal is not None),
-        comes_back=job is not None and ending.waits_again(job, ending.PREEMPT),
+        comes_back=job is not None and requeue.waits_again(job, requeue.PREEMPT),
         can_park=may_go and can_park(cluster, attempt),
     )
 

@@ -14,10 +14,10 @@ from gq.model.step import StepLayout, StepNode, StepPart, StepRequest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import orders, step_roles
-from gqd.state import event
-from gqd.state.after import PartPhase
-from gqd.state.cluster import Attempt, Job, Step
 from gqd.state.elastic import is_going, is_left, staying, staying_on
+from gqd.state.events import event
+from gqd.state.phases import PartPhase
+from gqd.state.records import Attempt, Job, Step
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

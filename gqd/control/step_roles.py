@@ -14,7 +14,7 @@ import msgspec
 from gq.errors import Refusal, nearest
 from gq.model.resource import Grant, Role, RoleRequest, RoleShare
 from gq.model.step import StepLayout, StepPart, StepRequest, StepRole
-from gqd.state.cluster import Attempt, Job
+from gqd.state.records import Attempt, Job
 
 _Free = dict[str, tuple[set[int], set[int]]]
 """Node → CPUs and GPUs that no other step has."""

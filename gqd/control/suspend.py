@@ -13,13 +13,14 @@ from gq.model.ids import AttemptId
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, attempt, ending, orders
+from gqd.control import array, attempt, orders, requeue
 from gqd.control.array import Chosen
-from gqd.state import event
-from gqd.state.after import AfterEnding, PartPhase
-from gqd.state.cluster import Attempt, Cluster, Job
-from gqd.state.describe import word_of
+from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
+from gqd.state.events import event
+from gqd.state.job_view import word_of
+from gqd.state.phases import AfterEnding, PartPhase
+from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft
@@ -83,7 +84,7 @@ def _why_not_by_hand(cluster: Cluster, held: Attempt) -> str:
         label = known.to if other is None else other.label
         return f"it is parked for job {label}, and goes on when that is over"
     if held.giving_way is not None and held.giving_way.parks:
-        return f"it gives way {ending.to_whom(cluster, held)}, for which it is going to be parked"
+        return f"it gives way {requeue.to_whom(cluster, held)}, for which it is going to be parked"
     return ""
 
 
@@ -157,7 +158,7 @@ def _end_late(draft: Draft) -> None:
                 AfterEnding.END,
                 reason=Reason.DEADLINE.value,
                 why="its deadline came while it was suspended",
-                grace_s=ending.grace_s(draft, job),
+                grace_s=requeue.grace_s(draft, job),
             )
 
 

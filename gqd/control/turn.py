@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gq.model.ids import JobId
-from gqd.control.apply import apply
+from gqd.control.apply.table import apply
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect
-from gqd.state.event import ArrayTaskLeft, ArrayTasksCancelled, ArrayThrottleSet, Event
+from gqd.state.events.event import ArrayTaskLeft, ArrayTasksCancelled, ArrayThrottleSet, Event
 from gqd.state.policy import Policy
 from gqd.state.volatile import Volatile
 

@@ -15,9 +15,9 @@ from gqd.sched.placement.feasible import usable_places
 from gqd.sched.placement.placement import place
 from gqd.sched.request import shape_in
 from gqd.sched.snapshot.model import Overlay, whole_nodes
-from gqd.state import event
-from gqd.state.after import Hold
-from gqd.state.cluster import Attempt, Job
+from gqd.state.events import event
+from gqd.state.phases import Hold
+from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import Draft

@@ -27,9 +27,9 @@ from gqd.sched.reservation.scope import active, inside, outside, with_running
 from gqd.sched.reservation.windows import is_too_long, masks_of, named_by, named_wait, windows_of
 from gqd.sched.snapshot.model import Booked, Claim, Overlay, RunningJob, Snapshot
 from gqd.sched.timeline.timeline import Ends, Timeline, ending_of
-from gqd.state.cluster import mask_of
+from gqd.state.index.tally import account_path
 from gqd.state.plan import Gift, Preemption, Start
-from gqd.state.tally import account_path
+from gqd.state.records import mask_of
 
 
 class Applicant(NamedTuple):

@@ -37,8 +37,8 @@ from gqd.sched.preemption.partial_release import given
 from gqd.sched.reservation.windows import as_told_before
 from gqd.sched.snapshot.model import Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.queue_scan import columns_of
+from gqd.state.index.tally import Amounts, account_path, add, granted_amounts, places_of
 from gqd.state.plan import NotInReservation, Plan, Preemption, Start
-from gqd.state.tally import Amounts, account_path, add, granted_amounts, places_of
 
 EXACT_PASSES = 100
 MOST_PASSES = 400

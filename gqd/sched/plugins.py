@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gqd.state.queue import Columns, Floats
+from gqd.state.index.queue import Columns, Floats
 
 
 class PriorityFactor(Protocol):

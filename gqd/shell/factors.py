@@ -21,7 +21,7 @@ from gq.errors import UsageError, nearest
 from gqd.sched.plugins import PriorityFactor
 from gqd.sched.priority.factor_check import breach
 from gqd.shell.log import LOG
-from gqd.state.queue import Columns, Floats
+from gqd.state.index.queue import Columns, Floats
 
 GROUP = "gq.priority_factors"
 

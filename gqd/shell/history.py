@@ -15,7 +15,6 @@ import msgspec
 from gq.errors import GqError
 from gq.wire.client import Accuracy, AuditTrail, Bookings, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
 from gqd.shell.log import LOG
-from gqd.state.describe import as_seen_by
 from gqd.state.effect import (
     Reply,
     ReplyAccuracy,
@@ -26,6 +25,7 @@ from gqd.state.effect import (
     ReplyReservations,
 )
 from gqd.state.input import Peer
+from gqd.state.job_view import as_seen_by
 from gqd.store import bookings
 from gqd.store.accuracy import lines_of
 from gqd.store.protocol import HistoryQuery, Store

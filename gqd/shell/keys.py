@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gq.curve import node_public_path, pinned_nodes
 from gq.files import sync_directory
 from gq.model.key import KeyKind
-from gqd.state.cluster import Key
+from gqd.state.records import Key
 
 FILES_AGAIN_S = 2.0
 """How long what the files say is believed where their directory shows no change."""

@@ -11,8 +11,8 @@ import logging
 import msgspec
 
 from gq.log import set_up
-from gqd.state import event
-from gqd.state.event import Event
+from gqd.state.events import event
+from gqd.state.events.event import Event
 
 LOG = logging.getLogger("gqd")
 

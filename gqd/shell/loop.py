@@ -24,7 +24,7 @@ from gqd.shell.planning import Planning
 from gqd.shell.story import log_story
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect
-from gqd.state.event import Event
+from gqd.state.events.event import Event
 from gqd.state.input import Input, Tick, TimeLeapt
 from gqd.store.protocol import BlobStore
 from gqd.store.rows import materialise

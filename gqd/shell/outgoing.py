@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gqd.shell.log import LOG, log_facts
 from gqd.shell.release import wanted_blobs
 from gqd.state.effect import Effect
-from gqd.state.event import Event
+from gqd.state.events.event import Event
 from gqd.store.protocol import Batch, BlobStore, Store
 
 MAX_IN_FLIGHT = 4

@@ -27,8 +27,9 @@ from gqd.control.turn import Turn
 from gqd.sched.planner import Planner
 from gqd.sim.fleet import Fleet, Later
 from gqd.sim.workload import SimJob, Site
-from gqd.state.cluster import Changes, Cluster
+from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply
+from gqd.state.index.changes import Changes
 from gqd.state.input import ClientRequest, Input, NodeReport, Peer, Tick
 from gqd.state.policy import Policy
 

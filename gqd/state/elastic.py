@@ -12,7 +12,9 @@ from gqd.state.preemption import notice_s
 
 if TYPE_CHECKING:
     from gq.model.job import SignalSpec
-    from gqd.state.cluster import Attempt, Claim, Cluster
+    from gqd.state.cluster import Cluster
+    from gqd.state.preemption import Claim
+    from gqd.state.records import Attempt
 
 LEAVE_GRACE_S = 5
 """What is left on a node that a job has left gets TERM, and so much later KILL."""

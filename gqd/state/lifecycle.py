@@ -1,9 +1,10 @@
-"""The only table of a job's life.  `gqd.control.apply` checks every event against it; gq-states(7) prints it.  Pure."""
+"""The only table of a job's life. `gqd.control.apply.table` checks every event against it; gq-states(7) prints
+it. Pure."""
 
 from __future__ import annotations
 
 from gq.model.state import JobState
-from gqd.state import event
+from gqd.state.events import event
 
 _P, _S, _R, _C, _E = JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.COMPLETING, JobState.ENDED
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gq.model.ids import AttemptId
 from gq.wire.node import OneOffOrder
-from gqd.state.event_base import EventBase
+from gqd.state.events.record import EventBase
 
 if TYPE_CHECKING:
     from gqd.state.cluster import Cluster

@@ -16,7 +16,8 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant, ResourceRequest
 
 if TYPE_CHECKING:
-    from gqd.state.cluster import Attempt, Cluster
+    from gqd.state.cluster import Cluster
+    from gqd.state.records import Attempt
 
 
 NOT_PARKED = "; it was not parked: "

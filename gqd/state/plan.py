@@ -23,7 +23,7 @@ class Start(msgspec.Struct, frozen=True):
     task: int | None = None
     """Of the array whose record ``job_id`` is: this one leaves it."""
     billing: int = 0
-    """See `gqd.state.event.JobAllocated`."""
+    """See `gqd.state.events.event.JobAllocated`."""
     slot: str = ""
     """It starts ahead of its turn: see `Protected`."""
     reservation: str = ""

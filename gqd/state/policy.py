@@ -10,7 +10,7 @@ import msgspec
 from gq.model.notice import Notifying
 from gq.model.policy_tables import Accounting, Billing, Booking, Limits, PriorityWeights, Timers
 from gq.model.scheduling import Scheduling, Switch
-from gqd.state.queue import Columns, Floats
+from gqd.state.index.queue import Columns, Floats
 
 ALL_NODES = ("*",)
 

@@ -13,7 +13,8 @@ from gq.model.resource import Grant, gpus_in
 from gq.model.state import JobState
 
 if TYPE_CHECKING:
-    from gqd.state.cluster import Attempt, Cluster
+    from gqd.state.cluster import Cluster
+    from gqd.state.records import Attempt
 
 
 MOST_NOTICE_S = 600

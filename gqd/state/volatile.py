@@ -55,7 +55,7 @@ class JobWaiter:
     place: int = 0
     """Of the job that is looked at first: it had not come so far when it was last looked at."""
     shown_to: Peer | None = None
-    """See `gqd.state.describe.as_seen_by`."""
+    """See `gqd.state.job_view.as_seen_by`."""
 
 
 @dataclass(slots=True)

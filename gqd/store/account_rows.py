@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gq.model.account import AccountInfo, MemberInfo, PreemptMode, QosInfo
-from gqd.state.cluster import Member
-from gqd.state.usage import DecayedUsage
+from gqd.state.index.usage import DecayedUsage
+from gqd.state.records import Member
 from gqd.store.protocol import Row
 
 _names_of = msgspec.json.Decoder(tuple[str, ...]).decode

@@ -8,8 +8,9 @@ import msgspec
 
 from gq.model.crontab import CronEntry, Missed, Overlap
 from gq.model.job import JobSpec
-from gqd.state.cluster import Changes, Cluster
+from gqd.state.cluster import Cluster
 from gqd.state.crontab import Crontab, Entry, EntryKey
+from gqd.state.index.changes import Changes
 from gqd.store.protocol import Row
 
 _spec_of = msgspec.json.Decoder(JobSpec).decode

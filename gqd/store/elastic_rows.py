@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gqd.state.cluster import Attempt
 from gqd.state.elastic import Elastic
+from gqd.state.records import Attempt
 
 _decode = msgspec.json.Decoder(Elastic).decode
 

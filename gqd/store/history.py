@@ -10,8 +10,8 @@ from gq.model.job import JobInfo
 from gq.model.state import JobState, state_word
 from gq.model.tasks import first_task, task_bit
 from gq.wire.client import JobFilter
-from gqd.state.cluster import Attempt, Job, Step
-from gqd.state.describe import job_info, record_lines, tasks_asked
+from gqd.state.job_view import job_info, record_lines, tasks_asked
+from gqd.state.records import Attempt, Job, Step
 from gqd.store.protocol import HistoryQuery, Row
 from gqd.store.rows import COLUMNS, attempt_of, job_of, step_of
 

@@ -13,10 +13,11 @@ from gq.model.job import JobInfo
 from gq.model.reservation import BookingUsage, OccurrenceState, ReservationInfo
 from gq.model.state import JobState
 from gq.wire.client import Events, ListNotices, ListReservations, Notices, QueryAccuracy, QueryAudit, QueryBookings
-from gqd.state.cluster import Cluster, Job, Step
-from gqd.state.event import Event
+from gqd.state.cluster import Cluster
+from gqd.state.events.event import Event
 from gqd.state.input import PastJob
 from gqd.state.notice import WAITING
+from gqd.state.records import Job, Step
 from gqd.store import bookings, stream, trail
 from gqd.store.columns import GOING
 from gqd.store.crontab_rows import entry_of

@@ -8,7 +8,8 @@ import msgspec
 
 from gq.model.ids import JobId
 from gq.model.notice import NoticeInfo, host_only
-from gqd.state.cluster import Changes, Cluster
+from gqd.state.cluster import Cluster
+from gqd.state.index.changes import Changes
 from gqd.state.notice import Notice, Outbox
 from gqd.store.protocol import Row
 

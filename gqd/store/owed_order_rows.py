@@ -8,7 +8,8 @@ import msgspec
 
 from gq.model.ids import AttemptId
 from gq.wire.node import OneOffOrder
-from gqd.state.cluster import Changes, Cluster
+from gqd.state.cluster import Cluster
+from gqd.state.index.changes import Changes
 from gqd.state.owed_order import OwedKey
 from gqd.store.protocol import Row
 

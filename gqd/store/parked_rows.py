@@ -8,7 +8,8 @@ import msgspec
 
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
-from gqd.state.cluster import Changes, Cluster
+from gqd.state.cluster import Cluster
+from gqd.state.index.changes import Changes
 from gqd.state.parked import Parked
 from gqd.store.protocol import Row
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from gq.model.state import JobState, Outcome
 from gq.model.tasks import pack_tasks
-from gqd.state.cluster import Job
 from gqd.state.input import PastJob
+from gqd.state.records import Job
 from gqd.store.rows import COLUMNS, job_of
 
 _ENDED = (

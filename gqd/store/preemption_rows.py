@@ -6,8 +6,10 @@ import msgspec
 
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
-from gqd.state.cluster import Changes, Claim, Cluster
-from gqd.state.describe import held
+from gqd.state.cluster import Cluster
+from gqd.state.index.changes import Changes
+from gqd.state.job_view import held
+from gqd.state.preemption import Claim
 from gqd.store.protocol import Row
 
 _grants_of = msgspec.json.Decoder(tuple[Grant, ...]).decode

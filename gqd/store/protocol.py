@@ -24,7 +24,7 @@ from gq.wire.client import (
     QueryEvents,
 )
 from gqd.state.cluster import Cluster
-from gqd.state.event import Event
+from gqd.state.events.event import Event
 from gqd.state.input import PastJob, Peer
 
 Row = tuple[Any, ...]

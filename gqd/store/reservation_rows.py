@@ -13,8 +13,9 @@ import msgspec
 from gq.model.notice import shown
 from gq.model.reservation import Booking, OccurrenceState, ReservationInfo
 from gq.model.resource import Grant
-from gqd.state.cluster import Changes, Cluster
-from gqd.state.describe import held
+from gqd.state.cluster import Cluster
+from gqd.state.index.changes import Changes
+from gqd.state.job_view import held
 from gqd.state.reservation import Occurrence, Reservation, occurrence_info
 from gqd.store.protocol import Row
 

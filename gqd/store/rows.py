@@ -29,33 +29,31 @@ from gq.model.resource import Grant, format_ids, parse_ids
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gq.model.tasks import pack_tasks, unpack_tasks
-from gqd.state.after import AfterEnding, Hold, PartPhase
 from gqd.state.ask import Ask
-from gqd.state.cluster import (
+from gqd.state.cluster import Cluster
+from gqd.state.events.event import Audited, Event
+from gqd.state.index.changes import Changes
+from gqd.state.index.usage import Budget, HalfLives
+from gqd.state.job_view import held, job_demand
+from gqd.state.parked import as_written
+from gqd.state.phases import AfterEnding, Hold, PartPhase
+from gqd.state.preemption import GivingWay, Preempted, Resumed
+from gqd.state.records import (
     Answer,
     ArrayTasks,
     Attempt,
     BudgetKey,
-    Changes,
-    Cluster,
-    GivingWay,
     Job,
     Key,
     LimitKey,
     Node,
     Part,
-    Preempted,
-    Resumed,
     Step,
     StepPartEnd,
     limit_key,
 )
-from gqd.state.describe import held, job_demand
-from gqd.state.event import Audited, Event
-from gqd.state.lengths import Learned, Signature
-from gqd.state.parked import as_written
 from gqd.state.reservation import OccurrenceKey
-from gqd.state.usage import Budget, HalfLives
+from gqd.state.runtime_history import Learned, Signature
 from gqd.store import notice_rows, owed_order_rows, parked_rows, preemption_rows, reservation_rows
 from gqd.store.account_rows import account_of, account_row, member_of, member_row, qos_of, qos_row
 from gqd.store.columns import COLUMNS as COLUMNS

@@ -22,8 +22,9 @@ from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
 from gqd.shell.daemon import GARBAGE_LOOK
 from gqd.shell.planning import SLICE
-from gqd.state.cluster import Changes, Cluster
+from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
+from gqd.state.index.changes import Changes
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from tests.benchmarks.bench import Bench

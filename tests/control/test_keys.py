@@ -10,8 +10,8 @@ from gq.model.key import KeyKind, is_key
 from gq.model.policy_tables import Limits
 from gq.wire import client
 from gqd.control.turn import Turn
-from gqd.state import event
 from gqd.state.effect import CloseLink, Reply, SendJoined, SendWelcome
+from gqd.state.events import event
 from gqd.state.input import NodeJoin, Tick
 from tests.builders import (
     ADAM,

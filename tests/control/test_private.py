@@ -11,11 +11,11 @@ from gq.model.state import JobState
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state import event
-from gqd.state.after import Hold
-from gqd.state.describe import as_seen_by
 from gqd.state.effect import Reply, ReplyAudit, ReplyHistory, SendOrder
+from gqd.state.events import event
 from gqd.state.input import DoorIncident, Peer, Tick
+from gqd.state.job_view import as_seen_by
+from gqd.state.phases import Hold
 from gqd.store.protocol import HistoryQuery
 from tests.builders import (
     ADAM,

@@ -10,7 +10,7 @@ from gq.model.policy_tables import Limits
 from gq.wire import client
 from gqd.control.turn import Turn
 from gqd.state.effect import ReadConfig, Reply
-from gqd.state.event import Audited, RequestAnswered
+from gqd.state.events.event import Audited, RequestAnswered
 from gqd.state.input import ConfigRefused, PolicyChanged
 from tests.builders import ADAM, BOB, SHARED, client_request, submit
 from tests.hosts import CoreHost

@@ -13,8 +13,8 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
-from gqd.state import event
 from gqd.state.effect import AskWhoIsThere, CloseLink, RemoveKeyFile, Reply, SendOrder
+from gqd.state.events import event
 from gqd.state.input import KeyFileDeleted, NodeHeartbeat, Tick
 from tests.builders import ADAM, ALICE, SHARED, client_request, hello, inventory, join, public_key, report, submit
 from tests.hosts import CoreHost

@@ -16,14 +16,14 @@ from gq.model.tasks import format_tasks, parse_tasks
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.turn import Turn
-from gqd.state import event
-from gqd.state.after import AfterEnding, Hold
-from gqd.state.cluster import ArrayTasks, Job
 from gqd.state.effect import Reply, SendOrder
-from gqd.state.event import Audited
+from gqd.state.events import event
+from gqd.state.events.event import Audited
 from gqd.state.input import Peer, Tick
+from gqd.state.phases import AfterEnding, Hold
 from gqd.state.plan import Plan, Start
 from gqd.state.policy import Policy
+from gqd.state.records import ArrayTasks, Job
 from gqd.store.protocol import HistoryQuery
 from tests.builders import ADAM, ALICE, BOB, OLGA, OWNER, SHARED, client_request, hello, inventory, submit
 from tests.hosts import POLICY, CoreHost

@@ -12,7 +12,7 @@ from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.ask import MOST_OPEN
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.input import Peer
 from tests.builders import ALICE, BOB, OLGA, SHARED, inventory, submit
 from tests.hosts import CoreHost

@@ -8,7 +8,7 @@ from gq.errors import Refusal
 from gq.model.ask import AskAnswer
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.input import Peer
 from tests.builders import ALICE, BOB, SHARED
 from tests.core import test_elastic as of_gpus

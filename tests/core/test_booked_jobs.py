@@ -15,7 +15,7 @@ from gq.model.resource import ResourceRequest
 from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import Reason
 from gq.wire import client
-from gqd.control.explain import reason_of_wait, story_of_wait
+from gqd.control.explain.explain import reason_of_wait, story_of_wait
 from gqd.sched.planner import Planner, plan_whole
 from gqd.shell.zones import load_zones
 from gqd.state.input import Tick

@@ -7,7 +7,7 @@ import pytest
 from gq.model.estimate import StartEstimate
 from gq.model.ids import JobId
 from gq.wire import client
-from gqd.control.explain import reason_of_wait
+from gqd.control.explain.explain import reason_of_wait
 from gqd.state.input import Tick
 from tests.builders import submit
 from tests.core.test_booked_jobs import HOUR, alternatives, brief, go_to, host, is_waiting, reserve

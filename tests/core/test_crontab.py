@@ -19,8 +19,8 @@ from gq.model.policy_tables import Limits
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.control.turn import Turn
-from gqd.state import event
 from gqd.state.effect import FireCron, Reply
+from gqd.state.events import event
 from gqd.state.input import ClientRequest, Peer, PolicyChanged, Tick
 from gqd.state.policy import Policy
 from tests.builders import ADAM, ALICE, BOB, OLGA, OWNER, SHARED, client_request, hello, inventory, named, spec

@@ -13,11 +13,11 @@ from gq.model.state import JobState, Outcome, Reason
 from gq.model.tasks import format_tasks
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state import event
-from gqd.state.after import Hold
-from gqd.state.cluster import Job
+from gqd.state.events import event
 from gqd.state.input import Tick
+from gqd.state.phases import Hold
 from gqd.state.policy import Policy
+from gqd.state.records import Job
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
 

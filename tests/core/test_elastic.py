@@ -16,10 +16,10 @@ from gq.model.state import JobState
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control.association import with_defaults
+from gqd.control.accounts.association import with_defaults
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.input import Tick
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, attempt_id, hello, inventory, submit

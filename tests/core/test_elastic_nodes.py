@@ -17,10 +17,10 @@ from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.turn import Turn
-from gqd.state import event
-from gqd.state.after import PartPhase
+from gqd.state.events import event
 from gqd.state.input import Tick
 from gqd.state.parked import fits_beside
+from gqd.state.phases import PartPhase
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost

@@ -21,11 +21,11 @@ from gq.model.state import JobState
 from gq.options import SUB, job_arguments, options_of
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import whatif
-from gqd.control.estimate import WAIT_S, Asked
+from gqd.control.forecast import whatif
+from gqd.control.forecast.estimate import WAIT_S, Asked
 from gqd.sched.forecast import Rehearsal
-from gqd.state import event
 from gqd.state.effect import Reply
+from gqd.state.events import event
 from gqd.state.input import Tick
 from gqd.state.policy import Partition, Policy
 from gqd.store.accuracy import lines_of
@@ -343,7 +343,7 @@ def test_a_rehearsal_is_the_same_however_it_is_sliced() -> None:
     chance = random.Random(7)
     for _ in range(30):
         on.submit(random_job(chance))
-    from gqd.control.estimate import setting_of
+    from gqd.control.forecast.estimate import setting_of
 
     setting = setting_of(on.cluster, on.policy, on.controller.volatile, 0.0)
     wanted = [one.job_id for one in setting.scene.snapshot.pending]

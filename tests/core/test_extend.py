@@ -13,14 +13,14 @@ from gq.model.account import Holder, LimitInfo, QosInfo
 from gq.model.dependency import parse_dependency
 from gq.model.job import SignalSpec
 from gq.wire import client, node
-from gqd.control import extend as extend_module
 from gqd.control import snapshot
-from gqd.control.extend import MAX_COUNTED, MOST_TRIES
+from gqd.control.forecast import extend as extend_module
+from gqd.control.forecast.extend import MAX_COUNTED, MOST_TRIES
 from gqd.control.turn import Turn
 from gqd.sched.forecast import Rehearsal
 from gqd.sched.planner import plan_whole
-from gqd.state import event
 from gqd.state.effect import Reply, SendOrder
+from gqd.state.events import event
 from gqd.state.policy import Partition, Policy
 from tests.builders import ALICE, BOB, OLGA, OWNER, PROMPT, SHARED, client_request, inventory, submit
 from tests.core.test_reservations import booking, host_of, set_

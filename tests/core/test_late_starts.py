@@ -12,7 +12,7 @@ from gq.model.resource import ResourceRequest
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state.event import JobRequeued, JobStarted, LaunchFailed
+from gqd.state.events.event import JobRequeued, JobStarted, LaunchFailed
 from gqd.state.input import Tick
 from gqd.state.policy import Partition
 from tests.builders import PROMPT, hello, inventory, submit

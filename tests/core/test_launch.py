@@ -7,8 +7,8 @@ from gq.model.node import GpuReading, XidError
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state import event
 from gqd.state.effect import AckReport, SendOrder
+from gqd.state.events import event
 from gqd.state.input import NodeHeartbeat, Tick
 from tests.builders import attempt_id, hello, inventory, report, route_of, submit
 from tests.hosts import CoreHost

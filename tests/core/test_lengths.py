@@ -9,10 +9,10 @@ import pytest
 
 from gq.model.scheduling import MAX_HISTORY_JOBS, Scheduling
 from gq.wire import client
-from gqd.state import lengths
+from gqd.state import runtime_history
 from gqd.state.input import PolicyChanged
-from gqd.state.lengths import ANY_GPUS, Lengths, Signature, guess, learn
 from gqd.state.policy import Partition, Policy
+from gqd.state.runtime_history import ANY_GPUS, Lengths, Signature, guess, learn
 from tests.builders import ALICE, BOB, SHARED, client_request, inventory, submit
 from tests.hosts import CoreHost
 
@@ -139,7 +139,7 @@ def test_what_was_learned_survives_a_restart() -> None:
 def test_of_each_signature_so_many_lengths_are_kept_and_of_too_many_signatures_the_oldest_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lengths, "MOST_SIGNATURES", 3)
+    monkeypatch.setattr(runtime_history, "MOST_SIGNATURES", 3)
     known: Lengths = {}
     for number in range(MAX_HISTORY_JOBS + 5):
         assert learn(known, Signature("ann", "a", 1), number, float(number)) == [Signature("ann", "a", 1)]

@@ -17,8 +17,8 @@ from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.sched.planner import Planner, plan_whole
+from gqd.state.index.period import next_periods_at, periods_at
 from gqd.state.input import NodeHeartbeat, Peer, PolicyChanged, Tick
-from gqd.state.period import next_periods_at, periods_at
 from gqd.state.policy import Partition, Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, attempt_id, hello, inventory, submit
 from tests.core.test_accounts import add_account, add_member, add_qos, change_account

@@ -13,10 +13,10 @@ from gq.model.ids import JobId
 from gq.model.notice import Notifying, Target
 from gq.wire import client
 from gq.wire.node import AttemptStatus
-from gqd.control import notice
+from gqd.control.notices import notice
 from gqd.control.turn import Draft, Turn
 from gqd.state.effect import Reply, ReplyEvents, ReplyNotices, SendNotice
-from gqd.state.event import NoticeDelivered, NoticeDropped, NoticeFailed, NoticeQueued
+from gqd.state.events.event import NoticeDelivered, NoticeDropped, NoticeFailed, NoticeQueued
 from gqd.state.input import NoticeCommand, NoticeReported, Tick
 from gqd.state.notice import MOST_SENDING, MOST_SENDING_OF_USER
 from gqd.state.policy import Partition

@@ -8,7 +8,7 @@ import msgspec
 
 from gq.model.notice import Notifying, Target
 from gq.wire import client
-from gqd.state.event import NoticeQueued
+from gqd.state.events.event import NoticeQueued
 from tests.builders import SHARED
 from tests.core.test_crontab import NIGHT, CronHost, entry
 from tests.core.test_reservations import BOOKABLE, booking, host_of, set_, tick

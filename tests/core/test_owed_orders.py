@@ -12,7 +12,7 @@ from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.state.cluster import Cluster
-from gqd.state.event import RequestAnswered
+from gqd.state.events.event import RequestAnswered
 from gqd.state.input import Tick
 from gqd.state.owed_order import OrderConfirmed, OrderOwed
 from tests.builders import attempt_id, hello, inventory, submit

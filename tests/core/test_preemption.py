@@ -18,7 +18,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.input import Tick
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy

@@ -16,9 +16,9 @@ from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.model import Booked, Claim, NodeFacts, PendingJob, RunningJob, Snapshot
-from gqd.state.cluster import mask_of
 from gqd.state.plan import Insufficient, Plan, Preempts
 from gqd.state.policy import Policy
+from gqd.state.records import mask_of
 from tests.property.streams import scheduling
 
 NOW = 1000.0

@@ -19,11 +19,12 @@ from gqd.sched.priority.factor_check import SAMPLE_SIZES, breach, breach_on, sam
 from gqd.sched.priority.factors import FACTORS, columns_of, rank
 from gqd.sched.priority.fairshare import fair_tree
 from gqd.sched.priority.order import priority_of
-from gqd.state.cluster import Cluster, Member
+from gqd.state.cluster import Cluster
+from gqd.state.index.queue import Columns, Floats
+from gqd.state.index.usage import MILLION, DecayedUsage
 from gqd.state.input import Peer, PolicyChanged
 from gqd.state.policy import Partition, Policy
-from gqd.state.queue import Columns, Floats
-from gqd.state.usage import MILLION, DecayedUsage
+from gqd.state.records import Member
 from tests.builders import ADAM, ALICE, BOB, OLGA, SHARED, client_request, inventory, submit
 from tests.hosts import CoreHost
 

@@ -15,10 +15,10 @@ from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
+from gqd.state.index.queue import LEAST_ROWS, PendingQueue
 from gqd.state.input import Tick
 from gqd.state.plan import WouldDelay
 from gqd.state.policy import Partition, Policy
-from gqd.state.queue import LEAST_ROWS, PendingQueue
 from tests.builders import OWNER, STRANGER, client_request, hello, inventory, submit
 from tests.hosts import CoreHost
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gq.model.reservation import OccurrenceState
 from gq.wire import client
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.reservation import Occurrence
 from tests.core.test_reservations import HOUR, booking, host_of, refuse, refused, series, set_
 from tests.hosts import CoreHost

@@ -14,8 +14,8 @@ from gq.model.reservation import Booking, BookingUsage, Flag, OccurrenceState, O
 from gq.model.resource import Grant, ResourceRequest
 from gq.wire import client
 from gqd.control.turn import Turn
-from gqd.state import event
 from gqd.state.effect import ReplyBookings, ReplyReservations
+from gqd.state.events import event
 from gqd.state.input import Peer, Tick, TimeLeapt
 from gqd.state.policy import Partition, Policy
 from gqd.state.reservation import Occurrence

@@ -7,7 +7,7 @@ import msgspec
 from gq.model.notice import COMMAND, MAIL, WEBHOOK, Notifying, Target
 from gq.model.reservation import Booking
 from gq.wire import client
-from gqd.state.event import NoticeQueued
+from gqd.state.events.event import NoticeQueued
 from gqd.state.reservation import Reservation
 from gqd.store import stream
 from tests.builders import ALICE, OLGA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gq.model.reservation import OccurrenceState
 from gq.wire import client, node
-from gqd.state import event
+from gqd.state.events import event
 from tests.builders import submit
 from tests.core.test_reservations import booking, host_of, only, set_, tick
 from tests.hosts import CoreHost

@@ -16,7 +16,7 @@ from gqd.control.step import layout_of
 from gqd.sched.limits.ledger import least_wanted
 from gqd.sched.placement.placement import place
 from gqd.sched.request import Shape, shape_of, wanted_in_all
-from gqd.state.tally import asked_amounts
+from gqd.state.index.tally import asked_amounts
 from tests.builders import inventory, submit
 from tests.core.test_placement import FULL, Grants, overlay
 from tests.hosts import POLICY, CoreHost

@@ -13,7 +13,7 @@ from gq.model.state import Outcome
 from gq.model.step import StepRequest
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.input import Tick
 from tests.builders import client_request, hello, inventory, submit
 from tests.hosts import CoreHost

@@ -10,7 +10,7 @@ from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.sched.planner import plan_whole
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.input import Tick
 from tests.builders import ALICE, OLGA, OWNER, SHARED, hello, inventory, submit
 from tests.hosts import POLICY, CoreHost

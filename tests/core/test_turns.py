@@ -11,10 +11,10 @@ from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.control.snapshot import all_running
-from gqd.state.cluster import Resumed
 from gqd.state.input import Tick
 from gqd.state.plan import TakesLater
 from gqd.state.policy import Policy
+from gqd.state.preemption import Resumed
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
 

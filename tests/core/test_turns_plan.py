@@ -12,7 +12,7 @@ import pytest
 from gq.model.account import BUILT_IN_QOS, PreemptMode, QosInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.scheduling import PRESETS, Scheduling
-from gqd.control.explain_plan import takes_later
+from gqd.control.explain.plan import takes_later
 from gqd.sched.adoption import Applicant, Rooms
 from gqd.sched.planner import plan_whole
 from gqd.sched.preemption.timeslice import (

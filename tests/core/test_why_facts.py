@@ -7,7 +7,7 @@ import msgspec
 from gq.model.dependency import parse_dependency
 from gq.model.state import JobState
 from gq.wire import client
-from gqd.control.explain import Story
+from gqd.control.explain.explain import Story
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, inventory, submit
 from tests.hosts import CoreHost

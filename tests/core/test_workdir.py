@@ -10,8 +10,8 @@ from gq.model.job import ExitStatus
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state import event
-from gqd.state.after import Hold
+from gqd.state.events import event
+from gqd.state.phases import Hold
 from tests.builders import attempt_id, inventory, submit
 from tests.hosts import CoreHost
 

@@ -20,7 +20,7 @@ from gq.model.reservation import Booking, Flag
 from gq.model.resource import ResourceRequest
 from gq.model.state import JobState
 from gq.wire import client
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.input import Peer, Tick
 from gqd.state.policy import Partition
 from gqd.state.reservation import Reservation

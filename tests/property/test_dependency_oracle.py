@@ -22,10 +22,10 @@ from gq.model.state import JobState, Outcome
 from gq.model.tasks import parse_tasks, task_bit, tasks_in, unpack_tasks
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state import event
+from gqd.state.events import event
+from gqd.state.index.queue import startable_tasks
 from gqd.state.input import Tick
 from gqd.state.policy import Policy
-from gqd.state.queue import startable_tasks
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
 

@@ -23,8 +23,8 @@ from gq.model.resource import ResourceRequest
 from gq.model.state import JobState
 from gq.units import parse_duration_s
 from gq.wire import client
-from gqd.control.estimate import promises_of, setting_of
-from gqd.control.extend import MAX_COUNTED, MAX_PASSES
+from gqd.control.forecast.estimate import promises_of, setting_of
+from gqd.control.forecast.extend import MAX_COUNTED, MAX_PASSES
 from gqd.sched.forecast import EXACT_PASSES, Rehearsal
 from gqd.sched.planner import plan_whole
 from gqd.state.plan import Plan

@@ -24,9 +24,9 @@ from gqd.sched.planner import plan_whole
 from gqd.sched.request import Shape, shape_of
 from gqd.sched.reservation.scope import outside, with_running
 from gqd.sched.snapshot.model import Booked, NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
-from gqd.state.cluster import mask_of
 from gqd.state.plan import Plan, Start
 from gqd.state.policy import Policy
+from gqd.state.records import mask_of
 
 CLUSTERS = int(os.environ.get("GQ_CLUSTERS", "60"))
 NOW = 100_000.0

@@ -21,13 +21,13 @@ from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.sched.planner import plan_whole
-from gqd.state import event
-from gqd.state.cluster import BudgetKey, LimitKey, limit_key
+from gqd.state.events import event
+from gqd.state.index.period import periods_at
+from gqd.state.index.tally import asked_amounts, places_of_job
+from gqd.state.index.usage import MILLION
 from gqd.state.input import Peer, Tick
-from gqd.state.period import periods_at
 from gqd.state.plan import Plan
-from gqd.state.tally import asked_amounts, places_of_job
-from gqd.state.usage import MILLION
+from gqd.state.records import BudgetKey, LimitKey, limit_key
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, hello, inventory, submit
 from tests.hosts import CoreHost
 

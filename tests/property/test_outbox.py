@@ -11,7 +11,7 @@ from gq.model.notice import Notifying, Target
 from gq.wire import client
 from gqd.control.turn import Turn
 from gqd.state.effect import SendNotice
-from gqd.state.event import NoticeDropped, NoticeQueued
+from gqd.state.events.event import NoticeDropped, NoticeQueued
 from gqd.state.input import NoticeReported, Tick
 from gqd.state.notice import MOST_SENDING, MOST_SENDING_OF_USER
 from tests.builders import ALICE, BOB, CARL, SHARED, inventory, submit

@@ -19,8 +19,8 @@ from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.reasons.eligibility import Ground
 from gqd.sched.snapshot.model import Overlay, PendingJob, Snapshot
 from gqd.sched.timeline.timeline import course_of, ends_if_started
-from gqd.state.cluster import mask_of
 from gqd.state.plan import Behind, Infeasible, Plan, Protected, Start, WouldDelay
+from gqd.state.records import mask_of
 from tests.effort import first
 from tests.property.streams import MEMORY_MIB, POLICIES, Stream, node, scheduling, sliced
 

@@ -23,9 +23,9 @@ from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import Shape, shape_of
 from gqd.sched.snapshot.model import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
-from gqd.state.cluster import mask_of
 from gqd.state.plan import Plan, Preemption
 from gqd.state.policy import Policy
+from gqd.state.records import mask_of
 
 CLUSTERS = int(os.environ.get("GQ_CLUSTERS", "60"))
 NOW = 1_000_000

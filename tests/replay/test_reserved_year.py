@@ -21,7 +21,7 @@ from gqd.control.turn import Turn
 from gqd.sim.engine import EPOCH, Engine
 from gqd.sim.policies import read_policies
 from gqd.sim.workload import Pool, SimJob, site_of
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.policy import Partition
 from tests.replay.traces import ALL, job
 

@@ -12,7 +12,7 @@ import pytest
 from gq.errors import UsageError
 from gqd.sched.priority.factor_check import sample
 from gqd.shell.factors import GROUP, Guarded, load_factors
-from gqd.state.queue import Columns, Floats
+from gqd.state.index.queue import Columns, Floats
 
 PACKAGE = {
     "good": "import numpy as np\ndef factor(jobs):\n    return np.minimum(jobs.gpus / 8, 1.0)\n",

@@ -14,7 +14,7 @@ from gq.model.ids import RequestId
 from gq.model.notice import Target
 from gq.model.step import StepRequest
 from gq.wire import client
-from gqd.control.apply import apply
+from gqd.control.apply.table import apply
 from gqd.shell.stream import MAX_WAITING, MAX_WAITING_PER_USER, EventDesk
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, ReplyEvents

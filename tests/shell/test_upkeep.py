@@ -14,7 +14,7 @@ from gq.config import HistorySettings
 from gq.wire.client import CancelJobs, JobFilter, QueryAudit, RequestBody
 from gqd.control.controller import Controller
 from gqd.shell.upkeep import Upkeep
-from gqd.state.event import Event
+from gqd.state.events.event import Event
 from gqd.state.input import Peer, Tick
 from gqd.state.policy import Policy
 from gqd.store.blobs import SqliteBlobStore

@@ -21,9 +21,9 @@ from gq.wire import node as wire
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
-from gqd.state import event
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, SendOrder
+from gqd.state.events import event
 from gqd.state.input import Input, NodeHeartbeat, Peer, Tick
 from gqd.state.policy import Policy
 from tests.builders import ADAM, client_request, hello, inventory, report, submit

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from gq.model.crontab import CronEntry, Missed, Overlap
 from gq.wire import client
-from gqd.state import event
+from gqd.state.events import event
 from tests.builders import ALICE, BOB, inventory, spec
 from tests.simulation.conftest import played_again_by, seeds_of
 from tests.simulation.world import Faults, World

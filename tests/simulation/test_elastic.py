@@ -12,8 +12,8 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.job import SignalSpec
 from gq.model.state import JobState, Outcome
 from gq.wire import client
-from gqd.state import event
-from gqd.state.cluster import Attempt
+from gqd.state.events import event
+from gqd.state.records import Attempt
 from gqd.store.rows import event_of
 from gqnode.control.attempt import Phase
 from tests.builders import inventory, submit

@@ -11,7 +11,7 @@ from gq.wire import node as wire
 from gqd.control import attempt as attempt_control
 from gqd.control import orders
 from gqd.control.turn import Draft
-from gqd.state import event
+from gqd.state.events import event
 from tests.builders import inventory, submit
 from tests.simulation.conftest import played_again_by, seeds_of
 from tests.simulation.world import Faults, World

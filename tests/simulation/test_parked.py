@@ -10,7 +10,7 @@ from gq.model.account import BUILT_IN_QOS, PreemptMode
 from gq.model.ids import AttemptId
 from gq.model.job import SignalSpec
 from gq.wire import client
-from gqd.state import event
+from gqd.state.events import event
 from tests.builders import inventory, submit
 from tests.simulation.conftest import are_all, played_again_by, seeds_of
 from tests.simulation.test_preemption import CRASHES, happened, judge

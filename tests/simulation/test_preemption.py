@@ -12,7 +12,7 @@ from gq.model.job import SignalSpec
 from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import JobState, Outcome
 from gq.wire import client
-from gqd.state import event
+from gqd.state.events import event
 from gqd.state.policy import Policy
 from gqd.store.rows import event_of
 from tests.builders import OWNER, SHARED, inventory, submit

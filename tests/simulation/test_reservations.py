@@ -20,9 +20,9 @@ from gq.model.reservation import Booking, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState
 from gq.wire import client
-from gqd.control.apply import apply
-from gqd.state import event
+from gqd.control.apply.table import apply
 from gqd.state.cluster import Cluster
+from gqd.state.events import event
 from gqd.state.policy import Partition
 from tests.builders import ALICE, BOB, OWNER, SHARED, inventory, submit
 from tests.simulation.conftest import played_again_by, seeds_of

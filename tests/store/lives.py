@@ -25,12 +25,14 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gq.model.tasks import pack_tasks, parse_tasks, task_bit, tasks_in
 from gq.wire import node as wire
-from gqd.control.apply import apply
-from gqd.state import event, parked
-from gqd.state.after import AfterEnding, Hold
-from gqd.state.cluster import Attempt, Cluster, Job, LimitKey, Node, Step
+from gqd.control.apply.table import apply
+from gqd.state import parked
+from gqd.state.cluster import Cluster
 from gqd.state.elastic import is_left
-from gqd.state.event import Event
+from gqd.state.events import event
+from gqd.state.events.event import Event
+from gqd.state.phases import AfterEnding, Hold
+from gqd.state.records import Attempt, Job, LimitKey, Node, Step
 from gqd.state.reservation import Occurrence
 from tests.store.lives_elastic import resized
 

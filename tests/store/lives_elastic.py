@@ -7,10 +7,12 @@ from random import Random
 
 from gq.model.resource import Grant
 from gq.model.state import JobState
-from gqd.state import event, parked
-from gqd.state.cluster import Attempt, Cluster, Node
+from gqd.state import parked
+from gqd.state.cluster import Cluster
 from gqd.state.elastic import Elastic
-from gqd.state.event import Event
+from gqd.state.events import event
+from gqd.state.events.event import Event
+from gqd.state.records import Attempt, Node
 
 Free = Callable[[Node, Random, tuple[int, int] | None], Grant | None]
 """Some of what a node has free."""

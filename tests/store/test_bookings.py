@@ -12,9 +12,9 @@ import pytest
 from gq.model.reservation import Booking, BookingUsage, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest
 from gq.wire.client import ListReservations, QueryBookings
-from gqd.control.apply import apply
-from gqd.state import event
+from gqd.control.apply.table import apply
 from gqd.state.cluster import Cluster
+from gqd.state.events import event
 from gqd.store.bookings import by_user
 from gqd.store.protocol import Batch, Forgetting, Store
 from gqd.store.rows import materialise

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from gq.model.crontab import CronEntry
-from gqd.control.apply import apply
-from gqd.state import event
+from gqd.control.apply.table import apply
 from gqd.state.cluster import Cluster
+from gqd.state.events import event
 from gqd.store.protocol import Store
 from gqd.store.rows import materialise
 from tests.builders import spec

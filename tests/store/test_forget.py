@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from gq.wire.client import JobFilter, ListNotices, QueryAudit
-from gqd.state import event
+from gqd.state.events import event
 from gqd.store.protocol import Batch, Forgetting, HistoryQuery, Store
 from gqd.store.rows import audit_row, materialise
 from gqd.store.sqlite import SqliteStore

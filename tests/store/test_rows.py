@@ -13,9 +13,11 @@ from sqlite_utils import Database
 from gq.model.ids import AttemptId
 from gq.model.job import Usage
 from gq.model.state import JobState
-from gqd.control.apply import apply
-from gqd.state.cluster import Answer, Attempt, Changes, Cluster, Job, Key, Node, Part, Step
-from gqd.state.event import Audited, Event
+from gqd.control.apply.table import apply
+from gqd.state.cluster import Cluster
+from gqd.state.events.event import Audited, Event
+from gqd.state.index.changes import Changes
+from gqd.state.records import Answer, Attempt, Job, Key, Node, Part, Step
 from gqd.store import rows
 from gqd.store.protocol import Row
 from gqd.store.schema import MIGRATIONS

@@ -19,7 +19,7 @@ from sqlite_utils import Database, Migrations
 from gq.errors import GqError
 from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.cluster import Cluster
-from gqd.state.event import Audited
+from gqd.state.events.event import Audited
 from gqd.store.forget import DELETE_NOTICES
 from gqd.store.protocol import Batch, HistoryQuery, StoreFailed
 from gqd.store.rows import COLUMNS, materialise

@@ -15,9 +15,10 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gq.model.tasks import parse_tasks
 from gq.wire.client import JobFilter, QueryAudit
-from gqd.state.after import Hold, PartPhase
-from gqd.state.cluster import ArrayTasks, Attempt, Cluster, Job, Part, Step
-from gqd.state.event import Audited, RequestsForgotten
+from gqd.state.cluster import Cluster
+from gqd.state.events.event import Audited, RequestsForgotten
+from gqd.state.phases import Hold, PartPhase
+from gqd.state.records import ArrayTasks, Attempt, Job, Part, Step
 from gqd.store.protocol import HistoryQuery, Store
 from gqd.store.rows import materialise
 from tests.store.lives import Lives

@@ -12,9 +12,10 @@ from gq.model.node import Gpu, Inventory, IsolationLevels
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
-from gqd.state.after import AfterEnding, Hold, PartPhase
-from gqd.state.cluster import Answer, Attempt, GivingWay, Job, Key, Node, Part, Preempted, Resumed, Step, StepPartEnd
-from gqd.state.event import Audited
+from gqd.state.events.event import Audited
+from gqd.state.phases import AfterEnding, Hold, PartPhase
+from gqd.state.preemption import GivingWay, Preempted, Resumed
+from gqd.state.records import Answer, Attempt, Job, Key, Node, Part, Step, StepPartEnd
 
 WORDS = st.text(max_size=12)
 NAMES = st.text("abcxyz-_09", min_size=1, max_size=8)

@@ -20,8 +20,8 @@ from gqd.sched.reasons.eligibility import Ground
 from gqd.sched.reservation.windows import brought_forward, is_too_long, windows_of
 from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Snapshot
 from gqd.sched.timeline.timeline import Ends, Fit, Timeline, Window, ending_of, expected_length
+from gqd.state.index.queue import Integers
 from gqd.state.plan import Protected
-from gqd.state.queue import Integers
 
 
 class _Unsettled(NamedTuple):

@@ -29,10 +29,10 @@ from gq.model.resource import Grant
 from gqd.sched.placement.placement import place as put
 from gqd.sched.request import Shape, every_shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob
-from gqd.state.cluster import mask_of
+from gqd.state.index.queue import Member
+from gqd.state.index.tally import account_path
 from gqd.state.plan import OverFairShare, Preempts, Wait
-from gqd.state.queue import Member
-from gqd.state.tally import account_path
+from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import Pass

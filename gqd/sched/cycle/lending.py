@@ -24,8 +24,8 @@ from gqd.sched.backfill.windows import overlap
 from gqd.sched.preemption.nominations import with_decided
 from gqd.sched.reservation.scope import Some, outside, with_running
 from gqd.sched.snapshot.model import Booked, Overlay, Snapshot
+from gqd.state.index.queue import Integers
 from gqd.state.plan import Plan, Start
-from gqd.state.queue import Integers
 
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import Pass

@@ -48,6 +48,8 @@ from gqd.sched.reservation.windows import BookedWindow, Named, is_too_long, name
 from gqd.sched.snapshot.model import Booked, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.queue_scan import Booleans, Walk, columns_of
 from gqd.sched.timeline.timeline import Ends, ends_if_started
+from gqd.state.index.queue import Integers
+from gqd.state.index.tally import account_path
 from gqd.state.plan import (
     BeginsLater,
     Behind,
@@ -65,8 +67,6 @@ from gqd.state.plan import (
     Wait,
     WaitsForLocality,
 )  # fmt: skip
-from gqd.state.queue import Integers
-from gqd.state.tally import account_path
 
 _NOTHING = Wanted({}, 0.0)
 Objection = Callable[["Pass", PendingJob, tuple[Grant, ...]], Wait | None]

@@ -16,10 +16,10 @@ import msgspec
 from gq.model.account import BUDGETS, AccountInfo, Holder, LimitInfo, QosInfo
 from gqd.sched.limits.access import is_listed
 from gqd.sched.request import Shape, every_shape, wanted_in_all
+from gqd.state.index.tally import Amounts, Place, account_path, add
+from gqd.state.index.usage import MILLION
 from gqd.state.plan import Barred, MayNotBorrow, OverLimit
 from gqd.state.policy import Partition
-from gqd.state.tally import Amounts, Place, account_path, add
-from gqd.state.usage import MILLION
 
 SECONDS_PER_HOUR = 3600
 COUNTED_AS = {"running_jobs": "jobs"}
@@ -70,7 +70,7 @@ class Asker(NamedTuple):
 
 class Wanted(NamedTuple):
     amounts: Mapping[str, int]
-    """As `gqd.state.tally` counts them."""
+    """As `gqd.state.index.tally` counts them."""
     gpu_hours: float | None
     """Until its time limit, at most; None: it has none."""
 

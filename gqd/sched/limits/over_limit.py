@@ -10,7 +10,7 @@ import numpy as np
 
 from gq.model.policy_tables import Billing
 from gqd.sched.limits.ledger import SECONDS_PER_HOUR, TOLERANCE, Asker, Ledger
-from gqd.state.queue import Booleans, Floats, Member, PendingQueue
+from gqd.state.index.queue import Booleans, Floats, Member, PendingQueue
 
 
 def kept_back(queue: PendingQueue, ledger: Ledger, billing: Billing) -> tuple[Booleans, tuple[Asker, ...]]:

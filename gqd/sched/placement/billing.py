@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from gq.model.policy_tables import Billing
 from gq.model.resource import Grant
 from gqd.sched.snapshot.model import NodeFacts
-from gqd.state.cluster import mask_of
-from gqd.state.usage import MILLION
+from gqd.state.index.usage import MILLION
+from gqd.state.records import mask_of
 
 TYPE_PREFIX = "gpus:"
 
 
 def billing_of(billing: Billing, amounts: Mapping[str, int], usage_factor: float = 1.0) -> int:
-    """`amounts` as `gqd.state.tally` counts them: ``gpus``, ``gpus:TYPE``, ``cpus``, ``memory`` (MiB).
+    """`amounts` as `gqd.state.index.tally` counts them: ``gpus``, ``gpus:TYPE``, ``cpus``, ``memory`` (MiB).
 
     GPUs of no known type have the weight of ``gpu``; the QOS's factor multiplies all of it.
     """

@@ -9,7 +9,7 @@ from gq.model.node import Inventory
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import NodeFacts
 from gqd.sched.snapshot.node_table import MAX_REMEMBERED, Fleet
-from gqd.state.queue import Booleans, Integers
+from gqd.state.index.queue import Booleans, Integers
 
 _NOT_PREFERRED = 1000
 """More than the data sets that a job may name, so that `--prefer` comes before them."""

@@ -10,7 +10,7 @@ from gq.model.resource import Amount, Grant
 from gqd.sched.request import Demand, Shape
 from gqd.sched.snapshot.gpu_links import choose_gpus
 from gqd.sched.snapshot.model import NodeFacts, Overlay
-from gqd.state.cluster import mask_of
+from gqd.state.records import mask_of
 
 
 def pick(overlay: Overlay, place: int, demand: Demand, shape: Shape, types: tuple[str, ...] = ()) -> Grant:

@@ -16,8 +16,8 @@ from gqd.sched.placement.constraints import may_be_one
 from gqd.sched.request import Shape, demand_for_units, wanted_in_all
 from gqd.sched.snapshot.model import NodeFacts, Overlay
 from gqd.sched.snapshot.node_table import MAX_REMEMBERED, as_places, fleet_of
+from gqd.state.index.queue import Integers
 from gqd.state.policy import ALL_NODES, Partition
-from gqd.state.queue import Integers
 
 _CPUS, _GPUS, _MEMORY = "cpus", "gpus", "memory"
 

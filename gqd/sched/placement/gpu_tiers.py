@@ -12,7 +12,7 @@ from gq.model.scheduling import Scheduling
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import NodeFacts
 from gqd.sched.snapshot.node_table import MAX_REMEMBERED, Fleet
-from gqd.state.queue import Integers
+from gqd.state.index.queue import Integers
 
 
 def type_order(scheduling: Scheduling, shape: Shape, qos: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from gqd.sched.request import Demand, Shape, demand_for_units, demand_of
 from gqd.sched.snapshot.model import Overlay
 from gqd.sched.snapshot.node_table import as_places
 from gqd.sched.snapshot.switches import level_allowed, scopes, tree_of
-from gqd.state.queue import Booleans, Integers
+from gqd.state.index.queue import Booleans, Integers
 
 Places = Integers | list[int]
 Demands = list[tuple[int, Demand]]

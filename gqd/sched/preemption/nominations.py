@@ -19,8 +19,8 @@ from gqd.sched.preemption.suspend_victims import cut, give
 from gqd.sched.reservation.scope import with_free
 from gqd.sched.snapshot.model import Claim, Overlay, RunningJob, Snapshot
 from gqd.sched.snapshot.scalar import Item, items_of, level
-from gqd.state.cluster import mask_of
 from gqd.state.plan import Gift
+from gqd.state.records import mask_of
 
 _ANYWHERE = -1
 

@@ -10,8 +10,8 @@ import msgspec
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.snapshot.model import RunningJob
-from gqd.state.cluster import mask_of
 from gqd.state.plan import Gift
+from gqd.state.records import mask_of
 
 
 def ids_of(mask: int) -> tuple[int, ...]:

@@ -38,9 +38,9 @@ from gqd.sched.reservation.windows import BookedWindow, masks_of
 from gqd.sched.snapshot.model import Booked, Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.scalar import items_of
 from gqd.sched.timeline.timeline import Ends, ends_if_started
-from gqd.state.cluster import mask_of
+from gqd.state.index.queue import Booleans, Integers
 from gqd.state.plan import Gift, Preemption, Preempts, TakesLater
-from gqd.state.queue import Booleans, Integers
+from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import Pass

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gq.model.account import Holder
 from gqd.sched.limits.ledger import LimitView
 from gqd.sched.snapshot.model import RunningJob
-from gqd.state.tally import account_path
+from gqd.state.index.tally import account_path
 
 
 @dataclass(slots=True)

@@ -28,8 +28,8 @@ from gqd.sched.preemption.victims_exact import Part
 from gqd.sched.request import every_shape, share_in, wanted_in_all
 from gqd.sched.snapshot.model import NodeFacts, PendingJob, RunningJob, Snapshot, Stretch
 from gqd.sched.timeline.timeline import Ends
-from gqd.state.cluster import mask_of
 from gqd.state.plan import Gift, Growth
+from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import Pass

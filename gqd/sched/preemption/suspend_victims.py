@@ -17,8 +17,8 @@ from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.backfill.windows import JobWindow
 from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob
-from gqd.state.cluster import mask_of
 from gqd.state.parked import without
+from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
     from gqd.sched.backfill.windows import Guard

@@ -24,7 +24,7 @@ import numpy as np
 
 from gq.model.scheduling import Scheduling
 from gqd.sched.snapshot.model import RunningJob
-from gqd.state.queue import Booleans, Floats, Integers
+from gqd.state.index.queue import Booleans, Floats, Integers
 
 LEAST_RUN = 3.0
 """So many resumes' worth a job runs before it gives its turn: no more than a third of what it holds are resumes."""

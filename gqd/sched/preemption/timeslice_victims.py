@@ -33,7 +33,7 @@ from gqd.sched.preemption.timeslice import (
 from gqd.sched.preemption.victims import Cost
 from gqd.sched.request import wanted_in_all
 from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
-from gqd.state.queue import Floats
+from gqd.state.index.queue import Floats
 
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import Pass

@@ -9,7 +9,7 @@ import numpy as np
 from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay, RunningJob
 from gqd.sched.snapshot.node_table import Fleet
-from gqd.state.queue import Integers
+from gqd.state.index.queue import Integers
 
 GpusAt = tuple[tuple[int, int], ...]
 """(place of the node, GPUs there), one after the other."""

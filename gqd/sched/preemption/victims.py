@@ -21,7 +21,7 @@ from gqd.sched.preemption.victims_exact import Part, cheapest_by_node
 from gqd.sched.preemption.victims_whole_nodes import cheapest_dense
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Overlay, RunningJob
-from gqd.state.queue import Integers
+from gqd.state.index.queue import Integers
 
 MILLI = 1e-3
 MOST_SETS = 400

@@ -20,7 +20,7 @@ import numpy as np
 from gqd.sched.placement.feasible import keeps_cores, room_of
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Overlay
-from gqd.state.queue import Floats, Integers
+from gqd.state.index.queue import Floats, Integers
 
 MOST_ON_NODE = 12
 """Victims of one node of which every set is looked at; of more, every set of those that cost least, and these with

@@ -9,7 +9,7 @@ from gqd.sched.placement.placement import place as put
 from gqd.sched.preemption.victims_exact import Part, cheapest_by_node
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Overlay
-from gqd.state.queue import Integers
+from gqd.state.index.queue import Integers
 
 
 def cheapest_dense(

@@ -12,7 +12,7 @@ from itertools import cycle, islice
 import numpy as np
 
 from gqd.sched.priority.factors import RESERVED
-from gqd.state.queue import NEVER, Columns, Floats, Integers, Labels
+from gqd.state.index.queue import NEVER, Columns, Floats, Integers, Labels
 
 SAMPLE_SIZES = (0, 1, 7, 1000)
 

@@ -21,9 +21,9 @@ from gqd.sched.plugins import PriorityFactor
 from gqd.sched.priority.fairshare import fair_tree
 from gqd.sched.priority.share_debt import BANDS, bands
 from gqd.state.cluster import Cluster
+from gqd.state.index.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels, Member
+from gqd.state.index.tally import account_path
 from gqd.state.policy import Policy
-from gqd.state.queue import NO_OVERRIDE, Booleans, Columns, Floats, Integers, Labels, Member
-from gqd.state.tally import account_path
 
 NICE = "nice"
 OVERRIDE = "override"

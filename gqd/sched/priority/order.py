@@ -30,8 +30,8 @@ from gqd.sched.priority.factors import (
 )
 from gqd.sched.priority.share_debt import BANDS
 from gqd.state.cluster import Cluster
+from gqd.state.index.queue import NO_OVERRIDE, Booleans, Integers, PendingQueue
 from gqd.state.policy import Policy
-from gqd.state.queue import NO_OVERRIDE, Booleans, Integers, PendingQueue
 
 MOST_ONE_BY_ONE = 2000
 """Jobs of which each is told what limit keeps it back; of more those that one does are left out together."""

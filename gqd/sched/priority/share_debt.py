@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from gq.model.account import ROOT, Holder
 from gqd.state.cluster import Cluster
-from gqd.state.queue import Member
-from gqd.state.tally import account_path
+from gqd.state.index.queue import Member
+from gqd.state.index.tally import account_path
 
 BANDS = 4
 TOLERANCE = 1e-6

@@ -20,9 +20,9 @@ from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Booked, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
 from gqd.sched.snapshot.queue_scan import Walk
 from gqd.sched.timeline.timeline import Course, Ending, course_of, ending_of
+from gqd.state.index.queue import Floats, Integers
 from gqd.state.plan import NoNodes, Wait
 from gqd.state.policy import Policy
-from gqd.state.queue import Floats, Integers
 
 KEPT_SHAPES = 100_000
 

@@ -18,7 +18,6 @@ from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.node_table import as_places
 from gqd.sched.snapshot.switches import level_allowed, patience_s, spread_of, tree_of
 from gqd.sched.timeline.timeline import earliest_fit
-from gqd.state.cluster import mask_of
 from gqd.state.plan import (
     CoresKept,
     Holder,
@@ -29,6 +28,7 @@ from gqd.state.plan import (
     Wait,
     WaitsForLocality,
 )
+from gqd.state.records import mask_of
 
 MAX_HOLDERS = 50
 

@@ -30,9 +30,9 @@ from gqd.sched.snapshot.model import (
 )
 from gqd.sched.snapshot.queue_scan import columns_of
 from gqd.sched.snapshot.scalar import Item, items_of, level, memory_item
-from gqd.state.cluster import mask_of
-from gqd.state.queue import Booleans, Integers
-from gqd.state.tally import account_path
+from gqd.state.index.queue import Booleans, Integers
+from gqd.state.index.tally import account_path
+from gqd.state.records import mask_of
 
 _LENT_FROM = 1_000_000
 """Below the numbers that what is kept of occurrences is told by."""

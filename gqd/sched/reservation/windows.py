@@ -18,7 +18,6 @@ from gqd.sched.reasons.infeasible import counted
 from gqd.sched.snapshot.model import Booked
 from gqd.sched.snapshot.scalar import Item, Items, items_of
 from gqd.sched.timeline.timeline import Timeline
-from gqd.state.cluster import mask_of
 from gqd.state.plan import (
     Infeasible,
     Insufficient,
@@ -28,6 +27,7 @@ from gqd.state.plan import (
     ReservationTooShort,
     Wait,
 )
+from gqd.state.records import mask_of
 
 Masks = Mapping[int, tuple[int, int]]
 """Place of a node → masks of (CPUs, GPUs)."""

@@ -23,10 +23,10 @@ from gqd.sched.limits.ledger import NO_LIMITS, Asker, LimitView
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.gpu_links import GpuTopology
 from gqd.sched.snapshot.node_table import ANY_KIND, Fleet, Kind, fleet_of
-from gqd.state.cluster import mask_of
+from gqd.state.index.queue import Integers, Member
 from gqd.state.plan import Protected
 from gqd.state.policy import Policy
-from gqd.state.queue import Integers, Member
+from gqd.state.records import mask_of
 
 USUAL = Scheduling()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gqd.state.queue import Booleans, Integers
+from gqd.state.index.queue import Booleans, Integers
 
 if TYPE_CHECKING:
     from gq.model.scheduling import Switch

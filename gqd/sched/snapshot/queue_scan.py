@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gq.model.scheduling import Scheduling
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import PendingColumns, PendingJobs
-from gqd.state.queue import Member
+from gqd.state.index.queue import Member
 
 Places: TypeAlias = NDArray[np.int64]
 Booleans: TypeAlias = NDArray[np.bool_]

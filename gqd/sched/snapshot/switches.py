@@ -16,7 +16,7 @@ import numpy as np
 from gq.model.scheduling import Scheduling, Switch
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.node_table import Fleet
-from gqd.state.queue import Integers
+from gqd.state.index.queue import Integers
 
 _MAX_LEVELS = 16
 

@@ -15,7 +15,7 @@ from gqd.sched.placement.feasible import counts_memory, keeps_cores, room_of
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Cell, Overlay
 from gqd.sched.snapshot.node_table import MOST_BITS, Fleet, as_places
-from gqd.state.queue import Booleans, Integers
+from gqd.state.index.queue import Booleans, Integers
 
 FEW = 32
 """So few ends are looked at one by one, all at once."""

@@ -22,7 +22,7 @@ from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Cell, Overlay, PendingJob, RunningJob
 from gqd.sched.snapshot.scalar import Item, Items, items_of, level, lows, memory_item, set_level
 from gqd.sched.timeline.capacity_bound import Bound, Rows, Sums, numbers_tell, packed, rows_of
-from gqd.state.cluster import mask_of
+from gqd.state.records import mask_of
 
 Candidates = list[int] | NDArray[np.int64]
 LEAST_OVERRUN_S = 1.0

@@ -1,0 +1,1 @@
+"""Accounts, members, QOS, limits and shares: what administrators set and users ask."""

@@ -1,0 +1,342 @@
+"""Accounts, members and QOS: set, removed, listed.  Pure.
+
+The tree of accounts has no cycles, nothing is removed that a job needs, and guarantees below an account never come to
+more than its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.account import (
+    BUILT_IN_QOS,
+    DEFAULT_ACCOUNT,
+    NORMAL_QOS,
+    ROOT,
+    AccountInfo,
+    Holder,
+    MemberInfo,
+    PreemptMode,
+    QosInfo,
+    with_built_in,
+)
+from gq.model.state import JobState
+from gq.wire import client
+from gqd.control.access import Caller, Denied, Role
+from gqd.control.accounts import limit
+from gqd.control.accounts.association import (
+    account_named,
+    known_account,
+    known_qos,
+    qos_named,
+)
+from gqd.control.accounts.names import refuse_bad_name, refuse_bad_user, refuse_too_many
+from gqd.state.cluster import Cluster
+from gqd.state.events import event
+from gqd.state.index.tally import account_path
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_TEXT = 200
+MAX_FACTOR = 1_000_000.0
+MAX_DEPTH = 32
+MAX_SECONDS = 2**31
+"""Accounts above each other, the root among them."""
+FORGOTTEN_S = 1.0
+"""Weighted GPU-seconds: of who used less nothing is left to count."""
+MEMBERS_PER_ACCOUNT = 10
+"""So many times `limits.accounts`."""
+
+
+# ── accounts ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_set_account(draft: Draft, who: Caller, body: client.SetAccount) -> client.Done:
+    account, cluster = body.account, draft.cluster
+    refuse_bad_name("account", account.name)
+    before = cluster.accounts.get(account.name)
+    _refuse_wrong_newness("account", account.name, account_named(cluster, account.name) is not None, body.is_new)
+    _refuse_bad_account(cluster, account)
+    if before is None:
+        refuse_too_many(draft)
+    if who.role < Role.OPERATOR:
+        _refuse_more_than_own(who, cluster, before, account)
+    _refuse_guarantees(cluster, account)
+    if before != account:
+        draft.note(event.AccountSet(at=draft.now, account=account))
+        draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _refuse_bad_account(cluster: Cluster, account: AccountInfo) -> None:
+    name = account.name
+    if name == ROOT and account.parent != ROOT:
+        raise Refusal("bad_parent", f"`{ROOT}` is the top of the tree: it has no parent", "leave --parent out")
+    known_account(cluster, account.parent)
+    if name != ROOT and name in account_path(cluster.accounts, account.parent):
+        message = f"account `{name}` cannot be below `{account.parent}`, which is `{name}` itself or below it"
+        raise Refusal("cycle", message, "choose a parent that is not below it; gqctl account show prints the tree")
+    _refuse_too_deep(cluster, account)
+    _refuse_bad_text("description", account.description)
+    if account.group:
+        refuse_bad_user("group", account.group)
+    for user in account.coordinators:
+        refuse_bad_user("user", user)
+    if account.default_qos:
+        known_qos(cluster, account.default_qos)
+
+
+def _refuse_too_deep(cluster: Cluster, account: AccountInfo) -> None:
+    """The tree is walked for every plan."""
+    above, below = len(account_path(cluster.accounts, account.parent)), 1
+    if account.name in cluster.accounts:
+        paths = (account_path(cluster.accounts, one) for one in cluster.accounts)
+        below = max(path.index(account.name) + 1 for path in paths if account.name in path)
+    if account.name != ROOT and above + below > MAX_DEPTH:
+        message = (
+            f"account `{account.name}` would make the tree {above + below} levels deep; at most {MAX_DEPTH} can be"
+        )
+        raise Refusal("too_deep", message, "choose a parent that is nearer to the root")
+
+
+def _refuse_more_than_own(who: Caller, cluster: Cluster, before: AccountInfo | None, account: AccountInfo) -> None:
+    """What a coordinator deals out is only what their own accounts have."""
+    if account.group != (before.group if before is not None else ""):
+        message = f"the Unix group of account `{account.name}` is for operators to set: it says whose jobs go there"
+        raise Denied("not_operator", message, "add members one by one, or ask an operator")
+    more = account.guaranteed_gpus or 0
+    if more <= (before.guaranteed_gpus or 0 if before is not None else 0):
+        return
+    path = account_path(cluster.accounts, account.parent)
+    own = [one for one in path if one in who.coordinates and one in cluster.accounts]
+    if all(cluster.accounts[one].guaranteed_gpus is None for one in own):
+        message = f"account `{account.name}` cannot be guaranteed {more} GPUs: none of your accounts above it has any"
+        raise Denied("not_operator", message, "operators guarantee GPUs to your account; you deal those out")
+
+
+def _refuse_guarantees(cluster: Cluster, account: AccountInfo) -> None:
+    """What is guaranteed below an account is at most what the account itself is guaranteed, if it is."""
+    accounts = {**cluster.accounts, account.name: account}
+    below: dict[str, list[str]] = {}
+    for one in accounts.values():
+        if one.name != ROOT:
+            below.setdefault(one.parent, []).append(one.name)
+    for name in account_path(accounts, account.name):
+        above = accounts.get(name)
+        if above is None or above.guaranteed_gpus is None:
+            continue
+        dealt = sum(_guaranteed(accounts, below, one) for one in below.get(name, ()))
+        if dealt > above.guaranteed_gpus:
+            message = f"the accounts below `{name}` would be guaranteed {dealt} GPUs, and `{name}` itself is guaranteed"
+            hint = f"guarantee `{name}` at least {dealt} first, or guarantee less below it"
+            raise Refusal("guarantee", f"{message} {above.guaranteed_gpus}", hint)
+
+
+def _guaranteed(accounts: dict[str, AccountInfo], below: dict[str, list[str]], name: str) -> int:
+    """To the account itself, else to those below it."""
+    own = accounts[name].guaranteed_gpus
+    return own if own is not None else sum(_guaranteed(accounts, below, one) for one in below.get(name, ()))
+
+
+def decide_remove_account(draft: Draft, body: client.RemoveAccount) -> client.Done:
+    """With the limits that are its own.  What was used in it goes on counting for the account above it."""
+    name, cluster = body.name, draft.cluster
+    known_account(cluster, name)
+    if name in (ROOT, DEFAULT_ACCOUNT):
+        raise Refusal("always_there", f"account `{name}` is always there", "only others can be removed")
+    below = [one.name for one in cluster.accounts.values() if one.parent == name]
+    if below:
+        raise Refusal("in_use", f"account `{name}` has accounts below it: {_some(below)}", "move or remove those first")
+    if jobs := cluster.tallies.of((Holder.ACCOUNT, name, "")).submitted.get("jobs", 0):
+        raise Refusal("in_use", f"account `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
+    users = list(cluster.associations.users_of_account.get(name, ()))
+    by_hand = [one for one in users if not cluster.members[one, name].info.from_group]
+    if by_hand:
+        raise Refusal("in_use", f"account `{name}` has members: {_some(by_hand)}", "remove those first")
+    qos = [one.name for one in cluster.qos.values() if name in one.accounts]
+    if qos:
+        raise Refusal("in_use", f"QOS {_some(qos)} names account `{name}`", "change the QOS first")
+    limit.remove_all(draft, Holder.ACCOUNT, name)
+    for user in users:
+        draft.note(event.MemberRemoved(at=draft.now, user=user, account=name, heir=_heir(draft, user, name)))
+    draft.note(event.AccountRemoved(at=draft.now, name=name))
+    draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _heir(draft: Draft, user: str, account: str) -> str:
+    """The account above, or empty: of the root nobody is a member, and nothing stands beside it that could gain."""
+    cluster = draft.cluster
+    used = cluster.members[user, account].usage.value_at(draft.now, cluster.half_life_s)
+    above = cluster.accounts[account].parent
+    return above if used >= FORGOTTEN_S and above != ROOT else ""
+
+
+# ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_set_member(draft: Draft, who: Caller, body: client.SetMember) -> client.Done:
+    cluster = draft.cluster
+    info = msgspec.structs.replace(body.member, from_group=False)
+    known_account(cluster, info.account)
+    if info.account == ROOT:
+        message = f"`{ROOT}` is the top of the tree, and has no members"
+        raise Refusal("bad_account", message, f"add {info.user} to an account below it, or to `{DEFAULT_ACCOUNT}`")
+    refuse_bad_user("user", info.user)
+    known = cluster.members.get((info.user, info.account))
+    is_there = known is not None and not (body.is_new and known.info.from_group)
+    _refuse_wrong_newness("user", f"{info.user}` in account `{info.account}", is_there, body.is_new)
+    if known is None and len(cluster.members) >= (most := MEMBERS_PER_ACCOUNT * draft.policy.limits.accounts):
+        raise Refusal("too_many_members", f"there are {most} members already", "raise limits.accounts in gq.toml")
+    if info.is_default:
+        _take_default(draft, who, info)
+    if known is None or known.info != info:
+        draft.note(event.MemberSet(at=draft.now, member=info))
+        draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _take_default(draft: Draft, who: Caller, info: MemberInfo) -> None:
+    """A user has one default account."""
+    cluster = draft.cluster
+    others = [one for one in cluster.associations.accounts_of_user.get(info.user, ()) if one != info.account]
+    before = [one for one in others if cluster.members[info.user, one].info.is_default]
+    foreign = [one for one in before if who.role < Role.OPERATOR and one not in who.coordinates]
+    if foreign:
+        message = f"the default account of {info.user} is `{foreign[0]}`, which you do not coordinate"
+        raise Denied("not_coordinator", message, "add them without --default, or ask an operator")
+    for account in before:
+        changed = msgspec.structs.replace(cluster.members[info.user, account].info, is_default=False)
+        draft.note(event.MemberSet(at=draft.now, member=changed))
+
+
+def decide_remove_member(draft: Draft, body: client.RemoveMember) -> client.Done:
+    """What they used goes on counting for the account: nobody's usage is forgotten by who leaves and comes back."""
+    cluster, user, account = draft.cluster, body.user, body.account
+    known_account(cluster, account)
+    member = cluster.members.get((user, account))
+    if member is None:
+        raise Refusal("unknown_user", f"user `{user[:80]}` is not in account `{account}`", "gqctl user show lists them")
+    if cluster.tallies.of((Holder.ACCOUNT, account, user)).submitted:
+        jobs = [job for job in cluster.jobs.values() if job.user == user and job.state is not JobState.ENDED]
+        ids = [str(job.job_id) for job in jobs if job.account == account]
+        if ids:
+            message = f"user {user} has jobs in account `{account}`: {_some(ids)}"
+            raise Refusal("in_use", message, "wait for them, or cancel or move them first")
+    if member.usage.value_at(draft.now, cluster.half_life_s) < FORGOTTEN_S:
+        draft.note(event.MemberRemoved(at=draft.now, user=user, account=account))
+    elif member.info.from_group:
+        message = f"user {user} was not added to account `{account}`, and is kept only for what was used there"
+        raise Refusal("not_added", message, "who is in the account's Unix group is taken out of that")
+    else:
+        info = msgspec.structs.replace(member.info, shares=1, is_default=False, from_group=True)
+        draft.note(event.MemberSet(at=draft.now, member=info))
+    return client.Done()
+
+
+# ── QOS ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_set_qos(draft: Draft, body: client.SetQos) -> client.Done:
+    qos, cluster = body.qos, draft.cluster
+    refuse_bad_name("QOS", qos.name)
+    is_there = qos.name in cluster.qos or (qos.name in BUILT_IN_QOS and (qos.name == NORMAL_QOS or not body.is_new))
+    _refuse_wrong_newness("QOS", qos.name, is_there, body.is_new)
+    _refuse_bad_text("description", qos.description)
+    if not (math.isfinite(qos.usage_factor) and 0 <= qos.usage_factor <= MAX_FACTOR):
+        message = f"the usage factor {qos.usage_factor} is not between 0 and {MAX_FACTOR:.0f}"
+        raise Refusal("bad_number", message, "1 bills what is used, 0 nothing, 2 twice as much")
+    if qos.max_time_s is not None and qos.max_time_s < 1:
+        raise Refusal("bad_number", f"a longest time of {qos.max_time_s} s lets no job run", "leave it out: unlimited")
+    for user in qos.users:
+        refuse_bad_user("user", user)
+    for group in qos.groups:
+        refuse_bad_user("group", group)
+    for account in qos.accounts:
+        known_account(cluster, account)
+    _refuse_bad_preemption(cluster, qos)
+    if qos.name not in cluster.qos:
+        refuse_too_many(draft)
+    if qos_named(cluster, qos.name) != qos:
+        draft.note(event.QosSet(at=draft.now, qos=qos))
+        draft.volatile.wants_plan = True
+    return client.Done()
+
+
+def _refuse_bad_preemption(cluster: Cluster, qos: QosInfo) -> None:
+    """Who gives way to somebody must never come to take it back from them."""
+    if not 0 <= qos.min_run_s <= MAX_SECONDS:
+        raise Refusal("bad_number", f"the least time to run {qos.min_run_s} is not between 0 and {MAX_SECONDS}")
+    if qos.borrows_reserved and qos.preempt_mode is PreemptMode.OFF:
+        message = f"jobs of QOS `{qos.name}` give way to nobody, so they cannot borrow what is reserved"
+        raise Refusal("bad_preemption", message, "--preempt-mode=requeue, cancel or suspend, or --borrows-reserved=no")
+    for name in qos.preempts:
+        if name != qos.name:
+            known_qos(cluster, name)
+    known = with_built_in(cluster.qos) | {qos.name: qos}
+    if qos.name in _preempted(known, qos.preempts):
+        message = f"QOS `{qos.name}` would preempt itself, by way of what it preempts"
+        raise Refusal("bad_preemption", message, "jobs that take turns in ending each other get nothing done")
+
+
+def _preempted(known: Mapping[str, QosInfo], names: Iterable[str]) -> dict[str, None]:
+    """Those QOS, what they preempt, and what that preempts."""
+    reached = dict.fromkeys(names)
+    waiting = list(reached)
+    while waiting:
+        found = known.get(waiting.pop())
+        new = [one for one in found.preempts if one not in reached] if found is not None else []
+        reached |= dict.fromkeys(new)
+        waiting += new
+    return reached
+
+
+def decide_remove_qos(draft: Draft, body: client.RemoveQos) -> client.Done:
+    """With the limits that are its own.  One that is always there is as it was at first again."""
+    name, cluster = body.name, draft.cluster
+    known_qos(cluster, name)
+    if name in BUILT_IN_QOS and name not in cluster.qos:
+        raise Refusal("always_there", f"QOS `{name}` is always there", "only others can be removed")
+    others = [one.name for one in cluster.qos.values() if name in one.preempts and name not in BUILT_IN_QOS]
+    if others:
+        raise Refusal("in_use", f"QOS `{name}` is preempted by {_some(others)}", "change that first")
+    if jobs := cluster.tallies.of((Holder.QOS, name, "")).submitted.get("jobs", 0):
+        raise Refusal("in_use", f"QOS `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
+    accounts = [one.name for one in cluster.accounts.values() if one.default_qos == name]
+    if accounts:
+        raise Refusal("in_use", f"QOS `{name}` is the default of account {_some(accounts)}", "give those another first")
+    limit.remove_all(draft, Holder.QOS, name)
+    draft.note(event.QosRemoved(at=draft.now, name=name))
+    draft.volatile.wants_plan = True
+    return client.Done(text=f"QOS {name} is again as it was at first" if name in BUILT_IN_QOS else "")
+
+
+# ── checks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _refuse_bad_text(what: str, text: str) -> None:
+    if len(text) > MAX_TEXT or (text and not text.isprintable()):
+        raise Refusal("bad_text", f"the {what} {text[:40]!r} is not at most {MAX_TEXT} printable characters")
+
+
+def _refuse_wrong_newness(noun: str, name: str, is_there: bool, is_new: bool) -> None:
+    verb = noun.lower()
+    if is_new and is_there:
+        raise Refusal(f"known_{verb}", f"{noun} `{name}` is there already", f"gqctl {verb} set changes it")
+    if not is_new and not is_there:
+        raise Refusal(f"unknown_{verb}", f"{noun} `{name}` does not exist", f"gqctl {verb} add makes it")
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

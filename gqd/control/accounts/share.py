@@ -1,0 +1,268 @@
+"""How the order of the queue comes about, as it is shown: priorities, the fair-share tree, who has borrowed.  Pure.
+
+An account that has a guarantee has borrowed what it holds beyond it.  What stands within the guarantee of an account
+above has borrowed nothing of its own.  As soon as any account has a guarantee, all that is held outside of guarantees
+is borrowed: by the highest account that has none below it either, or where members are in an account beside guaranteed
+ones, by that account.
+
+If an owner came for its guaranteed GPUs, those who borrowed would give back in this order: first who is furthest over
+what is due to it, in GPUs; that is its guarantee or, where this is more, its part of the shares of the whole
+cluster's GPUs.  Of equal ones the one with the lower level fair-share is first (it used more than is due for longer),
+then the one whose name is first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gq.errors import Refusal, nearest
+from gq.model.account import ROOT, AccountInfo, Holder, PriorityInfo, ShareInfo
+from gq.model.ids import JobId
+from gq.model.tasks import format_tasks
+from gq.units import format_duration
+from gq.wire import client
+from gqd.control.job_filter import select_jobs
+from gqd.sched.priority.factors import OVERRIDE, Ranking, guarantor_of, rank, weighted_factors
+from gqd.sched.priority.fairshare import Branch, Tree, fair_tree, known_accounts
+from gqd.sched.priority.share_debt import BANDS, bands
+from gqd.state.cluster import Cluster
+from gqd.state.events import event
+from gqd.state.index.queue import member_of
+from gqd.state.index.tally import account_path
+from gqd.state.policy import Policy
+from gqd.state.records import Job
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+HOUR = 3600.0
+MAX_RUNS = 20
+"""Of the tasks of an array that a line names."""
+
+
+def meet_half_life(draft: Draft) -> None:
+    """Usage decays as gq.toml says, from now on."""
+    wanted = draft.policy.weights.half_life_s
+    if wanted != draft.cluster.half_life_s:
+        draft.note(event.HalfLifeSet(at=draft.now, half_life_s=wanted))
+
+
+# ── priorities ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_priorities(
+    cluster: Cluster, policy: Policy, body: client.ListPriorities, limit: int, now: float
+) -> client.Priorities:
+    """A page of the pending jobs, the first to be considered first."""
+    ranking = rank(cluster, policy, now)
+    chosen = _chosen(cluster, ranking, body)
+    page = chosen[max(body.skip, 0) : max(body.skip, 0) + limit + 1]
+    return client.Priorities(
+        jobs=tuple([_priority_info(cluster.jobs[job_id], ranking, place) for job_id, place in page[:limit]]),
+        weights={name: weight for name, _, weight in weighted_factors(policy)},
+        more=len(page) > limit,
+    )
+
+
+def _chosen(cluster: Cluster, ranking: Ranking, body: client.ListPriorities) -> list[tuple[JobId, int]]:
+    """(job id, place) of those that the filter means, in order."""
+    ids = zip(ranking.ordered_ids(), ranking.order.tolist(), strict=True)
+    if body.filter == type(body.filter)():
+        return list(ids)
+    jobs = select_jobs(cluster, body.filter)
+    meant = {one.job.job_id for one in jobs}
+    return [(job_id, place) for job_id, place in ids if job_id in meant]
+
+
+def _priority_info(job: Job, ranking: Ranking, place: int) -> PriorityInfo:
+    user, account = member_of(job)
+    points = {name: int(column[place]) for name, column in ranking.points.items()}
+    if job.spec.priority is None:
+        del points[OVERRIDE]
+    return PriorityInfo(
+        job_id=job.job_id,
+        user=user,
+        account=account,
+        partition=job.partition,
+        qos=job.qos,
+        priority=int(ranking.priority[place]),
+        points=points,
+        factors={name: float(column[place]) for name, column in ranking.factors.items()},
+        array_tasks="" if job.array is None else format_tasks(job.array.waiting, MAX_RUNS),
+        array_job_id=job.job_id if job.array is not None else job.array_job_id,
+        array_task_id=job.array_task_id,
+    )
+
+
+# ── the tree ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_shares(cluster: Cluster, policy: Policy, body: client.ListShares, now: float) -> client.Shares:
+    tree = fair_tree(cluster, now)
+    _refuse_unknown(tree, body)
+    books = _Books(cluster, tree)
+    lines = [_line(books, branch) for branch in tree.walk() if _is_shown(cluster, branch, body, tree)]
+    why = "\n".join(explain_user(cluster, policy, tree, body.explain, now)) if body.explain else ""
+    return client.Shares(lines=tuple(lines), half_life_s=cluster.half_life_s, why=why)
+
+
+def _refuse_unknown(tree: Tree, body: client.ListShares) -> None:
+    users = sorted({user for user, _ in tree.users})
+    for user in (*body.users, *filter(None, [body.explain])):
+        if user not in users:
+            close = nearest(user, users)
+            hint = f"did you mean `{close}`?" if close else "whoever has submitted a job is in one; gqshare lists them"
+            raise Refusal("unknown_user", f"user `{user}` is in no account", hint)
+    for account in body.accounts:
+        if account not in tree.accounts:
+            close = nearest(account, list(tree.accounts))
+            hint = f"did you mean `{close}`?" if close else "gqshare lists the accounts"
+            raise Refusal("unknown_account", f"account `{account}` does not exist", hint)
+
+
+def _is_shown(cluster: Cluster, branch: Branch, body: client.ListShares, tree: Tree) -> bool:
+    """Of users who are named: their lines, and the accounts above."""
+    if body.accounts and not set(body.accounts) & set(account_path(cluster.accounts, branch.account)):
+        return False
+    users = {*body.users, *filter(None, [body.explain])}
+    if not users or branch.user:
+        return not users or branch.user in users
+    return any(
+        branch.account in account_path(cluster.accounts, account) for user, account in tree.users if user in users
+    )
+
+
+def gives_back(cluster: Cluster, now: float) -> dict[str, int]:
+    """By account that has borrowed: 1 is the first who gives back."""
+    return _Books(cluster, fair_tree(cluster, now)).gives_back
+
+
+class _Books:
+    """Who holds how many GPUs, and how many of them are borrowed."""
+
+    def __init__(self, cluster: Cluster, tree: Tree) -> None:
+        self.cluster = cluster
+        self.known = {ROOT: AccountInfo(name=ROOT)} | cluster.accounts | known_accounts(cluster)
+        guaranteed = [one.name for one in cluster.accounts.values() if one.guaranteed_gpus is not None]
+        self._above_guarantees = {above for name in guaranteed for above in account_path(cluster.accounts, name)[1:]}
+        all_gpus = sum(len(node.inventory.gpus) for node in cluster.nodes.values())
+        over = {name: self._over(branch, all_gpus) for name, branch in tree.accounts.items() if self.borrowed(name)}
+        first = sorted(over, key=lambda name: (-over[name], tree.accounts[name].level_fs, name))
+        self.gives_back = {name: place for place, name in enumerate(first, 1)}
+
+    def held(self, account: str, user: str = "") -> int:
+        return self.cluster.tallies.of((Holder.ACCOUNT, account, user)).held.get("gpus", 0)
+
+    def borrowed(self, account: str) -> int:
+        guaranteed = self.known[account].guaranteed_gpus
+        if guaranteed is not None:
+            return max(0, self.held(account) - guaranteed)
+        if guarantor_of(self.cluster, account) is not None or not self._above_guarantees:
+            return 0
+        if account in self._above_guarantees:
+            below = (one.name for one in self.known.values() if one.parent == account and one.name != account)
+            return self.held(account) - sum(self.held(name) for name in below)
+        return self.held(account) if self.known[account].parent in self._above_guarantees else 0
+
+    def may_borrow(self, account: str) -> int | None:
+        most = self.known[account].borrow_gpus
+        return None if most is None else max(0, most - self.borrowed(account))
+
+    def _over(self, branch: Branch, all_gpus: int) -> float:
+        """GPUs beyond what is due."""
+        guaranteed = self.known[branch.account].guaranteed_gpus or 0
+        return self.borrowed(branch.account) - max(0.0, branch.norm_shares * all_gpus - guaranteed)
+
+
+def _line(books: _Books, branch: Branch) -> ShareInfo:
+    line = ShareInfo(
+        account=branch.account,
+        user=branch.user,
+        depth=branch.depth,
+        shares=branch.shares,
+        norm_shares=branch.norm_shares,
+        usage=branch.usage,
+        norm_usage=branch.norm_usage,
+        level_fs=branch.level_fs if math.isfinite(branch.level_fs) and branch.depth else None,
+        gpus=books.held(branch.account, branch.user),
+    )
+    if branch.user:
+        return msgspec.structs.replace(line, fair_share=branch.fair_share)
+    return msgspec.structs.replace(
+        line,
+        guaranteed_gpus=books.known[branch.account].guaranteed_gpus,
+        borrowed_gpus=books.borrowed(branch.account),
+        may_borrow_gpus=books.may_borrow(branch.account),
+        gives_back=books.gives_back.get(branch.account),
+    )
+
+
+# ── in words ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explain_user(cluster: Cluster, policy: Policy, tree: Tree, user: str, now: float) -> Iterator[str]:
+    """Why the user stands where they stand, in each of their accounts."""
+    for (name, account), branch in tree.users.items():
+        if name == user:
+            yield " ".join(_explain_member(cluster, policy, tree, branch, account, now))
+
+
+def _explain_member(
+    cluster: Cluster, policy: Policy, tree: Tree, branch: Branch, account: str, now: float
+) -> Iterator[str]:
+    ranked = list(tree.users.values())
+    before = sum(1 for one in ranked if one.fair_share > branch.fair_share)
+    equal = sum(1 for one in ranked if one.fair_share == branch.fair_share) - 1
+    as_well = f", {equal} at the same place" if equal else ""
+    yield (
+        f"In account {account}, {branch.user} has a fair-share of {branch.fair_share:.3f}: "
+        f"{before} of {len(ranked) - 1} others stand before{as_well}."
+    )
+    yield _points_of(cluster, policy, branch, now)
+    path = account_path(cluster.accounts, account)
+    for place, name in enumerate(path[:-1]):
+        yield _standing(tree.accounts[name], tree.accounts[path[place + 1]])
+    yield _standing(branch, tree.accounts[account])
+    yield "Whoever is in an account that had less than is due stands before everybody in one that had more."
+    yield _forgetting(cluster.half_life_s)
+
+
+_MORE_THAN_IS_DUE = (
+    "neither its user nor its account had",
+    "its user had, and its account had not",
+    "its account had, and its user had not",
+    "its account and its user both had",
+)
+"""By band (`gqd.sched.priority.share_debt`)."""
+
+
+def _points_of(cluster: Cluster, policy: Policy, branch: Branch, now: float) -> str:
+    member, weights = (branch.user, branch.account), policy.weights
+    band = bands(cluster, now, member)[member]
+    whole = weights.due + weights.fair_share
+    points = round(weights.due * (1.0 - band / (BANDS - 1))) + round(weights.fair_share * branch.fair_share)
+    why = f"of those who have jobs now, {_MORE_THAN_IS_DUE[band]} more than is due"
+    return f"Each job gets {points} of {whole:g} points: {why}."
+
+
+def _forgetting(half_life_s: float | None) -> str:
+    if half_life_s is None:
+        return "Nothing of what was used is forgotten."
+    days, rest_s = divmod(half_life_s, 86400.0)
+    span = format_duration(half_life_s) if rest_s else "day" if days == 1 else f"{days:.0f} days"
+    return f"Half of what was used is forgotten every {span}."
+
+
+def _standing(branch: Branch, above: Branch) -> str:
+    who = branch.user or f"Account {branch.account}"
+    where = "the cluster" if above.account == ROOT else f"account {above.account}"
+    due = f"{who} is due {branch.level_shares:.1%} of {where} ({branch.shares} of its shares)"
+    if not branch.usage:
+        return f"{due} and has used nothing."
+    used = f"{branch.usage / HOUR:.2f} of {above.usage / HOUR:.2f} weighted GPU-hours ({branch.level_usage:.1%})"
+    word = "as much as" if branch.level_fs == 1.0 else "less than" if branch.level_fs > 1.0 else "more than"
+    return f"{due} and has used {used}: {word} is due (level fair-share {branch.level_fs:.3f})."

@@ -1,0 +1,137 @@
+"""Which jobs a job waits for, and why that may never be, in one plain sentence.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gq.model.dependency import DependencyKind, DependencyTerm, format_dependency
+from gq.model.ids import JobId
+from gq.model.state import JobState, Reason, state_word
+from gq.model.tasks import format_tasks
+from gqd.sched.reasons.unschedulable import counted
+from gqd.state import plan as planned
+from gqd.state.cluster import Cluster
+from gqd.state.index.queue import startable_tasks
+from gqd.state.records import Job
+
+MAX_NAMED = 4
+_WANTED = {
+    DependencyKind.AFTER: "start",
+    DependencyKind.AFTERANY: "end",
+    DependencyKind.AFTEROK: "end well",
+    DependencyKind.AFTERNOTOK: "end badly",
+}
+
+
+class Sentence(NamedTuple):
+    reason: str
+    why: str
+    hint: str
+    blockers: tuple[int, ...]
+    expected_start_at: float | None = None
+
+
+def wait_of(job: Job) -> planned.DependsOn | None:
+    """What keeps a waiting job (of an array: all of its tasks) besides resources; None: no other job does."""
+    if job.dependency is None or (job.array is not None and startable_tasks(job)):
+        return None
+    return planned.DependsOn(terms=format_dependency(job.dependency), never=job.never or lost_tasks(job))
+
+
+def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Sentence:
+    terms = job.dependency.terms if job.dependency is not None else ()
+    blockers = tuple(dict.fromkeys(term.job_id for term in terms if JobId(term.job_id) in cluster.jobs))
+    if wait.never:
+        why = f"it can never start: {wait.never}" if job.never else wait.never
+        hint = (
+            f"gqctl update {job.job_id} --dependency=none lets it start; gqdel {job.job_id} takes it out of the queue"
+        )
+        return Sentence(Reason.DEPENDENCY_NEVER.value, why, hint, blockers)
+    is_any = job.dependency is not None and job.dependency.is_any
+    named = [_wanted(cluster, job, term) for term in terms[:MAX_NAMED]]
+    more = f", {'or' if is_any else 'and'} {len(terms) - MAX_NAMED} more" if len(terms) > MAX_NAMED else ""
+    why = f"it waits for {(' or ' if is_any else ' and for ').join(named)}{more}"
+    due = [term.since + term.delay_s for term in terms if term.since is not None]
+    if len(due) == len(terms) and due:
+        return Sentence(Reason.DEPENDENCY.value, why, "", blockers, min(due) if is_any else max(due))
+    hint = f"gqwhy {blockers[0]} says how that one stands" if blockers else ""
+    return Sentence(Reason.DEPENDENCY.value, why, hint, blockers)
+
+
+def hangs_on_failure(cluster: Cluster, job: Job) -> bool:
+    """It may start, but only after some job has ended badly: one that it waits for, or one that those wait for."""
+    return any(
+        term.kind is DependencyKind.AFTERNOTOK for one in line_of(cluster, job) for term in _terms_that_may_be_met(one)
+    )
+
+
+def line_of(cluster: Cluster, job: Job) -> Iterator[Job]:
+    """The job, those that it waits for, those that they wait for, and so on."""
+    waiting, seen = [job], {job.job_id}
+    while waiting:
+        one = waiting.pop()
+        yield one
+        known = (cluster.jobs.get(JobId(term.job_id)) for term in _terms_that_may_be_met(one))
+        parents = [parent for parent in known if parent is not None]
+        waiting += [parent for parent in parents if parent.job_id not in seen]
+        seen.update(parent.job_id for parent in parents)
+
+
+def _terms_that_may_be_met(job: Job) -> tuple[DependencyTerm, ...]:
+    return job.dependency.terms if job.dependency is not None and not job.never else ()
+
+
+def lost_tasks(job: Job) -> str:
+    """Of an array: the tasks that never can start while others may, since no counterparts of them ended well.
+
+    It may have been none at all: an array may have tasks that the one it waits for has not."""
+    if job.array is None or job.dependency is None or any(term.good is None for term in job.dependency.terms):
+        return ""
+    lost = job.array.waiting & ~job.ready
+    if not lost:
+        return ""
+    what, whose = ("task", "counterpart of it") if lost.bit_count() == 1 else ("tasks", "counterparts of them")
+    return f"{what} {format_tasks(lost, 8)} can never start, since {_parents(job)} has no {whose} that ended well"
+
+
+def _parents(job: Job) -> str:
+    terms = job.dependency.terms if job.dependency is not None else ()
+    ids = dict.fromkeys(term.job_id for term in terms if term.kind is DependencyKind.AFTERCORR)
+    return " and ".join(f"array {job_id}" for job_id in ids) or "the other array"
+
+
+def _wanted(cluster: Cluster, job: Job, term: DependencyTerm) -> str:
+    if term.kind is DependencyKind.SINGLETON:
+        return f"all earlier jobs of {job.user} named {job.spec.name} to end"
+    if term.since is not None:
+        return f"@{{{int(term.since + term.delay_s)}}}, {_minutes(term)} after the start of {_name(term)}"
+    gate = cluster.jobs.get(JobId(term.job_id))
+    if gate is not None and gate.spec.is_gate:
+        word = state_word(gate.state, gate.outcome).lower()
+        return f"its --if command (job {gate.label}, {word}) to succeed"
+    parent = _described(cluster, term)
+    if term.kind is DependencyKind.AFTERCORR:
+        return f"the same tasks of {parent} to end well"
+    later = f" and {_minutes(term)} to pass" if term.delay_s else ""
+    return f"{parent} to {_WANTED[term.kind]}{later}"
+
+
+def _minutes(term: DependencyTerm) -> str:
+    return counted(term.delay_s // 60, "minutes")
+
+
+def _described(cluster: Cluster, term: DependencyTerm) -> str:
+    parent = cluster.jobs.get(JobId(term.job_id))
+    if parent is None:
+        return _name(term)
+    left = parent.array.jobs.get(term.task) if parent.array is not None and term.task is not None else None
+    stands = cluster.jobs[left] if left is not None else parent
+    word = state_word(stands.state, stands.outcome).lower()
+    if parent.array is not None and term.task is None and parent.state is JobState.PENDING:
+        word = f"{parent.array.waiting.bit_count()} tasks still pending"
+    return f"{_name(term)} ({parent.user}: {parent.spec.name}, {word})"
+
+
+def _name(term: DependencyTerm) -> str:
+    return f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"

@@ -1,0 +1,77 @@
+"""What is said of jobs whose GPUs become more and fewer, to their owners and to those for whom they shrink.  Pure."""
+
+from __future__ import annotations
+
+from gqd.sched.reasons.unschedulable import counted
+from gqd.state.cluster import Cluster
+from gqd.state.elastic import Elastic, Giver, givers_to
+from gqd.state.phases import PartPhase
+from gqd.state.records import Attempt, Job
+
+MAX_NAMED = 4
+
+
+def for_it(cluster: Cluster, job: Job) -> str:
+    """Half a sentence: who gives up what for a waiting job, and by when; empty: nobody does."""
+    claim = cluster.claims.get(job.job_id)
+    givers = [] if claim is None else givers_to(cluster, claim)
+    givers.sort(key=lambda one: (one.ends_at, one.attempt_id.job_id))
+    named = [
+        f"job {cluster.jobs[one.attempt_id.job_id].label} gives up {_what(one)} by @{{{int(one.ends_at)}}} for it"
+        for one in givers[:MAX_NAMED]
+    ]
+    more = len(givers) - len(named)
+    return ", ".join(named) + (f", and {more} more do" if more else "")
+
+
+def of_holder(cluster: Cluster, job: Job) -> str:
+    """The rest of a sentence about a job that runs: what it holds, and what comes or goes; empty: that stays."""
+    attempt = cluster.attempts[job.attempt_id]
+    one = attempt.elastic
+    if one is None:
+        return ""
+    if one.is_of_nodes:
+        return _of_nodes(cluster, attempt, one)
+    held = f"; it has {counted(len(attempt.grants[0].gpus), 'GPUs')}"
+    if one.keeps is None or one.ends_at is None:
+        is_full = len(attempt.grants[0].gpus) >= one.takes
+        return (
+            f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
+        )
+    whom = f", and are kept for {kept}" if (kept := _kept_for(cluster, attempt)) else ""
+    return f"{held}, and keeps {len(one.keeps)} of them: the others are to be given up by @{{{int(one.ends_at)}}}{whom}"
+
+
+def _of_nodes(cluster: Cluster, attempt: Attempt, one: Elastic) -> str:
+    coming = [node for node, _ in one.joined if attempt.parts[node].phase is not PartPhase.LIVE]
+    held = f"; it has {counted(len(attempt.grants) - len(coming), 'nodes')}"
+    if coming:
+        held = f"{held}, and {', '.join(coming[:MAX_NAMED])} {'comes' if len(coming) == 1 else 'come'} to it"
+    if one.going and one.ends_at is not None:
+        kept = _kept_for(cluster, attempt)
+        what = f"node{'s' if len(one.going) > 1 else ''} {', '.join(one.going)}"
+        whom = f", kept for {kept}" if kept else ""
+        return f"{held}, and is to give up {what} by @{{{int(one.ends_at)}}}{whom}"
+    is_full = len(attempt.grants) >= one.takes
+    return f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
+
+
+def _kept_for(cluster: Cluster, attempt: Attempt) -> str:
+    """What it gives up."""
+    others = [
+        cluster.jobs[to].label
+        for to, claim in cluster.claims.items()
+        if any(giver.attempt_id == attempt.attempt_id for giver in givers_to(cluster, claim))
+    ]
+    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+    return f"{_jobs(others)}{more}" if others else ""
+
+
+def _what(one: Giver) -> str:
+    if one.node:
+        return f"node {one.node}"
+    return counted(one.gpus, "GPUs") if one.gpus else counted(one.cpus, "CPUs")
+
+
+def _jobs(labels: list[str]) -> str:
+    return f"job{'s' if len(labels) > 1 else ''} {', '.join(labels[:MAX_NAMED])}"

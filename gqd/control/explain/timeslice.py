@@ -1,0 +1,76 @@
+"""What is said of a job that waits where jobs take turns: its own trial, and who gives its turn to it next.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from gq.units import spoken_duration
+from gqd.sched.preemption.timeslice import Taker, givers_of, gives_turn_at, is_through
+from gqd.sched.preemption.timeslice_victims import that_give_turns
+from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.reasons.unschedulable import counted
+from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
+from gqd.state import plan as planned
+from gqd.state.cluster import Cluster
+from gqd.state.records import Job
+
+
+class Told(NamedTuple):
+    why: str
+    hint: str
+
+
+def of_turn(cluster: Cluster, taken: Snapshot, plan: planned.Plan, job: Job, told: Told) -> Told:
+    """`told`: what is said of it without that."""
+    if taken.policy.scheduling.preempt != "turns" or taken.columns is None:
+        return told
+    places = np.flatnonzero(taken.columns.job_id == job.job_id)
+    ahead = int(places[0]) if len(places) else 0
+    why = told.why + _of_trial(taken, job, ahead)
+    wait = plan.waits.get(job.job_id)
+    if not len(places) or not isinstance(wait, planned.Insufficient):
+        return Told(why, told.hint)
+    holders = {one.job_id for one in wait.holders}
+    return Told(
+        f"{why}; {_next(cluster, taken, taken.pending[ahead], holders)}",
+        "it starts when enough of what holds it ends, or gives its turn to it",
+    )
+
+
+def _of_trial(taken: Snapshot, job: Job, ahead: int) -> str:
+    """Of one that has had its trial; and who goes before it."""
+    trial_s = taken.policy.scheduling.trial_s
+    if job.ran_s < trial_s:
+        return ""
+    rivals = f"; {counted(ahead, 'waiting jobs')} go{'es' if ahead == 1 else ''} before it" if ahead else ""
+    return f"; its trial of {spoken_duration(trial_s)} is over, and it takes turns{rivals}"
+
+
+def _next(cluster: Cluster, taken: Snapshot, job: PendingJob, holders: Collection[int]) -> str:
+    """Half a sentence: which of the holders may give its turn to it first, of those that may not yet."""
+    rules = taken.policy.scheduling
+    there = (one for one in taken.running if one.job_id in holders and one.gives_way_to is None)
+    jobs = that_give_turns(there, taken.qos)
+    is_gang = Ground(taken.nodes, taken.policy).kind_of(job.shape).is_wide
+    at = gives_turn_at(givers_of(jobs, rules), Taker(job.since, is_through(job.ran_s, rules), is_gang))
+    some = "not enough of these give their turns to it now" if (at <= taken.now).any() else ""
+    at = np.where(at > taken.now, at, np.inf)
+    if not len(at) or not isfinite(at.min()):
+        return some or f"none of these gives its turn to it: {_why_none(jobs, is_gang)}"
+    first = cluster.jobs.get(jobs[int(at.argmin())].job_id)
+    whose = "one of them" if first is None else f"job {first.label}"
+    told = f"{whose} may give its turn to it from @{{{int(at.min())}}} on"
+    return f"{some}; {told}" if some else told
+
+
+def _why_none(jobs: Sequence[RunningJob], is_gang: bool) -> str:
+    """Of those who have it to give, neither now nor later one does."""
+    if not jobs:
+        return "they would not wait again"
+    if not is_gang and all(len(one.grants) > 1 for one in jobs):
+        return "they are over several nodes"
+    return "they came before it"

@@ -1,0 +1,1 @@
+"""When jobs will start and end: estimates, what-if questions, alternatives, extensions."""

@@ -1,0 +1,194 @@
+"""Answers that are held back: until jobs have come so far, until a step's resources are free, or time is up.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gq.errors import Refusal
+from gq.model.ids import JobId
+from gq.model.state import JobState
+from gq.model.tasks import task_bit
+from gq.wire import client
+from gqd.control import array as array_control
+from gqd.control import info, job, step
+from gqd.state.effect import Reply
+from gqd.state.input import ClientRequest, Peer
+from gqd.state.job_view import tasks_asked
+from gqd.state.records import ArrayTasks, Job
+from gqd.state.volatile import JobWaiter, StepWaiter, Target
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_WAIT_S = 30.0
+
+
+def on_wait_jobs(
+    draft: Draft, request: ClientRequest, body: client.WaitJobs, shown_to: Peer | None
+) -> client.Waited | None:
+    """The answer, or None: it comes later.  `shown_to`: see `gqd.state.job_view.as_seen_by`."""
+    targets = tuple(_targets(draft, body))
+    if body.until not in ("started", "ended"):
+        raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
+    timeout_s = _bounded(body.timeout_s)
+    deadline_at = _deadline(draft, request, timeout_s)
+    waiter = JobWaiter(
+        request.route,
+        request.request_id,
+        targets,
+        body.until,
+        body.wait_any,
+        deadline_at,
+        watched=frozenset(one.job_id for one in targets),
+        shown_to=shown_to,
+    )
+    if _is_over(draft, waiter) or not timeout_s:
+        return _waited(draft, waiter)
+    _forget_earlier(draft, request)
+    draft.volatile.job_waiters.append(waiter)
+    return None
+
+
+def on_create_step(draft: Draft, request: ClientRequest, body: client.CreateStep) -> client.StepCreated | None:
+    """The answer, or None: the step waits."""
+    created = step.decide_create(draft, job.known(draft, body.job_id), body.step, request.entropy)
+    if created is not None:
+        return created
+    deadline_at = _deadline(draft, request, _bounded(body.wait_s))
+    _forget_earlier(draft, request)
+    draft.volatile.step_waiters.append(
+        StepWaiter(request.peer, request.route, request.request_id, body, request.entropy, deadline_at)
+    )
+    return None
+
+
+def _bounded(seconds: float) -> float:
+    """What a client may ask for; not a number is nothing."""
+    return min(seconds, MAX_WAIT_S) if seconds > 0 else 0.0
+
+
+def _deadline(draft: Draft, request: ClientRequest, timeout_s: float) -> float:
+    """When the answer is due at the latest.
+
+    A request that was sent again keeps the deadline of its first copy: a client that repeats it more often than
+    `timeout_s` would otherwise never be answered.
+    """
+    volatile = draft.volatile
+    waiters: tuple[JobWaiter | StepWaiter, ...] = (*volatile.job_waiters, *volatile.step_waiters)
+    earlier = [waiter.deadline_at for waiter in waiters if waiter.request_id == request.request_id]
+    return min([draft.now + timeout_s, *earlier])
+
+
+def _forget_earlier(draft: Draft, request: ClientRequest) -> None:
+    """A client that asks again, by a new link, waits once.  `Refusal` when too many wait."""
+    volatile = draft.volatile
+    volatile.job_waiters = [one for one in volatile.job_waiters if one.request_id != request.request_id]
+    volatile.step_waiters = [one for one in volatile.step_waiters if one.request_id != request.request_id]
+    if len(volatile.job_waiters) + len(volatile.step_waiters) >= draft.policy.limits.waiting_requests:
+        raise Refusal("too_many_waiting", "too many requests wait for an answer already", "try again in a moment")
+
+
+def answer_job_waiters(draft: Draft, touched: set[JobId]) -> None:
+    """Answer those whose jobs have come so far, if anything happened to one of them, or whose time is up."""
+    kept = []
+    for waiter in draft.volatile.job_waiters:
+        is_touched = any(one in waiter.watched for one in touched)
+        if draft.now >= waiter.deadline_at or (is_touched and _is_over(draft, waiter)):
+            body = _waited(draft, waiter)
+            draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=body))
+        else:
+            kept.append(waiter)
+    draft.volatile.job_waiters = kept
+
+
+def take_ready_steps(draft: Draft, touched: set[JobId]) -> list[tuple[StepWaiter, client.StepCreated | client.Refused]]:
+    """Steps whose resources have become free (first come, first served), that can never be, or whose time is up.
+
+    Only what happens to their jobs (`touched`) can make them ready.
+    """
+    answers: list[tuple[StepWaiter, client.StepCreated | client.Refused]] = []
+    kept = []
+    for waiter in draft.volatile.step_waiters:
+        if waiter.body.job_id not in touched and draft.now < waiter.deadline_at:
+            kept.append(waiter)
+            continue
+        answer: client.StepCreated | client.Refused | None
+        try:
+            answer = step.decide_create(draft, job.known(draft, waiter.body.job_id), waiter.body.step, waiter.entropy)
+        except Refusal as refusal:
+            answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
+        if answer is None and draft.now >= waiter.deadline_at:
+            message = f"other steps of job {waiter.body.job_id} hold what this one needs, or it is not known to run yet"
+            answer = client.Refused(code="step_waits", message=message, hint="it waits; --overlap would share")
+        if answer is None:
+            kept.append(waiter)
+        else:
+            answers.append((waiter, answer))
+    draft.volatile.step_waiters = kept
+    return answers
+
+
+def _targets(draft: Draft, body: client.WaitJobs) -> Iterator[Target]:
+    """`Refusal` if one of them never existed."""
+    for job_id in dict.fromkeys((*body.job_ids, *body.tasks)):
+        if not 0 < job_id < draft.cluster.next_job_id:
+            raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue")
+    yield from (Target(JobId(one)) for one in dict.fromkeys(body.job_ids))
+    for array_id, text in body.tasks.items():
+        tasks = tasks_asked(text)
+        if JobId(array_id) in draft.cluster.jobs:  # else all of it is over
+            record, _array = array_control.known_array(draft.cluster, array_id)
+            tasks = array_control.tasks_of_it(record, tasks)
+        yield Target(JobId(array_id), tasks)
+
+
+def _is_over(draft: Draft, waiter: JobWaiter) -> bool:
+    """Asked after everything that happens, so one job that is not there yet answers for thousands."""
+    targets = waiter.targets
+    if waiter.wait_any:
+        return any(_has_come(draft, one, waiter.until, is_any=True) for one in targets)
+    for _ in targets:
+        if not _has_come(draft, targets[waiter.place], waiter.until):
+            return False
+        waiter.place = (waiter.place + 1) % len(targets)
+    return True
+
+
+def _has_come(draft: Draft, target: Target, until: str, is_any: bool = False) -> bool:
+    """`is_any`: of tasks that were named, one is enough."""
+    known = draft.cluster.jobs.get(target.job_id)
+    if known is None or known.state is JobState.ENDED:
+        return True
+    if known.array is None:
+        return until == "started" and known.start_at is not None
+    wanted = array_control.all_tasks(known.spec.array) if target.tasks is None else target.tasks
+    come = known.array.cancelled | known.array.succeeded | known.array.failed
+    if until == "started":
+        come |= _started(draft, known.array)
+    return bool(wanted & come) if is_any and target.tasks is not None else not wanted & ~come
+
+
+def _started(draft: Draft, array: ArrayTasks) -> int:
+    """Of the tasks in memory."""
+    started = 0
+    for task, job_id in array.jobs.items():
+        if draft.cluster.jobs[job_id].start_at is not None:
+            started |= task_bit(task)
+    return started
+
+
+def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:
+    """Of an array as a whole its record; of tasks that were named those that have left it, as far as a page goes."""
+    jobs: dict[JobId, Job] = {}
+    for target in waiter.targets:
+        job = draft.cluster.jobs.get(target.job_id)
+        if job is None:
+            continue
+        if job.array is None or target.tasks is None:
+            jobs[job.job_id] = job
+        else:
+            left = array_control.left_jobs(job, job.array, target.tasks)
+            jobs |= {job_id: draft.cluster.jobs[job_id] for job_id in left[: draft.policy.limits.page]}
+    shown = [info.job_info_for(waiter.shown_to, draft.cluster, draft.volatile, one) for one in jobs.values()]
+    return client.Waited(is_done=_is_over(draft, waiter), jobs=tuple(shown))

@@ -1,0 +1,404 @@
+"""Telling owners: which facts are told to whom, and what becomes of what was told.  Pure.
+
+A notice is queued in the turn of the fact that it tells of, and so is as durable.  What goes out is an effect, and
+whether it arrived comes back as an input; meanwhile nothing waits for it.  Commands run as small jobs of their owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from gq.errors import Refusal, nearest
+from gq.model.ids import JobId, RequestId
+from gq.model.job import JobSpec
+from gq.model.notice import (
+    ARRAY_TASKS,
+    ASK,
+    BEGIN,
+    END,
+    FAIL,
+    INVALID_DEPEND,
+    REQUEUE,
+    TIMEOUT,
+    TIMEOUTS,
+    Target,
+    parse_target,
+)
+from gq.model.resource import ResourceRequest
+from gq.model.state import JobState, Outcome
+from gq.wire import client
+from gqd.control import access, job
+from gqd.control.notices import text as notice_text
+from gqd.state.cluster import Cluster
+from gqd.state.effect import ReplyEvents, ReplyNotices, SendNotice
+from gqd.state.events import event
+from gqd.state.index.deadlines import time_limit_of
+from gqd.state.input import ClientRequest, NoticeCommand, NoticeReported
+from gqd.state.notice import Notice
+from gqd.state.records import Job
+from gqd.state.volatile import Volatile
+
+if TYPE_CHECKING:
+    from gqd.control.access import Caller
+    from gqd.control.turn import Draft
+
+EXIT_NOT_FOUND = 127
+"""Exit code of a shell that finds no such program."""
+COMMAND_TIME_S = 600
+"""The time limit of the job that runs a command."""
+MAX_WAIT_S = 30.0
+"""So long an answer about events may be held back."""
+TYPES = tuple(kind.__name__ for kind in get_args(event.Event) if kind is not event.Audited)
+_WELL = (Outcome.COMPLETED, Outcome.CANCELLED)
+
+# ── what is told ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def follow(draft: Draft, fact: event.Event) -> None:
+    """What is to be told of this fact."""
+    decide = _FOLLOWED.get(type(fact))
+    if decide is not None:
+        decide(draft, fact)
+
+
+def _on_submitted(draft: Draft, fact: event.JobSubmitted) -> None:
+    if fact.never:
+        _tell(draft, draft.cluster.jobs[fact.job_id], INVALID_DEPEND)
+
+
+def _on_dependency(draft: Draft, fact: event.DependencyChanged) -> None:
+    if fact.never:
+        _tell(draft, draft.cluster.jobs[fact.job_id], INVALID_DEPEND)
+
+
+def _on_started(draft: Draft, fact: event.JobStarted) -> None:
+    job = draft.cluster.jobs[fact.attempt_id.job_id]
+    if not job.spec.notify:
+        return
+    _tell(draft, job, BEGIN)
+    known = draft.cluster.record_of(job)
+    if known is not None and not draft.cluster.outbox.has_told(known[0].job_id, BEGIN):
+        draft.note(event.JobTold(at=draft.now, job_id=known[0].job_id, on=BEGIN))
+        _tell(draft, known[0], BEGIN)
+    _mark_time(draft, job)
+
+
+def _on_requeued(draft: Draft, fact: event.JobRequeued) -> None:
+    if fact.counts or fact.hold is not None:
+        _tell(draft, draft.cluster.jobs[fact.job_id], REQUEUE, fact.why)
+
+
+def _on_resumed(draft: Draft, fact: event.JobResumed | event.JobUnparked) -> None:
+    _mark_time(draft, draft.cluster.jobs[fact.attempt_id.job_id])
+
+
+def _on_asked(draft: Draft, fact: event.JobAsked) -> None:
+    """To all whom the job tells anything."""
+    job = draft.cluster.jobs[fact.job_id]
+    for target in _targets(job):
+        _queue_of_job(draft, job, ASK, target)
+
+
+def _on_updated(draft: Draft, fact: event.JobUpdated) -> None:
+    _mark_time(draft, draft.cluster.jobs[fact.job_id])
+
+
+def _on_ended(draft: Draft, fact: event.JobEnded) -> None:
+    job = draft.cluster.jobs[fact.job_id]
+    if fact.job_id in draft.cluster.outbox.commands:
+        _on_command_ended(draft, fact)
+    for target in _targets(job):
+        on = _end_for(target, fact.outcome)
+        if on:
+            _queue_of_job(draft, job, on, target)
+
+
+def _end_for(target: Target, outcome: Outcome) -> str:
+    """As what the target wants to hear of the end; empty: not at all."""
+    if END in target.on:
+        return END
+    if FAIL in target.on and outcome not in _WELL:
+        return FAIL
+    return TIMEOUT if TIMEOUT in target.on and outcome is Outcome.TIMEOUT else ""
+
+
+_FOLLOWED: dict[type, Callable[[Draft, Any], None]] = {
+    event.JobSubmitted: _on_submitted,
+    event.DependencyChanged: _on_dependency,
+    event.JobStarted: _on_started,
+    event.JobRequeued: _on_requeued,
+    event.JobUpdated: _on_updated,
+    event.JobResumed: _on_resumed,
+    event.JobUnparked: _on_resumed,
+    event.JobAsked: _on_asked,
+    event.JobEnded: _on_ended,
+}
+
+
+def _targets(job: Job) -> list[Target]:
+    """Of an array those that hear of all of it, of a task those that hear of each."""
+    if job.array is None and job.array_job_id is None:
+        return list(job.spec.notify)
+    is_task = job.array is None
+    return [one for one in job.spec.notify if (ARRAY_TASKS in one.on) is is_task]
+
+
+def _tell(draft: Draft, job: Job, on: str, why: str = "") -> None:
+    for target in _targets(job):
+        if on in target.on:
+            _queue_of_job(draft, job, on, target, why)
+
+
+def _queue_of_job(draft: Draft, job: Job, on: str, target: Target, why: str = "") -> None:
+    body = notice_text.body_of_job(draft.cluster, job, on, draft.now, why)
+    _queue(draft, job.user, job.uid, on, target, body, job.job_id)
+
+
+def to_owner(draft: Draft, user: str, uid: int, on: str, text: str, target: Target | None = None, **said: Any) -> None:
+    """Tell somebody of what is of no job; `target`: None is the cluster's default, and nobody if it has none.
+
+    `said`: more for programs.
+    """
+    if target is None:
+        if not draft.policy.notify.default:
+            return
+        target = parse_target(draft.policy.notify.default)
+    body = {"event": on, "at": notice_text.moment(draft.now), "user": user, **said, "text": text}
+    _queue(draft, user, uid, on, target, body)
+
+
+def _queue(
+    draft: Draft, user: str, uid: int, on: str, target: Target, body: notice_text.Body, job_id: JobId | None = None
+) -> None:
+    outbox = draft.cluster.outbox
+    if outbox.waiting.get(user, 0) >= draft.policy.notify.max_per_user:
+        draft.note(event.NoticeDropped(at=draft.now, user=user, job_id=job_id, on=on, kind=target.kind))
+        return
+    whole = {"notice_id": outbox.next_id, "cluster": draft.policy.cluster, **body}
+    if dropped := outbox.dropped.get(user, 0):
+        whole["dropped"] = dropped
+    draft.note(
+        event.NoticeQueued(
+            at=draft.now,
+            notice_id=outbox.next_id,
+            user=user,
+            uid=uid,
+            job_id=job_id,
+            on=on,
+            kind=target.kind,
+            to=target.to,
+            body=notice_text.encoded(whole),
+        )
+    )
+    draft.volatile.delivery.add(draft.now, outbox.next_id - 1)
+
+
+# ── how far a job is in its time limit ────────────────────────────────────────────────────────────────────────
+
+
+def tick(draft: Draft) -> None:
+    """Tell whom it concerns how far running jobs are, each attempt once."""
+    marks = draft.volatile.time_marks
+    while marks and marks[0][0] <= draft.now:
+        _, job_id, number = heappop(marks)
+        running = draft.cluster.jobs.get(job_id)
+        if running is not None and running.attempt == number:
+            _tell_time(draft, running)
+
+
+def _tell_time(draft: Draft, running: Job) -> None:
+    """Of several that are due at once, as after a shorter limit, only of the last."""
+    due = [on for at, on in _marks_of(draft.cluster, running) if at <= draft.now]
+    for on in due:
+        draft.note(event.JobTold(at=draft.now, job_id=running.job_id, on=on, attempt=running.attempt))
+    if due:
+        _tell(draft, running, due[-1])
+    _mark_time(draft, running)
+
+
+def _mark_time(draft: Draft, running: Job) -> None:
+    for at, _ in _marks_of(draft.cluster, running)[:1]:
+        heappush(draft.volatile.time_marks, (at, running.job_id, running.attempt))
+
+
+def _marks_of(cluster: Cluster, running: Job) -> list[tuple[float, str]]:
+    """When this attempt is so far, of what is to be told and was not yet."""
+    wanted = {on for target in _targets(running) for on in target.on if on in TIMEOUTS} if running.spec.notify else ()
+    attempt = cluster.attempt_of(running) if wanted and running.state is JobState.RUNNING else None
+    limit_s = None if attempt is None else time_limit_of(running, attempt)
+    if attempt is None or limit_s is None or attempt.start_at is None or attempt.suspended_at is not None:
+        return []
+    told, begin_at = cluster.outbox, attempt.start_at + attempt.suspended_s
+    return [
+        (begin_at + share * limit_s, on)
+        for on, share in TIMEOUTS.items()
+        if on in wanted and not told.has_told(running.job_id, on, running.attempt)
+    ]
+
+
+# ── on the way ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def resume(draft: Draft) -> None:
+    """After a restart: whatever is in the outbox goes out, perhaps again; commands that run go on."""
+    for one in draft.cluster.outbox.notices.values():
+        if not one.by_job:
+            draft.volatile.delivery.add(one.next_at, one.notice_id)
+    for running in draft.cluster.jobs.values():
+        if running.spec.notify and running.state is JobState.RUNNING:
+            _mark_time(draft, running)
+
+
+def next_at(volatile: Volatile) -> float | None:
+    """When there is something to tell, or to send, next."""
+    due = (volatile.delivery.next_at(), volatile.time_marks[0][0] if volatile.time_marks else None)
+    return min((at for at in due if at is not None), default=None)
+
+
+def send(draft: Draft) -> None:
+    """Let go what is due and has room."""
+    delivery = draft.volatile.delivery
+    if not delivery.due or delivery.due[0][0] > draft.now:
+        return
+    for one in delivery.take(draft.cluster.outbox.notices, draft.now):
+        draft.do(
+            SendNotice(
+                notice_id=one.notice_id,
+                user=one.user,
+                uid=one.uid,
+                kind=one.kind,
+                to=one.to,
+                body=one.body,
+                attempt=one.attempts + 1,
+            )
+        )
+
+
+def on_reported(draft: Draft, happened: NoticeReported) -> None:
+    draft.volatile.delivery.done(happened.notice_id, draft.now)
+    notice = draft.cluster.outbox.notices.get(happened.notice_id)
+    if notice is None:
+        return
+    if happened.why:
+        _fail(draft, notice, happened.why, is_final=happened.is_final)
+    else:
+        draft.note(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id))
+
+
+def _fail(draft: Draft, notice: Notice, why: str, *, is_final: bool) -> None:
+    settings = draft.policy.notify
+    at = draft.now + min(settings.retry_min_s * 2.0 ** min(notice.attempts, 30), settings.retry_max_s)
+    is_hopeless = is_final or at > notice.queued_at + settings.give_up_s
+    next_at = None if is_hopeless else at
+    draft.note(event.NoticeFailed(at=draft.now, notice_id=notice.notice_id, why=why[:500], next_at=next_at))
+    if next_at is not None:
+        draft.volatile.delivery.add(next_at, notice.notice_id)
+
+
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def on_command(draft: Draft, happened: NoticeCommand) -> None:
+    """Queue the job that runs the command, in the turn that records it: a repeated input queues no second one."""
+    draft.volatile.delivery.done(happened.notice_id, draft.now)
+    notice = draft.cluster.outbox.notices.get(happened.notice_id)
+    if notice is None or notice.by_job:
+        return
+    spec = _command_spec(draft, notice, happened.script_digest)
+    try:
+        who = access.caller_of(happened.peer, draft.cluster, draft.policy)
+        request = ClientRequest(
+            peer=happened.peer, route=("", b""), request_id=RequestId(b""), body=client.Submit(spec=spec)
+        )
+        job_id = job.queue(draft, job.prepare(draft, who, request, spec))
+    except Refusal as refusal:
+        _fail(draft, notice, f"the command's job is refused: {refusal.message}", is_final=False)
+    else:
+        draft.note(event.NoticeCommandQueued(at=draft.now, notice_id=notice.notice_id, by_job=job_id))
+
+
+def _on_command_ended(draft: Draft, fact: event.JobEnded) -> None:
+    """A command that succeeded has delivered its notice; another is run again later, unless its owner cancelled it."""
+    notice = draft.cluster.outbox.notices[draft.cluster.outbox.commands[fact.job_id]]
+    if fact.outcome is Outcome.COMPLETED:
+        draft.note(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id, by_job=fact.job_id))
+        return
+    code = fact.exit.code if fact.exit is not None else 0
+    how = f"exited with code {code}" if code else f"ended as {fact.outcome.value}"
+    more = f": {fact.why}" if fact.why and not code else " (not found)" if code == EXIT_NOT_FOUND else ""
+    why = f"the command {how}{more} (job {fact.job_id})"
+    _fail(draft, notice, why, is_final=fact.outcome is Outcome.CANCELLED)
+
+
+def _command_spec(draft: Draft, notice: Notice, script_digest: str) -> JobSpec:
+    """One CPU for a short time, where its job ran, and it tells nobody in its turn."""
+    about = draft.cluster.jobs.get(notice.job_id)
+    body: notice_text.Body = msgspec.json.decode(notice.body)
+    partition = draft.policy.default_partition if about is None else draft.policy.partition(about.partition)
+    most_s = None if partition is None else partition.max_time_s
+    directory = "/" if about is None else about.spec.submit_dir
+    return JobSpec(
+        name=f"notify-{body.get('job_id') or notice.notice_id}",
+        resources=ResourceRequest(ntasks=1, cpus_per_task=1),
+        partition=None if partition is None else partition.name,
+        account=(about.account or None) if about is not None else None,
+        qos=None if about is None else about.qos,
+        time_limit_s=COMMAND_TIME_S if most_s is None else min(COMMAND_TIME_S, most_s),
+        requeue=True,
+        args=(notice.to, *variables(body, notice.body)),
+        chdir=directory,
+        submit_dir=directory,
+        output="/dev/null",
+        umask=0o077,
+        command=notice.to,
+        script_digest=script_digest,
+    )
+
+
+def variables(body: notice_text.Body, text: str) -> tuple[str, ...]:
+    """``GQ_NOTIFY_EVENT=end`` and so on: each plain value of the body, and all of it."""
+    plain = {name: value for name, value in body.items() if isinstance(value, str | int)}
+    plain["nodes"] = ",".join(body.get("nodes", ()))
+    named = (f"GQ_NOTIFY_{name.upper()}={value}".replace("\0", "") for name, value in plain.items())
+    return (*named, f"GQ_NOTIFY_BODY={text}")
+
+
+# ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_notices(draft: Draft, who: Caller, request: ClientRequest, body: client.ListNotices, page: int) -> None:
+    """Of the caller, or of all for operators; the store answers."""
+    peer, user = who.shown_to, body.user
+    if peer is not None and user not in ("", peer.user):
+        message = f"the notices of {user[:80]} are not yours"
+        raise access.Denied("not_owner", message, "only their owner and operators may see them")
+    user = user if peer is None else peer.user
+    query = msgspec.structs.replace(body, user=user, limit=page)
+    dropped = {name: count for name, count in draft.cluster.outbox.dropped.items() if user in ("", name)}
+    draft.do(
+        ReplyNotices(route=request.route, request_id=request.request_id, query=query, shown_to=peer, dropped=dropped)
+    )
+
+
+def query_events(draft: Draft, who: Caller, request: ClientRequest, body: client.QueryEvents, page: int) -> None:
+    """Of the caller's jobs, or all for operators; the store answers, when there is something."""
+    for name in body.types:
+        if name not in TYPES:
+            close = nearest(name, list(TYPES))
+            hint = f"did you mean `{close}`?" if close else "the column kind of the table events has them"
+            raise Refusal("unknown_event", f"there is no event `{name[:40]}`", hint)
+    wait_s = min(max(body.wait_s, 0.0), MAX_WAIT_S)
+    query = msgspec.structs.replace(body, limit=page, wait_s=wait_s)
+    draft.do(
+        ReplyEvents(
+            route=request.route,
+            request_id=request.request_id,
+            query=query,
+            user=who.peer.user,
+            shown_to=who.shown_to,
+        )
+    )

@@ -1,0 +1,1 @@
+"""Reservations: created, edited, planned as occurrences, checked against what is there."""

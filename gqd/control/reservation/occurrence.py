@@ -1,0 +1,348 @@
+"""What time and nodes do to occurrences: begin, end, no-show, empty ones, those that come next, nodes that fail.  Pure.
+
+Everything here is asked for by `tick`, which looks no earlier than there is something to do (`bookings_due_at`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from datetime import tzinfo
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from gq.errors import Refusal
+from gq.model.ids import AttemptId
+from gq.model.reservation import Booking, Flag, OccurrenceState
+from gq.model.resource import Grant, ResourceRequest, gpus_in
+from gq.model.state import JobState
+from gq.schedule import instants
+from gq.units import spoken_duration
+from gqd.control.reservation.availability import Ground, ground_of, is_up, known_partition
+from gqd.sched.reasons.infeasible import counted
+from gqd.sched.request import shape_in
+from gqd.sched.reservation.booking import Span, joined, most_of, rest_of
+from gqd.state.cluster import Cluster
+from gqd.state.events import event
+from gqd.state.records import Node
+from gqd.state.reservation import Occurrence, OccurrenceKey, Reservation
+
+if TYPE_CHECKING:
+    from gqd.control.turn import Draft
+
+MAX_PLACED = 5
+"""Occurrences that one tick plans or places anew; the next goes on."""
+MAX_AHEAD = 100
+"""Occurrences of one reservation that are planned."""
+RETRY_S = 60.0
+"""Where something is missing it is looked for so often, besides after news of nodes and reservations."""
+NEWS = (
+    event.ReservationSet, event.ReservationRemoved, event.OccurrencePlanned, event.OccurrenceChanged,
+    event.OccurrenceBegan, event.OccurrenceEnded, event.OccurrencesPassed, event.NodeRegistered, event.NodeLost,
+    event.NodeDrained, event.NodeSetDown, event.NodeResumed, event.NodeRemoved,
+)  # fmt: skip
+"""After these there may be something to do, and to plan."""
+GIVES_ROOM = (
+    event.ReservationRemoved, event.OccurrenceEnded, event.NodeRegistered, event.NodeResumed, event.NodeDrained,
+    event.NodeLost, event.NodeSetDown, event.NodeRemoved,
+)  # fmt: skip
+"""After these what is missing may be found, or something else is missing."""
+
+
+def follow(draft: Draft, fact: event.Event) -> None:
+    """Something happened that may concern reservations."""
+    volatile = draft.volatile
+    if isinstance(fact, NEWS):
+        volatile.bookings_due_at = draft.now
+        volatile.wants_plan = True
+        if isinstance(fact, GIVES_ROOM):
+            volatile.bookings_tried.clear()
+    elif isinstance(fact, event.PartEmptied):
+        attempt = draft.cluster.attempts.get(fact.attempt_id)
+        if attempt is None or attempt.occurrence is not None:  # it is forgotten where its job waits again
+            volatile.bookings_due_at = draft.now  # PURGE_COMP counts from then on, or nobody has come after all
+
+
+def tick(draft: Draft) -> None:
+    """Whatever is due; then, when something will be."""
+    if draft.now < draft.volatile.bookings_due_at:
+        return
+    cluster, left = draft.cluster, MAX_PLACED
+    for reservation in list(cluster.reservations.values()):
+        meet_time(draft, reservation)
+    for reservation in list(cluster.reservations.values()):
+        left -= _mend(draft, reservation, left)
+        left -= _plan_ahead(draft, reservation, left)
+        _retire(draft, reservation)
+    due = [at for one in cluster.reservations.values() for at in _due(draft, one)]
+    draft.volatile.bookings_due_at = draft.now if left <= 0 else min(due, default=math.inf)
+
+
+# ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def meet_time(draft: Draft, reservation: Reservation) -> None:
+    """Occurrences begin and end as their times have come."""
+    for one in list(reservation.occurrences.values()):
+        if one.state is OccurrenceState.PLANNED and one.begin_at <= draft.now:
+            draft.note(event.OccurrenceBegan(at=draft.now, name=reservation.name, number=one.number))
+        if one.state is not OccurrenceState.ACTIVE:
+            continue
+        if one.end_at <= draft.now:
+            end(draft, reservation.name, one, OccurrenceState.OVER, "")
+        elif (at := _no_show_at(draft, reservation, one)) is not None and at <= draft.now:
+            waited = spoken_duration(reservation.booking.no_show_s or 0)
+            end(draft, reservation.name, one, OccurrenceState.RELEASED, f"no job began in it within {waited}")
+        elif (at := _purge_at(reservation, one)) is not None and at <= draft.now:
+            empty = spoken_duration(reservation.booking.purge_s or 0)
+            end(draft, reservation.name, one, OccurrenceState.ENDED, f"nothing had run in it for {empty}")
+
+
+def end(draft: Draft, name: str, one: Occurrence, state: OccurrenceState, why: str) -> None:
+    draft.note(event.OccurrenceEnded(at=draft.now, name=name, number=one.number, state=state, why=why))
+
+
+def _no_show_at(draft: Draft, reservation: Reservation, one: Occurrence) -> float | None:
+    """When it is released unless somebody comes; while the controller was away nobody could."""
+    no_show_s = reservation.booking.no_show_s
+    if not no_show_s or one.used_at is not None or Flag.MAINT in reservation.booking.flags:
+        return None
+    if any(_is_starting(draft.cluster, attempt_id) for attempt_id in one.inside):
+        return None  # somebody came; where the launch fails, it is due again when its place is empty
+    return max(one.begin_at, draft.volatile.there_since) + no_show_s
+
+
+def _is_starting(cluster: Cluster, attempt_id: AttemptId) -> bool:
+    job = cluster.jobs.get(attempt_id.job_id)
+    return job is not None and job.attempt_id == attempt_id and job.state is JobState.STARTING
+
+
+def _purge_at(reservation: Reservation, one: Occurrence) -> float | None:
+    purge_s = reservation.booking.purge_s
+    if purge_s is None or one.used_at is None or one.empty_since is None:
+        return None
+    return max(one.begin_at, one.empty_since) + purge_s
+
+
+def _due(draft: Draft, reservation: Reservation) -> Iterator[float]:
+    """Instants at which something is to be done for it."""
+    for one in reservation.occurrences.values():
+        yield one.begin_at if one.state is OccurrenceState.PLANNED else one.end_at
+        if one.state is OccurrenceState.ACTIVE:
+            yield from (at for at in (_no_show_at(draft, reservation, one), _purge_at(reservation, one)) if at)
+        if one.missing_gpus or _lost(draft, reservation, one):
+            yield draft.now + RETRY_S
+    next_at = _next_begin(draft, reservation)
+    if next_at is not None:
+        room_at = next_at - draft.policy.booking.horizon_s
+        yield max(room_at, draft.now + RETRY_S) if len(reservation.occurrences) >= MAX_AHEAD else room_at
+    if reservation.over_at is not None and is_over(draft, reservation):
+        yield reservation.over_at + _shown_s(draft)
+
+
+def _retire(draft: Draft, reservation: Reservation) -> None:
+    """What will not take place again is shown for a while."""
+    if is_over(draft, reservation) and draft.now >= (reservation.over_at or 0.0) + _shown_s(draft):
+        draft.note(event.ReservationRemoved(at=draft.now, name=reservation.name))
+
+
+def is_over(draft: Draft, reservation: Reservation) -> bool:
+    """All of it is past, and nothing comes; of a zone that this host has lost nobody knows."""
+    is_known = not reservation.booking.cron or reservation.booking.zone in draft.volatile.zones
+    return reservation.over_at is not None and is_known and _next_begin(draft, reservation) is None
+
+
+def _shown_s(draft: Draft) -> float:
+    return draft.policy.limits.ended_job_keep_s
+
+
+# ── those that come next ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _next_begin(draft: Draft, reservation: Reservation) -> float | None:
+    """Of the cron line, after all that were planned; None: none comes, or its zone is not known on this host."""
+    booking = reservation.booking
+    zone = draft.volatile.zones.get(booking.zone)
+    if not booking.cron or zone is None:
+        return None
+    at = _first_after(booking.cron, zone, reservation.planned_until or reservation.created_at)
+    return None if at is None or (booking.until_at is not None and at >= booking.until_at) else at
+
+
+@lru_cache(maxsize=4096)
+def _first_after(cron: str, zone: tzinfo, after: float) -> float | None:
+    return next(instants(cron, zone, after), None)
+
+
+def _plan_ahead(draft: Draft, reservation: Reservation, most: int) -> int:
+    """Occurrences that have come within the horizon; how many."""
+    booking, count = reservation.booking, 0
+    if not booking.cron:
+        return 0
+    _pass_by(draft, reservation)
+    while count < most and len(reservation.occurrences) < MAX_AHEAD:
+        begin_at = _next_begin(draft, reservation)
+        if begin_at is None or begin_at > draft.now + draft.policy.booking.horizon_s:
+            break
+        _plan(draft, reservation, Span(begin_at, begin_at + booking.duration_s))
+        count += 1
+    return count
+
+
+def _pass_by(draft: Draft, reservation: Reservation) -> None:
+    """What would be over by now, since the controller was away, is not planned any more."""
+    last_over = draft.now - reservation.booking.duration_s
+    until = reservation.planned_until or reservation.created_at
+    if until >= last_over:
+        return
+    first = _next_begin(draft, reservation)
+    if first is not None and first <= last_over:
+        draft.note(event.OccurrencesPassed(at=draft.now, name=reservation.name, until=last_over))
+
+
+def _plan(draft: Draft, reservation: Reservation, span: Span) -> None:
+    """With what there is; where there is nothing, it has failed."""
+    found = _placed(draft, reservation, None, (), span)
+    number = reservation.next_number
+    draft.note(
+        event.OccurrencePlanned(
+            at=draft.now,
+            name=reservation.name,
+            number=number,
+            begin_at=span.begin_at,
+            end_at=span.end_at,
+            grants=found.grants,
+            missing_gpus=found.missing_gpus,
+            why=found.why,
+        )
+    )
+    if not found.grants:
+        why = found.why or "nothing of what it asks for is free then"
+        end(draft, reservation.name, reservation.occurrences[number], OccurrenceState.FAILED, why)
+
+
+# ── nodes that fail ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _mend(draft: Draft, reservation: Reservation, most: int) -> int:
+    """What is on nodes that failed goes elsewhere for the rest of the time; how many were looked at."""
+    if Flag.MAINT in reservation.booking.flags:
+        return 0
+    count, tried = 0, draft.volatile.bookings_tried
+    for one in list(reservation.occurrences.values()):
+        lost = _lost(draft, reservation, one)
+        key = OccurrenceKey(reservation.name, one.number)
+        if count < most and (lost or one.missing_gpus) and draft.now >= tried.get(key, -math.inf) + RETRY_S:
+            count += 1
+            tried[key] = draft.now
+            _place_anew(draft, reservation, one, lost)
+    return count
+
+
+def _lost(draft: Draft, reservation: Reservation, one: Occurrence) -> list[str]:
+    """Nodes on which it cannot have what it keeps."""
+    if Flag.MAINT in reservation.booking.flags:
+        return []
+    is_there = _there(draft, reservation.booking)
+    return [grant.node for grant in one.grants if not is_there(grant)]
+
+
+def _there(draft: Draft, booking: Booking) -> Callable[[Grant], bool]:
+    """Whether what was granted can still be had where it was."""
+    nodes, partition = draft.cluster.nodes, known_partition(draft.policy, booking)
+    return lambda grant: (
+        partition is not None and partition.has_node(grant.node) and _is_there(nodes.get(grant.node), grant)
+    )
+
+
+def _is_there(node: Node | None, grant: Grant) -> bool:
+    if node is None or not is_up(node):
+        return False
+    there = {gpu.index for gpu in node.inventory.gpus} - node.drained_gpus.keys()
+    return there.issuperset(grant.gpus) and max(grant.cpus, default=-1) < node.inventory.cpus
+
+
+def _place_anew(draft: Draft, reservation: Reservation, one: Occurrence, lost: Iterable[str]) -> None:
+    gone = dict.fromkeys(lost)
+    kept = tuple(grant for grant in one.grants if grant.node not in gone)
+    found = _placed(draft, reservation, one, kept, Span(max(one.begin_at, draft.now), one.end_at))
+    if (found.grants, found.missing_gpus) == (one.grants, one.missing_gpus):
+        return
+    trouble = ", ".join(_trouble(draft, reservation.booking, name) for name in gone)
+    has = ", ".join(each.node for each in found.grants)
+    if found.missing_gpus:
+        start = f"{trouble}, and" if trouble else "so far"
+        why = f"{start} nothing else is free for {counted(found.missing_gpus, 'GPUs')} of it"
+    elif trouble:
+        why = f"{trouble}: it has moved to {has}"
+    else:
+        why = f"nothing is missing any more: it has {has}"
+    draft.note(
+        event.OccurrenceChanged(
+            at=draft.now,
+            name=reservation.name,
+            number=one.number,
+            begin_at=one.begin_at,
+            end_at=one.end_at,
+            grants=found.grants,
+            missing_gpus=found.missing_gpus,
+            why=why,
+        )
+    )
+
+
+def _trouble(draft: Draft, booking: Booking, name: str) -> str:
+    """Why a node no longer has what was kept on it."""
+    node, partition = draft.cluster.nodes.get(name), known_partition(draft.policy, booking)
+    if node is None:
+        return f"{name} was removed"
+    if node.is_down or node.is_lost:
+        return f"{name} failed"
+    if node.is_drained:
+        return f"{name} is drained"
+    if partition is None or not partition.has_node(name):
+        where = booking.partition if partition is None else partition.name
+        return f"{name} is no longer in partition {where}"
+    return f"{name} no longer has all that was kept there"
+
+
+class _Found(NamedTuple):
+    grants: tuple[Grant, ...]
+    missing_gpus: int
+    why: str = ""
+    """There is nothing at all, for this reason."""
+
+
+def _placed(
+    draft: Draft, reservation: Reservation, own: Occurrence | None, kept: tuple[Grant, ...], span: Span
+) -> _Found:
+    """What it keeps, and as much more of the rest as there is."""
+    before = 0 if own is None else own.missing_gpus + gpus_in(own.grants)
+    try:
+        ground = ground_of(draft, reservation.booking, reservation)
+    except Refusal as refusal:
+        return _Found(kept, max(0, before - gpus_in(kept)), refusal.message)
+    for each in reservation.occurrences.values():
+        if each is not own:
+            ground.book.keep(Span(each.begin_at, each.end_at), each.grants)
+    ground.book.keep(span, kept)
+
+    def fit(request: ResourceRequest) -> tuple[Grant, ...] | None:
+        shape = shape_in(draft.policy, request, ground.shape.partition)
+        return ground.book.fit(shape, ground.candidates, span)
+
+    rest = rest_of(ground.request, kept)
+    if rest is not None and fit(rest) is None:
+        rest = most_of(rest, lambda request: fit(request) is not None)
+    more = None if rest is None else fit(rest)
+    if more is not None:
+        kept = joined(kept, more)
+    return _Found(kept, _lacking(ground, kept, before))
+
+
+def _lacking(ground: Ground, grants: tuple[Grant, ...], before: int) -> int:
+    """GPUs that are missing; of whole nodes as many as it had `before`."""
+    rest = rest_of(ground.request, grants)
+    if rest is None:
+        return 0
+    return max(0, before - gpus_in(grants)) if rest.is_exclusive else rest.gpus or 0

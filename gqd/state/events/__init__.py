@@ -1,0 +1,1 @@
+"""The durable facts, by noun; `event` lists them all."""

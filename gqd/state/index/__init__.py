@@ -1,0 +1,1 @@
+"""Indexes of the cluster that its events keep up to date: the queue, usage, dependants, deadlines."""

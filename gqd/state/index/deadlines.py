@@ -1,0 +1,47 @@
+"""When a job with a deadline must have started, and how long it may run.  Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gqd.state.cluster import Cluster
+    from gqd.state.records import Attempt, Job
+
+
+def last_start_at(job: Job) -> float | None:
+    """The last moment at which the job may start; None: it has no deadline."""
+    at = job.spec.deadline_at
+    if at is None:
+        return None
+    return at - (job.time_limit_s or 0)
+
+
+def time_limit_of(job: Job, attempt: Attempt) -> int | None:
+    """The seconds that an attempt of the job may run: its time limit, or what is left before its deadline."""
+    return limit_under(job.spec.deadline_at, job.time_limit_s, attempt)
+
+
+def limit_under(deadline_at: float | None, time_limit_s: int | None, attempt: Attempt) -> int | None:
+    if deadline_at is None:
+        return time_limit_s
+    began_at = attempt.allocated_at if attempt.start_at is None else attempt.start_at
+    left_s = max(1, int(deadline_at - began_at - attempt.suspended_s))
+    return left_s if time_limit_s is None else min(left_s, time_limit_s)
+
+
+def paused_s(attempt: Attempt, now: float) -> float:
+    """How long it has stood still: its time limit is over so much later."""
+    return attempt.suspended_s + (0.0 if attempt.suspended_at is None else max(0.0, now - attempt.suspended_at))
+
+
+def index(cluster: Cluster, job: Job) -> None:
+    """Of a job that waits in the queue."""
+    at = last_start_at(job)
+    if at is not None:
+        cluster.deadlines[job.job_id] = at
+
+
+def check(cluster: Cluster) -> None:
+    due = {job.job_id: at for job in cluster.jobs.values() if job.is_waiting and (at := last_start_at(job)) is not None}
+    assert due == cluster.deadlines, f"12: deadlines are {due}, the index says {cluster.deadlines}"
