@@ -26,7 +26,7 @@ from gq.locate import (
 )
 
 if TYPE_CHECKING:
-    from gqd.shell.init import Wish
+    from gqd.admin.init import Wish
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None)
 
@@ -83,14 +83,14 @@ def init(
 
     Replaces nothing.  Prints how other hosts join.
     """
-    from gqd.shell.init import Wish
+    from gqd.admin.init import Wish
 
     _init(context, Wish(cluster=cluster, listen=listen, address=address, node=node, user=user), start)
 
 
 def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
     from gq import own_tmp
-    from gqd.shell import init as host
+    from gqd.admin import init as host
 
     directory, config_path = context.obj
     if directory:
@@ -122,7 +122,7 @@ def keygen(
 
     The node needs its secret key and the controller's public key in its own keys directory.
     """
-    from gqd.shell.system_user import account_of, acting_as, make_directories
+    from gqd.admin.system_user import account_of, acting_as, make_directories
 
     location = _location(*context.obj)
     user = "" if location.is_private else load_config(location).controller.user

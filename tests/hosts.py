@@ -21,7 +21,7 @@ from gqd.control.apply.table import apply
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
-from gqd.shell.past import named_jobs
+from gqd.shell.requests.dependency_lookup import named_jobs
 from gqd.shell.zones import load_zones, zones_of
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, SendOrder
@@ -31,7 +31,7 @@ from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.state.records import Attempt, Job
 from gqd.store.memory import MemoryStore
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from tests.builders import OWNER, client_request, hello, report
 
 POLICY = Policy(owner_uid=OWNER.uid)

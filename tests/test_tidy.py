@@ -35,8 +35,8 @@ PURE = (
     "gqd/sched/",
     "gqd/control/",
     "gqd/store/protocol.py",
-    "gqd/store/columns.py",
-    "gqd/store/rows.py",
+    "gqd/store/rows/columns.py",
+    "gqd/store/rows/rows.py",
     "gqnode/control/",
     "gqnode/accel/protocol.py",
 )

@@ -23,29 +23,29 @@ from gq.files import hold_lock
 from gq.locate import ROOT_UID, Location, is_run_for_all
 from gq.log import log_reopener
 from gq.socket_dirs import remove_left_over
+from gqd.admin.system_user import become, prepare
 from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
-from gqd.shell.crontab import CronDesk
-from gqd.shell.doors import Doors
+from gqd.shell.commit_queue import Outgoing
+from gqd.shell.dispatch import Releaser
 from gqd.shell.estimating import Estimating
-from gqd.shell.history import HistoryDesk
-from gqd.shell.hook import HookDesk, HookSettings, hook_settings, tell_if_broken
 from gqd.shell.inbox import Inbox
-from gqd.shell.keys import KeyRing
+from gqd.shell.listeners.keys import KeyRing
+from gqd.shell.listeners.listeners import Doors
+from gqd.shell.listeners.users import LocalPeers
 from gqd.shell.log import LOG, set_up_logging
 from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters
-from gqd.shell.notify.courier import Courier
-from gqd.shell.outgoing import Outgoing
-from gqd.shell.past import PastDesk
-from gqd.shell.peers import LocalPeers
+from gqd.shell.notify.notifier import Courier
 from gqd.shell.planning import Planning
-from gqd.shell.release import Releaser
 from gqd.shell.reload import Reloader
+from gqd.shell.requests.cron_fire import CronDesk
+from gqd.shell.requests.dependency_lookup import PastDesk
+from gqd.shell.requests.event_stream import EventDesk
+from gqd.shell.requests.history import HistoryDesk
+from gqd.shell.requests.submit_hook import HookDesk, HookSettings, hook_settings, tell_if_broken
+from gqd.shell.retention import Upkeep
 from gqd.shell.settings import policy_of
-from gqd.shell.stream import EventDesk
-from gqd.shell.system_user import become, prepare
-from gqd.shell.upkeep import Upkeep
 from gqd.shell.zones import load_zones, zones_of
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply

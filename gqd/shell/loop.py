@@ -15,19 +15,19 @@ from typing import Protocol
 
 from gq.clock import Clock
 from gqd.control.turn import Turn
+from gqd.shell.commit_queue import Outgoing
+from gqd.shell.crash_report import log_story
 from gqd.shell.estimating import Estimating
 from gqd.shell.inbox import Inbox, Item
 from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
-from gqd.shell.outgoing import Outgoing
 from gqd.shell.planning import Planning
-from gqd.shell.story import log_story
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect
 from gqd.state.events.event import Event
 from gqd.state.input import Input, Tick, TimeLeapt
 from gqd.store.protocol import BlobStore
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 
 TURN_INPUTS = 512
 MIN_TICK_S = 0.005

@@ -16,9 +16,9 @@ from gq.config import Config, load_config, parse_config
 from gq.errors import GqError
 from gq.locate import Location
 from gq.wire.client import CheckConfig
-from gqd.shell.hook import HookSettings, hook_settings, try_hook
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG
+from gqd.shell.requests.submit_hook import HookSettings, hook_settings, try_hook
 from gqd.shell.settings import policy_of
 from gqd.state.input import ClientRequest, ConfigChecked, ConfigRefused, PolicyChanged
 from gqd.state.policy import Policy

@@ -25,7 +25,7 @@ from gq.wire import node as wire
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import Planner
-from gqd.sim.fleet import Fleet, Later
+from gqd.sim.virtual_nodes import Fleet, Later
 from gqd.sim.workload import SimJob, Site
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from sqlite_utils import Database, Migrations
 
-from gqd.store.schema import migrate
+from gqd.store.migrations.schema import migrate
 from gqd.store.sqlite import connect, damage_refused, open_database
 from gqd.store.writer import GroupWriter
 

@@ -1,6 +1,6 @@
 """A store that forgets when the process ends, for tests and the simulator, with faults to order.
 
-It keeps rows, not objects, so that what `load` returns has really been through `gqd.store.rows`.
+It keeps rows, not objects, so that what `load` returns has really been through `gqd.store.rows.rows`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,24 @@ from gqd.state.events.event import Event
 from gqd.state.input import PastJob
 from gqd.state.notice import WAITING
 from gqd.state.records import Job, Step
-from gqd.store import bookings, stream, trail
-from gqd.store.columns import GOING
-from gqd.store.crontab_rows import entry_of
-from gqd.store.history import job_infos, matches
-from gqd.store.past import past_of
 from gqd.store.protocol import AuditPage, Batch, EventQuery, Forgetting, HistoryQuery, Row, StoreFailed, Told
-from gqd.store.rows import COLUMNS, KEYS, attempt_of, audit_entry_of, cluster_of, event_of, event_row, job_of, step_of
+from gqd.store.queries import audit as trail
+from gqd.store.queries import bookings, stream
+from gqd.store.queries.history import job_infos, matches
+from gqd.store.queries.past import past_of
+from gqd.store.rows.columns import GOING
+from gqd.store.rows.crontab import entry_of
+from gqd.store.rows.rows import (
+    COLUMNS,
+    KEYS,
+    attempt_of,
+    audit_entry_of,
+    cluster_of,
+    event_of,
+    event_row,
+    job_of,
+    step_of,
+)
 
 _FREED_AT = COLUMNS["allocations"].index("freed_at")
 _LEARNED_AT = COLUMNS["lengths"].index("learned_at")

@@ -28,7 +28,7 @@ from gqd.state.events.event import Event
 from gqd.state.input import PastJob, Peer
 
 Row = tuple[Any, ...]
-"""Values in the order of `gqd.store.rows.COLUMNS[table]`."""
+"""Values in the order of `gqd.store.rows.rows.COLUMNS[table]`."""
 
 
 class Forgetting(NamedTuple):

@@ -24,14 +24,15 @@ from gq.model.reservation import BookingUsage, ReservationInfo
 from gq.wire.client import Events, ListNotices, ListReservations, Notices, QueryAccuracy, QueryAudit, QueryBookings
 from gqd.state.cluster import Cluster
 from gqd.state.input import PastJob
-from gqd.store import bookings, history, stream, trail
-from gqd.store.accuracy import select_told
-from gqd.store.columns import GOING
-from gqd.store.forget import forget, has_older
-from gqd.store.past import select_past
+from gqd.store.migrations.schema import bad_database, migrate
 from gqd.store.protocol import AuditPage, Batch, EventQuery, Forgetting, HistoryQuery, Row, Told
-from gqd.store.rows import COLUMNS, KEYS, cluster_of, event_row
-from gqd.store.schema import bad_database, migrate
+from gqd.store.queries import audit as trail
+from gqd.store.queries import bookings, history, stream
+from gqd.store.queries.accuracy import select_told
+from gqd.store.queries.past import select_past
+from gqd.store.retention import forget, has_older
+from gqd.store.rows.columns import GOING
+from gqd.store.rows.rows import COLUMNS, KEYS, cluster_of, event_row
 from gqd.store.writer import GroupWriter
 
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864")

@@ -28,8 +28,8 @@ from gqd.state.effect import Reply
 from gqd.state.events import event
 from gqd.state.input import Tick
 from gqd.state.policy import Partition, Policy
-from gqd.store.accuracy import lines_of
 from gqd.store.protocol import Told
+from gqd.store.queries.accuracy import lines_of
 from tests.builders import OWNER, ROOT, attempt_id, client_request, inventory, submit
 from tests.hosts import CoreHost
 from tests.property.streams import scheduling

@@ -19,7 +19,7 @@ from gqd.state.events import event
 from gqd.state.input import Peer, Tick, TimeLeapt
 from gqd.state.policy import Partition, Policy
 from gqd.state.reservation import Occurrence
-from gqd.store import bookings
+from gqd.store.queries import bookings
 from tests.builders import ADAM, ALICE, BOB, OLGA, PROMPT, SHARED, client_request, hello, inventory, submit
 from tests.hosts import POLICY, CoreHost
 

@@ -9,7 +9,7 @@ from gq.model.reservation import Booking
 from gq.wire import client
 from gqd.state.events.event import NoticeQueued
 from gqd.state.reservation import Reservation
-from gqd.store import stream
+from gqd.store.queries import stream
 from tests.builders import ALICE, OLGA
 from tests.core.test_reservations import OPEN, booking, host_of, only, refuse, set_, tick
 from tests.hosts import CoreHost

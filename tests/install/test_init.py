@@ -10,7 +10,7 @@ from msgspec import structs
 
 from gq.config import parse_config
 from gq.errors import Refusal
-from gqd.shell.init import with_user
+from gqd.admin.init import with_user
 from tests.clusters import wait_until
 from tests.integration.jobs import LONG_S, await_state, facts, submit
 from tests.requires import needs_program, needs_root

@@ -22,7 +22,7 @@ from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.state.input import Peer, PolicyChanged, Tick, TimeLeapt
-from gqd.store.rows import attempt_of, job_of
+from gqd.store.rows.rows import attempt_of, job_of
 from tests.builders import ADAM, ALICE, BOB, SHARED, hello, inventory, submit
 from tests.hosts import CoreHost, obedient_reports
 

@@ -16,7 +16,7 @@ import zmq
 from gq.appetite import Timer
 from gq.backlog import Backlog
 from gq.bar import Bar, access_list
-from gqd.shell.door import router
+from gqd.shell.listeners.socket import router
 from gqnode.shell import sockets
 from tests.clusters import wait_until
 

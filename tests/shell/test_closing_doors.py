@@ -14,7 +14,8 @@ import pytest
 import zmq
 
 from gq.curve import fresh_keys
-from gqd.shell import auth, door
+from gqd.shell.listeners import auth
+from gqd.shell.listeners import socket as door
 from gqnode.shell import sockets
 
 ROOT = Path(__file__).parents[2]
@@ -52,8 +53,8 @@ daemon, peers_program = sys.argv[1:]
 keys = fresh_keys()
 context = Context()
 if daemon == "gqd":
-    from gqd.shell.auth import guard
-    from gqd.shell.door import router
+    from gqd.shell.listeners.auth import guard
+    from gqd.shell.listeners.socket import router
     door = router(context, 1 << 20)
     guard(door, keys, b"clients")
 else:

@@ -11,10 +11,10 @@ import pytest
 
 from gq.model.notice import Notifying
 from gqd.shell.inbox import Inbox
+from gqd.shell.listeners.users import LocalPeers
 from gqd.shell.notify import mail
-from gqd.shell.notify.courier import SCRIPT, SCRIPT_DIGEST, Courier
+from gqd.shell.notify.notifier import SCRIPT, SCRIPT_DIGEST, Courier
 from gqd.shell.notify.webhook import NotDelivered
-from gqd.shell.peers import LocalPeers
 from gqd.state.effect import SendNotice
 from gqd.state.input import Input, NoticeCommand, NoticeReported
 from tests.shell.listeners import SmtpListener, listening, serving

@@ -8,9 +8,9 @@ import msgspec
 
 from gq.model.crontab import CronEntry
 from gq.wire.client import CronJob, SetCrontab, Submit
-from gqd.shell.crontab import CronDesk
-from gqd.shell.peers import LocalPeers
-from gqd.shell.submission import digest, take_crontab_blobs
+from gqd.shell.listeners.submission import digest, take_crontab_blobs
+from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.requests.cron_fire import CronDesk
 from gqd.shell.zones import load_zones, zones_named_by, zones_of
 from gqd.state.cluster import Cluster
 from gqd.state.crontab import Crontab, Entry

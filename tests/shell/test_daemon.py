@@ -31,10 +31,10 @@ from gq.curve import (
 from gq.locate import Location, private_location
 from gq.wire import client as wire
 from gqd.control.controller import Controller
-from gqd.shell.keys import KeyRing
+from gqd.shell.listeners.keys import KeyRing
 from gqd.state.input import Peer
 from gqd.state.policy import Policy
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from gqd.store.sqlite import SqliteStore
 from tests.builders import client_request, hello
 from tests.clusters import wait_until

@@ -20,7 +20,8 @@ from gq.links import NO_CURVE, NO_PROOF, Bounds, Links, links_per_door, links_pe
 from gq.model.node import Inventory
 from gq.wire import client as wire
 from gq.wire import node as node_wire
-from gqd.shell import auth, door, doors
+from gqd.shell.listeners import auth, listeners
+from gqd.shell.listeners import socket as door
 from gqd.shell.log import LOG
 from tests.requires import needs_root
 from tests.shell.rig import Wire, hello, until
@@ -105,8 +106,8 @@ def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(
 ) -> None:
     monkeypatch.setattr(door, "HANDSHAKE_MS", 60_000)
     monkeypatch.setattr(auth, "BACKLOG", 16)
-    monkeypatch.setattr(doors, "links_per_door", lambda descriptors, count, backlog: 100)
-    monkeypatch.setattr(doors, "SHARE_OF_HOST", 1)
+    monkeypatch.setattr(listeners, "links_per_door", lambda descriptors, count, backlog: 100)
+    monkeypatch.setattr(listeners, "SHARE_OF_HOST", 1)
 
     async def scenario() -> None:
         async with shared_running() as shared:

@@ -8,7 +8,7 @@ import pytest
 
 from gq.model.ids import RequestId
 from gq.wire import client
-from gqd.shell.history import HistoryDesk
+from gqd.shell.requests.history import HistoryDesk
 from gqd.state.effect import Reply, ReplyAudit, ReplyHistory
 from gqd.state.input import Peer
 from tests.builders import ALICE, BOB, SHARED, inventory, submit

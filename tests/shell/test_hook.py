@@ -20,7 +20,7 @@ from gq.hook import Reject, Submitter, check_hook, load_hook
 from gq.locate import private_location
 from gq.model.job import JobSpec
 from gq.wire import client as wire
-from gqd.shell.hook import changes
+from gqd.shell.requests.submit_hook import changes
 from tests.builders import spec
 from tests.clusters import PrivateCluster, processes, wait_until
 from tests.shell.rig import PATIENCE_S, Rig, job, running, short_directory

@@ -14,7 +14,7 @@ from gq.model.node import Gpu, Inventory
 from gq.model.state import Outcome
 from gq.wire import client as wire
 from gq.wire import node as node_wire
-from gqd.shell.bounds import MAX_GPUS, why_unacceptable
+from gqd.shell.listeners.node_limits import MAX_GPUS, why_unacceptable
 from tests.requires import needs_root
 from tests.shell.rig import hello, running
 from tests.shell.shared import shared_running

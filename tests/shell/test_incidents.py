@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gqd.shell.inbox import Inbox
-from gqd.shell.incidents import AGAIN_S, MAX_PER_MINUTE, MAX_WORDS, Incidents
+from gqd.shell.listeners.rejections import AGAIN_S, MAX_PER_MINUTE, MAX_WORDS, Incidents
 from gqd.shell.metrics import Counters
 from gqd.state.input import DoorIncident
 

@@ -17,11 +17,11 @@ from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import Planner
 from gqd.sched.snapshot.model import Snapshot
+from gqd.shell.commit_queue import Outgoing
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG
 from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters
-from gqd.shell.outgoing import Outgoing
 from gqd.shell.planning import SLICE, Planning
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply

@@ -22,7 +22,7 @@ from gq.errors import Refusal
 from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.wire import client as wire
-from gqd.shell import doors, introductions
+from gqd.shell.listeners import listeners, munge_auth
 from tests.clusters import wait_until
 from tests.munge import Munged, own_munged
 from tests.requires import needs_munge, needs_root
@@ -165,7 +165,7 @@ def test_users_with_keys_come_in_by_the_same_door_as_before(munged: Munged) -> N
 def test_the_word_of_munge_is_believed_for_a_while_and_then_asked_for_again(
     munged: Munged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(introductions, "KEEP_S", 0.0)
+    monkeypatch.setattr(munge_auth, "KEEP_S", 0.0)
 
     async def scenario(shared: SharedRig) -> None:
         location = elsewhere(shared, munged)
@@ -176,7 +176,7 @@ def test_the_word_of_munge_is_believed_for_a_while_and_then_asked_for_again(
 
         assert await as_user(ask) == "introduce_first", "not for ever: the user is told"
         assert await shared.counter("introductions") == 3
-        monkeypatch.setattr(introductions, "KEEP_S", 0.5)
+        monkeypatch.setattr(munge_auth, "KEEP_S", 0.5)
         assert await as_user(lambda: _twice(location)) == ME
         assert await shared.counter("introductions") >= 5
 
@@ -200,7 +200,7 @@ def wait_a_moment(seconds: float) -> None:
 def test_a_user_with_many_commands_makes_gqd_remember_few_and_all_go_on(
     munged: Munged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(introductions, "MAX_KEPT_OF_USER", 2)
+    monkeypatch.setattr(munge_auth, "MAX_KEPT_OF_USER", 2)
 
     async def scenario(shared: SharedRig) -> None:
         location = elsewhere(shared, munged)
@@ -222,7 +222,7 @@ def test_a_user_with_many_commands_makes_gqd_remember_few_and_all_go_on(
 def test_a_standing_conversation_introduces_itself_and_again_when_asked(
     munged: Munged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(introductions, "KEEP_S", 1.0)
+    monkeypatch.setattr(munge_auth, "KEEP_S", 1.0)
 
     async def scenario(shared: SharedRig) -> None:
         location = elsewhere(shared, munged)
@@ -356,7 +356,7 @@ def test_without_munge_in_gq_toml_a_key_that_is_not_known_does_not_get_through_t
 def test_while_munged_is_away_or_hangs_users_are_told_and_others_are_served(
     munged: Munged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(introductions, "DECODE_S", 0.3)
+    monkeypatch.setattr(munge_auth, "DECODE_S", 0.3)
 
     async def scenario(shared: SharedRig) -> None:
         keys = fresh_keys()
@@ -441,7 +441,7 @@ def test_a_stranger_has_few_tries_and_brings_nothing_large_in(munged: Munged) ->
 
 
 def test_links_that_nobody_introduces_are_hung_up_on_in_time(munged: Munged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "INTRODUCE_S", 0.2)
+    monkeypatch.setattr(listeners, "INTRODUCE_S", 0.2)
     monkeypatch.setattr(links, "SWEEP_S", 0.1)
 
     async def scenario(shared: SharedRig) -> None:
@@ -464,7 +464,7 @@ def test_links_that_nobody_introduces_are_hung_up_on_in_time(munged: Munged, mon
 def test_strangers_in_number_keep_out_no_user_with_a_key_and_none_of_another_address(
     munged: Munged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "MAX_STRANGERS", 8)
+    monkeypatch.setattr(listeners, "MAX_STRANGERS", 8)
 
     async def scenario(shared: SharedRig) -> None:
         enrolled = await shared.enrolled()
@@ -485,7 +485,7 @@ def test_strangers_in_number_keep_out_no_user_with_a_key_and_none_of_another_add
 
 @pytest.mark.slow
 def test_many_commands_of_one_host_at_once_all_get_through(munged: Munged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "MAX_STRANGERS", 8)
+    monkeypatch.setattr(listeners, "MAX_STRANGERS", 8)
 
     async def scenario(shared: SharedRig) -> None:
         location = elsewhere(shared, munged)

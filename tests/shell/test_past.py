@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from gq.model.dependency import parse_dependency
 from gq.wire import client
-from gqd.shell.past import MAX_WAITING, PastDesk, named_jobs
+from gqd.shell.requests.dependency_lookup import MAX_WAITING, PastDesk, named_jobs
 from gqd.state.effect import Reply
 from gqd.state.input import ClientRequest, PastJob
 from gqd.store.memory import MemoryStore

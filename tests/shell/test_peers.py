@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from gq.errors import Refusal
-from gqd.shell.peers import KEEP_UNKNOWN_S, MAX_KEPT, LocalPeers
+from gqd.shell.listeners.users import KEEP_UNKNOWN_S, MAX_KEPT, LocalPeers
 
 USER = pwd.getpwnam("nobody")
 ROOT = pwd.getpwuid(0)

@@ -9,9 +9,9 @@ from gq.model.node import GpuSummary
 from gq.model.resource import Grant
 from gq.model.state import Outcome
 from gq.wire import client, node
+from gqd.shell.dispatch import MAX_BLOB_BYTES, Releaser, wanted_blobs
+from gqd.shell.listeners.nodes import relay_route, relay_target
 from gqd.shell.metrics import Counters
-from gqd.shell.nodes import relay_route, relay_target
-from gqd.shell.release import MAX_BLOB_BYTES, Releaser, wanted_blobs
 from gqd.state import effect
 from gqd.state.policy import Policy
 

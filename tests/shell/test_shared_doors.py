@@ -15,7 +15,7 @@ from gq.errors import Refusal, Unreachable
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from gq.wire import node as node_wire
-from gqd.shell.nodes import MAX_JOINS_PER_MINUTE
+from gqd.shell.listeners.nodes import MAX_JOINS_PER_MINUTE
 from tests.requires import needs_root
 from tests.shell.rig import Wire, hello, job
 from tests.shell.shared import USER, SharedRig, as_uid, refusal_of, remotely, shared_running

@@ -15,13 +15,13 @@ from gq.model.notice import Target
 from gq.model.step import StepRequest
 from gq.wire import client
 from gqd.control.apply.table import apply
-from gqd.shell.stream import MAX_WAITING, MAX_WAITING_PER_USER, EventDesk
+from gqd.shell.requests.event_stream import MAX_WAITING, MAX_WAITING_PER_USER, EventDesk
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, ReplyEvents
 from gqd.state.input import Peer
 from gqd.store.memory import MemoryStore
 from gqd.store.protocol import Batch, EventQuery, Store
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from gqd.store.sqlite import SqliteStore
 from tests.builders import ALICE, BOB, SHARED, inventory, submit
 from tests.hosts import CoreHost

@@ -9,7 +9,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.wire.client import Submit
-from gqd.shell.submission import take_blobs
+from gqd.shell.listeners.submission import take_blobs
 from tests.shell.rig import job
 
 SCRIPT = b"#!/bin/sh\ntrue\n"

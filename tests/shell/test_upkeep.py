@@ -13,12 +13,12 @@ import pytest
 from gq.config import HistorySettings
 from gq.wire.client import CancelJobs, JobFilter, QueryAudit, RequestBody
 from gqd.control.controller import Controller
-from gqd.shell.upkeep import Upkeep
+from gqd.shell.retention import Upkeep
 from gqd.state.events.event import Event
 from gqd.state.input import Peer, Tick
 from gqd.state.policy import Policy
 from gqd.store.blobs import SqliteBlobStore
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from gqd.store.sqlite import SqliteStore
 from tests.builders import client_request, submit
 
@@ -193,7 +193,7 @@ def test_old_lines_of_both_logs_go_by_their_own_bounds(files: Files) -> None:
 
 
 def test_the_daemon_does_it_beside_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gqd.shell.upkeep.FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr("gqd.shell.retention.FIRST_AFTER_S", 0.0)
     files = Files(tmp_path)
 
     async def story() -> None:

@@ -14,7 +14,7 @@ from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.state.events import event
 from gqd.state.records import Attempt
-from gqd.store.rows import event_of
+from gqd.store.rows.rows import event_of
 from gqnode.control.attempt import Phase
 from tests.builders import inventory, submit
 from tests.simulation.conftest import are_all, played_again_by, seeds_of

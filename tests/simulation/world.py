@@ -32,7 +32,7 @@ from gqd.state import input as controller_input
 from gqd.state.input import Peer
 from gqd.state.policy import Policy
 from gqd.store.memory import MemoryStore
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from gqnode.control import effect, input
 from gqnode.control.agent import Agent
 from gqnode.control.attempt import AttemptRecord, Phase

@@ -12,7 +12,7 @@ from collections import deque
 from random import Random
 
 from gqd.store.protocol import StoreFailed
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from gqd.store.sqlite import SqliteStore
 from tests.store.lives import Lives
 

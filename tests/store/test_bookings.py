@@ -15,9 +15,9 @@ from gq.wire.client import ListReservations, QueryBookings
 from gqd.control.apply.table import apply
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.store.bookings import by_user
 from gqd.store.protocol import Batch, Forgetting, Store
-from gqd.store.rows import materialise
+from gqd.store.queries.bookings import by_user
+from gqd.store.rows.rows import materialise
 from gqd.store.sqlite import SqliteStore
 
 HOUR = 3600.0

@@ -9,7 +9,7 @@ from gqd.control.apply.table import apply
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.store.protocol import Store
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from tests.builders import spec
 
 

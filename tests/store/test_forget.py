@@ -16,7 +16,7 @@ import pytest
 from gq.wire.client import JobFilter, ListNotices, QueryAudit
 from gqd.state.events import event
 from gqd.store.protocol import Batch, Forgetting, HistoryQuery, Store
-from gqd.store.rows import audit_row, materialise
+from gqd.store.rows.rows import audit_row, materialise
 from gqd.store.sqlite import SqliteStore
 from tests.store.lives import Lives
 

@@ -18,9 +18,9 @@ from gqd.state.cluster import Cluster
 from gqd.state.events.event import Audited, Event
 from gqd.state.index.changes import Changes
 from gqd.state.records import Answer, Attempt, Job, Key, Node, Part, Step
-from gqd.store import rows
+from gqd.store.migrations.schema import MIGRATIONS
 from gqd.store.protocol import Row
-from gqd.store.schema import MIGRATIONS
+from gqd.store.rows import rows
 from gqd.store.sqlite import upsert
 from tests.store import values
 from tests.store.lives import Lives

@@ -20,10 +20,10 @@ from gq.errors import GqError
 from gq.wire.client import JobFilter, QueryAudit
 from gqd.state.cluster import Cluster
 from gqd.state.events.event import Audited
-from gqd.store.forget import DELETE_NOTICES
+from gqd.store.migrations.schema import MIGRATIONS, migrate
 from gqd.store.protocol import Batch, HistoryQuery, StoreFailed
-from gqd.store.rows import COLUMNS, materialise
-from gqd.store.schema import MIGRATIONS, migrate
+from gqd.store.retention import DELETE_NOTICES
+from gqd.store.rows.rows import COLUMNS, materialise
 from gqd.store.sqlite import SqliteStore
 from tests.store.lives import Lives
 

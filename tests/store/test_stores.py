@@ -20,7 +20,7 @@ from gqd.state.events.event import Audited, RequestsForgotten
 from gqd.state.phases import Hold, PartPhase
 from gqd.state.records import ArrayTasks, Attempt, Job, Part, Step
 from gqd.store.protocol import HistoryQuery, Store
-from gqd.store.rows import materialise
+from gqd.store.rows.rows import materialise
 from tests.store.lives import Lives
 
 

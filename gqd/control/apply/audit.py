@@ -1,4 +1,4 @@
-"""What a line of the audit trail does to the cluster: nothing.  It becomes a row (`gqd.store.rows`).  Pure."""
+"""What a line of the audit trail does to the cluster: nothing.  It becomes a row (`gqd.store.rows.rows`).  Pure."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""Root's state of a controller becomes its user's: databases and keys move into the directory of `[controller] user`.
+
+Every file moves by one rename, and gqd refuses to start while a database is left behind, so that an interrupted move
+is simply made again.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+from gq.curve import server_key_path, server_public_path
+from gq.errors import Refusal
+from gq.files import lock_holder, make_directory, sync_directory
+from gq.locate import Location
+from gqd.admin.system_user import acting_as, make_directories, state_files
+
+_NODE_KEYS = "nodes"
+
+
+def move_state(location: Location, own: Location, account: pwd.struct_passwd) -> None:
+    """Move what gqd kept as root; nothing to do where nothing is there.  `Refusal` while gqd runs.
+
+    The keys of nodes of this host stay, and a copy of the controller's public key: they are gqnode's.
+    """
+    databases = state_files(location.state_dir)
+    secret = server_key_path(location.keys_dir)
+    make_directories(location, own, account)
+    with acting_as(account):
+        make_directory(Path(own.keys_dir), 0o700)
+    if not databases and not secret.exists():
+        return
+    refuse_running(location)
+    for path in databases:
+        _refuse_second(path, Path(own.state_dir))
+    _move_keys(location, own, account)
+    for path in databases:
+        _give(path, Path(own.state_dir), account)
+    Path(location.state_dir, "gqd.pid").unlink(missing_ok=True)
+    for directory in (own.state_dir, location.state_dir):
+        sync_directory(Path(directory))
+
+
+def refuse_running(location: Location) -> None:
+    """`Refusal` while a gqd of this host runs."""
+    locks = (location.lock_path("gqd"), f"{location.state_dir}/gq.db.lock")
+    pid = next((pid for lock in locks if (pid := lock_holder(lock)) is not None), None)
+    if pid is not None:
+        hint = "`gqd stop`, then this command again; jobs go on meanwhile"
+        raise Refusal("gqd_runs", f"gqd runs (process {pid}), and its state cannot be moved", hint)
+
+
+def _refuse_second(path: Path, directory: Path) -> None:
+    """Two queues: which is the cluster's is not for a command to say.  An interrupted move leaves no such pair."""
+    if Path(directory, path.name).exists():
+        raise Refusal(
+            "other_state", f"{path} is there, and {directory / path.name} too", f"move one of them away, with {path}-*"
+        )
+
+
+def _move_keys(location: Location, own: Location, account: pwd.struct_passwd) -> None:
+    """The secret key last: while it is there, the keys are not all moved."""
+    public, secret = server_public_path(location.keys_dir), server_key_path(location.keys_dir)
+    pinned = Path(location.keys_dir, _NODE_KEYS)
+    if pinned.is_dir():
+        with acting_as(account):
+            make_directory(Path(own.keys_dir, _NODE_KEYS), 0o700)
+        for path in sorted(pinned.glob("*.pub")):
+            _give(path, Path(own.keys_dir, _NODE_KEYS), account)
+    if public.exists():
+        text = public.read_bytes()
+        with acting_as(account):
+            Path(own.keys_dir, public.name).write_bytes(text)
+    if secret.exists():
+        _give(secret, Path(own.keys_dir), account)
+
+
+def _give(path: Path, directory: Path, account: pwd.struct_passwd) -> None:
+    """`path` lies where only root writes: nobody can put another file in its place."""
+    os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    path.replace(directory / path.name)

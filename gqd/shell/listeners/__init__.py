@@ -1,0 +1,1 @@
+"""The sockets that clients and nodes reach, and who may speak there."""

@@ -1,0 +1,160 @@
+"""The tcp door for clients where MUNGE vouches for users, too: links with a key that nobody enrolled come in here.
+
+Owns what such a link may say before its user is known: one small message, an `Introduction`; all else is told
+``introduce_first``, a few times.  Links of enrolled keys go straight on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import zmq
+
+from gq.errors import ProtocolError, Refusal
+from gq.links import Links
+from gq.model.ids import RequestId
+from gq.munge import MungeRefused
+from gq.wire import client as wire
+from gqd.shell.listeners.auth import address, proven_key
+from gqd.shell.listeners.clients import Caller, ClientDoor, RequestDesk, action_of, check_version, head_of
+from gqd.shell.listeners.keys import KeyRing
+from gqd.shell.listeners.munge_auth import Introductions
+from gqd.shell.listeners.rejections import Incidents
+from gqd.shell.listeners.socket import Door
+from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.metrics import Counters
+
+NO_INTRODUCTION = "NoIntroduction"
+"""What the audit trail calls it."""
+
+
+class Reception:
+    """`enrolled` takes what links of enrolled keys bring, `desk` the requests of users whom MUNGE vouched for."""
+
+    def __init__(
+        self,
+        enrolled: ClientDoor,
+        desk: RequestDesk,
+        peers: LocalPeers,
+        ring: KeyRing,
+        links: Links,
+        introductions: Introductions,
+        counters: Counters,
+        incidents: Incidents,
+    ) -> None:
+        self._enrolled = enrolled
+        self._desk = desk
+        self._peers = peers
+        self._ring = ring
+        self._links = links
+        self._introductions = introductions
+        self._counters = counters
+        self._incidents = incidents
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """By the key that is being introduced."""
+        self.door: Door | None = None
+        """Set once the socket is open; messages come only then."""
+
+    def close(self) -> None:
+        for task in self._under_way.values():
+            task.cancel()
+        self._introductions.close()
+
+    def receive(self, peer_id: bytes, frame: zmq.Frame) -> None:
+        public = proven_key(frame)
+        if self._ring.holder(public) is not None:
+            self._links.heard(frame)
+            self._enrolled.receive(peer_id, frame)
+        elif (introduction := _introduction(frame)) is not None:
+            self._begin(peer_id, frame, public, introduction)
+        elif self._introductions.holder(public) is not None:
+            self._links.heard(frame)
+            self._take(peer_id, frame, public)
+        else:
+            self._turn_back(peer_id, frame, public)
+
+    # ── users who are known ───────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, peer_id: bytes, frame: zmq.Frame, public: str) -> None:
+        assert self.door is not None
+        refusal = self._desk.take(frame.buffer, (self.door.name, peer_id), self._caller(public, address(frame)))
+        if refusal is not None:
+            self._send(peer_id, refusal)
+
+    def _caller(self, public: str, host: str) -> Caller:
+        found = self._introductions.holder(public)
+        assert found is not None
+        return Caller(
+            establish=lambda: self._peers.introduced(found.user, found.uid, host),
+            origin=f"munge ({host})",
+            uid=found.uid,
+            user=found.user,
+        )
+
+    # ── introductions ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, peer_id: bytes, frame: zmq.Frame, public: str, introduction: wire.Introduction) -> None:
+        self._links.unheeded(frame)
+        if public in self._under_way:
+            self._answer(peer_id, introduction.request_id, Refusal("busy", "this key is being introduced already"))
+            return
+        task = asyncio.ensure_future(self._introduce(peer_id, public, address(frame), introduction))
+        self._under_way[public] = task
+        task.add_done_callback(lambda done: self._under_way.pop(public))
+
+    async def _introduce(self, peer_id: bytes, public: str, host: str, introduction: wire.Introduction) -> None:
+        try:
+            check_version(introduction.version)
+            found = await self._introductions.introduce(public, introduction.body)
+        except Refusal as refusal:
+            self._counters.introductions_refused += 1
+            uid = refusal.uid if isinstance(refusal, MungeRefused) else None
+            self._incidents.tell(action_of(refusal), host, refusal.message, uid=uid)
+            self._answer(peer_id, introduction.request_id, refusal)
+        else:
+            self._counters.introductions += 1
+            self._send(peer_id, wire.reply(introduction.request_id, wire.Done(text=f"user {found.user}")))
+        assert self.door is not None
+        self.door.look()
+
+    # ── links that nobody has introduced ──────────────────────────────────────────────────────────────────────
+
+    def _turn_back(self, peer_id: bytes, frame: zmq.Frame, public: str) -> None:
+        """One whose time is over is told; one that never was introduced has little room and few tries."""
+        head = head_of(frame.buffer)
+        is_new = self._links.is_silent(frame)
+        if is_new:
+            self._incidents.tell(NO_INTRODUCTION, address(frame), "it asked before anybody vouched for its key")
+        elif not self._introductions.has_known(public):
+            self._incidents.tell(NO_INTRODUCTION, address(frame), "its key is not valid any more")
+        if head is None or (is_new and len(frame.buffer) > wire.MAX_INTRODUCTION_BYTES):
+            self._counters.malformed += 1
+            self._links.hang_up(frame)
+            return
+        self._links.unheeded(frame)
+        refusal = Refusal(
+            "introduce_first",
+            "the controller does not know the key of this link, or not any more",
+            "`munge = true` in [client] of gq.toml introduces it; `gqctl key add` on a host of the cluster enrols it",
+        )
+        self._counters.refused_at_door += 1
+        self._answer(peer_id, head.request_id, refusal)
+
+    def _answer(self, peer_id: bytes, request_id: RequestId, refusal: Refusal) -> None:
+        body = wire.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
+        self._send(peer_id, wire.reply(request_id, body))
+
+    def _send(self, peer_id: bytes, data: bytes) -> None:
+        assert self.door is not None
+        if not self.door.send(peer_id, data):
+            self._counters.replies_dropped += 1
+
+
+def _introduction(frame: zmq.Frame) -> wire.Introduction | None:
+    if len(frame.buffer) > wire.MAX_INTRODUCTION_BYTES:
+        return None
+    try:
+        found = wire.INTRODUCTIONS.decode(frame.buffer)
+    except ProtocolError:
+        return None
+    return found if len(found.request_id) == wire.REQUEST_ID_BYTES else None

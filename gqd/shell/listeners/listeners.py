@@ -1,0 +1,267 @@
+"""All front doors of one controller: which there are, who may come in by which, and how they close.
+
+clients         ipc, for users of this host
+nodes           ipc, for node daemons of this host
+remote-nodes    tcp, for node keys and tokens
+remote-clients  tcp, for users' keys, and where the site has MUNGE for those that it vouches for
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import zmq
+
+from gq.appetite import OF_USER, Appetites
+from gq.backlog import MAX_WAITING
+from gq.config import Config
+from gq.curve import read_keys, server_key_path
+from gq.descriptors import raise_descriptor_limit
+from gq.errors import Refusal
+from gq.links import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, local_bounds
+from gq.locate import Location
+from gq.wire.codec import MAX_MESSAGE_BYTES
+from gq.wire.node import MAX_NODE_MESSAGE_BYTES
+from gqd.shell.inbox import Inbox
+from gqd.shell.listeners.auth import BACKLOG, CLIENT_DOMAIN, NODE_DOMAIN, NOT_KNOWN, KeyCheck, guard
+from gqd.shell.listeners.clients import ClientDoor, RequestDesk, enrolled_caller, local_caller
+from gqd.shell.listeners.keys import KeyRing
+from gqd.shell.listeners.nodes import NodeDoor
+from gqd.shell.listeners.rejections import Incidents
+from gqd.shell.listeners.socket import Door, bind_ipc, router
+from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.log import LOG
+from gqd.shell.metrics import Counters
+from gqd.state.input import ClientRequest
+
+if TYPE_CHECKING:
+    from gqd.shell.listeners.guest_listener import Reception
+    from gqd.shell.listeners.munge_auth import Introductions
+
+CLIENTS = "clients"
+NODES = "nodes"
+REMOTE_NODES = "remote-nodes"
+REMOTE_CLIENTS = "remote-clients"
+ENVELOPE_BYTES = 4096
+"""What a message may be longer than the request in it.  Strangers can make a tcp door take in one message each."""
+TCP_DOORS = 2
+MAX_STRANGERS = 4096
+"""Links that nobody has introduced yet; what they bring is bounded as of all (`gq.appetite`)."""
+INTRODUCE_S = 15.0
+"""How long such a link may take to be introduced."""
+NO_ROOM = "its key is not known, and many others have not said yet whose theirs are"
+MAX_WAITING_OF_NODE = 65_536
+"""Messages of a node that nobody has handled yet: it speaks for all users of its host."""
+LINGER_S = 0.5
+"""How long the last answers may take to leave."""
+
+
+class Doors:
+    """`opened` by name.  `enter`: where requests of clients go; all else goes into the inbox."""
+
+    def __init__(
+        self,
+        location: Location,
+        config: Config,
+        inbox: Inbox,
+        counters: Counters,
+        peers: LocalPeers,
+        ring: KeyRing,
+        enter: Callable[[ClientRequest, dict[str, bytes]], None],
+    ) -> None:
+        self.opened: dict[str, Door] = {}
+        self._location = location
+        self._config = config
+        self._inbox = inbox
+        self._counters = counters
+        self._peers = peers
+        self._ring = ring
+        self._incidents = Incidents(inbox, counters)
+        self._desk = RequestDesk(peers, config.limits, enter, counters, self._incidents)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._key_check: KeyCheck | None = None
+        self._reception: Reception | None = None
+        """Where MUNGE vouches for users."""
+        self._links: dict[zmq.Socket[bytes], Links] = {}
+        self._appetites: Appetites | None = None
+
+    def open(self) -> None:
+        """Nodes first: clients find a controller that can hear its nodes."""
+        self._open_local_nodes()
+        settings = self._config.controller
+        if settings.listen is not None:
+            self._open_remote_nodes(settings.listen)
+        if settings.listen_clients is not None:
+            self._open_remote_clients(settings.listen_clients)
+        self._open_clients()
+        if self._peers.is_shared:
+            self._appetites = Appetites(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
+
+    def look(self) -> None:
+        """There is room in the inbox again."""
+        for door in self.opened.values():
+            door.look()
+
+    def close(self) -> None:
+        if self._appetites is not None:
+            self._appetites.close()
+        if self._reception is not None:
+            self._reception.close()
+        for links in self._links.values():
+            links.close()
+        for door in self.opened.values():
+            door.close(LINGER_S)
+        if self._key_check is not None:
+            self._key_check.close()
+        self._context.term()
+
+    # ── ipc ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_clients(self) -> None:
+        socket = router(self._context, MAX_MESSAGE_BYTES)
+        if self._peers.is_shared:
+            bounds = local_bounds(raise_descriptor_limit())
+            self._watch(socket, bounds, on_unproven=lambda user, how: None)  # a command that looks for a controller
+        bind_ipc(socket, self._location.client_endpoint, 0o666 if self._peers.is_shared else 0o600)
+        clients = ClientDoor(self._desk, self._counters, partial(local_caller, self._peers))
+        clients.door = self._door(CLIENTS, socket, clients.receive)
+
+    def _open_local_nodes(self) -> None:
+        socket = router(self._context, MAX_NODE_MESSAGE_BYTES)
+        bind_ipc(socket, self._location.node_endpoint)
+        nodes = self._node_door()
+        nodes.door = self._door(NODES, socket, nodes.receive_local)
+
+    # ── tcp ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_remote_nodes(self, endpoint: str) -> None:
+        socket = self._listen(endpoint, "listen", NODE_DOMAIN, MAX_MESSAGE_BYTES)
+        nodes = self._node_door()
+        nodes.door = self._door(REMOTE_NODES, socket, partial(nodes.receive_proven, ring=self._ring))
+
+    def _open_remote_clients(self, endpoint: str) -> None:
+        introductions = self._introductions() if self._config.controller.munge else None  # may refuse: before the door
+        socket = self._listen(endpoint, "listen_clients", CLIENT_DOMAIN, self._config.limits.message_bytes)
+        clients = ClientDoor(self._desk, self._counters, partial(enrolled_caller, self._peers, self._ring))
+        if introductions is not None:
+            self._reception = self._receive_strangers(clients, self._links[socket], introductions)
+            receive = self._reception.receive
+            self._reception.door = clients.door = self._door(REMOTE_CLIENTS, socket, receive, notes=False)
+        else:
+            clients.door = self._door(REMOTE_CLIENTS, socket, clients.receive)
+
+    def _introductions(self) -> Introductions:
+        from gqd.shell.listeners.munge_auth import Introductions  # only where a site has MUNGE
+
+        return Introductions(self._peers, self._config.controller.munge_socket)
+
+    def _receive_strangers(self, clients: ClientDoor, links: Links, introductions: Introductions) -> Reception:
+        from gqd.shell.listeners.guest_listener import Reception  # likewise
+
+        return Reception(
+            clients, self._desk, self._peers, self._ring, links, introductions, self._counters, self._incidents
+        )
+
+    def _why_no_stranger(self, domain: bytes) -> str:
+        if domain != CLIENT_DOMAIN or not self._config.controller.munge:
+            return NOT_KNOWN
+        strangers = sum(links.silent_count for links in self._links.values() if links.has_strangers)
+        return "" if strangers <= self._most_strangers() else NO_ROOM
+
+    def _most_strangers(self) -> int:
+        return min(MAX_STRANGERS, links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG) // 2)
+
+    def _bounds(self, domain: bytes) -> Bounds:
+        most = links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG)
+        of_host = max(1, most // SHARE_OF_HOST)
+        if domain != CLIENT_DOMAIN or not self._config.controller.munge:
+            return Bounds(most, of_host)
+        return Bounds(most, of_host, silent=self._most_strangers() // SHARE_OF_HOST, proof_s=INTRODUCE_S)
+
+    def _listen(self, endpoint: str, setting: str, domain: bytes, message_bytes: int) -> zmq.Socket[bytes]:
+        keys = read_keys(server_key_path(self._location.keys_dir))
+        if self._key_check is None:
+            self._key_check = KeyCheck(self._context, self._ring.holder, self._on_refused_key, self._why_no_stranger)
+        socket = router(self._context, message_bytes + ENVELOPE_BYTES)
+        guard(socket, keys, domain)
+        self._watch(socket, self._bounds(domain), self._on_unproven)
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise Refusal(
+                "cannot_listen", f"cannot listen on {endpoint}: {error}", f"see [controller] {setting}"
+            ) from error
+        return socket
+
+    def _endpoints(self) -> list[str]:
+        settings = self._config.controller
+        remote = [one for one in (settings.listen, settings.listen_clients) if one is not None]
+        return [self._location.client_endpoint, self._location.node_endpoint, *remote]
+
+    # ── what all have ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self, socket: zmq.Socket[bytes], bounds: Bounds, on_unproven: Unproven) -> None:
+        loop = asyncio.get_running_loop()
+        self._links[socket] = Links(self._context, socket, bounds, loop, LOG, on_unproven, self._on_crowd)
+
+    def _node_door(self) -> NodeDoor:
+        return NodeDoor(self._peers, self._desk, self._inbox, self._counters, self._incidents)
+
+    def _door(
+        self,
+        name: str,
+        socket: zmq.Socket[bytes],
+        receive: Callable[[bytes, zmq.Frame], None],
+        notes: bool = True,
+    ) -> Door:
+        """`notes`: any message proves what there is to prove."""
+        links = self._links.get(socket) if notes else None
+
+        def receive_and_note(peer_id: bytes, frame: zmq.Frame) -> None:
+            if links is not None:
+                links.heard(frame)
+            receive(peer_id, frame)
+
+        max_waiting = MAX_WAITING_OF_NODE if name in (NODES, REMOTE_NODES) else MAX_WAITING
+        door = Door(
+            name, socket, receive_and_note, self._inbox.has_room, self._count_malformed, self._on_flood, max_waiting
+        )
+        self.opened[name] = door
+        return door
+
+    def _count_malformed(self) -> None:
+        self._counters.malformed += 1
+
+    def _on_refused_key(self, address: str, why: str) -> None:
+        self._counters.handshakes_refused += 1
+        for links in self._links.values():
+            links.was_turned_away(address)
+        self._incidents.tell("HandshakeRefused", address, why)
+
+    def _on_unproven(self, address: str, how: str) -> None:
+        self._counters.links_unproven += 1
+        self._incidents.tell("NoIntroduction" if how == NO_WORD else "NoHandshake", address, how)
+
+    def _on_crowd(self, peer: str) -> None:
+        """`peer` as `Links` names it: an address, or ``uid 1000``."""
+        self._counters.links_cut += 1
+        self._tell_of_peer("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
+
+    def _on_greedy(self, peer: str, size: int) -> None:
+        """`peer` likewise."""
+        self._counters.links_cut += 1
+        detail = f"it sent {size >> 20} MiB of messages that did not end, and was hung up on"
+        self._tell_of_peer("TooMuchAtOnce", peer, detail)
+
+    def _on_flood(self, peer: str) -> None:
+        """`peer` likewise."""
+        self._counters.links_cut += 1
+        self._tell_of_peer("TooMuchAtOnce", peer, "it sent more than can be handled, and was hung up on")
+
+    def _tell_of_peer(self, action: str, peer: str, detail: str) -> None:
+        uid = int(peer.removeprefix(OF_USER)) if peer.startswith(OF_USER) else None
+        self._incidents.tell(action, peer if uid is None else "local", detail, uid=uid)

@@ -1,0 +1,124 @@
+"""Users whom MUNGE vouches for: which keys they have introduced, as whom, and for how long that is believed.
+
+Owns the waiting for munged, in threads of its own, few and with a deadline: the loop never waits.  Nothing here is
+durable and nothing is the deciding code's: a key that is forgotten is introduced again by its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from gq import munge
+from gq.errors import Refusal
+from gq.wire.client import Introduce
+from gqd.shell.listeners.users import LocalPeers
+
+KEEP_S = 3600.0
+MAX_KEPT = 20_000
+MAX_KEPT_OF_USER = 256
+"""Each command makes a key; of one user's, the oldest are forgotten first."""
+THREADS = 4
+MAX_WAITING = 64
+DECODE_S = 5.0
+"""A thread that waits for a munged that hangs is held by libmunge for twice that."""
+
+
+class Introduced(NamedTuple):
+    """Whose a key is; `until` by the monotonic clock."""
+
+    user: str
+    uid: int
+    until: float
+
+
+class Introductions:
+    def __init__(self, peers: LocalPeers, socket: str = "", now: Callable[[], float] = time.monotonic) -> None:
+        """Raises `Refusal` where there is no libmunge, or where others could answer in munged's place."""
+        munge.load()
+        _refuse_open_directory(socket or munge.DEFAULT_SOCKET)
+        self._peers = peers
+        self._socket = socket
+        self._now = now
+        self._kept: dict[str, Introduced] = {}
+        """By public key, the oldest first."""
+        self._of_user: dict[int, dict[str, None]] = {}
+        self._waiting = 0
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="munge")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def holder(self, public: str) -> Introduced | None:
+        """None: nobody has introduced this key, or it was too long ago."""
+        found = self._kept.get(public)
+        return found if found is not None and self._now() < found.until else None
+
+    def has_known(self, public: str) -> bool:
+        """Whether somebody has introduced this key, however long ago; some are forgotten."""
+        return public in self._kept
+
+    async def introduce(self, public: str, body: Introduce) -> Introduced:
+        """From now on the key is this user's.  Raises `Refusal`: `munge.MungeRefused` where the uid is known."""
+        decoded = await self._decode(body.credential)
+        if decoded.payload != munge.payload_of(public):
+            message = "this MUNGE credential is not one of gq's over the key of this link"
+            raise munge.MungeRefused("munge_other_key", message, "make one for each key", decoded.uid)
+        try:
+            peer = self._peers.introduced(body.user, decoded.uid, "")
+        except Refusal as error:
+            raise munge.MungeRefused(error.code, error.message, error.hint, decoded.uid) from error
+        return self._keep(public, Introduced(peer.user, peer.uid, self._now() + KEEP_S))
+
+    async def _decode(self, credential: str) -> munge.Decoded:
+        if self._waiting >= MAX_WAITING:
+            raise Refusal("busy", f"{MAX_WAITING} others wait for MUNGE to be asked", "try again in a moment")
+        self._waiting += 1
+        try:
+            asked = asyncio.get_running_loop().run_in_executor(self._threads, munge.decode, credential, self._socket)
+            return await asyncio.wait_for(asked, DECODE_S)
+        except TimeoutError:
+            message = f"munged on the controller's host did not answer within {DECODE_S:g} s"
+            raise Refusal("munge_down", message, "ask those who run the cluster to look after munged") from None
+        finally:
+            self._waiting -= 1
+
+    def _keep(self, public: str, fresh: Introduced) -> Introduced:
+        self._forget(public)
+        theirs = self._of_user.setdefault(fresh.uid, {})
+        if len(theirs) >= MAX_KEPT_OF_USER:
+            self._forget(next(iter(theirs)))
+        elif len(self._kept) >= MAX_KEPT:
+            self._forget(next(iter(self._kept)))
+        self._kept[public] = fresh
+        self._of_user.setdefault(fresh.uid, {})[public] = None
+        return fresh
+
+    def _forget(self, public: str) -> None:
+        old = self._kept.pop(public, None)
+        if old is None:
+            return
+        theirs = self._of_user[old.uid]
+        del theirs[public]
+        if not theirs:
+            del self._of_user[old.uid]
+
+
+def _refuse_open_directory(socket: str) -> None:
+    """Whoever can put a socket there could say who everybody is."""
+    directory = Path(socket).parent
+    try:
+        mode = directory.stat().st_mode
+    except FileNotFoundError:
+        return  # munged makes it when it starts
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Refusal(
+            "unsafe_munge",
+            f"{directory}, where munged has its socket, can be written by others (mode {stat.S_IMODE(mode):04o})",
+            f"chmod go-w {directory}, or set [controller] munge_socket",
+        )

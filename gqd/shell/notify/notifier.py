@@ -1,0 +1,103 @@
+"""Takes notices out: to URLs and mail systems in threads, to commands by way of a job of their owner.
+
+Owns the threads, of which there are never more than the deciding code has let go at once; nothing here is waited for,
+not even at the end: what was not reported is in the outbox, and goes out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Callable
+
+from gq.errors import Refusal
+from gq.model.notice import COMMAND, MAIL, Notifying
+from gqd.shell.inbox import Inbox
+from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.log import LOG
+from gqd.shell.notify import mail, webhook
+from gqd.shell.notify.webhook import NotDelivered
+from gqd.state.effect import SendNotice
+from gqd.state.input import NoticeCommand, NoticeReported, Peer
+
+SCRIPT = b"""\
+#!/bin/sh
+# Run for a notice of gq: the command, then what it is told of as NAME=VALUE.
+command=$1
+shift
+for one in "$@"; do
+    export "${one?}"
+done
+exec /bin/sh -c "$command"
+"""
+SCRIPT_DIGEST = hashlib.sha256(SCRIPT).hexdigest()
+
+Send = Callable[[Notifying, SendNotice], None]
+
+
+def send_now(settings: Notifying, one: SendNotice) -> None:
+    """In a thread: returns when it is delivered; else `NotDelivered`."""
+    if one.kind == MAIL:
+        mail.send(settings, one.user, one.to, one.body)
+    else:
+        webhook.post(settings, one.kind, one.to, one.body)
+
+
+class Courier:
+    """`settings` may be changed."""
+
+    def __init__(self, settings: Notifying, peers: LocalPeers, inbox: Inbox, send: Send = send_now) -> None:
+        self.settings = settings
+        self._peers = peers
+        self._inbox = inbox
+        self._send = send
+        self._is_closed = False
+
+    def take(self, one: SendNotice) -> None:
+        """What comes of it goes into the inbox."""
+        if one.kind == COMMAND:
+            self._take_command(one)
+            return
+        loop = asyncio.get_running_loop()
+        name = f"notice-{one.notice_id}"
+        threading.Thread(target=self._deliver, args=(loop, one), name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Threads that are under way end by themselves, or with the process."""
+        self._is_closed = True
+
+    def _take_command(self, one: SendNotice) -> None:
+        try:
+            peer = self._owner(one)
+        except Refusal as refusal:
+            self._report(one, refusal.message, is_final=True)
+            return
+        command = NoticeCommand(notice_id=one.notice_id, peer=peer, script_digest=SCRIPT_DIGEST)
+        self._inbox.put(command, {SCRIPT_DIGEST: SCRIPT})
+
+    def _owner(self, one: SendNotice) -> Peer:
+        return self._peers.enrolled(one.user, one.uid, "", "")
+
+    def _deliver(self, loop: asyncio.AbstractEventLoop, one: SendNotice) -> None:
+        """In a thread of its own."""
+        why, is_final = "", False
+        try:
+            self._send(self.settings, one)
+        except NotDelivered as failure:
+            why, is_final = str(failure) or "not delivered", failure.is_final
+        except Exception as error:  # whatever it was: the queue goes on, and the owner reads why
+            LOG.exception("a notice could not be sent")
+            why = f"{type(error).__name__}: {error}"
+        if not self._is_closed:
+            try:
+                loop.call_soon_threadsafe(self._report, one, why, is_final)
+            except RuntimeError:  # the loop is closed meanwhile: after the restart it goes out again
+                return
+
+    def _report(self, one: SendNotice, why: str, is_final: bool = False) -> None:
+        if why:
+            fields = {"notice": one.notice_id, "attempt": one.attempt}
+            LOG.warning("a notice to %s was not delivered: %s", one.user, why, extra={"fields": fields})
+        if not self._is_closed:
+            self._inbox.put(NoticeReported(notice_id=one.notice_id, why=why, is_final=is_final))

@@ -1,0 +1,1 @@
+"""Requests that need more than the live cluster: the submit hook, history, event streams, cron."""

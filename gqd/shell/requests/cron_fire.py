@@ -1,0 +1,45 @@
+"""Entries of crontabs that are due, on their way to become jobs: who their owner is now is looked up here.
+
+They go the way of all submissions then, past the site's submit hook.  Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gq.errors import Refusal
+from gq.model.ids import RequestId
+from gq.wire.client import Submit
+from gqd.shell.listeners.users import LocalPeers
+from gqd.state.effect import FireCron
+from gqd.state.input import ClientRequest, Peer
+
+NOBODY = ("", b"")
+"""Where the answer goes."""
+
+
+class CronDesk:
+    """`enter` takes submissions."""
+
+    def __init__(self, peers: LocalPeers, enter: Callable[[ClientRequest, dict[str, bytes]], None]) -> None:
+        self._peers = peers
+        self._enter = enter
+
+    def fire(self, one: FireCron) -> None:
+        """The scripts were made durable when the crontab was set."""
+        cron = one.cron
+        try:
+            peer = self._peers.owner(cron.user, one.uid)
+        except Refusal as refusal:
+            peer = Peer(uid=one.uid, gid=one.uid, user=cron.user)
+            cron = msgspec.structs.replace(cron, why_not=refusal.message)
+        request = ClientRequest(
+            peer=peer,
+            route=NOBODY,
+            request_id=RequestId(b""),
+            body=Submit(spec=one.spec),
+            cron=cron,
+        )
+        self._enter(request, {})

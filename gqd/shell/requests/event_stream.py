@@ -1,0 +1,103 @@
+"""Answers about the change log, held back until there is something to tell.
+
+Owns who waits, and reads the database in a thread of its own.  What opens doors (keys of steps and nodes, answers that
+are remembered) never leaves, and of targets of notices only the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from gq.errors import GqError
+from gq.wire.client import Events, Refused, ReplyBody
+from gqd.shell.commit_queue import Release
+from gqd.shell.log import LOG
+from gqd.state.effect import Effect, Reply, ReplyEvents
+from gqd.store.protocol import EventQuery, Store
+
+MAX_WAITING = 512
+MAX_WAITING_PER_USER = 64
+SETTLE_S = 0.2
+"""Between two looks for the same one: events come in bursts."""
+
+
+class EventDesk:
+    """`answer` sends a reply; it is called on the loop.  `telling` says when something became a fact."""
+
+    def __init__(self, store: Store, answer: Callable[[Reply], None]) -> None:
+        self._store = store
+        self._answer = answer
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._running: dict[asyncio.Task[None], str] = {}
+        """Whose question each is."""
+        self._news = asyncio.Event()
+
+    def ask(self, effect: ReplyEvents) -> None:
+        if (message := self._too_many(effect.user)) is not None:
+            self._reply(effect, Refused(code="busy", message=message, hint="try again in a moment"))
+            return
+        task = asyncio.get_running_loop().create_task(self._run(effect))
+        self._running[task] = effect.user
+        task.add_done_callback(self._forget)
+
+    def _too_many(self, user: str) -> str | None:
+        """Whoever asks again and again leaves room for others."""
+        if sum(one == user for one in self._running.values()) >= MAX_WAITING_PER_USER:
+            return f"{MAX_WAITING_PER_USER} clients of {user} wait for events already"
+        return f"{MAX_WAITING} clients wait for events already" if len(self._running) >= MAX_WAITING else None
+
+    def telling(self, release: Release) -> Release:
+        """The same release, after which whoever waits for events looks again."""
+
+        def release_and_tell(effects: tuple[Effect, ...], blobs: Mapping[str, bytes]) -> None:
+            release(effects, blobs)
+            if self._running:
+                self._news.set()
+                self._news = asyncio.Event()
+
+        return release_and_tell
+
+    def close(self) -> None:
+        """Forget who waits: clients ask again."""
+        for task in self._running:
+            task.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def _run(self, effect: ReplyEvents) -> None:
+        body: ReplyBody
+        try:
+            body = await self._found(effect)
+        except Exception as error:  # reading the log must not end the daemon that writes it
+            LOG.error("the change log cannot be read: %s", error, exc_info=not isinstance(error, GqError))
+            body = Refused(code="history_failed", message=f"the change log cannot be read: {error}")
+        self._forget(asyncio.current_task())  # who has the answer may ask again
+        self._reply(effect, body)
+
+    def _forget(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            self._running.pop(task, None)
+
+    async def _found(self, effect: ReplyEvents) -> Events:
+        """At once if there is something; else as soon as there is, or when the time is over."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + effect.query.wait_s
+        asked = effect.query
+        while True:
+            news, query = self._news, EventQuery(asked=asked, shown_to=effect.shown_to)
+            page = await loop.run_in_executor(self._pool, self._store.event_lines, query)
+            left_s = until - loop.time()
+            if page.events or effect.query.from_now or left_s <= 0:
+                return page
+            try:
+                await asyncio.wait_for(news.wait(), left_s)
+            except TimeoutError:
+                return page
+            asked = msgspec.structs.replace(asked, after=page.last)  # what was looked through is not looked at again
+            await asyncio.sleep(min(SETTLE_S, left_s))
+
+    def _reply(self, effect: ReplyEvents, body: ReplyBody) -> None:
+        self._answer(Reply(route=effect.route, request_id=effect.request_id, body=body))

@@ -1,0 +1,1 @@
+"""The schema, and the changes that bring an older database to it."""
