@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gqnode.shell.spawn import Spawner
+from gqnode.daemon.spawn import Spawner
 
 if TYPE_CHECKING:
     from gq.config import Config, NodeSettings
     from gq.locate import Location
-    from gqnode.shell.join import Wish
-    from gqnode.shell.loop import Equipment
+    from gqnode.admin.join import Wish
+    from gqnode.daemon.loop import Equipment
 
 LOCK_FILE = ".lock"
 GARBAGE_LOOK = 10_000
@@ -96,7 +96,7 @@ def join(
 
     The token is read from a file or from standard input.  Writes gq.toml and the node's keys.
     """
-    from gqnode.shell.join import Wish
+    from gqnode.admin.join import Wish
 
     wish = Wish(
         endpoint=endpoint,
@@ -113,7 +113,7 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
     from gq import own_tmp, service
     from gq.errors import UsageError
     from gq.locate import SYSTEM_CONFIG, system_location
-    from gqnode.shell import join as host
+    from gqnode.admin import join as host
 
     _, directory, config = context.obj
     if directory:
@@ -156,7 +156,7 @@ def leave(
     """
     from gq.errors import UsageError
     from gq.locate import SYSTEM_CONFIG, system_location
-    from gqnode.shell import leave as host
+    from gqnode.admin import leave as host
 
     name, directory, config = context.obj
     if directory:
@@ -218,7 +218,7 @@ def _location(directory: str, config: str) -> Location:
 def _run(name: str, location: Location, spawner: Spawner) -> int:
     from gq.config import load_config
     from gq.descriptors import raise_descriptor_limit
-    from gqnode.shell.log import set_up_logging
+    from gqnode.daemon.log import set_up_logging
 
     config = load_config(location)
     node = _own_node(config, name)
@@ -287,10 +287,10 @@ def _hold_locks(location: Location, spool_root: Path, name: str) -> tuple[int, i
 def _equip(location: Location, config: Config, node: NodeSettings, spool_root: str, spawner: Spawner) -> Equipment:
     """Find out what the machine offers; the notes say why it is not more."""
     from gqnode.accel.find import control_devices, guarded_devices, open_accelerators
+    from gqnode.daemon.job_settings import check_private_tmp, read_confinement, read_user_rule
+    from gqnode.daemon.loop import Equipment
+    from gqnode.daemon.machine import cpus_to_pin
     from gqnode.isolation.choose import choose_isolation
-    from gqnode.shell.job_settings import check_private_tmp, read_confinement, read_user_rule
-    from gqnode.shell.loop import Equipment
-    from gqnode.shell.machine import cpus_to_pin
 
     confinement = read_confinement(node)
     check_private_tmp(node, spool_root)
@@ -325,7 +325,7 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
 async def _serve(equipment: Equipment) -> int:
     from gq.daemons import END_JOBS_SIGNAL
     from gq.log import log_reopener
-    from gqnode.shell.loop import NodeDaemon
+    from gqnode.daemon.loop import NodeDaemon
 
     daemon = NodeDaemon(equipment)
     gc.freeze()  # what is there stays, and is not looked through for garbage again and again

@@ -65,9 +65,19 @@ FORBIDDEN_IMPORTS = {
     "gqd/sched/": ("gqd.control", "gqd.store", "gqd.shell"),
     "gqd/control/": ("gqd.shell", "gqd.store.sqlite", "gqd.store.memory"),
     "gqd/store/": ("gqd.control", "gqd.sched", "gqd.shell"),
-    "gqnode/control/": ("gqnode.shell", "gqnode.isolation", "gqnode.accel"),
+    "gqnode/control/": ("gqnode.daemon", "gqnode.shepherd", "gqnode.isolation", "gqnode.accel"),
+    "gqnode/shepherd/": (
+        "gq.model",
+        "gq.wire",
+        "gqnode.daemon",
+        "gqnode.control",
+        "gqnode.isolation",
+        "gqnode.accel",
+        "msgspec",
+        "zmq",
+    ),
 }
-"""Imports point one way."""
+"""Imports point one way.  A shepherd is a process of its own for each attempt: it loads the standard library alone."""
 
 COMMANDS = ("gq/cli/", "gqd/sim/gqsim.py")
 """gqsim is a command, and lives where what it rehearses may be imported."""

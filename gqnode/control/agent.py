@@ -40,7 +40,8 @@ from gq.wire.node import (
     StopStep,
     TimeLimitSet,
 )
-from gqnode.control import deadline, resize, saying, steps, suspend
+from gqnode.control import deadline, elastic, reports, steps, suspend
+from gqnode.control.agent_state import Ledger, Settings
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import CheckCell, Effect, FindProcess, MakeCell, StartProcess, WriteLine
 from gqnode.control.input import (
@@ -63,7 +64,6 @@ from gqnode.control.input import (
     StepTasksEnded,
     Tick,
 )
-from gqnode.control.ledger import Ledger, Settings
 
 MAX_CONFIRMED = 64
 """Ids of orders that an attempt remembers."""
@@ -85,7 +85,7 @@ class Agent:
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
         """What is here, for `Hello`."""
-        return tuple(saying.status(record) for _, record in sorted(self._ledger.records.items()))
+        return tuple(reports.status(record) for _, record in sorted(self._ledger.records.items()))
 
     @property
     def last_seq(self) -> int:
@@ -121,7 +121,7 @@ class Agent:
             case CellMade():
                 _cell_made(ledger, input)
             case GpusTaken():
-                resize.taken(ledger, input)
+                elastic.taken(ledger, input)
             case CellFrozen():
                 suspend.frozen(ledger, input)
             case CellFailed():
@@ -176,7 +176,7 @@ def _order(ledger: Ledger, order: Order, blobs: dict[str, bytes]) -> None:
         case SetSuspended():
             suspend.set_suspended(ledger, order)
         case ResizeAttempt():
-            resize.resize(ledger, order)
+            elastic.resize(ledger, order)
         case LaunchStep():
             steps.launch_step(ledger, order)
         case _:
@@ -231,7 +231,7 @@ def _go(ledger: Ledger, order: Go) -> None:
 
 def _start(ledger: Ledger, record: AttemptRecord) -> None:
     """The record says STARTING: from here on a crash means that nobody knows whether it ran."""
-    resize.tell(ledger, record)
+    elastic.tell(ledger, record)
     ledger.do(StartProcess(launch=record.launch, master_port=record.master_port))
 
 
@@ -247,7 +247,7 @@ def _stop(ledger: Ledger, order: Stop) -> None:
             _begin_stop(ledger, record, order.outcome, ledger.now, ordered=True)
         case Phase.STARTING | Phase.RUNNING:
             if order.text:
-                _write_line(ledger, order.attempt_id, saying.farewell(record, ledger.node, order.text), ledger.now)
+                _write_line(ledger, order.attempt_id, reports.farewell(record, ledger.node, order.text), ledger.now)
             kill_at = ledger.now + order.grace_s if _may_finish(record) else ledger.now
             _begin_stop(ledger, record, order.outcome, kill_at, ordered=True)
         case Phase.STOPPING:
@@ -334,7 +334,7 @@ def _give_way(ledger: Ledger, record: AttemptRecord, order: SignalAttempt, told_
         ledger.to_tell[order.attempt_id] = order
         return
     if order.text:
-        _write_line(ledger, order.attempt_id, saying.farewell(record, ledger.node, order.text), order.ends_at)
+        _write_line(ledger, order.attempt_id, reports.farewell(record, ledger.node, order.text), order.ends_at)
     ledger.signal(order.attempt_id, order.signum, order.scope)
     ledger.save(replace(record, told_at=told_at))
 
@@ -356,7 +356,7 @@ def _set_time_limit(ledger: Ledger, order: SetTimeLimit) -> None:
 def _write_line(ledger: Ledger, attempt_id: AttemptId, text: str, at: float | None = None) -> None:
     """A line in the job's standard error, which only the node with the script has open."""
     record = ledger.records.get(attempt_id)
-    if record is not None and record.phase in _ALIVE and saying.has_script(record):
+    if record is not None and record.phase in _ALIVE and reports.has_script(record):
         ledger.do(WriteLine(attempt_id=attempt_id, text=text, at=at))
 
 
@@ -395,7 +395,7 @@ def _process_started(ledger: Ledger, started: ProcessStarted) -> None:
     if record.phase is Phase.STARTING:
         # Not saved: after a crash the shepherd tells the same start again.
         record = ledger.keep(replace(record, phase=Phase.RUNNING, started_at=started.at))
-        if (report := saying.started(record)) is not None:
+        if (report := reports.started(record)) is not None:
             ledger.report(report)
         steps.expect_all(ledger, record)
     elif record.phase is Phase.STOPPING and started.attempt_id not in ledger.emptying:
@@ -424,7 +424,7 @@ def _process_ended(ledger: Ledger, ended: ProcessEnded) -> None:
         # Not saved: after a crash the shepherd tells the same end again.
         # A start that an earlier life of the daemon may or may not have made is the node's failure, not the job's.
         is_lost = ended.is_lost or (bool(ended.why) and ended.attempt_id in ledger.sought)
-        outcome = Outcome.NODE_FAIL if is_lost else saying.end_outcome(record, ended)
+        outcome = Outcome.NODE_FAIL if is_lost else reports.end_outcome(record, ended)
         ledger.keep(replace(facts, phase=Phase.STOPPING, outcome=outcome))
         ledger.empty(ended.attempt_id)
     elif ended.is_lost or ended.why:
@@ -437,7 +437,7 @@ def _process_ended(ledger: Ledger, ended: ProcessEnded) -> None:
 def _may_finish(record: AttemptRecord) -> bool:
     """Script or tasks run here, as far as is known, and may want to finish their work."""
     has_tasks = any(step.is_running for step in record.steps.values())
-    return has_tasks or (saying.has_script(record) and record.exit is None)
+    return has_tasks or (reports.has_script(record) and record.exit is None)
 
 
 def _look_for_quiet(ledger: Ledger, record: AttemptRecord) -> None:
@@ -446,7 +446,7 @@ def _look_for_quiet(ledger: Ledger, record: AttemptRecord) -> None:
     A node that ends its part on its own, without the script, waits: the script's node has the last word.
     """
     attempt_id = record.launch.attempt_id
-    has_last_word = record.stop_ordered or saying.is_batch_node(record)
+    has_last_word = record.stop_ordered or reports.is_batch_node(record)
     if has_last_word and not _may_finish(record) and attempt_id not in ledger.emptying:
         ledger.check_at[attempt_id] = ledger.now + ledger.settings.quiet_check_s
         ledger.do(CheckCell(attempt_id=attempt_id))
@@ -467,7 +467,7 @@ def _cell_empty(ledger: Ledger, empty: CellEmpty) -> None:
     if record is None or record.phase is not Phase.STOPPING:
         return
     record = steps.gone_with_cell(ledger, record)
-    last = saying.last_report(record, empty.usage, ledger.now)
+    last = reports.last_report(record, empty.usage, ledger.now)
     ledger.save(replace(record, phase=Phase.ENDED, last_report=last))
     ledger.report(last)
 
@@ -488,7 +488,7 @@ def _tick(ledger: Ledger) -> None:
         if check_at <= ledger.now:
             _look_for_quiet(ledger, ledger.records[attempt_id])
     for attempt_id in [attempt_id for attempt_id, at in ledger.take_at.items() if at <= ledger.now]:
-        resize.meet_deadline(ledger, ledger.records[attempt_id])
+        elastic.meet_deadline(ledger, ledger.records[attempt_id])
     ledger.do(*ledger.outbox.due(ledger.now))
 
 
@@ -525,15 +525,15 @@ def _warn(ledger: Ledger, record: AttemptRecord) -> None:
     ledger.save(replace(record, signal_sent=True))
     if not wanted.to_batch_shell:
         ledger.signal(record.launch.attempt_id, wanted.signum, "steps")
-    elif saying.has_script(record):
+    elif reports.has_script(record):
         ledger.signal(record.launch.attempt_id, wanted.signum, "batch")
 
 
 def _time_out(ledger: Ledger, record: AttemptRecord) -> None:
     """The script's node has the last word on a time-out: the others hold back a little, for when nobody hears it."""
-    line = saying.farewell(record, ledger.node, "CANCELLED AT {time} DUE TO TIME LIMIT")
+    line = reports.farewell(record, ledger.node, "CANCELLED AT {time} DUE TO TIME LIMIT")
     _write_line(ledger, record.launch.attempt_id, line, ledger.now)
-    if not saying.is_batch_node(record):
+    if not reports.is_batch_node(record):
         kill_at = ledger.now + record.launch.grace_s + ledger.settings.resend_s
     else:
         kill_at = ledger.now + record.launch.grace_s if _may_finish(record) else ledger.now
@@ -568,7 +568,7 @@ def _resume(ledger: Ledger, record: AttemptRecord) -> None:
         case Phase.PREPARING | Phase.PREPARED:
             ledger.keep(replace(record, phase=Phase.PREPARING))
             ledger.report(PrepareReceived(attempt_id=attempt_id))
-            ledger.do(MakeCell(launch=record.launch, master_port=saying.own_port(record)))
+            ledger.do(MakeCell(launch=record.launch, master_port=reports.own_port(record)))
         case Phase.STARTING:
             ledger.sought.add(attempt_id)
             ledger.unmet.add(attempt_id)
@@ -587,7 +587,7 @@ def _resume(ledger: Ledger, record: AttemptRecord) -> None:
             ledger.stand(record)
         case _:
             assert_never(record.phase)
-    resize.resume(ledger, ledger.records[attempt_id])
+    elastic.resume(ledger, ledger.records[attempt_id])
     for step in record.steps.values():
         if step.is_ended:
-            ledger.report(saying.step_ended(step))
+            ledger.report(reports.step_ended(step))

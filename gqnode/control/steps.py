@@ -14,11 +14,11 @@ from gq.model.ids import StepId
 from gq.model.job import ExitStatus
 from gq.model.state import Outcome
 from gq.wire.node import LaunchStep, StepReceived, StopStep
-from gqnode.control import deadline, saying
+from gqnode.control import deadline, reports
+from gqnode.control.agent_state import Ledger
 from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
 from gqnode.control.effect import ExpectStep, ForgetStep, SignalStepTasks
 from gqnode.control.input import StepTasksEnded
-from gqnode.control.ledger import Ledger
 
 
 def launch_step(ledger: Ledger, order: LaunchStep) -> None:
@@ -27,13 +27,13 @@ def launch_step(ledger: Ledger, order: LaunchStep) -> None:
     record = ledger.records.get(step_id.attempt_id)
     known = record.steps.get(step_id.step) if record is not None else None
     if known is not None:
-        ledger.report(saying.step_ended(known) if known.is_ended else StepReceived(step_id=step_id))
+        ledger.report(reports.step_ended(known) if known.is_ended else StepReceived(step_id=step_id))
     elif record is None or record.phase in (Phase.STOPPING, Phase.ENDED) or ledger.is_step_over(step_id):
-        ledger.report(saying.step_never_was(step_id, Outcome.CANCELLED))
+        ledger.report(reports.step_never_was(step_id, Outcome.CANCELLED))
     elif not _has_its_gpus(record, order):
         return  # it is not known here yet that the job has them, or they are going, and it is to be stopped
     elif len(record.steps) >= ledger.settings.steps_per_attempt:
-        ledger.report(saying.step_never_was(step_id, Outcome.FAILED))
+        ledger.report(reports.step_never_was(step_id, Outcome.FAILED))
     else:
         _await_client(ledger, record, order)
 
@@ -77,9 +77,9 @@ def stop_step(ledger: Ledger, order: StopStep) -> None:
         if found is not None and found[1].is_running:
             ledger.do(SignalStepTasks(step_id=order.step_id, signum=order.signum))
     elif found is None:
-        ledger.report(saying.step_never_was(order.step_id, Outcome.CANCELLED))
+        ledger.report(reports.step_never_was(order.step_id, Outcome.CANCELLED))
     elif found[1].is_ended:
-        ledger.report(saying.step_ended(found[1]))
+        ledger.report(reports.step_ended(found[1]))
     elif not found[1].is_attached:
         _expire(ledger, *found)
     else:
@@ -103,7 +103,7 @@ def _expire(ledger: Ledger, record: AttemptRecord, step: StepRecord) -> None:
     ended = replace(step, is_ended=True, outcome=Outcome.CANCELLED)
     ledger.save_step(record, ended)
     ledger.do(ForgetStep(step_id=step.order.step_id))
-    ledger.report(saying.step_ended(ended))
+    ledger.report(reports.step_ended(ended))
 
 
 def meet_deadlines(ledger: Ledger, record: AttemptRecord) -> None:
@@ -147,12 +147,12 @@ def tasks_ended(ledger: Ledger, ended: StepTasksEnded) -> AttemptRecord | None:
         is_ended=True,
         ended_at=ledger.now,
         exit=ended.exit,
-        outcome=saying.step_outcome(record, step, ended),
+        outcome=reports.step_outcome(record, step, ended),
         usage=ended.usage,
         kill_at=None,
     )
     record = ledger.save_step(replace(record, had_oom=record.had_oom or ended.oom), step)
-    ledger.report(saying.step_ended(step))
+    ledger.report(reports.step_ended(step))
     return record
 
 
@@ -162,9 +162,9 @@ def gone_with_cell(ledger: Ledger, record: AttemptRecord) -> AttemptRecord:
     steps = {}
     for number, step in record.steps.items():
         if not step.is_ended:
-            exit = saying.KILLED if step.is_attached else ExitStatus()
+            exit = reports.KILLED if step.is_attached else ExitStatus()
             step = replace(step, is_ended=True, ended_at=ledger.now, outcome=outcome, exit=exit)
-            ledger.report(saying.step_ended(step))
+            ledger.report(reports.step_ended(step))
         steps[number] = step
     return replace(record, steps=steps)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gq.wire.node import SetSuspended, SuspendedSet
+from gqnode.control.agent_state import Ledger
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import FreezeCell
 from gqnode.control.input import CellFrozen
-from gqnode.control.ledger import Ledger
 
 
 def set_suspended(ledger: Ledger, order: SetSuspended) -> None:

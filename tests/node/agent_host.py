@@ -10,6 +10,7 @@ from gq.model.resource import Grant
 from gq.model.step import StepLayout, StepPart
 from gq.wire.node import GangMember, Go, Launch, LaunchStep, Order, Prepare
 from gqnode.control.agent import Agent
+from gqnode.control.agent_state import Settings
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import Effect, SaveRecord, SendReport
 from gqnode.control.input import (
@@ -20,7 +21,6 @@ from gqnode.control.input import (
     ProcessEnded,
     ProcessStarted,
 )
-from gqnode.control.ledger import Settings
 
 ATTEMPT = AttemptId(JobId(7), 1)
 STEP = StepId(JobId(7), 1, 0)

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.wire.step import Output, StreamPosition
-from gqnode.shell.herd import Herd, HerdEvent, TreeEmpty
-from gqnode.shell.processes import all_pids, strays
-from gqnode.shell.spawn import Spawner
-from gqnode.shell.specs import ShepherdSpec, TaskSpec
+from gqnode.daemon.shepherds import Herd, HerdEvent, TreeEmpty
+from gqnode.daemon.spawn import Spawner
+from gqnode.shepherd.processes import all_pids, strays
+from gqnode.shepherd.specs import ShepherdSpec, TaskSpec
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 WAIT_S = 60.0

@@ -31,6 +31,7 @@ from gq.wire.node import (
     TimeLimitSet,
 )
 from gqnode.control.account import Account
+from gqnode.control.agent_state import Settings
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import (
     CheckCell,
@@ -55,7 +56,6 @@ from gqnode.control.input import (
     Removed,
     Tick,
 )
-from gqnode.control.ledger import Settings
 from tests.node.agent_host import (
     ATTEMPT,
     BLOBS,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gq.model.job import ExitStatus, Usage
 from gq.model.state import Outcome
 from gq.wire.node import AttemptEnded, CellEmptied, StepEnded, StepReceived, Stop, StopStep
+from gqnode.control.agent_state import Settings
 from gqnode.control.attempt import Phase
 from gqnode.control.effect import CheckCell, EmptyCell, ExpectStep, FindProcess, ForgetStep, SendReport, SignalStepTasks
 from gqnode.control.input import (
@@ -21,7 +22,6 @@ from gqnode.control.input import (
     StepTasksEnded,
     Tick,
 )
-from gqnode.control.ledger import Settings
 from tests.node.agent_host import (
     ATTEMPT,
     STEP,

@@ -10,8 +10,8 @@ import pytest
 from gq.config import NodeSettings
 from gq.locate import Location
 from gq.model.node import Inventory, IsolationLevels
-from gqnode.shell import attributes, machine
-from gqnode.shell.attributes import MAX_OUTPUT, AttributeScript, Said, read_said
+from gqnode.daemon import attributes, machine
+from gqnode.daemon.attributes import MAX_OUTPUT, AttributeScript, Said, read_said
 from tests.node.controller import CONFIG, NodeProcess, ScriptedController, private_cluster
 
 

@@ -12,8 +12,8 @@ import zmq
 
 from gq.model.ids import JobId, StepId
 from gq.wire import step as wire
-from gqnode.shell.door import Door, ToTasks
-from gqnode.shell.reader import read_piece
+from gqnode.daemon.step_listener import Door, ToTasks
+from gqnode.shepherd.file_reader import read_piece
 
 STEP = StepId(JobId(7), 1, 0)
 KEY = b"k" * 32

@@ -13,8 +13,8 @@ from gq.model.node import GpuReading, XidError
 from gq.settings import FakeGpuSettings
 from gqnode.accel.fake import FakeAccelerators
 from gqnode.accel.protocol import GpuSample
-from gqnode.shell import gpu_monitor
-from gqnode.shell.gpu_monitor import MAX_XIDS, GpuMonitor
+from gqnode.daemon import gpu_monitor
+from gqnode.daemon.gpu_monitor import MAX_XIDS, GpuMonitor
 
 SCRIPT = (
     {"at_s": 0, "utilisation_percent": 97, "memory_used_mib": 4000},

@@ -12,9 +12,9 @@ import pytest
 from gq.model.ids import AttemptId, JobId
 from gq.model.node import Gpu
 from gqnode.accel.protocol import GpuProcess, GpuSample
-from gqnode.shell import gpu_monitor, handover
-from gqnode.shell.gpu_monitor import GpuMonitor
-from gqnode.shell.handover import Handover
+from gqnode.daemon import gpu_cleanup, gpu_monitor
+from gqnode.daemon.gpu_cleanup import Handover
+from gqnode.daemon.gpu_monitor import GpuMonitor
 
 ATTEMPT = AttemptId(JobId(7), 1)
 GONE = 2**22 + 1
@@ -82,7 +82,7 @@ def test_a_gpu_is_waited_for_until_its_memory_is_back_and_no_dead_process_has_a_
 def test_what_does_not_come_back_is_said_after_a_while(
     monkeypatch: pytest.MonkeyPatch, after: GpuSample, left: str
 ) -> None:
-    monkeypatch.setattr(handover, "LONGEST_S", 0.2)
+    monkeypatch.setattr(gpu_cleanup, "LONGEST_S", 0.2)
 
     assert run(Gpus(used(500), after), whole_job) == left
 

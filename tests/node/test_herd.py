@@ -15,9 +15,9 @@ import pytest
 from gq.model.ids import AttemptId, JobId
 from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
-from gqnode.shell.herd import TreeEmpty, connect_in
-from gqnode.shell.processes import read_process
-from gqnode.shell.specs import ShepherdSpec
+from gqnode.daemon.shepherds import TreeEmpty, connect_in
+from gqnode.shepherd.processes import read_process
+from gqnode.shepherd.specs import ShepherdSpec
 from tests.node.herd_host import HerdHost, herd_host, shepherds
 
 

@@ -12,9 +12,9 @@ import pytest
 from gq.model.ids import AttemptId
 from gq.model.job import ExitStatus
 from gqnode.control.input import ProcessEnded, ProcessStarted, StepTasksEnded
-from gqnode.shell import herd
-from gqnode.shell.herd import TreeEmpty, connect_in
-from gqnode.shell.processes import read_process
+from gqnode.daemon import shepherds as herd
+from gqnode.daemon.shepherds import TreeEmpty, connect_in
+from gqnode.shepherd.processes import read_process
 from tests.node.herd_host import HerdHost, herd_host, shepherds
 
 

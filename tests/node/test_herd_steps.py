@@ -14,8 +14,8 @@ from gq.model.ids import AttemptId, StepId
 from gq.model.job import ExitStatus
 from gq.wire.step import OUTPUT_WINDOW_BYTES, STDIN_WINDOW_BYTES, Output, StdinTaken, TaskExited, TaskStarted
 from gqnode.control.input import ProcessEnded, ProcessStarted, StepTaskFailed, StepTasksEnded
-from gqnode.shell import stream
-from gqnode.shell.herd import TreeEmpty
+from gqnode.daemon.shepherds import TreeEmpty
+from gqnode.shepherd import stream
 from tests.node.herd_host import ENVIRONMENT, HerdHost, herd_host
 from tests.requires import needs_user
 

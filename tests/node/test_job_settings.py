@@ -16,8 +16,8 @@ from gq.errors import UsageError
 from gq.model.state import Outcome
 from gq.own_tmp import own_programs
 from gq.wire import step as wire
-from gqnode.shell.job_settings import check_private_tmp, read_confinement, system_min_uid
-from gqnode.shell.rlimits import KERNEL_LIMITS, parse_rlimits
+from gqnode.daemon.job_settings import check_private_tmp, read_confinement, system_min_uid
+from gqnode.daemon.rlimits import KERNEL_LIMITS, parse_rlimits
 from tests.clusters import wait_until
 from tests.node.shared_node import SPOOL, SharedNode, shared_node
 from tests.requires import needs_program, needs_root
@@ -139,7 +139,7 @@ def test_set_uid_programs_give_rights_only_without_no_new_privs(
 
 FORBIDDEN_CALLS = """
 import ctypes, errno, os, subprocess, threading
-from gqnode.shell.seccomp import ARCHITECTURES, CLONE3, DENIED, UNSHARE
+from gqnode.shepherd.seccomp import ARCHITECTURES, CLONE3, DENIED, UNSHARE
 libc = ctypes.CDLL(None, use_errno=True)
 column = list(ARCHITECTURES).index(os.uname().machine)
 def call(numbers, *arguments):
@@ -233,8 +233,8 @@ def test_a_service_that_pam_does_not_have_is_refused_at_start(service: str, mess
 
 
 def test_without_libpam_the_option_is_refused_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gqnode.shell.pam.LIBRARY", "libpam-not-here.so")
-    monkeypatch.setattr("gqnode.shell.pam.SERVICE_DIRECTORIES", ("/",))
+    monkeypatch.setattr("gqnode.shepherd.pam.LIBRARY", "libpam-not-here.so")
+    monkeypatch.setattr("gqnode.shepherd.pam.SERVICE_DIRECTORIES", ("/",))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
     with pytest.raises(UsageError, match=r"node\.n1\.pam: libpam-not-here\.so cannot be loaded"):

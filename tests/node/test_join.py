@@ -28,7 +28,7 @@ from gqnode.control.agent import Agent
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import Effect, EmptyCell, MakeCell, SendReport, SignalProcess, StartProcess, TellGpus
 from gqnode.control.input import Acknowledged, CellEmpty, CellMade, OrderReceived
-from gqnode.shell import elastic
+from gqnode.daemon import elastic
 from tests.builders import hello
 from tests.hosts import CoreHost
 from tests.node.agent_host import ATTEMPT, BLOBS, SETTINGS, launch

@@ -11,9 +11,9 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.ids import AttemptId, JobId
-from gqnode.shell.effects import with_time
-from gqnode.shell.lanes import Lanes
-from gqnode.shell.ports import PortLeases
+from gqnode.daemon.attempt_queues import Lanes
+from gqnode.daemon.effects import with_time
+from gqnode.daemon.ports import PortLeases
 
 ONE, OTHER = AttemptId(JobId(1), 1), AttemptId(JobId(2), 1)
 

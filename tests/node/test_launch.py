@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gqnode.shell.launch import Program, launch
-from gqnode.shell.specs import Confinement
+from gqnode.shepherd.launch import Program, launch
+from gqnode.shepherd.specs import Confinement
 
 
 @pytest.fixture

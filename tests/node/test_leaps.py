@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gq.model.state import Outcome
 from gq.wire.node import Stop
+from gqnode.control.agent_state import Settings
 from gqnode.control.attempt import Phase
 from gqnode.control.effect import EmptyCell, SaveRecord
 from gqnode.control.input import Acknowledged, ClockLeapt, Tick
-from gqnode.control.ledger import Settings
 from tests.node.agent_host import ATTEMPT, AgentHost, at, limited, step_order
 
 NIGHT = ClockLeapt(by_s=36_000)

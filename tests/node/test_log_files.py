@@ -12,11 +12,11 @@ import pytest
 
 from gq.wire.step import LogData
 from gqnode.control.account import Account
-from gqnode.shell import log_files
-from gqnode.shell.frames import FrameReader
-from gqnode.shell.lanes import Lanes
-from gqnode.shell.log_files import LogFiles
-from gqnode.shell.spawn import Spawner
+from gqnode.daemon import log_files
+from gqnode.daemon.attempt_queues import Lanes
+from gqnode.daemon.log_files import LogFiles
+from gqnode.daemon.spawn import Spawner
+from gqnode.shepherd.frames import FrameReader
 from tests.clusters import wait_until
 
 ACCOUNT = Account(user="tester", uid=os.geteuid(), gid=os.getegid(), groups=(os.getegid(),))

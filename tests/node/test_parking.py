@@ -13,10 +13,10 @@ import pytest
 from gq.model.resource import Grant
 from gqnode.accel.protocol import GpuSample
 from gqnode.control.attempt import AttemptRecord, Phase
+from gqnode.daemon import gpu_memory
 from gqnode.isolation.cell import Cell
 from gqnode.isolation.protocol import Isolation
-from gqnode.shell import parking
-from gqnode.shell.processes import descendants, is_stopped
+from gqnode.shepherd.processes import descendants, is_stopped
 from tests.clusters import wait_until
 from tests.node.agent_host import launch
 
@@ -40,7 +40,7 @@ class Freezer:
 
 def stands_still(is_frozen: bool | None, shepherd: int) -> bool:
     isolation: Isolation = Freezer(is_frozen)  # type: ignore[assignment]
-    return parking.stands_still(isolation, Cell("1.1"), shepherd)
+    return gpu_memory.stands_still(isolation, Cell("1.1"), shepherd)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def shepherd() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_freezer_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parking, "WAIT_S", 0.1)
+    monkeypatch.setattr(gpu_memory, "WAIT_S", 0.1)
     assert stands_still(True, 0)
     assert not stands_still(False, 0)
 
@@ -63,7 +63,7 @@ def test_a_freezer_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_freezer_all_processes_below_the_shepherd_must_be_stopped(
     shepherd: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "WAIT_S", 0.2)
+    monkeypatch.setattr(gpu_memory, "WAIT_S", 0.2)
     assert not stands_still(None, shepherd.pid)
     [child] = descendants(shepherd.pid)
     os.kill(child, signal.SIGSTOP)
@@ -73,7 +73,7 @@ def test_without_a_freezer_all_processes_below_the_shepherd_must_be_stopped(
 
 
 def test_who_has_no_shepherd_is_not_known_to_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parking, "WAIT_S", 0.05)
+    monkeypatch.setattr(gpu_memory, "WAIT_S", 0.05)
     assert not stands_still(None, 0)
 
 
@@ -83,12 +83,12 @@ def test_a_gpu_that_does_not_tell_is_left_out() -> None:
         GpuSample(index=1),
         GpuSample(index=2, does_answer=False, memory_used_mib=7),
     ]
-    assert parking.memory_of(samples) == ((0, 5),)
+    assert gpu_memory.memory_of(samples) == ((0, 5),)
 
 
 def test_what_another_job_runs_on_is_not_looked_at_when_one_that_lent_it_ends() -> None:
     own = AttemptRecord(launch=OWN, phase=Phase.STOPPING)
     other = AttemptRecord(launch=GUEST, phase=Phase.RUNNING)
     still = AttemptRecord(launch=GUEST, phase=Phase.RUNNING, suspended_at=1.0)
-    assert parking.lent_to_nobody(own, [own, other]) == ()
-    assert parking.lent_to_nobody(own, [own, still]) == (0, 1)
+    assert gpu_memory.lent_to_nobody(own, [own, other]) == ()
+    assert gpu_memory.lent_to_nobody(own, [own, still]) == (0, 1)

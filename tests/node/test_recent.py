@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gqnode.shell.recent import RecentBlobs
+from gqnode.daemon.blob_cache import RecentBlobs
 
 
 def test_the_last_that_came_are_at_hand() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gqnode.shell import relay
-from gqnode.shell.relay import Asked, _Queue, _Waiting
+from gqnode.daemon import relay
+from gqnode.daemon.relay import Asked, _Queue, _Waiting
 
 
 def waiting(relay_id: int, uid: int, size: int = 10, at: float = 0.0) -> _Waiting:

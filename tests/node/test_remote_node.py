@@ -17,7 +17,7 @@ from gq.model.state import Outcome
 from gq.wire import client as client_wire
 from gq.wire import node as wire
 from gq.wire import step as step_wire
-from gqnode.shell.machine import reached_at
+from gqnode.daemon.machine import reached_at
 from tests.clusters import wait_until
 from tests.node.controller import NodeProcess, ScriptedController, private_cluster
 from tests.requires import needs_user

@@ -33,8 +33,8 @@ from gqnode.control.effect import (
     WidenCell,
 )
 from gqnode.control.input import GpusTaken, OrderReceived, StepAttached, Tick
-from gqnode.shell import elastic
-from gqnode.shell.processes import MARKER
+from gqnode.daemon import elastic
+from gqnode.shepherd.processes import MARKER
 from tests.node.agent_host import ATTEMPT, SETTINGS, launch
 
 NOW = 1000.0

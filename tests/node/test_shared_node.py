@@ -15,8 +15,8 @@ from gq.model.job import ExitStatus
 from gq.model.state import Outcome
 from gq.wire import node as wire
 from gqnode.control.account import UserRule
-from gqnode.shell import users
-from gqnode.shell.users import UserError, Users
+from gqnode.daemon import users
+from gqnode.daemon.users import UserError, Users
 from tests.clusters import wait_until
 from tests.node.controller import launch_of
 from tests.node.shared_node import BLANK_ENVIRONMENT, SPOOL, SharedNode, shared_node

@@ -14,8 +14,8 @@ import pytest
 from gq.daemons import is_zombie
 from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
-from gqnode.shell.herd import TreeEmpty
-from gqnode.shell.processes import descendants, is_stopped
+from gqnode.daemon.shepherds import TreeEmpty
+from gqnode.shepherd.processes import descendants, is_stopped
 from tests.node.herd_host import HerdHost, herd_host, shepherds
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gqnode.shell import forkserver
-from gqnode.shell import spawn as spawn_module
-from gqnode.shell.frames import FrameReader, Head, pack
-from gqnode.shell.processes import read_process
-from gqnode.shell.spawn import Spawner
+from gqnode.daemon import spawn as spawn_module
+from gqnode.daemon.spawn import Spawner
+from gqnode.shepherd import forkserver
+from gqnode.shepherd.frames import FrameReader, Head, pack
+from gqnode.shepherd.processes import read_process
 
 HEAVY = {
     "msgspec",
@@ -59,7 +59,7 @@ def test_both_ends_mean_the_same_by_reading() -> None:
 
 
 def test_the_forkserver_loads_nothing_heavy_and_needs_no_installed_package() -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import gqnode.shell.forkserver; print(*sys.modules)"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import gqnode.shepherd.forkserver; print(*sys.modules)"
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, str(root)], capture_output=True, check=True, text=True

@@ -13,8 +13,8 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
 from gq.wire.node import GangMember, Launch
 from gqnode.control.attempt import AttemptRecord, Phase
-from gqnode.shell import durable
-from gqnode.shell.spool import MOST_KEPT, Spool
+from gqnode.daemon.spool import MOST_KEPT, Spool
+from gqnode.shepherd import durable
 
 
 def record(job: int, attempt: int = 1, phase: Phase = Phase.PREPARING) -> AttemptRecord:
@@ -180,7 +180,7 @@ def test_a_directory_that_is_used_again_has_a_name_only_with_its_record(
     def die(path: str, line: bytes, is_durable: bool) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gqnode.shell.spool.append_line", die)
+    monkeypatch.setattr("gqnode.daemon.spool.append_line", die)
     with pytest.raises(KeyboardInterrupt):
         spool.save(record(2), {"ab": b"x"})
     again = Spool(str(tmp_path / "spool"))
@@ -212,7 +212,7 @@ def test_the_names_of_a_durable_record_are_durable_once(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phases: list[Phase]
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr("gqnode.shell.spool.sync_directory", synced.append)
+    monkeypatch.setattr("gqnode.daemon.spool.sync_directory", synced.append)
     for phase in phases:
         spool.save(record(1, phase=phase))
     assert synced == [str(tmp_path / "spool" / "1.1"), str(tmp_path / "spool")]
@@ -226,7 +226,7 @@ def test_a_directory_that_is_used_again_need_not_be_made_durable_once_more(
     for job in (1, 2):
         spool.drop(AttemptId(JobId(job), 1))
     synced: list[str] = []
-    monkeypatch.setattr("gqnode.shell.spool.sync_directory", synced.append)
+    monkeypatch.setattr("gqnode.daemon.spool.sync_directory", synced.append)
     for job in (3, 4):  # the last that was dropped comes first
         spool.save(record(job, phase=Phase.STARTING))
     assert synced == [str(tmp_path / "spool" / "3.1"), str(tmp_path / "spool"), str(tmp_path / "spool")]

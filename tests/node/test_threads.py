@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from gqnode.shell.threads import Threads
+from gqnode.daemon.threads import Threads
 
 PATIENCE_S = 10
 
@@ -98,7 +98,7 @@ def test_who_stops_waiting_does_not_disturb_the_others() -> None:
 def test_a_call_that_never_returns_does_not_keep_the_process() -> None:
     program = """
 import asyncio, threading
-from gqnode.shell.threads import Threads
+from gqnode.daemon.threads import Threads
 
 async def main():
     threads = Threads(1, "t")

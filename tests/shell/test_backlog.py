@@ -17,7 +17,7 @@ from gq.appetite import Timer
 from gq.backlog import Backlog
 from gq.bar import Bar, access_list
 from gqd.shell.listeners.socket import router
-from gqnode.shell import sockets
+from gqnode.daemon import sockets
 from tests.clusters import wait_until
 
 MAX_WAITING = 100

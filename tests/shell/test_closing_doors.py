@@ -16,7 +16,7 @@ import zmq
 from gq.curve import fresh_keys
 from gqd.shell.listeners import auth
 from gqd.shell.listeners import socket as door
-from gqnode.shell import sockets
+from gqnode.daemon import sockets
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ if daemon == "gqd":
     door = router(context, 1 << 20)
     guard(door, keys, b"clients")
 else:
-    from gqnode.shell.sockets import router, serve_curve
+    from gqnode.daemon.sockets import router, serve_curve
     door = router(context, 1 << 20)
     serve_curve(door, keys)
 port = door.bind_to_random_port("tcp://127.0.0.1")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gqnode.shell import keyring
+from gqnode.shepherd import keyring
 from tests.conftest import FAILED, MARK
 from tests.system.attacks import NOTHING, Row
 from tests.system.hosts import network

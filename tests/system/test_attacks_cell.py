@@ -96,7 +96,7 @@ for pid in map(int, sys.argv[1:]):
 
 REACH = """
 import ctypes, errno, os
-from gqnode.shell.seccomp import ARCHITECTURES, DENIED, UNSHARE
+from gqnode.shepherd.seccomp import ARCHITECTURES, DENIED, UNSHARE
 libc = ctypes.CDLL(None, use_errno=True)
 column = list(ARCHITECTURES).index(os.uname().machine)
 for number in (*DENIED.values(), UNSHARE):
@@ -107,7 +107,7 @@ for number in (*DENIED.values(), UNSHARE):
 
 KEYS = """
 import ctypes, errno, sys
-from gqnode.shell.keyring import SYSCALL_NUMBERS
+from gqnode.shepherd.keyring import SYSCALL_NUMBERS
 import os
 libc = ctypes.CDLL(None, use_errno=True)
 number = SYSCALL_NUMBERS[os.uname().machine]

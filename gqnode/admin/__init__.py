@@ -1,0 +1,1 @@
+"""What root does to make a host a node, or to take it out: `gqnode join`, `gqnode leave`."""

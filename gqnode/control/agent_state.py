@@ -1,0 +1,171 @@
+"""What is here, what is over and what is still to be said: the agent's state, and the few moves that change it.  Pure.
+
+Each move notes the effects that follow from it, in order, in the turn.  Nothing here decides anything.
+
+Invariants: `deadlines` holds what `deadline.next_deadline` says of each record that is not being emptied; an attempt
+has at most one `EmptyCell` on its way; what is over is remembered, so that an order that was long on its way starts
+nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from gq.model.ids import AttemptId, JobId, StepId
+from gq.wire.node import CellEmptied, ReportBody, SignalAttempt
+from gqnode.control import deadline, reports
+from gqnode.control.attempt import AttemptRecord, StepRecord
+from gqnode.control.effect import DropRecord, Effect, EmptyCell, FreezeCell, SaveRecord, SignalProcess, SignalStepTasks
+from gqnode.control.outbox import Outbox
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds and bounds."""
+
+    resend_s: float = 5.0
+    step_wait_s: float = 30.0
+    """How long a step waits for its client."""
+    quiet_check_s: float = 0.25
+    """Between looks whether the last processes of an attempt that is being ended are gone."""
+    attempts: int = 4096
+    steps_per_attempt: int = 512
+    remembered: int = 20_000
+    """Jobs whose last attempt here is remembered."""
+
+
+class Ledger:
+    """``now`` and ``turn`` belong to the input that is being handled; everything else stays."""
+
+    def __init__(self, node: str, records: Iterable[AttemptRecord], settings: Settings) -> None:
+        self.node = node
+        self.settings = settings
+        self.records: dict[AttemptId, AttemptRecord] = {}
+        self.deadlines: dict[AttemptId, float] = {}
+        """Index: when something of an attempt will be due, for those of which something will be."""
+        self.outbox = Outbox(settings.resend_s)
+        self.emptying: set[AttemptId] = set()
+        self.unmet: set[AttemptId] = set()
+        """Their shepherds have not been heard since this daemon started."""
+        self.to_tell: dict[AttemptId, SignalAttempt] = {}
+        """Of those: that they are to give way."""
+        self.sought: set[AttemptId] = set()
+        """Were about to start when the daemon ended, and are looked for."""
+        self.check_at: dict[AttemptId, float] = {}
+        """When to look again whether an attempt that is being ended is quiet."""
+        self.take_at: dict[AttemptId, float] = {}
+        """When to take what an attempt is to give up, or to look again whether it is gone."""
+        self.now = 0.0
+        self.turn: list[Effect] = []
+        self._over: dict[JobId, tuple[int, int]] = {}
+        """Highest attempt of each job that is over here, and which time that was (`Launch.join`); the oldest entries
+        are forgotten."""
+        self._steps_over: dict[AttemptId, set[int]] = {}
+        for record in records:
+            self.keep(record)
+
+    def begin(self, now: float) -> None:
+        self.now, self.turn = now, []
+
+    def do(self, *effects: Effect) -> None:
+        self.turn.extend(effects)
+
+    # ── records ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def save(self, record: AttemptRecord, blobs: dict[str, bytes] | None = None) -> AttemptRecord:
+        self.keep(record)
+        self.do(SaveRecord(record=record, blobs=blobs or {}))
+        return record
+
+    def keep(self, record: AttemptRecord) -> AttemptRecord:
+        """Changed in memory only: after a crash the same change would come about again."""
+        attempt_id = record.launch.attempt_id
+        self.records[attempt_id] = record
+        at = None if attempt_id in self.emptying else deadline.next_deadline(record)
+        if at is None:
+            self.deadlines.pop(attempt_id, None)
+        else:
+            self.deadlines[attempt_id] = at
+        return record
+
+    def save_step(self, record: AttemptRecord, step: StepRecord) -> AttemptRecord:
+        return self.save(replace(record, steps={**record.steps, step.order.step_id.step: step}))
+
+    def find_step(self, step_id: StepId) -> tuple[AttemptRecord, StepRecord] | None:
+        record = self.records.get(step_id.attempt_id)
+        step = record.steps.get(step_id.step) if record is not None else None
+        return (record, step) if record is not None and step is not None else None
+
+    def drop(self, attempt_id: AttemptId) -> None:
+        del self.records[attempt_id]
+        self.deadlines.pop(attempt_id, None)
+        self._steps_over.pop(attempt_id, None)
+        self.do(DropRecord(attempt_id=attempt_id))
+
+    # ── what is over ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def note_over(self, attempt_id: AttemptId, join: int = 0) -> None:
+        highest = max(self._over.pop(attempt_id.job_id, (0, 0)), (attempt_id.attempt, join))
+        self._over[attempt_id.job_id] = highest
+        while len(self._over) > self.settings.remembered:
+            del self._over[next(iter(self._over))]
+
+    def is_over(self, attempt_id: AttemptId, join: int = 0) -> bool:
+        """Ended here before, or an attempt before one that is or was here."""
+        if (attempt_id.attempt, join) <= self._over.get(attempt_id.job_id, (0, 0)):
+            return True
+        return any(one.job_id == attempt_id.job_id and one.attempt > attempt_id.attempt for one in self.records)
+
+    def note_step_over(self, step_id: StepId) -> None:
+        self._steps_over.setdefault(step_id.attempt_id, set()).add(step_id.step)
+
+    def is_step_over(self, step_id: StepId) -> bool:
+        return step_id.step in self._steps_over.get(step_id.attempt_id, ())
+
+    # ── reports ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def report(self, body: ReportBody) -> None:
+        self.do(self.outbox.put(body, self.now))
+
+    def stand(self, record: AttemptRecord) -> None:
+        """Answer an order that was seen before."""
+        if (body := reports.standing(record)) is not None:
+            self.report(body)
+
+    def not_here(self, attempt_id: AttemptId, join: int = 0) -> None:
+        """Nothing of it is here, and nothing will be: an order to prepare it may still be on its way."""
+        self.note_over(attempt_id, join)
+        self.report(CellEmptied(attempt_id=attempt_id, join=join))
+
+    # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def signal(self, attempt_id: AttemptId, signum: int, scope: str) -> None:
+        self.do(SignalProcess(attempt_id=attempt_id, signum=int(signum), scope=scope))
+
+    def terminate(self, attempt_id: AttemptId) -> None:
+        """CONT too: what is stopped would not see its TERM."""
+        self.signal(attempt_id, signal.SIGTERM, "all")
+        self.signal(attempt_id, signal.SIGCONT, "all")
+        self.thaw(attempt_id)
+
+    def thaw(self, attempt_id: AttemptId) -> None:
+        """What stands still cannot end everywhere.  Done before it is saved: else it might stand still for ever."""
+        record = self.records.get(attempt_id)
+        if record is not None and record.suspended_at is not None:
+            self.do(FreezeCell(attempt_id=attempt_id, is_frozen=False))
+            self.save(deadline.resumed(record, self.now))
+
+    def signal_step(self, step_id: StepId, signum: int) -> None:
+        self.do(SignalStepTasks(step_id=step_id, signum=int(signum)))
+
+    def empty(self, attempt_id: AttemptId) -> None:
+        self.check_at.pop(attempt_id, None)
+        self.take_at.pop(attempt_id, None)
+        if attempt_id not in self.emptying:
+            self.thaw(attempt_id)
+            self.emptying.add(attempt_id)
+            self.deadlines.pop(attempt_id, None)
+            self.do(EmptyCell(attempt_id=attempt_id))

@@ -1,0 +1,149 @@
+"""What a site's own program says of a node: attributes, features and data sets, at the start and now and then.
+
+Owns the program (``attribute_script``) while it runs: as the daemon, without input, for `DEADLINE_S` at most; of what
+it prints, `MAX_OUTPUT` bytes are read.  Each line is ``name=value``, ``feature NAME``, ``data NAME``, or a comment
+(``#``).  A run that fails changes nothing: what was said last holds.  Decides nothing about jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gq.model.constraint import NAME as ATTRIBUTE
+from gq.model.node import Inventory
+from gq.place_values import is_data_name
+from gqnode.daemon.machine import DEFAULT_PATH
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 10.0
+MAX_OUTPUT = 64 * 1024
+MAX_LINES = 500
+MAX_VALUE = 255
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a run of the program said; in the order of the names."""
+
+    attributes: dict[str, str] = {}
+    features: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+    def added_to(self, inventory: Inventory) -> Inventory:
+        """What the program says comes after what the configuration says, and is worth more than what is found."""
+        return msgspec.structs.replace(
+            inventory,
+            attributes={**inventory.attributes, **self.attributes},
+            features=tuple(dict.fromkeys((*inventory.features, *self.features))),
+            data=tuple(dict.fromkeys((*inventory.data, *self.data))),
+        )
+
+
+def read_said(text: str) -> tuple[Said, list[str]]:
+    """(what it says, lines that say nothing)"""
+    attributes: dict[str, str] = {}
+    features: set[str] = set()
+    data: set[str] = set()
+    wrong: list[str] = []
+    lines = [line.strip() for line in text.splitlines()]
+    for line in [line for line in lines if line and not line.startswith("#")][:MAX_LINES]:
+        word, _, name = (part.strip() for part in line.partition(" "))
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if word == "feature" and ATTRIBUTE.fullmatch(name) and len(name) <= MAX_VALUE:
+            features.add(name)
+        elif word == "data" and is_data_name(name):
+            data.add(name)
+        elif equals and ATTRIBUTE.fullmatch(key) and value.isprintable() and max(len(key), len(value)) <= MAX_VALUE:
+            attributes[key] = value
+        else:
+            wrong.append(line)
+    return Said(dict(sorted(attributes.items())), tuple(sorted(features)), tuple(sorted(data))), wrong
+
+
+class AttributeScript:
+    """`read` runs the program once; `watch` at each interval, and tells what has changed."""
+
+    def __init__(self, path: str, interval_s: float | None, node: str) -> None:
+        self._path = path
+        self._interval_s = interval_s
+        self._node = node
+        self._complaint = ""
+        self.said = Said()
+
+    async def read(self) -> bool:
+        """It says something else than before."""
+        if not self._path:
+            return False
+        try:
+            check_trusted(self._path)
+            text = await asyncio.wait_for(self._run(), DEADLINE_S)
+        except TimeoutError:
+            return self._complain(f"did not end within {DEADLINE_S:g} s")
+        except (OSError, ValueError) as error:
+            return self._complain(str(error))
+        said, wrong = read_said(text)
+        if wrong:
+            self._complain(f"line {wrong[0][:80]!r} is neither name=value, nor `feature NAME`, nor `data NAME`")
+        else:
+            self._complaint = ""
+        before, self.said = self.said, said
+        return before != said
+
+    async def watch(self, on_change: Callable[[], None]) -> None:
+        """Until it is cancelled."""
+        while self._path and self._interval_s is not None:
+            await asyncio.sleep(self._interval_s)
+            if await self.read():
+                on_change()
+
+    async def _run(self) -> str:
+        """ValueError if it fails, or says too much.  However this ends, the program and its children are ended."""
+        process = await asyncio.create_subprocess_exec(
+            self._path,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={"PATH": DEFAULT_PATH, "GQ_NODE": self._node, "LC_ALL": "C.UTF-8"},
+            cwd="/",
+            start_new_session=True,
+            limit=MAX_OUTPUT,
+        )
+        assert process.stdout is not None
+        try:
+            data = b""
+            while len(data) <= MAX_OUTPUT and (more := await process.stdout.read(MAX_OUTPUT + 1 - len(data))):
+                data += more
+            if len(data) > MAX_OUTPUT:
+                raise ValueError(f"says more than {MAX_OUTPUT} bytes")
+            if status := await process.wait():
+                raise ValueError(f"ended with status {status}")
+            return data.decode("utf-8")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+    def _complain(self, why: str) -> bool:
+        """Once for each reason, since it is run again and again."""
+        if why != self._complaint:
+            self._complaint = why
+            log.error("attribute_script %s: %s; what it said before holds", self._path, why)
+        return False
+
+
+def check_trusted(path: str) -> None:
+    """ValueError unless only root, or whoever runs the daemon, can say what the daemon runs."""
+    for place in (Path(path), Path(path).parent):
+        found = place.stat()
+        is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not is_sticky):
+            raise ValueError(f"{place} can be written by others than root and the daemon's user; it is not run")

@@ -1,0 +1,134 @@
+"""What an elastic job is told of its GPUs, and which of its processes use some of them.
+
+A job has one file, readable by its owner alone: JSON, there whole or not at all, written before its script starts and
+with each change (`gq.elastic` reads it).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gq.model.ids import AttemptId
+from gq.model.node import Gpu
+from gq.wire.node import Launch
+from gqnode.accel.protocol import GpuSample
+from gqnode.control.attempt import AttemptRecord
+from gqnode.control.environment import gpus_of
+from gqnode.shepherd.processes import descendants, strays
+
+DIRECTORY = "elastic"
+VARIABLE = "GQ_ELASTIC_FILE"
+_VISIBLE = b"\0CUDA_VISIBLE_DEVICES="
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    address: str
+    gpus: int
+    tasks: int
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The file; GPUs as ``CUDA_VISIBLE_DEVICES`` names them."""
+
+    job_id: int
+    generation: int
+    current: tuple[str, ...]
+    target: tuple[str, ...]
+    """What it is to have by the deadline; the same as `current` where nothing is to go."""
+    most: int
+    """GPUs of this node."""
+    deadline: float | None = None
+    """Seconds since the epoch."""
+    nodes: tuple[Member, ...] = ()
+    """Of a job whose nodes become more and fewer: those that it has, the one with its script first …"""
+    target_nodes: tuple[str, ...] = ()
+    """… those that it is to have by the deadline, and how many at most."""
+    most_nodes: int = 0
+    joined: dict[str, int] = {}
+    """Generation of the change by which each of the nodes joined, for those with which the job did not begin."""
+
+
+def path_of(run_dir: str, node: str, attempt_id: AttemptId) -> str:
+    return f"{run_dir}/{DIRECTORY}/{node}.{attempt_id}.json"
+
+
+def told_of(record: AttemptRecord, inventory: tuple[Gpu, ...]) -> Told:
+    launch, going = record.launch, set(record.going_gpus)
+    held = gpus_of(launch.grant.gpus, inventory)
+    leaving = () if record.resize is None else record.resize.leaving
+    if launch.grant.node in leaving:
+        going.update(launch.grant.gpus)
+    return Told(
+        job_id=launch.attempt_id.job_id,
+        generation=0 if record.resize is None else record.resize.generation,
+        current=tuple(map(visible_as, held)),
+        target=tuple(visible_as(gpu) for gpu in held if gpu.index not in going),
+        most=launch.most_gpus or len(held),
+        deadline=record.resize.ends_at if (going or leaving) and record.resize is not None else None,
+        **({} if launch.most_nodes is None else _nodes(launch, launch.most_nodes, leaving)),
+    )
+
+
+def _nodes(launch: Launch, most: int, leaving: tuple[str, ...]) -> dict[str, Any]:
+    names = tuple(one.node for one in launch.members if one.node not in leaving)
+    members = [Member(name=one.node, address=one.address, gpus=one.gpus, tasks=one.tasks) for one in launch.members]
+    joined = {one.node: one.joined for one in launch.members if one.joined}
+    return {"nodes": tuple(members), "target_nodes": names, "most_nodes": most, "joined": joined}
+
+
+def visible_as(gpu: Gpu) -> str:
+    """As in ``CUDA_VISIBLE_DEVICES``."""
+    return str(gpu.index) if gpu.is_fake else gpu.uuid
+
+
+def write(path: str, told: Told, owner: tuple[int, int] | None) -> None:
+    """`OSError` if that cannot be.  `owner`: (uid, gid) where that is another than the daemon's."""
+    os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)  # noqa: PTH103, PTH120
+    draft = f"{path}.new"
+    remove(draft)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o400)
+    try:
+        os.write(fd, msgspec.json.encode(told) + b"\n")
+        if owner is not None:
+            os.fchown(fd, *owner)
+    finally:
+        os.close(fd)
+    os.replace(draft, path)  # noqa: PTH105
+
+
+def remove(path: str) -> None:
+    """Fine if there is none."""
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except FileNotFoundError:
+        return
+
+
+def users_of(
+    gpus: Collection[int],
+    inventory: Sequence[Gpu],
+    samples: Iterable[GpuSample],
+    shepherd: int,
+    marker: str,
+) -> list[int]:
+    """Processes of the attempt that use one of these: as the driver says; of pretended GPUs, those that name one."""
+    own = {*strays(marker), *(descendants(shepherd) if shepherd else ())} - {shepherd}
+    said = {process.pid for sample in samples if sample.index in gpus for process in sample.processes}
+    pretended = {visible_as(gpu) for gpu in inventory if gpu.is_fake and gpu.index in gpus}
+    naming = {pid for pid in own if pretended and not pretended.isdisjoint(_visible_to(pid))}
+    return sorted((own & said) | naming)
+
+
+def _visible_to(pid: int) -> list[str]:
+    try:
+        environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return []
+    _, found, rest = environment.partition(_VISIBLE)
+    return os.fsdecode(rest.partition(b"\0")[0]).split(",") if found else []

@@ -1,0 +1,59 @@
+"""Whether GPUs are as they were before a job had them: its contexts gone, its memory back.
+
+The driver takes a GPU's memory back a moment after the last process is gone; the next job must not find it missing.
+Waits for that, so long and no longer: who holds a GPU from outside any job, or a library that hangs, keeps no job from
+ending.  Says what it found, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from gq.model.ids import AttemptId
+from gqnode.accel.protocol import GpuSample
+from gqnode.daemon.gpu_monitor import GpuMonitor
+
+LONGEST_S = 10.0
+AGAIN_S = 0.05
+SLACK_MIB = 64
+"""What a driver may keep for itself."""
+
+
+class Handover:
+    """Used on the loop."""
+
+    def __init__(self, monitor: GpuMonitor) -> None:
+        self.sample = monitor.sample
+        self._before: dict[AttemptId, dict[int, int]] = {}
+        """MiB in use on each GPU of an attempt before it began."""
+
+    async def begin(self, attempt_id: AttemptId, gpus: Sequence[int]) -> None:
+        """Note how these GPUs are; nothing of the attempt uses those yet of which that is not noted."""
+        if not gpus:
+            return
+        samples = await self.sample(gpus)
+        used = {sample.index: sample.memory_used_mib for sample in samples if sample.memory_used_mib is not None}
+        self._before[attempt_id] = used | self._before.get(attempt_id, {})
+
+    async def end(self, attempt_id: AttemptId, gpus: Sequence[int]) -> str:
+        """Nothing of the attempt runs any more: wait until its GPUs show it.  Empty, or what is wrong after all."""
+        before = self._before.pop(attempt_id, {})
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LONGEST_S
+        while gpus and (left := _left(await self.sample(gpus), before)):
+            if loop.time() >= deadline:
+                return left
+            await asyncio.sleep(AGAIN_S)
+        return ""
+
+
+def _left(samples: Sequence[GpuSample], before: dict[int, int]) -> str:
+    for sample in samples:
+        if dead := [process.pid for process in sample.processes if not Path(f"/proc/{process.pid}").exists()]:
+            return f"GPU {sample.index} still has a context of process {dead[0]}, which is gone"
+        more_mib = (sample.memory_used_mib or 0) - before.get(sample.index, sample.memory_used_mib or 0)
+        if more_mib > SLACK_MIB:
+            return f"GPU {sample.index} holds {more_mib} MiB more than before the job"
+    return ""

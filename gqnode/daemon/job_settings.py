@@ -1,0 +1,82 @@
+"""What gq.toml wants of every process of a job on this node, checked before the daemon serves anybody.
+
+A setting that this machine or this daemon cannot fulfil is an error then: no job is less bound than its site believes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gq import own_tmp
+from gq.config import Config, NodeSettings
+from gq.errors import UsageError
+from gqnode.control.account import UserRule
+from gqnode.daemon.rlimits import parse_rlimits
+from gqnode.shepherd import pam, seccomp
+from gqnode.shepherd.specs import Confinement
+
+DEFAULT_MIN_UID = 1000
+LOGIN_DEFS = Path("/etc/login.defs")
+
+
+def read_user_rule(config: Config, node: NodeSettings) -> UserRule:
+    """Without ``min_uid`` it is the first uid that this machine gives to people."""
+    return UserRule(
+        node=node.name,
+        min_uid=node.min_uid or system_min_uid(LOGIN_DEFS),
+        allowed_users=node.allowed_users,
+        root_jobs=config.access.root_jobs,
+    )
+
+
+def system_min_uid(login_defs: Path) -> int:
+    """``UID_MIN`` of login.defs(5); 1000 where the file does not say it."""
+    try:
+        lines = login_defs.read_text(errors="replace").splitlines()
+    except OSError:
+        return DEFAULT_MIN_UID
+    values = [words[1] for words in map(str.split, lines) if len(words) == 2 and words[0] == "UID_MIN"]
+    return max(1, int(values[-1])) if values and values[-1].isdecimal() else DEFAULT_MIN_UID
+
+
+def read_confinement(node: NodeSettings) -> Confinement:
+    """`UsageError` names the setting, what is wrong with it, and the way out."""
+    if node.pam:
+        _check_pam(node)
+    if node.seccomp:
+        _check_seccomp(node)
+    return Confinement(
+        rlimits=parse_rlimits(node.rlimits, f"node.{node.name}.rlimits"),
+        pam_service=node.pam,
+        no_new_privs=node.no_new_privs,
+        seccomp=node.seccomp,
+    )
+
+
+def check_private_tmp(node: NodeSettings, spool_root: str) -> None:
+    """Nothing to check where it is not wanted."""
+    if not node.private_tmp:
+        return
+    key = f"node.{node.name}.private_tmp"
+    if why := own_tmp.why_not(spool_root):
+        raise UsageError("bad_config", f"{key}: {why}", "private_tmp = false: jobs share what the host has")
+
+
+def _check_seccomp(node: NodeSettings) -> None:
+    key = f"node.{node.name}.seccomp"
+    if not node.no_new_privs:
+        why = "the kernel filters system calls only of processes that cannot gain rights"
+        raise UsageError("bad_config", f"{key}: {why}", "set no_new_privs = true, too")
+    if why := seccomp.why_not():
+        raise UsageError("bad_config", f"{key}: {why}", "seccomp = false: jobs may call all of the kernel")
+
+
+def _check_pam(node: NodeSettings) -> None:
+    key = f"node.{node.name}.pam"
+    if os.geteuid() != 0:
+        raise UsageError("bad_config", f"{key}: only root can open sessions for others", "leave it out; use rlimits")
+    try:
+        pam.check_service(node.pam)
+    except pam.PamError as error:
+        raise UsageError("bad_config", f"{key}: {error}", "leave it out and use rlimits, or install it") from None

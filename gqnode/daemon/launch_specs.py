@@ -1,0 +1,181 @@
+"""What a shepherd is told to start: the order's facts, the environment, paths with their patterns expanded.
+
+Pure apart from the names that it imports from the shell: everything it needs is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gq import own_tmp
+from gq.model.node import Gpu
+from gq.model.resource import Grant
+from gq.patterns import expand_pattern
+from gq.wire.node import Launch
+from gq.wire.step import Attach
+from gqnode.control.account import Account
+from gqnode.control.attempt import AttemptRecord
+from gqnode.control.environment import gpus_of, job_environment, task_environment
+from gqnode.daemon import elastic
+from gqnode.isolation.cell import Cell
+from gqnode.isolation.protocol import CellLimits
+from gqnode.shepherd.specs import Confinement, Identity, ShepherdSpec, TaskSpec
+
+NO_FILE = "/dev/null"
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process of this node's jobs needs to know, and is bound by."""
+
+    location_env: dict[str, str]
+    """Finds the cluster."""
+    login_env: dict[str, str]
+    """Of the daemon's own user."""
+    gpus: tuple[Gpu, ...] = ()
+    confinement: Confinement = Confinement()
+    private_tmp: bool = False
+    cpu_ids: tuple[int, ...] = ()
+    """The machine's CPU behind each of the node's; empty: the node pretends to have them, or shares them."""
+    node: str = ""
+    run_dir: str = ""
+    """Where elastic jobs are told of their GPUs."""
+
+
+def limits_of(grant: Grant, inventory: tuple[Gpu, ...]) -> CellLimits:
+    devices = tuple(gpu.device for gpu in gpus_of(grant.gpus, inventory) if gpu.device)
+    return CellLimits(cpus=grant.cpus, memory_mib=grant.memory_mib, devices=devices)
+
+
+def login_environment(account: Account | None, around: Surroundings) -> dict[str, str]:
+    """What a login of the user would have set."""
+    if account is None:
+        return around.login_env
+    names = {"HOME": account.home, "USER": account.user, "LOGNAME": account.user, "SHELL": account.shell}
+    return {**around.login_env, **names}
+
+
+def _elastic(launch: Launch, around: Surroundings) -> dict[str, str]:
+    if launch.most_gpus is None and launch.most_nodes is None:
+        return {}
+    return {elastic.VARIABLE: elastic.path_of(around.run_dir, around.node, launch.attempt_id)}
+
+
+def identity(account: Account | None) -> Identity | None:
+    return None if account is None else Identity(account.uid, account.gid, account.groups)
+
+
+def _confinement(record: AttemptRecord, around: Surroundings) -> Confinement:
+    user = record.account.user if record.account else around.login_env.get("USER", "")
+    return around.confinement._replace(pam_user=user)
+
+
+def shepherd_spec(
+    record: AttemptRecord,
+    cell: Cell,
+    around: Surroundings,
+    submitted_env: Mapping[str, str],
+    now: float,
+) -> ShepherdSpec:
+    """For the batch script on its node; elsewhere, and for interactive jobs, only to hold what comes."""
+    launch = record.launch
+    if launch.node_rank != 0 or launch.is_interactive:
+        return ShepherdSpec(
+            environment={},
+            cgroup_procs=cell.procs_files,
+            watch_memory_mib=cell.watch_memory_mib,
+            private_tmp=around.private_tmp,
+            shm_mib=launch.grant.memory_mib,
+            kept_in_tmp=own_tmp.own_programs() if around.private_tmp else (),
+        )
+    environment = job_environment(
+        launch,
+        submitted_env,
+        record.master_port,
+        around.location_env,
+        gpus_of(launch.grant.gpus, around.gpus),
+        login_environment(record.account, around),
+        now,
+        record.time_limit_s,
+    )
+    return ShepherdSpec(
+        environment=environment | _elastic(launch, around),
+        is_batch=True,
+        args=launch.args,
+        chdir=launch.chdir,
+        umask=launch.umask,
+        output_path=_expand(launch, launch.output_path) or NO_FILE,
+        error_path=_expand(launch, launch.error_path),
+        input_path=_expand(launch, launch.input_path) or NO_FILE,
+        append=launch.open_mode == "append",
+        cgroup_procs=cell.procs_files,
+        watch_memory_mib=cell.watch_memory_mib,
+        identity=identity(record.account),
+        confinement=_confinement(record, around),
+        private_tmp=around.private_tmp,
+        shm_mib=launch.grant.memory_mib,
+        kept_in_tmp=own_tmp.own_programs() if around.private_tmp else (),
+    )
+
+
+def _expand(launch: Launch, pattern: str) -> str:
+    return expand_pattern(
+        pattern,
+        job_id=launch.attempt_id.job_id,
+        name=launch.job_name,
+        user=launch.user,
+        node=launch.grant.node,
+        rank=0,
+        node_rank=launch.node_rank,
+        array_job_id=launch.array_job_id,
+        array_task_id=launch.array_task_id,
+    )
+
+
+def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surroundings, now: float) -> list[TaskSpec]:
+    """One for each task that the step has on this node."""
+    step = record.steps[attach.step_id.step].order
+    part = next(part for part in step.layout.parts if part.node == record.launch.grant.node)
+    specs = []
+    for local_rank, rank in enumerate(part.ranks):
+        role = part.role_of(rank)
+        environment = task_environment(
+            record.launch,
+            step,
+            attach.environment,
+            local_rank,
+            record.master_port,
+            around.location_env,
+            gpus_of(part.gpus if role is None else role.gpus, around.gpus),
+            login_environment(record.account, around),
+            now if record.started_at is None else record.started_at,
+            record.time_limit_s,
+        )
+        has_terminal = attach.pty is not None and rank == 0
+        specs.append(
+            TaskSpec(
+                rank=rank,
+                argv=attach.argv if role is None else attach.programs.get(role.role, attach.argv),
+                environment=environment | _elastic(record.launch, around),
+                chdir=attach.chdir,
+                umask=attach.umask,
+                stdin="pty" if has_terminal else _stdin(attach, rank),
+                rows=attach.pty.rows if attach.pty else 24,
+                columns=attach.pty.columns if attach.pty else 80,
+                cgroup_procs=cell.procs_files,
+                identity=identity(record.account),
+                confinement=_confinement(record, around),
+                cpus=() if role is None else _machine_cpus(around, role.cpus),
+            )
+        )
+    return specs
+
+
+def _machine_cpus(around: Surroundings, cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Tasks of different roles are in one cell, and each role keeps to its own CPUs of it."""
+    return tuple(around.cpu_ids[cpu] for cpu in cpus if cpu < len(around.cpu_ids))
+
+
+def _stdin(attach: Attach, rank: int) -> str:
+    return "pipe" if attach.stdin_rank in (None, rank) else "null"

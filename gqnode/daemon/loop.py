@@ -1,0 +1,502 @@
+"""The node daemon: one asyncio loop that feeds the agent and does what it wants.
+
+Owns the daemon's parts and the way between them: orders, processes, clients and time go to the agent as inputs; its
+effects go into the lanes.  It reads the clock once per input.  It never decides anything about a job; what it cannot
+go on after (a broken invariant) ends the daemon, and the jobs go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+import zmq
+
+from gq.appetite import Appetites
+from gq.clock import Clock
+from gq.config import Config, NodeSettings
+from gq.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
+from gq.errors import GqError, Refusal
+from gq.locate import Location, is_run_for_all, make_run_dir
+from gq.model.ids import StepId
+from gq.model.node import Gpu, Inventory
+from gq.wire import node as wire
+from gq.wire import step as step_wire
+from gq.wire.codec import WIRE_VERSION
+from gqnode.accel.protocol import Accelerators
+from gqnode.control import input as happening
+from gqnode.control.account import UserRule
+from gqnode.control.agent import Agent
+from gqnode.control.agent_state import Settings
+from gqnode.control.effect import Effect
+from gqnode.daemon import machine
+from gqnode.daemon.attempt_queues import Lanes
+from gqnode.daemon.attributes import AttributeScript
+from gqnode.daemon.effects import Effects, attempt_of
+from gqnode.daemon.gpu_cleanup import Handover
+from gqnode.daemon.gpu_monitor import GpuMonitor
+from gqnode.daemon.host_listener import HostDoor
+from gqnode.daemon.launch_specs import Surroundings
+from gqnode.daemon.link import ControllerAddress, Link
+from gqnode.daemon.log import about
+from gqnode.daemon.log_files import LogFiles
+from gqnode.daemon.ports import PortLeases
+from gqnode.daemon.relay import Asked, Relay
+from gqnode.daemon.shepherds import Herd, HerdEvent, TreeEmpty
+from gqnode.daemon.spawn import Spawner
+from gqnode.daemon.spool import Spool
+from gqnode.daemon.step_listener import Door, ToTasks
+from gqnode.daemon.users import Users
+from gqnode.isolation.protocol import Isolation
+from gqnode.shepherd.specs import Confinement
+
+log = logging.getLogger(__name__)
+
+LONGEST_SLEEP_S = 60.0
+CLOSE_S = 5.0
+EMPTY_WITHIN_S = 20.0
+"""After KILL, what is not gone is stuck in the kernel: a node that was removed does not wait for it."""
+
+
+class Equipment(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found on the machine before the loop began."""
+
+    location: Location
+    config: Config
+    node: NodeSettings
+    spool_root: str
+    gpus: tuple[Gpu, ...]
+    accelerators: Accelerators
+    isolation: Isolation
+    spawner: Spawner
+    confinement: Confinement
+    user_rule: UserRule
+
+
+class NodeDaemon:
+    """`run` returns the exit status."""
+
+    def __init__(self, equipment: Equipment) -> None:
+        self._equipment = equipment
+        self._node = equipment.node
+        self._clock = Clock()
+        self._incarnation = secrets.token_hex(8)
+        self._ticket_key = secrets.token_bytes(32)
+        self._boot_id = machine.boot_id()
+        self._found: Inventory = machine.find_inventory(
+            equipment.node,
+            equipment.gpus,
+            equipment.isolation.levels,
+            self._may_be_shared,
+            machine.cpus_to_pin(equipment.config, equipment.node),
+            equipment.accelerators.attributes,
+        )
+        self._script = AttributeScript(
+            equipment.node.attribute_script, equipment.node.attribute_interval_s, equipment.node.name
+        )
+        self._keys = self._read_keys()
+        self._timer: asyncio.TimerHandle | None = None
+        self._over: asyncio.Future[int] | None = None
+        self._is_leaving = False
+        """Removed from the cluster: it ends when its cells are empty."""
+        self._leaving_status = 1
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> int:
+        self._over = asyncio.get_running_loop().create_future()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        await self._script.read()
+        self._open(context)
+        watching = [asyncio.ensure_future(self._script.watch(self._link.hello_again))]
+        if self._equipment.gpus:
+            interval_s = self._equipment.config.timers.heartbeat_s
+            watching.append(asyncio.ensure_future(self._gpus.watch(interval_s)))
+        try:
+            return await self._over
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.wait(watching)
+            await self._close(context)
+
+    def end(self, status: int = 0) -> None:
+        """The daemon ends; the jobs do not."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(status)
+
+    def _open(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        """Doors first, threads after (`bind_ipc`); the agent last, since it wants things at once."""
+        found = self._equipment
+        self._spool = Spool(found.spool_root)
+        self._agent = Agent(self._node.name, self._spool.load(), Settings(resend_s=found.config.timers.resend_s))
+        make_run_dir(found.location)
+        self._member_path.unlink(missing_ok=True)
+        self._door = self._open_door(context)
+        self._host_door = self._open_host_door(context)
+        self._relay = self._open_relay(context)
+        self._appetites = self._watch_doors()
+        self._lanes = Lanes(self._fail)
+        self._users = Users(self._node.name, chooses=self._may_be_shared, rule=found.user_rule)
+        if self._relay is not None:
+            self._relay.users = self._users
+        self._gpus = GpuMonitor(found.accelerators, self._clock.now)
+        self._log_files = LogFiles(self._lanes, found.spawner)
+        self._herd = Herd(found.spawner, found.spool_root, self._on_herd, self._clock.now)
+        self._effects = self._make_effects()
+        self._effects.door = self._door
+        self._clear_leftovers()
+        self._link = Link(context, self._controller(), self)
+        self._do(self._agent.resume(self._clock.now()))
+
+    def _make_effects(self) -> Effects:
+        found = self._equipment
+        return Effects(
+            lanes=self._lanes,
+            spool=self._spool,
+            isolation=found.isolation,
+            ports=PortLeases(*self._node.port_range),
+            herd=self._herd,
+            users=self._users,
+            handover=Handover(self._gpus),
+            around=Surroundings(
+                location_env=found.location.environment(),
+                login_env=machine.login_environment(os.geteuid()),
+                gpus=found.gpus,
+                confinement=found.confinement,
+                private_tmp=self._node.private_tmp,
+                cpu_ids=self._own_cpus(),
+                node=self._node.name,
+                run_dir=found.location.run_dir,
+            ),
+            tell=self._tell,
+            report=self._report,
+            find=self._agent.record,
+            now=self._clock.now,
+        )
+
+    def _own_cpus(self) -> tuple[int, ...]:
+        """To which tasks may be bound."""
+        if self._node.isolation.get("cpuset") == "none":
+            return ()
+        return machine.cpus_to_pin(self._equipment.config, self._node) or ()
+
+    def _clear_leftovers(self) -> None:
+        """Processes and cells of attempts that no record speaks of: nobody would ever end them."""
+        for attempt_id in self._spool.orphans():
+            log.warning("an attempt without a record is ended", extra=about(attempt_id))
+            self._herd.empty(attempt_id)
+        known = {str(record.launch.attempt_id) for record in self._agent.records()}
+        for name in self._equipment.isolation.clear(known):
+            log.warning("the cell %s of no known attempt is removed", name)
+
+    async def _close(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._users.close()
+        await self._lanes.close(CLOSE_S)
+        self._gpus.close()
+        await self._herd.close()
+        self._link.close()
+        self._member_path.unlink(missing_ok=True)
+        self._appetites.close()
+        self._door.close()
+        for other in (self._host_door, self._relay):
+            if other is not None:
+                other.close()
+        self._equipment.isolation.close()
+        await asyncio.get_running_loop().run_in_executor(None, context.term)
+
+    @property
+    def _member_path(self) -> Path:
+        return Path(self._equipment.location.member_path(self._node.name))
+
+    def _fail(self, error: BaseException) -> None:
+        log.critical("the daemon ends: its jobs go on", exc_info=error)
+        self.end(1)
+
+    # ── doors and keys ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_keys(self) -> KeyPair | None:
+        """Whatever speaks tcp needs the node's own key."""
+        if self._node.controller is None and self._node.step_listen is None:
+            return None
+        return read_keys(node_key_path(self._equipment.location.keys_dir, self._node.name))
+
+    def _controller(self) -> ControllerAddress:
+        if self._node.controller is None:
+            return ControllerAddress(self._equipment.location.node_endpoint)
+        server = read_public(server_public_path(self._equipment.location.keys_dir))
+        return ControllerAddress(self._node.controller, self._keys, server)
+
+    @property
+    def _step_endpoint(self) -> str:
+        return self._node.step_listen or self._equipment.location.step_endpoint(self._node.name)
+
+    @property
+    def _may_be_shared(self) -> bool:
+        """Whether jobs run as their submitters is then for the controller to say."""
+        return is_run_for_all(self._equipment.location)
+
+    def _open_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> Door:
+        if self._node.step_listen is None and self._node.controller is not None and not self._node.login:
+            log.warning("no step_listen: gqrun and gqlog reach what runs here only from this host")
+        try:
+            return Door(
+                context=context,
+                endpoint=self._step_endpoint,
+                keys=self._keys,
+                ticket_key=self._ticket_key,
+                desk=self,
+                wall=self._clock.now,
+                owner_uids=(os.geteuid(), 0),
+                client_lost_s=self._equipment.config.timers.interactive_lost_s,
+                may_be_shared=self._may_be_shared,
+            )
+        except zmq.ZMQError as error:
+            raise _not_bound(self._step_endpoint, error) from error
+
+    def _open_host_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> HostDoor | None:
+        """Where the step door is on the network, this host still asks who runs here, and the kernel says who asks."""
+        if self._node.step_listen is None:
+            return None
+        endpoint = self._equipment.location.step_endpoint(self._node.name)
+        try:
+            return HostDoor(context, endpoint, self, may_be_shared=self._may_be_shared)
+        except zmq.ZMQError as error:
+            raise _not_bound(endpoint, error) from error
+
+    def _open_relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> Relay | None:
+        """Where gqd runs elsewhere, the clients of this host come here."""
+        if self._node.controller is None:
+            return None
+        endpoint = self._equipment.location.client_endpoint
+        try:
+            return Relay(context, endpoint, os.geteuid(), self._pass_on, may_be_shared=self._may_be_shared)
+        except zmq.ZMQError as error:
+            raise _not_bound(endpoint, error) from error
+
+    def _watch_doors(self) -> Appetites:
+        location = self._equipment.location
+        doors = {self._step_endpoint, location.step_endpoint(self._node.name), location.client_endpoint}
+        return Appetites(doors, asyncio.get_running_loop().call_later, _say_greedy)
+
+    # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, input: happening.Input) -> None:
+        now = self._clock.now()
+        leapt_s = self._clock.take_leap_s()
+        if leapt_s:
+            log.warning("the clock leapt forward by %.0f s", leapt_s)
+            self._do(self._agent.handle(happening.ClockLeapt(by_s=leapt_s), now))
+        self._do(self._agent.handle(input, now))
+
+    def _do(self, effects: tuple[Effect, ...]) -> None:
+        for wanted in effects:
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s", type(wanted).__name__, extra=about(attempt_of(wanted)))
+            self._effects.do(wanted)
+        self._set_timer()
+        if self._is_leaving and not self._agent.has_cells:
+            log.info("nothing of a job is left on this node")
+            self.end(self._leaving_status)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wakeup = self._agent.next_wakeup()
+        if wakeup is not None:
+            delay_s = min(max(0.0, wakeup - self._clock.now()), LONGEST_SLEEP_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        try:
+            self._tell(happening.Tick())
+        except Exception as error:
+            self._fail(error)
+
+    def _report(self, seq: int, body: wire.ReportBody) -> None:
+        """Lost if the controller is away: the agent repeats it."""
+        self._link.send(wire.Report(node=self._node.name, incarnation=self._incarnation, seq=seq, body=body))
+
+    # ── what the link tells (`link.Home`) ─────────────────────────────────────────────────────────────────────
+
+    def hello(self) -> wire.Hello:
+        address = machine.address_of(self._equipment.config, self._node)
+        listen = self._node.step_listen
+        return wire.Hello(
+            node=self._node.name,
+            version=WIRE_VERSION,
+            incarnation=self._incarnation,
+            boot_id=self._boot_id,
+            address=address,
+            inventory=self._script.said.added_to(self._found),
+            step_endpoint=machine.reached_at(listen, address) if listen else self._step_endpoint,
+            step_public_key=self._keys.public.decode() if self._keys and listen else "",
+            ticket_key=self._ticket_key,
+            attempts=self._agent.statuses(),
+            last_seq=self._agent.last_seq,
+            is_relay=self._node.login,
+        )
+
+    def heartbeat(self) -> wire.Heartbeat:
+        return wire.Heartbeat(
+            node=self._node.name,
+            incarnation=self._incarnation,
+            at=self._clock.now(),
+            load=machine.load(),
+            memory_available_mib=machine.memory_available_mib(),
+            gpus=self._gpus.readings,
+        )
+
+    def on_welcome(self, welcome: wire.Welcome) -> None:
+        log.info("node %s is part of cluster %s", self._node.name, welcome.cluster)
+        self._users.hear(welcome.is_shared)
+        self._door.share(self._users.is_shared)
+        if self._relay is not None:
+            self._relay.link_is_up(welcome.owner_uid)
+        with contextlib.suppress(OSError):  # only those who wait for it look: nothing ends with a full disk
+            self._member_path.write_text(f"{os.getpid()}\n")
+        self._guarded(happening.LinkUp())
+
+    def on_parted(self) -> None:
+        with contextlib.suppress(OSError):
+            self._member_path.unlink(missing_ok=True)
+
+    def on_unwelcome(self, why: str, is_removed: bool) -> None:
+        log.error("the controller does not let this node in: %s", why)
+        if is_removed and self._agent.has_cells:
+            self._empty_and_end()
+        else:
+            self.end(1)
+
+    def leave(self) -> None:
+        """Root of this host wants it to end, and its jobs with it."""
+        self._leaving_status = 0
+        self._empty_and_end()
+
+    def _empty_and_end(self) -> None:
+        """Nobody else will: what is here gets its grace, and the daemon ends when its cells are empty."""
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        log.warning("the jobs of this node are ended")
+        self._link.close()
+        grace_s = self._equipment.config.timers.grace_s
+        asyncio.get_running_loop().call_later(grace_s + EMPTY_WITHIN_S, self._end_with_cells)
+        self._guarded(happening.Removed(grace_s=grace_s))
+
+    def _end_with_cells(self) -> None:
+        for status in self._agent.statuses():
+            log.critical("processes of an attempt could not be ended", extra=about(status.attempt_id))
+        self.end(1)  # also after `leave`: it is not as it was wanted
+
+    def on_ack(self, seqs: tuple[int, ...]) -> None:
+        self._guarded(happening.Acknowledged(seqs=seqs))
+
+    def on_orders(self, orders: wire.Orders) -> None:
+        for order in orders.orders:
+            self._guarded(happening.OrderReceived(order=order, blobs=orders.blobs))
+
+    def on_relay_reply(self, reply: wire.RelayReply) -> None:
+        if self._relay is not None:
+            self._relay.answer(reply)
+
+    def _pass_on(self, asked: Asked) -> bool:
+        return self._link.send(
+            wire.Relay(
+                node=self._node.name,
+                incarnation=self._incarnation,
+                relay_id=asked.relay_id,
+                uid=asked.uid,
+                gid=asked.gid,
+                user=asked.user,
+                payload=asked.payload,
+            )
+        )
+
+    def _guarded(self, input: happening.Input) -> None:
+        """From a callback of the loop, which would only log what is raised."""
+        try:
+            self._tell(input)
+        except Exception as error:
+            self._fail(error)
+
+    # ── what the shepherds tell ───────────────────────────────────────────────────────────────────────────────
+
+    def _on_herd(self, event: HerdEvent) -> None:
+        match event:
+            case happening.ProcessEnded():
+                self._effects.process_ended(event)
+            case happening.StepTasksEnded():
+                self._effects.step_tasks_ended(event)
+            case TreeEmpty():
+                self._on_tree_empty(event)
+            case step_wire.TaskStarted() | step_wire.Output() | step_wire.StdinTaken() | step_wire.TaskExited():
+                self._door.from_tasks(event)
+            case happening.ProcessStarted() | happening.CellQuiet():
+                self._lanes.put(event.attempt_id, lambda: self._tell(event))
+            case happening.StepTaskFailed():
+                self._lanes.put(event.step_id.attempt_id, lambda: self._tell(event))
+            case _:
+                assert_never(event)
+
+    def _on_tree_empty(self, event: TreeEmpty) -> None:
+        self._effects.tree_empty(event)
+        if self._agent.record(event.attempt_id) is None:
+            self._effects.drop(event.attempt_id)
+
+    # ── what the step door asks (`door.StepDesk`) ─────────────────────────────────────────────────────────────
+
+    def attach(self, attach: step_wire.Attach, is_first: bool) -> None:
+        self._effects.attach(attach, is_first)
+
+    def to_tasks(self, message: ToTasks) -> None:
+        step_id = message.step_id
+        match message:
+            case step_wire.Stdin():
+                self._herd.stdin(step_id, message.offset, message.data, message.eof)
+            case step_wire.Resize():
+                self._herd.resize(step_id, message.size.rows, message.size.columns)
+            case step_wire.SignalTasks():
+                self._herd.signal_step(step_id, message.signum)
+            case step_wire.Received():
+                self._herd.received(step_id, message.positions)
+            case step_wire.Detach():
+                self._herd.detach(step_id)
+            case _:
+                assert_never(message)
+
+    def client_lost(self, step_id: StepId) -> None:
+        """Nobody leads the step any more: its output is thrown away, and it is ended if it goes on."""
+        self._herd.detach(step_id)
+        record = self._agent.record(step_id.attempt_id)
+        step = record.steps.get(step_id.step) if record is not None else None
+        if step is None or step.is_ended:
+            return
+        log.warning("the client of step %s is gone: the step is ended", step_id, extra=about(step_id.attempt_id))
+        grace_s = self._equipment.config.timers.grace_s
+        self._guarded(happening.OrderReceived(order=wire.StopStep(step_id=step_id, grace_s=grace_s)))
+
+    def cells(self, uid: int) -> tuple[step_wire.CellPlace, ...]:
+        records = (record for record in self._agent.records() if record.launch.uid == uid)
+        return self._effects.places(sorted(records, key=lambda record: record.launch.attempt_id))
+
+    async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> step_wire.LogData:
+        account = await self._users.reader_account(uid)
+        return await self._log_files.read(path, offset, max_bytes, account)
+
+
+def _say_greedy(peer: str, size: int) -> None:
+    log.warning("%s sent %d MiB of messages that did not end, and was hung up on", peer, size >> 20)
+
+
+def _not_bound(endpoint: str, error: zmq.ZMQError) -> GqError:
+    return Refusal("not_bound", f"{endpoint} cannot be bound: {error.strerror}", "is another daemon there?")

@@ -1,0 +1,112 @@
+"""The shepherd's link to the node daemon: frames over a non-blocking socket, one link at a time.  Slim."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable
+
+from gqnode.shepherd.frames import BadFrame, FrameReader, Head, pack
+from gqnode.shepherd.reactor import READ, WRITE, Reactor
+
+FULL_BYTES = 256 * 1024
+"""From here on bulk data waits; control frames still go into the buffer."""
+_READ_BYTES = 64 * 1024
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Peer:
+    """``on_frame`` for each frame, ``on_drained`` when there is room again, ``on_gone`` once, at the end."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        link: socket.socket,
+        on_frame: Callable[[Head, bytes], None],
+        on_drained: Callable[[], None],
+        on_gone: Callable[[], None],
+    ) -> None:
+        link.setblocking(False)
+        self._reactor = reactor
+        self._link = link
+        self._reader = FrameReader()
+        self._pending = bytearray()
+        self._on_frame, self._on_drained, self._on_gone = on_frame, on_drained, on_gone
+        self.is_open = True
+        reactor.watch(link.fileno(), READ, self._on_event)
+
+    @property
+    def is_ready(self) -> bool:
+        """There is room for bulk data."""
+        return self.is_open and len(self._pending) < FULL_BYTES
+
+    @property
+    def is_flushed(self) -> bool:
+        """The kernel has everything."""
+        return not self._pending
+
+    def send(self, head: Head, data: bytes = b"") -> None:
+        """What is no bulk data waits for `flush`: the daemon wakes once for all that happened together."""
+        if self.is_open:
+            self._pending += pack(head, data)
+            if data:
+                self.flush()
+
+    def close(self) -> None:
+        """Without a word to ``on_gone``."""
+        if self.is_open:
+            self.is_open = False
+            self._pending.clear()
+            self._reactor.forget(self._link.fileno())
+            self._link.close()
+
+    def _lose(self) -> None:
+        if self.is_open:
+            self.close()
+            self._on_gone()
+
+    def _on_event(self) -> None:
+        had_pending = bool(self._pending)
+        self.flush()
+        self._read()
+        if had_pending and self.is_ready:
+            self._on_drained()
+
+    def _read(self) -> None:
+        if not self.is_open:
+            return
+        try:
+            data = self._link.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose()
+            return
+        try:
+            for head, body in self._reader.feed(data):
+                self._on_frame(head, body)
+        except BadFrame:
+            self._lose()
+
+    def flush(self) -> None:
+        if self.is_open and self._pending:
+            try:
+                sent = self._link.send(self._pending)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._lose()
+                return
+            del self._pending[:sent]
+        if self.is_open:
+            self._reactor.watch(self._link.fileno(), READ | WRITE if self._pending else READ, self._on_event)
+
+
+def is_trusted(link: socket.socket) -> bool:
+    """Whether the other end is this user or root, by the kernel's word."""
+    credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(credentials)
+    return uid in (0, os.geteuid())

@@ -1,0 +1,563 @@
+"""One small process per attempt and node, which holds the attempt's processes and outlives the node daemon.  Slim.
+
+It is forked by the forkserver and never execs.  It is a child subreaper outside the cell, so that everything the job
+starts stays below it and killing the cell does not kill it.  It runs the batch script and the tasks of steps, records
+how the script ended, and kills what is left: when the script is over by itself, when the daemon says `empty`, and
+(where the kernel does not limit memory) when the attempt is over its memory.
+
+In the attempt's directory it makes:
+
+* ``ctl``: the socket that a restarted daemon connects to.  It is there from before the attempt begins until its end is
+  recorded: making it fails the second time, so no attempt is ever started twice.  It is another name of the socket that
+  the shepherd has for all its life, in the directory above.
+* ``script``: the batch script.
+* ``end.json``: how the script ended, and, once no process is left, what all used together; of its lines the last one
+  that is whole and of this attempt counts.  Against loss of power it is made durable (fsync) only while no daemon
+  listens: a daemon that does writes its own record before it reports, and one of them is enough.
+
+Without a daemon it ends as soon as nothing is left to hold; what it recorded tells the rest.  With one that says so in
+``begin`` it rests instead, and holds another attempt when the daemon gives it one: a fork of the interpreter, and every
+page that it then has to copy, cost more than all else that a short job needs.  What rests holds no process, no door and
+nothing of its last attempt; one that has entered a mount namespace or ran steps does not rest but ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gqnode.shepherd import keyring, private_tmp
+from gqnode.shepherd.batch import Batch
+from gqnode.shepherd.daemon_link import Peer, is_trusted
+from gqnode.shepherd.durable import append_line
+from gqnode.shepherd.launch_failure import CannotLaunch
+from gqnode.shepherd.memory_watch import MemoryWatch
+from gqnode.shepherd.process_exit import Death, death_of
+from gqnode.shepherd.processes import (
+    belongs,
+    descendants,
+    ignores,
+    kill_all,
+    marker_of,
+    read_process,
+    send_signal,
+    stop_all,
+)
+from gqnode.shepherd.reactor import READ, Reactor
+from gqnode.shepherd.specs import ShepherdSpec, shepherd_spec, task_spec
+from gqnode.shepherd.tasks import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gqnode.shepherd.frames import Head
+
+CONTROL_SOCKET = "ctl"
+DOOR_PREFIX = ".ctl-"
+END_FILE = "end.json"
+CRASH_FILE = "shepherd.log"
+
+MEMORY_SAMPLE_S = 0.5
+FIRST_SWEEP_S = 0.002
+LONGEST_SWEEP_S = 0.5
+STOP_ROUNDS = 200
+"""Rounds of SIGSTOP after the first, for an attempt that forks all the time; with their delays 10 s in all."""
+STOP_AGAIN_S = 0.002
+LONGEST_STOP_AGAIN_S = 0.05
+RETRY_S = 5.0
+SWEEPS_BEFORE_FREEZING = 4
+MOST_LIVES = 200
+"""Attempts that one process holds, one after the other: should anything leak, it has an end."""
+SETTLE_S = 0.005
+"""How long a new process is waited for: mostly it is the program by then, and no page that this one writes to has to be
+copied meanwhile.  What hangs longer is heard of later."""
+FETCH_S = 10.0
+"""How long a shepherd with nothing left to hold stays for a client that has not fetched all output."""
+
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def run(directory: str, link: socket.socket) -> None:
+    """The life of a shepherd, in a process of its own; returns when it may end."""
+    try:
+        os.chdir(directory)
+    except OSError:
+        return  # the attempt was removed from the spool: nobody wants it any more
+    try:
+        os.umask(0o077)
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_NAME, b"gq-shepherd", 0, 0, 0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        shepherd = Shepherd(directory, link)
+        while not shepherd.is_done:
+            shepherd.turn()
+        shepherd.close()
+    except BaseException:
+        import traceback  # half as much as all the rest: only when something is wrong already
+
+        with open(CRASH_FILE, "a") as file:
+            file.write(traceback.format_exc())
+
+
+class Shepherd:
+    """Commands in, tellings out; everything happens in `turn`."""
+
+    def __init__(self, directory: str, link: socket.socket) -> None:
+        self._reactor = Reactor()
+        self._lives = 0
+        self._make_door()
+        self._be_new(directory)
+        self._wake_on_death()
+        self._meet(link)
+        self._peer.flush()
+
+    def _be_new(self, directory: str) -> None:
+        """Know of this attempt and of no other; its directory is where this process is."""
+        self._cell = directory
+        self._batch: Batch | None = None
+        self._steps: dict[int, Step] = {}
+        self._known_steps: set[int] = set()
+        self._total = Death()
+        self._watch: MemoryWatch | None = None
+        self._over_memory: set[int] = set()
+        self._is_begun = False
+        self._is_emptying = False
+        self._is_emptied = False
+        self._is_late = False
+        self._is_in_grace = False
+        self._is_private = False
+        self._may_rest = False
+        self._is_resting = False
+        self._sweeps = 0
+        self._news: list[Head] = []
+        self._is_unrecorded = False
+        self._lives += 1
+        self._open_door()
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing is left to hold, to record, to tell or to be fetched."""
+        if not self._peer.is_open:
+            return not self._is_unrecorded if self._is_emptied else not self._is_begun
+        return not self._is_resting and self._holds_nothing and self._peer.is_flushed
+
+    @property
+    def _holds_nothing(self) -> bool:
+        """Of this attempt, any more."""
+        is_fetched = all(step.is_fetched for step in self._steps.values())
+        return self._is_emptied and (is_fetched or self._is_late)
+
+    def turn(self) -> None:
+        self._reactor.turn()
+        self._reap()
+        self._publish()
+        if self._may_rest and self._holds_nothing and self._peer.is_open and not self._is_unrecorded:
+            self._rest()
+        self._peer.flush()
+
+    def close(self) -> None:
+        self._peer.close()
+        self._door.close()
+        with suppress(FileNotFoundError):  # a daemon that is new has tidied up
+            os.unlink(self._door_name, dir_fd=self._above)
+
+    # ── from one attempt to the next ──────────────────────────────────────────────────────────────────────────
+
+    def _rest(self) -> None:
+        """Until the daemon gives it another attempt, or goes."""
+        self._may_rest = False
+        self._is_resting = True
+        for key in ("late", "record"):
+            self._reactor.cancel(key)
+        self._batch = None
+        self.tell({"is": "free"})
+
+    def _hold(self, directory: str) -> None:
+        """One more attempt."""
+        os.chdir(directory)
+        self._be_new(directory)
+        self._tell_here()
+
+    # ── links ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _make_door(self) -> None:
+        """Relative to the working directory, since the path of a socket is limited to 107 bytes."""
+        self._above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._door_name = f"{DOOR_PREFIX}{os.getpid()}"
+        with suppress(FileNotFoundError):  # of one that was killed and had this number
+            os.unlink(self._door_name, dir_fd=self._above)
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._door.bind(f"../{self._door_name}")
+        self._door.listen(4)
+        self._door.setblocking(False)
+
+    def _open_door(self) -> None:
+        os.link(self._door_name, CONTROL_SOCKET, src_dir_fd=self._above)
+        self._reactor.watch(self._door.fileno(), READ, self._accept)
+
+    def _close_door(self) -> None:
+        """Before the daemon knows that nothing is left: after that the directory may be another attempt's."""
+        self._reactor.forget(self._door.fileno())
+        with suppress(FileNotFoundError):  # a job of the same user can have removed it
+            os.unlink(CONTROL_SOCKET)
+
+    def _accept(self) -> None:
+        try:
+            link, _ = self._door.accept()
+        except OSError:
+            return
+        if not is_trusted(link):
+            link.close()
+            return
+        self._peer.close()
+        self._may_rest = False  # whether this daemon would give it another attempt it has not said
+        self._unfollow()
+        self._meet(link)
+        self._tell_all()
+
+    def _meet(self, link: socket.socket) -> None:
+        self._peer = Peer(self._reactor, link, self._on_frame, self._pump, self._on_gone)
+        self._tell_here()
+
+    def _tell_here(self) -> None:
+        self.tell({"is": "here", "pid": os.getpid()})
+
+    def _on_gone(self) -> None:
+        """The daemon is away: what it may not have written is written to last."""
+        self._unfollow()
+        if self._batch and self._batch.end:
+            self._record()
+
+    def _unfollow(self) -> None:
+        for step in self._steps.values():
+            step.unfollow()
+
+    def _tell_all(self) -> None:
+        """To a daemon that is new: everything that does not wait for a client."""
+        if self._is_begun:
+            self._tell_started()
+        if self._batch and self._batch.end:
+            self.tell({"is": "ended", **self._batch.end})
+        for step in self._steps.values():
+            step.tell_state()
+        if self._is_emptied:
+            self.tell({"is": "emptied", **self._usage()})
+
+    @property
+    def is_ready(self) -> bool:
+        return self._peer.is_ready
+
+    def tell(self, head: Head, data: bytes = b"") -> None:
+        self._peer.send(head, data)
+
+    def _pump(self) -> None:
+        for step in self._steps.values():
+            step.pump()
+
+    # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_frame(self, head: Head, data: bytes) -> None:
+        match head:
+            case {"do": "begin", "spec": fields}:
+                self._begin(shepherd_spec(fields), data, may_rest=bool(head.get("may_rest")))
+            case {"do": "hold", "directory": str(directory)}:
+                if self._is_resting:
+                    self._hold(directory)
+            case {"do": "signal", "signum": int(signum), "scope": str(scope)}:
+                self._signal(signum, scope)
+            case {"do": "check"}:
+                self._check()
+            case {"do": "empty"}:
+                self._start_emptying()
+            case {"do": "line", "text": str(text)}:
+                self._write_line(text)
+            case {"do": "tasks", "step": int(number), "tasks": list(tasks)}:
+                self._start_tasks(number, tasks)
+            case {"step": int(number)} if number in self._steps:
+                self._on_step_frame(self._steps[number], head, data)
+            case _:
+                pass  # for a step that is forgotten, or a word of a newer daemon
+
+    def _on_step_frame(self, step: Step, head: Head, data: bytes) -> None:
+        match head:
+            case {"do": "stdin", "offset": int(offset), "eof": bool(is_end)}:
+                step.take_stdin(offset, data, is_end)
+            case {"do": "received", "positions": positions}:
+                step.acknowledge(positions)
+            case {"do": "replay", "positions": positions}:
+                step.replay(positions)
+            case {"do": "resize", "rows": int(rows), "columns": int(columns)}:
+                step.resize(rows, columns)
+            case {"do": "signal_step", "signum": int(signum)}:
+                send_signal(self._processes_of(step), signum)
+                self._hang_up([step], signum)
+            case {"do": "detach"}:
+                step.detach()
+                self._forget_step(step)
+            case _:
+                pass
+
+    def _begin(self, spec: ShepherdSpec, script: bytes, may_rest: bool) -> None:
+        if self._is_begun:
+            return
+        self._is_begun = True
+        self._may_rest = may_rest and not spec.private_tmp and self._lives < MOST_LIVES
+        if spec.watch_memory_mib is not None:
+            self._watch = MemoryWatch(os.getpid(), spec.watch_memory_mib)
+            self._sample_memory()
+        self._batch = Batch(spec, self._cell)
+        if not self._is_set_apart(spec):
+            return
+        if not spec.is_batch:
+            self._tell_started()
+            return
+        self._batch.start(script)
+        if self._batch.status_fd is None:
+            self._batch_over(Death())
+        elif select.select([self._batch.status_fd], [], [], SETTLE_S)[0]:
+            self._settle_batch()
+        else:
+            self._reactor.watch(self._batch.status_fd, READ, self._settle_batch)
+
+    def _is_set_apart(self, spec: ShepherdSpec) -> bool:
+        """Enter the attempt's own session keyring and, where the node has them, its own /tmp and /dev/shm.
+
+        Where that fails nothing of the attempt is started.
+        """
+        assert self._batch is not None
+        try:
+            keyring.join_new(spec.identity)
+            if spec.private_tmp:
+                private_tmp.enter(self._cell, spec.shm_mib, spec.kept_in_tmp)
+                self._is_private = True
+        except CannotLaunch as error:
+            self._batch.fail(error.failure)
+            self._batch_over(Death())
+            return False
+        return True
+
+    def _tell_started(self) -> None:
+        if self._batch and self._batch.has_started:
+            self.tell({"is": "started", "at": self._batch.started_at, "pid": self._batch.pid})
+
+    def _settle_batch(self) -> None:
+        """It is known now whether the script runs."""
+        if self._batch and self._batch.status_fd is not None:
+            self._reactor.forget(self._batch.status_fd)
+            self._batch.settle()
+            self._tell_started()
+
+    def _signal(self, signum: int, scope: str) -> None:
+        match scope:
+            case "batch":
+                pids = [self._batch.pid] if self._batch and self._batch.is_alive else []
+            case "steps":
+                pids = [pid for step in self._steps.values() for pid in self._processes_of(step)]
+            case _ if signum == signal.SIGSTOP:
+                self._stop_all()
+                return
+            case _:
+                self._reactor.cancel("stop")
+                pids = descendants(os.getpid())
+                self._is_in_grace |= signum == signal.SIGTERM
+        send_signal(pids, signum)
+        if scope != "batch":
+            self._hang_up(self._steps.values(), signum)
+
+    def _stop_all(self, rounds: int = 0) -> None:
+        """SIGSTOP to all processes, again within milliseconds, until a round finds no process that is not stopped."""
+        if stop_all(os.getpid()) or rounds >= STOP_ROUNDS or self._is_emptying:
+            return
+        delay_s = min(STOP_AGAIN_S * 2**rounds, LONGEST_STOP_AGAIN_S)
+        self._reactor.after("stop", delay_s, lambda: self._stop_all(rounds + 1))
+
+    def _hang_up(self, steps: Iterable[Step], signum: int) -> None:
+        """An interactive shell ignores TERM: it ends when its terminal goes, which the kernel tells by HUP."""
+        if signum == signal.SIGTERM:
+            leaders = [pid for step in steps for pid in step.terminal_pids if ignores(pid, signum)]
+            send_signal(leaders, signal.SIGHUP)
+
+    def _check(self) -> None:
+        """Tell if nothing is left just now; a script that is still to be forked cannot be, at this point."""
+        self._reap()
+        if not descendants(os.getpid()):
+            self.tell({"is": "quiet"})
+
+    def _write_line(self, text: str) -> None:
+        if self._batch:
+            self._batch.write_line(text)
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_tasks(self, number: int, tasks: list[Head]) -> None:
+        if number in self._known_steps or self._is_emptying:
+            return
+        self._known_steps.add(number)
+        self._may_rest = False
+        step = self._steps[number] = Step(number, f"{self._cell}.{number}", self._reactor, self)
+        step.start(map(task_spec, tasks))
+        self._end_step(step)
+
+    def _processes_of(self, step: Step) -> list[int]:
+        """What the step's tasks are and what came of them: by descent, by session, or by the marker."""
+        own = set(step.pids)
+        below = {pid for task in own for pid in descendants(task)}
+        return [pid for pid in descendants(os.getpid()) if pid in own or pid in below or _is_of(step, pid, own)]
+
+    def _end_step(self, step: Step) -> None:
+        """Once its tasks are over: kill what they left behind, then say so."""
+        if not step.is_over or step.is_end_told:
+            return
+        if kill_all(lambda: self._processes_of(step), freeze=False):
+            self._reactor.after(f"end {step.number}", FIRST_SWEEP_S * 10, lambda: self._end_step(step))
+            return
+        step.tell_end()
+        self._forget_step(step)
+
+    def _forget_step(self, step: Step) -> None:
+        if step.is_detached and step.is_end_told:
+            self._steps.pop(step.number, None)
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _wake_on_death(self) -> None:
+        wake_fd, signal_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(signal_fd, warn_on_full_buffer=False)
+        self._reactor.watch(wake_fd, READ, lambda: drain(wake_fd))
+
+    def _reap(self) -> None:
+        """Bury every process that ended; with the last one an emptying is over."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._on_childless()
+                return
+            if pid == 0:
+                if self._is_emptying and not self._sweeps:
+                    self._sweep()
+                return
+            self._bury(pid, death_of(status, usage, was_over_memory=pid in self._over_memory))
+
+    def _bury(self, pid: int, death: Death) -> None:
+        self._over_memory.discard(pid)
+        self._total = self._total.plus_usage(death)
+        if self._batch and pid == self._batch.pid:
+            self._settle_batch()
+            self._batch_over(death)
+            return
+        for step in list(self._steps.values()):
+            if step.reaped(pid, death):
+                self._end_step(step)
+                return
+
+    def _batch_over(self, death: Death) -> None:
+        """The job is over on this node, so nothing of it may stay, steps included.
+
+        One that was told to end has a grace, which is all its processes': a shell dies of its TERM at once while the
+        program that it ran still writes its checkpoint.  The daemon ends the grace.
+        """
+        assert self._batch is not None
+        end = self._batch.bury(death, self._peak_mib())
+        self._news.append({"is": "ended", **end})
+        if not self._is_in_grace:
+            self._is_emptying = True  # mostly nothing is left, and `_reap` is about to see it
+
+    def _peak_mib(self) -> int:
+        return max(self._total.max_rss_mib, self._watch.peak_mib if self._watch else 0)
+
+    def _start_emptying(self) -> None:
+        if not self._is_emptying:
+            self._is_emptying = True
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """KILL all, again and again: what is in a system call may take its time, and what forks has children."""
+        if self._is_emptied:
+            return
+        self._sweeps += 1
+        kill_all(lambda: descendants(os.getpid()), freeze=self._sweeps > SWEEPS_BEFORE_FREEZING)
+        delay_s = min(FIRST_SWEEP_S * 2**self._sweeps, LONGEST_SWEEP_S)
+        self._reactor.after("sweep", delay_s, self._sweep)
+
+    def _on_childless(self) -> None:
+        """No child, so no descendant: orphans become children of a subreaper."""
+        if not self._is_emptying or self._is_emptied:
+            return
+        self._is_emptied = True
+        if self._is_private:
+            private_tmp.leave()
+        for name in ("sweep", "stop", "memory"):
+            self._reactor.cancel(name)
+        for step in list(self._steps.values()):
+            self._end_step(step)
+        self._news.append({"is": "emptied", **self._usage()})
+        self._reactor.after("late", FETCH_S, self._be_late)
+
+    def _usage(self) -> Head:
+        return {**self._total.usage(), "max_rss_mib": self._peak_mib()}
+
+    def _be_late(self) -> None:
+        self._is_late = True
+
+    def _publish(self) -> None:
+        """Record what happened in this turn, then tell it: mostly both ends at once, in one file."""
+        if self._news:
+            self._record()
+            self._may_rest &= not (self._is_emptied and self._is_unrecorded)
+            if self._is_emptied and self._may_rest:
+                self._close_door()
+            for news in self._news:
+                self.tell(news)
+            self._news.clear()
+
+    def _record(self) -> None:
+        """A whole line or none.  On a full disk try on; without a daemon the record is the only witness."""
+        content = {
+            "attempt": os.path.basename(self._cell),
+            "ended": self._batch.end if self._batch else None,
+            "emptied": self._usage() if self._is_emptied else None,
+        }
+        self._is_unrecorded = False
+        try:
+            append_line(END_FILE, json.dumps(content).encode(), is_durable=not self._peer.is_open)
+        except FileNotFoundError:
+            return  # the attempt was removed from the spool: nobody wants to know
+        except OSError:
+            self._is_unrecorded = True
+            self._reactor.after("record", RETRY_S, self._record)
+
+    # ── memory ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sample_memory(self) -> None:
+        assert self._watch is not None
+        if self._watch.is_over() and not self._is_emptying:
+            if not self._over_memory:
+                self._write_line(self._watch.verdict())
+            self._over_memory.update(descendants(os.getpid()))
+            kill_all(lambda: descendants(os.getpid()), freeze=True)
+        if not self._is_emptied:
+            self._reactor.after("memory", MEMORY_SAMPLE_S, self._sample_memory)
+
+
+def _is_of(step: Step, pid: int, sessions: set[int]) -> bool:
+    process = read_process(pid)
+    return process is not None and (process.session in sessions or belongs(marker_of(pid), step.cell))
+
+
+def drain(fd: int) -> None:
+    """Empty a wake-up pipe; what woke is found by looking."""
+    try:
+        os.read(fd, 4096)
+    except BlockingIOError:
+        return

@@ -1,0 +1,425 @@
+"""The tasks of one step on this node: their start, their streams, their end.  Slim; part of the shepherd.
+
+What is told of a task comes in this order: `task_started`, its output, `task_exited`.  A process that a task leaves
+behind may keep its output open: once the task is over, a stream also ends when nothing came for `LINGER_S`.  When the
+last task of the step is over, what is left of the step is killed, and `step_ended` is told.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+from functools import partial, reduce
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gqnode.shepherd.launch import Program, launch, read_status
+from gqnode.shepherd.launch_failure import CannotLaunch, Failure, doing
+from gqnode.shepherd.process_exit import Death
+from gqnode.shepherd.reactor import READ, WRITE, Reactor
+from gqnode.shepherd.stream import InputFeed, OutputStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gqnode.shepherd.frames import Head
+    from gqnode.shepherd.specs import TaskSpec
+
+LINGER_S = 1.0
+_WINDOW_SIZE = struct.Struct("4H")
+
+
+class Post(Protocol):
+    """The shepherd's link to the daemon, as a step needs it."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Bulk data may be told."""
+        ...
+
+    def tell(self, head: Head, data: bytes = b"") -> None: ...
+
+
+class Task:
+    """One process with its pipes or its terminal."""
+
+    def __init__(self, rank: int, pid: int, status_fd: int | None, streams: tuple[OutputStream, ...]) -> None:
+        self.rank = rank
+        self.pid = pid
+        self.status_fd = status_fd
+        """None once it is known whether the program runs."""
+        self.streams = streams
+        self.terminal_fd: int | None = None
+        self.failure: Failure | None = None
+        self.death: Death | None = None
+        self.is_start_told = False
+        self.is_exit_told = False
+
+    @property
+    def is_settled(self) -> bool:
+        return self.status_fd is None
+
+
+class _Ends(NamedTuple):
+    """File descriptors of a task's streams: the shepherd's and the child's."""
+
+    stdin: int | None
+    stdout: int
+    stderr: int | None
+    child: tuple[int, int, int]
+    is_terminal: bool
+
+
+class Step:
+    """Tasks that were started together."""
+
+    def __init__(self, number: int, cell: str, reactor: Reactor, post: Post) -> None:
+        self.number = number
+        self.cell = cell
+        self._reactor = reactor
+        self._post = post
+        self._tasks: dict[int, Task] = {}
+        self._feed = InputFeed()
+        self._stdin: dict[int, Task] = {}
+        self._told_taken = 0
+        self._is_followed = True
+        self.is_detached = False
+        """No client will come."""
+        self.is_end_told = False
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, specs: Iterable[TaskSpec]) -> None:
+        for spec in specs:
+            self._tasks[spec.rank] = self._start_task(spec)
+        if any(task.failure for task in self._tasks.values()):
+            self._tell_failed()
+        self.pump()
+
+    @property
+    def pids(self) -> set[int]:
+        """Of the tasks, living and dead; each is the id of a session, too."""
+        return {task.pid for task in self._tasks.values() if task.pid}
+
+    @property
+    def terminal_pids(self) -> list[int]:
+        """Of the tasks that live and have a terminal."""
+        return [task.pid for task in self._tasks.values() if task.terminal_fd is not None and task.death is None]
+
+    @property
+    def is_over(self) -> bool:
+        """No task is left."""
+        return all(task.death is not None for task in self._tasks.values())
+
+    @property
+    def is_fetched(self) -> bool:
+        """Nobody needs anything of this step any more."""
+        streams = (stream for task in self._tasks.values() for stream in task.streams)
+        return self.is_over and (self.is_detached or all(stream.is_fetched for stream in streams))
+
+    def reaped(self, pid: int, death: Death) -> bool:
+        """A process was reaped; whether it was one of this step's tasks."""
+        task = next((task for task in self._tasks.values() if task.pid == pid), None)
+        if task is None:
+            return False
+        self._settle(task)
+        if task.failure is not None:
+            death = death._replace(code=task.failure.exit_code, signal=0)
+        task.death = death
+        if death.shell_code:
+            self._tell_failed()
+        self._close_stdin_of(task)
+        self._reactor.after(self._key(task), LINGER_S, partial(self._end_streams, task))
+        self.pump()
+        return True
+
+    def tell_state(self) -> None:
+        """To a daemon that is new: what it has to know without a client."""
+        if self.is_end_told:
+            self.tell_end()
+        elif any(task.death and task.death.shell_code for task in self._tasks.values()):
+            self._tell_failed()
+
+    def tell_end(self) -> None:
+        """All tasks are over and nothing is left of them."""
+        deaths = [task.death for task in self._tasks.values() if task.death]
+        worst = max(deaths, key=lambda death: death.shell_code, default=Death())
+        used = reduce(Death.plus_usage, deaths, Death()).usage()
+        oom = any(death.oom for death in deaths)
+        self.is_end_told = True
+        head: Head = {"is": "step_ended", "step": self.number}
+        self._post.tell({**head, "code": worst.code, "signal": worst.signal, "oom": oom, **used})
+
+    # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_stdin(self, offset: int, data: bytes, is_end: bool) -> None:
+        self._feed.add(offset, data, is_end)
+        self._feed_tasks()
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The kernel tells the terminal's foreground processes (SIGWINCH)."""
+        for task in self._tasks.values():
+            if task.terminal_fd is not None:
+                set_window_size(task.terminal_fd, rows, columns)
+
+    def acknowledge(self, positions: Iterable[tuple[int, str, int]]) -> None:
+        for rank, name, offset in positions:
+            task = self._tasks.get(rank)
+            for stream in task.streams if task else ():
+                if stream.name == name:
+                    stream.acknowledge(offset)
+        self._watch_streams()
+        self.pump()
+
+    def replay(self, positions: Iterable[tuple[int, str, int]]) -> None:
+        """Tell everything again that is not acknowledged, to a client that has this much."""
+        self._is_followed = True
+        for task in self._tasks.values():
+            task.is_start_told = task.is_exit_told = False
+            for stream in task.streams:
+                stream.rewind()
+        self.acknowledge(positions)
+        self._tell_taken()
+
+    def unfollow(self) -> None:
+        """The daemon is away, or new and without a client: keep output, and tell nothing until `replay`."""
+        self._is_followed = False
+
+    def detach(self) -> None:
+        """No client will come: the tasks shall not wait for one."""
+        self.is_detached = True
+        for task in self._tasks.values():
+            for stream in task.streams:
+                stream.discard()
+        self._watch_streams()
+
+    def pump(self) -> None:
+        """Tell what can be told now."""
+        if self._is_followed and not self.is_detached:
+            for task in self._tasks.values():
+                self._pump_task(task)
+
+    # ── start of a task ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_task(self, spec: TaskSpec) -> Task:
+        try:
+            return self._launch(spec)
+        except (CannotLaunch, OSError) as error:
+            failure = error.failure if isinstance(error, CannotLaunch) else Failure(f"cannot start a process: {error}")
+            task = Task(spec.rank, 0, None, (OutputStream("stdout", None), OutputStream("stderr", None)))
+            task.failure = failure
+            task.death = Death(code=failure.exit_code)
+            return task
+
+    def _launch(self, spec: TaskSpec) -> Task:
+        ends = _open_terminal(spec) if spec.stdin == "pty" else _open_pipes(spec)
+        program = Program(
+            argv=spec.argv,
+            environment=spec.environment,
+            cell=self.cell,
+            chdir=spec.chdir,
+            umask=spec.umask,
+            cgroup_procs=spec.cgroup_procs,
+            identity=spec.identity,
+            confinement=spec.confinement,
+            has_terminal=ends.is_terminal,
+            cpus=spec.cpus,
+            is_task=True,
+        )
+        try:
+            launched = launch(program, lambda: ends.child, kept=ends.child)
+        except OSError:
+            for fd in {ends.stdin, ends.stdout, ends.stderr} - {None}:
+                os.close(fd)  # type: ignore[arg-type]  # None is taken out
+            raise
+        finally:
+            for fd in set(ends.child):
+                os.close(fd)
+        streams = (OutputStream("stdout", ends.stdout), OutputStream("stderr", ends.stderr))
+        task = Task(spec.rank, launched.pid, launched.status_fd, streams)
+        self._adopt_ends(task, ends)
+        return task
+
+    def _adopt_ends(self, task: Task, ends: _Ends) -> None:
+        if ends.is_terminal:
+            task.terminal_fd = ends.stdout
+        if ends.stdin is not None:
+            self._stdin[ends.stdin] = task
+            self._feed.add_reader(ends.stdin)
+        assert task.status_fd is not None
+        self._reactor.watch(task.status_fd, READ, partial(self._on_status, task))
+        self._watch_task(task)
+
+    def _on_status(self, task: Task) -> None:
+        self._settle(task)
+        self.pump()
+
+    def _settle(self, task: Task) -> None:
+        """Learn whether the program runs."""
+        if task.status_fd is not None:
+            self._reactor.forget(task.status_fd)
+            task.failure = read_status(task.status_fd)
+            task.status_fd = None
+
+    # ── output ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _watch_streams(self) -> None:
+        for task in self._tasks.values():
+            self._watch_task(task)
+
+    def _watch_task(self, task: Task) -> None:
+        """Read only where there is room; a hang-up would wake us all the time otherwise."""
+        for stream in task.streams:
+            if stream.fd is None:
+                continue
+            events = READ if stream.wants_data else 0
+            if task.terminal_fd == stream.fd and self._wants_to_write(stream.fd):
+                events |= WRITE
+            if events:
+                self._reactor.watch(stream.fd, events, partial(self._on_stream, task, stream))
+            else:
+                self._reactor.forget(stream.fd)
+
+    def _on_stream(self, task: Task, stream: OutputStream) -> None:
+        if task.terminal_fd is not None:
+            self._feed_tasks()
+        if stream.wants_data:
+            self._read(task, stream)
+        self._watch_task(task)
+        self.pump()
+
+    def _read(self, task: Task, stream: OutputStream) -> bool:
+        fd = stream.fd
+        assert fd is not None
+        is_data = stream.read()
+        if stream.fd is None:
+            self._close(task, fd)
+        return is_data
+
+    def _end_streams(self, task: Task) -> None:
+        """The task has been over for a while: whoever still holds its pipes, and says nothing, has had its time."""
+        is_open = False
+        for stream in task.streams:
+            if stream.fd is None:
+                continue
+            fd = stream.fd
+            if stream.wants_data and not self._read(task, stream) and stream.fd is not None:
+                stream.fd = None
+                self._close(task, fd)
+            is_open |= stream.fd is not None
+        if is_open:
+            self._reactor.after(self._key(task), LINGER_S, partial(self._end_streams, task))
+        self._watch_task(task)
+        self.pump()
+
+    def _close(self, task: Task, fd: int) -> None:
+        self._reactor.forget(fd)
+        if task.terminal_fd == fd:
+            task.terminal_fd = None
+            self._forget_stdin(fd)
+        os.close(fd)
+
+    def _pump_task(self, task: Task) -> None:
+        if not task.is_settled:
+            return
+        if not task.is_start_told and task.failure is None:
+            self._post.tell({"is": "task_started", "step": self.number, "rank": task.rank, "pid": task.pid})
+        task.is_start_told = True
+        for stream in task.streams:
+            self._pump_stream(task, stream)
+        if task.death and not task.is_exit_told and all(stream.is_told for stream in task.streams):
+            task.is_exit_told = True
+            self._tell_exit(task, task.death)
+
+    def _pump_stream(self, task: Task, stream: OutputStream) -> None:
+        while self._post.is_ready and (chunk := stream.next_chunk()) is not None:
+            offset, data, is_eof = chunk
+            head: Head = {"is": "output", "step": self.number, "rank": task.rank, "stream": stream.name}
+            self._post.tell({**head, "offset": offset, "eof": is_eof}, data)
+
+    def _tell_failed(self) -> None:
+        """At once, and not behind output that a client may be slow to take."""
+        self._post.tell({"is": "task_failed", "step": self.number})
+
+    def _tell_exit(self, task: Task, death: Death) -> None:
+        head: Head = {"is": "task_exited", "step": self.number, "rank": task.rank}
+        why = task.failure.why if task.failure else ""
+        self._post.tell({**head, "code": death.code, "signal": death.signal, "oom": death.oom, "why": why})
+
+    def _key(self, task: Task) -> str:
+        return f"linger {self.number} {task.rank}"
+
+    # ── input ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _wants_to_write(self, fd: int) -> bool:
+        return fd in self._stdin and self._feed.wants_to_write(fd)
+
+    def _feed_tasks(self) -> None:
+        for fd, task in list(self._stdin.items()):
+            is_terminal = task.terminal_fd == fd
+            if self._wants_to_write(fd) and self._feed.write_to(fd, is_terminal):
+                self._end_stdin(fd, is_terminal)
+            if not is_terminal and fd in self._stdin:
+                self._watch_stdin(fd)
+        self._watch_streams()
+        if self._feed.taken != self._told_taken:
+            self._tell_taken()
+
+    def _watch_stdin(self, fd: int) -> None:
+        if self._wants_to_write(fd):
+            self._reactor.watch(fd, WRITE, self._feed_tasks)
+        else:
+            self._reactor.forget(fd)
+
+    def _tell_taken(self) -> None:
+        self._told_taken = self._feed.taken
+        self._post.tell({"is": "stdin_taken", "step": self.number, "offset": self._feed.taken})
+
+    def _end_stdin(self, fd: int, is_terminal: bool) -> None:
+        self._forget_stdin(fd)
+        if not is_terminal:
+            self._reactor.forget(fd)
+            os.close(fd)
+
+    def _forget_stdin(self, fd: int) -> None:
+        if self._stdin.pop(fd, None) is not None:
+            self._feed.remove_reader(fd)
+
+    def _close_stdin_of(self, task: Task) -> None:
+        for fd, owner in list(self._stdin.items()):
+            if owner is task:
+                self._end_stdin(fd, task.terminal_fd == fd)
+        if self._feed.taken != self._told_taken:
+            self._tell_taken()
+
+
+def set_window_size(fd: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, _WINDOW_SIZE.pack(rows, columns, 0, 0))
+
+
+def _open_terminal(spec: TaskSpec) -> _Ends:
+    with doing("open a terminal"):
+        master, slave = os.openpty()
+    set_window_size(slave, spec.rows, spec.columns)
+    if spec.identity is not None:
+        os.fchown(slave, spec.identity.uid, -1)
+    os.set_blocking(master, False)
+    return _Ends(stdin=master, stdout=master, stderr=None, child=(slave, slave, slave), is_terminal=True)
+
+
+def _open_pipes(spec: TaskSpec) -> _Ends:
+    with doing("make pipes"):
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        if spec.stdin == "null":
+            in_read, in_write = os.open("/dev/null", os.O_RDONLY), None
+        else:
+            in_read, in_write = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(in_write, False)
+    os.set_blocking(out_read, False)
+    os.set_blocking(err_read, False)
+    if spec.identity is not None:  # who opens /dev/stdout anew is asked whose the pipe is
+        for fd in (out_write, err_write, *([] if spec.stdin == "null" else [in_read])):
+            os.fchown(fd, spec.identity.uid, -1)
+    return _Ends(in_write, out_read, err_read, child=(in_read, out_write, err_write), is_terminal=False)
