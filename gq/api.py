@@ -28,16 +28,16 @@ from typing import TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from gq.client import Client as Connection
-from gq.client import expect
-from gq.directives import Header, read_header
+from gq.connect.client import Client as Connection
+from gq.connect.client import expect
+from gq.connect.locate import find_cluster
 from gq.errors import Refusal, UsageError, nearest
-from gq.getopt import Arguments, Given
-from gq.jobspec import Submission, exported_environment, job_spec
-from gq.locate import find_cluster
 from gq.model.job import JobInfo
 from gq.model.sweep import format_sweep
-from gq.options import SUB, job_arguments, merge, options_of
+from gq.request.directives import Header, read_header
+from gq.request.getopt import Arguments, Given
+from gq.request.jobspec import Submission, exported_environment, job_spec
+from gq.request.options import SUB, job_arguments, merge, options_of
 from gq.wire import client as wire
 
 Script = str | os.PathLike[str] | Sequence[str]
@@ -339,7 +339,7 @@ def _submission(name: str, command: str) -> Submission:
 
 
 def _instant(text: str, now: float) -> float:
-    from gq.times import moment  # few submissions name one
+    from gq.calendar.times import moment  # few submissions name one
 
     return moment(text, now).at
 

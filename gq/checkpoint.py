@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 
-from gq.client import Client
+from gq.connect.client import Client
+from gq.connect.locate import find_cluster
 from gq.errors import Refusal, Unreachable
-from gq.locate import find_cluster
 from gq.wire.client import CheckpointDone, Done, ResumeDone
 
 _PATIENCE_S = 2.0

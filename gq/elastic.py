@@ -138,9 +138,9 @@ def accept(generation: int | None = None) -> bool:
     if known is None or known.deadline is None:
         return False
     from gq.checkpoint import own_job_id
-    from gq.client import Client
+    from gq.connect.client import Client
+    from gq.connect.locate import find_cluster
     from gq.errors import Refusal, Unreachable
-    from gq.locate import find_cluster
     from gq.wire.client import Done, GiveUpGpus
 
     job_id = own_job_id()

@@ -1,7 +1,7 @@
 """Durations, instants and memory sizes: parse what people write, print what they expect.  Pure.
 
 Durations follow Slurm: ``min``, ``min:s``, ``h:m:s``, ``d-h``, ``d-h:m``, ``d-h:m:s``; also ``30s``, ``30m``,
-``2h``, ``1d12h``, ``2w``, ``90 minutes``.  Instants follow Slurm and ISO 8601; `gq.times` adds those in words.
+``2h``, ``1d12h``, ``2w``, ``90 minutes``.  Instants follow Slurm and ISO 8601; `gq.calendar.times` adds those in words.
 Memory is in MiB; a bare number is MiB.  All parsers raise ``ValueError`` with a sentence that names the value and the
 accepted forms.
 """

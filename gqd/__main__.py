@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gq import __version__
-from gq.complaint import run_command_line
-from gq.config import load_config
-from gq.curve import make_keys, node_key_path, node_public_path, server_key_path, server_public_path
-from gq.errors import UsageError
-from gq.locate import (
+from gq.config.config import load_config
+from gq.connect.curve import make_keys, node_key_path, node_public_path, server_key_path, server_public_path
+from gq.connect.locate import (
     ROOT_UID,
     SYSTEM_CONFIG,
     Location,
@@ -24,6 +22,8 @@ from gq.locate import (
     private_location,
     system_location,
 )
+from gq.errors import UsageError
+from gq.host.error_text import run_command_line
 
 if TYPE_CHECKING:
     from gqd.admin.init import Wish
@@ -89,7 +89,7 @@ def init(
 
 
 def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
-    from gq import own_tmp
+    from gq.host import job_tmp
     from gqd.admin import init as host
 
     directory, config_path = context.obj
@@ -101,7 +101,7 @@ def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
     own = controller_location(location, config.controller.user)
     typer.echo(f"cluster {config.cluster} {done}: {location.config_path}, {own.state_dir}")
     if is_new and any(not node.private_tmp for node in config.nodes if node.name == wish.node):
-        typer.echo(f"warning: {own_tmp.shared(location.state_dir)}", err=True)
+        typer.echo(f"warning: {job_tmp.shared(location.state_dir)}", err=True)
     token = None
     if is_start:
         started = host.start(location, host.own_node(config))
@@ -160,7 +160,7 @@ def restart(context: typer.Context) -> None:
 
 
 def _control(context: typer.Context, verb: str) -> None:
-    from gq import service
+    from gq.host import service
 
     location = _location(*context.obj)
     if verb != "stop":

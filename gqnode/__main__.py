@@ -20,8 +20,8 @@ import typer
 from gqnode.daemon.spawn import Spawner
 
 if TYPE_CHECKING:
-    from gq.config import Config, NodeSettings
-    from gq.locate import Location
+    from gq.config.config import Config, NodeSettings
+    from gq.connect.locate import Location
     from gqnode.admin.join import Wish
     from gqnode.daemon.loop import Equipment
 
@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def main() -> None:
-    from gq.complaint import run_command_line
+    from gq.host.error_text import run_command_line
 
     sys.exit(run_command_line(app, "gqnode"))
 
@@ -110,9 +110,9 @@ def join(
 
 
 def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -> None:
-    from gq import own_tmp, service
+    from gq.connect.locate import SYSTEM_CONFIG, system_location
     from gq.errors import UsageError
-    from gq.locate import SYSTEM_CONFIG, system_location
+    from gq.host import job_tmp, service
     from gqnode.admin import join as host
 
     _, directory, config = context.obj
@@ -127,7 +127,7 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
     joined, written = host.join(location, wish, token)
     node = written.node
     if not node.login and not node.private_tmp:
-        typer.echo(f"warning: {own_tmp.shared(location.state_dir)}", err=True)
+        typer.echo(f"warning: {job_tmp.shared(location.state_dir)}", err=True)
     kind = "login node" if node.login else "node"
     if had_settings:
         typer.echo(f"what {location.config_path} said before is in {location.config_path}.old", err=True)
@@ -154,8 +154,8 @@ def leave(
     Ends gqnode, and removes the node's keys and its table of gq.toml.  Where the controller does not hear root of this
     host, prints what its administrator has to do.
     """
+    from gq.connect.locate import SYSTEM_CONFIG, system_location
     from gq.errors import UsageError
-    from gq.locate import SYSTEM_CONFIG, system_location
     from gqnode.admin import leave as host
 
     name, directory, config = context.obj
@@ -185,8 +185,8 @@ def restart(context: typer.Context) -> None:
 
 def _control(context: typer.Context, verb: str) -> None:
     """In a private cluster without --name: all of its nodes."""
-    from gq import service
-    from gq.config import load_config
+    from gq.config.config import load_config
+    from gq.host import service
 
     name, directory, config_path = context.obj
     location = _location(directory, config_path)
@@ -206,7 +206,7 @@ def _serve_node(name: str, directory: str, config: str) -> int:
 
 
 def _location(directory: str, config: str) -> Location:
-    from gq.locate import find_cluster, private_location, system_location
+    from gq.connect.locate import find_cluster, private_location, system_location
 
     if directory:
         return private_location(directory, os.environ)
@@ -216,8 +216,8 @@ def _location(directory: str, config: str) -> Location:
 
 
 def _run(name: str, location: Location, spawner: Spawner) -> int:
-    from gq.config import load_config
-    from gq.descriptors import raise_descriptor_limit
+    from gq.config.config import load_config
+    from gq.host.fd_limit import raise_descriptor_limit
     from gqnode.daemon.log import set_up_logging
 
     config = load_config(location)
@@ -255,7 +255,7 @@ def _own_node(config: Config, name: str) -> NodeSettings:
 
 def _make_spool_root(location: Location, name: str) -> Path:
     """In a shared cluster users may go through it to their script, and not look around."""
-    from gq.locate import is_run_for_all, make_own_directory, make_state_dir
+    from gq.connect.locate import is_run_for_all, make_own_directory, make_state_dir
 
     spool_root = Path(location.state_dir, "nodes", name)
     make_state_dir(location)
@@ -269,9 +269,9 @@ def _hold_locks(location: Location, spool_root: Path, name: str) -> tuple[int, i
 
     One lock is beside the sockets, for where the state directory was removed, and made again, under a daemon.
     """
+    from gq.connect.locate import make_run_dir
     from gq.errors import Refusal
-    from gq.files import hold_lock
-    from gq.locate import make_run_dir
+    from gq.host.files import hold_lock
 
     def refusal(pid: str) -> Refusal:
         hint = "`gqnode stop` ends it" if not location.is_private else "`gq down` ends it, and the jobs with it"
@@ -323,8 +323,8 @@ def _equip(location: Location, config: Config, node: NodeSettings, spool_root: s
 
 
 async def _serve(equipment: Equipment) -> int:
-    from gq.daemons import END_JOBS_SIGNAL
-    from gq.log import log_reopener
+    from gq.host.daemons import END_JOBS_SIGNAL
+    from gq.host.log import log_reopener
     from gqnode.daemon.loop import NodeDaemon
 
     daemon = NodeDaemon(equipment)

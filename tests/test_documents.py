@@ -21,7 +21,7 @@ import gq.elastic
 from gq.api import JobOptions
 from gq.cli._command import Command, all_options
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, load, module_of
-from gq.config import (
+from gq.config.config import (
     AccessSettings,
     ClientSettings,
     ControllerSettings,

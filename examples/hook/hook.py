@@ -8,7 +8,7 @@ Then `systemctl reload gqd`, or `gqctl config reload`.  See gq-hook(7).
 
 from msgspec.structs import replace
 
-from gq.hook import JobSpec, Reject, Submitter
+from gq.config.submit_hook import JobSpec, Reject, Submitter
 
 HOUR = 3600
 LONGEST_WITHOUT_STAFF = 24 * HOUR

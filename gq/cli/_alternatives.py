@@ -7,7 +7,7 @@ import time
 from gq.cli._command import note
 from gq.cli._connection import ask
 from gq.cli._output import Column, JsonValue, printable, write_json_list, write_table
-from gq.client import Client
+from gq.connect.client import Client
 from gq.model.estimate import Alternative
 from gq.model.job import JobSpec
 from gq.units import format_duration, iso_instant, tell_instants

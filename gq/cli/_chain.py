@@ -7,10 +7,10 @@ from typing import NamedTuple
 import msgspec
 
 from gq.errors import UsageError
-from gq.getopt import Arguments
 from gq.model.dependency import Dependency, DependencyKind
 from gq.model.job import JobSpec
 from gq.model.resource import ResourceRequest
+from gq.request.getopt import Arguments
 from gq.wire.client import Submit
 
 GATE_TIME_S = 600

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from gq import daemons
 from gq.cli._output import plural
 from gq.cli.gq_status import Answer
-from gq.config import Config
+from gq.config.config import Config
+from gq.config.private_cluster import count_gpus
+from gq.connect.locate import MAX_SOCKET_PATH, ROOT_UID, Location
 from gq.errors import GqError
-from gq.locate import MAX_SOCKET_PATH, ROOT_UID, Location
+from gq.host import daemons
 from gq.model.nodelist import compress
-from gq.private import count_gpus
 from gq.units import format_memory
 
 _LOW_DISK_MIB = 1024

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from gq.errors import GqError, ProtocolError, Unreachable, UsageError, nearest
-from gq.getopt import Arguments, Option, not_available, parse
+from gq.request.getopt import Arguments, Option, not_available, parse
 from gq.units import tell_instants
 
 EXIT_NO_ANSWER = 125
@@ -80,7 +80,7 @@ def invoke(command: Command, words: Sequence[str]) -> int:
 def report(error: GqError) -> None:
     """The one form of a complaint: ``error: …`` and ``hint: …`` on stderr."""
     from gq.cli._output import printable  # not needed while all goes well
-    from gq.complaint import folded
+    from gq.host.error_text import folded
 
     sys.stdout.flush()
     now = time.time()
@@ -98,7 +98,7 @@ def warn(text: str) -> None:
 def note(text: str) -> None:
     """A fact that the user should know, on standard error; its hint, if it has one, is in the second line."""
     from gq.cli._output import printable
-    from gq.complaint import folded
+    from gq.host.error_text import folded
 
     sys.stdout.flush()
     for line in tell_instants(f"note: {text}", time.time()).split("\n"):

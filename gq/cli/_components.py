@@ -1,6 +1,6 @@
 """`` : `` on a command line: what stands between them are the components of one job, each with resources of its own.
 
-Owns where one component ends and the next begins.  What they mean together is in `gq.gang`.
+Owns where one component ends and the next begins.  What they mean together is in `gq.request.het_job`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gq.getopt import Arguments, Given, parse
-from gq.options import job_arguments, merge, options_of
+from gq.request.getopt import Arguments, Given, parse
+from gq.request.options import job_arguments, merge, options_of
 
 SEPARATOR = ":"
 

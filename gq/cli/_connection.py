@@ -11,9 +11,9 @@ import msgspec
 
 from gq.cli._command import warn
 from gq.cli._operands import JobWord, NamedJobs, only
-from gq.client import Client
+from gq.connect.client import Client
+from gq.connect.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
 from gq.errors import Refusal, Unreachable, UsageError
-from gq.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
 from gq.model.job import JobInfo
 from gq.model.tasks import format_tasks, parse_tasks, task_bit
 from gq.units import spoken_duration
@@ -72,7 +72,7 @@ def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
 
 def ask_accounts(client: Client, query: ListAccounts) -> Accounts:
     """All that the query means."""
-    from gq.account_list import whole_list  # only where it is needed: every command starts with this module
+    from gq.connect.account_list import whole_list  # only where it is needed: every command starts with this module
 
     return whole_list(lambda page: ask(client, page, Accounts), query)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gq.cli._operands import NamedJobs
-from gq.getopt import Arguments, Option
 from gq.model.nodelist import expand
 from gq.model.state import parse_state_word
+from gq.request.getopt import Arguments, Option
 from gq.wire.client import JobFilter
 
 ME = Option(name="me", help="Only your own jobs.")

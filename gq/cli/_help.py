@@ -1,7 +1,7 @@
 """Help texts, shell completion and versions: what typer writes from a `Command`.
 
 Typer is heavy, so this is imported only when one of these is asked for.  It parses nothing: words are read by
-`gq.getopt`, from the same table.
+`gq.request.getopt`, from the same table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typer.core import MarkupMode, TyperArgument, TyperCommand, TyperGroup, Type
 
 from gq.cli._command import Command, all_options, verb_rows
 from gq.errors import UsageError
-from gq.getopt import Option
+from gq.request.getopt import Option
 
 SHELLS = ("bash", "zsh", "fish")
 DISTRIBUTION = "gq-batch"

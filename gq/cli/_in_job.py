@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from gq.checkpoint import own_job_id
 from gq.cli._connection import ask
-from gq.client import Client
+from gq.connect.client import Client
+from gq.connect.locate import find_cluster
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments
-from gq.locate import find_cluster
+from gq.request.getopt import Arguments
 from gq.wire.client import CheckpointDone, Done, ResumeDone
 
 

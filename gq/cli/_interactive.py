@@ -15,7 +15,7 @@ from types import FrameType
 from gq.cli._connection import RECONNECT_S, ask, say_waiting
 from gq.cli._conversation import KEEP_ALIVE_S
 from gq.cli._steps import Note
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import GqError, Refusal
 from gq.model.job import JobInfo, JobSpec
 from gq.model.state import ACTIVE_WORDS

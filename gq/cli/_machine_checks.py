@@ -8,13 +8,13 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from gq import own_tmp
 from gq.cli._checks import Finding, Verdict
 from gq.cli._system import Host, restart_command
-from gq.config import DEFAULT
-from gq.interpreter import isolated_python
+from gq.config.config import DEFAULT
+from gq.host import job_tmp
+from gq.host.interpreter import isolated_python
+from gq.host.service import NODE
 from gq.model.node import KERNEL_FUNCTIONS, NodeInfo
-from gq.service import NODE
 from gq.units import format_memory
 
 _LOW_DISK_MIB = 1024
@@ -210,7 +210,7 @@ def leftovers(host: Host) -> Iterator[Finding]:
         return
     path, restart = host.location.config_path, restart_command(host, NODE)
     is_by_hand = host.config.origin(f"node.{host.node.name}.private_tmp") != DEFAULT
-    why = own_tmp.why_not(host.location.state_dir) if host.is_root else ""
+    why = job_tmp.why_not(host.location.state_dir) if host.is_root else ""
     info = _own_info(host)
     if host.node.private_tmp and why:
         mend = f"sed -i 's/^private_tmp = true/private_tmp = false/' {path}; {restart}"

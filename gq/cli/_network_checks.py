@@ -21,9 +21,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gq.cli._checks import Finding, Verdict
 from gq.cli._system import Host, join_command, restart_command, start_command
-from gq.curve import is_ipv6, node_key_path, node_public_path, read_keys, read_public, server_public_path
+from gq.connect.curve import is_ipv6, node_key_path, node_public_path, read_keys, read_public, server_public_path
 from gq.errors import Refusal
-from gq.service import CONTROLLER, NODE
+from gq.host.service import CONTROLLER, NODE
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from gq.errors import UsageError
-from gq.getopt import Arguments, bad_value, whole_number
 from gq.model.tasks import first_task, format_tasks, parse_tasks, task_bit
+from gq.request.getopt import Arguments, bad_value, whole_number
 from gq.wire.client import JobsDone
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from gq.complaint import folded
+from gq.host.error_text import folded
 from gq.model.job import JobInfo, StepInfo
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.sweep import parameters

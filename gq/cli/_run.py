@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from gq.descriptors import open_closed_streams
+from gq.host.fd_limit import open_closed_streams
 
 if TYPE_CHECKING:
     from gq.cli._command import Command

@@ -23,7 +23,7 @@ from gq.cli._signals import SignalPipe, describe
 from gq.cli._stdin import StdinFeed
 from gq.cli._task_output import TaskOutput
 from gq.cli._terminal import RawTerminal, window_size
-from gq.locate import Location
+from gq.connect.locate import Location
 from gq.model.ids import JobId, RequestId, StepId
 from gq.model.state import ACTIVE_WORDS
 from gq.wire import client as ask

@@ -14,11 +14,11 @@ from pathlib import Path
 from gq.cli._command import warn
 from gq.cli._operands import with_last_job
 from gq.errors import Refusal
-from gq.getopt import Arguments
-from gq.jobspec import Submission, exported_environment
 from gq.model.dependency import Dependency, parse_dependency
 from gq.model.job import JobSpec
 from gq.model.notice import COMMAND, Target, program_of
+from gq.request.getopt import Arguments
+from gq.request.jobspec import Submission, exported_environment
 from gq.units import parse_instant
 
 
@@ -52,7 +52,7 @@ def read_instant(text: str, now: float) -> float:
     try:
         return parse_instant(text, now)
     except ValueError:
-        from gq.times import local_zone, moment, spoken_moment, zone_name  # for those who use words
+        from gq.calendar.times import local_zone, moment, spoken_moment, zone_name  # for those who use words
 
     zone = local_zone()
     meant = moment(text, now, zone)
@@ -80,7 +80,7 @@ def warn_of_missing_files(spec: JobSpec) -> None:
 
 
 def _warn_of_streams(spec: JobSpec) -> None:
-    from gq.patterns import error_pattern, input_pattern, output_pattern
+    from gq.request.patterns import error_pattern, input_pattern, output_pattern
 
     named = {pattern: name for name, pattern in (("error", error_pattern(spec)), ("output", output_pattern(spec)))}
     told = {spec.chdir}

@@ -17,14 +17,14 @@ import msgspec
 
 from gq.cli._connection import ask
 from gq.cli.gq_status import Answer
-from gq.client import Client
-from gq.config import Config, NodeSettings, load_config
-from gq.curve import node_key_path, server_key_path
-from gq.daemons import started_at
+from gq.config.config import Config, NodeSettings, load_config
+from gq.connect.client import Client
+from gq.connect.curve import node_key_path, server_key_path
+from gq.connect.locate import CONTROLLER_DIR, SYSTEM_CONFIG, Location, controller_location
 from gq.errors import GqError, Refusal, Unreachable
-from gq.locate import CONTROLLER_DIR, SYSTEM_CONFIG, Location, controller_location
+from gq.host.daemons import started_at
+from gq.host.service import CONTROLLER, NODE, UNIT_DIR
 from gq.model.audit import AuditEntry
-from gq.service import CONTROLLER, NODE, UNIT_DIR
 from gq.wire.client import AuditTrail, Cluster, GetCluster, Identity, ListNodes, Nodes, QueryAudit, WhoAmI
 
 ANSWER_S = 3.0

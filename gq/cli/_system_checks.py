@@ -19,11 +19,11 @@ from pathlib import Path
 from gq.cli._checks import Finding, Verdict, recent_errors
 from gq.cli._output import local_time, plural
 from gq.cli._system import Host, join_command, restart_command, start_command, unit_of
-from gq.curve import node_key_path, server_key_path, server_public_path
+from gq.connect.curve import node_key_path, server_key_path, server_public_path
+from gq.connect.locate import ROOT_USER
 from gq.errors import ProtocolError, Refusal, UsageError
-from gq.locate import ROOT_USER
-from gq.sendmail import WAY_OUT, rights_needed
-from gq.service import CONTROLLER, LOG_DIR, NODE
+from gq.host.sendmail import WAY_OUT, rights_needed
+from gq.host.service import CONTROLLER, LOG_DIR, NODE
 from gq.version import VERSION
 
 Check = Callable[[Host], Iterator[Finding]]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gq.cli._output import Column, local_time, plural, write_json_list, write_line, write_table
 from gq.cli._system import Host, find_host
+from gq.connect.locate import Location
 from gq.errors import Refusal
-from gq.locate import Location
-from gq.service import CONTROLLER, LOG_DIR, NODE, has_systemd
+from gq.host.service import CONTROLLER, LOG_DIR, NODE, has_systemd
 from gq.units import iso_instant
 
 _COLUMNS = (Column("DAEMON"), Column("PID", is_number=True), Column("STATE"), Column("LOG", is_wide=True))

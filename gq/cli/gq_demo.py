@@ -21,12 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from gq import daemons
 from gq.cli._command import Command
 from gq.cli.gq_down import take_down
+from gq.connect.locate import Location, private_location
 from gq.errors import GqError, Refusal
-from gq.getopt import Arguments
-from gq.locate import Location, private_location
+from gq.host import daemons
+from gq.request.getopt import Arguments
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "demo"
 """The files of ``examples/digits``, which are installed with the package."""

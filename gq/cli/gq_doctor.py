@@ -17,10 +17,10 @@ from gq.cli._connection import chosen_cluster
 from gq.cli._output import plural, write_json_list, write_line
 from gq.cli.gq_status import SYSTEM, asked
 from gq.cli.gq_up import DIR, directory_of
-from gq.config import Config, load_config
+from gq.config.config import Config, load_config
+from gq.connect.locate import SYSTEM_CONFIG, Location, private_location, system_location
 from gq.errors import GqError, Unreachable, UsageError
-from gq.getopt import Arguments
-from gq.locate import SYSTEM_CONFIG, Location, private_location, system_location
+from gq.request.getopt import Arguments
 
 if TYPE_CHECKING:
     from gq.cli._system_checks import Check

@@ -12,20 +12,20 @@ import sys
 import time
 from pathlib import Path
 
-from gq import daemons
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, job_pages
 from gq.cli._output import plural, write_json_list, write_line
 from gq.cli.gq_up import DIR, bring_up, directory_of
-from gq.client import Client
-from gq.config import load_config
-from gq.daemons import Daemon
+from gq.config.config import load_config
+from gq.config.private_cluster import Wish
+from gq.connect.client import Client
+from gq.connect.locate import RUN_LINK, Location, is_listening, private_location
 from gq.errors import Refusal, Unreachable, UsageError
-from gq.getopt import Arguments, Option
-from gq.locate import RUN_LINK, Location, is_listening, private_location
+from gq.host import daemons
+from gq.host.daemons import Daemon
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
-from gq.private import Wish
+from gq.request.getopt import Arguments, Option
 from gq.wire.client import CancelJobs, JobFilter, JobsDone, ListJobs, Waited, WaitJobs
 
 _END_WITHIN_S = 120.0

@@ -1,17 +1,17 @@
 """gq install-service: the systemd units of the daemons, so that they run from boot on.
 
-What the units say is in `gq.service` and its templates.
+What the units say is in `gq.host.service` and its templates.
 """
 
 from __future__ import annotations
 
-from gq import service
 from gq.cli._command import JSON, Command, warn
 from gq.cli._operands import refuse_operands
 from gq.cli._output import JsonValue, write_json_list, write_line
+from gq.connect.locate import SYSTEM_CONFIG
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option
-from gq.locate import SYSTEM_CONFIG
+from gq.host import service
+from gq.request.getopt import Arguments, Option
 
 
 def run(arguments: Arguments) -> int:

@@ -11,14 +11,14 @@ from pathlib import Path
 from gq.cli._command import JSON, Command, warn
 from gq.cli._operands import refuse_operands
 from gq.cli._output import write_json_list, write_line
-from gq.getopt import Arguments, Option
+from gq.request.getopt import Arguments, Option
 
 DEFAULT_PATH = "~/.config/gq/key"
 
 
 def _new(arguments: Arguments) -> int:
-    from gq.curve import fresh_keys
-    from gq.files import create_file, make_directory
+    from gq.connect.curve import fresh_keys
+    from gq.host.files import create_file, make_directory
 
     refuse_operands(arguments, "--out=FILE says where the secret half goes")
     shown = arguments.text("out") or DEFAULT_PATH

@@ -19,10 +19,10 @@ import zmq
 
 from gq.cli._command import Command
 from gq.cli._output import write_line
-from gq.config import load_config
+from gq.config.config import load_config
+from gq.connect.locate import SYSTEM_CONFIG, Location, system_location
 from gq.errors import GqError, ProtocolError, Refusal, UsageError
-from gq.getopt import Arguments, Option
-from gq.locate import SYSTEM_CONFIG, Location, system_location
+from gq.request.getopt import Arguments, Option
 from gq.wire import step as wire
 
 _ANSWER_S = 5.0

@@ -21,12 +21,12 @@ from gq.cli._steps import Bring, Note, lead_step, say
 from gq.cli._submission import job_environment, submission
 from gq.cli._task_output import OutputOptions, open_output
 from gq.cli.gqrun import create_step
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
 from gq.model.resource import Grant
 from gq.model.step import StepRequest
+from gq.request.getopt import Arguments, Option
 from gq.wire.client import GetJobEnvironment, JobEnvironment
 
 _PATIENCE_S = 60.0

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import msgspec
 
-from gq import daemons
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, chosen_cluster
 from gq.cli._output import Column, local_time, plural, write_json_list, write_line, write_table
 from gq.cli.gq_up import DIR, directory_of
-from gq.client import Client
-from gq.config import load_config
-from gq.daemons import Daemon
+from gq.config.config import load_config
+from gq.connect.client import Client
+from gq.connect.locate import SYSTEM_CONFIG, Location, private_location, system_location
 from gq.errors import Refusal, Unreachable, UsageError
-from gq.getopt import Arguments, Option
-from gq.locate import SYSTEM_CONFIG, Location, private_location, system_location
+from gq.host import daemons
+from gq.host.daemons import Daemon
 from gq.model.node import ClusterInfo, NodeInfo
+from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant
 from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
 

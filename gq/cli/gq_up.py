@@ -14,18 +14,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gq import daemons, private
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask
 from gq.cli._output import plural, write_json_list, write_line
-from gq.client import Client
-from gq.config import Config
-from gq.daemons import Daemon
+from gq.config import private_cluster
+from gq.config.config import Config
+from gq.config.private_cluster import Wish
+from gq.connect.client import Client
+from gq.connect.locate import Location, default_directory, make_run_dir, private_location
 from gq.errors import Refusal, Unreachable, UsageError
-from gq.getopt import Arguments, Option
-from gq.locate import Location, default_directory, make_run_dir, private_location
+from gq.host import daemons
+from gq.host.daemons import Daemon
 from gq.model.node import NodeInfo
-from gq.private import Wish
+from gq.request.getopt import Arguments, Option
 from gq.units import parse_memory_mib
 from gq.wire.client import Done, ListNodes, Nodes, Ping
 
@@ -50,7 +51,7 @@ def run(arguments: Arguments) -> int:
     if arguments.operands:
         raise UsageError("operands", f"`gq up` takes no operand, not `{arguments.operands[0]}`")
     wish = Wish(
-        nodes=arguments.integer("nodes", at_least=1, at_most=private.MAX_NODES),
+        nodes=arguments.integer("nodes", at_least=1, at_most=private_cluster.MAX_NODES),
         fake_gpus=arguments.integer("fake-gpus", at_least=0, at_most=64),
         cpus_per_node=arguments.integer("cpus-per-node", at_least=1, at_most=4096),
         memory_per_node_mib=arguments.read("mem-per-node", parse_memory_mib),
@@ -71,7 +72,7 @@ def directory_of(arguments: Arguments) -> str:
 def bring_up(directory: str, wish: Wish, environ: Mapping[str, str]) -> Ready:
     """Make the cluster in `directory` if it is new, start what does not run, and wait until all of it is ready."""
     location = private_location(directory, environ)
-    config, _ = private.settle(location, wish)
+    config, _ = private_cluster.settle(location, wish)
     with daemons.only_one(location):
         make_run_dir(location)
         everyone = daemons.daemons_of(location, [node.name for node in config.nodes])

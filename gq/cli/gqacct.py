@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gq.calendar.times import past_instant
 from gq.cli._account_fields import DEFAULT_FIELDS, FIELDS, Field, Line, parse_format
 from gq.cli._command import JSON, Command
 from gq.cli._connection import controller, job_pages
@@ -20,9 +21,8 @@ from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, 
 from gq.cli._operands import JobWord, NamedJobs, job_word, one_job, refuse_operands, words_of
 from gq.cli._output import job_json, printable, step_json, write_json_list, write_line, write_table
 from gq.errors import UsageError
-from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
-from gq.times import past_instant
+from gq.request.getopt import Arguments, Option
 from gq.wire.client import JobFilter, QueryHistory
 
 

@@ -24,16 +24,16 @@ from gq.cli._interactive import HeldJob, held_job
 from gq.cli._signals import SignalPipe
 from gq.cli._steps import Bring, Note, say
 from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
-from gq.client import Client
+from gq.connect.client import Client
+from gq.connect.locate import Location
 from gq.errors import GqError, Refusal
-from gq.getopt import Arguments
-from gq.jobspec import job_spec
-from gq.locate import Location
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress
 from gq.model.resource import Grant
 from gq.model.state import ACTIVE_WORDS
-from gq.options import ALLOC, shown_options
+from gq.request.getopt import Arguments
+from gq.request.jobspec import job_spec
+from gq.request.options import ALLOC, shown_options
 from gq.wire.client import GetJobEnvironment, JobEnvironment, Waited, WaitJobs
 
 JOB_NAME = "interactive"

@@ -16,15 +16,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from gq.calendar.times import zone_named
 from gq.cli._command import JSON, Command, report, warn
 from gq.cli._connection import ask, controller
 from gq.cli._output import Column, local_time, plural, write_json, write_json_list, write_table
 from gq.cli._submission import refuse_missing_programs, submission
-from gq.crontab import CRON_OPTIONS, Surroundings, parse_crontab
 from gq.errors import GqError, Refusal, UsageError
-from gq.getopt import Arguments, Option, whole_number
 from gq.model.crontab import MAX_TEXT_BYTES, CronEntryInfo, CrontabInfo
-from gq.times import zone_named
+from gq.request.crontab import CRON_OPTIONS, Surroundings, parse_crontab
+from gq.request.getopt import Arguments, Option, whole_number
 from gq.units import iso_instant
 from gq.wire.client import Crontab, Crontabs, Done, GetCrontab, ListCrontabs, RemoveCrontab, SetCrontab
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from gq.cli._command import JSON, Command
 from gq.cli.ctl import account, audit, config, event, job, key, limit, node, notice, partition, qos, steering, token
 from gq.errors import UsageError
-from gq.getopt import Arguments
+from gq.request.getopt import Arguments
 
 _UNBUILT_NOUNS = ("gpu",)
 _SHOWN = {"job": job.show, "node": node.show, "partition": partition.show}

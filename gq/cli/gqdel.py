@@ -13,11 +13,11 @@ from gq.cli._command import Command, warn
 from gq.cli._connection import ask, controller
 from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
 from gq.cli._operands import JobWord, NamedJobs, job_word, listed, one_job, read, refusals
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option, whole_number
 from gq.model.tasks import parse_tasks
-from gq.signals import parse_signal, signal_name
+from gq.request.getopt import Arguments, Option, whole_number
+from gq.request.signals import parse_signal, signal_name
 from gq.wire.client import CancelJobs, Done, JobFilter, JobsDone, SignalStep
 
 _FILTERS = ("me", "user", "partition", "name", "states", "nodelist", "account", "qos")

@@ -15,11 +15,11 @@ from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, node_json, plural, write_json_list, write_line, write_sentence, write_table
 from gq.cli._reserved import reserved_line
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal
-from gq.getopt import Arguments, Option
 from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo
 from gq.model.nodelist import compress, expand
+from gq.request.getopt import Arguments, Option
 from gq.units import format_duration, format_memory
 from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
 

@@ -16,10 +16,10 @@ from gq.cli._command import EXIT_NO_ANSWER, Command, report, warn
 from gq.cli._connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, last_job, missing_job, say_waiting
 from gq.cli._log_source import LogSource
 from gq.cli._operands import LAST, JobWord, one_job, read
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
-from gq.getopt import Arguments, Option
 from gq.model.state import ACTIVE_WORDS
+from gq.request.getopt import Arguments, Option
 from gq.units import tell_instants
 from gq.wire.client import AccessLog, JobFilter, Jobs, LogAccess, QueryHistory, Waited, WaitJobs
 

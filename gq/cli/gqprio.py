@@ -12,10 +12,10 @@ from gq.cli._connection import ask, controller
 from gq.cli._filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
 from gq.cli._operands import NamedJobs, job_word, refuse_operands, words_of
 from gq.cli._output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal
-from gq.getopt import Arguments, Option
 from gq.model.account import PriorityInfo
+from gq.request.getopt import Arguments, Option
 from gq.wire.client import JobFilter, ListPriorities, Priorities
 
 _MOST_OF_TASKS = 6

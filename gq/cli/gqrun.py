@@ -23,14 +23,14 @@ from gq.cli._operands import JobWord, one_job
 from gq.cli._steps import Bring, Note, lead_step, say
 from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
 from gq.cli._task_output import OutputOptions, TaskOutput, open_output
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Given, bad_value, whole_number
-from gq.jobspec import job_spec, refuse_unknown_code, resource_request
 from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest
-from gq.options import RUN, shown_options
-from gq.patterns import expand_pattern
+from gq.request.getopt import Arguments, Given, bad_value, whole_number
+from gq.request.jobspec import job_spec, refuse_unknown_code, resource_request
+from gq.request.options import RUN, shown_options
+from gq.request.patterns import expand_pattern
 from gq.wire.client import CreateStep, Done, SignalStep, StepCreated
 
 _PATIENCE_S = 60.0
@@ -84,7 +84,7 @@ def _selected(components: list[Arguments]) -> list[tuple[str, ...]]:
     """The roles of each component of a step; empty: all."""
     if len(components) == 1 and not (components[0].has("role") or components[0].has("het-group")):
         return [()]
-    from gq.gang import selections  # few jobs have roles
+    from gq.request.het_job import selections  # few jobs have roles
 
     return selections(components)
 
@@ -191,7 +191,7 @@ def _whole_job(
     if not asked.roles:
         return Work(commands, request, [()])
     bare = StepRequest(name=request.name, kill_on_bad_exit=request.kill_on_bad_exit, overlap=request.overlap)
-    from gq.gang import component_roles
+    from gq.request.het_job import component_roles
 
     roles = [tuple(role.name for role in roles) for roles in component_roles(components)]
     return Work(commands, bare, roles)

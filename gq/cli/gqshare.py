@@ -11,10 +11,10 @@ from gq.cli._connection import ask, controller
 from gq.cli._filter import own_name
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, JsonValue, sentence, write_json, write_json_list, write_sentence, write_table
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option
 from gq.model.account import ShareInfo
+from gq.request.getopt import Arguments, Option
 from gq.units import tell_instants
 from gq.wire.client import ListShares, Shares
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from gq.calendar.times import past_instant
 from gq.cli._columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, job_label, parse_codes, parse_fields
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller, job_pages, missing_job
@@ -20,12 +21,11 @@ from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, 
 from gq.cli._job_order import Sort, parse_sort
 from gq.cli._operands import NamedJobs, job_word, refuse_operands, words_of
 from gq.cli._output import job_json, write_json_list, write_line, write_table
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
-from gq.times import past_instant
+from gq.request.getopt import Arguments, Option
 from gq.units import parse_seconds
 from gq.wire.client import JobFilter, Jobs, ListJobs, QueryHistory
 

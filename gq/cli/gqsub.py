@@ -21,12 +21,12 @@ from gq.cli._connection import EXIT_NO_CODE, ask, await_jobs, controller, job_ex
 from gq.cli._operands import JobWord, only
 from gq.cli._output import local_time, sentence, write_json, write_line, write_sentence
 from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
-from gq.client import Client
-from gq.directives import read_header
+from gq.connect.client import Client
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
-from gq.getopt import Arguments, Given
-from gq.jobspec import RESOURCE_OPTIONS, job_spec
-from gq.options import SUB, options_of
+from gq.request.directives import read_header
+from gq.request.getopt import Arguments, Given
+from gq.request.jobspec import RESOURCE_OPTIONS, job_spec
+from gq.request.options import SUB, options_of
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
 

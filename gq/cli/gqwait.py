@@ -8,8 +8,8 @@ from gq.cli._command import JSON, Command
 from gq.cli._connection import await_jobs, controller, job_exit_code, missing_job
 from gq.cli._operands import jobs_named
 from gq.cli._output import job_json, write_json_list
-from gq.getopt import Arguments, Option
 from gq.model.state import ACTIVE_WORDS
+from gq.request.getopt import Arguments, Option
 from gq.units import parse_seconds
 
 EXIT_TIMEOUT = 124

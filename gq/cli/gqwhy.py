@@ -6,11 +6,11 @@ from gq.cli._command import JSON, Command, report
 from gq.cli._connection import ask, controller, job_pages, missing_job
 from gq.cli._operands import JobWord, one_job, only, operands
 from gq.cli._output import JsonValue, sentence, write_json_list, write_sentence
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal
-from gq.getopt import Arguments
 from gq.model.job import JobInfo
 from gq.model.state import Outcome, Reason
+from gq.request.getopt import Arguments
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory, Shortage
 

@@ -38,7 +38,7 @@ class CronEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     line: Count
     """Of the text, from 1."""
     schedule: str
-    """The five fields of crontab(5), see `gq.schedule`."""
+    """The five fields of crontab(5), see `gq.calendar.schedule`."""
     zone: str = ""
     """Name of a time zone; empty: the controller's own."""
     overlap: Overlap = Overlap.SKIP

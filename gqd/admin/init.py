@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gq import own_tmp, service
-from gq.client import Client
-from gq.config import Config, load_config, node_lines, parse_config
-from gq.curve import (
+from gq.config.config import Config, load_config, node_lines, parse_config
+from gq.connect.client import Client
+from gq.connect.curve import (
     fresh_keys,
     make_keys,
     node_key_path,
@@ -30,11 +29,19 @@ from gq.curve import (
     server_key_path,
     server_public_path,
 )
+from gq.connect.locate import (
+    CONTROLLER_DIR,
+    ROOT_USER,
+    SYSTEM_CONFIG,
+    Location,
+    controller_location,
+    has_system_cluster,
+)
+from gq.connect.token import format_token
 from gq.errors import Refusal, Unreachable
-from gq.files import make_directory, write_file
-from gq.locate import CONTROLLER_DIR, ROOT_USER, SYSTEM_CONFIG, Location, controller_location, has_system_cluster
+from gq.host import job_tmp, service
+from gq.host.files import make_directory, write_file
 from gq.model.node import NodeInfo
-from gq.token import format_token
 from gq.wire.client import CreateToken, ListNodes, Nodes, Ping, TokenCreated
 from gqd.admin.state_move import move_state, refuse_running
 from gqd.admin.system_user import DEFAULT_USER, acting_as, ensure_user
@@ -235,7 +242,7 @@ def _make_node_keys(location: Location, node: str) -> None:
 
 def why_shared_tmp(location: Location) -> str:
     """Why jobs of this host cannot have a /tmp of their own; empty: they can."""
-    return own_tmp.why_not(location.state_dir)
+    return job_tmp.why_not(location.state_dir)
 
 
 # ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gq.config import Config
-from gq.errors import Refusal, UsageError
-from gq.locate import (
+from gq.config.config import Config
+from gq.connect.locate import (
     CLIENT_SOCKET,
     NODE_SOCKET,
     ROOT_USER,
@@ -31,7 +30,8 @@ from gq.locate import (
     make_state_dir,
     point_link,
 )
-from gq.service import LOG_DIR
+from gq.errors import Refusal, UsageError
+from gq.host.service import LOG_DIR
 from gqd.shell.log import LOG
 
 DEFAULT_USER = "gq"

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from gq.calendar.schedule import instants, read_schedule
 from gq.errors import Refusal
 from gq.model.crontab import MAX_TEXT_BYTES, CronEntry, CronEntryInfo, CrontabInfo, Missed, Overlap
 from gq.model.dependency import DependencyKind
 from gq.model.ids import JobId
 from gq.model.job import JobSpec
 from gq.model.state import JobState, Outcome, state_word
-from gq.schedule import instants, read_schedule
 from gq.wire import client
 from gqd.control import access, audit, job
 from gqd.control.access import Caller, Denied

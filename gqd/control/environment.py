@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gq.environment import job_variables
+from gq.request.environment import job_variables
 from gq.wire import client
 from gqd.control import job, orders
 

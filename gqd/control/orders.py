@@ -14,7 +14,7 @@ from gq.model.ids import AttemptId
 from gq.model.resource import Role
 from gq.model.state import Outcome
 from gq.model.sweep import parameters
-from gq.patterns import error_pattern, input_pattern, output_pattern
+from gq.request.patterns import error_pattern, input_pattern, output_pattern
 from gq.wire.node import (
     GangMember,
     Go,

@@ -14,15 +14,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from gq.clock import Clock
-from gq.complaint import complain
-from gq.config import Config
-from gq.descriptors import raise_descriptor_limit
+from gq.config.config import Config
+from gq.connect.locate import ROOT_UID, Location, is_run_for_all
+from gq.connect.socket_dirs import remove_left_over
 from gq.errors import GqError
-from gq.files import hold_lock
-from gq.locate import ROOT_UID, Location, is_run_for_all
-from gq.log import log_reopener
-from gq.socket_dirs import remove_left_over
+from gq.host.clock import Clock
+from gq.host.error_text import complain
+from gq.host.fd_limit import raise_descriptor_limit
+from gq.host.files import hold_lock
+from gq.host.log import log_reopener
 from gqd.admin.system_user import become, prepare
 from gqd.control.controller import Controller
 from gqd.sched.planner import Planner

@@ -10,7 +10,7 @@ import logging
 
 import msgspec
 
-from gq.log import set_up
+from gq.host.log import set_up
 from gqd.state.events import event
 from gqd.state.events.event import Event
 

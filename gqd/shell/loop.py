@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from gq.clock import Clock
+from gq.host.clock import Clock
 from gqd.control.turn import Turn
 from gqd.shell.commit_queue import Outgoing
 from gqd.shell.crash_report import log_story

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from gq.config import Config, load_config, parse_config
+from gq.config.config import Config, load_config, parse_config
+from gq.connect.locate import Location
 from gq.errors import GqError
-from gq.locate import Location
 from gq.wire.client import CheckConfig
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from gq.clock import Clock
-from gq.config import HistorySettings
+from gq.config.config import HistorySettings
 from gq.errors import GqError
+from gq.host.clock import Clock
 from gqd.shell.log import LOG
 from gqd.store.protocol import Batch, BlobStore, Forgetting, Store, StoreFailed
 

@@ -8,11 +8,11 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from gq.config import Config, ControllerSettings, PartitionSettings
-from gq.curve import read_keys, server_key_path
+from gq.config.config import Config, ControllerSettings, PartitionSettings
+from gq.connect.curve import read_keys, server_key_path
+from gq.connect.locate import Location, is_run_for_all
 from gq.errors import UsageError
-from gq.locate import Location, is_run_for_all
-from gq.sendmail import check_sendmail
+from gq.host.sendmail import check_sendmail
 from gqd.shell.factors import load_factors
 from gqd.state.policy import ALL_NODES, Partition, Policy
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from gq.cli._command import JSON, Command, warn
 from gq.cli._operands import refuse_operands
-from gq.complaint import folded
 from gq.errors import UsageError
-from gq.getopt import Arguments, Option
+from gq.host.error_text import folded
+from gq.request.getopt import Arguments, Option
 
 if TYPE_CHECKING:
     from gqd.sim.report import Replay, Summary

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gq.config import Config, config_of
+from gq.config.config import Config, config_of
 from gq.errors import UsageError, nearest
 from gq.model.scheduling import PRESETS
 from gqd.shell.settings import policy_of

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gq.client import Client
-from gq.config import load_config
+from gq.calendar.times import past_instant
+from gq.config.config import load_config
+from gq.connect.client import Client
+from gq.connect.locate import find_cluster
 from gq.errors import UsageError
-from gq.getopt import Arguments
-from gq.locate import find_cluster
-from gq.times import past_instant
+from gq.request.getopt import Arguments
 from gq.units import parse_seconds
 from gqd.sim.engine import Engine
 from gqd.sim.past import read_history

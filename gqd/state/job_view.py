@@ -16,7 +16,7 @@ from gq.model.job import BriefJobInfo, JobInfo, StepInfo, Usage
 from gq.model.resource import Demand, Grant, least_demand
 from gq.model.state import JobState, Outcome, Reason, state_word
 from gq.model.tasks import format_tasks, parse_tasks
-from gq.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
+from gq.request.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
 from gqd.state.end_reason import how_it_ended
 from gqd.state.index.deadlines import time_limit_of
 from gqd.state.index.usage import MILLION

@@ -18,7 +18,7 @@ import msgspec
 from sqlite_utils import Database
 
 from gq.errors import GqError
-from gq.files import hold_lock
+from gq.host.files import hold_lock
 from gq.model.job import JobInfo
 from gq.model.reservation import BookingUsage, ReservationInfo
 from gq.wire.client import Events, ListNotices, ListReservations, Notices, QueryAccuracy, QueryAudit, QueryBookings

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from gq.config import FakeGpuSettings
+from gq.config.config import FakeGpuSettings
 from gq.errors import UsageError
 from gq.model.node import Gpu
 from gqnode.accel.protocol import GpuProcess, GpuSample

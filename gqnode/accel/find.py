@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from gq.config import NodeSettings
+from gq.config.config import NodeSettings
 from gq.model.node import Gpu
 from gqnode.accel.fake import FakeAccelerators
 from gqnode.accel.nvml import NvmlAccelerators

@@ -23,15 +23,15 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from gq import own_tmp
-from gq.config import Config, NodeSettings, load_config, node_lines, parse_config
-from gq.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
+from gq.config.config import Config, NodeSettings, load_config, node_lines, parse_config
+from gq.config.node_tables import with_values
+from gq.connect.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
+from gq.connect.locate import SYSTEM_CONFIG, Location
+from gq.connect.token import MAX_CHARACTERS, Token, parse_token
 from gq.errors import GqError, ProtocolError, Refusal, Unreachable, UsageError
-from gq.files import make_directory, write_file
-from gq.locate import SYSTEM_CONFIG, Location
+from gq.host import job_tmp
+from gq.host.files import make_directory, write_file
 from gq.model.ids import NAME
-from gq.node_tables import with_values
-from gq.token import MAX_CHARACTERS, Token, parse_token
 from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION
 
@@ -405,7 +405,7 @@ def _without_names(config: Config) -> set[str]:
 
 def _settings(location: Location, wish: Wish, joined: wire.Joined, address: str) -> str:
     step_listen = "" if joined.is_login else wish.step_listen or STEP_LISTEN
-    why_shared_tmp = "" if joined.is_login else own_tmp.why_not(location.state_dir)
+    why_shared_tmp = "" if joined.is_login else job_tmp.why_not(location.state_dir)
     return config_text(joined, wish.endpoint, address, step_listen, why_shared_tmp)
 
 

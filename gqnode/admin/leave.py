@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gq import service
-from gq.client import Client
-from gq.config import Config, NodeSettings, load_config
-from gq.curve import node_key_path, node_public_path, server_public_path
-from gq.daemons import END_JOBS_SIGNAL
+from gq.config.config import Config, NodeSettings, load_config
+from gq.config.node_tables import without_node
+from gq.connect.client import Client
+from gq.connect.curve import node_key_path, node_public_path, server_public_path
+from gq.connect.locate import Location
 from gq.errors import Refusal, Unreachable
-from gq.files import lock_holder, write_file
-from gq.locate import Location
-from gq.node_tables import without_node
+from gq.host import service
+from gq.host.daemons import END_JOBS_SIGNAL
+from gq.host.files import lock_holder, write_file
 from gq.wire.client import RemoveNode
 from gqnode.control.attempt import Phase
 from gqnode.daemon.spool import Spool

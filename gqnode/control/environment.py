@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gq.environment import OWN_VARIABLES, job_variables, own_parameters, without
 from gq.model.node import Gpu
 from gq.model.nodelist import compress, compress_counts
 from gq.model.step import StepLayout, StepPart, StepRole
+from gq.request.environment import OWN_VARIABLES, job_variables, own_parameters, without
 from gq.wire.node import Launch, LaunchStep
 
 BATCH_STEP = "batch"

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
+from gq.config.topology_settings import is_data_name
 from gq.model.constraint import NAME as ATTRIBUTE
 from gq.model.node import Inventory
-from gq.place_values import is_data_name
 from gqnode.daemon.machine import DEFAULT_PATH
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gq import own_tmp
-from gq.config import Config, NodeSettings
+from gq.config.config import Config, NodeSettings
 from gq.errors import UsageError
+from gq.host import job_tmp
 from gqnode.control.account import UserRule
 from gqnode.daemon.rlimits import parse_rlimits
 from gqnode.shepherd import pam, seccomp
@@ -59,7 +59,7 @@ def check_private_tmp(node: NodeSettings, spool_root: str) -> None:
     if not node.private_tmp:
         return
     key = f"node.{node.name}.private_tmp"
-    if why := own_tmp.why_not(spool_root):
+    if why := job_tmp.why_not(spool_root):
         raise UsageError("bad_config", f"{key}: {why}", "private_tmp = false: jobs share what the host has")
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gq import own_tmp
+from gq.host import job_tmp
 from gq.model.node import Gpu
 from gq.model.resource import Grant
-from gq.patterns import expand_pattern
+from gq.request.patterns import expand_pattern
 from gq.wire.node import Launch
 from gq.wire.step import Attach
 from gqnode.control.account import Account
@@ -87,7 +87,7 @@ def shepherd_spec(
             watch_memory_mib=cell.watch_memory_mib,
             private_tmp=around.private_tmp,
             shm_mib=launch.grant.memory_mib,
-            kept_in_tmp=own_tmp.own_programs() if around.private_tmp else (),
+            kept_in_tmp=job_tmp.own_programs() if around.private_tmp else (),
         )
     environment = job_environment(
         launch,
@@ -115,7 +115,7 @@ def shepherd_spec(
         confinement=_confinement(record, around),
         private_tmp=around.private_tmp,
         shm_mib=launch.grant.memory_mib,
-        kept_in_tmp=own_tmp.own_programs() if around.private_tmp else (),
+        kept_in_tmp=job_tmp.own_programs() if around.private_tmp else (),
     )
 
 

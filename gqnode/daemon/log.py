@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from gq.log import set_up
+from gq.host.log import set_up
 from gq.model.ids import AttemptId
 
 

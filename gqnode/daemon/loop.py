@@ -18,12 +18,12 @@ from typing import assert_never
 import msgspec
 import zmq
 
-from gq.appetite import Appetites
-from gq.clock import Clock
-from gq.config import Config, NodeSettings
-from gq.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
+from gq.config.config import Config, NodeSettings
+from gq.connect.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
+from gq.connect.locate import Location, is_run_for_all, make_run_dir
+from gq.connect.memory_guard import Appetites
 from gq.errors import GqError, Refusal
-from gq.locate import Location, is_run_for_all, make_run_dir
+from gq.host.clock import Clock
 from gq.model.ids import StepId
 from gq.model.node import Gpu, Inventory
 from gq.wire import node as wire

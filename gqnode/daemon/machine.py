@@ -13,7 +13,7 @@ import psutil
 from msgspec.structs import replace
 
 from gq import __version__
-from gq.config import Config, NodeSettings
+from gq.config.config import Config, NodeSettings
 from gq.model.node import Gpu, Inventory, IsolationLevels
 from gq.model.resource import format_ids, parse_ids
 

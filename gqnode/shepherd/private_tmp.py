@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from gq import own_tmp
+from gq.host import job_tmp
 from gqnode.shepherd.launch_failure import doing
 
 DIRECTORY = "private"
@@ -25,10 +25,10 @@ def enter(attempt_directory: str, shm_mib: int, kept: tuple[str, ...] = ()) -> N
         os.makedirs(tmp, exist_ok=True)
         os.chmod(tmp, _SHARED_MODE)
     with doing("make a mount namespace for the job's own /tmp"):
-        own_tmp.enter_namespace()
-        own_tmp.mount_own(tmp, shm_mib, kept)
+        job_tmp.enter_namespace()
+        job_tmp.mount_own(tmp, shm_mib, kept)
 
 
 def leave() -> None:
     """Nothing of the job is left."""
-    own_tmp.leave()
+    job_tmp.leave()

@@ -17,9 +17,9 @@ from random import Random
 
 import msgspec
 
-from gq.client import Client
+from gq.connect.client import Client
+from gq.connect.locate import find_cluster
 from gq.errors import Refusal
-from gq.locate import find_cluster
 from gq.model.resource import ResourceRequest
 from gq.wire import client as wire
 from tests.benchmarks.bench import Bench

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gq import api
-from gq.client import Client
+from gq.connect.client import Client
+from gq.connect.locate import find_cluster
 from gq.errors import Refusal
-from gq.locate import find_cluster
 from gq.model.tasks import parse_tasks
 from gq.wire import client as wire
 from tests.benchmarks.side import Words, resident_mib

@@ -11,7 +11,7 @@ import time
 
 import zmq
 
-from gq.descriptors import raise_descriptor_limit
+from gq.host.fd_limit import raise_descriptor_limit
 from gq.model.node import Inventory
 from gq.wire import node as wire
 from gq.wire.codec import WIRE_VERSION

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import zmq
 
-from gq.locate import Location
+from gq.connect.locate import Location
 from gq.model.job import JobInfo
 from gq.wire import client as wire
 from gq.wire.codec import WIRE_VERSION

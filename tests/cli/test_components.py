@@ -8,10 +8,10 @@ import pytest
 
 from gq.cli._components import split_commands
 from gq.errors import UsageError
-from gq.gang import selections
-from gq.getopt import Arguments, parse
 from gq.model.resource import Amount, ResourceRequest
-from gq.options import RUN, options_of
+from gq.request.getopt import Arguments, parse
+from gq.request.het_job import selections
+from gq.request.options import RUN, options_of
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import ScriptedController

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gq.directives import read_header
 from gq.errors import GqError, UsageError
+from gq.request.directives import read_header
 
 COMMON = r"""#!/bin/bash
 #SBATCH --job-name="my train"

@@ -16,10 +16,10 @@ from gq.cli import _checks, _machine_checks, _network_checks, _system, _system_c
 from gq.cli._checks import Finding, Patient, Verdict, partitions, recent_errors
 from gq.cli._system import Host, Process
 from gq.cli.gq_status import Answer
-from gq.config import parse_config
-from gq.daemons import started_at
+from gq.config.config import parse_config
+from gq.connect.locate import Location, system_location
 from gq.errors import Refusal
-from gq.locate import Location, system_location
+from gq.host.daemons import started_at
 from gq.model.audit import AuditEntry
 from gq.model.node import ClusterInfo, IsolationLevels, NodeInfo
 from gq.version import VERSION
@@ -193,7 +193,7 @@ def test_what_is_not_enforced_is_told_with_its_reason() -> None:
 
 
 def leaving(settings: str, tmp: str, why: str, monkeypatch: pytest.MonkeyPatch, path: str = "/etc/gq/gq.toml") -> Host:
-    monkeypatch.setattr(_machine_checks.own_tmp, "why_not", lambda state_dir: why)
+    monkeypatch.setattr(_machine_checks.job_tmp, "why_not", lambda state_dir: why)
     config = parse_config(CONFIG + settings, path)
     info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
     answer = Answer(info, {"n1": node(VERSION, tmp=tmp)})

@@ -10,8 +10,8 @@ import pytest
 from gq.cli._checks import Verdict
 from gq.cli._identity_checks import vouching
 from gq.cli._system import Host
-from gq.config import parse_config
-from gq.locate import Location
+from gq.config.config import parse_config
+from gq.connect.locate import Location
 from tests.munge import own_munged
 from tests.requires import needs_munge
 

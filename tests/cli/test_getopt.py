@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gq.errors import UsageError
-from gq.getopt import Arguments, Given, Option, parse, whole_number
+from gq.request.getopt import Arguments, Given, Option, parse, whole_number
 
 TABLE = (
     Option(name="nodes", letter="N", metavar="COUNT"),

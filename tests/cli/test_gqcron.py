@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gq.crontab import Crontab, Surroundings, parse_crontab
 from gq.model.crontab import CronEntryInfo, CrontabInfo, Missed, Overlap
 from gq.model.notice import Target
+from gq.request.crontab import Crontab, Surroundings, parse_crontab
 from gq.wire import client as wire
 from gq.wire.crontab import CronJob
 from tests.cli.conftest import Run

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 import zmq
 
-from gq.config import parse_config
+from gq.config.config import parse_config
+from gq.connect.token import parse_token
 from gq.model.audit import AuditEntry
 from gq.model.key import KeyInfo, KeyKind
-from gq.token import parse_token
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController

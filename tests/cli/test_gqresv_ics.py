@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import vobject
 
-from gq import ics
+from gq.calendar import ics
+from gq.calendar.recurrence import cron_of, rule_of
+from gq.calendar.schedule import instants
 from gq.model.node import ClusterInfo
 from gq.model.reservation import Booking, Flag, OccurrenceInfo, OccurrenceState, ReservationInfo
 from gq.model.resource import Grant, ResourceRequest
-from gq.recurrence import cron_of, rule_of
-from gq.schedule import instants
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import ScriptedController

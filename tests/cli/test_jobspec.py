@@ -7,11 +7,11 @@ import signal
 import pytest
 
 from gq.errors import Refusal, UsageError
-from gq.getopt import Given, parse
-from gq.jobspec import UNLIMITED_S, Submission, exported_environment, job_spec, resource_request
 from gq.model.job import JobSpec, SignalSpec
 from gq.model.resource import ResourceRequest
-from gq.options import SUB, job_arguments, options_of
+from gq.request.getopt import Given, parse
+from gq.request.jobspec import UNLIMITED_S, Submission, exported_environment, job_spec, resource_request
+from gq.request.options import SUB, job_arguments, options_of
 
 NOW = 1_800_000_000.0
 HERE = Submission(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gq.directives import read_header
 from gq.errors import UsageError
-from gq.getopt import Arguments, parse
 from gq.model.notice import Target
-from gq.notify import targets
-from gq.options import SUB, job_arguments, options_of
+from gq.request.directives import read_header
+from gq.request.getopt import Arguments, parse
+from gq.request.notify import targets
+from gq.request.options import SUB, job_arguments, options_of
 
 
 def asked(*words: str) -> tuple[Target, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gq.environment import OWN_VARIABLES
 from gq.errors import Refusal, UsageError
-from gq.getopt import Given, parse
-from gq.options import (
+from gq.request.environment import OWN_VARIABLES
+from gq.request.getopt import Given, parse
+from gq.request.options import (
     ALLOC,
     JOB_OPTIONS,
     RUN,

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from gq.cli._connection import job_pages
-from gq.client import Client
-from gq.locate import Location
+from gq.connect.client import Client
+from gq.connect.locate import Location
 from gq.wire import client as wire
 from tests.cli.scripted import ScriptedController, a_job, jobs
 

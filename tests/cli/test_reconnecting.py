@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gq.cli import _connection, _log_source, gqlog
-from gq.locate import Location
+from gq.connect.locate import Location
 from gq.model.notice import EventInfo
 from gq.wire import client as wire
 from gq.wire import step as step_wire

@@ -20,7 +20,7 @@ import pytest
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, UNBUILT_VERBS, load, module_of
 from gq.model.node import ClusterInfo, IsolationLevels, NodeInfo
 from gq.model.resource import Grant
-from gq.options import GROUPS
+from gq.request.options import GROUPS
 from gq.wire import client as wire
 from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs

@@ -6,10 +6,10 @@ import pytest
 
 from gq.cli._command import all_options
 from gq.cli._run import load
-from gq.directives import read_header
 from gq.errors import UsageError, nearest
-from gq.options import input_variables
-from gq.slurm_options import COUNTERPARTS, GUESSES, NOTHING, SLURM_OPTIONS
+from gq.request.directives import read_header
+from gq.request.options import input_variables
+from gq.request.slurm_options import COUNTERPARTS, GUESSES, NOTHING, SLURM_OPTIONS
 from tests.cli.conftest import Run
 
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gq.times import (
+from gq.calendar.times import (
     local_zone,
     local_zone_name,
     moment,
@@ -187,6 +187,6 @@ def test_a_job_may_begin_when_people_say_and_hears_what_was_understood(
 
 
 def test_what_reads_words_is_loaded_only_for_words() -> None:
-    code = "import sys; from gq.times import moment; moment('18:00', 0); print('dateparser' in sys.modules)"
+    code = "import sys; from gq.calendar.times import moment; moment('18:00', 0); print('dateparser' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gq.errors import UsageError
-from gq.getopt import parse
-from gq.jobspec import resource_request
 from gq.model.resource import Amount, ResourceRequest, Role, RoleRequest
-from gq.options import SUB, job_arguments, options_of
+from gq.request.getopt import parse
+from gq.request.jobspec import resource_request
+from gq.request.options import SUB, job_arguments, options_of
 from tests.cli.test_jobspec import spec
 
 

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 import gq
-from gq import daemons
-from gq.daemons import Daemon
+from gq.connect.locate import private_location
 from gq.errors import Refusal
-from gq.locate import private_location
+from gq.host import daemons
+from gq.host.daemons import Daemon
 from tests.clusters import wait_until
 
 SOURCE = Path(gq.__file__).parent.parent

@@ -9,9 +9,9 @@ import pytest
 
 from gq.cli._log_source import LogSource
 from gq.cli.gqlog import Printer, Target, parse_target
-from gq.client import Client
+from gq.connect.client import Client
+from gq.connect.locate import Location
 from gq.errors import Refusal, UsageError
-from gq.locate import Location
 from gq.wire import step as wire
 from gq.wire.client import LogAccess
 from tests.clients.scripted import ScriptedDoor

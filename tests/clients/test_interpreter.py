@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import gq
-from gq.interpreter import isolated_python
+from gq.host.interpreter import isolated_python
 
 SOURCE = Path(gq.__file__).parent.parent
 

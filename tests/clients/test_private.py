@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gq import private
-from gq.config import parse_config
+from gq.config import private_cluster
+from gq.config.config import parse_config
+from gq.config.private_cluster import Machine, NodeShape, Wish, config_text, deal_out
+from gq.connect.locate import Location, private_location
 from gq.errors import Refusal, UsageError
-from gq.locate import Location, private_location
-from gq.private import Machine, NodeShape, Wish, config_text, deal_out
 
 MACHINE = Machine(cpus=8, memory_mib=32768, gpus=5)
 
@@ -26,8 +26,8 @@ def test_real_gpus_memory_and_ports_are_dealt_out_disjointly() -> None:
     assert sum(shape.memory_mib for shape in found) <= MACHINE.memory_mib
     ports = sorted(port for shape in found for port in range(shape.ports[0], shape.ports[1] + 1))
     assert len(ports) == len(set(ports))
-    assert ports[0] >= private.PORTS_FROM
-    assert ports[-1] <= private.PORTS_TO
+    assert ports[0] >= private_cluster.PORTS_FROM
+    assert ports[-1] <= private_cluster.PORTS_TO
 
 
 def test_pretended_gpus_take_the_place_of_real_ones() -> None:
@@ -49,8 +49,8 @@ def test_memory_that_the_machine_does_not_have_is_refused_with_what_fits() -> No
 
 
 def test_many_nodes_still_have_ports_of_their_own() -> None:
-    ranges = [shape.ports for shape in shapes(Wish(nodes=private.MAX_NODES))]
-    assert len(set(ranges)) == private.MAX_NODES
+    ranges = [shape.ports for shape in shapes(Wish(nodes=private_cluster.MAX_NODES))]
+    assert len(set(ranges)) == private_cluster.MAX_NODES
     assert all(low <= high for low, high in ranges)
 
 
@@ -70,9 +70,9 @@ def location(tmp_path: Path) -> Location:
 
 
 def test_the_file_is_written_once_and_kept_for_its_owner(location: Location) -> None:
-    _, is_new = private.settle(location, Wish(nodes=2))
+    _, is_new = private_cluster.settle(location, Wish(nodes=2))
     text = Path(location.config_path).read_text()
-    config, is_new_again = private.settle(location, Wish())
+    config, is_new_again = private_cluster.settle(location, Wish())
     assert (is_new, is_new_again) == (True, False)
     assert Path(location.config_path).read_text() == text
     assert [node.name for node in config.nodes] == ["n1", "n2"]
@@ -80,7 +80,7 @@ def test_the_file_is_written_once_and_kept_for_its_owner(location: Location) -> 
 
 
 def test_a_wish_that_an_existing_cluster_does_not_fulfil_is_refused(location: Location) -> None:
-    private.settle(location, Wish(nodes=2, fake_gpus=4))
-    private.settle(location, Wish(nodes=2, fake_gpus=4))  # the same wish again is fine
+    private_cluster.settle(location, Wish(nodes=2, fake_gpus=4))
+    private_cluster.settle(location, Wish(nodes=2, fake_gpus=4))  # the same wish again is fine
     with pytest.raises(Refusal, match=r"`gq up --nodes 3` does not change the cluster of .*, which has 2"):
-        private.settle(location, Wish(nodes=3))
+        private_cluster.settle(location, Wish(nodes=3))

@@ -15,7 +15,7 @@ from gq.cli._conversation import Conversation
 from gq.cli._outlet import Outlet
 from gq.cli._steps import Bring, StepRun
 from gq.cli._task_output import TaskOutput
-from gq.locate import Location
+from gq.connect.locate import Location
 from gq.wire import client as asked
 from gq.wire import step as wire
 from tests.clients.scripted import ATTACHED, STEP, ScriptedDoor, created, exited, output

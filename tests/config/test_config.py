@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from gq.config import ClientSettings, Config, LimitSettings, config_of, load_config, parse_config
-from gq.curve import make_keys, server_key_path, server_public_path
+from gq.config.config import ClientSettings, Config, LimitSettings, config_of, load_config, parse_config
+from gq.connect.curve import make_keys, server_key_path, server_public_path
+from gq.connect.locate import Location, private_location, system_location
 from gq.errors import Refusal, UsageError
-from gq.locate import Location, private_location, system_location
 from gq.model.policy_tables import Accounting, Billing, Booking, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling
 from gqd.shell.settings import local_zone, policy_of

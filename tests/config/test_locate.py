@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gq import locate
-from gq.client import Client
-from gq.errors import Refusal, Unreachable
-from gq.locate import (
+from gq.connect import locate
+from gq.connect.client import Client
+from gq.connect.locate import (
     MAX_SOCKET_PATH,
     Location,
     crashed_private_cluster,
@@ -26,6 +25,7 @@ from gq.locate import (
     system_location,
     why_chosen,
 )
+from gq.errors import Refusal, Unreachable
 from gq.wire.client import Ping
 from tests.requires import needs_root
 from tests.shell.rig import short_directory
@@ -159,8 +159,8 @@ def test_finding_a_cluster_imports_nothing_heavy() -> None:
     import subprocess
     import sys
 
-    heavy = "{'zmq', 'msgspec', 'tomllib', 'asyncio', 'hashlib', 'typer', 'gq.wire', 'gq.config'}"
-    code = f"import sys, gq.locate; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'zmq', 'msgspec', 'tomllib', 'asyncio', 'hashlib', 'typer', 'gq.wire', 'gq.config.config'}"
+    code = f"import sys, gq.connect.locate; print(sorted({heavy} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
     assert ended.stdout.strip() == "[]"
 

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from gq.node_tables import with_values, without_node
+from gq.config.node_tables import with_values, without_node
 
 FILE = """\
 # mine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gq.config import parse_config
+from gq.config.config import parse_config
 from gq.errors import UsageError
 from gq.model.scheduling import Switch
 from gqd.shell.settings import policy_of

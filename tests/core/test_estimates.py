@@ -10,15 +10,15 @@ from unittest.mock import Mock
 import pytest
 
 from gq.errors import Refusal
-from gq.getopt import parse
-from gq.jobspec import Submission, job_spec
 from gq.model.account import Holder, LimitAt, LimitInfo, QosInfo
 from gq.model.dependency import parse_dependency
 from gq.model.estimate import Alternative, FirstEstimate
 from gq.model.job import JobSpec
 from gq.model.scheduling import Scheduling
 from gq.model.state import JobState
-from gq.options import SUB, job_arguments, options_of
+from gq.request.getopt import parse
+from gq.request.jobspec import Submission, job_spec
+from gq.request.options import SUB, job_arguments, options_of
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.forecast import whatif

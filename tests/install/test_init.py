@@ -8,7 +8,7 @@ import stat
 import pytest
 from msgspec import structs
 
-from gq.config import parse_config
+from gq.config.config import parse_config
 from gq.errors import Refusal
 from gqd.admin.init import with_user
 from tests.clusters import wait_until

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gq.config import parse_config
+from gq.config.config import parse_config
 from tests.integration.jobs import submit
 from tests.requires import needs_program, needs_root
 from tests.system.accounts import ALICE, BOB

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gq.config import parse_config
+from gq.config.config import parse_config
 from tests.clusters import wait_until
 from tests.integration.jobs import await_state, facts, submit
 from tests.requires import needs_program, needs_root

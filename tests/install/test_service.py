@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gq import service
+from gq.host import service
 from tests.clusters import BIN, clean_environment
 from tests.requires import needs_program, needs_root
 from tests.system.hosts import CONFIG_PATH, Host

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gq.own_tmp import own_programs
+from gq.host.job_tmp import own_programs
 from tests.clusters import wait_until
 from tests.integration.jobs import LONG_S, await_state, facts, submit
 from tests.requires import needs_program, needs_root

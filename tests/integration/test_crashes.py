@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gq.api import Client
-from gq.client import Client as Connection
+from gq.connect.client import Client as Connection
+from gq.connect.locate import private_location
 from gq.errors import Refusal
-from gq.locate import private_location
 from tests.clusters import PrivateCluster, wait_until
 from tests.effort import first
 from tests.integration.jobs import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gq.model.job import JobSpec
-from gq.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
+from gq.request.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
 
 
 @pytest.mark.parametrize(

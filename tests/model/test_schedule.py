@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gq.schedule import instants
+from gq.calendar.schedule import instants
 
 CHRISTMAS_OF_9999 = datetime(9999, 12, 24, tzinfo=UTC).timestamp()
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from gq.cli._output import json_text
-from gq.log import set_up
+from gq.host.log import set_up
 from gq.model.text import escape_controls, has_controls
 
 CONTROLS = ["\x1b[2J", "a\rb", "a\nb", "\x9b2J", "\x7f", "\u202egnp.exe", "\u2066x", "\u2028"]

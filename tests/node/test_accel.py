@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gq.config import FakeGpuSettings, NodeSettings
+from gq.config.config import FakeGpuSettings, NodeSettings
 from gq.errors import UsageError
 from gq.model.node import Gpu
 from gqnode.accel.fake import FakeAccelerators

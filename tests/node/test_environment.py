@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gq.environment import OWN_VARIABLES
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.node import Gpu
 from gq.model.resource import Grant
 from gq.model.step import StepLayout, StepPart
+from gq.request.environment import OWN_VARIABLES
 from gq.wire.node import GangMember, Launch, LaunchStep
 from gqnode.control.environment import gpus_of, job_environment, task_environment
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gq.config.settings import FakeGpuSettings
 from gq.model.node import GpuReading, XidError
-from gq.settings import FakeGpuSettings
 from gqnode.accel.fake import FakeAccelerators
 from gqnode.accel.protocol import GpuSample
 from gqnode.daemon import gpu_monitor

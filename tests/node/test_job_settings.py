@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gq.config import NodeSettings
+from gq.config.config import NodeSettings
 from gq.errors import UsageError
+from gq.host.job_tmp import own_programs
 from gq.model.state import Outcome
-from gq.own_tmp import own_programs
 from gq.wire import step as wire
 from gqnode.daemon.job_settings import check_private_tmp, read_confinement, system_min_uid
 from gqnode.daemon.rlimits import KERNEL_LIMITS, parse_rlimits

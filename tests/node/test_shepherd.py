@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gq.daemons import is_zombie
+from gq.host.daemons import is_zombie
 from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
 from gqnode.daemon.shepherds import TreeEmpty

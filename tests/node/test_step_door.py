@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.locate import Location
+from gq.connect.locate import Location
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus
 from gq.model.state import Outcome

@@ -11,7 +11,7 @@ import pytest
 
 from gq.cli._command import invoke
 from gq.cli._run import load
-from gq.config import config_of
+from gq.config.config import config_of
 from gqd.sim.policies import read_policies
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "replay"

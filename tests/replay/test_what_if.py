@@ -7,12 +7,12 @@ import random
 import msgspec
 import pytest
 
-from gq.getopt import parse
-from gq.jobspec import Submission, job_spec
 from gq.model.estimate import Alternative
 from gq.model.ids import RequestId
 from gq.model.job import JobSpec
-from gq.options import SUB, job_arguments, options_of
+from gq.request.getopt import parse
+from gq.request.jobspec import Submission, job_spec
+from gq.request.options import SUB, job_arguments, options_of
 from gq.wire import client
 from gqd.sim.engine import EPOCH, Engine
 from gqd.sim.workload import SimJob

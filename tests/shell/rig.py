@@ -16,9 +16,9 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from gq.client import Client
-from gq.config import Config
-from gq.locate import Location, make_own_directory, make_state_dir
+from gq.config.config import Config
+from gq.connect.client import Client
+from gq.connect.locate import Location, make_own_directory, make_state_dir
 from gq.model.ids import RequestId
 from gq.model.job import JobSpec
 from gq.model.node import Inventory

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import zmq.asyncio
 
-from gq.client import Client
-from gq.config import AccessSettings, Config, ControllerSettings
-from gq.curve import KeyPair, fresh_keys, make_keys, server_key_path, server_public_path
+from gq.config.config import AccessSettings, Config, ControllerSettings
+from gq.connect.client import Client
+from gq.connect.curve import KeyPair, fresh_keys, make_keys, server_key_path, server_public_path
+from gq.connect.locate import Location
 from gq.errors import GqError, Refusal
-from gq.locate import Location
 from gq.model.audit import AuditEntry
 from gq.model.policy_tables import Timers
 from gq.wire import client as wire

@@ -12,7 +12,7 @@ import pytest
 
 import gq
 from gq.api import JobOptions
-from gq.options import SUB, shown_options
+from gq.request.options import SUB, shown_options
 from tests.shell.rig import short_directory
 from tests.shell.test_daemon import Gqd, own_gqd
 

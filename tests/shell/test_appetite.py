@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gq import appetite
+from gq.connect import memory_guard
 
 BEGIN = 100 * 1024 * 1024
-GROWN = BEGIN + appetite.MAX_GROWTH_BYTES + 1
+GROWN = BEGIN + memory_guard.MAX_GROWTH_BYTES + 1
 
 
 class Watched:
@@ -26,9 +26,9 @@ class Watched:
         self._accepted: list[socket.socket] = []
         for one in addresses:
             self.dial(one)
-        monkeypatch.setattr(appetite, "resident_bytes", lambda: self.memory())
+        monkeypatch.setattr(memory_guard, "resident_bytes", lambda: self.memory())
         door = f"tcp://*:{self._listener.getsockname()[1]}"
-        self.appetites = appetite.Appetites([door], self._call_later, lambda peer, _: self._note(peer))
+        self.appetites = memory_guard.Appetites([door], self._call_later, lambda peer, _: self._note(peer))
 
     def dial(self, address: str) -> None:
         self.links[address] = socket.create_connection(self._listener.getsockname(), source_address=(address, 0))
@@ -53,7 +53,7 @@ class Watched:
         for one in (self._listener, *self.links.values(), *self._accepted):
             one.close()
 
-    def _call_later(self, after_s: float, then: Callable[[], None]) -> appetite.Timer:
+    def _call_later(self, after_s: float, then: Callable[[], None]) -> memory_guard.Timer:
         self._due.append(then)
         return _NoTimer()
 
@@ -93,7 +93,7 @@ def test_who_has_filled_the_memory_and_fallen_silent_is_found_behind_others(watc
 
 def test_a_machine_that_is_busy_may_take_its_time_to_give_the_memory_back(watched: Watched) -> None:
     watched.links["127.0.0.2"].sendall(b"more")
-    late = iter([GROWN] * (appetite.QUIET_LOOKS - 1))
+    late = iter([GROWN] * (memory_guard.QUIET_LOOKS - 1))
     watched.memory = lambda: GROWN if watched.has("127.0.0.2") else next(late, BEGIN)
     watched.turn()
 
@@ -123,4 +123,4 @@ def test_nobody_is_at_the_other_end_of_a_tcp_link_whose_descriptor_was_given_to_
     near, far = socket.socketpair()
     seen = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=os.dup(near.fileno()))
     with near, far, seen, pytest.raises(OSError, match="belongs to a socket of this host by now"):
-        appetite.peer_name(seen)
+        memory_guard.peer_name(seen)

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 import zmq.asyncio
 
-from gq.config import Config, ControllerSettings
-from gq.curve import (
+from gq.config.config import Config, ControllerSettings
+from gq.connect.curve import (
     KeyPair,
     fresh_keys,
     make_keys,

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import gq
-from gq.client import Client
-from gq.curve import (
+from gq.connect.client import Client
+from gq.connect.curve import (
     node_key_path,
     node_public_path,
     pinned_nodes,
@@ -28,7 +28,7 @@ from gq.curve import (
     server_key_path,
     server_public_path,
 )
-from gq.locate import Location, private_location
+from gq.connect.locate import Location, private_location
 from gq.wire import client as wire
 from gqd.control.controller import Controller
 from gqd.shell.listeners.keys import KeyRing

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gq.client import Client
-from gq.config import Config, LimitSettings
+from gq.config.config import Config, LimitSettings
+from gq.connect.client import Client
 from gq.errors import GqError, Refusal
 from gq.model.ids import RequestId
 from gq.model.resource import ResourceRequest

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gq.config import load_config
+from gq.config.config import load_config
+from gq.config.submit_hook import Reject, Submitter, check_hook, load_hook
+from gq.connect.locate import private_location
 from gq.errors import Refusal
-from gq.hook import Reject, Submitter, check_hook, load_hook
-from gq.locate import private_location
 from gq.model.job import JobSpec
 from gq.wire import client as wire
 from gqd.shell.requests.submit_hook import changes
@@ -30,7 +30,7 @@ USER = pwd.getpwuid(os.getuid()).pw_name
 HEAD = """
 import os, sys, time
 from msgspec.structs import replace
-from gq.hook import JobSpec, Reject, Submitter
+from gq.config.submit_hook import JobSpec, Reject, Submitter
 """
 GOOD = """
 def submit(job, submitter):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gq.clock import Clock
-from gq.curve import fresh_keys, make_keys, pinned_nodes, read_keys, read_public
+from gq.connect.curve import fresh_keys, make_keys, pinned_nodes, read_keys, read_public
 from gq.errors import Refusal
+from gq.host.clock import Clock
 
 
 class Machine:

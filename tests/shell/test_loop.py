@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gq.clock import Clock
+from gq.host.clock import Clock
 from gq.model.ids import RequestId
 from gq.model.policy_tables import PriorityWeights
 from gq.wire import client

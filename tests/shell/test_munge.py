@@ -14,12 +14,12 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from gq import links, munge
 from gq.cli._conversation import Conversation
-from gq.client import Client
-from gq.curve import KeyPair, fresh_keys
+from gq.connect import link_bounds, munge
+from gq.connect.client import Client
+from gq.connect.curve import KeyPair, fresh_keys
+from gq.connect.locate import Location
 from gq.errors import Refusal
-from gq.locate import Location
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from gqd.shell.listeners import listeners, munge_auth
@@ -426,7 +426,7 @@ def test_gqd_does_not_start_where_it_could_not_trust_munge(
 def test_a_stranger_has_few_tries_and_brings_nothing_large_in(munged: Munged) -> None:
     async def scenario(shared: SharedRig) -> None:
         link = once(shared)
-        for _ in range(links.MAX_UNHEEDED - 1):
+        for _ in range(link_bounds.MAX_UNHEEDED - 1):
             assert await is_stranger(link)
         await link.request(wire.Ping())
         await link.request(wire.Ping())
@@ -442,7 +442,7 @@ def test_a_stranger_has_few_tries_and_brings_nothing_large_in(munged: Munged) ->
 
 def test_links_that_nobody_introduces_are_hung_up_on_in_time(munged: Munged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listeners, "INTRODUCE_S", 0.2)
-    monkeypatch.setattr(links, "SWEEP_S", 0.1)
+    monkeypatch.setattr(link_bounds, "SWEEP_S", 0.1)
 
     async def scenario(shared: SharedRig) -> None:
         enrolled = await shared.enrolled()

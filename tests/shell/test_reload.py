@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gq.config import Config, load_config, parse_config
+from gq.config.config import Config, load_config, parse_config
+from gq.connect.locate import private_location
 from gq.errors import Refusal
-from gq.locate import private_location
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gqd.shell.reload import what_changed

@@ -8,11 +8,11 @@ import time
 import msgspec
 import pytest
 
-from gq.config import Config
+from gq.config.config import Config
+from gq.config.settings import PartitionSettings
 from gq.errors import Refusal
 from gq.model.reservation import Booking, OccurrenceState
 from gq.model.resource import ResourceRequest
-from gq.settings import PartitionSettings
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gqd.store.memory import MemoryStore

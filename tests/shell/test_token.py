@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import zmq
 
-from gq.curve import fresh_keys
+from gq.connect.curve import fresh_keys
+from gq.connect.token import MARK, format_token, parse_token
 from gq.errors import Refusal
-from gq.token import MARK, format_token, parse_token
 
 SERVER = zmq.curve_keypair()[0]
 JOIN = fresh_keys()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gq.config import HistorySettings
+from gq.config.config import HistorySettings
 from gq.wire.client import CancelJobs, JobFilter, QueryAudit, RequestBody
 from gqd.control.controller import Controller
 from gqd.shell.retention import Upkeep

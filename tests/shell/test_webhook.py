@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gq.config import parse_config
+from gq.config.config import parse_config
+from gq.config.webhook import address_problem, is_listed, parse_rule, parse_url
 from gq.errors import UsageError
 from gq.model.notice import Notifying
-from gq.webhook import address_problem, is_listed, parse_rule, parse_url
 from gqd.shell.notify.webhook import NotDelivered, post
 from tests.requires import needs_program
 from tests.shell.listeners import listening

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gq.client import Client
-from gq.locate import Location
+from gq.connect.client import Client
+from gq.connect.locate import Location
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo
 from gq.model.node import Inventory, IsolationLevels

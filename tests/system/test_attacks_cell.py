@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from gq.host.job_tmp import own_programs
 from gq.model.job import JobSpec
 from gq.model.resource import ResourceRequest
-from gq.own_tmp import own_programs
 from gq.wire import client as wire
 from tests.clusters import wait_until
 from tests.integration.jobs import submit

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pytest
 import zmq
 
+from gq.connect.token import parse_token
 from gq.model.ids import AttemptId, JobId, RequestId
 from gq.model.job import ExitStatus
 from gq.model.state import Outcome
-from gq.token import parse_token
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire.codec import WIRE_VERSION

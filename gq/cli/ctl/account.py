@@ -11,10 +11,10 @@ from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, ask_accounts, controller
 from gq.cli._operands import operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option, whole_number
 from gq.model.account import AccountInfo, MemberInfo
+from gq.request.getopt import Arguments, Option, whole_number
 from gq.wire.client import Accounts, Done, ListAccounts, RemoveAccount, RemoveMember, SetAccount, SetMember
 
 Readers = dict[str, tuple[str, Callable[[str], object]]]

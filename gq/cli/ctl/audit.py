@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import msgspec
 
+from gq.calendar.times import past_instant
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, local_time, recent_time, write_json_list, write_records, write_table
-from gq.client import Client
-from gq.getopt import Arguments, Option
+from gq.connect.client import Client
 from gq.model.audit import AuditEntry
-from gq.times import past_instant
+from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant
 from gq.wire.client import AuditTrail, Identity, QueryAudit, WhoAmI
 

@@ -13,7 +13,7 @@ from gq.cli._connection import ask, chosen_cluster, controller
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, JsonValue, sentence, write_json_list, write_line, write_sentence, write_table
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option
+from gq.request.getopt import Arguments, Option
 from gq.units import tell_instants
 from gq.wire.client import CheckConfig, Done, ReloadConfig
 
@@ -21,7 +21,7 @@ _COLUMNS = (Column("SETTING"), Column("VALUE", is_wide=True, is_wrapped=True), C
 
 
 def _show(arguments: Arguments) -> int:
-    from gq.config import DEFAULT, load_config  # reads TOML, which no other command does
+    from gq.config.config import DEFAULT, load_config  # reads TOML, which no other command does
 
     settings = list(load_config(chosen_cluster()).settings())
     chosen = [one for one in settings if _is_meant(one[0], arguments.operands)]
@@ -86,7 +86,7 @@ def _check(arguments: Arguments) -> int:
         raise Refusal("unreadable_config", f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise Refusal("unreadable_config", f"{path} is not UTF-8 text") from None
-    from gq.config import parse_config  # reads TOML, which few commands do
+    from gq.config.config import parse_config  # reads TOML, which few commands do
 
     parse_config(text, str(path))  # what is wrong with it is said also where no controller answers
     with controller() as client:

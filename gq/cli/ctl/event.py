@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import msgspec
 
+from gq.calendar.times import past_instant
 from gq.cli._command import Command
 from gq.cli._connection import RECONNECT_S, ask, controller, say_waiting
 from gq.cli._operands import job_id, refuse_operands
 from gq.cli._output import is_terminal, json_text, local_time, printable
-from gq.client import Client
-from gq.getopt import Arguments, Option, whole_number
+from gq.connect.client import Client
 from gq.model.notice import EventInfo
-from gq.times import past_instant
+from gq.request.getopt import Arguments, Option, whole_number
 from gq.units import iso_instant
 from gq.wire.client import Events, QueryEvents
 

@@ -24,10 +24,13 @@ from gq.cli._operands import (
 )
 from gq.cli._output import job_json, write_json_list, write_records
 from gq.cli._submission import read_dependency, read_instant
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import UsageError, nearest
-from gq.getopt import Arguments, Given, Option
-from gq.jobspec import (
+from gq.model.job import JobInfo
+from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
+from gq.model.tasks import MAX_TASK, format_tasks
+from gq.request.getopt import Arguments, Given, Option
+from gq.request.jobspec import (
     AUTO,
     MAX_PRIORITY,
     MAX_REQUEUE,
@@ -36,10 +39,7 @@ from gq.jobspec import (
     resource_request,
     time_limit_s,
 )
-from gq.model.job import JobInfo
-from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
-from gq.model.tasks import MAX_TASK, format_tasks
-from gq.options import JOB_OPTIONS, merge
+from gq.request.options import JOB_OPTIONS, merge
 from gq.units import iso_instant
 from gq.wire.client import (
     Done,

@@ -9,10 +9,10 @@ from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands, refuse_operands
 from gq.cli._output import Column, JsonValue, local_time, write_json_list, write_line, write_table
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option
 from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind
+from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant
 from gq.wire.client import AddKey, Done, Identity, Keys, ListKeys, RevokeKey, WhoAmI
 

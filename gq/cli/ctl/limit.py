@@ -10,8 +10,8 @@ from gq.cli._operands import operands, refuse_operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
 from gq.cli.ctl.account import warn_of_stranger
 from gq.errors import UsageError, nearest
-from gq.getopt import Arguments, Option, whole_number
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
+from gq.request.getopt import Arguments, Option, whole_number
 from gq.units import format_duration, format_memory, parse_duration_s, parse_memory_mib
 from gq.wire.client import Done, ListAccounts, RemoveLimit, SetLimit
 

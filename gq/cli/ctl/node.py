@@ -10,9 +10,9 @@ from gq.cli._connection import ask, controller
 from gq.cli._operands import read
 from gq.cli._output import local_time, node_json, write_json_list, write_records
 from gq.errors import Refusal, UsageError
-from gq.getopt import Arguments, Option, whole_number
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.nodelist import expand
+from gq.request.getopt import Arguments, Option, whole_number
 from gq.units import iso_instant
 from gq.wire.client import Done, ListNodes, Nodes, RemoveNode, UpdateNodes
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
+from gq.calendar.times import past_instant
 from gq.cli._command import JSON, Command, warn
 from gq.cli._connection import ask, controller
 from gq.cli._operands import job_id, refuse_operands
 from gq.cli._output import Column, plural, recent_time, write_json_list, write_table
-from gq.client import Client
-from gq.getopt import Arguments, Option
+from gq.connect.client import Client
 from gq.model.notice import NoticeInfo
-from gq.times import past_instant
+from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant
 from gq.wire.client import ListNotices, Notices
 

@@ -7,8 +7,8 @@ from gq.cli._connection import ask, controller
 from gq.cli._operands import listed
 from gq.cli._output import write_json_list, write_records
 from gq.errors import Refusal
-from gq.getopt import Arguments
 from gq.model.node import GpuSummary, PartitionInfo
+from gq.request.getopt import Arguments
 from gq.units import format_duration
 from gq.wire.client import Cluster, GetCluster
 

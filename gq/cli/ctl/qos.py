@@ -11,10 +11,10 @@ from gq.cli._connection import ask, ask_accounts, controller
 from gq.cli._operands import operands
 from gq.cli._output import Column, JsonValue, write_json_list, write_table
 from gq.cli.ctl.account import Readers, a_name, count, names, refuse_missing, refuse_no_change, said
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal
-from gq.getopt import Arguments, Option
 from gq.model.account import PreemptMode, QosInfo
+from gq.request.getopt import Arguments, Option
 from gq.units import format_duration, parse_duration_s
 from gq.wire.client import Done, ListAccounts, RemoveQos, SetQos
 

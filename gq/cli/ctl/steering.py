@@ -10,9 +10,9 @@ from gq.cli._operands import job_id, one_job, read
 from gq.cli._output import Column, recent_time, write_json_list, write_sentence, write_table
 from gq.cli.ctl.job import on_jobs
 from gq.errors import UsageError
-from gq.getopt import Arguments, Option
 from gq.model.ask import AskAnswer, AskInfo
 from gq.model.state import ACTIVE_WORDS
+from gq.request.getopt import Arguments, Option
 from gq.units import format_duration, iso_instant, parse_duration_s, tell_instants
 from gq.wire.client import (
     AnswerAsks,

@@ -16,9 +16,9 @@ from gq.cli._connection import ask, controller
 from gq.cli._operands import refuse_operands
 from gq.cli._output import Column, JsonValue, is_terminal, local_time, write_json_list, write_table
 from gq.cli.ctl.key import key_json, keys_of, of_prefix, short
-from gq.files import create_file
-from gq.getopt import Arguments, Option
+from gq.host.files import create_file
 from gq.model.key import KeyInfo, KeyKind
+from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant, parse_duration_s
 from gq.wire.client import CreateToken, Done, RevokeKey, TokenCreated
 
@@ -30,8 +30,8 @@ _COLUMNS = (
 
 
 def _create(arguments: Arguments) -> int:
-    from gq.curve import fresh_keys
-    from gq.token import format_token
+    from gq.connect.curve import fresh_keys
+    from gq.connect.token import format_token
 
     refuse_operands(arguments, "--node-name=NAME says for which node it is")
     pair = fresh_keys()

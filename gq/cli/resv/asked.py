@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from gq.calendar.times import local_zone, moment, spoken_moment, zone_named
 from gq.cli._command import warn
 from gq.cli._submission import refuse_missing_programs
 from gq.errors import UsageError
-from gq.getopt import Arguments, Given, Option, bad_value
-from gq.jobspec import resource_request
 from gq.model.nodelist import compress
 from gq.model.reservation import Booking, Flag, Offer
 from gq.model.resource import ResourceRequest
-from gq.notify import targets
-from gq.options import JOB_OPTIONS
-from gq.times import local_zone, moment, spoken_moment, zone_named
+from gq.request.getopt import Arguments, Given, Option, bad_value
+from gq.request.jobspec import resource_request
+from gq.request.notify import targets
+from gq.request.options import JOB_OPTIONS
 from gq.units import format_duration, parse_duration_s
 
 MAX_NAME_LENGTH = 63

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
+from gq.calendar.times import moment, zone_name
 from gq.cli._connection import ask, controller, job_pages
 from gq.cli._estimates import estimates
 from gq.cli._operands import refuse_operands
@@ -17,11 +18,10 @@ from gq.cli.resv import week
 from gq.cli.resv.asked import zone_of
 from gq.cli.resv.look import all_reservations
 from gq.cli.resv.told import current, what
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal
-from gq.getopt import Arguments
 from gq.model.reservation import ReservationInfo
-from gq.times import moment, zone_name
+from gq.request.getopt import Arguments
 from gq.units import iso_instant, spoken_duration
 from gq.wire.client import JobFilter, ListJobs, ListNodes, Nodes
 

@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import tzinfo
 
+from gq.calendar.times import told_in, zone_named
 from gq.cli._command import note
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands, refuse_operands
@@ -24,11 +25,10 @@ from gq.cli.resv.asked import (
     zone_of,
 )
 from gq.cli.resv.told import ask_in, echo, echo_one, echo_skipped, reservation_json, show_offers
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import Refusal, UsageError, nearest
-from gq.getopt import Arguments, whole_number
 from gq.model.reservation import OccurrenceInfo, OccurrenceState, ReservationInfo
-from gq.times import told_in, zone_named
+from gq.request.getopt import Arguments, whole_number
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import (
     DeleteReservation,

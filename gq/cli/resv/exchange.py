@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gq.calendar.schedule import instants
+from gq.calendar.times import spoken_moment, zone_named
 from gq.cli._command import report, warn
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands, refuse_operands
@@ -21,16 +23,14 @@ from gq.cli.resv.asked import BOOKING_OPTIONS, MAX_NAME_LENGTH, WHAT_OPTIONS, bo
 from gq.cli.resv.change import a_name, is_quiet
 from gq.cli.resv.look import all_reservations, known
 from gq.cli.resv.told import ask_in, echo
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import GqError, Refusal, UsageError
-from gq.getopt import Arguments, Given
 from gq.model.reservation import Booking, OccurrenceInfo, ReservationInfo
-from gq.schedule import instants
-from gq.times import spoken_moment, zone_named
+from gq.request.getopt import Arguments, Given
 from gq.wire.client import Cluster, EditOccurrence, GetCluster, RequestBody, SetReservation, SkipOccurrence
 
 if TYPE_CHECKING:
-    from gq.ics import Wanted
+    from gq.calendar.ics import Wanted
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 PAST_S = 60 * 86400
@@ -66,7 +66,7 @@ def exchange(arguments: Arguments) -> int:
 
 
 def _export(arguments: Arguments) -> int:
-    from gq.ics import written  # icalendar takes longer to load than a command
+    from gq.calendar.ics import written  # icalendar takes longer to load than a command
 
     names = operands(arguments, a_name, "NAME") if arguments.operands else ()
     now = time.time()
@@ -96,7 +96,7 @@ def _identity(info: ReservationInfo) -> tuple[str, float]:
 
 def _take(arguments: Arguments) -> int:
     """Each event for itself: what is refused of one stops no other."""
-    from gq.ics import read
+    from gq.calendar.ics import read
 
     refuse_operands(arguments, "give the file as --import=FILE")
     zone, now = zone_of(arguments), time.time()
@@ -206,7 +206,7 @@ def _name(arguments: Arguments, event: Wanted) -> str:
 
 
 def _recurrence(event: Wanted, zone: tzinfo, now: float) -> dict[str, object]:
-    from gq.recurrence import cron_of
+    from gq.calendar.recurrence import cron_of
 
     cron = cron_of(event.rule, event.start.astimezone(zone), now)
     start_at = event.start.timestamp()

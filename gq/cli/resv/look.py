@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from gq.calendar.times import past_instant
 from gq.cli._connection import ask, controller
 from gq.cli._operands import operands
 from gq.cli._output import write_json_list, write_records, write_table
@@ -23,11 +24,10 @@ from gq.cli.resv.told import (
     usage_json,
     usage_row,
 )
-from gq.client import Client
+from gq.connect.client import Client
 from gq.errors import UsageError
-from gq.getopt import Arguments
 from gq.model.reservation import ReservationInfo
-from gq.times import past_instant
+from gq.request.getopt import Arguments
 from gq.wire.client import Bookings, ListReservations, QueryBookings, Reservations
 
 DEFAULT_SINCE = "30d"

@@ -7,20 +7,20 @@ import time
 from collections.abc import Sequence
 from datetime import tzinfo
 
+from gq.calendar.times import spoken_moment, spoken_span, told_in, zone_named
 from gq.cli._asked import asked_json
 from gq.cli._command import report
 from gq.cli._connection import ask
 from gq.cli._output import Column, JsonValue, is_terminal, local_time, plural, printable, sentence, write_json
 from gq.cli.resv.asked import Asked, command_of, duration_word
-from gq.client import Client
-from gq.complaint import folded
+from gq.connect.client import Client
 from gq.errors import Refusal
-from gq.getopt import Arguments
+from gq.host.error_text import folded
 from gq.model.nodelist import compress
 from gq.model.notice import Target
 from gq.model.reservation import Booking, BookingUsage, OccurrenceInfo, OccurrenceState, Offer, ReservationInfo
 from gq.model.resource import Grant, format_ids
-from gq.times import spoken_moment, spoken_span, told_in, zone_named
+from gq.request.getopt import Arguments
 from gq.units import format_memory, iso_instant, spoken_duration, tell_instants
 from gq.wire.client import RequestBody, Reserved
 

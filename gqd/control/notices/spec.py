@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from gq.config.notify_settings import refusal_of
 from gq.errors import Refusal
 from gq.model.job import JobSpec
 from gq.model.notice import ARRAY_TASKS, DEFAULT, MAX_TARGETS, OCCASIONS, Target, parse_target
-from gq.notify_settings import refusal_of
 from gqd.state.policy import Policy
 
 

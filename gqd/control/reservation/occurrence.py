@@ -11,12 +11,12 @@ from datetime import tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from gq.calendar.schedule import instants
 from gq.errors import Refusal
 from gq.model.ids import AttemptId
 from gq.model.reservation import Booking, Flag, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gq.model.state import JobState
-from gq.schedule import instants
 from gq.units import spoken_duration
 from gqd.control.reservation.availability import Ground, ground_of, is_up, known_partition
 from gqd.sched.reasons.infeasible import counted

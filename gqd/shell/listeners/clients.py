@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 import zmq
 
-from gq.backlog import credentials
-from gq.config import LimitSettings
+from gq.config.config import LimitSettings
+from gq.connect.input_queue import credentials
 from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
 from gq.model.key import KeyKind

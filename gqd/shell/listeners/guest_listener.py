@@ -10,10 +10,10 @@ import asyncio
 
 import zmq
 
+from gq.connect.link_bounds import Links
+from gq.connect.munge import MungeRefused
 from gq.errors import ProtocolError, Refusal
-from gq.links import Links
 from gq.model.ids import RequestId
-from gq.munge import MungeRefused
 from gq.wire import client as wire
 from gqd.shell.listeners.auth import address, proven_key
 from gqd.shell.listeners.clients import Caller, ClientDoor, RequestDesk, action_of, check_version, head_of

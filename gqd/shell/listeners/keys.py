@@ -11,8 +11,8 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gq.curve import node_public_path, pinned_nodes
-from gq.files import sync_directory
+from gq.connect.curve import node_public_path, pinned_nodes
+from gq.host.files import sync_directory
 from gq.model.key import KeyKind
 from gqd.state.records import Key
 

@@ -1,7 +1,7 @@
 """One mail, by sendmail or SMTP.  Runs in a thread of its own.
 
-An address is what `gq.notify_settings.is_mail_address` lets through, and headers are made by `email`, which refuses a
-new line in one: nobody adds a header or a recipient, and no address is taken for an option.
+An address is what `gq.config.notify_settings.is_mail_address` lets through, and headers are made by `email`, which
+refuses a new line in one: nobody adds a header or a recipient, and no address is taken for an option.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from gq.config.notify_settings import is_mail_address, smtp_server
 from gq.model.notice import Notifying
-from gq.notify_settings import is_mail_address, smtp_server
 from gqd.shell.notify.webhook import NotDelivered
 
 SUBJECT_CHARACTERS = 150

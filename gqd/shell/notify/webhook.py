@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 import msgspec
 
+from gq.config.webhook import Place, address_problem, is_listed, parse_url
 from gq.model.notice import SLACK, Notifying
 from gq.version import VERSION
-from gq.webhook import Place, address_problem, is_listed, parse_url
 
 MAX_ANSWER = 64 * 1024
 MAX_ADDRESSES = 4

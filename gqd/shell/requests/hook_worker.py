@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from gq.config.submit_hook import Reject, Submitter, load_hook
 from gq.errors import Refusal
-from gq.hook import Reject, Submitter, load_hook
 from gq.model.job import JobSpec
 
 LENGTH = struct.Struct(">I")

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gq.config import Config
+from gq.config.config import Config
+from gq.config.submit_hook import Submitter, check_hook
 from gq.errors import Refusal
-from gq.hook import Submitter, check_hook
-from gq.interpreter import isolated_python
+from gq.host.interpreter import isolated_python
 from gq.model.job import JobSpec
 from gq.wire.client import Submit, SubmitChain
 from gqd.shell.log import LOG

@@ -1,0 +1,1 @@
+"""Instants, durations, schedules and calendars as users write them."""

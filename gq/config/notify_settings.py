@@ -1,0 +1,139 @@
+"""``[notify]`` of gq.toml: what is wrong with it, and what it says to a target.  Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from gq.config.webhook import is_listed, is_metadata, known_problem, parse_rule, parse_url
+from gq.errors import Refusal
+from gq.model.ids import NAME
+from gq.model.notice import COMMAND, MAIL, MAX_TO, SLACK, WEBHOOK, Notifying, Target, parse_target, refuse_relative
+
+SMTP_PORT = 25
+_ADDRESS = r"[A-Za-z0-9_][A-Za-z0-9._%+=/-]{0,63}(@[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)?"
+_TABLE = "[notify] in gq.toml"
+
+
+def problem_of(settings: Notifying) -> tuple[str, str] | None:
+    """(key, what is wrong with its value)"""
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if isinstance(value, int | float) and not 0 < value < 2**31:
+            return name, f"is {value:g}; it must be more than 0"
+        try:
+            _CHECKS.get(name, _nothing)(settings)
+        except ValueError as error:
+            return name, str(error)
+    return None
+
+
+def _nothing(settings: Notifying) -> None:
+    """Whatever it is will do."""
+
+
+def _check_hosts(settings: Notifying) -> None:
+    for one in settings.webhook_hosts:
+        if is_metadata(parse_rule(one).host):
+            raise ValueError(f"`{one[:60]}` is where clouds keep the credentials of machines: no webhook may go there")
+
+
+def _check_networks(settings: Notifying) -> None:
+    for one in settings.webhook_networks:
+        ipaddress.ip_network(one)
+
+
+def _check_mail(settings: Notifying) -> None:
+    if settings.mail and not settings.mail.startswith("/"):
+        smtp_server(settings.mail)
+
+
+def _check_sender(settings: Notifying) -> None:
+    if settings.mail_from and not is_mail_address(settings.mail_from):
+        raise ValueError(f"`{settings.mail_from[:60]}` is not an address")
+
+
+def _check_domain(settings: Notifying) -> None:
+    if settings.mail_domain and not NAME.fullmatch(settings.mail_domain):
+        raise ValueError(f"`{settings.mail_domain[:60]}` is not the name of a domain")
+
+
+def _check_default(settings: Notifying) -> None:
+    if settings.default:
+        refusal = refusal_of(settings, parse_target(settings.default))
+        if refusal is not None:
+            raise ValueError(f"`{settings.default[:60]}`: {refusal.message}")
+
+
+_CHECKS = {
+    "webhook_hosts": _check_hosts, "webhook_networks": _check_networks, "mail": _check_mail,
+    "mail_from": _check_sender, "mail_domain": _check_domain, "default": _check_default,
+}  # fmt: skip
+
+
+def smtp_server(text: str) -> tuple[str, int]:
+    """``smtp://HOST:PORT``; ``ValueError`` with a sentence."""
+    parts = urlsplit(text)
+    if parts.scheme != "smtp" or not parts.hostname or parts.path or parts.query or "@" in parts.netloc:
+        raise ValueError(f"`{text[:60]}` is neither the path of sendmail nor smtp://HOST:PORT")
+    return parts.hostname, parts.port or SMTP_PORT
+
+
+def is_mail_address(text: str) -> bool:
+    """A plain one: nothing that could begin a header, a second address or an option."""
+    return len(text) <= MAX_TO and re.fullmatch(_ADDRESS, text) is not None
+
+
+def refusal_of(settings: Notifying, target: Target) -> Refusal | None:
+    """Why nobody can be told so here."""
+    match target.kind:
+        case "":
+            return _refusal("how is not said, and this cluster has no default", "add --notify=mail, or another way")
+        case _ if target.kind == MAIL:
+            return _of_mail(settings, target)
+        case _ if target.kind in (WEBHOOK, SLACK):
+            return _of_webhook(settings, target)
+        case _ if target.kind == COMMAND:
+            return _of_command(target)
+        case _:
+            return _refusal(f"`{target.kind[:20]}` is no way to tell", "use mail, webhook, slack or command")
+
+
+def _of_command(target: Target) -> Refusal | None:
+    if not 0 < len(target.to) <= MAX_TO or not target.to.isprintable():
+        return _refusal(f"the command is not 1 to {MAX_TO} printable characters", "")
+    try:
+        refuse_relative(target.to)
+    except ValueError as error:
+        message, _, hint = str(error).partition("; ")
+        return _refusal(message, hint)
+    return None
+
+
+def _of_mail(settings: Notifying, target: Target) -> Refusal | None:
+    if not settings.mail:
+        return _refusal("this cluster sends no mail", f"`mail` of {_TABLE} turns it on")
+    if target.to and not is_mail_address(target.to):
+        return _refusal(f"`{target.to[:60]!a}` is not a mail address", "for example ada@example.org")
+    return None
+
+
+def _of_webhook(settings: Notifying, target: Target) -> Refusal | None:
+    try:
+        place = parse_url(target.to)
+    except ValueError as error:
+        return _refusal(f"{target.kind}: {error}", f"for example {target.kind}:https://hooks.example.org/gq")
+    if not settings.webhook_hosts:
+        return _refusal("this cluster sends no webhooks", f"`webhook_hosts` of {_TABLE} lists where they may go")
+    if not is_listed(settings.webhook_hosts, place):
+        message = f"no webhook may go to {place.authority}"
+        return _refusal(message, f"`webhook_hosts` of {_TABLE} lists where they may go; ask an administrator")
+    if problem := known_problem(place, settings.webhook_networks):
+        message = f"no webhook may go to {place.authority}: {problem}"
+        return _refusal(message, f"`webhook_networks` of {_TABLE} lists such addresses; ask an administrator")
+    return None
+
+
+def _refusal(message: str, hint: str) -> Refusal:
+    return Refusal("bad_notify", f"--notify: {message}", hint)

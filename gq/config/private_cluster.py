@@ -1,0 +1,217 @@
+"""The shape of a private cluster: how this machine is dealt out among its nodes, and the gq.toml that says so.
+
+Owns what `gq up` writes, once; afterwards the file is the user's.  Starts nothing (see ``gq.host.daemons``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gq.config.config import Config, load_config
+from gq.connect.locate import Location, make_own_directory
+from gq.errors import Refusal, UsageError
+from gq.host.interpreter import isolated_python
+
+PORTS_FROM, PORTS_TO = 20000, 31999
+"""Below what Linux gives out by itself, so that a leased port is rarely taken."""
+_PORTS_PER_NODE = 500
+_FAKE_MEMORY = "16G"
+MAX_NODES = 1000
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What `gq up` was asked for, per node; None: not said."""
+
+    nodes: int | None = None
+    fake_gpus: int | None = None
+    cpus_per_node: int | None = None
+    memory_per_node_mib: int | None = None
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to deal out."""
+
+    cpus: int
+    memory_mib: int
+    gpus: int
+
+
+class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cpus: int
+    memory_mib: int
+    gpus: tuple[int, ...]
+    fake_gpus: int
+    ports: tuple[int, int]
+
+
+def found_machine() -> Machine:
+    """This machine, as far as this process may use it."""
+    return Machine(cpus=len(os.sched_getaffinity(0)), memory_mib=_memory_mib(), gpus=count_gpus())
+
+
+def _memory_mib() -> int:
+    """The kernel's total, or the limit of the control group that we live in."""
+    total_kib = next(
+        int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:")
+    )
+    limits = [total_kib // 1024]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text()) // 1024**2)
+        except (OSError, ValueError):  # no such controller, or `max`
+            continue
+    return min(limits)
+
+
+def count_gpus() -> int:
+    """How many GPUs NVML shows, asked in a process of its own: this package never loads the driver's library."""
+    if not Path("/dev/nvidiactl").exists():
+        return 0
+    program = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
+    command = [*isolated_python(os.environ), "-c", program]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        return int(answer.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0
+
+
+# ── dealing out ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def deal_out(wish: Wish, machine: Machine, directory: str) -> list[NodeShape]:
+    """The nodes: real GPUs and memory disjoint, CPUs as asked or an equal share, ports apart from other clusters'."""
+    count = wish.nodes or 1
+    fakes = wish.fake_gpus or 0
+    ports = list(_port_ranges(count, directory))
+    shapes = []
+    for index in range(count):
+        first, last = machine.gpus * index // count, machine.gpus * (index + 1) // count
+        shapes.append(
+            NodeShape(
+                name=f"n{index + 1}",
+                cpus=wish.cpus_per_node or max(1, machine.cpus // count),
+                memory_mib=wish.memory_per_node_mib or max(1, machine.memory_mib // count),
+                gpus=() if fakes else tuple(range(first, last)),
+                fake_gpus=fakes,
+                ports=ports[index],
+            )
+        )
+    asked = wish.memory_per_node_mib or 0
+    if asked * count > machine.memory_mib:
+        raise UsageError(
+            "too_much_memory",
+            f"{count} nodes with {asked} MiB each need {asked * count} MiB; this machine has {machine.memory_mib}",
+            f"give each at most --mem-per-node {machine.memory_mib // count}M",
+        )
+    return shapes
+
+
+def _port_ranges(count: int, directory: str) -> Iterator[tuple[int, int]]:
+    """Disjoint within the cluster; two clusters begin at different places, so that they rarely try the same port."""
+    room = PORTS_TO - PORTS_FROM + 1
+    size = min(_PORTS_PER_NODE, room // count)
+    blocks = room // size
+    offset = int.from_bytes(hashlib.sha256(os.fsencode(directory)).digest()[:4], "big") % blocks
+    for index in range(count):
+        low = PORTS_FROM + (offset + index) % blocks * size
+        yield low, low + size - 1
+
+
+# ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+_HEAD = """\
+# A private gq cluster, written by `gq up`.  It is yours to change: `gq down`, edit, `gq up`.
+# Every setting is described in gq.toml(5); `gqctl config reload` reads most of them again without a restart.
+
+cluster = "gq"
+
+[controller]
+log_level = "info"               # debug, info, warning, error
+# default_mem_per_cpu = "2G"     # count and limit memory also for jobs that do not ask for any
+
+[[partition]]
+name = "main"
+default = true
+# default_time = "1d"            # limit of jobs without --time; without one they wait until reservations are over
+# max_time = "7d"                # the longest --time; what a job without a limit holds cannot be reserved (gqresv)
+"""
+
+
+def config_text(shapes: list[NodeShape]) -> str:
+    """gq.toml of a private cluster."""
+    return _HEAD + "".join(_node_text(shape) for shape in shapes)
+
+
+def _node_text(shape: NodeShape) -> str:
+    lines = [
+        "",
+        "[[node]]",
+        f'name = "{shape.name}"',
+        'address = "127.0.0.1"',
+        f"cpus = {shape.cpus}",
+        f'memory = "{shape.memory_mib}M"',
+        f"gpus = {list(shape.gpus)}",
+        f"port_range = {list(shape.ports)}       # MASTER_PORT of jobs",
+    ]
+    if shape.fake_gpus:
+        lines.append("fake_gpu = [                     # pretended: counted and handed out, nothing behind them")
+        lines += [f'    {{ type = "fake", memory = "{_FAKE_MEMORY}" }},'] * shape.fake_gpus
+        lines.append("]")
+    return "\n".join(lines) + "\n"
+
+
+def settle(location: Location, wish: Wish) -> tuple[Config, bool]:
+    """The cluster's configuration, written first if there is none; True: it was made now.
+
+    An existing one is never changed: a wish that it does not fulfil is refused.
+    """
+    path = Path(location.config_path)
+    is_new = not path.exists()
+    if is_new:
+        _make_directory(Path(location.state_dir))
+        shapes = deal_out(wish, found_machine(), location.state_dir)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fresh.write_text(config_text(shapes), "utf-8")
+        fresh.replace(path)
+    config = load_config(location)
+    if not config.nodes:
+        raise Refusal("no_nodes", f"{path} has no [[node]], so there is nothing to start", "add one, see gq.toml(5)")
+    if not is_new:
+        _check_wish(wish, config)
+    return config, is_new
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        make_own_directory(path)
+    except OSError as error:
+        raise Refusal("no_directory", f"cannot make {path}: {error.strerror}", "choose another with --dir") from error
+
+
+def _check_wish(wish: Wish, config: Config) -> None:
+    """`Refusal` where an option asks for another cluster than the one that is there, with the way to change that."""
+    each = "under each [[node]] of"
+    for option, wanted, there, setting in (
+        ("--nodes", wish.nodes, {len(config.nodes)}, f"add or remove [[node]] tables in {config.path}"),
+        ("--fake-gpus", wish.fake_gpus, {len(node.fake_gpus) for node in config.nodes}, f"set fake_gpu {each}"),
+        ("--cpus-per-node", wish.cpus_per_node, {node.cpus for node in config.nodes}, f"set cpus {each}"),
+        ("--mem-per-node", wish.memory_per_node_mib, {node.memory_mib for node in config.nodes}, f"set memory {each}"),
+    ):
+        if wanted is None or there == {wanted}:
+            continue
+        unit = " MiB" if option == "--mem-per-node" else ""
+        found = ", ".join("unset" if one is None else f"{one}{unit}" for one in sorted(there, key=str))
+        where = "" if config.path in setting else f" {config.path}"
+        raise Refusal(
+            "other_shape",
+            f"`gq up {option} {wanted}{unit}` does not change the cluster of {config.path}, which has {found}",
+            f"{setting}{where}, then `gq down --keep-jobs` and `gq up`; or start another cluster with --dir",
+        )

@@ -1,0 +1,186 @@
+"""What was read from a socket and nobody has handled yet, and whose it is.
+
+Owns the bound for each peer of a ROUTER: who goes beyond is hung up on, and what else it sent is dropped.  A user of
+this host is kept out for a while too, since libzmq takes things in ten times faster than they can be dropped.
+
+libzmq must have no bound of its own there (`make_boundless`).  When a link ends while some of it waits at ZMQ_RCVHWM,
+libzmq 4.3 ends the *process* at a PING among what waits, or at the link's next heartbeat (``Assertion failed:
+!_io_error``, zeromq/libzmq issue 4364), so that anybody who may connect could end a daemon.  So all that comes is read
+at once, and waits here; and no socket of gq sends heartbeats of libzmq's (`gq.connect.curve.detect_lost_peer`).
+
+Peers do not name themselves either.  libzmq would never read the link of a second one by the same name, and keep what
+it sends until the socket is closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import zmq
+
+from gq.connect.memory_guard import OF_USER, Timer, hang_up
+from gq.connect.user_block import Bar
+
+MAX_READ = 2048
+"""Messages read before the loop gets a chance to do something else."""
+MAX_DROPPED = 16_384
+"""Likewise, messages of those that were hung up on."""
+MAX_WAITING = 4096
+"""Of one link; whoever waits for answers has far fewer on the way."""
+
+Socket = zmq.Socket[bytes]
+
+
+class Message(NamedTuple):
+    """`peer`: the routing id on a ROUTER, else empty."""
+
+    peer: bytes
+    frame: zmq.Frame
+
+
+class Backlog:
+    """Of a socket that is bound or connected, and has not been read.
+
+    `on_malformed`: there was a message of another number of frames, or of a link older than ZMTP 3.  `on_greedy` is
+    told who was hung up on: an address, or ``uid 1000``; what a socket connected to is trusted.  `call_later`: an event
+    loop's.
+    """
+
+    def __init__(
+        self,
+        socket: Socket,
+        on_malformed: Callable[[], None],
+        on_greedy: Callable[[str], None],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._socket = socket
+        self._on_malformed = on_malformed
+        self._on_greedy = on_greedy
+        self._max_waiting = max_waiting
+        self._is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER
+        self._waiting: deque[tuple[bytes, zmq.Frame | None]] = deque()
+        """None: a message of another number of frames."""
+        self._of: dict[bytes, int] = {}
+        """Peer → how many of them."""
+        self._come: dict[bytes, int] = {}
+        """Peer → how many were read since the socket was last empty: more of its may be on the way within libzmq."""
+        self._cut: set[bytes] = set()
+        """Whom it has hung up on, until all is read that was on the way."""
+        self._bar = Bar(_path(socket), call_later)
+        if self._is_router:
+            _take_no_names(socket)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def read(self) -> bool:
+        """What has come; True: there may be more."""
+        taken = dropped = 0
+        while taken < MAX_READ and dropped < MAX_DROPPED:
+            try:
+                peer = self._socket.recv(zmq.NOBLOCK) if self._is_router else b""
+                frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                self._come.clear()
+                self._cut.clear()
+                return False
+            is_single = not frame.more
+            if not is_single:
+                self._skip_rest()
+            if peer in self._cut:
+                dropped += 1
+            elif self._is_router and not _has_source(frame):
+                dropped += 1
+                self._on_malformed()
+            else:
+                taken += 1
+                self._add(peer, frame, is_single)
+        return True
+
+    def hand_on(self, receive: Callable[[bytes, zmq.Frame], None], may: Callable[[], bool], most: int) -> bool:
+        """Read, and give `receive` so many at most while it `may` have them; True: come back, there may be more."""
+        has_more = self.read()
+        for _ in range(most):
+            message = self.take() if may() else None
+            if message is None:
+                return has_more
+            receive(*message)
+        return True
+
+    def take(self) -> Message | None:
+        """The oldest."""
+        while self._waiting:
+            peer, frame = self._waiting.popleft()
+            self._of[peer] -= 1
+            if not self._of[peer]:
+                del self._of[peer]
+            if frame is not None:
+                return Message(peer, frame)
+            self._on_malformed()
+        return None
+
+    def _skip_rest(self) -> None:
+        while self._socket.recv(copy=False).more:
+            pass
+
+    def _add(self, peer: bytes, frame: zmq.Frame, is_single: bool) -> None:
+        come = self._come[peer] = self._come.get(peer, 0) + 1
+        waiting = self._of.get(peer, 0) + 1
+        if self._is_router and max(come, waiting) > self._max_waiting:
+            self._cut_off(peer, frame)
+            return
+        self._of[peer] = waiting
+        self._waiting.append((peer, frame if is_single else None))
+
+    def _cut_off(self, peer: bytes, frame: zmq.Frame) -> None:
+        self._cut.add(peer)
+        name = sender(frame)
+        hang_up(int(frame.get(zmq.SRCFD)), name)
+        if name.startswith(OF_USER):
+            self._bar.keep_out(int(name.removeprefix(OF_USER)))
+        self._on_greedy(name)
+
+
+def make_boundless(socket: Socket) -> None:
+    """Before it is bound or connected: who reads it uses a `Backlog`, or trusts the other end."""
+    socket.setsockopt(zmq.RCVHWM, 0)
+
+
+def sender(frame: zmq.Frame) -> str:
+    """As `peer_name` of its link."""
+    who = credentials(frame)
+    return str(frame.get("Peer-Address")).removeprefix("::ffff:") if who is None else f"{OF_USER}{who[0]}"
+
+
+def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
+    """(uid, gid) of the process at the other end of an ipc link, by the kernel's word; None where it gave none."""
+    try:
+        _, uid, gid, _ = str(frame.get("Peer-Address")).split(":")
+        return int(uid), int(gid)
+    except (zmq.ZMQError, ValueError):
+        return None
+
+
+def _has_source(frame: zmq.Frame) -> bool:
+    """Whether libzmq says which link brought this; it does not for links of ZMTP 1 and 2, which gq never speaks."""
+    try:
+        frame.get(zmq.SRCFD)
+    except zmq.ZMQError:
+        return False
+    return True
+
+
+def _take_no_names(socket: Socket) -> None:
+    """Peers are numbered from now on.  The second line takes back what the first one says of frames, and not that;
+    links of this socket speak ZMTP as before, since it was bound before."""
+    socket.setsockopt(zmq.ROUTER_RAW, 1)
+    socket.setsockopt(zmq.ROUTER_RAW, 0)
+
+
+def _path(socket: Socket) -> str:
+    """Where it is bound on this host; empty: elsewhere."""
+    endpoint = str(socket.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+    return endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else ""

@@ -1,0 +1,401 @@
+"""The links of a listening ZeroMQ socket: how many there are, whose, and which of them have brought no message.
+
+This module owns the bounds that leave descriptors and memory to everybody else when a peer opens links by the thousand.
+libzmq itself accepts until no descriptor is left; then its tcp listener spins and its ipc listener ends the process.
+
+* One peer (an address; on this host, a user) may have a part of all links. For a link beyond that part, the peer's
+  oldest link without a message is hung up on, so that an honest process at the same address still gets in.
+* A link that brings no message may be given a time limit. It holds where strangers may connect (MUNGE) and on the
+  sockets of this host.
+* A user of this host who goes on opening links beyond the bound is kept from the socket by the kernel for a minute
+  (`gq.connect.user_block`), because libzmq accepts links faster than Python hangs up on them.
+* At the bound of all links, a tcp listener is told by a packet filter to drop what comes until enough links have gone;
+  the kernel of a peer tries again by itself. On a socket of this host, the user with most links loses one instead.
+
+Links that have brought a message are hung up on only in that last case, and when their user is kept out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+import zmq
+
+from gq.connect.memory_guard import OF_USER, Timer, hang_up, peer_name
+from gq.connect.user_block import KEPT_OUT_S, Bar
+
+V = TypeVar("V")
+
+RESERVED_DESCRIPTORS = 512
+"""For nodes of this host, and the databases."""
+SHARE_OF_HOST = 4
+"""One address may have one part in so many of a tcp door's links."""
+SHARE_OF_USER = 16
+"""One user may have one part in so many of the descriptors, by links of this host."""
+MAX_LINKS = 50_000
+MAX_LINKS_OF_USER = 2048
+SILENCE_S = 30.0
+"""How long a link of this host may bring no message: every client asks as soon as it is connected."""
+BAR_AGAIN_S = 10.0
+"""A user who within this time opens as many links beyond the bound as the bound allows is kept out."""
+REOPEN_AT = 0.75
+"""Of the bound."""
+UNPROVEN_AGAIN_S = 3600.0
+"""How often one host is told of whose links end without a proof: something may look at the port every minute."""
+MAX_HOSTS = 1000
+MAX_BURST = 128
+"""Events taken before the loop gets a chance to do something else."""
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_EVENT = struct.Struct("=hi")
+"""What happened, and a number: mostly a descriptor."""
+_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
+"""One instruction of classic BPF: return 0."""
+_WATCHED = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+"""EVENT_HANDSHAKE_FAILED_PROTOCOL must not be among them: reporting it may change errno before libzmq looks at errno,
+and libzmq then takes a forged message for one that must wait, and keeps the link and its descriptor."""
+
+UNKNOWN = "an unknown address"
+NO_CURVE = "it spoke no CURVE, or went before it said anything"
+NO_PROOF = "it went, or was hung up on, before it proved a key"
+NO_WORD = "it did not say in time whose its key is"
+SWEEP_S = 1.0
+MAX_UNHEEDED = 8
+"""Messages that a link may bring before one of them proves something."""
+
+Unproven = Callable[[str, str], None]
+"""Told the address of a host whose link ended before it proved a key, and how."""
+
+
+def links_per_door(descriptors: int, doors: int, backlog: int) -> int:
+    """`descriptors` as of getrlimit: RLIM_INFINITY is negative.  Half of them are left to the clients of this host.
+
+    What waits in the backlog is accepted also by a door that is shut.
+    """
+    room = MAX_LINKS if descriptors < 0 else (descriptors // 2 - RESERVED_DESCRIPTORS) // max(1, doors) - backlog
+    return max(16, min(MAX_LINKS, room))
+
+
+def links_per_user(descriptors: int) -> int:
+    """libzmq keeps some 23 KiB for an idle link: one user can make a socket cost about 50 MiB."""
+    return MAX_LINKS_OF_USER if descriptors < 0 else max(32, min(MAX_LINKS_OF_USER, descriptors // SHARE_OF_USER))
+
+
+class Bounds(NamedTuple):
+    """How many links a socket may have."""
+
+    all: int
+    peer: int
+    """Links of one peer."""
+    silent: int = MAX_LINKS
+    """Links of one peer that have brought no message."""
+    proof_s: float | None = None
+    """Seconds within which a link must bring a message; None: no limit."""
+
+
+def local_bounds(descriptors: int) -> Bounds:
+    """The bounds of a socket of this host at which every user may connect; `descriptors` as `links_per_door`."""
+    of_user = links_per_user(descriptors)
+    in_all = MAX_LINKS if descriptors < 0 else max(of_user, min(MAX_LINKS, descriptors // 4))
+    return Bounds(in_all, of_user, silent=max(16, of_user // 4), proof_s=SILENCE_S)
+
+
+class Loop(Protocol):
+    """The methods of an event loop that `Links` needs; an event loop of asyncio has them."""
+
+    def add_reader(self, fd: int, callback: Callable[[], None], /) -> object: ...
+
+    def remove_reader(self, fd: int, /) -> object: ...
+
+    def call_soon(self, callback: Callable[[], None], /) -> object: ...
+
+    def call_later(self, delay_s: float, callback: Callable[[], None], /) -> Timer: ...
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Of a link that has proved nothing."""
+
+    since: float
+    unheeded: int = 0
+
+
+@dataclass(slots=True)
+class _Crowd:
+    """The links that a user opened beyond the bound since an instant."""
+
+    since: float
+    count: int = 0
+
+
+class Links:
+    """Watches one socket from before it is bound until it is closed."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        watched: zmq.Socket[bytes],
+        bounds: Bounds,
+        loop: Loop,
+        log: logging.Logger,
+        on_unproven: Unproven,
+        on_crowd: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bounds = bounds
+        self._loop = loop
+        self._log = log
+        self._on_unproven = on_unproven
+        self._on_crowd = on_crowd
+        self._now = now
+        self._open: dict[int, str] = {}
+        """Descriptor → who is at the other end."""
+        self._of_peer: dict[str, dict[int, None]] = {}
+        """Who is at the other end → descriptors, without those that were hung up on."""
+        self._silent: dict[str, dict[int, _Silence]] = {}
+        """Likewise, the oldest first: those that have not brought a message that counts."""
+        self._told_at: dict[str, float] = {}
+        """By the address of a host whose links ended without a proof."""
+        self._failed_how = ""
+        self._listener: socket.socket | None = None
+        self.is_shut = False
+        self.times_shut = 0
+        endpoint = f"inproc://links-{id(self)}"
+        watched.monitor(endpoint, _WATCHED)
+        self._watched = watched
+        self._events = context.socket(zmq.PAIR)
+        self._events.setsockopt(zmq.LINGER, 0)
+        self._events.setsockopt(zmq.RCVHWM, 0)  # the thread of libzmq must never wait for this one
+        self._events.connect(endpoint)
+        self._loop.add_reader(int(self._events.getsockopt(zmq.FD)), self._read)
+        self._loop.call_soon(self._read)
+        self._crowds: dict[str, _Crowd] = {}
+        """Users of this host who opened links beyond their bound."""
+        self._bar: Bar | None = None
+        """The access list of a socket of this host, once it listens."""
+        self._sweeping: Timer | None = None
+        if bounds.proof_s is not None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    @property
+    def has_strangers(self) -> bool:
+        """Whether a link may prove nothing for a while."""
+        return self._bounds.proof_s is not None
+
+    @property
+    def silent_count(self) -> int:
+        return sum(len(theirs) for theirs in self._silent.values())
+
+    def heard(self, frame: zmq.Frame) -> None:
+        """A message has come: whoever sent it has proved what there is to prove."""
+        descriptor = int(frame.get(zmq.SRCFD))
+        self._silent.get(self._open.get(descriptor, ""), {}).pop(descriptor, None)
+
+    def is_silent(self, frame: zmq.Frame) -> bool:
+        """Whether the link that brought this has proved nothing so far."""
+        return self._silence(frame) is not None
+
+    def unheeded(self, frame: zmq.Frame) -> None:
+        """A message has come that proves nothing; not many may."""
+        silence = self._silence(frame)
+        if silence is not None:
+            silence.unheeded += 1
+            if silence.unheeded >= MAX_UNHEEDED:
+                self.hang_up(frame)
+
+    def hang_up(self, frame: zmq.Frame) -> None:
+        """On the link that brought this."""
+        descriptor = int(frame.get(zmq.SRCFD))
+        peer = self._open.get(descriptor)
+        if peer is not None:
+            self._cut(descriptor, peer)
+
+    def _silence(self, frame: zmq.Frame) -> _Silence | None:
+        descriptor = int(frame.get(zmq.SRCFD))
+        return self._silent.get(self._open.get(descriptor, ""), {}).get(descriptor)
+
+    def close(self) -> None:
+        """Before the socket that is watched."""
+        if self._events.closed:
+            return
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self._loop.remove_reader(int(self._events.getsockopt(zmq.FD)))
+        self._watched.disable_monitor()
+        self._events.close(linger=0)
+        if self._listener is not None:
+            self._listener.close()
+
+    # ── what libzmq tells ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self) -> None:
+        """A burst at a time: ten thousand links that come at once must not hold up the loop."""
+        for _ in range(MAX_BURST):
+            if self._events.closed:
+                return
+            try:
+                told = self._events.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._events.recv()  # the door's own endpoint
+            self._take(*_EVENT.unpack(told))
+        self._loop.call_soon(self._read)
+
+    def _take(self, event: int, value: int) -> None:
+        if event == zmq.EVENT_LISTENING:
+            self._listens(socket.socket(fileno=os.dup(value)))
+        elif event == zmq.EVENT_ACCEPTED:
+            self._accepted(value)
+        elif event == zmq.EVENT_DISCONNECTED:
+            self._ended(value)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._failed_how = NO_PROOF
+
+    def _accepted(self, descriptor: int) -> None:
+        peer = _peer_of(descriptor)
+        self._open[descriptor] = peer
+        self._of_peer.setdefault(peer, {})[descriptor] = None
+        self._silent.setdefault(peer, {})[descriptor] = _Silence(self._now())
+        if self._is_crowd(peer):
+            self._cut(next(iter(self._silent[peer])), peer)  # there is one: this link is new
+            self._on_crowd(peer)
+            self._count_crowd(peer)
+        if len(self._open) >= self._bounds.all and not self.is_shut:
+            self._make_room()
+
+    def _listens(self, listener: socket.socket) -> None:
+        self._listener = listener
+        if listener.family == socket.AF_UNIX:
+            self._bar = Bar(str(listener.getsockname()), self._loop.call_later)
+
+    def _count_crowd(self, peer: str) -> None:
+        """Keep a user out who goes on opening links, however many are hung up on."""
+        if self._bar is None or not peer.startswith(OF_USER):
+            return
+        now = self._now()
+        crowd = self._crowds.get(peer)
+        if crowd is None or now - crowd.since > BAR_AGAIN_S:
+            if len(self._crowds) >= MAX_HOSTS:
+                self._crowds.clear()
+            crowd = self._crowds[peer] = _Crowd(now)
+        crowd.count += 1
+        if crowd.count >= self._bounds.peer:
+            del self._crowds[peer]
+            self._log.warning("%s goes on opening links beyond the bound, and is kept out for %g s", peer, KEPT_OUT_S)
+            self._bar.keep_out(int(peer.removeprefix(OF_USER)))
+
+    def _is_crowd(self, peer: str) -> bool:
+        bounds = self._bounds
+        is_over = len(self._of_peer[peer]) > bounds.peer or len(self._silent[peer]) > bounds.silent
+        return is_over and peer != UNKNOWN
+
+    def _cut(self, descriptor: int, peer: str) -> None:
+        self._forget(descriptor, peer)
+        hang_up(descriptor, peer)
+        self._is_news(peer)  # that its links end so is no news any more
+
+    def _sweep(self) -> None:
+        """Hang up on the links that brought no message in time."""
+        assert self._bounds.proof_s is not None
+        before = self._now() - self._bounds.proof_s
+        for peer, theirs in list(self._silent.items()):
+            late = [descriptor for descriptor, silence in theirs.items() if silence.since < before]
+            for descriptor in late:
+                self._cut(descriptor, peer)
+            if late:
+                self._on_unproven(peer, NO_WORD)
+        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _forget(self, descriptor: int, peer: str) -> None:
+        _drop(self._of_peer, peer, descriptor)
+        _drop(self._silent, peer, descriptor)
+
+    def _ended(self, descriptor: int) -> None:
+        """How a link failed is told just before it ends."""
+        peer = self._open.pop(descriptor, UNKNOWN)
+        was_silent = descriptor in self._silent.get(peer, {})
+        self._forget(descriptor, peer)
+        how, self._failed_how = self._failed_how or (NO_CURVE if was_silent else ""), ""
+        if how and self._is_news(peer):
+            self._on_unproven(peer, how)
+        if self.is_shut and len(self._open) <= self._bounds.all * REOPEN_AT:
+            self._reopen()
+
+    def was_turned_away(self, host: str) -> None:
+        """One of its links is about to end, and why has been told."""
+        self._is_news(host)
+
+    def _is_news(self, host: str) -> bool:
+        now = self._now()
+        if now - self._told_at.get(host, float("-inf")) < UNPROVEN_AGAIN_S:
+            return False
+        if len(self._told_at) >= MAX_HOSTS:
+            self._told_at.clear()
+        self._told_at[host] = now
+        return True
+
+    # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _make_room(self) -> None:
+        if self._bar is None:
+            self._shut()
+            return
+        greediest = max(self._of_peer, key=lambda peer: len(self._of_peer[peer]), default=UNKNOWN)
+        links = self._silent.get(greediest) or self._of_peer.get(greediest, {})
+        if links:
+            self._cut(next(iter(links)), greediest)
+            self._on_crowd(greediest)
+
+    def _shut(self) -> None:
+        if self._listener is None:
+            return
+        program = ctypes.create_string_buffer(_DROP_ALL)
+        try:
+            self._listener.setsockopt(
+                socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program))
+            )
+        except OSError as error:
+            self._log.error("a tcp door has %d links and cannot be shut: %s", len(self._open), error.strerror)
+            self._listener.close()
+            self._listener = None  # and is not tried again: this is a matter of the machine
+            return
+        self.is_shut = True
+        self.times_shut += 1
+        self._log.warning("a tcp door has %d links and takes no more until some have gone", len(self._open))
+
+    def _reopen(self) -> None:
+        assert self._listener is not None
+        self._listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+        self.is_shut = False
+
+
+def _drop(table: dict[str, dict[int, V]], peer: str, descriptor: int) -> None:
+    theirs = table.get(peer, {})
+    theirs.pop(descriptor, None)
+    if not theirs:
+        table.pop(peer, None)
+
+
+def _peer_of(descriptor: int) -> str:
+    """The address at the other end of a descriptor of libzmq's, or the user on this host.  It is only looked at."""
+    try:
+        seen = socket.socket(fileno=descriptor)
+    except OSError:
+        return UNKNOWN
+    try:
+        return peer_name(seen)
+    except OSError:
+        return UNKNOWN
+    finally:
+        seen.detach()

@@ -1,0 +1,151 @@
+"""The way of a command to a controller that is not on this host nor reached through a node of it: tcp, with a key.
+
+The key is one that the user has enrolled; or where MUNGE says who the user is, one that was made a moment ago, and
+each link begins with an introduction.  Owns the ``[client]`` table's meaning, and the words for what can go wrong with
+a link that proves both ends.  Only commands on machines outside the cluster come here; all others speak to a socket of
+their own host.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from gq.config.config import load_config
+from gq.connect.curve import KeyPair, detect_lost_peer, fresh_keys, is_ipv6, read_keys
+from gq.connect.locate import Location
+from gq.errors import GqError, Refusal, Unreachable
+from gq.model.ids import RequestId
+from gq.wire import client as wire
+
+LOST_AFTER_S = 30
+"""A controller that acknowledges nothing for so long is lost."""
+_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_CLOSED
+)
+
+
+class RemoteController(NamedTuple):
+    """Where it is, the key that it must prove (Z85), and the pair with which the user proves who they are."""
+
+    endpoint: str
+    server_key: bytes
+    keys: KeyPair
+    by_munge: bool = False
+    """The keys are nobody's until they are introduced."""
+    munge_socket: str = ""
+
+
+def read_remote(location: Location) -> RemoteController:
+    """What ``[client]`` of this cluster's gq.toml says; `Refusal` where it cannot be used."""
+    settings = load_config(location).client
+    if settings.controller is None or not settings.server_key:
+        raise Refusal(
+            "bad_config",
+            f"{location.config_path}: [client] must set both controller and server_key",
+            "those who run the cluster know both: its listen_clients, and what is in its keys/gqd.pub",
+        )
+    if settings.munge:
+        server_key = settings.server_key.encode("ascii")
+        return RemoteController(settings.controller, server_key, fresh_keys(), True, settings.munge_socket)
+    try:
+        keys = read_keys(Path(settings.key_file).expanduser())
+    except Refusal as error:
+        hint = (
+            "`gq key new` makes one, `gqctl key add` on a host of the cluster enrols it; or `munge = true` in [client]"
+        )
+        raise Refusal(error.code, error.message, hint if error.code == "no_key" else error.hint) from error
+    return RemoteController(settings.controller, settings.server_key.encode("ascii"), keys)
+
+
+def introduction(remote: RemoteController, request_id: RequestId) -> bytes:
+    """What a link begins with where MUNGE says who the user is; good for once.  `Refusal` where MUNGE does not."""
+    from gq.connect import munge  # only where a site has it
+
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        message, hint = f"uid {os.geteuid()} has no name on this host", "the controller compares name and uid"
+        raise Refusal("unknown_user", message, hint) from None
+    credential = munge.encode(munge.payload_of(remote.keys.public.decode("ascii")), remote.munge_socket)
+    return wire.introduction(request_id, wire.Introduce(user=user, credential=credential))
+
+
+def must_introduce(reply: wire.Reply) -> bool:
+    """Whether the controller does not know, or not any more, whose the key of this link is."""
+    return isinstance(reply.body, wire.Refused) and reply.body.code == "introduce_first"
+
+
+def dial(socket: zmq.Socket[bytes], remote: RemoteController) -> None:
+    """Connect, without waiting until there is a link."""
+    socket.setsockopt(zmq.IPV6, int(is_ipv6(remote.endpoint)))
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, remote.keys.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, remote.keys.secret)
+    socket.setsockopt(zmq.CURVE_SERVERKEY, remote.server_key)
+    detect_lost_peer(socket, LOST_AFTER_S)
+    socket.connect(remote.endpoint)
+
+
+def link(socket: zmq.Socket[bytes], remote: RemoteController, timeout_s: float) -> None:
+    """Connect and wait until linked; `Refusal` where the key is refused, `Unreachable` where nobody is there."""
+    events = socket.get_monitor_socket(_FAILED)
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLOUT)
+    poller.register(events, zmq.POLLIN)
+    deadline = time.monotonic() + timeout_s
+    try:
+        dial(socket, remote)
+        while (left_s := deadline - time.monotonic()) > 0:
+            ready = dict(poller.poll(int(left_s * 1000) + 1))
+            if socket in ready:
+                return
+            if events in ready:
+                raise _failure(int(parse_monitor_message(events.recv_multipart())["event"]), remote)
+    finally:
+        socket.disable_monitor()
+    raise Unreachable(
+        "timeout",
+        f"the controller at {remote.endpoint} did not answer within {timeout_s:g} s",
+        "is its address right, and its port open to this machine?",
+    )
+
+
+def _failure(event: int, remote: RemoteController) -> GqError:
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and remote.by_munge:
+        return Refusal(
+            "key_refused",
+            f"the controller at {remote.endpoint} takes no user by the word of MUNGE, or too many come at once",
+            "has it `munge = true` in [controller]? else a key lets you in: `gq key new`",
+        )
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return Refusal(
+            "key_refused",
+            f"the controller at {remote.endpoint} does not know the key {remote.keys.public.decode()[:8]}…",
+            "`gqctl key add` on a host of the cluster enrols it; `gqctl key show` there shows which are",
+        )
+    if event == zmq.EVENT_CLOSED:
+        return Unreachable(
+            "unreachable",
+            f"no controller listens at {remote.endpoint}",
+            "is gqd running there, with [controller] listen_clients?",
+        )
+    if remote.by_munge:
+        return Unreachable(
+            "not_the_controller",
+            f"what listens at {remote.endpoint} hung up, or does not prove the server_key that gq.toml names",
+            "many may come at once: try again; else compare [client] server_key with keys/gqd.pub of the controller",
+        )
+    return Unreachable(
+        "not_the_controller",
+        f"what listens at {remote.endpoint} does not prove the server_key that gq.toml names",
+        "compare [client] server_key with keys/gqd.pub of the controller",
+    )

@@ -1,0 +1,62 @@
+"""The token of `gqctl token create`: what a host needs to become part of a cluster, as one word of text.
+
+It holds the controller's public key, so that the host speaks to no other controller, and the secret half of a key
+that lets one node join.  Whoever has it can join: it belongs into a file 0600 or into a pipe, never on a command line.
+It says nothing of where the controller is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+import zmq
+from zmq.utils import z85
+
+from gq.connect.curve import KeyPair
+from gq.errors import Refusal
+
+MARK = "gqj1"
+"""Says what this word is, and which version of it."""
+KEY_BYTES = 32
+MAX_CHARACTERS = 1000
+"""So much of a file is looked at."""
+
+
+class Token(NamedTuple):
+    """``server_key`` in Z85."""
+
+    server_key: bytes
+    join_keys: KeyPair
+
+
+def format_token(server_key: bytes, join_secret: bytes) -> str:
+    """Both keys in Z85."""
+    both = z85.decode(server_key) + z85.decode(join_secret)
+    return MARK + base64.urlsafe_b64encode(both).rstrip(b"=").decode()
+
+
+def parse_token(text: str) -> Token:
+    """`Refusal` that says what is wrong, and never what was read: it may be most of a secret."""
+    word = text.strip()
+    if not word.startswith(MARK):
+        raise _bad(f"it does not begin with `{MARK}`" if word else "there is nothing")
+    data = _decoded(word.removeprefix(MARK))
+    if len(data) != 2 * KEY_BYTES:
+        raise _bad("it is cut off" if len(data) < 2 * KEY_BYTES else "it is too long")
+    server_key, secret = z85.encode(data[:KEY_BYTES]), z85.encode(data[KEY_BYTES:])
+    return Token(server_key, KeyPair(zmq.curve_public(secret), secret))
+
+
+def _decoded(word: str) -> bytes:
+    if not word.isascii():
+        raise _bad("it has characters that no token has")
+    try:
+        return base64.b64decode(word + "=" * (-len(word) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise _bad("it has characters that no token has, or is cut off") from None
+
+
+def _bad(why: str) -> Refusal:
+    return Refusal("bad_token", f"this is no token: {why}", "`gqctl token create` on the controller makes one")

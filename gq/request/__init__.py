@@ -1,0 +1,1 @@
+"""What a user asks for: options, directives in scripts, resources, patterns, and the job that they make."""

@@ -1,0 +1,214 @@
+"""The text of a crontab, as crontab(5) and Slurm's scrontab have it → its entries.  Pure.
+
+Owns what can be seen to be wrong with it without knowing the cluster: every line that is wrong is complained of, with
+its number.  Lines ``#GQ`` (``#SCRON``, ``#SBATCH``) hold options of `gqsub` for the next entry only; ``NAME=value``
+holds for all entries below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from gq.calendar.schedule import FIELDS, read_schedule
+from gq.errors import GqError, UsageError
+from gq.model.crontab import CronEntry, Missed, Overlap
+from gq.request.directives import option_line
+from gq.request.getopt import Arguments, Given, Option, bad_value
+from gq.request.jobspec import Submission, exported_environment, job_spec
+from gq.request.options import SUB, job_arguments
+from gq.wire.crontab import CronJob
+
+CRON_OPTIONS = (
+    Option(name="cron-overlap", metavar="skip|allow", help="While its last job is not over: no other, or another."),
+    Option(
+        name="cron-missed", metavar="skip|once", help="Due times in an outage: no job, or one for all of them.",
+    ),
+)  # fmt: skip
+"""What only an entry of a crontab has, besides the options of `gqsub`."""
+NOT_HERE = ("if", "wait", "test-only", "parsable")
+"""Options of `gqsub` that are about the command, or about several jobs."""
+RELATIVE = ("begin", "deadline")
+_ASSIGNMENT = re.compile(r"""\s*(["']?)([A-Za-z_]\w*)\1\s*=\s*(.*?)\s*""")
+_QUOTED = re.compile(r"""(["'])(.*)\1""")
+_PERCENT = re.compile(r"(?<!\\)(?:\\\\)*%")
+ZONE, SHELL, HOME, MAILTO = "CRON_TZ", "SHELL", "HOME", "MAILTO"
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """Of whoever's jobs these become."""
+
+    home: str
+    host: str
+    umask: int
+    has_zone: Callable[[str], bool]
+    """Whether there is a time zone of that name."""
+
+
+class Crontab(NamedTuple):
+    jobs: tuple[CronJob, ...]
+    complaints: tuple[GqError, ...] = ()
+    """Of every line that is wrong; each names it."""
+    notes: tuple[str, ...] = ()
+    """What was accepted and has no effect."""
+
+
+def parse_crontab(text: str, file: str, surroundings: Surroundings) -> Crontab:
+    """`file` is the text's name in complaints."""
+    reader = _Reader(file, surroundings)
+    for number, line in enumerate(text.split("\n"), 1):
+        reader.read(number, line.removesuffix("\r").strip())
+    reader.end()
+    return Crontab(tuple(reader.jobs), tuple(reader.complaints), tuple(reader.notes))
+
+
+class _Reader:
+    """Reads line after line."""
+
+    def __init__(self, file: str, surroundings: Surroundings) -> None:
+        self._file = file
+        self._surroundings = surroundings
+        self._variables: dict[str, str] = {}
+        self._options: list[Given] = []
+        """For the next entry."""
+        self._options_at = 0
+        """Their first line; 0: there are none."""
+        self._is_spoiled = False
+        """One of them is wrong, and was complained of."""
+        self.jobs: list[CronJob] = []
+        self.complaints: list[GqError] = []
+        self.notes: list[str] = []
+
+    def read(self, number: int, line: str) -> None:
+        try:
+            self._read(number, line, f"{self._file}:{number}")
+        except GqError as error:
+            self.complaints.append(error)
+
+    def end(self) -> None:
+        if self._options_at:
+            message = f"{self._file}:{self._options_at}: these options belong to no entry: none follows"
+            self.complaints.append(UsageError("bad_crontab", message, "they hold for the next entry only"))
+
+    def _read(self, number: int, line: str, source: str) -> None:
+        if line.startswith("#"):
+            self._take_options(number, line, source)
+        elif match := _ASSIGNMENT.fullmatch(line):
+            self._assign(match[2], match[3], source)
+        elif line:
+            self._take_entry(number, line, source)
+
+    def _take_options(self, number: int, line: str, source: str) -> None:
+        self._is_spoiled, was_spoiled = True, self._is_spoiled
+        found = option_line(line, source, CRON_OPTIONS)
+        self._is_spoiled = was_spoiled
+        if found is not None:
+            self._options += found.given
+            self.notes += found.notes
+            self._options_at = self._options_at or number
+
+    def _assign(self, name: str, value: str, source: str) -> None:
+        quoted = _QUOTED.fullmatch(value)
+        value = quoted[2] if quoted else value
+        if name == SHELL and not value.startswith("/"):
+            raise UsageError(
+                "bad_crontab", f"{source}: `{SHELL}={value}` is not an absolute path", "for example /bin/sh"
+            )
+        if name == ZONE and value and not self._surroundings.has_zone(value):
+            message = f"{source}: `{value[:60]}` is no time zone"
+            raise UsageError("unknown_zone", message, f"for example {ZONE}=Europe/Berlin")
+        if name == MAILTO:
+            hint = "`#GQ --mail-type=FAIL` above an entry sends mail; output goes where --output says"
+            self.notes.append(f"{source}: {MAILTO} has no effect ({hint})")
+        self._variables[name] = value
+
+    def _take_entry(self, number: int, line: str, source: str) -> None:
+        options, is_spoiled = self._options, self._is_spoiled
+        self._options, self._options_at, self._is_spoiled = [], 0, False
+        schedule, command = _split(line, source)
+        try:
+            schedule = read_schedule(schedule)
+        except ValueError as error:
+            message, _, hint = str(error).partition("; ")
+            raise UsageError("bad_schedule", f"{source}: {message}", hint) from error
+        if is_spoiled:
+            return
+        try:
+            self.jobs.append(self._job(number, schedule, _command(command, source), options))
+        except GqError as error:
+            if error.message.startswith(f"{self._file}:"):
+                raise
+            raise UsageError(error.code, f"{source}: {error.message}", error.hint) from error
+
+    def _job(self, number: int, schedule: str, command: str, options: list[Given]) -> CronJob:
+        own = Arguments(one for one in options if one.name.startswith("cron-"))
+        _refuse_not_here(options)
+        arguments = job_arguments(SUB, (), {}, [one for one in options if not one.name.startswith("cron-")])
+        variables = {name: value for name, value in self._variables.items() if name not in (ZONE, MAILTO)}
+        spec = job_spec(arguments, self._submission(command))
+        entry = CronEntry(
+            line=number,
+            schedule=schedule,
+            zone=self._variables.get(ZONE, ""),
+            overlap=own.read("cron-overlap", _overlap) or Overlap.SKIP,
+            missed=own.read("cron-missed", _missed) or Missed.SKIP,
+            spec=spec,
+        )
+        script = f"#!{variables.get(SHELL) or '/bin/sh'}\n{command}\n".encode(errors="surrogateescape")
+        environment = exported_environment(arguments.last("export"), variables)
+        return CronJob(entry=entry, script=script, environment=environment)
+
+    def _submission(self, command: str) -> Submission:
+        """Instants count from when the entry is due."""
+        around, home = self._surroundings, self._variables.get(HOME, "")
+        return Submission(
+            name=command.split(None, 1)[0].rpartition("/")[2] or "cron",
+            submit_dir=home if home.startswith("/") else around.home,
+            submit_host=around.host,
+            umask=around.umask,
+            now=0.0,
+            command=command,
+        )
+
+
+def _split(line: str, source: str) -> tuple[str, str]:
+    """Schedule and command."""
+    count = 1 if line.startswith("@") else len(FIELDS)
+    words = line.split(None, count)
+    if len(words) <= count:
+        hint = "five fields and a command (0 20 * * 1-5 ./train.sh), or @daily and a command, or NAME=value"
+        raise UsageError("bad_crontab", f"{source}: `{line[:60]}` is no line of a crontab", hint)
+    return " ".join(words[:count]), words[count]
+
+
+def _command(text: str, source: str) -> str:
+    if _PERCENT.search(text):
+        message = f"{source}: `%` would begin a line of the command's input, which is not available here"
+        raise UsageError("bad_crontab", message, r"write \% for a percent sign; the input comes from --input=FILE")
+    return text.replace(r"\%", "%")
+
+
+def _refuse_not_here(options: Iterable[Given]) -> None:
+    for one in options:
+        if one.name in NOT_HERE:
+            raise bad_value(one, "that is for the command line", "leave it out of the crontab")
+        if one.name in RELATIVE and not one.value.strip().lower().startswith("now"):
+            rule = f"`{one.value}` names one moment, and an entry is due again and again"
+            raise bad_value(one, rule, f"--{one.name}=now+2h counts from when it is due")
+
+
+def _overlap(text: str) -> Overlap:
+    return Overlap(_one_of(text, [one.value for one in Overlap]))
+
+
+def _missed(text: str) -> Missed:
+    return Missed(_one_of(text, [one.value for one in Missed]))
+
+
+def _one_of(text: str, choices: list[str]) -> str:
+    if text.lower() not in choices:
+        raise ValueError(f"`{text}` is not a choice; use one of {', '.join(choices)}")
+    return text.lower()

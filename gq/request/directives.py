@@ -1,0 +1,212 @@
+"""``#GQ`` and ``#SBATCH`` lines at the head of a batch script → options.  Pure.
+
+The head ends at the first line that is a command.  Lines are split as a shell would: quotes, backslashes, and
+comments that begin a word.  A script with ``#GQ`` lines uses only those; in ``#SBATCH`` lines long names may be
+abbreviated (GNU getopt), and what has no effect here is accepted and noted.  A line ``hetjob`` begins the next
+component of a job whose parts ask for different things.  A line that its author took for a header line, and that
+would be a comment, is refused: a misspelt mark (``#GQ--gpus=1``, ``# SBATCH -n4``), a line after the first command,
+``#PBS`` and ``#BSUB``.  Every complaint names file and line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gq.errors import UsageError
+from gq.request.getopt import Given, Option, parse
+from gq.request.options import NO_EFFECT, SUB, header_options
+
+GQ = "#GQ"
+SBATCH = "#SBATCH"
+SCRON = "#SCRON"
+FOREIGN = ("#PBS", "#BSUB")
+"""Marks of other systems, whose options gq does not read."""
+
+# Patterns are compiled when a script has a head: most submissions have none.
+_WORD = r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+"""
+_HETJOB = ("hetjob", "packjob")
+_PART = r"""\\(?P<escaped>.)|"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<plain>[^"'\\]+)"""
+_ESCAPED_IN_QUOTES = r'\\(["\\$`])'
+_LOOK_ALIKE = r"\s*#\s*(?P<mark>gq|sbatch)\s*(?=--?[a-z])"
+"""A comment that is spelt like a header line, in any letter case; ``##SBATCH`` switches a line off on purpose."""
+_MENTION = r"#\s*(?:gq|sbatch|pbs|bsub)"
+_HERE_DOCUMENT = r"(?<!<)<<(?!<)-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)"
+_SHELL = r"#!.*\b(?:ba|da|k|mk|z)?sh\b"
+
+
+class Header(NamedTuple):
+    """What a script's head says."""
+
+    given: tuple[Given, ...] = ()
+    notes: tuple[str, ...] = ()
+    """For stderr: what was accepted and has no effect."""
+    others: tuple[tuple[Given, ...], ...] = ()
+    """Of a job with components: what each but the first says."""
+
+    @property
+    def components(self) -> tuple[tuple[Given, ...], ...]:
+        return (self.given, *self.others)
+
+
+class _Line(NamedTuple):
+    number: int
+    mark: str
+    text: str
+    """The rest of the line, after the mark."""
+    is_late: bool = False
+    """Whether the line stands after the first command."""
+    misspelt: str = ""
+    """The line as it is, where it only looks like a header line."""
+
+
+def read_header(script: str, file: str) -> Header:
+    """The options in the head of `script`; `file` is its name in complaints."""
+    lines = list(_marked_lines(script))
+    marks = {line.mark for line in lines if not line.is_late}
+    mark = GQ if GQ in marks else SBATCH
+    _refuse_misplaced(lines, file, GQ in marks)
+    table = header_options() if mark == GQ else _sbatch_options()
+    idle = frozenset(option.name for option in NO_EFFECT) if mark == SBATCH else frozenset()
+    components: list[list[Given]] = [[]]
+    notes: list[str] = []
+    for line in lines:
+        if line.mark != mark or line.is_late:
+            continue
+        given, begins_another = _read_line(line, f"{file}:{line.number}", table)
+        if begins_another:
+            components.append([])
+        for one in given:
+            if one.name in idle:
+                notes.append(f"{one.source}: {one.written} has no effect")
+            else:
+                components[-1].append(one)
+    return Header(tuple(components[0]), tuple(notes), tuple(tuple(one) for one in components[1:]))
+
+
+class OptionLine(NamedTuple):
+    """What one line of a crontab says."""
+
+    given: tuple[Given, ...]
+    notes: tuple[str, ...]
+    """As in `Header`."""
+
+
+def option_line(line: str, source: str, more: Sequence[Option] = ()) -> OptionLine | None:
+    """A comment that holds options (``#GQ``, ``#SBATCH``, ``#SCRON``), those of `more` among them; else None."""
+    mark = line.split(None, 1)[0]
+    if mark not in (GQ, SBATCH, SCRON):
+        if match := re.match(_LOOK_ALIKE, line, re.IGNORECASE):
+            raise _misspelt(source, line.strip(), f"#{match['mark'].upper()}", line[match.end() :])
+        return None
+    found = _Line(0, SBATCH if mark == SCRON else mark, line[len(mark) :])
+    table = header_options() if mark == GQ else _sbatch_options()
+    given, begins_another = _read_line(found, source, (*table, *more))
+    if begins_another:
+        raise UsageError("bad_header", f"{source}: an entry has no components", "--role names parts of a job")
+    idle = frozenset(option.name for option in NO_EFFECT) if mark != GQ else frozenset()
+    notes = tuple(f"{source}: {one.written} has no effect" for one in given if one.name in idle)
+    return OptionLine(tuple(one for one in given if one.name not in idle), notes)
+
+
+def _sbatch_options() -> tuple[Option, ...]:
+    idle = {option.name for option in NO_EFFECT}
+    return (*(option for option in header_options() if option.name not in idle), *NO_EFFECT)
+
+
+def _marked_lines(script: str) -> Iterator[_Line]:
+    """Header lines, and lines that look like some, in the whole script."""
+    if re.search(_MENTION, script, re.IGNORECASE) is None:
+        return
+    marks, look_alike = (GQ, SBATCH, *FOREIGN), re.compile(_LOOK_ALIKE, re.IGNORECASE)
+    is_late = False
+    for number, line in _lines_outside_of_texts(script):
+        is_late = is_late or bool(line.strip() and not line.lstrip().startswith("#"))
+        mark = next((one for one in marks if line == one or (line.startswith(one) and line[len(one)].isspace())), "")
+        if mark:
+            yield _Line(number, mark, line[len(mark) :], is_late)
+        elif not is_late and (match := look_alike.match(line)):
+            yield _Line(number, f"#{match['mark'].upper()}", line[match.end() :], is_late, line.strip())
+
+
+def _lines_outside_of_texts(script: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines, without those of here-documents and of Python's long strings: they may hold another script."""
+    is_shell, here_document = re.match(_SHELL, script) is not None, re.compile(_HERE_DOCUMENT)
+    text_ends_at = ""
+    for number, whole in enumerate(script.split("\n"), 1):
+        line = whole.rstrip("\r")
+        if text_ends_at:
+            is_end = line.strip() == text_ends_at if is_shell else line.count(text_ends_at) % 2 == 1
+            text_ends_at = "" if is_end else text_ends_at
+            continue
+        yield number, line
+        if line.startswith("#"):
+            continue
+        if is_shell:
+            match = here_document.search(line)
+            text_ends_at = match["end"] if match else ""
+        else:
+            text_ends_at = next((one for one in ('"""', "'''") if line.count(one) % 2), "")
+
+
+def _misspelt(place: str, line: str, mark: str, options: str) -> UsageError:
+    rule = f"{place}: `{line[:60]}` is a comment, not a header line"
+    return UsageError("bad_header", rule, f"write `{mark} {options.strip()[:60]}`; `##` keeps it a comment")
+
+
+def _refuse_misplaced(lines: Sequence[_Line], file: str, has_gq: bool) -> None:
+    """Refuse lines that would be comments without a word; those of other systems do not count beside ``#GQ``."""
+    for line in lines:
+        if has_gq and line.mark != GQ:
+            continue
+        place = f"{file}:{line.number}"
+        if line.misspelt:
+            raise _misspelt(place, line.misspelt, line.mark, line.text)
+        if line.mark in FOREIGN and not line.is_late:
+            rule = f"{place}: {line.mark} lines are not read in this version"
+            hint = f"write its options as {GQ} lines, for example `{GQ} --time=2h`; then {line.mark} lines may stay"
+            raise UsageError("bad_header", rule, hint)
+        if line.is_late and line.mark not in FOREIGN:
+            rule = f"{place}: this {line.mark} line stands after the first command of the script"
+            raise UsageError("bad_header", rule, "move it up, above the first command")
+
+
+def _read_line(line: _Line, source: str, table: Sequence[Option]) -> tuple[list[Given], bool]:
+    """Its options, and whether they are of another component."""
+    words, abbreviate = _words(line.text, source), line.mark == SBATCH
+    given, operands = parse(words, table, source=source, abbreviate=abbreviate, command=SUB)
+    odd = next((word for word in operands if word not in _HETJOB), "")
+    if odd:
+        rule = f"{source}: `{odd}` is not an option"
+        raise UsageError("bad_header", rule, f"{line.mark} lines hold options only, such as --time=2h")
+    return given, bool(operands)
+
+
+def _words(text: str, source: str) -> list[str]:
+    """The words of a line as a POSIX shell would split it, without expanding anything."""
+    word = re.compile(_WORD)
+    words: list[str] = []
+    position = 0
+    while True:
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if position == len(text) or text[position] == "#":
+            return words
+        match = word.match(text, position)
+        position = match.end() if match else position
+        if match is None or (position < len(text) and not text[position].isspace()):
+            raise UsageError(
+                "bad_header", f"{source}: a quotation mark or backslash has no partner", "close the quotes"
+            )
+        words.append(_unquote(match[0]))
+
+
+def _unquote(word: str) -> str:
+    return "".join(
+        part["escaped"]
+        or part["single"]
+        or part["plain"]
+        or (re.sub(_ESCAPED_IN_QUOTES, r"\1", part["double"]) if part["double"] else "")
+        for part in re.finditer(_PART, word)
+    )

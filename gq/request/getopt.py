@@ -1,0 +1,275 @@
+"""GNU getopt over a table of options: one grammar for command lines, script headers and input variables.  Pure.
+
+Owns how options are *written*: ``--name value``, ``--name=value``, ``-n value``, ``-nvalue``, bundled flags
+(``-hr``), optional arguments (attached only, as in ``-K1`` and ``--nice=5``), ``--``, and operands anywhere or only
+first.  What a value *means* is its reader's affair: values stay text, together with where they were written, so
+that every complaint can name the place.  Typer is not used to parse: it has no optional arguments and no
+prefixes, and costs more start-up time than all the rest of a command; it still writes the help and the completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from gq.errors import Refusal, UsageError, nearest
+
+T = TypeVar("T")
+MAX_DIGITS = 18
+"""Of a whole number: no setting means more, and longer ones take time to read."""
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One option.  An empty `metavar` makes it a flag."""
+
+    name: str
+    """Long name, without dashes."""
+    letter: str = ""
+    aliases: tuple[str, ...] = ()
+    """Other long names."""
+    metavar: str = ""
+    if_bare: str | None = None
+    """Value of an option that was written without its (optional) argument; None: the argument is needed."""
+    help: str = ""
+    group: str = ""
+    """Heading of the help text under which the option is listed; empty: `Options`."""
+    is_hidden: bool = False
+    """Left out of help and completion."""
+
+    @property
+    def takes_value(self) -> bool:
+        return bool(self.metavar)
+
+
+class Given(msgspec.Struct, frozen=True):
+    """An option as somebody wrote it."""
+
+    name: str
+    """Its long name, whatever was written."""
+    value: str
+    """Empty for a flag."""
+    written: str
+    """``-N``, ``--nodes``, ``GQSUB_NODES``."""
+    source: str = ""
+    """``job.sh:3`` for a header line; empty for the command line and for variables."""
+
+    @property
+    def place(self) -> str:
+        """What a complaint begins with: ``job.sh:3: `--nodes```."""
+        return f"{self.source}: `{self.written}`" if self.source else f"`{self.written}`"
+
+
+def bad_value(given: Given, rule: str, way_out: str = "") -> UsageError:
+    """A complaint about a value.  `rule` may bring its way out behind a semicolon, as the parsers of `gq.units` do."""
+    sentence, _, rest = rule.partition("; ")
+    return UsageError("bad_value", f"{given.place}: {sentence}", way_out or rest)
+
+
+def not_available(what: str) -> Refusal:
+    """The refusal of something that the documents name and that this version does not have."""
+    return Refusal("not_available", f"{what} is not available in this version")
+
+
+# ── reading words ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Table:
+    """The options by every name they go by."""
+
+    def __init__(self, options: Iterable[Option], abbreviate: bool, command: str) -> None:
+        self.by_name: dict[str, Option] = {}
+        self.by_letter: dict[str, Option] = {}
+        self._abbreviate = abbreviate
+        self._command = command
+        for option in options:
+            for name in (option.name, *option.aliases):
+                self.by_name[name] = option
+            if option.letter:
+                self.by_letter[option.letter] = option
+
+    def long(self, name: str, source: str) -> Option:
+        option = self.by_name.get(name)
+        if option is None and self._abbreviate:
+            option = self._by_prefix(name, source)
+        if option is None:
+            shown = [f"--{known}" for known, one in self.by_name.items() if not one.is_hidden]
+            raise _unknown(f"--{name}", shown, source, self._command)
+        return option
+
+    def short(self, letter: str, source: str) -> Option:
+        option = self.by_letter.get(letter)
+        if option is None:
+            raise _unknown(f"-{letter}", [], source, self._command)
+        return option
+
+    def _by_prefix(self, prefix: str, source: str) -> Option | None:
+        matches = {self.by_name[name].name: name for name in self.by_name if name.startswith(prefix)}
+        if len(matches) > 1:
+            choices = ", ".join(f"`--{name}`" for name in sorted(matches.values()))
+            raise UsageError("ambiguous_option", f"{_at(source)}`--{prefix}` is ambiguous", f"it may mean {choices}")
+        return self.by_name[next(iter(matches.values()))] if matches else None
+
+
+def _at(source: str) -> str:
+    return f"{source}: " if source else ""
+
+
+def _unknown(written: str, known: list[str], source: str, command: str) -> UsageError:
+    from gq.request.slurm_options import refusal  # loaded only when something is wrong
+
+    if found := refusal(command, written, source):
+        return found
+    close = nearest(written, known)
+    hint = f"did you mean `{close}`?" if close else ""
+    return UsageError("unknown_option", f"{_at(source)}unknown option `{written}`", hint)
+
+
+def parse(
+    words: Sequence[str],
+    options: Iterable[Option],
+    *,
+    source: str = "",
+    abbreviate: bool = False,
+    operands_end_options: bool = False,
+    command: str = "",
+) -> tuple[list[Given], list[str]]:
+    """The options given in `words`, in order, and the operands.
+
+    `abbreviate`: an unambiguous beginning of a long name will do.  `operands_end_options`: everything after the
+    first operand is an operand (a command and its own options).  `command`: whose options these are (``gqsub``); it
+    chooses the advice on an option that Slurm has and gq does not.
+    """
+    table = _Table(options, abbreviate, command)
+    given: list[Given] = []
+    operands: list[str] = []
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        if word == "--":
+            return given, operands + rest[::-1]
+        if word.startswith("--"):
+            given.append(_long(word, rest, table, source))
+        elif word.startswith("-") and word != "-":
+            given.extend(_letters(word, rest, table, source))
+        else:
+            operands.append(word)
+            if operands_end_options:
+                return given, operands + rest[::-1]
+    return given, operands
+
+
+def _long(word: str, rest: list[str], table: _Table, source: str) -> Given:
+    name, equals, value = word[2:].partition("=")
+    option = table.long(name, source)
+    written = f"--{option.name}"
+    if equals and not option.takes_value:
+        raise UsageError("no_value", f"{_at(source)}`{written}` takes no value, not `{value}`")
+    if not equals and option.takes_value:
+        value = _argument(option, written, rest, source)
+    return Given(option.name, value, written, source)
+
+
+def _letters(word: str, rest: list[str], table: _Table, source: str) -> Iterable[Given]:
+    position = 1
+    while position < len(word):
+        option = table.short(word[position], source)
+        written = f"-{word[position]}"
+        position += 1
+        if not option.takes_value:
+            yield Given(option.name, "", written, source)
+            continue
+        glued = word[position:]
+        value = glued if glued else _argument(option, written, rest, source)
+        yield Given(option.name, value, written, source)
+        return
+
+
+def _argument(option: Option, written: str, rest: list[str], source: str) -> str:
+    if option.if_bare is not None:
+        return option.if_bare
+    if not rest:
+        raise UsageError("missing_value", f"{_at(source)}`{written}` needs a value", f"{written} {option.metavar}")
+    return rest.pop()
+
+
+# ── what was given ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Arguments:
+    """What a command was given: options by long name, and operands.  Getters complain with the place of the value."""
+
+    __slots__ = ("_given", "operands")
+
+    def __init__(self, given: Iterable[Given], operands: Sequence[str] = ()) -> None:
+        self._given: dict[str, list[Given]] = {}
+        for one in given:
+            self._given.setdefault(one.name, []).append(one)
+        self.operands = tuple(operands)
+
+    def __iter__(self) -> Iterator[Given]:
+        """All that was given, by option."""
+        return (given for same in self._given.values() for given in same)
+
+    def has(self, name: str) -> bool:
+        return name in self._given
+
+    def last(self, name: str) -> Given | None:
+        """The one that counts: the last."""
+        found = self._given.get(name)
+        return found[-1] if found else None
+
+    def every(self, name: str) -> tuple[Given, ...]:
+        return tuple(self._given.get(name, ()))
+
+    def text(self, name: str, default: str = "") -> str:
+        given = self.last(name)
+        return default if given is None else given.value
+
+    def read(self, name: str, reader: Callable[[str], T]) -> T | None:
+        """The value as `reader` understands it; its ``ValueError`` becomes a complaint."""
+        given = self.last(name)
+        if given is None:
+            return None
+        try:
+            return reader(given.value)
+        except ValueError as error:
+            raise bad_value(given, str(error)) from error
+
+    def integer(self, name: str, at_least: int | None = None, at_most: int | None = None) -> int | None:
+        return self.read(name, lambda text: whole_number(text, at_least, at_most))
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """All values of an option that may be repeated and holds lists: ``-j 1,2 -j 3`` → ``1 2 3``."""
+        return self.items(name, str)
+
+    def items(self, name: str, reader: Callable[[str], T]) -> tuple[T, ...]:
+        """Like `words`, each read by `reader`."""
+        return self.gather(name, lambda text: [reader(word.strip()) for word in text.split(",") if word.strip()])
+
+    def gather(self, name: str, reader: Callable[[str], Iterable[T]]) -> tuple[T, ...]:
+        """What `reader` finds in each value of an option that may be repeated."""
+        found: list[T] = []
+        for given in self.every(name):
+            try:
+                found.extend(reader(given.value))
+            except ValueError as error:
+                raise bad_value(given, str(error)) from error
+        return tuple(found)
+
+
+def whole_number(text: str, at_least: int | None = None, at_most: int | None = None) -> int:
+    """An integer within bounds; ``ValueError`` with a sentence."""
+    word = text.strip()
+    digits = word[1:] if word[:1] in "+-" else word
+    if not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"`{text}` is not a whole number")
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"{word[:40]} is too {'small' if word.startswith('-') else 'large'}")
+    number = int(word)
+    if at_least is not None and number < at_least:
+        raise ValueError(f"{number} is too small; the least is {at_least}")
+    if at_most is not None and number > at_most:
+        raise ValueError(f"{number} is too large; the most is {at_most}")
+    return number

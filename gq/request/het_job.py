@@ -1,0 +1,214 @@
+"""Gangs whose parts ask for different things: ``--role NAME:COUNT,…`` and components between `` : ``.  Pure.
+
+Owns how both become the roles of one request.  Resources are said of each role; what is of the whole job (its name,
+partition, time limit …) is said once, before the first `` : `` (in a script: before the first ``hetjob`` line).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gq.errors import UsageError
+from gq.model.resource import Amount, ResourceRequest, Role, RoleRequest, as_role
+from gq.model.role import check_role_name, check_roles
+from gq.request.getopt import Arguments, bad_value, whole_number
+from gq.request.jobspec import NOTHING, RESOURCE_OPTIONS, Gpus, gpu_count, resource_request
+from gq.request.node_options import TMP, read_constraint
+from gq.units import parse_memory_mib
+
+MAX_TASKS = 1_000_000
+_SHARED = ("exclude", "is_exclusive", "constraint", "prefer", "data")
+"""Said beside ``--role`` they are said of every role that does not say them itself."""
+_OF_THE_WHOLE = ("switches", "switches_wait_s", "licenses")
+_FORM = "a role is NAME:TASKS[,KEY=VALUE]..., for example worker:4,gpus=2"
+
+
+def gang_request(components: Sequence[Arguments]) -> ResourceRequest:
+    """What all components ask for together; of a single one without roles what it asks for."""
+    first, *others = components
+    for other in others:
+        _refuse_whole_job_options(other, first)
+    if not others and not first.has("role"):
+        return resource_request(first)
+    whole = resource_request(first)
+    if whole.is_elastic:
+        raise UsageError("contradiction", "--elastic is of a job without roles or components", "leave it out")
+    roles = [role for component in component_roles(components) for role in component]
+    try:
+        check_roles(role.name for role in roles)
+    except ValueError as error:
+        message, _, hint = str(error).partition("; ")
+        raise UsageError("bad_role", message, hint) from error
+    return msgspec.structs.replace(
+        NOTHING, roles=tuple(roles), **{field: getattr(whole, field) for field in _OF_THE_WHOLE}
+    )
+
+
+def component_roles(components: Sequence[Arguments]) -> list[list[Role]]:
+    """Of each component: those that its ``--role`` options say, else one that all its options describe."""
+    names = _component_names(components)
+    return [
+        roles_of(component) if component.has("role") else [_as_role(name, resource_request(component))]
+        for component, name in zip(components, names, strict=True)
+    ]
+
+
+def _component_names(components: Sequence[Arguments]) -> list[str]:
+    """Their jobs' names, where all have one that a role can have and these differ; else ``group0``, ``group1`` …"""
+    said = [component.text("job-name") for component in components]
+    try:
+        check_roles(said)
+    except ValueError:
+        return [f"group{number}" for number in range(len(components))]
+    return said
+
+
+def _refuse_whole_job_options(component: Arguments, first: Arguments) -> None:
+    """In a later component there are resources; what else it says the job must say, too."""
+    for given in component:
+        is_said = first.has(given.name) and first.text(given.name) == given.value
+        if given.name in ("switches", "licenses") or not (
+            is_said or given.name in RESOURCE_OPTIONS or given.name in ("role", "job-name")
+        ):
+            hint = "give it in the first component, before ` : ` or `hetjob`"
+            raise UsageError("contradiction", f"{given.place} is said of the whole job", hint)
+
+
+# ── --role ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def roles_of(arguments: Arguments) -> list[Role]:
+    """All that ``--role`` says, with what is said beside it of every role."""
+    roles = arguments.gather("role", lambda text: [read_role(text)])
+    beside = resource_request(arguments)
+    _refuse_beside(arguments, beside)
+    shared = {field: getattr(beside, field) for field in _SHARED if getattr(beside, field) != getattr(NOTHING, field)}
+    return [_with(role, shared) for role in roles]
+
+
+def _with(role: Role, shared: dict[str, object]) -> Role:
+    missing = {field: value for field, value in shared.items() if not getattr(role.resources, field)}
+    return msgspec.structs.replace(role, resources=msgspec.structs.replace(role.resources, **missing))
+
+
+def _refuse_beside(arguments: Arguments, beside: ResourceRequest) -> None:
+    may_stand = {*_SHARED, *_OF_THE_WHOLE}
+    said = [field for field in RoleRequest.__struct_fields__ if getattr(beside, field) != getattr(NOTHING, field)]
+    if all(field in may_stand for field in said):
+        return
+    of_roles = [given for given in arguments if given.name in RESOURCE_OPTIONS and given.name not in _MAY_STAND]
+    place = of_roles[0].place if of_roles else "a number"
+    raise UsageError("contradiction", f"{place} and `--role` exclude each other", "say it of each role")
+
+
+_MAY_STAND = ("exclude", "exclusive", "constraint", "prefer", "data", "switches", "licenses")
+
+
+def read_role(text: str) -> Role:
+    """``NAME:TASKS,cpus=4,gpus=a100:2,mem=8G,nodes=2``: all but `nodes` is of each task.  ``ValueError`` if not."""
+    head, *words = text.split(",")
+    name, colon, count = head.partition(":")
+    if not colon:
+        raise ValueError(f"`{text[:60]}` does not say how many tasks there are; {_FORM}")
+    said: dict[str, object] = {"ntasks": whole_number(count, at_least=1, at_most=MAX_TASKS)}
+    values: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        key = key.strip()
+        if not equals or key not in _READERS:
+            raise ValueError(f"`{word[:60]}` is nothing that can be said of a role; use {', '.join(_READERS)}")
+        if key in values:
+            raise ValueError(f"`{key}` is said twice of role `{name[:40]}`; say it once")
+        values[key] = value
+        said |= _READERS[key](value)
+    if "mem" in values:
+        said |= _memory_of_tasks(parse_memory_mib(values["mem"]), said)
+    return Role(name=check_role_name(name), resources=msgspec.convert(said, RoleRequest))
+
+
+def _memory_of_tasks(mib: int, said: dict[str, object]) -> dict[str, object]:
+    """Memory is asked for by CPU, of which each task has so many."""
+    cpus = said.setdefault("cpus_per_task", 1)
+    assert isinstance(cpus, int)
+    if not mib:
+        raise ValueError("mem=0 means nothing of a task; say how much it needs")
+    return {"mem_per_cpu_mib": -(-mib // cpus)}
+
+
+def _as_role(name: str, request: ResourceRequest) -> Role:
+    if request.most_gpus is not None:
+        message = f"--gpus={request.gpus}-{request.most_gpus} is of a job without components, on one node"
+        raise UsageError("contradiction", message, "give one number of GPUs")
+    if request.is_elastic:
+        raise UsageError("contradiction", "--elastic is of a job without roles or components", "leave it out")
+    return as_role(name, request)
+
+
+def _gpus(text: str) -> dict[str, object]:
+    gpus: Gpus = gpu_count(text)
+    if gpus.most is not None:
+        raise ValueError("a range of GPUs is of a job without roles, on one node")
+    return {"gpus_per_task": gpus.number} | ({"gpu_type": gpus.type} if gpus.type else {})
+
+
+def _number(field: str) -> Callable[[str], dict[str, object]]:
+    return lambda text: {field: whole_number(text, at_least=1, at_most=MAX_TASKS)}
+
+
+_READERS: dict[str, Callable[[str], dict[str, object]]] = {
+    "cpus": _number("cpus_per_task"),
+    "gpus": _gpus,
+    "mem": lambda text: {},
+    "nodes": _number("nodes_min"),
+    "constraint": lambda text: {"constraint": read_constraint(text)},
+    "prefer": lambda text: {"prefer": read_constraint(text)},
+    "min-gpu-mem": lambda text: {"min_gpu_mem_mib": parse_memory_mib(text)},
+    "tmp": lambda text: {"resources": (Amount(TMP, parse_memory_mib(text)),)},
+}
+"""What may be said of a role, and the fields that it is."""
+
+
+def selections(components: Sequence[Arguments]) -> list[tuple[str, ...]]:
+    """For a step: the roles of each component; as in Slurm, one that names none has the one with its own number."""
+    if len(components) == 1:
+        return [selected_roles(components[0])]
+    found = [selected_roles(one) or (str(number),) for number, one in enumerate(components)]
+    names = [name for names in found for name in names]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise UsageError("contradiction", f"two components run in role `{twice}`", "name it in one of them only")
+    for component in components[1:]:
+        for given in component:
+            if given.name not in ("role", "het-group"):
+                hint = "behind ` : ` there are --role or --het-group and a command; the rest is said before it"
+                raise UsageError("contradiction", f"{given.place} is said of the whole step", hint)
+    return found
+
+
+def selected_roles(arguments: Arguments) -> tuple[str, ...]:
+    """For a step: the roles that ``--role`` names and those that ``--het-group`` numbers; empty: all."""
+    names: list[str] = []
+    for given in arguments.every("role"):
+        for word in given.value.split(","):
+            if ":" in word or "=" in word:
+                hint = "inside a job give its name only, as in --role worker"
+                raise bad_value(given, f"`{given.value}` describes a role, and the job has its roles already", hint)
+            try:
+                names.append(check_role_name(word.strip()))
+            except ValueError as error:
+                raise bad_value(given, str(error)) from error
+    names += [str(number) for number in arguments.gather("het-group", _group_numbers)]
+    return tuple(dict.fromkeys(names))
+
+
+def _group_numbers(text: str) -> list[int]:
+    """``0,2-3``"""
+    numbers: list[int] = []
+    for word in text.split(","):
+        low, dash, high = word.partition("-")
+        first = whole_number(low, at_least=0, at_most=MAX_TASKS)
+        last = whole_number(high, at_least=first, at_most=first + 1000) if dash else first
+        numbers.extend(range(first, last + 1))
+    return numbers

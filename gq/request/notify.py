@@ -1,0 +1,55 @@
+"""``--notify``, ``--notify-on``, ``--mail-type`` and ``--mail-user`` → who is told of what.  Pure.
+
+Which hosts and addresses are allowed the controller knows, and checks.
+"""
+
+from __future__ import annotations
+
+from gq.errors import UsageError
+from gq.model.notice import ARRAY_TASKS, MAIL, MAX_TARGETS, MAX_TO, USUAL, Target, in_order
+from gq.model.notice import parse_mail_type as mail_type
+from gq.model.notice import parse_occasions as occasions
+from gq.model.notice import parse_target as target
+from gq.request.getopt import Arguments, bad_value
+
+OPTIONS = ("notify", "notify-on", "mail-type", "mail-user")
+
+
+def targets(arguments: Arguments) -> tuple[Target, ...]:
+    """Of all four options; none where nobody is to be told of anything."""
+    asked = (*_by_notify(arguments), *_by_mail_type(arguments))
+    if len(asked) > MAX_TARGETS:
+        message = f"`--notify` is there {len(asked)} times, and {MAX_TARGETS} targets are the most of a job"
+        raise UsageError("bad_value", message, "let one of them tell the others")
+    return asked
+
+
+def _by_notify(arguments: Arguments) -> tuple[Target, ...]:
+    given = arguments.last("notify-on")
+    found = tuple([_target(arguments, place) for place in range(len(arguments.every("notify")))])
+    said = arguments.read("notify-on", occasions)
+    if said is None:
+        return found
+    if said == () or given is None:
+        return ()
+    on = in_order((*said, *USUAL)) if said == (ARRAY_TASKS,) else said
+    return tuple([Target(kind=one.kind, to=one.to, on=on) for one in found or (Target(),)])
+
+
+def _target(arguments: Arguments, place: int) -> Target:
+    given = arguments.every("notify")[place]
+    try:
+        found = target(given.value)
+    except ValueError as error:
+        raise bad_value(given, str(error)) from error
+    if len(found.to) > MAX_TO or not found.to.isprintable():
+        raise bad_value(given, f"it is not 1 to {MAX_TO} printable characters")
+    return found
+
+
+def _by_mail_type(arguments: Arguments) -> tuple[Target, ...]:
+    """As in Slurm ``--mail-user`` alone means nothing."""
+    on = arguments.read("mail-type", mail_type)
+    if not on or set(on) == {ARRAY_TASKS}:
+        return ()
+    return (Target(kind=MAIL, to=arguments.text("mail-user").strip(), on=on, is_optional=True),)

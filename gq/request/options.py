@@ -1,0 +1,430 @@
+"""The options of jobs: one table for `gqsub`, `gqrun` and `gqalloc`, for script headers and for input variables.  Pure.
+
+Owns which options there are, who takes them, how they replace each other between script, variables and command
+line, and what has no effect.  What their values mean is in `gq.request.jobspec`.  Help texts, man pages, completions,
+header lines and ``GQSUB_…`` variables all come from here: an option is written down once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gq.errors import UsageError, nearest
+from gq.request.getopt import Arguments, Given, Option, not_available
+
+SUB = "gqsub"
+RUN = "gqrun"
+ALLOC = "gqalloc"
+ALL = (SUB, RUN, ALLOC)
+
+
+class JobOption(Option, frozen=True, kw_only=True):
+    """An option of a job and where it may stand."""
+
+    commands: tuple[str, ...] = ALL
+    in_header: bool = True
+    """May stand in a ``#GQ`` or ``#SBATCH`` line (of a script for `gqsub`)."""
+    rivals: tuple[str, ...] = ()
+    """Options that say the same thing otherwise: one given closer to the command line drops these from further away."""
+    is_unbuilt: bool = False
+    """Named in the documents, brought by a later version: refused as such."""
+
+
+_MEM = ("mem", "mem-per-cpu", "mem-per-gpu")
+
+_WHAT: tuple[JobOption, ...] = (
+    JobOption(name="job-name", letter="J", metavar="NAME", help="Name of the job."),
+    JobOption(name="comment", metavar="TEXT", help="Any text, shown with the job."),
+    JobOption(
+        name="wrap", metavar="COMMAND", commands=(SUB,), in_header=False,
+        help="Run this command line under /bin/sh instead of a script.",
+    ),
+    JobOption(
+        name="chain", commands=(SUB,), in_header=False,
+        help="Queue several scripts; each starts when the one before has succeeded.",
+    ),
+    JobOption(
+        name="array", letter="a", metavar="TASKS[%COUNT|%auto]", commands=(SUB,),
+        help="Queue an array of tasks: 1-100, 1,5,9 or 0-30:10; with %8 at most 8 of them at once, with %auto as many"
+        " as there are idle GPUs.",
+    ),
+    JobOption(
+        name="sweep", metavar="'NAME=VALUE,... ...'", commands=(SUB,),
+        help="Queue an array with a task for each combination of these values, passed in its environment:"
+        " 'lr=1e-3,1e-4 bs=32,64'.",
+    ),
+    JobOption(name="fail-fast", commands=(SUB,), help="Cancel the other tasks of the array when a task fails."),
+    JobOption(
+        name="role", metavar="NAME:COUNT[,KEY=VALUE...]",
+        help="Another kind of tasks, started with the others: ps:2,cpus=4 (also gpus, mem, nodes, constraint);"
+        " may be repeated.",
+        commands=(SUB, ALLOC),
+    ),
+    JobOption(
+        name="role", metavar="NAME[:COUNT,...]", commands=(RUN,),
+        help="In a job: only the tasks of this role; outside, as in gqsub: ps:2,cpus=4. May be repeated.",
+    ),
+    JobOption(
+        name="het-group", metavar="NUMBERS", commands=(RUN,),
+        help="In a job: only the tasks of these roles or components, counted from 0: 0,2-3.",
+    ),
+    JobOption(name="chdir", letter="D", metavar="DIR", help="Working directory (default: the current one)."),
+    JobOption(
+        name="export", metavar="ALL|NONE|NAMES", commands=(SUB, RUN),
+        help="Environment variables to pass: ALL (the default), NONE, or names; NAME=VALUE sets a variable.",
+    ),
+    JobOption(
+        name="overlap", commands=(RUN,),
+        help="Share the CPUs and GPUs of other steps instead of waiting for them.",
+    ),
+    JobOption(name="jobid", metavar="JOB", commands=(RUN,), help="Job to start the step in (default: GQ_JOB_ID)."),
+)  # fmt: skip
+
+_NEEDS: tuple[JobOption, ...] = (
+    JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 2h; 0: unlimited."),
+    JobOption(
+        name="nodes", letter="N", metavar="MIN[-MAX]",
+        help="Number of nodes; the job starts on all of them at once.",
+    ),
+    JobOption(name="elastic", help="Start on MIN nodes and use up to MAX while they are idle."),
+    JobOption(name="ntasks", letter="n", metavar="COUNT", help="Number of tasks."),
+    JobOption(
+        name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT",
+        help="Tasks on each node; with --ntasks: the maximum on each node.",
+    ),
+    JobOption(name="cpus-per-task", letter="c", metavar="COUNT", help="CPUs of each task.", rivals=("cpus-per-gpu",)),
+    JobOption(name="mem", metavar="SIZE", help="Memory per node (MiB, or with K, M, G, T); 0: all of it.", rivals=_MEM),
+    JobOption(name="mem-per-cpu", metavar="SIZE", help="Memory per CPU.", rivals=_MEM),
+    JobOption(name="mem-per-gpu", metavar="SIZE", help="Memory per GPU.", rivals=_MEM),
+    JobOption(
+        name="gpus", letter="G", metavar="[TYPE:]COUNT[-MAX]",
+        help="GPUs of the whole job; 1-8: start with 1 and use up to 8 of one node while they are idle.",
+    ),
+    JobOption(
+        name="gpus-per-node", metavar="[TYPE:]COUNT", help="GPUs on each node.", rivals=("gres",),
+    ),
+    JobOption(name="gpus-per-task", metavar="[TYPE:]COUNT", help="GPUs of each task."),
+    JobOption(name="cpus-per-gpu", metavar="COUNT", help="CPUs for each GPU.", rivals=("cpus-per-task",)),
+    JobOption(
+        name="gres", metavar="NAME[:TYPE]:COUNT,...", rivals=("gpus-per-node",),
+        help="Resources on each node: gpu:2 means --gpus-per-node=2; other resources by name: fpga:1.",
+    ),
+    JobOption(name="min-gpu-mem", metavar="SIZE", help="Minimum memory of each GPU."),
+    JobOption(name="fill-nodes", help="Distribute --gpus so that every node except the last is filled."),
+    JobOption(name="tmp", metavar="SIZE", help="Scratch space on each node."),
+    JobOption(name="licenses", letter="L", metavar="NAME[:COUNT],...", help="Licences of the cluster."),
+)  # fmt: skip
+
+_WHERE: tuple[JobOption, ...] = (
+    JobOption(name="partition", letter="p", metavar="NAME", help="Partition to run in."),
+    JobOption(name="reservation", metavar="NAME", help="Run in this reservation only."),
+    JobOption(name="nodelist", letter="w", metavar="NODES", help="Nodes that the job must include: n1,n[3-4]."),
+    JobOption(name="exclude", letter="x", metavar="NODES", help="Nodes that the job must not use."),
+    JobOption(
+        name="exclusive", metavar="[=true]", if_bare="true", help="Share the job's nodes with no other job.",
+    ),
+    JobOption(
+        name="constraint", letter="C", metavar="EXPRESSION",
+        help="Required features and attributes of the nodes: 'nvlink&cuda>=12.4', 'a|b', '[rack1*2&rack2*2]'.",
+    ),
+    JobOption(
+        name="prefer", metavar="EXPRESSION", help="Preferred features of the nodes; after a while any node will do.",
+    ),
+    JobOption(
+        name="switches", metavar="COUNT[@TIME]",
+        help="Maximum number of leaf switches above the nodes; after TIME any nodes will do.",
+    ),
+    JobOption(name="data", metavar="NAME,...", help="Prefer nodes that hold these data sets."),
+)  # fmt: skip
+
+_WHEN: tuple[JobOption, ...] = (
+    JobOption(
+        name="account", letter="A", metavar="NAME",
+        help="Account that is charged for the job (default: your default account).",
+    ),
+    JobOption(name="qos", letter="q", metavar="NAME", help="Quality of service (default: the account's)."),
+    JobOption(
+        name="begin", letter="b", metavar="TIME", help="Earliest start: 18:00, 2026-12-24T18:00, now+2h, tomorrow.",
+    ),
+    JobOption(
+        name="dependency", letter="d", metavar="LIST",
+        help="Start after other jobs: afterok:12, after:12+5, singleton; `,` means all of them, `?` any.",
+    ),
+    JobOption(
+        name="kill-on-invalid-dep", metavar="yes|no",
+        help="Cancel the job when its dependency can never be satisfied, or leave it in the queue (no).",
+    ),
+    JobOption(
+        name="if", metavar="COMMAND", commands=(SUB,),
+        help="Run this command first, as a small job; the job starts only if the command exits with 0.",
+    ),
+    JobOption(
+        name="deadline", metavar="TIME",
+        help="The job must have ended by this time; it is not started too late for that, and is ended then.",
+    ),
+    JobOption(name="hold", letter="H", help="Queue the job held until `gqctl release`."),
+    JobOption(
+        name="nice", metavar="[=COUNT]", if_bare="100",
+        help="Lower the priority by COUNT; negative values are for operators.",
+    ),
+    JobOption(
+        name="priority", metavar="COUNT", help="Set the priority instead of the sum of its factors; for operators.",
+    ),
+)  # fmt: skip
+
+_END: tuple[JobOption, ...] = (
+    JobOption(
+        name="signal", metavar="[B:]SIG[@SECONDS]",
+        help="Send this signal SECONDS (60) before the time limit or a preemption; to the steps, with B: to the"
+        " script.",
+    ),
+    JobOption(
+        name="grace", metavar="TIME",
+        help="Time from SIGTERM to SIGKILL whenever the job is ended; at most the cluster's (30s).",
+    ),
+    JobOption(
+        name="requeue", commands=(SUB,), help="Requeue the job after a node failure or a preemption.",
+        rivals=("no-requeue",),
+    ),
+    JobOption(
+        name="no-requeue", commands=(SUB,), help="Never requeue the job automatically.",
+        rivals=("requeue", "requeue-on", "max-requeue"),
+    ),
+    JobOption(
+        name="requeue-on", metavar="EVENTS", commands=(SUB,), rivals=("no-requeue",),
+        help="Requeue the job after these events only: preempt, node_fail, timeout.",
+    ),
+    JobOption(
+        name="max-requeue", metavar="COUNT", commands=(SUB,), rivals=("no-requeue",),
+        help="Maximum number of automatic requeues.",
+    ),
+    JobOption(
+        name="resume-cost", metavar="TIME", commands=(SUB,),
+        help="The job saves its work when preempted and needs this time to resume (default: the cluster's).",
+    ),
+    JobOption(
+        name="kill-on-bad-exit", letter="K", metavar="[=0|1]", if_bare="1",
+        help="End a step when one of its tasks fails (1, the default), or do not (0).",
+    ),
+    JobOption(
+        name="no-kill", letter="k", metavar="[=off]", if_bare="on",
+        help="Keep the job running when one of its nodes is lost.",
+    ),
+)  # fmt: skip
+
+_NOTIFIED: tuple[JobOption, ...] = (
+    JobOption(
+        name="notify", metavar="mail[:ADDRESS]|webhook:URL|slack:URL|command:PROGRAM",
+        help="Where to send notifications; may be repeated.",
+    ),
+    JobOption(
+        name="notify-on", metavar="EVENTS",
+        help="Events to report: begin, end, fail, requeue, timeout, timeout_50 (80, 90), invalid_depend, array_tasks,"
+        " all,"
+        " none (end).",
+    ),
+    JobOption(
+        name="mail-type", metavar="EVENTS",
+        help="Events to report by mail, as in Slurm: BEGIN, END, FAIL, REQUEUE, TIME_LIMIT_80, ARRAY_TASKS, ALL ...",
+    ),
+    JobOption(name="mail-user", metavar="ADDRESS", help="Recipient of that mail (default: the job's owner)."),
+)  # fmt: skip
+
+_STREAMS: tuple[JobOption, ...] = (
+    JobOption(
+        name="output", letter="o", metavar="PATTERN", commands=(SUB,),
+        help="File for standard output (gq-%j.out); %j job, %x name, %N node, %n node index, %t task, %u user.",
+    ),
+    JobOption(
+        name="output", letter="o", metavar="PATTERN", commands=(RUN,),
+        help="File for the tasks' output (default: shown here); with %t, %N or %n a file for each task or node.",
+    ),
+    JobOption(
+        name="error", letter="e", metavar="PATTERN", commands=(SUB, RUN),
+        help="File for standard error (default: that of --output).",
+    ),
+    JobOption(
+        name="input", letter="i", metavar="PATTERN", commands=(SUB,),
+        help="File for standard input (/dev/null).",
+    ),
+    JobOption(
+        name="input", letter="i", metavar="PATTERN", commands=(RUN,),
+        help="Task that receives this command's standard input, none, or a file (default: all tasks).",
+    ),
+    JobOption(
+        name="open-mode", metavar="append|truncate", commands=(SUB, RUN),
+        help="Whether to append to existing output files or to overwrite them.",
+    ),
+    JobOption(name="label", letter="l", commands=(RUN,), help="Prefix each line with the rank of its task."),
+    JobOption(
+        name="unbuffered", letter="u", commands=(RUN,), help="Forward output as it arrives, not line by line.",
+    ),
+    JobOption(name="pty", commands=(RUN,), help="Run task 0 in a pseudo-terminal connected to this terminal."),
+)  # fmt: skip
+
+_COMMAND: tuple[JobOption, ...] = (
+    JobOption(name="parsable", commands=(SUB,), help="Print only the job id."),
+    JobOption(name="wait", letter="W", commands=(SUB,), help="Wait for the job to end and exit with its exit code."),
+    JobOption(name="test-only", commands=(SUB,), help="Validate the job and estimate its start; queue nothing."),
+    JobOption(
+        name="what-if", commands=(SUB,), in_header=False,
+        help="Show alternative requests with their estimated start and end; queue nothing.",
+    ),
+)  # fmt: skip
+
+GROUPS: dict[str, tuple[JobOption, ...]] = {
+    "What runs": _WHAT,
+    "Resources": _NEEDS,
+    "Where it runs": _WHERE,
+    "When it starts": _WHEN,
+    "How it ends": _END,
+    "Who is notified": _NOTIFIED,
+    "Input and output": _STREAMS,
+    "What this command does": _COMMAND,
+}
+"""Options under the headings of the help texts, in this order."""
+
+_UNBUILT: tuple[JobOption, ...] = (
+    *(
+        JobOption(name=name, letter=letter, metavar=metavar, is_unbuilt=True, is_hidden=True)
+        for name, letter, metavar in (
+            ("time-min", "", "TIME"),
+        )
+    ),
+)  # fmt: skip
+"""Options that a later version brings."""
+
+JOB_OPTIONS: tuple[JobOption, ...] = (
+    *(msgspec.structs.replace(option, group=heading) for heading, group in GROUPS.items() for option in group),
+    *_UNBUILT,
+)
+
+NO_EFFECT: tuple[Option, ...] = (
+    Option(name="wckey", metavar="NAME"),
+    Option(name="hint", metavar="TYPE"),
+    Option(name="get-user-env", metavar="[=LIMIT]", if_bare=""),
+    Option(name="contiguous"),
+    Option(name="threads-per-core", metavar="COUNT"),
+)
+"""Accepted in ``#SBATCH`` lines and said to have no effect: clients write them always."""
+
+
+def options_of(command: str) -> tuple[JobOption, ...]:
+    """The options of `gqsub`, `gqrun` or `gqalloc`; unbuilt ones among them, so that they can be refused as such."""
+    return tuple(option for option in JOB_OPTIONS if command in option.commands)
+
+
+def shown_options(command: str) -> tuple[JobOption, ...]:
+    """Those that work: what help, completion and man page show."""
+    return tuple(option for option in options_of(command) if not option.is_unbuilt)
+
+
+def header_options() -> tuple[JobOption, ...]:
+    """What may stand in a script's header."""
+    return tuple(option for option in options_of(SUB) if option.in_header)
+
+
+# ── layers: script < variables < command line ─────────────────────────────────────────────────────────────────
+
+_ON = frozenset({"", "1", "yes", "true", "on"})
+_OFF = frozenset({"0", "no", "false", "off"})
+
+
+def input_variables(command: str, environ: Mapping[str, str]) -> list[Given]:
+    """Options from ``GQSUB_<OPTION>`` (``GQRUN_…``, ``GQALLOC_…``); a variable that names no option is refused."""
+    prefix = f"{command.upper()}_"
+    known = {variable_name(command, option): option for option in options_of(command)}
+    given: list[Given] = []
+    for variable in sorted(name for name in environ if name.startswith(prefix)):
+        option = known.get(variable)
+        if option is None:
+            from gq.request.slurm_options import refusal  # loaded only when something is wrong
+
+            if found := refusal(command, f"--{variable.removeprefix(prefix).lower().replace('_', '-')}", variable):
+                raise found
+            shown = [name.removeprefix(prefix) for name, one in known.items() if not one.is_unbuilt]
+            close = nearest(variable.removeprefix(prefix), shown)
+            hint = f"did you mean `{prefix}{close}`?" if close else f"`{command} --help` lists the options"
+            raise UsageError("unknown_option", f"`{variable}` in the environment names no option", hint)
+        given.extend(_from_variable(option, variable, environ[variable]))
+    return given
+
+
+def variable_name(command: str, option: Option) -> str:
+    """``gqsub``, ``cpus-per-task`` → ``GQSUB_CPUS_PER_TASK``."""
+    return f"{command}_{option.name}".upper().replace("-", "_")
+
+
+def _from_variable(option: Option, variable: str, value: str) -> list[Given]:
+    if option.takes_value:
+        if not value and option.if_bare is not None:
+            value = option.if_bare
+        return [Given(option.name, value, variable)]
+    if value.lower() in _OFF:
+        return []
+    if value.lower() not in _ON:
+        raise UsageError("bad_value", f"`{variable}`: `{value}` is neither yes nor no", "use 1 or 0")
+    return [Given(option.name, "", variable)]
+
+
+def merge(*layers: Iterable[Given]) -> list[Given]:
+    """One list out of layers, the weakest first: what a stronger layer says replaces it and its rivals.
+
+    Within one layer rivals exclude each other.  Unbuilt options are refused here, wherever they stand.
+    """
+    merged: list[Given] = []
+    for layer in layers:
+        stronger = list(layer)
+        _refuse_unbuilt(stronger)
+        _refuse_rivals(stronger)
+        merged = [left for one in merged if (left := _left_of(one, stronger)) is not None] + stronger
+    return merged
+
+
+def _left_of(weaker: Given, stronger: Iterable[Given]) -> Given | None:
+    """What of an option holds beside those of a stronger layer."""
+    for one in stronger:
+        if one.name == weaker.name:
+            return None
+        if _is_rival(one, weaker):
+            return _without_gpus(weaker) if weaker.name == "gres" else None
+    return weaker
+
+
+def _is_rival(one: Given, other: Given) -> bool:
+    """``--gres`` says the same as another option only where it speaks of GPUs."""
+    says_other = [gres for gres in (one, other) if gres.name == "gres" and _without_gpus(gres) == gres]
+    return other.name in _BY_NAME[one.name].rivals and not says_other
+
+
+def _without_gpus(gres: Given) -> Given | None:
+    parts = [part for part in gres.value.split(",") if part.strip().partition(":")[0] != "gpu"]
+    return Given(gres.name, ",".join(parts), gres.written, gres.source) if parts else None
+
+
+_BY_NAME = {option.name: option for option in JOB_OPTIONS}
+
+
+def _refuse_unbuilt(layer: Iterable[Given]) -> None:
+    for one in layer:
+        if _BY_NAME[one.name].is_unbuilt:
+            raise not_available(one.place)
+
+
+def _refuse_rivals(layer: Iterable[Given]) -> None:
+    seen: dict[str, Given] = {}
+    for one in layer:
+        for rival in _BY_NAME[one.name].rivals:
+            if rival in seen and rival != one.name and _is_rival(one, seen[rival]):
+                message = f"{one.place} and {seen[rival].place} exclude each other"
+                raise UsageError("contradiction", message, "give one of them")
+        seen[one.name] = one
+
+
+def job_arguments(
+    command: str, given: Iterable[Given], environ: Mapping[str, str], header: Iterable[Given] = ()
+) -> Arguments:
+    """The job options that hold: command line before variables before script.  Other options are left out."""
+    return Arguments(merge(header, input_variables(command, environ), [one for one in given if one.name in _BY_NAME]))
