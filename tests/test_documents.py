@@ -19,8 +19,8 @@ import pytest
 import gq
 import gq.elastic
 from gq.api import JobOptions
-from gq.cli._command import Command, all_options
 from gq.cli._run import CLUSTER_VERBS, JOB_VERBS, load, module_of
+from gq.cli.framework.command import Command, all_options
 from gq.config.config import (
     AccessSettings,
     ClientSettings,

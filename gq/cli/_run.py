@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gq.host.fd_limit import open_closed_streams
 
 if TYPE_CHECKING:
-    from gq.cli._command import Command
+    from gq.cli.framework.command import Command
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -46,7 +46,7 @@ CLUSTER_VERBS = (
     "up", "down", "status", "demo", "doctor", "ssh", "pam-check", "checkpoint-done", "resume-done", "key",
     "install-service",
 )  # fmt: skip
-"""``gq VERB`` is the module ``gq_VERB``, with ``_`` for ``-``."""
+"""``gq VERB`` is the module ``gq.VERB`` of this package, with ``_`` for ``-``."""
 ELSEWHERE = {"gqsim": "gqd.sim.gqsim"}
 """Commands that are no module of this package: what rehearses the scheduler needs it."""
 CONTROL_VERBS = ("events",)
@@ -155,14 +155,14 @@ def _complain(text: str) -> None:
 
 def _call(name: str, words: list[str]) -> int:
     if f"_{name.upper()}_COMPLETE" in os.environ:
-        from gq.cli._help import complete
+        from gq.cli.framework.help import complete
 
         return complete(load(name))
     if name == "gq" and words and words[0] in CONTROL_VERBS:
         name = "gqctl"
     elif name == "gq" and words and (module := module_of(words[0])):
         name, words = module, words[1:]
-    from gq.cli._command import invoke
+    from gq.cli.framework.command import invoke
 
     return invoke(load(name), words)
 
@@ -171,7 +171,7 @@ def module_of(verb: str) -> str:
     """The module behind ``gq VERB``; empty if there is no such verb."""
     if verb in JOB_VERBS:
         return f"gq{verb}"
-    return f"gq_{verb.replace('-', '_')}" if verb in CLUSTER_VERBS else ""
+    return f"gq.{verb.replace('-', '_')}" if verb in CLUSTER_VERBS else ""
 
 
 def load(module: str) -> Command:
@@ -197,7 +197,7 @@ def _verbs() -> dict[str, Command]:
 
 
 def _family() -> Command:
-    from gq.cli._command import Command
+    from gq.cli.framework.command import Command
 
     return Command(
         name="gq",

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from gq.calendar.times import past_instant
-from gq.cli._account_fields import DEFAULT_FIELDS, FIELDS, Field, Line, parse_format
-from gq.cli._command import JSON, Command
-from gq.cli._connection import controller, job_pages
-from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter, own_name
-from gq.cli._operands import JobWord, NamedJobs, job_word, one_job, refuse_operands, words_of
-from gq.cli._output import job_json, printable, step_json, write_json_list, write_line, write_table
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import controller, job_pages
+from gq.cli.framework.filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter, own_name
+from gq.cli.framework.operands import JobWord, NamedJobs, job_word, one_job, refuse_operands, words_of
+from gq.cli.framework.output import job_json, printable, step_json, write_json_list, write_line, write_table
+from gq.cli.views.account_fields import DEFAULT_FIELDS, FIELDS, Field, Line, parse_format
 from gq.errors import UsageError
 from gq.model.job import JobInfo
 from gq.request.getopt import Arguments, Option

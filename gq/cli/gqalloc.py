@@ -16,14 +16,14 @@ from collections.abc import Iterator, Mapping
 
 import zmq
 
-from gq.cli._command import Command
-from gq.cli._components import component_arguments, split_options
-from gq.cli._connection import ask, controller
-from gq.cli._conversation import Conversation, JobWatch
-from gq.cli._interactive import HeldJob, held_job
-from gq.cli._signals import SignalPipe
-from gq.cli._steps import Bring, Note, say
-from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
+from gq.cli.framework.command import Command
+from gq.cli.framework.components import component_arguments, split_options
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
+from gq.cli.step.async_client import Conversation, JobWatch
+from gq.cli.step.interactive import HeldJob, held_job
+from gq.cli.step.signals import SignalPipe
+from gq.cli.step.steps import Bring, Note, say
 from gq.connect.client import Client
 from gq.connect.locate import Location
 from gq.errors import GqError, Refusal
@@ -107,7 +107,7 @@ def _step_grant(
 
 def grant_of_this_host(location: Location, job: JobInfo) -> Grant | None:
     """The first share of the job that a node daemon of this host holds for this user."""
-    from gq.cli.gq_pam_check import cells_at
+    from gq.cli.gq.pam_check import cells_at
 
     for grant in job.grants:
         try:
@@ -131,7 +131,7 @@ def _run_in_cell(
     note: Note,
 ) -> int:
     """Run the command, or a shell, as a step that shares all that the job has on this node."""
-    from gq.cli.gq_ssh import has_terminal, lead_shared_step
+    from gq.cli.gq.ssh import has_terminal, lead_shared_step
 
     def job_end(now: float) -> str:
         watch.turn(now)

@@ -17,10 +17,10 @@ from datetime import datetime
 from pathlib import Path
 
 from gq.calendar.times import zone_named
-from gq.cli._command import JSON, Command, report, warn
-from gq.cli._connection import ask, controller
-from gq.cli._output import Column, local_time, plural, write_json, write_json_list, write_table
-from gq.cli._submission import refuse_missing_programs, submission
+from gq.cli.framework.command import JSON, Command, report, warn
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.output import Column, local_time, plural, write_json, write_json_list, write_table
+from gq.cli.framework.submission import refuse_missing_programs, submission
 from gq.errors import GqError, Refusal, UsageError
 from gq.model.crontab import MAX_TEXT_BYTES, CronEntryInfo, CrontabInfo
 from gq.request.crontab import CRON_OPTIONS, Surroundings, parse_crontab

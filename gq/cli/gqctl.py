@@ -5,8 +5,8 @@ Each noun is a module of `gq.cli.ctl`; for jobs the noun may be left out.
 
 from __future__ import annotations
 
-from gq.cli._command import JSON, Command
 from gq.cli.ctl import account, audit, config, event, job, key, limit, node, notice, partition, qos, steering, token
+from gq.cli.framework.command import JSON, Command
 from gq.errors import UsageError
 from gq.request.getopt import Arguments
 

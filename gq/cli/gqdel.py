@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from gq.cli._command import Command, warn
-from gq.cli._connection import ask, controller
-from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
-from gq.cli._operands import JobWord, NamedJobs, job_word, listed, one_job, read, refusals
+from gq.cli.framework.command import Command, warn
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
+from gq.cli.framework.operands import JobWord, NamedJobs, job_word, listed, one_job, read, refusals
 from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.tasks import parse_tasks

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, node_json, plural, write_json_list, write_line, write_sentence, write_table
-from gq.cli._reserved import reserved_line
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.operands import refuse_operands
+from gq.cli.framework.output import Column, node_json, plural, write_json_list, write_line, write_sentence, write_table
+from gq.cli.views.reserved import reserved_line
 from gq.connect.client import Client
 from gq.errors import Refusal
 from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo

@@ -12,10 +12,10 @@ import time
 
 import msgspec
 
-from gq.cli._command import EXIT_NO_ANSWER, Command, report, warn
-from gq.cli._connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, last_job, missing_job, say_waiting
-from gq.cli._log_source import LogSource
-from gq.cli._operands import LAST, JobWord, one_job, read
+from gq.cli.framework.command import EXIT_NO_ANSWER, Command, report, warn
+from gq.cli.framework.connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, last_job, missing_job, say_waiting
+from gq.cli.framework.operands import LAST, JobWord, one_job, read
+from gq.cli.views.log_source import LogSource
 from gq.connect.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
 from gq.model.state import ACTIVE_WORDS

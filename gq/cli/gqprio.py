@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gq.cli._columns import array_label
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
-from gq.cli._operands import NamedJobs, job_word, refuse_operands, words_of
-from gq.cli._output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
+from gq.cli.framework.columns import array_label
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
+from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, words_of
+from gq.cli.framework.output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
 from gq.connect.client import Client
 from gq.errors import Refusal
 from gq.model.account import PriorityInfo

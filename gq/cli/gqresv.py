@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from gq.cli._command import JSON, Command
-from gq.cli.resv.asked import BOOKING_OPTIONS, DURATION, END, FOR_OPTIONS, START, WHAT_OPTIONS, ZONE
+from gq.cli.framework.command import JSON, Command
+from gq.cli.resv.options import BOOKING_OPTIONS, DURATION, END, FOR_OPTIONS, START, WHAT_OPTIONS, ZONE
 from gq.request.getopt import Arguments, Option
 
 _NAME = Option(name="name", metavar="NAME", help="Its name, also as an operand.")
@@ -51,14 +51,14 @@ def _of_reservations() -> dict[str, Command]:
                 _QUIET,
                 JSON,
             ),
-            run=_late("change", "create"),
+            run=_late("edit", "create"),
         ),
         "update": Command(
             name="gqresv update",
             summary="Change a reservation; what is not named stays.",
             operands="[NAME]",
             options=(_NAME, *BOOKING_OPTIONS, _SKIP, _TEST, _QUIET, JSON),
-            run=_late("change", "update"),
+            run=_late("edit", "update"),
         ),
         "list": Command(
             name="gqresv list",
@@ -71,14 +71,14 @@ def _of_reservations() -> dict[str, Command]:
                 _NO_HEADER,
                 JSON,
             ),
-            run=_late("look", "show_list"),
+            run=_late("listing", "show_list"),
         ),
         "show": Command(
             name="gqresv show",
             summary="Show everything of reservations, with all their occurrences.",
             operands="NAME...",
             options=(_SINCE, JSON),
-            run=_late("look", "show"),
+            run=_late("listing", "show"),
         ),
     }
 
@@ -90,14 +90,14 @@ def _of_occurrences() -> dict[str, Command]:
             summary="Let one occurrence not take place: the next, or that of this number.",
             operands="NAME [NUMBER]",
             options=(_QUIET, JSON),
-            run=_late("change", "skip"),
+            run=_late("edit", "skip"),
         ),
         "edit": Command(
             name="gqresv edit",
             summary="Move one occurrence, or make it longer or shorter.",
             operands="NAME NUMBER",
             options=(START, END, DURATION, ZONE, _QUIET, JSON),
-            run=_late("change", "edit"),
+            run=_late("edit", "edit"),
         ),
         "renew": Command(
             name="gqresv renew",
@@ -108,21 +108,21 @@ def _of_occurrences() -> dict[str, Command]:
                 _QUIET,
                 JSON,
             ),
-            run=_late("change", "renew"),
+            run=_late("edit", "renew"),
         ),
         "end": Command(
             name="gqresv end",
             summary="End the occurrence that is under way; its jobs go on.",
             operands="NAME...",
             options=(_QUIET, JSON),
-            run=_late("change", "end"),
+            run=_late("edit", "end"),
         ),
         "delete": Command(
             name="gqresv delete",
             summary="Remove reservations; jobs in them go on, those that wait for them are told.",
             operands="NAME...",
             options=(_QUIET, JSON),
-            run=_late("change", "delete"),
+            run=_late("edit", "delete"),
         ),
     }
 
@@ -160,7 +160,7 @@ def _of_calendars() -> dict[str, Command]:
                 _TEST,
                 _QUIET,
             ),
-            run=_late("exchange", "exchange"),
+            run=_late("calendar_file", "exchange"),
         ),
     }
 

@@ -14,15 +14,15 @@ from typing import NamedTuple
 import msgspec
 import zmq
 
-from gq.cli._command import Command
-from gq.cli._components import component_arguments, split_commands
-from gq.cli._connection import ask, chosen_cluster, present_job
-from gq.cli._conversation import Conversation, JobWatch
-from gq.cli._interactive import allocation_environment, held_job
-from gq.cli._operands import JobWord, one_job
-from gq.cli._steps import Bring, Note, lead_step, say
-from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
-from gq.cli._task_output import OutputOptions, TaskOutput, open_output
+from gq.cli.framework.command import Command
+from gq.cli.framework.components import component_arguments, split_commands
+from gq.cli.framework.connection import ask, chosen_cluster, present_job
+from gq.cli.framework.operands import JobWord, one_job
+from gq.cli.framework.submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
+from gq.cli.step.async_client import Conversation, JobWatch
+from gq.cli.step.interactive import allocation_environment, held_job
+from gq.cli.step.steps import Bring, Note, lead_step, say
+from gq.cli.step.task_output import OutputOptions, TaskOutput, open_output
 from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.resource import ResourceRequest
@@ -63,7 +63,7 @@ def run(arguments: Arguments) -> int:
     _refuse_with_pty(options)
     note = say("gqrun")
     if options.has("elastic"):
-        from gq.cli._follow import follow  # few jobs are elastic
+        from gq.cli.step.follow import follow  # few jobs are elastic
 
         return follow([given for one in components for given in one.given], is_in_job=enclosing is not None)
     client = Client(

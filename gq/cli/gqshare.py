@@ -6,11 +6,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._filter import own_name
-from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, JsonValue, sentence, write_json, write_json_list, write_sentence, write_table
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.filter import own_name
+from gq.cli.framework.operands import refuse_operands
+from gq.cli.framework.output import (
+    Column,
+    JsonValue,
+    sentence,
+    write_json,
+    write_json_list,
+    write_sentence,
+    write_table,
+)
 from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.account import ShareInfo

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from gq.calendar.times import past_instant
-from gq.cli._columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, job_label, parse_codes, parse_fields
-from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, controller, job_pages, missing_job
-from gq.cli._estimates import START_COLUMNS, show_accuracy, with_estimates
-from gq.cli._filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
-from gq.cli._job_order import Sort, parse_sort
-from gq.cli._operands import NamedJobs, job_word, refuse_operands, words_of
-from gq.cli._output import job_json, write_json_list, write_line, write_table
+from gq.cli.framework.columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, job_label, parse_codes, parse_fields
+from gq.cli.framework.command import JSON, Command, warn
+from gq.cli.framework.connection import ask, controller, job_pages, missing_job
+from gq.cli.framework.filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
+from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, words_of
+from gq.cli.framework.output import job_json, write_json_list, write_line, write_table
+from gq.cli.views.estimates import START_COLUMNS, show_accuracy, with_estimates
+from gq.cli.views.job_order import Sort, parse_sort
 from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from gq.cli._alternatives import show_alternatives
-from gq.cli._chain import Stage, gate_of, jobs_of
-from gq.cli._command import EXIT_NO_ANSWER, JSON, Command, report, warn
-from gq.cli._components import component_arguments, split_options
-from gq.cli._connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
-from gq.cli._operands import JobWord, only
-from gq.cli._output import local_time, sentence, write_json, write_line, write_sentence
-from gq.cli._submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
+from gq.cli.framework.command import EXIT_NO_ANSWER, JSON, Command, report, warn
+from gq.cli.framework.components import component_arguments, split_options
+from gq.cli.framework.connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
+from gq.cli.framework.operands import JobWord, only
+from gq.cli.framework.output import local_time, sentence, write_json, write_line, write_sentence
+from gq.cli.framework.submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
+from gq.cli.views.alternatives import show_alternatives
+from gq.cli.views.chain import Stage, gate_of, jobs_of
 from gq.connect.client import Client
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.request.directives import read_header

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import await_jobs, controller, job_exit_code, missing_job
-from gq.cli._operands import jobs_named
-from gq.cli._output import job_json, write_json_list
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import await_jobs, controller, job_exit_code, missing_job
+from gq.cli.framework.operands import jobs_named
+from gq.cli.framework.output import job_json, write_json_list
 from gq.model.state import ACTIVE_WORDS
 from gq.request.getopt import Arguments, Option
 from gq.units import parse_seconds

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gq.cli._command import JSON, Command, report
-from gq.cli._connection import ask, controller, job_pages, missing_job
-from gq.cli._operands import JobWord, one_job, only, operands
-from gq.cli._output import JsonValue, sentence, write_json_list, write_sentence
+from gq.cli.framework.command import JSON, Command, report
+from gq.cli.framework.connection import ask, controller, job_pages, missing_job
+from gq.cli.framework.operands import JobWord, one_job, only, operands
+from gq.cli.framework.output import JsonValue, sentence, write_json_list, write_sentence
 from gq.connect.client import Client
 from gq.errors import Refusal
 from gq.model.job import JobInfo

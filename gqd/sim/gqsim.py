@@ -11,8 +11,8 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from gq.cli._command import JSON, Command, warn
-from gq.cli._operands import refuse_operands
+from gq.cli.framework.command import JSON, Command, warn
+from gq.cli.framework.operands import refuse_operands
 from gq.errors import UsageError
 from gq.host.error_text import folded
 from gq.request.getopt import Arguments, Option
@@ -77,7 +77,7 @@ def _tell_lost(name: str, lost: Sequence[LeftOut]) -> None:
 
 
 def _named(names: Sequence[str], why: str) -> str:
-    from gq.cli._output import printable
+    from gq.cli.framework.output import printable
 
     more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
     return f"{', '.join(printable(one) for one in names[:NAMES_TOLD])}{more} ({printable(why)})"
@@ -97,7 +97,7 @@ def _unwritable(name: str, path: str, why: str) -> UsageError:
 
 
 def _show(arguments: Arguments, replays: Sequence[Replay], summaries: dict[str, Summary]) -> None:
-    from gq.cli._output import Column, is_terminal, write_json, write_table
+    from gq.cli.framework.output import Column, is_terminal, write_json, write_table
 
     if arguments.has("json"):
         write_json(summaries)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from gq.cli._command import invoke
 from gq.cli._run import load
+from gq.cli.framework.command import invoke
 from gq.connect.locate import Location, find_cluster, make_run_dir
 from tests.cli.scripted import ScriptedController
 from tests.clusters import clean_environment

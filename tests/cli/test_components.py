@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli._components import split_commands
+from gq.cli.framework.components import split_commands
 from gq.errors import UsageError
 from gq.model.resource import Amount, ResourceRequest
 from gq.request.getopt import Arguments, parse

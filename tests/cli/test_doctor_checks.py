@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gq.cli import _checks, _machine_checks, _network_checks, _system, _system_checks
-from gq.cli._checks import Finding, Patient, Verdict, partitions, recent_errors
-from gq.cli._system import Host, Process
-from gq.cli.gq_status import Answer
+from gq.cli.doctor import machine_checks, network_checks, private_checks, system, system_checks
+from gq.cli.doctor.private_checks import Finding, Patient, Verdict, partitions, recent_errors
+from gq.cli.doctor.system import Host, Process
+from gq.cli.gq.status import Answer
 from gq.config.config import parse_config
 from gq.connect.locate import Location, system_location
 from gq.errors import Refusal
@@ -85,14 +85,14 @@ def only(check: Callable[[Host], Iterator[Finding]], patient: Host) -> Finding:
 def test_a_clock_that_differs_from_the_controllers_is_told_with_its_direction(
     ahead_s: float, verdict: Verdict, words: str
 ) -> None:
-    found = only(_system_checks.clock, host(asked_at=NOW + ahead_s))
+    found = only(system_checks.clock, host(asked_at=NOW + ahead_s))
     assert found.verdict is verdict
     assert words in found.message
     assert found.mend.startswith("date -s @") or verdict is Verdict.OK
 
 
 def test_a_slow_answer_is_not_taken_for_a_clock_that_differs() -> None:
-    assert only(_system_checks.clock, host(asked_at=NOW + 3.0, answer_took_s=3.0)).verdict is Verdict.OK
+    assert only(system_checks.clock, host(asked_at=NOW + 3.0, answer_took_s=3.0)).verdict is Verdict.OK
 
 
 # ── releases ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,26 +100,26 @@ def test_a_slow_answer_is_not_taken_for_a_clock_that_differs() -> None:
 
 def test_a_controller_of_another_release_is_told() -> None:
     info = ClusterInfo(cluster="gq", gq_version="0.0.1", started_at=0.0)
-    found = only(_system_checks.versions, host(answer=Answer(info, {"n1": node("0.0.1")})))
+    found = only(system_checks.versions, host(answer=Answer(info, {"n1": node("0.0.1")})))
     assert (found.verdict, found.message) == (Verdict.FAIL, f"gqd is 0.0.1, the commands here are {VERSION}")
 
 
 def test_a_node_daemon_that_was_not_restarted_after_an_upgrade_is_told() -> None:
     info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
-    found = only(_system_checks.versions, host(answer=Answer(info, {"n1": node("0.0.1")})))
+    found = only(system_checks.versions, host(answer=Answer(info, {"n1": node("0.0.1")})))
     assert (found.verdict, found.message) == (Verdict.FAIL, f"gqnode of n1 is 0.0.1, gqd is {VERSION}")
     assert "gqnode" in found.mend
 
 
 def test_a_daemon_that_speaks_another_version_of_the_protocol_is_told_to_be_of_another_release() -> None:
     error = Refusal("wrong_version", "this controller speaks versions 1 to 1 of the protocol, not 2")
-    found = only(_system_checks.answering, host(identity=None, answer=None, answer_error=error))
+    found = only(system_checks.answering, host(identity=None, answer=None, answer_error=error))
     assert found.verdict is Verdict.FAIL
     assert "of different releases: this controller speaks versions 1 to 1" in found.message
 
 
 def test_the_nodes_of_gq_toml_are_counted_in_plain_english() -> None:
-    [found] = _system_checks.configuration(host())
+    [found] = system_checks.configuration(host())
 
     assert found.message == "/etc/gq/gq.toml: 1 node"
 
@@ -147,26 +147,26 @@ def test_a_partition_that_names_nodes_which_never_registered_is_told() -> None:
 def test_what_starts_a_daemon_is_its_own_command_with_systemd_and_without(program: str) -> None:
     elsewhere = host(location=system_location("/srv/gq.toml"))
 
-    assert _system.start_command(host(), program) == f"{program} start"
-    assert _system.restart_command(host(), program) == f"{program} restart"
-    assert _system.restart_command(elsewhere, program) == f"{program} --config /srv/gq.toml restart"
+    assert system.start_command(host(), program) == f"{program} start"
+    assert system.restart_command(host(), program) == f"{program} restart"
+    assert system.restart_command(elsewhere, program) == f"{program} --config /srv/gq.toml restart"
 
 
 def test_a_unit_that_takes_the_control_groups_away_is_told_and_the_edit_mends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_system, "UNIT_DIRS", (str(tmp_path),))
+    monkeypatch.setattr(system, "UNIT_DIRS", (str(tmp_path),))
     unit = tmp_path / "gqnode.service"
     unit.write_text("[Unit]\nDescription=x\n[Service]\nKillMode=process\n")
 
-    found = only(_system_checks.unit, host())
+    found = only(system_checks.unit, host())
     assert found.verdict is Verdict.FAIL
     assert "has no Delegate=yes" in found.message
     edit = found.mend.partition(" && ")[0]
     subprocess.run(["sh", "-c", edit], check=True)
 
     assert unit.read_text() == "[Unit]\nDescription=x\n[Service]\nDelegate=yes\nKillMode=process\n"
-    assert list(_system_checks.unit(host())) == []
+    assert list(system_checks.unit(host())) == []
 
 
 # ── isolation ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +180,7 @@ def test_what_is_not_enforced_is_told_with_its_reason() -> None:
         config=config, node=config.nodes[0], answer=Answer(info, {"n1": node(VERSION, memory="watched", **full)})
     )
 
-    first, second = _machine_checks.isolation(patient)
+    first, second = machine_checks.isolation(patient)
 
     assert first.verdict is Verdict.OK
     assert (second.verdict, second.message) == (
@@ -193,7 +193,7 @@ def test_what_is_not_enforced_is_told_with_its_reason() -> None:
 
 
 def leaving(settings: str, tmp: str, why: str, monkeypatch: pytest.MonkeyPatch, path: str = "/etc/gq/gq.toml") -> Host:
-    monkeypatch.setattr(_machine_checks.job_tmp, "why_not", lambda state_dir: why)
+    monkeypatch.setattr(machine_checks.job_tmp, "why_not", lambda state_dir: why)
     config = parse_config(CONFIG + settings, path)
     info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
     answer = Answer(info, {"n1": node(VERSION, tmp=tmp)})
@@ -214,7 +214,7 @@ def leaving(settings: str, tmp: str, why: str, monkeypatch: pytest.MonkeyPatch, 
 def test_jobs_that_share_tmp_are_told_with_the_way_to_hold_them_apart(
     settings: str, tmp: str, why: str, verdict: Verdict, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = only(_machine_checks.leftovers, leaving(settings, tmp, why, monkeypatch))
+    found = only(machine_checks.leftovers, leaving(settings, tmp, why, monkeypatch))
     assert found.verdict is verdict
     assert words in found.message
     assert bool(found.mend) == (verdict is not Verdict.OK)
@@ -227,7 +227,7 @@ def test_the_edit_that_the_doctor_prints_for_tmp_can_be_read_again(
     path = tmp_path / "gq.toml"
     path.write_text(CONFIG + settings)
 
-    found = only(_machine_checks.leftovers, leaving(settings, "shared", why, monkeypatch, str(path)))
+    found = only(machine_checks.leftovers, leaving(settings, "shared", why, monkeypatch, str(path)))
     subprocess.run(["sh", "-c", found.mend.partition("; ")[0]], check=True)
 
     assert parse_config(path.read_text(), str(path)).node("n1").private_tmp is after
@@ -240,9 +240,9 @@ def test_a_machine_outside_the_cluster_is_no_node_that_has_not_joined() -> None:
     text = f'[client]\ncontroller = "tcp://127.0.0.1:9"\nserver_key = "{"x" * 40}"\n'
     outside = host(config=parse_config(text, "/etc/gq/gq.toml"), node=None, processes=())
 
-    assert only(_system_checks.role, outside).verdict is Verdict.OK
-    assert list(_system_checks.running(outside)) == []
-    network = only(_network_checks.controller_port, outside)
+    assert only(system_checks.role, outside).verdict is Verdict.OK
+    assert list(system_checks.running(outside)) == []
+    network = only(network_checks.controller_port, outside)
     assert network.verdict is Verdict.FAIL
 
 
@@ -258,7 +258,7 @@ def test_a_machine_outside_the_cluster_is_no_node_that_has_not_joined() -> None:
     ],
 )
 def test_a_port_on_loopback_is_known_by_the_kernels_words(words: list[str], is_so: bool) -> None:
-    assert _network_checks.only_loopback(words) is is_so
+    assert network_checks.only_loopback(words) is is_so
 
 
 # ── what was mended since ─────────────────────────────────────────────────────────────────────────────────────
@@ -305,10 +305,10 @@ def test_a_host_that_has_joined_since_it_was_turned_away_is_not_told() -> None:
     refused = AuditEntry(at=10.0, user="", origin="192.0.2.7", action="HandshakeRefused", outcome="refused")
     impostor = msgspec.structs.replace(refused, action="Impostor")
 
-    assert _system._is_mended(refused, {"192.0.2.7": 20.0})
-    assert not _system._is_mended(refused, {"192.0.2.7": 5.0}), "it was turned away again"
-    assert not _system._is_mended(refused, {"192.0.2.8": 20.0})
-    assert not _system._is_mended(impostor, {"192.0.2.7": 20.0}), "no mistake that joining mends"
+    assert system._is_mended(refused, {"192.0.2.7": 20.0})
+    assert not system._is_mended(refused, {"192.0.2.7": 5.0}), "it was turned away again"
+    assert not system._is_mended(refused, {"192.0.2.8": 20.0})
+    assert not system._is_mended(impostor, {"192.0.2.7": 20.0}), "no mistake that joining mends"
 
 
 # ── a private cluster of another user ─────────────────────────────────────────────────────────────────────────
@@ -323,10 +323,10 @@ def test_root_looks_over_the_cluster_of_another_user_without_a_false_failure(tmp
     location = Location(f"{directory}/gq.toml", str(directory), str(sockets), is_private=True)
     patient = Patient(location=location, config=None, config_error=None, answer=None, now=0.0)
 
-    found = [*_checks.directory(patient), *_checks.sockets(patient)]
+    found = [*private_checks.directory(patient), *private_checks.sockets(patient)]
 
     assert [one.verdict for one in found] == [Verdict.OK, Verdict.OK]
     assert found[0].message == f"{directory} is uid 4321's alone"
     os.chown(sockets, 0, 0)
-    [wrong] = _checks.sockets(patient)
+    [wrong] = private_checks.sockets(patient)
     assert wrong.verdict is Verdict.FAIL

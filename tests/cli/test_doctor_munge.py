@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli._checks import Verdict
-from gq.cli._identity_checks import vouching
-from gq.cli._system import Host
+from gq.cli.doctor.identity_checks import vouching
+from gq.cli.doctor.private_checks import Verdict
+from gq.cli.doctor.system import Host
 from gq.config.config import parse_config
 from gq.connect.locate import Location
 from tests.munge import own_munged

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli._follow import follow
+from gq.cli.step.follow import follow
 
 STEP = """
 import json, os, pathlib, sys, time

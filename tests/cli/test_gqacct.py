@@ -10,7 +10,7 @@ import time
 import msgspec
 import pytest
 
-from gq.cli._account_fields import FIELDS, Field, Line
+from gq.cli.views.account_fields import FIELDS, Field, Line
 from gq.model.job import StepInfo, Usage
 from gq.model.resource import Grant
 from gq.wire import client as wire

@@ -116,7 +116,7 @@ def test_on_a_narrow_terminal_it_can_be_read_when_notices_were_queued(
     queued_at = time.time()
     notice = msgspec.structs.replace(GIVEN_UP, queued_at=queued_at)
     controller.on(wire.ListNotices, wire.Notices(notices=(notice,)))
-    monkeypatch.setattr("gq.cli._output.is_terminal", lambda: True)
+    monkeypatch.setattr("gq.cli.framework.output.is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
 
     line = run("gqctl", "notice", "list").out.splitlines()[1]

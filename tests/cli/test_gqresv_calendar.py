@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from gq.cli.resv import week
+from gq.cli.resv import grid
 from gq.model.estimate import StartEstimate
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.reservation import Booking, OccurrenceInfo, OccurrenceState, ReservationInfo
@@ -181,7 +181,7 @@ def test_a_calendar_of_nothing_that_there_is_is_a_wrong_use(run: Run, words: lis
 @pytest.mark.parametrize(("day", "hours"), [((2035, 3, 25), 23), ((2035, 10, 28), 25), ((2035, 7, 1), 24)])
 @pytest.mark.parametrize("cell", [1, 2, 3, 6, 24])
 def test_a_days_cells_are_together_as_long_as_the_day(day: tuple[int, int, int], hours: int, cell: int) -> None:
-    edges = week.bounds(datetime(*day), 1, cell, BERLIN)
+    edges = grid.bounds(datetime(*day), 1, cell, BERLIN)
 
     assert len(edges) == 24 // cell + 1
     assert edges[-1] - edges[0] == hours * HOUR_S
@@ -190,10 +190,10 @@ def test_a_days_cells_are_together_as_long_as_the_day(day: tuple[int, int, int],
 
 def painted(begin: datetime, end: datetime) -> str:
     """The cells of that day, an hour each, of a reservation from then to then."""
-    unit = week.Unit("n1", 0, "a100")
-    block = week.Block(week.RESERVATION, "night", begin.timestamp(), end.timestamp(), "n1", (0,))
-    edges = week.bounds(end.replace(hour=0, minute=0, tzinfo=None), 1, 1, BERLIN)
-    return "".join(week.paint([unit], [block], edges, week.letters_of([block]))[unit])
+    unit = grid.Unit("n1", 0, "a100")
+    block = grid.Block(grid.RESERVATION, "night", begin.timestamp(), end.timestamp(), "n1", (0,))
+    edges = grid.bounds(end.replace(hour=0, minute=0, tzinfo=None), 1, 1, BERLIN)
+    return "".join(grid.paint([unit], [block], edges, grid.letters_of([block]))[unit])
 
 
 def test_the_hour_that_clocks_leave_out_is_nobodys_and_the_one_that_comes_twice_is_one_cell() -> None:
@@ -213,13 +213,13 @@ def test_what_was_released_is_drawn_until_then_and_what_was_skipped_not_at_all()
         booking=Booking(name="a", duration_s=7200), owner="ada", uid=1, created_at=0, occurrences=(over, skipped)
     )
 
-    assert [(one.begin_at, one.end_at) for one in week.of_reservations([info])] == [(0.0, 1200.0)]
+    assert [(one.begin_at, one.end_at) for one in grid.of_reservations([info])] == [(0.0, 1200.0)]
 
 
 def test_a_job_is_drawn_until_it_is_expected_to_end_and_at_most_to_its_limit() -> None:
     grants = (Grant(node="n1", gpus=(0,)),)
     times = [
-        week.of_jobs([a_job(1, state="RUNNING", start_at=0.0, grants=grants, **fields)], now=100.0, until=9999.0)[
+        grid.of_jobs([a_job(1, state="RUNNING", start_at=0.0, grants=grants, **fields)], now=100.0, until=9999.0)[
             0
         ].end_at
         for fields in (
@@ -235,9 +235,9 @@ def test_a_job_is_drawn_until_it_is_expected_to_end_and_at_most_to_its_limit() -
 
 
 def test_more_reservations_than_letters_share_the_last_sign() -> None:
-    blocks = [week.Block(week.RESERVATION, f"r{place:02}", float(place), 99.0, "n1", (0,)) for place in range(30)]
+    blocks = [grid.Block(grid.RESERVATION, f"r{place:02}", float(place), 99.0, "n1", (0,)) for place in range(30)]
 
-    letters = week.letters_of(blocks)
+    letters = grid.letters_of(blocks)
 
     assert (letters["r00"], letters["r25"], letters["r26"], letters["r29"]) == ("A", "Z", "~", "~")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from gq.cli._columns import JOB_COLUMNS, JobColumn, parse_codes, parse_fields
+from gq.cli.framework.columns import JOB_COLUMNS, JobColumn, parse_codes, parse_fields
 from gq.model.estimate import AccuracyInfo, StartEstimate
 from gq.model.resource import Grant, ResourceRequest
 from gq.wire import client as wire

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gq.cli._operands import JobWord, NamedJobs, job_word, listed, one_job
+from gq.cli.framework.operands import JobWord, NamedJobs, job_word, listed, one_job
 from gq.model.tasks import parse_tasks
 
 

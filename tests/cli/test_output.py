@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gq.cli import _output
-from gq.cli._output import Column, write_table
+from gq.cli.framework import output
+from gq.cli.framework.output import Column, write_table
 
 ACCOUNTING = (
     Column("JobID", is_whole=True), Column("JobName", is_wide=True), Column("User"),
@@ -16,7 +16,7 @@ ROW = ("2841_[1-5]", "fine-tune-the-large-one", "alexandra", "1-02:03:04", "CANC
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_output, "is_terminal", lambda: True)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "55")
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gq.cli._connection import job_pages
+from gq.cli.framework.connection import job_pages
 from gq.connect.client import Client
 from gq.connect.locate import Location
 from gq.wire import client as wire

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli import _connection, _log_source, gqlog
+from gq.cli import gqlog
+from gq.cli.framework import connection
+from gq.cli.views import log_source
 from gq.connect.locate import Location
 from gq.model.notice import EventInfo
 from gq.wire import client as wire
@@ -98,7 +100,7 @@ def test_waiting_for_a_job_goes_on_after_the_link_was_lost(
 def test_a_controller_that_stays_away_is_125_in_the_end(
     run: Run, location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_connection, "RECONNECT_S", 0.2)
+    monkeypatch.setattr(connection, "RECONNECT_S", 0.2)
     with ending(location):
         result = run("gqwait", "7")
 
@@ -134,7 +136,7 @@ def test_events_are_followed_on_from_the_last_that_was_shown(run: Run, location:
 def test_output_is_followed_on_when_the_nodes_daemon_was_away(
     run: Run, controller: ScriptedController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_log_source, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(log_source, "_ANSWER_S", 0.1)
     monkeypatch.setattr(gqlog, "_ASK_S", 0.1)
     asked: list[wire.AccessLog] = []
 

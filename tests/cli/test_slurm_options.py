@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gq.cli._command import all_options
 from gq.cli._run import load
+from gq.cli.framework.command import all_options
 from gq.errors import UsageError, nearest
 from gq.request.directives import read_header
 from gq.request.options import input_variables

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli._log_source import LogSource
 from gq.cli.gqlog import Printer, Target, parse_target
+from gq.cli.views.log_source import LogSource
 from gq.connect.client import Client
 from gq.connect.locate import Location
 from gq.errors import Refusal, UsageError

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.cli._conversation import Conversation
-from gq.cli._outlet import Outlet
-from gq.cli._steps import Bring, StepRun
-from gq.cli._task_output import TaskOutput
+from gq.cli.step.async_client import Conversation
+from gq.cli.step.buffered_writer import Outlet
+from gq.cli.step.steps import Bring, StepRun
+from gq.cli.step.task_output import TaskOutput
 from gq.connect.locate import Location
 from gq.wire import client as asked
 from gq.wire import step as wire
@@ -279,7 +279,7 @@ def test_a_node_that_refuses_the_step_ends_it(bench: Bench) -> None:
 def test_a_job_that_ends_underneath_is_told_and_its_silent_nodes_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gq.cli._steps._GIVE_UP_S", 0.2)
+    monkeypatch.setattr("gq.cli.step.steps._GIVE_UP_S", 0.2)
     with door(bench, "n1", on_attach()) as silent:
         code = bench.run(silent, job_end=lambda now: "job 7 has ended: TIMEOUT")
     assert code == 1
@@ -290,7 +290,7 @@ def test_a_node_that_is_gone_with_its_job_is_found_out_from_the_controller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_TELL_DOWN_S", "_INQUIRY_S", "_GIVE_UP_S"):
-        monkeypatch.setattr(f"gq.cli._steps.{name}", 0.2)
+        monkeypatch.setattr(f"gq.cli.step.steps.{name}", 0.2)
     nobody = door(bench, "n1", on_attach())  # never listens
     assert bench.run(nobody) == 1
     assert bench.notes == [

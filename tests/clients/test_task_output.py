@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli._outlet import Outlet
-from gq.cli._task_output import LONGEST_LINE, OutputOptions, TaskOutput, open_output
+from gq.cli.step.buffered_writer import Outlet
+from gq.cli.step.task_output import LONGEST_LINE, OutputOptions, TaskOutput, open_output
 from gq.errors import Refusal, UsageError
 
 

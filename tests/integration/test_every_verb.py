@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli._command import Command
 from gq.cli._run import load
+from gq.cli.framework.command import Command
 from tests.clusters import BIN, PrivateCluster, cluster_yard, wait_until
 from tests.conftest import MARK
 from tests.integration.test_laptop import free_ports

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from gq.cli._output import json_text
+from gq.cli.framework.output import json_text
 from gq.host.log import set_up
 from gq.model.text import escape_controls, has_controls
 

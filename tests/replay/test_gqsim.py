@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli._command import invoke
 from gq.cli._run import load
+from gq.cli.framework.command import invoke
 from gq.config.config import config_of
 from gqd.sim.policies import read_policies
 
@@ -76,7 +76,7 @@ def test_jobs_that_are_dropped_are_named_with_the_reason(tmp_path: Path, capsys:
 def test_a_table_that_is_wider_than_the_terminal_has_a_line_for_each_figure(
     days: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gq.cli._output.is_terminal", lambda: True)
+    monkeypatch.setattr("gq.cli.framework.output.is_terminal", lambda: True)
     for name, width in (("NO_COLOR", "1"), ("COLUMNS", "80")):
         monkeypatch.setenv(name, width)
 

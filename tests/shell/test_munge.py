@@ -14,7 +14,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from gq.cli._conversation import Conversation
+from gq.cli.step.async_client import Conversation
 from gq.connect import link_bounds, munge
 from gq.connect.client import Client
 from gq.connect.curve import KeyPair, fresh_keys

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gq.cli import gq_doctor
+from gq.cli.gq import doctor
 from tests.clusters import wait_until
 from tests.conftest import FAILED, MARK
 from tests.integration.jobs import LONG_S
@@ -428,7 +428,7 @@ def test_the_controllers_doctor_tells_of_hosts_that_were_turned_away(lone: HostC
 
 
 def test_the_doctor_asks_as_many_questions_as_its_help_says() -> None:
-    assert len(gq_doctor.host_checks()) + 2 == gq_doctor.QUESTIONS
+    assert len(doctor.host_checks()) + 2 == doctor.QUESTIONS
 
 
 # ── the machine ───────────────────────────────────────────────────────────────────────────────────────────────

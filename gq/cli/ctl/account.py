@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, ask_accounts, controller
-from gq.cli._operands import operands
-from gq.cli._output import Column, JsonValue, write_json_list, write_table
+from gq.cli.framework.command import JSON, Command, warn
+from gq.cli.framework.connection import ask, ask_accounts, controller
+from gq.cli.framework.operands import operands
+from gq.cli.framework.output import Column, JsonValue, write_json_list, write_table
 from gq.connect.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.account import AccountInfo, MemberInfo

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import msgspec
 
 from gq.calendar.times import past_instant
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, local_time, recent_time, write_json_list, write_records, write_table
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.operands import refuse_operands
+from gq.cli.framework.output import Column, local_time, recent_time, write_json_list, write_records, write_table
 from gq.connect.client import Client
 from gq.model.audit import AuditEntry
 from gq.request.getopt import Arguments, Option

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, chosen_cluster, controller
-from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, JsonValue, sentence, write_json_list, write_line, write_sentence, write_table
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, chosen_cluster, controller
+from gq.cli.framework.operands import refuse_operands
+from gq.cli.framework.output import (
+    Column,
+    JsonValue,
+    sentence,
+    write_json_list,
+    write_line,
+    write_sentence,
+    write_table,
+)
 from gq.errors import Refusal, UsageError
 from gq.request.getopt import Arguments, Option
 from gq.units import tell_instants

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import msgspec
 
 from gq.calendar.times import past_instant
-from gq.cli._command import Command
-from gq.cli._connection import RECONNECT_S, ask, controller, say_waiting
-from gq.cli._operands import job_id, refuse_operands
-from gq.cli._output import is_terminal, json_text, local_time, printable
+from gq.cli.framework.command import Command
+from gq.cli.framework.connection import RECONNECT_S, ask, controller, say_waiting
+from gq.cli.framework.operands import job_id, refuse_operands
+from gq.cli.framework.output import is_terminal, json_text, local_time, printable
 from gq.connect.client import Client
 from gq.model.notice import EventInfo
 from gq.request.getopt import Arguments, Option, whole_number

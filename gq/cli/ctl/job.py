@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from gq.cli._asked import asked_json
-from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, controller, job_pages, missing_job
-from gq.cli._operands import (
+from gq.cli.framework.command import JSON, Command, warn
+from gq.cli.framework.connection import ask, controller, job_pages, missing_job
+from gq.cli.framework.operands import (
     JobWord,
     NamedJobs,
     job_word,
@@ -22,8 +21,9 @@ from gq.cli._operands import (
     read,
     refusals,
 )
-from gq.cli._output import job_json, write_json_list, write_records
-from gq.cli._submission import read_dependency, read_instant
+from gq.cli.framework.output import job_json, write_json_list, write_records
+from gq.cli.framework.request_view import asked_json
+from gq.cli.framework.submission import read_dependency, read_instant
 from gq.connect.client import Client
 from gq.errors import UsageError, nearest
 from gq.model.job import JobInfo

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, ask_accounts, controller
-from gq.cli._operands import operands, refuse_operands
-from gq.cli._output import Column, JsonValue, write_json_list, write_table
 from gq.cli.ctl.account import warn_of_stranger
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, ask_accounts, controller
+from gq.cli.framework.operands import operands, refuse_operands
+from gq.cli.framework.output import Column, JsonValue, write_json_list, write_table
 from gq.errors import UsageError, nearest
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
 from gq.request.getopt import Arguments, Option, whole_number

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._operands import read
-from gq.cli._output import local_time, node_json, write_json_list, write_records
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.operands import read
+from gq.cli.framework.output import local_time, node_json, write_json_list, write_records
 from gq.errors import Refusal, UsageError
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.nodelist import expand

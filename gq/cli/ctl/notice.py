@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import msgspec
 
 from gq.calendar.times import past_instant
-from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, controller
-from gq.cli._operands import job_id, refuse_operands
-from gq.cli._output import Column, plural, recent_time, write_json_list, write_table
+from gq.cli.framework.command import JSON, Command, warn
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.operands import job_id, refuse_operands
+from gq.cli.framework.output import Column, plural, recent_time, write_json_list, write_table
 from gq.connect.client import Client
 from gq.model.notice import NoticeInfo
 from gq.request.getopt import Arguments, Option

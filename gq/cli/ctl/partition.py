@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._operands import listed
-from gq.cli._output import write_json_list, write_records
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.operands import listed
+from gq.cli.framework.output import write_json_list, write_records
 from gq.errors import Refusal
 from gq.model.node import GpuSummary, PartitionInfo
 from gq.request.getopt import Arguments

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, ask_accounts, controller
-from gq.cli._operands import operands
-from gq.cli._output import Column, JsonValue, write_json_list, write_table
 from gq.cli.ctl.account import Readers, a_name, count, names, refuse_missing, refuse_no_change, said
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, ask_accounts, controller
+from gq.cli.framework.operands import operands
+from gq.cli.framework.output import Column, JsonValue, write_json_list, write_table
 from gq.connect.client import Client
 from gq.errors import Refusal
 from gq.model.account import PreemptMode, QosInfo

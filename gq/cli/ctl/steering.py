@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from gq.cli._command import JSON, Command
-from gq.cli._connection import ask, controller
-from gq.cli._operands import job_id, one_job, read
-from gq.cli._output import Column, recent_time, write_json_list, write_sentence, write_table
 from gq.cli.ctl.job import on_jobs
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.operands import job_id, one_job, read
+from gq.cli.framework.output import Column, recent_time, write_json_list, write_sentence, write_table
 from gq.errors import UsageError
 from gq.model.ask import AskAnswer, AskInfo
 from gq.model.state import ACTIVE_WORDS

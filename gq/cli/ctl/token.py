@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from gq.cli._command import JSON, Command, warn
-from gq.cli._connection import ask, controller
-from gq.cli._operands import refuse_operands
-from gq.cli._output import Column, JsonValue, is_terminal, local_time, write_json_list, write_table
 from gq.cli.ctl.key import key_json, keys_of, of_prefix, short
+from gq.cli.framework.command import JSON, Command, warn
+from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.operands import refuse_operands
+from gq.cli.framework.output import Column, JsonValue, is_terminal, local_time, write_json_list, write_table
 from gq.host.files import create_file
 from gq.model.key import KeyInfo, KeyKind
 from gq.request.getopt import Arguments, Option

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
 from gq.calendar.times import moment, zone_name
-from gq.cli._connection import ask, controller, job_pages
-from gq.cli._estimates import estimates
-from gq.cli._operands import refuse_operands
-from gq.cli._output import JsonValue, is_terminal, printable, write_json_list, write_line
-from gq.cli.resv import week
-from gq.cli.resv.asked import zone_of
-from gq.cli.resv.look import all_reservations
-from gq.cli.resv.told import current, what
+from gq.cli.framework.connection import ask, controller, job_pages
+from gq.cli.framework.operands import refuse_operands
+from gq.cli.framework.output import JsonValue, is_terminal, printable, write_json_list, write_line
+from gq.cli.resv import grid
+from gq.cli.resv.listing import all_reservations
+from gq.cli.resv.options import zone_of
+from gq.cli.resv.render import current, what
+from gq.cli.views.estimates import estimates
 from gq.connect.client import Client
 from gq.errors import Refusal
 from gq.model.reservation import ReservationInfo
@@ -30,10 +30,10 @@ _WEEK = 7
 _CELL_HOURS = (1, 2, 3, 4, 6, 12, 24)
 _MOST_LABEL = 16
 _LEAST_ROWS = 6
-_FANCY = {week.FREE: "·", week.BUSY: "▒", week.PARTLY: "░", week.PROMISED: "◆"}
+_FANCY = {grid.FREE: "·", grid.BUSY: "▒", grid.PARTLY: "░", grid.PROMISED: "◆"}
 _BAR, _FANCY_BAR = "|", "│"
 _STYLES = ("green", "cyan", "magenta", "yellow", "blue", "red")
-_VIEWS = {"gpu": week.by_gpu, "node": week.by_node, "type": week.by_type}
+_VIEWS = {"gpu": grid.by_gpu, "node": grid.by_node, "type": grid.by_type}
 
 
 class Calendar(NamedTuple):
@@ -45,7 +45,7 @@ class Calendar(NamedTuple):
     now: float
     nodes: Nodes
     reservations: list[ReservationInfo]
-    blocks: list[week.Block]
+    blocks: list[grid.Block]
 
     @property
     def begin_at(self) -> float:
@@ -63,7 +63,7 @@ def show_calendar(arguments: Arguments) -> int:
     begin = arguments.read("from", lambda text: moment(text, now, zone))
     days = arguments.integer("days", 1, MOST_DAYS) or _WEEK
     with controller() as client:
-        shown = _read(client, week.midnight(begin.at if begin else now, zone), days, zone, now)
+        shown = _read(client, grid.midnight(begin.at if begin else now, zone), days, zone, now)
     if arguments.has("json"):
         write_json_list(_json(one) for one in shown.blocks)
     else:
@@ -85,15 +85,15 @@ def _read(client: Client, first: datetime, days: int, zone: tzinfo, now: float) 
     reservations = all_reservations(client, since=begin_at)
     running = [job for page in job_pages(client, ListJobs(filter=JobFilter(states=("RUNNING",)))) for job in page]
     blocks = [
-        *week.of_reservations(reservations),
-        *week.of_jobs(running, now, end_at),
-        *week.of_starts(estimates(client, JobFilter()), end_at),
+        *grid.of_reservations(reservations),
+        *grid.of_jobs(running, now, end_at),
+        *grid.of_starts(estimates(client, JobFilter()), end_at),
     ]
     seen = [one for one in blocks if one.begin_at < end_at and one.end_at > begin_at]
     return empty._replace(reservations=reservations, blocks=seen)
 
 
-def _json(one: week.Block) -> dict[str, JsonValue]:
+def _json(one: grid.Block) -> dict[str, JsonValue]:
     return {
         "kind": one.kind,
         "name": one.name,
@@ -109,15 +109,15 @@ def _json(one: week.Block) -> dict[str, JsonValue]:
 
 def _draw(shown: Calendar, view: str | None) -> None:
     size = shutil.get_terminal_size()
-    letters = week.letters_of(shown.blocks)
+    letters = grid.letters_of(shown.blocks)
     legend = _legend(shown, letters)
-    units = week.units_of(shown.nodes.nodes)
+    units = grid.units_of(shown.nodes.nodes)
     room = max(_LEAST_ROWS, size.lines - len(legend) - 5) if is_terminal() else len(units)
     hours = _cell_hours(size.columns, shown.days, _MOST_LABEL)
-    rows = _rows(week.paint(units, shown.blocks, _edges(shown, hours), letters), view, room)
+    rows = _rows(grid.paint(units, shown.blocks, _edges(shown, hours), letters), view, room)
     label = min(_MOST_LABEL, max(len(row.label) for row in rows))
     hours = _cell_hours(size.columns, shown.days, label)
-    rows = _rows(week.paint(units, shown.blocks, _edges(shown, hours), letters), view, room)
+    rows = _rows(grid.paint(units, shown.blocks, _edges(shown, hours), letters), view, room)
     write_line(_title(shown, hours)[: size.columns])
     for line in _heads(shown, hours, label):
         write_line(line.rstrip())
@@ -127,16 +127,16 @@ def _draw(shown: Calendar, view: str | None) -> None:
         _write(line, size.columns, letters, slice(0, line[1:2] == " "))
 
 
-def _rows(painted: Mapping[week.Unit, week.Cells], view: str | None, room: int) -> list[week.Row]:
+def _rows(painted: Mapping[grid.Unit, grid.Cells], view: str | None, room: int) -> list[grid.Row]:
     """As was asked; else as fine as there is room for."""
     if view is not None:
         return _VIEWS[view](painted)
     fitting = (rows for rows in (draw(painted) for draw in _VIEWS.values()) if len(rows) <= room)
-    return next(fitting, week.by_type(painted))
+    return next(fitting, grid.by_type(painted))
 
 
 def _edges(shown: Calendar, hours: int) -> list[float]:
-    return week.bounds(shown.first, shown.days, hours, shown.zone)
+    return grid.bounds(shown.first, shown.days, hours, shown.zone)
 
 
 def _cell_hours(columns: int, days: int, label: int) -> int:
@@ -171,7 +171,7 @@ def _ticks(hours: int, width: int) -> str:
     return marks.ljust(width)[:width]
 
 
-def _row(row: week.Row, width: int, label: int) -> str:
+def _row(row: grid.Row, width: int, label: int) -> str:
     name = printable(row.label)
     name = name if len(name) <= label else f"{name[: label - 1]}~"
     days = ["".join(row.cells[place : place + width]) for place in range(0, len(row.cells), width)]
@@ -181,13 +181,13 @@ def _row(row: week.Row, width: int, label: int) -> str:
 
 
 def _legend(shown: Calendar, letters: Mapping[str, str]) -> list[str]:
-    by_name = {info.booking.name: info for info in shown.reservations if week.of_reservations([info])}
-    lines = [_told(letter, by_name[name], shown.zone) for name, letter in letters.items() if letter != week.REST]
+    by_name = {info.booking.name: info for info in shown.reservations if grid.of_reservations([info])}
+    lines = [_told(letter, by_name[name], shown.zone) for name, letter in letters.items() if letter != grid.REST]
     if len(letters) > len(lines):
-        lines.append(f"{week.REST} {len(letters) - len(lines)} more")
-    keys = {"jobs": week.BUSY, "on some GPUs": week.PARTLY, "promised start": week.PROMISED, "free": week.FREE}
+        lines.append(f"{grid.REST} {len(letters) - len(lines)} more")
+    keys = {"jobs": grid.BUSY, "on some GPUs": grid.PARTLY, "promised start": grid.PROMISED, "free": grid.FREE}
     told = [f"{_FANCY[sign] if _is_fancy() else sign} {word}" for word, sign in keys.items()]
-    return ["", *lines, "  ".join([*told, "a: on some GPUs", f"{week.SEVERAL} several"])]
+    return ["", *lines, "  ".join([*told, "a: on some GPUs", f"{grid.SEVERAL} several"])]
 
 
 def _told(letter: str, info: ReservationInfo, zone: tzinfo) -> str:

@@ -1,0 +1,178 @@
+"""Operands of commands: none missing, none too many, each read with a complaint that names it; and jobs among them.
+
+Owns how jobs are named wherever a command takes one: ``123`` (of an array: all of it), ``123_4`` (a task of an
+array), ``123_1-5`` and ``123_[1-5,8]`` (some of its tasks).  In the place of a number, ``last`` is the job that the
+caller submitted last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from gq.errors import UsageError
+from gq.model.tasks import first_task, format_tasks, parse_tasks, task_bit
+from gq.request.getopt import Arguments, bad_value, whole_number
+from gq.wire.client import JobsDone
+
+T = TypeVar("T")
+MAX_JOB_ID = 2**63 - 1
+LAST = "last"
+
+
+def operands(arguments: Arguments, reader: Callable[[str], T], what: str, at_most: int | None = None) -> tuple[T, ...]:
+    """At least one operand, each read by `reader`; lists with commas count as several."""
+    words = [word for operand in arguments.operands for word in listed(operand)]
+    if not words:
+        raise UsageError("missing_operand", f"{what} is missing", "gqstat lists the jobs" if what == "JOB" else "")
+    if at_most is not None and len(words) > at_most:
+        raise UsageError("extra_operand", f"`{words[at_most]}` is one too many", f"give {at_most} {what}")
+    return tuple(read(reader, word) for word in words)
+
+
+def read(reader: Callable[[str], T], word: str) -> T:
+    try:
+        return reader(word)
+    except ValueError as error:
+        rule, _, way_out = str(error).partition("; ")
+        raise UsageError("bad_value", rule, way_out) from error
+
+
+def refuse_operands(arguments: Arguments, hint: str = "") -> None:
+    if arguments.operands:
+        raise UsageError("extra_operand", f"`{arguments.operands[0]}` is not expected here", hint)
+
+
+def listed(text: str) -> Iterator[str]:
+    """``7,8_[1-5,8]`` → ``7`` and ``8_[1-5,8]``: the parts between commas that stand in no brackets."""
+    depth = begin = 0
+    for place, letter in enumerate(f"{text},"):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth <= 0:
+            if word := text[begin:place].strip():
+                yield word
+            begin = place + 1
+    if depth > 0 and (word := text[begin:].strip()):
+        yield word
+
+
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class JobWord(NamedTuple):
+    """A job, or tasks of an array, as somebody named them."""
+
+    job_id: int
+    tasks: int = 0
+    """Of the array, as a set of `gq.model.tasks`; 0: the job, or all of the array."""
+
+    @staticmethod
+    def of(job_id: int, task: int | None) -> JobWord:
+        return JobWord(job_id, 0 if task is None else task_bit(task))
+
+    @property
+    def task(self) -> int | None:
+        """The first of its tasks; None: the job, or all of the array."""
+        return first_task(self.tasks) if self.tasks else None
+
+    def __str__(self) -> str:
+        if not self.tasks:
+            return str(self.job_id)
+        tasks = format_tasks(self.tasks)
+        return f"{self.job_id}_{tasks}" if tasks.isdecimal() else f"{self.job_id}_[{tasks}]"
+
+
+class NamedJobs(NamedTuple):
+    """Several jobs, as requests carry them."""
+
+    job_ids: tuple[int, ...]
+    tasks: dict[int, str]
+    """Array id → which of its tasks; its id is not in `job_ids` then."""
+
+    @staticmethod
+    def of(words: Iterable[JobWord]) -> NamedJobs:
+        """Each once, in the order in which they were named; who names the whole array means no part of it."""
+        found: dict[int, int] = {}
+        for word in words:
+            known = found.get(word.job_id, word.tasks)
+            found[word.job_id] = known | word.tasks if known and word.tasks else 0
+        return NamedJobs(
+            tuple(job_id for job_id, tasks in found.items() if not tasks),
+            {job_id: format_tasks(tasks) for job_id, tasks in found.items() if tasks},
+        )
+
+    def words(self) -> list[JobWord]:
+        return [*map(JobWord, self.job_ids), *(JobWord(array, parse_tasks(of)) for array, of in self.tasks.items())]
+
+    def has(self, word: JobWord) -> bool:
+        """All that `word` names is among them."""
+        tasks = parse_tasks(self.tasks[word.job_id]) if word.job_id in self.tasks else 0
+        return word.job_id in self.job_ids or bool(word.tasks and not word.tasks & ~tasks)
+
+
+def job_id(text: str) -> int:
+    """``123``, or ``last``, which the controller is asked for; ``ValueError`` for what is not a job id."""
+    if text == LAST:
+        from gq.cli.framework.connection import last_job_id  # it needs this module
+
+        return last_job_id()
+    try:
+        return whole_number(text, 1, MAX_JOB_ID)
+    except ValueError:
+        raise ValueError(f"`{text}` is not a job id; use a number such as 123, or `last`") from None
+
+
+def job_word(text: str) -> JobWord:
+    """``123``, ``123_4``, ``123_1-5``, ``123_[1-5,8]``; ``ValueError`` for what is none of them."""
+    job, underscore, tasks = text.partition("_")
+    if not underscore:
+        return JobWord(job_id(text))
+    if tasks.startswith("[") and tasks.endswith("]"):
+        tasks = tasks[1:-1]
+    return JobWord(job_id(job), parse_tasks(tasks))
+
+
+def one_job(text: str) -> tuple[int, int | None]:
+    """A job, or one task of an array: ``(123, None)``, ``(123, 4)``."""
+    word = job_word(text)
+    if word.tasks.bit_count() > 1:
+        raise ValueError(f"`{text}` names several tasks; name one, such as {word.job_id}_{first_task(word.tasks)}")
+    return word.job_id, word.task
+
+
+def refusals(done: JobsDone) -> Iterator[str]:
+    """What could not be done, a line for each job; tasks of an array with the same reason are one."""
+    words = {job_id: job_word(label) for job_id, label in done.labels}
+    together: dict[tuple[int, str, bool], int] = {}
+    for one, why in done.refused:
+        word = words.get(one, JobWord(one))
+        alike = (word.job_id, why, bool(word.tasks))
+        together[alike] = together.get(alike, 0) | word.tasks
+    for (job, why, _), tasks in together.items():
+        yield f"job {JobWord(job, tasks)}: {why}"
+
+
+def only(word: JobWord) -> NamedJobs:
+    return NamedJobs.of([word])
+
+
+def jobs_named(arguments: Arguments) -> NamedJobs:
+    """The jobs that the operands name, at least one."""
+    return NamedJobs.of(operands(arguments, job_word, "JOB"))
+
+
+def with_last_job(text: str) -> str:
+    """A dependency with the number of the caller's last job for ``last``: ``afterok:last`` → ``afterok:123``."""
+    return re.sub(rf"(?<=:){LAST}(?![A-Za-z0-9])", lambda _: str(job_id(LAST)), text)
+
+
+def words_of(arguments: Arguments, option: str, reader: Callable[[str], T]) -> tuple[T, ...]:
+    """What an option names that may be repeated and holds lists, brackets and all: ``-j 7,8_[1-5,8]``."""
+    found: list[T] = []
+    for given in arguments.every(option):
+        try:
+            found.extend(reader(word) for word in listed(given.value))
+        except ValueError as error:
+            raise bad_value(given, str(error)) from error
+    return tuple(found)

@@ -1,0 +1,158 @@
+"""gq doctor: look over a cluster, or this host's part of one, and say what is wrong and how to mend it.
+
+Owns which cluster is meant and what is looked at; the questions are in `_checks` (a private cluster), and in
+`_system_checks`, `_identity_checks`, `_network_checks` and `_machine_checks` (a host of the system's cluster).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gq.cli.doctor.private_checks import CHECKS, Finding, Patient, Verdict, commands_on_path, partitions, python_version
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import chosen_cluster
+from gq.cli.framework.output import plural, write_json_list, write_line
+from gq.cli.gq.status import SYSTEM, asked
+from gq.cli.gq.up import DIR, directory_of
+from gq.config.config import Config, load_config
+from gq.connect.locate import SYSTEM_CONFIG, Location, private_location, system_location
+from gq.errors import GqError, Unreachable, UsageError
+from gq.request.getopt import Arguments
+
+if TYPE_CHECKING:
+    from gq.cli.doctor.system_checks import Check
+
+QUESTIONS = 32
+"""About a host; for the help text, which loads none of them.  A test counts."""
+
+
+def run(arguments: Arguments) -> int:
+    if arguments.operands:
+        raise UsageError("operands", f"`gq doctor` takes no operand, not `{arguments.operands[0]}`")
+    location = _location(arguments)
+    findings = examine(location) if location.is_private else examine_host(location)
+    if arguments.has("json"):
+        write_json_list(
+            [{"check": f.check, "verdict": f.verdict.value, "message": f.message, "mend": f.mend} for f in findings]
+        )
+    else:
+        _write(findings)
+    return 1 if any(finding.verdict is Verdict.FAIL for finding in findings) else 0
+
+
+def _location(arguments: Arguments) -> Location:
+    """As every command finds its cluster; where there is none, the private one that is not there."""
+    if arguments.has("system"):
+        if arguments.has("dir"):
+            raise UsageError("contradiction", "`--dir` and `--system` exclude each other", "give one of them")
+        return system_location(os.environ.get("GQ_CONFIG") or SYSTEM_CONFIG)
+    if arguments.has("dir"):
+        return private_location(directory_of(arguments), os.environ)
+    try:
+        return chosen_cluster()
+    except Unreachable:
+        return private_location(directory_of(arguments), os.environ)
+
+
+# ── a private cluster ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def examine(location: Location) -> list[Finding]:
+    """Ask every question about a private cluster."""
+    config, error = _config(location)
+    is_there = Path(location.config_path).exists()
+    patient = Patient(
+        location=location,
+        config=config,
+        config_error=error,
+        answer=asked(location) if is_there else None,
+        now=time.time(),
+    )
+    return [finding for check in CHECKS for finding in check(patient)]
+
+
+def _config(location: Location) -> tuple[Config | None, GqError | None]:
+    try:
+        return load_config(location), None
+    except GqError as error:
+        return None, error
+
+
+# ── a host of the system's cluster ────────────────────────────────────────────────────────────────────────────
+
+
+def examine_host(location: Location) -> list[Finding]:
+    """Ask every question about this host's part of the system's cluster."""
+    from gq.cli.doctor.system import find_host  # not for the many who have a private one
+
+    host = find_host(location)
+    patient = Patient(location=location, config=host.config, config_error=None, answer=host.answer, now=time.time())
+    findings = [finding for check in (python_version, commands_on_path, partitions) for finding in check(patient)]
+    return findings + [finding for check in host_checks() for finding in check(host)]
+
+
+def host_checks() -> list[Check]:
+    """From the ground up: what the first ones find often explains the later ones."""
+    from gq.cli.doctor import identity_checks as people
+    from gq.cli.doctor import machine_checks as machine
+    from gq.cli.doctor import network_checks as network
+    from gq.cli.doctor import system_checks as system
+
+    return [
+        system.configuration,
+        system.configuration_is_safe,
+        system.role,
+        system.directories,
+        system.controller_user,
+        system.mail,
+        system.secrets,
+        system.keys,
+        system.privileged_names,
+        machine.disk,
+        machine.shared_memory,
+        machine.home,
+        system.running,
+        system.unit,
+        network.own_name,
+        network.controller_listens,
+        network.controller_port,
+        network.step_door,
+        system.answering,
+        people.vouching,
+        people.identity,
+        people.users,
+        system.clock,
+        system.versions,
+        network.nodes_answer,
+        people.turned_away,
+        machine.isolation,
+        machine.leftovers,
+        machine.gpus,
+        system.logs,
+    ]
+
+
+def _write(findings: list[Finding]) -> None:
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        write_line(f"{finding.verdict.value:<4}  {finding.check:<{width}}  {finding.message}")
+        if finding.mend and finding.verdict is not Verdict.OK:
+            write_line(f"{'':<4}  {'':<{width}}  mend: {finding.mend}")
+    failed = sum(finding.verdict is Verdict.FAIL for finding in findings)
+    warned = sum(finding.verdict is Verdict.WARN for finding in findings)
+    write_line(f"{plural(failed, 'failure')}, {plural(warned, 'warning')}" if failed or warned else "all is well")
+
+
+COMMAND = Command(
+    name="gq doctor",
+    summary="Look over a cluster, or this host's part of one, and say what is wrong and how to mend it.",
+    options=(DIR, SYSTEM, JSON),
+    run=run,
+    details=(
+        f"Asks {len(CHECKS)} questions about a private cluster, {QUESTIONS} about a host of the system's. "
+        "Returns 1 if something failed."
+    ),
+)

@@ -1,0 +1,134 @@
+"""gq status: which daemons of a private cluster run, or of the system's on this host, and what the cluster does.
+
+Only looks: starts nothing, changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gq.cli.framework.command import JSON, Command
+from gq.cli.framework.connection import ask, chosen_cluster
+from gq.cli.framework.output import Column, local_time, plural, write_json_list, write_line, write_table
+from gq.cli.gq.up import DIR, directory_of
+from gq.config.config import load_config
+from gq.connect.client import Client
+from gq.connect.locate import SYSTEM_CONFIG, Location, private_location, system_location
+from gq.errors import Refusal, Unreachable, UsageError
+from gq.host import daemons
+from gq.host.daemons import Daemon
+from gq.model.node import ClusterInfo, NodeInfo
+from gq.request.getopt import Arguments, Option
+from gq.units import iso_instant
+from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
+
+SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
+_COLUMNS = (Column("DAEMON"), Column("PID", is_number=True), Column("STATE"), Column("LOG", is_wide=True))
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What gqd says of itself."""
+
+    info: ClusterInfo
+    nodes: dict[str, NodeInfo]
+
+
+def run(arguments: Arguments) -> int:
+    if arguments.operands:
+        raise UsageError("operands", f"`gq status` takes no operand, not `{arguments.operands[0]}`")
+    if (system := _system(arguments)) is not None:
+        from gq.cli.doctor.system_status import show  # not for the many who have a private one
+
+        return show(system, arguments.has("json"))
+    location = private_location(directory_of(arguments), os.environ)
+    if not Path(location.config_path).exists():
+        raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "`gq up` makes one")
+    config = load_config(location)
+    everyone = daemons.daemons_of(location, [node.name for node in config.nodes])
+    answer = asked(location)
+    states = {daemon.name: _state(daemon, answer) for daemon in everyone}
+    if arguments.has("json"):
+        write_json_list([_json(location, everyone, states, answer)])
+    else:
+        _write(location, everyone, states, answer)
+    return 0 if all(state.startswith("up") for state in states.values()) else 1
+
+
+def _system(arguments: Arguments) -> Location | None:
+    """The system's cluster, if that is meant: it was said, or there is no other."""
+    if arguments.has("system") and arguments.has("dir"):
+        raise UsageError("contradiction", "`--dir` and `--system` exclude each other", "give one of them")
+    if arguments.has("system"):
+        return system_location(os.environ.get("GQ_CONFIG") or SYSTEM_CONFIG)
+    if arguments.has("dir"):
+        return None
+    try:
+        found = chosen_cluster()
+    except Unreachable:
+        return None
+    return None if found.is_private else found
+
+
+def asked(location: Location) -> Answer | None:
+    """None: nobody answers."""
+    try:
+        with Client(location, timeout_s=5.0) as client:
+            info = ask(client, GetCluster(), Cluster).info
+            return Answer(info, {node.node: node for node in ask(client, ListNodes(), Nodes).nodes})
+    except Unreachable:
+        return None
+
+
+def _state(daemon: Daemon, answer: Answer | None) -> str:
+    """``up``, or what is wrong."""
+    if daemon.pid() is None:
+        return "down"
+    if answer is None:
+        return "silent" if daemon.name == "gqd" else "up, without its controller"
+    if daemon.name == "gqd":
+        return "up"
+    node = answer.nodes.get(daemon.name.removeprefix("gqnode-"))
+    return "not registered" if node is None else f"up, {node.state.lower()}"
+
+
+def _write(location: Location, everyone: list[Daemon], states: dict[str, str], answer: Answer | None) -> None:
+    rows = [(one.name, str(one.pid() or "-"), states[one.name], str(one.log_path)) for one in everyone]
+    write_table(_COLUMNS, [rows])
+    if answer is None:
+        write_line(f"the cluster in {location.state_dir} does not answer; `gq up` starts what is missing")
+        return
+    info = answer.info
+    jobs = f"{plural(info.jobs_running, 'job')} running, {info.jobs_pending} pending"
+    write_line(f"cluster {info.cluster} in {location.state_dir}: {jobs}, up since {local_time(info.started_at)}")
+
+
+def _json(
+    location: Location, everyone: list[Daemon], states: dict[str, str], answer: Answer | None
+) -> dict[str, object]:
+    info = answer.info if answer is not None else None
+    return {
+        "directory": location.state_dir,
+        "is_answering": info is not None,
+        "cluster": info.cluster if info else None,
+        "version": info.gq_version if info else None,
+        "started_at": iso_instant(info.started_at) if info else None,
+        "jobs_running": info.jobs_running if info else None,
+        "jobs_pending": info.jobs_pending if info else None,
+        "counters": info.counters if info else {},
+        "daemons": [
+            {"name": one.name, "pid": one.pid(), "state": states[one.name], "log": str(one.log_path)}
+            for one in everyone
+        ],
+    }
+
+
+COMMAND = Command(
+    name="gq status",
+    summary="Show which daemons of a cluster run on this host, and what the cluster does.",
+    options=(DIR, SYSTEM, JSON),
+    run=run,
+    details="Returns 0 if all of them run, else 1.",
+)

@@ -1,0 +1,1 @@
+"""The client of a step: its links, streams, terminal and signals."""
