@@ -28,9 +28,9 @@ from typing import TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from gq.connect.client import Client as Connection
-from gq.connect.client import expect
-from gq.connect.locate import find_cluster
+from gq.connection.client import Client as Connection
+from gq.connection.client import expect
+from gq.connection.locate import find_cluster
 from gq.errors import Refusal, UsageError, nearest
 from gq.model.job import JobInfo
 from gq.model.sweep import format_sweep

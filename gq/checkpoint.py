@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
-from gq.connect.client import Client
-from gq.connect.locate import find_cluster
+from gq.connection.client import Client
+from gq.connection.locate import find_cluster
 from gq.errors import Refusal, Unreachable
 from gq.wire.client import CheckpointDone, Done, ResumeDone
 

@@ -138,8 +138,8 @@ def accept(generation: int | None = None) -> bool:
     if known is None or known.deadline is None:
         return False
     from gq.checkpoint import own_job_id
-    from gq.connect.client import Client
-    from gq.connect.locate import find_cluster
+    from gq.connection.client import Client
+    from gq.connection.locate import find_cluster
     from gq.errors import Refusal, Unreachable
     from gq.wire.client import Done, GiveUpGpus
 

@@ -12,8 +12,8 @@ import typer
 
 from gq import __version__
 from gq.config.config import load_config
-from gq.connect.curve import make_keys, node_key_path, node_public_path, server_key_path, server_public_path
-from gq.connect.locate import (
+from gq.connection.curve import make_keys, node_key_path, node_public_path, server_key_path, server_public_path
+from gq.connection.locate import (
     ROOT_UID,
     SYSTEM_CONFIG,
     Location,

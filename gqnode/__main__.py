@@ -21,7 +21,7 @@ from gqnode.daemon.spawn import Spawner
 
 if TYPE_CHECKING:
     from gq.config.config import Config, NodeSettings
-    from gq.connect.locate import Location
+    from gq.connection.locate import Location
     from gqnode.admin.join import Wish
     from gqnode.daemon.loop import Equipment
 
@@ -110,7 +110,7 @@ def join(
 
 
 def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -> None:
-    from gq.connect.locate import SYSTEM_CONFIG, system_location
+    from gq.connection.locate import SYSTEM_CONFIG, system_location
     from gq.errors import UsageError
     from gq.host import job_tmp, service
     from gqnode.admin import join as host
@@ -154,7 +154,7 @@ def leave(
     Ends gqnode, and removes the node's keys and its table of gq.toml.  Where the controller does not hear root of this
     host, prints what its administrator has to do.
     """
-    from gq.connect.locate import SYSTEM_CONFIG, system_location
+    from gq.connection.locate import SYSTEM_CONFIG, system_location
     from gq.errors import UsageError
     from gqnode.admin import leave as host
 
@@ -206,7 +206,7 @@ def _serve_node(name: str, directory: str, config: str) -> int:
 
 
 def _location(directory: str, config: str) -> Location:
-    from gq.connect.locate import find_cluster, private_location, system_location
+    from gq.connection.locate import find_cluster, private_location, system_location
 
     if directory:
         return private_location(directory, os.environ)
@@ -255,7 +255,7 @@ def _own_node(config: Config, name: str) -> NodeSettings:
 
 def _make_spool_root(location: Location, name: str) -> Path:
     """In a shared cluster users may go through it to their script, and not look around."""
-    from gq.connect.locate import is_run_for_all, make_own_directory, make_state_dir
+    from gq.connection.locate import is_run_for_all, make_own_directory, make_state_dir
 
     spool_root = Path(location.state_dir, "nodes", name)
     make_state_dir(location)
@@ -269,7 +269,7 @@ def _hold_locks(location: Location, spool_root: Path, name: str) -> tuple[int, i
 
     One lock is beside the sockets, for where the state directory was removed, and made again, under a daemon.
     """
-    from gq.connect.locate import make_run_dir
+    from gq.connection.locate import make_run_dir
     from gq.errors import Refusal
     from gq.host.files import hold_lock
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gq.connect.client import Client, expect
-from gq.connect.locate import Location, find_cluster
+from gq.connection.client import Client, expect
+from gq.connection.locate import Location, find_cluster
 from gq.wire import client as wire
 from tests import commands
 

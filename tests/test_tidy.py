@@ -60,7 +60,7 @@ FORBIDDEN_IMPORTS = {
     "gq/": ("gqd", "gqnode", "asyncio", "sqlite3", "sqlite_utils", "pynvml", "zmq.asyncio", "numpy", "psutil"),
     "gqd/": ("gqnode", "pynvml", "psutil", "gq.cli", "rich"),
     "gqnode/": ("gqd", "sqlite3", "sqlite_utils", "numpy", "gq.cli", "rich"),
-    "gq/model/": ("gq.wire", "gq.cli", "gq.connect.client", "gq.config.config"),
+    "gq/model/": ("gq.wire", "gq.cli", "gq.connection.client", "gq.config.config"),
     "gqd/state/": ("gqd.sched", "gqd.control", "gqd.store", "gqd.shell"),
     "gqd/sched/": ("gqd.control", "gqd.store", "gqd.shell"),
     "gqd/control/": ("gqd.shell", "gqd.store.sqlite", "gqd.store.memory"),
@@ -271,7 +271,7 @@ def test_only_a_command_imports_a_command(path: Path) -> None:
     assert relative(path).startswith(COMMANDS) or wrong == []
 
 
-@pytest.mark.parametrize("module", ["gq.cli._run", "gq.cli.framework.command", "gq.connect.locate"])
+@pytest.mark.parametrize("module", ["gq.cli._run", "gq.cli.framework.command", "gq.connection.locate"])
 def test_what_every_command_starts_with_loads_nothing_heavy(module: str) -> None:
     heavy = ["asyncio", "sqlite3", "typer", "rich", "click", "numpy", "zmq", "psutil", "logging", "tomllib"]
     code = f"import sys, {module}; print(*[name for name in {heavy} if name in sys.modules])"

@@ -24,8 +24,8 @@ from gq.cli.step.async_client import Conversation, JobWatch
 from gq.cli.step.interactive import HeldJob, held_job
 from gq.cli.step.signals import SignalPipe
 from gq.cli.step.steps import Bring, Note, say
-from gq.connect.client import Client
-from gq.connect.locate import Location
+from gq.connection.client import Client
+from gq.connection.locate import Location
 from gq.errors import GqError, Refusal
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress

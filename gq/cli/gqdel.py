@@ -13,7 +13,7 @@ from gq.cli.framework.command import Command, warn
 from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
 from gq.cli.framework.operands import JobWord, NamedJobs, job_word, listed, one_job, read, refusals
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.tasks import parse_tasks
 from gq.request.getopt import Arguments, Option, whole_number

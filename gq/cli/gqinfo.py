@@ -15,7 +15,7 @@ from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.operands import refuse_operands
 from gq.cli.framework.output import Column, node_json, plural, write_json_list, write_line, write_sentence, write_table
 from gq.cli.views.reserved import reserved_line
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo
 from gq.model.nodelist import compress, expand

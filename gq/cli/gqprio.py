@@ -12,7 +12,7 @@ from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
 from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, words_of
 from gq.cli.framework.output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.account import PriorityInfo
 from gq.request.getopt import Arguments, Option

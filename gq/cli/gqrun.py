@@ -23,7 +23,7 @@ from gq.cli.step.async_client import Conversation, JobWatch
 from gq.cli.step.interactive import allocation_environment, held_job
 from gq.cli.step.steps import Bring, Note, lead_step, say
 from gq.cli.step.task_output import OutputOptions, TaskOutput, open_output
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest

@@ -19,7 +19,7 @@ from gq.cli.framework.output import (
     write_sentence,
     write_table,
 )
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.account import ShareInfo
 from gq.request.getopt import Arguments, Option

@@ -21,7 +21,7 @@ from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, word
 from gq.cli.framework.output import job_json, write_json_list, write_line, write_table
 from gq.cli.views.estimates import START_COLUMNS, show_accuracy, with_estimates
 from gq.cli.views.job_order import Sort, parse_sort
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS

@@ -21,7 +21,7 @@ from gq.cli.framework.output import local_time, sentence, write_json, write_line
 from gq.cli.framework.submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
 from gq.cli.views.alternatives import show_alternatives
 from gq.cli.views.chain import Stage, gate_of, jobs_of
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.request.directives import read_header
 from gq.request.getopt import Arguments, Given

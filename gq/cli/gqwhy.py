@@ -6,7 +6,7 @@ from gq.cli.framework.command import JSON, Command, report
 from gq.cli.framework.connection import ask, controller, job_pages, missing_job
 from gq.cli.framework.operands import JobWord, one_job, only, operands
 from gq.cli.framework.output import JsonValue, sentence, write_json_list, write_sentence
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.job import JobInfo
 from gq.model.state import Outcome, Reason

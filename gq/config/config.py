@@ -27,7 +27,7 @@ from gq.config.settings import LimitSettings as LimitSettings
 from gq.config.settings import NodeSettings as NodeSettings
 from gq.config.settings import PartitionSettings as PartitionSettings
 from gq.config.topology_settings import READERS, check_switches
-from gq.connect.locate import Location, has_system_cluster, why_chosen
+from gq.connection.locate import Location, has_system_cluster, why_chosen
 from gq.errors import Refusal, UsageError, nearest
 from gq.host.job_rlimits import default_rlimits
 from gq.model.ids import NAME

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from gq.config.config import Config, load_config
-from gq.connect.locate import Location, make_own_directory
+from gq.connection.locate import Location, make_own_directory
 from gq.errors import Refusal, UsageError
 from gq.host.interpreter import isolated_python
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.errors import Refusal
 from gq.host.interpreter import isolated_python
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from gq.connect.locate import Location, is_listening
+from gq.connection.locate import Location, is_listening
 from gq.errors import Refusal
 from gq.host import daemons
 from gq.host.daemons import Daemon

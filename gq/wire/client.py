@@ -414,7 +414,7 @@ class Introduce(_Body, frozen=True, kw_only=True):
     user: str
     """The caller's name on its own host; the credential says only the uid."""
     credential: str
-    """Of MUNGE, over the words of `gq.connect.munge.payload_of`: the public key of this very link."""
+    """Of MUNGE, over the words of `gq.connection.munge.payload_of`: the public key of this very link."""
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────

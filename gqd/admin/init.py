@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from gq.config.config import Config, load_config, node_lines, parse_config
-from gq.connect.client import Client
-from gq.connect.curve import (
+from gq.connection.client import Client
+from gq.connection.curve import (
     fresh_keys,
     make_keys,
     node_key_path,
@@ -29,7 +29,7 @@ from gq.connect.curve import (
     server_key_path,
     server_public_path,
 )
-from gq.connect.locate import (
+from gq.connection.locate import (
     CONTROLLER_DIR,
     ROOT_USER,
     SYSTEM_CONFIG,
@@ -37,7 +37,7 @@ from gq.connect.locate import (
     controller_location,
     has_system_cluster,
 )
-from gq.connect.token import format_token
+from gq.connection.token import format_token
 from gq.errors import Refusal, Unreachable
 from gq.host import job_tmp, service
 from gq.host.files import make_directory, write_file

@@ -10,8 +10,8 @@ import os
 import pwd
 from pathlib import Path
 
-from gq.connect.curve import server_key_path, server_public_path
-from gq.connect.locate import Location
+from gq.connection.curve import server_key_path, server_public_path
+from gq.connection.locate import Location
 from gq.errors import Refusal
 from gq.host.files import lock_holder, make_directory, sync_directory
 from gqd.admin.system_user import acting_as, make_directories, state_files

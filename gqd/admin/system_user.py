@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gq.config.config import Config
-from gq.connect.locate import (
+from gq.connection.locate import (
     CLIENT_SOCKET,
     NODE_SOCKET,
     ROOT_USER,

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from gq.config.config import Config
-from gq.connect.locate import ROOT_UID, Location, is_run_for_all
-from gq.connect.socket_dirs import remove_left_over
+from gq.connection.locate import ROOT_UID, Location, is_run_for_all
+from gq.connection.socket_dirs import remove_left_over
 from gq.errors import GqError
 from gq.host.clock import Clock
 from gq.host.error_text import complain

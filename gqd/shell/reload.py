@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from gq.config.config import Config, load_config, parse_config
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.errors import GqError
 from gq.wire.client import CheckConfig
 from gqd.shell.inbox import Inbox

@@ -9,8 +9,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from gq.config.config import Config, ControllerSettings, PartitionSettings
-from gq.connect.curve import read_keys, server_key_path
-from gq.connect.locate import Location, is_run_for_all
+from gq.connection.curve import read_keys, server_key_path
+from gq.connection.locate import Location, is_run_for_all
 from gq.errors import UsageError
 from gq.host.sendmail import check_sendmail
 from gqd.shell.factors import load_factors

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gq.connect.account_list import whole_list
-from gq.connect.client import Client
+from gq.connection.account_list import whole_list
+from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.account import DEFAULT_ACCOUNT, ROOT, AccountInfo, MemberInfo
 from gq.model.job import JobInfo

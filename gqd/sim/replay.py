@@ -16,8 +16,8 @@ from pathlib import Path
 
 from gq.calendar.times import past_instant
 from gq.config.config import load_config
-from gq.connect.client import Client
-from gq.connect.locate import find_cluster
+from gq.connection.client import Client
+from gq.connection.locate import find_cluster
 from gq.errors import UsageError
 from gq.request.getopt import Arguments
 from gq.units import parse_seconds

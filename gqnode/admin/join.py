@@ -25,9 +25,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gq.config.config import Config, NodeSettings, load_config, node_lines, parse_config
 from gq.config.node_tables import with_values
-from gq.connect.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
-from gq.connect.locate import SYSTEM_CONFIG, Location
-from gq.connect.token import MAX_CHARACTERS, Token, parse_token
+from gq.connection.curve import KeyPair, fresh_keys, is_ipv6, node_key_path, read_keys, server_public_path
+from gq.connection.locate import SYSTEM_CONFIG, Location
+from gq.connection.token import MAX_CHARACTERS, Token, parse_token
 from gq.errors import GqError, ProtocolError, Refusal, Unreachable, UsageError
 from gq.host import job_tmp
 from gq.host.files import make_directory, write_file

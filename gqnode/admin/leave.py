@@ -18,9 +18,9 @@ from pathlib import Path
 
 from gq.config.config import Config, NodeSettings, load_config
 from gq.config.node_tables import without_node
-from gq.connect.client import Client
-from gq.connect.curve import node_key_path, node_public_path, server_public_path
-from gq.connect.locate import Location
+from gq.connection.client import Client
+from gq.connection.curve import node_key_path, node_public_path, server_public_path
+from gq.connection.locate import Location
 from gq.errors import Refusal, Unreachable
 from gq.host import service
 from gq.host.daemons import END_JOBS_SIGNAL

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol, assert_never
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from gq.connect.curve import KeyPair, detect_lost_peer, is_ipv6
-from gq.connect.input_queue import make_boundless
+from gq.connection.curve import KeyPair, detect_lost_peer, is_ipv6
+from gq.connection.input_queue import make_boundless
 from gq.errors import ProtocolError
 from gq.wire import node as wire
 from gqnode.daemon.sockets import LOST_AFTER_S, Context, LoopSocket, Socket

@@ -19,9 +19,9 @@ import msgspec
 import zmq
 
 from gq.config.config import Config, NodeSettings
-from gq.connect.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
-from gq.connect.locate import Location, is_run_for_all, make_run_dir
-from gq.connect.memory_guard import Appetites
+from gq.connection.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
+from gq.connection.locate import Location, is_run_for_all, make_run_dir
+from gq.connection.memory_guard import Appetites
 from gq.errors import GqError, Refusal
 from gq.host.clock import Clock
 from gq.model.ids import StepId

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import zmq
 
-from gq.connect.input_queue import credentials
+from gq.connection.input_queue import credentials
 from gq.errors import GqError, ProtocolError
 from gq.wire import client as wire
 from gq.wire import node as node_wire

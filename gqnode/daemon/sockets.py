@@ -15,9 +15,9 @@ from pathlib import Path
 
 import zmq
 
-from gq.connect.curve import KeyPair, detect_lost_peer
-from gq.connect.input_queue import Backlog, credentials, make_boundless
-from gq.connect.link_bounds import SHARE_OF_HOST, Bounds, Links, links_per_door, local_bounds
+from gq.connection.curve import KeyPair, detect_lost_peer
+from gq.connection.input_queue import Backlog, credentials, make_boundless
+from gq.connection.link_bounds import SHARE_OF_HOST, Bounds, Links, links_per_door, local_bounds
 from gq.host.fd_limit import raise_descriptor_limit
 
 log = logging.getLogger(__name__)

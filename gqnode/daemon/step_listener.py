@@ -19,7 +19,7 @@ from typing import Protocol, assert_never
 
 import zmq
 
-from gq.connect.curve import KeyPair
+from gq.connection.curve import KeyPair
 from gq.errors import GqError, ProtocolError
 from gq.model.ids import AttemptId, StepId
 from gq.wire import step as wire

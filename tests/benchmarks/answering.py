@@ -17,8 +17,8 @@ from random import Random
 
 import msgspec
 
-from gq.connect.client import Client
-from gq.connect.locate import find_cluster
+from gq.connection.client import Client
+from gq.connection.locate import find_cluster
 from gq.errors import Refusal
 from gq.model.resource import ResourceRequest
 from gq.wire import client as wire

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gq import api
-from gq.connect.client import Client
-from gq.connect.locate import find_cluster
+from gq.connection.client import Client
+from gq.connection.locate import find_cluster
 from gq.errors import Refusal
 from gq.model.tasks import parse_tasks
 from gq.wire import client as wire

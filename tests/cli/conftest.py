@@ -13,7 +13,7 @@ import pytest
 
 from gq.cli._run import load
 from gq.cli.framework.command import invoke
-from gq.connect.locate import Location, find_cluster, make_run_dir
+from gq.connection.locate import Location, find_cluster, make_run_dir
 from tests.cli.scripted import ScriptedController
 from tests.clusters import clean_environment
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import zmq
 
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.model.job import JobInfo
 from gq.wire import client as wire
 from gq.wire.codec import WIRE_VERSION

@@ -17,7 +17,7 @@ from gq.cli.doctor.private_checks import Finding, Patient, Verdict, partitions, 
 from gq.cli.doctor.system import Host, Process
 from gq.cli.gq.status import Answer
 from gq.config.config import parse_config
-from gq.connect.locate import Location, system_location
+from gq.connection.locate import Location, system_location
 from gq.errors import Refusal
 from gq.host.daemons import started_at
 from gq.model.audit import AuditEntry

@@ -11,7 +11,7 @@ from gq.cli.doctor.identity_checks import vouching
 from gq.cli.doctor.private_checks import Verdict
 from gq.cli.doctor.system import Host
 from gq.config.config import parse_config
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from tests.munge import own_munged
 from tests.requires import needs_munge
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.model.account import AccountInfo, Holder, LimitAt, LimitInfo, MemberInfo, PreemptMode, QosInfo
 from gq.wire import client as wire
 from tests.cli.conftest import Run

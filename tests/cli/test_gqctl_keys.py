@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from gq.config.config import parse_config
-from gq.connect.token import parse_token
+from gq.connection.token import parse_token
 from gq.model.audit import AuditEntry
 from gq.model.key import KeyInfo, KeyKind
 from gq.wire import client as wire

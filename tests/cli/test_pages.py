@@ -7,8 +7,8 @@ import time
 import pytest
 
 from gq.cli.framework.connection import job_pages
-from gq.connect.client import Client
-from gq.connect.locate import Location
+from gq.connection.client import Client
+from gq.connection.locate import Location
 from gq.wire import client as wire
 from tests.cli.scripted import ScriptedController, a_job, jobs
 

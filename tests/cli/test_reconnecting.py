@@ -13,7 +13,7 @@ import pytest
 from gq.cli import gqlog
 from gq.cli.framework import connection
 from gq.cli.views import log_source
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.model.notice import EventInfo
 from gq.wire import client as wire
 from gq.wire import step as step_wire

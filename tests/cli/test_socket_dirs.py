@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gq.connect.socket_dirs import LEFT_ALONE_S, remove_left_over
+from gq.connection.socket_dirs import LEFT_ALONE_S, remove_left_over
 from tests.shell.rig import short_directory
 
 

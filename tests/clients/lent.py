@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gq.connect.client import Client
-from gq.connect.locate import private_location
+from gq.connection.client import Client
+from gq.connection.locate import private_location
 from gq.model.state import ACTIVE_WORDS
 from gq.wire import client as wire
 from tests.clusters import PrivateCluster, cluster_yard, wait_until

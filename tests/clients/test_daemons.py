@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import gq
-from gq.connect.locate import private_location
+from gq.connection.locate import private_location
 from gq.errors import Refusal
 from gq.host import daemons
 from gq.host.daemons import Daemon

@@ -9,8 +9,8 @@ import pytest
 
 from gq.cli.gqlog import Printer, Target, parse_target
 from gq.cli.views.log_source import LogSource
-from gq.connect.client import Client
-from gq.connect.locate import Location
+from gq.connection.client import Client
+from gq.connection.locate import Location
 from gq.errors import Refusal, UsageError
 from gq.wire import step as wire
 from gq.wire.client import LogAccess

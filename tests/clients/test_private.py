@@ -9,7 +9,7 @@ import pytest
 from gq.config import private_cluster
 from gq.config.config import parse_config
 from gq.config.private_cluster import Machine, NodeShape, Wish, config_text, deal_out
-from gq.connect.locate import Location, private_location
+from gq.connection.locate import Location, private_location
 from gq.errors import Refusal, UsageError
 
 MACHINE = Machine(cpus=8, memory_mib=32768, gpus=5)

@@ -15,7 +15,7 @@ from gq.cli.step.async_client import Conversation
 from gq.cli.step.buffered_writer import Outlet
 from gq.cli.step.steps import Bring, StepRun
 from gq.cli.step.task_output import TaskOutput
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.wire import client as asked
 from gq.wire import step as wire
 from tests.clients.scripted import ATTACHED, STEP, ScriptedDoor, created, exited, output

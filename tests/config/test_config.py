@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gq.config.config import ClientSettings, Config, LimitSettings, config_of, load_config, parse_config
-from gq.connect.curve import make_keys, server_key_path, server_public_path
-from gq.connect.locate import Location, private_location, system_location
+from gq.connection.curve import make_keys, server_key_path, server_public_path
+from gq.connection.locate import Location, private_location, system_location
 from gq.errors import Refusal, UsageError
 from gq.model.policy_tables import Accounting, Billing, Booking, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gq.connect import locate
-from gq.connect.client import Client
-from gq.connect.locate import (
+from gq.connection import locate
+from gq.connection.client import Client
+from gq.connection.locate import (
     MAX_SOCKET_PATH,
     Location,
     crashed_private_cluster,
@@ -160,7 +160,7 @@ def test_finding_a_cluster_imports_nothing_heavy() -> None:
     import sys
 
     heavy = "{'zmq', 'msgspec', 'tomllib', 'asyncio', 'hashlib', 'typer', 'gq.wire', 'gq.config.config'}"
-    code = f"import sys, gq.connect.locate; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, gq.connection.locate; print(sorted({heavy} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
     assert ended.stdout.strip() == "[]"
 

@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from gq.config.config import parse_config
-from gq.connect.curve import fresh_keys
-from gq.connect.token import format_token, parse_token
+from gq.connection.curve import fresh_keys
+from gq.connection.token import format_token, parse_token
 from tests.clusters import wait_until
 from tests.effort import first_rows
 from tests.requires import needs_program, needs_root

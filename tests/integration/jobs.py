@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from gq.connect.client import Client, expect
+from gq.connection.client import Client, expect
 from gq.errors import GqError
 from gq.model.ids import JobId
 from gq.wire import client as wire

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gq.api import Client
-from gq.connect.client import Client as Connection
-from gq.connect.locate import private_location
+from gq.connection.client import Client as Connection
+from gq.connection.locate import private_location
 from gq.errors import Refusal
 from tests.clusters import PrivateCluster, wait_until
 from tests.effort import first

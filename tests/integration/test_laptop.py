@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from gq.connect.curve import KeyPair, fresh_keys, server_public_path
+from gq.connection.curve import KeyPair, fresh_keys, server_public_path
 from tests.clusters import PrivateCluster
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 import zmq
 
-from gq.connect.locate import Location, make_run_dir, private_location
+from gq.connection.locate import Location, make_run_dir, private_location
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
 from gq.wire import node as wire

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gq.config.config import NodeSettings
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.model.node import Inventory, IsolationLevels
 from gqnode.daemon import attributes, machine
 from gqnode.daemon.attributes import MAX_OUTPUT, AttributeScript, Said, read_said

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.connect.curve import KeyPair, make_keys, node_key_path, node_public_path, server_key_path, server_public_path
-from gq.connect.locate import Location
+from gq.connection.curve import KeyPair, make_keys, node_key_path, node_public_path, server_key_path, server_public_path
+from gq.connection.locate import Location
 from gq.model.ids import AttemptId, JobId, RequestId, StepId
 from gq.model.state import Outcome
 from gq.wire import client as client_wire

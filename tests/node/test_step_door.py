@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus
 from gq.model.state import Outcome

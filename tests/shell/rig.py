@@ -17,8 +17,8 @@ import zmq
 import zmq.asyncio
 
 from gq.config.config import Config
-from gq.connect.client import Client
-from gq.connect.locate import Location, make_own_directory, make_state_dir
+from gq.connection.client import Client
+from gq.connection.locate import Location, make_own_directory, make_state_dir
 from gq.model.ids import RequestId
 from gq.model.job import JobSpec
 from gq.model.node import Inventory

@@ -16,9 +16,9 @@ from pathlib import Path
 import zmq.asyncio
 
 from gq.config.config import AccessSettings, Config, ControllerSettings
-from gq.connect.client import Client
-from gq.connect.curve import KeyPair, fresh_keys, make_keys, server_key_path, server_public_path
-from gq.connect.locate import Location
+from gq.connection.client import Client
+from gq.connection.curve import KeyPair, fresh_keys, make_keys, server_key_path, server_public_path
+from gq.connection.locate import Location
 from gq.errors import GqError, Refusal
 from gq.model.audit import AuditEntry
 from gq.model.policy_tables import Timers

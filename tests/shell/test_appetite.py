@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gq.connect import memory_guard
+from gq.connection import memory_guard
 
 BEGIN = 100 * 1024 * 1024
 GROWN = BEGIN + memory_guard.MAX_GROWTH_BYTES + 1

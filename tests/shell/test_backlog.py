@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.connect.input_queue import Backlog
-from gq.connect.memory_guard import Timer
-from gq.connect.user_block import Bar, access_list
+from gq.connection.input_queue import Backlog
+from gq.connection.memory_guard import Timer
+from gq.connection.user_block import Bar, access_list
 from gqd.shell.listeners.socket import router
 from gqnode.daemon import sockets
 from tests.clusters import wait_until

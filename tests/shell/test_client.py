@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.connect.client import Client
-from gq.connect.locate import Location
+from gq.connection.client import Client
+from gq.connection.locate import Location
 from gq.errors import Refusal, Unreachable
 from gq.wire import client as wire
 from gq.wire.codec import MAX_MESSAGE_BYTES
@@ -173,8 +173,8 @@ def test_silence_ends_at_the_deadline(fake: FakeController) -> None:
 def test_a_silent_controller_is_asked_again_while_reconnecting_and_the_caller_hears_of_it_once(
     fake: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gq.connect.client._FIRST_RESEND_S", 0.05)
-    monkeypatch.setattr("gq.connect.client._MAX_RESEND_S", 0.1)
+    monkeypatch.setattr("gq.connection.client._FIRST_RESEND_S", 0.05)
+    monkeypatch.setattr("gq.connection.client._MAX_RESEND_S", 0.1)
     notes: list[Unreachable] = []
 
     def late(count: int, request: wire.Request) -> wire.Done | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.connect.curve import fresh_keys
+from gq.connection.curve import fresh_keys
 from gqd.shell.listeners import auth
 from gqd.shell.listeners import socket as door
 from gqnode.daemon import sockets
@@ -40,7 +40,7 @@ while True:
 
 CLOSE_DOOR = """
 import subprocess, sys, time, zmq
-from gq.connect.curve import fresh_keys
+from gq.connection.curve import fresh_keys
 
 class HurriedSocket(zmq.Socket):
     def setsockopt(self, option, value):

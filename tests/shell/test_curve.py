@@ -11,7 +11,7 @@ import pytest
 import zmq.asyncio
 
 from gq.config.config import Config, ControllerSettings
-from gq.connect.curve import (
+from gq.connection.curve import (
     KeyPair,
     fresh_keys,
     make_keys,

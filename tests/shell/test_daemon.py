@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import gq
-from gq.connect.client import Client
-from gq.connect.curve import (
+from gq.connection.client import Client
+from gq.connection.curve import (
     node_key_path,
     node_public_path,
     pinned_nodes,
@@ -28,7 +28,7 @@ from gq.connect.curve import (
     server_key_path,
     server_public_path,
 )
-from gq.connect.locate import Location, private_location
+from gq.connection.locate import Location, private_location
 from gq.wire import client as wire
 from gqd.control.controller import Controller
 from gqd.shell.listeners.keys import KeyRing

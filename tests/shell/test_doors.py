@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gq.config.config import Config, LimitSettings
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import GqError, Refusal
 from gq.model.ids import RequestId
 from gq.model.resource import ResourceRequest

@@ -15,8 +15,8 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from gq.connect import link_bounds as links
-from gq.connect.link_bounds import NO_CURVE, NO_PROOF, Bounds, Links, links_per_door, links_per_user
+from gq.connection import link_bounds as links
+from gq.connection.link_bounds import NO_CURVE, NO_PROOF, Bounds, Links, links_per_door, links_per_user
 from gq.model.node import Inventory
 from gq.wire import client as wire
 from gq.wire import node as node_wire

@@ -16,7 +16,7 @@ import pytest
 
 from gq.config.config import load_config
 from gq.config.submit_hook import Reject, Submitter, check_hook, load_hook
-from gq.connect.locate import private_location
+from gq.connection.locate import private_location
 from gq.errors import Refusal
 from gq.model.job import JobSpec
 from gq.wire import client as wire

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gq.connect.curve import fresh_keys, make_keys, pinned_nodes, read_keys, read_public
+from gq.connection.curve import fresh_keys, make_keys, pinned_nodes, read_keys, read_public
 from gq.errors import Refusal
 from gq.host.clock import Clock
 

@@ -15,10 +15,10 @@ import zmq
 import zmq.asyncio
 
 from gq.cli.step.async_client import Conversation
-from gq.connect import link_bounds, munge
-from gq.connect.client import Client
-from gq.connect.curve import KeyPair, fresh_keys
-from gq.connect.locate import Location
+from gq.connection import link_bounds, munge
+from gq.connection.client import Client
+from gq.connection.curve import KeyPair, fresh_keys
+from gq.connection.locate import Location
 from gq.errors import Refusal
 from gq.model.ids import RequestId
 from gq.wire import client as wire

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gq.config.config import Config, load_config, parse_config
-from gq.connect.locate import private_location
+from gq.connection.locate import private_location
 from gq.errors import Refusal
 from gq.wire import client as wire
 from gq.wire import node as node_wire

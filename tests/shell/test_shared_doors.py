@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import zmq.asyncio
 
-from gq.connect.client import Client
-from gq.connect.curve import fresh_keys, node_public_path
+from gq.connection.client import Client
+from gq.connection.curve import fresh_keys, node_public_path
 from gq.errors import Refusal, Unreachable
 from gq.model.ids import RequestId
 from gq.wire import client as wire

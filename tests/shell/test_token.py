@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import zmq
 
-from gq.connect.curve import fresh_keys
-from gq.connect.token import MARK, format_token, parse_token
+from gq.connection.curve import fresh_keys
+from gq.connection.token import MARK, format_token, parse_token
 from gq.errors import Refusal
 
 SERVER = zmq.curve_keypair()[0]

@@ -142,7 +142,7 @@ def fuzz(task: dict[str, str], corpus: list[bytes]) -> dict[str, int]:
 
 
 def main() -> int:
-    from gq.connect.curve import fresh_keys
+    from gq.connection.curve import fresh_keys
     from gq.wire import client as wire
     from tests.clusters import new_mark
     from tests.integration.jobs import submit

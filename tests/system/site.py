@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from gq.connect import munge
-from gq.connect.client import Client
-from gq.connect.curve import KeyPair, fresh_keys
-from gq.connect.locate import Location
+from gq.connection import munge
+from gq.connection.client import Client
+from gq.connection.curve import KeyPair, fresh_keys
+from gq.connection.locate import Location
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from tests.integration.jobs import LONG_S

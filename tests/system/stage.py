@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gq.connect.client import Client
-from gq.connect.locate import Location
+from gq.connection.client import Client
+from gq.connection.locate import Location
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo
 from gq.model.node import Inventory, IsolationLevels

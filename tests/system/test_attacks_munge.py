@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gq.connect.curve import fresh_keys
+from gq.connection.curve import fresh_keys
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from tests.clusters import wait_until

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 import zmq
 
-from gq.connect.token import parse_token
+from gq.connection.token import parse_token
 from gq.model.ids import AttemptId, JobId, RequestId
 from gq.model.job import ExitStatus
 from gq.model.state import Outcome

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import zmq
 
-from gq.connect.input_queue import MAX_WAITING
-from gq.connect.link_bounds import local_bounds
-from gq.connect.memory_guard import MAX_GROWTH_BYTES
+from gq.connection.input_queue import MAX_WAITING
+from gq.connection.link_bounds import local_bounds
+from gq.connection.memory_guard import MAX_GROWTH_BYTES
 from gq.model.ids import JobId, RequestId, StepId
 from gq.model.step import StepRequest
 from gq.wire import client as wire

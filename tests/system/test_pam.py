@@ -123,7 +123,7 @@ def test_a_session_of_root_or_of_one_without_a_job_stays_where_it_is(cluster: Ho
 def test_a_user_is_not_told_the_cells_of_others(cluster: HostCluster, b: Host) -> None:
     begin(cluster, ALICE)
     asked = (
-        "import sys; from gq.cli.gq.pam_check import find_cells; from gq.connect.locate import system_location\n"
+        "import sys; from gq.cli.gq.pam_check import find_cells; from gq.connection.locate import system_location\n"
         "print(*find_cells(system_location('/etc/gq/gq.toml'), int(sys.argv[1])))"
     )
     own = b.user(ALICE).ok("python", "-c", asked, str(ALICE.uid))

@@ -11,7 +11,7 @@ from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.connection import ask, ask_accounts, controller
 from gq.cli.framework.operands import operands
 from gq.cli.framework.output import Column, JsonValue, write_json_list, write_table
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.account import AccountInfo, MemberInfo
 from gq.request.getopt import Arguments, Option, whole_number

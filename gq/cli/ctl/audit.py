@@ -13,7 +13,7 @@ from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.operands import refuse_operands
 from gq.cli.framework.output import Column, local_time, recent_time, write_json_list, write_records, write_table
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.model.audit import AuditEntry
 from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant

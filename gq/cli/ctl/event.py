@@ -13,7 +13,7 @@ from gq.cli.framework.command import Command
 from gq.cli.framework.connection import RECONNECT_S, ask, controller, say_waiting
 from gq.cli.framework.operands import job_id, refuse_operands
 from gq.cli.framework.output import is_terminal, json_text, local_time, printable
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.model.notice import EventInfo
 from gq.request.getopt import Arguments, Option, whole_number
 from gq.units import iso_instant

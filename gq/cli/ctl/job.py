@@ -24,7 +24,7 @@ from gq.cli.framework.operands import (
 from gq.cli.framework.output import job_json, write_json_list, write_records
 from gq.cli.framework.request_view import asked_json
 from gq.cli.framework.submission import read_dependency, read_instant
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import UsageError, nearest
 from gq.model.job import JobInfo
 from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids

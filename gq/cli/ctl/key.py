@@ -9,7 +9,7 @@ from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.operands import operands, refuse_operands
 from gq.cli.framework.output import Column, JsonValue, local_time, write_json_list, write_line, write_table
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind
 from gq.request.getopt import Arguments, Option

@@ -12,7 +12,7 @@ from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.operands import job_id, refuse_operands
 from gq.cli.framework.output import Column, plural, recent_time, write_json_list, write_table
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.model.notice import NoticeInfo
 from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant

@@ -30,8 +30,8 @@ _COLUMNS = (
 
 
 def _create(arguments: Arguments) -> int:
-    from gq.connect.curve import fresh_keys
-    from gq.connect.token import format_token
+    from gq.connection.curve import fresh_keys
+    from gq.connection.token import format_token
 
     refuse_operands(arguments, "--node-name=NAME says for which node it is")
     pair = fresh_keys()

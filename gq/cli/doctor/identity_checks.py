@@ -29,9 +29,9 @@ _MISMATCH = r"user (\S+) has uid (\d+) .*and uid (\d+) on the controller"
 _STRANGER = r"user (\S+) \(uid (\d+) .*\) is not known on the controller"
 _ASK = """
 import sys
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import GqError
-from gq.connect.locate import system_location
+from gq.connection.locate import system_location
 from gq.wire.client import WhoAmI
 try:
     with Client(system_location(sys.argv[1]), timeout_s=3) as client:
@@ -64,7 +64,7 @@ def vouching(host: Host) -> Iterator[Finding]:
     settings = next((one for one in (host.config.controller, host.config.client) if one.munge), None)
     if settings is None:
         return
-    from gq.connect import munge  # only where a site has it
+    from gq.connection import munge  # only where a site has it
 
     try:
         munge.encode(munge.payload_of(""), settings.munge_socket)

@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gq.cli.doctor.private_checks import Finding, Verdict
 from gq.cli.doctor.system import Host, join_command, restart_command, start_command
-from gq.connect.curve import is_ipv6, node_key_path, node_public_path, read_keys, read_public, server_public_path
+from gq.connection.curve import is_ipv6, node_key_path, node_public_path, read_keys, read_public, server_public_path
 from gq.errors import Refusal
 from gq.host.service import CONTROLLER, NODE
 

@@ -22,7 +22,7 @@ from gq.cli.framework.output import plural
 from gq.cli.gq.status import Answer
 from gq.config.config import Config
 from gq.config.private_cluster import count_gpus
-from gq.connect.locate import MAX_SOCKET_PATH, ROOT_UID, Location
+from gq.connection.locate import MAX_SOCKET_PATH, ROOT_UID, Location
 from gq.errors import GqError
 from gq.host import daemons
 from gq.model.nodelist import compress

@@ -18,9 +18,9 @@ import msgspec
 from gq.cli.framework.connection import ask
 from gq.cli.gq.status import Answer
 from gq.config.config import Config, NodeSettings, load_config
-from gq.connect.client import Client
-from gq.connect.curve import node_key_path, server_key_path
-from gq.connect.locate import CONTROLLER_DIR, SYSTEM_CONFIG, Location, controller_location
+from gq.connection.client import Client
+from gq.connection.curve import node_key_path, server_key_path
+from gq.connection.locate import CONTROLLER_DIR, SYSTEM_CONFIG, Location, controller_location
 from gq.errors import GqError, Refusal, Unreachable
 from gq.host.daemons import started_at
 from gq.host.service import CONTROLLER, NODE, UNIT_DIR

@@ -19,8 +19,8 @@ from pathlib import Path
 from gq.cli.doctor.private_checks import Finding, Verdict, recent_errors
 from gq.cli.doctor.system import Host, join_command, restart_command, start_command, unit_of
 from gq.cli.framework.output import local_time, plural
-from gq.connect.curve import node_key_path, server_key_path, server_public_path
-from gq.connect.locate import ROOT_USER
+from gq.connection.curve import node_key_path, server_key_path, server_public_path
+from gq.connection.locate import ROOT_USER
 from gq.errors import ProtocolError, Refusal, UsageError
 from gq.host.sendmail import WAY_OUT, rights_needed
 from gq.host.service import CONTROLLER, LOG_DIR, NODE

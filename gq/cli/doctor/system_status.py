@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gq.cli.doctor.system import Host, find_host
 from gq.cli.framework.output import Column, local_time, plural, write_json_list, write_line, write_table
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.errors import Refusal
 from gq.host.service import CONTROLLER, LOG_DIR, NODE, has_systemd
 from gq.units import iso_instant

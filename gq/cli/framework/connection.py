@@ -11,8 +11,8 @@ import msgspec
 
 from gq.cli.framework.command import warn
 from gq.cli.framework.operands import JobWord, NamedJobs, only
-from gq.connect.client import Client
-from gq.connect.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
+from gq.connection.client import Client
+from gq.connection.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
 from gq.errors import Refusal, Unreachable, UsageError
 from gq.model.job import JobInfo
 from gq.model.tasks import format_tasks, parse_tasks, task_bit
@@ -72,7 +72,7 @@ def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
 
 def ask_accounts(client: Client, query: ListAccounts) -> Accounts:
     """All that the query means."""
-    from gq.connect.account_list import whole_list  # only where it is needed: every command starts with this module
+    from gq.connection.account_list import whole_list  # only where it is needed: every command starts with this module
 
     return whole_list(lambda page: ask(client, page, Accounts), query)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from gq.checkpoint import own_job_id
 from gq.cli.framework.connection import ask
-from gq.connect.client import Client
-from gq.connect.locate import find_cluster
+from gq.connection.client import Client
+from gq.connection.locate import find_cluster
 from gq.errors import Refusal, UsageError
 from gq.request.getopt import Arguments
 from gq.wire.client import CheckpointDone, Done, ResumeDone

@@ -23,7 +23,7 @@ from types import FrameType
 
 from gq.cli.framework.command import Command
 from gq.cli.gq.down import take_down
-from gq.connect.locate import Location, private_location
+from gq.connection.locate import Location, private_location
 from gq.errors import GqError, Refusal
 from gq.host import daemons
 from gq.request.getopt import Arguments

@@ -18,7 +18,7 @@ from gq.cli.framework.output import plural, write_json_list, write_line
 from gq.cli.gq.status import SYSTEM, asked
 from gq.cli.gq.up import DIR, directory_of
 from gq.config.config import Config, load_config
-from gq.connect.locate import SYSTEM_CONFIG, Location, private_location, system_location
+from gq.connection.locate import SYSTEM_CONFIG, Location, private_location, system_location
 from gq.errors import GqError, Unreachable, UsageError
 from gq.request.getopt import Arguments
 

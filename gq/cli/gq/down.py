@@ -18,8 +18,8 @@ from gq.cli.framework.output import plural, write_json_list, write_line
 from gq.cli.gq.up import DIR, bring_up, directory_of
 from gq.config.config import load_config
 from gq.config.private_cluster import Wish
-from gq.connect.client import Client
-from gq.connect.locate import RUN_LINK, Location, is_listening, private_location
+from gq.connection.client import Client
+from gq.connection.locate import RUN_LINK, Location, is_listening, private_location
 from gq.errors import Refusal, Unreachable, UsageError
 from gq.host import daemons
 from gq.host.daemons import Daemon

@@ -8,7 +8,7 @@ from __future__ import annotations
 from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.operands import refuse_operands
 from gq.cli.framework.output import JsonValue, write_json_list, write_line
-from gq.connect.locate import SYSTEM_CONFIG
+from gq.connection.locate import SYSTEM_CONFIG
 from gq.errors import Refusal, UsageError
 from gq.host import service
 from gq.request.getopt import Arguments, Option

@@ -17,7 +17,7 @@ DEFAULT_PATH = "~/.config/gq/key"
 
 
 def _new(arguments: Arguments) -> int:
-    from gq.connect.curve import fresh_keys
+    from gq.connection.curve import fresh_keys
     from gq.host.files import create_file, make_directory
 
     refuse_operands(arguments, "--out=FILE says where the secret half goes")

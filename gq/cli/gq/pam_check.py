@@ -20,7 +20,7 @@ import zmq
 from gq.cli.framework.command import Command
 from gq.cli.framework.output import write_line
 from gq.config.config import load_config
-from gq.connect.locate import SYSTEM_CONFIG, Location, system_location
+from gq.connection.locate import SYSTEM_CONFIG, Location, system_location
 from gq.errors import GqError, ProtocolError, Refusal, UsageError
 from gq.request.getopt import Arguments, Option
 from gq.wire import step as wire

@@ -21,7 +21,7 @@ from gq.cli.framework.submission import job_environment, submission
 from gq.cli.gqrun import create_step
 from gq.cli.step.steps import Bring, Note, lead_step, say
 from gq.cli.step.task_output import OutputOptions, open_output
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
 from gq.model.resource import Grant

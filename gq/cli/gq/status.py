@@ -15,8 +15,8 @@ from gq.cli.framework.connection import ask, chosen_cluster
 from gq.cli.framework.output import Column, local_time, plural, write_json_list, write_line, write_table
 from gq.cli.gq.up import DIR, directory_of
 from gq.config.config import load_config
-from gq.connect.client import Client
-from gq.connect.locate import SYSTEM_CONFIG, Location, private_location, system_location
+from gq.connection.client import Client
+from gq.connection.locate import SYSTEM_CONFIG, Location, private_location, system_location
 from gq.errors import Refusal, Unreachable, UsageError
 from gq.host import daemons
 from gq.host.daemons import Daemon

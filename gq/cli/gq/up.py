@@ -20,8 +20,8 @@ from gq.cli.framework.output import plural, write_json_list, write_line
 from gq.config import private_cluster
 from gq.config.config import Config
 from gq.config.private_cluster import Wish
-from gq.connect.client import Client
-from gq.connect.locate import Location, default_directory, make_run_dir, private_location
+from gq.connection.client import Client
+from gq.connection.locate import Location, default_directory, make_run_dir, private_location
 from gq.errors import Refusal, Unreachable, UsageError
 from gq.host import daemons
 from gq.host.daemons import Daemon

@@ -18,7 +18,7 @@ from gq.cli.resv.listing import all_reservations
 from gq.cli.resv.options import zone_of
 from gq.cli.resv.render import current, what
 from gq.cli.views.estimates import estimates
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.reservation import ReservationInfo
 from gq.request.getopt import Arguments

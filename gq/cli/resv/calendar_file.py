@@ -23,7 +23,7 @@ from gq.cli.resv.edit import a_name, is_quiet
 from gq.cli.resv.listing import all_reservations, known
 from gq.cli.resv.options import BOOKING_OPTIONS, MAX_NAME_LENGTH, WHAT_OPTIONS, booking_of, zone_of
 from gq.cli.resv.render import ask_in, echo
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import GqError, Refusal, UsageError
 from gq.model.reservation import Booking, OccurrenceInfo, ReservationInfo
 from gq.request.getopt import Arguments, Given

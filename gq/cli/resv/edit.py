@@ -25,7 +25,7 @@ from gq.cli.resv.options import (
     zone_of,
 )
 from gq.cli.resv.render import ask_in, echo, echo_one, echo_skipped, reservation_json, show_offers
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal, UsageError, nearest
 from gq.model.reservation import OccurrenceInfo, OccurrenceState, ReservationInfo
 from gq.request.getopt import Arguments, whole_number

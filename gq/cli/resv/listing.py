@@ -24,7 +24,7 @@ from gq.cli.resv.render import (
     usage_json,
     usage_row,
 )
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import UsageError
 from gq.model.reservation import ReservationInfo
 from gq.request.getopt import Arguments

@@ -13,7 +13,7 @@ from gq.cli.framework.connection import ask
 from gq.cli.framework.output import Column, JsonValue, is_terminal, local_time, plural, printable, sentence, write_json
 from gq.cli.framework.request_view import asked_json
 from gq.cli.resv.options import Asked, command_of, duration_word
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.host.error_text import folded
 from gq.model.nodelist import compress

@@ -12,8 +12,8 @@ import time
 
 import zmq
 
-from gq.connect.client import dial
-from gq.connect.locate import Location
+from gq.connection.client import dial
+from gq.connection.locate import Location
 from gq.errors import GqError
 from gq.model.ids import RequestId
 from gq.model.job import JobInfo
@@ -83,7 +83,7 @@ class Conversation:
 
     def _is_about_introduction(self, reply: wire.Reply) -> bool:
         """An answer to it, or that the controller asks for one; what was asked meanwhile is asked again."""
-        from gq.connect.remote import must_introduce
+        from gq.connection.remote import must_introduce
 
         if reply.request_id == self._introduction and isinstance(reply.body, wire.Done):
             self._introduction = None
@@ -97,7 +97,7 @@ class Conversation:
 
     def _introduce(self) -> None:
         """Not twice at once.  Where MUNGE is away, it is tried again as everything is."""
-        from gq.connect.remote import introduction
+        from gq.connection.remote import introduction
 
         now = time.monotonic()
         if self._introduction is not None and now - self._introduced_at < _RESEND_S:

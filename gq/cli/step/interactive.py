@@ -15,7 +15,7 @@ from types import FrameType
 from gq.cli.framework.connection import RECONNECT_S, ask, say_waiting
 from gq.cli.step.async_client import KEEP_ALIVE_S
 from gq.cli.step.steps import Note
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import GqError, Refusal
 from gq.model.job import JobInfo, JobSpec
 from gq.model.state import ACTIVE_WORDS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import zmq
 
-from gq.connect.curve import detect_lost_peer, is_ipv6
+from gq.connection.curve import detect_lost_peer, is_ipv6
 from gq.errors import ProtocolError
 from gq.model.ids import StepId
 from gq.model.step import StepNode

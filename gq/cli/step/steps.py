@@ -23,7 +23,7 @@ from gq.cli.step.stdin import StdinFeed
 from gq.cli.step.step_links import Door
 from gq.cli.step.task_output import TaskOutput
 from gq.cli.step.terminal import RawTerminal, window_size
-from gq.connect.locate import Location
+from gq.connection.locate import Location
 from gq.model.ids import JobId, RequestId, StepId
 from gq.model.state import ACTIVE_WORDS
 from gq.wire import client as ask

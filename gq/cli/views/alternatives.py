@@ -7,7 +7,7 @@ import time
 from gq.cli.framework.command import note
 from gq.cli.framework.connection import ask
 from gq.cli.framework.output import Column, JsonValue, printable, write_json_list, write_table
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.model.estimate import Alternative
 from gq.model.job import JobSpec
 from gq.units import format_duration, iso_instant, tell_instants

@@ -11,7 +11,7 @@ import msgspec
 from gq.cli.framework.columns import JobColumn, column_named, short_label
 from gq.cli.framework.connection import ask
 from gq.cli.framework.output import Column, JsonValue, is_terminal, local_time, write_json_list, write_table
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.model.estimate import AccuracyInfo, StartEstimate
 from gq.model.job import JobInfo
 from gq.units import format_duration, tell_instants

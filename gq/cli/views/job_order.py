@@ -9,7 +9,7 @@ import msgspec
 
 from gq.cli.framework.columns import column_named, elapsed_s, node_count
 from gq.cli.framework.connection import ask, job_pages
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.errors import nearest
 from gq.model.job import JobInfo
 from gq.model.state import state_letters

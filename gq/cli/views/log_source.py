@@ -12,8 +12,8 @@ import time
 import zmq
 
 from gq.cli.framework.connection import ask
-from gq.connect.client import Client
-from gq.connect.curve import is_ipv6
+from gq.connection.client import Client
+from gq.connection.curve import is_ipv6
 from gq.errors import Refusal, Unreachable
 from gq.wire import step as wire
 from gq.wire.client import AccessLog, LogAccess

@@ -6,7 +6,7 @@ import time
 
 from gq.cli.framework.connection import ask
 from gq.cli.framework.output import plural, printable
-from gq.connect.client import Client
+from gq.connection.client import Client
 from gq.model.nodelist import compress
 from gq.model.reservation import OccurrenceInfo, OccurrenceState, ReservationInfo
 from gq.wire.client import ListReservations, Reservations

@@ -1,7 +1,7 @@
 """Who is at the door: the kernel's word on ipc, a proven key on tcp.
 
 Owns both questions; nothing that a peer says about itself is believed.  On ``ipc://`` libzmq puts the peer
-credentials of the connection into every message (`gq.connect.input_queue.credentials`). On tcp a peer proves a CURVE
+credentials of the connection into every message (`gq.connection.input_queue.credentials`). On tcp a peer proves a CURVE
 key; `KeyCheck` lets in only keys that the `KeyRing` knows, each through the door that it is for, and libzmq then puts
 the key into every message. Where MUNGE may vouch for keys, a door also lets in some that are not known; what those
 bring is `gqd.shell.listeners.guest_listener`'s to judge.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import zmq
 from zmq.utils import z85
 
-from gq.connect.curve import KeyPair, detect_lost_peer
+from gq.connection.curve import KeyPair, detect_lost_peer
 from gq.model.key import KeyKind
 from gqd.shell.listeners.keys import Holder
 

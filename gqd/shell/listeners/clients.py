@@ -13,7 +13,7 @@ import msgspec
 import zmq
 
 from gq.config.config import LimitSettings
-from gq.connect.input_queue import credentials
+from gq.connection.input_queue import credentials
 from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
 from gq.model.key import KeyKind

@@ -10,8 +10,8 @@ import asyncio
 
 import zmq
 
-from gq.connect.link_bounds import Links
-from gq.connect.munge import MungeRefused
+from gq.connection.link_bounds import Links
+from gq.connection.munge import MungeRefused
 from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
 from gq.wire import client as wire

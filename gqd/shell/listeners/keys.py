@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gq.connect.curve import node_public_path, pinned_nodes
+from gq.connection.curve import node_public_path, pinned_nodes
 from gq.host.files import sync_directory
 from gq.model.key import KeyKind
 from gqd.state.records import Key

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import zmq
 
 from gq.config.config import Config
-from gq.connect.curve import read_keys, server_key_path
-from gq.connect.input_queue import MAX_WAITING
-from gq.connect.link_bounds import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, local_bounds
-from gq.connect.locate import Location
-from gq.connect.memory_guard import OF_USER, Appetites
+from gq.connection.curve import read_keys, server_key_path
+from gq.connection.input_queue import MAX_WAITING
+from gq.connection.link_bounds import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, local_bounds
+from gq.connection.locate import Location
+from gq.connection.memory_guard import OF_USER, Appetites
 from gq.errors import Refusal
 from gq.host.fd_limit import raise_descriptor_limit
 from gq.wire.codec import MAX_MESSAGE_BYTES
@@ -49,7 +49,7 @@ ENVELOPE_BYTES = 4096
 """What a message may be longer than the request in it.  Strangers can make a tcp door take in one message each."""
 TCP_DOORS = 2
 MAX_STRANGERS = 4096
-"""Links that nobody has introduced yet; what they bring is bounded as of all (`gq.connect.memory_guard`)."""
+"""Links that nobody has introduced yet; what they bring is bounded as of all (`gq.connection.memory_guard`)."""
 INTRODUCE_S = 15.0
 """How long such a link may take to be introduced."""
 NO_ROOM = "its key is not known, and many others have not said yet whose theirs are"

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from gq.connect import munge
+from gq.connection import munge
 from gq.errors import Refusal
 from gq.wire.client import Introduce
 from gqd.shell.listeners.users import LocalPeers

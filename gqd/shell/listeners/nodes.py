@@ -12,7 +12,7 @@ import time
 
 import zmq
 
-from gq.connect.input_queue import credentials
+from gq.connection.input_queue import credentials
 from gq.errors import ProtocolError
 from gq.model.key import KeyKind
 from gq.wire import node as wire

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import zmq
 
-from gq.connect.input_queue import MAX_WAITING, Backlog, make_boundless
+from gq.connection.input_queue import MAX_WAITING, Backlog, make_boundless
 
 MAX_BURST = 512
 """Messages handled before the loop gets a chance to do something else."""

@@ -6,7 +6,7 @@ this host is kept out for a while too, since libzmq takes things in ten times fa
 libzmq must have no bound of its own there (`make_boundless`).  When a link ends while some of it waits at ZMQ_RCVHWM,
 libzmq 4.3 ends the *process* at a PING among what waits, or at the link's next heartbeat (``Assertion failed:
 !_io_error``, zeromq/libzmq issue 4364), so that anybody who may connect could end a daemon.  So all that comes is read
-at once, and waits here; and no socket of gq sends heartbeats of libzmq's (`gq.connect.curve.detect_lost_peer`).
+at once, and waits here; and no socket of gq sends heartbeats of libzmq's (`gq.connection.curve.detect_lost_peer`).
 
 Peers do not name themselves either.  libzmq would never read the link of a second one by the same name, and keep what
 it sends until the socket is closed.
@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import zmq
 
-from gq.connect.memory_guard import OF_USER, Timer, hang_up
-from gq.connect.user_block import Bar
+from gq.connection.memory_guard import OF_USER, Timer, hang_up
+from gq.connection.user_block import Bar
 
 MAX_READ = 2048
 """Messages read before the loop gets a chance to do something else."""

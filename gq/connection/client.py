@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import zmq
 
-from gq.connect.locate import (
+from gq.connection.locate import (
     NOBODY_LISTENS,
     Location,
     describe_cluster,
@@ -39,7 +39,7 @@ from gq.wire import client as wire
 from gq.wire.codec import MAX_MESSAGE_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION
 
 if TYPE_CHECKING:
-    from gq.connect.remote import RemoteController
+    from gq.connection.remote import RemoteController
 
 A = TypeVar("A", bound=wire.ReplyBody)
 
@@ -246,7 +246,7 @@ class Client:
             self._open_local()
 
     def _open_remote(self) -> None:
-        from gq.connect.remote import link, read_remote  # heavy, and not for those who have a door on their host
+        from gq.connection.remote import link, read_remote  # heavy, and not for those who have a door on their host
 
         if self._remote is None:
             self._remote = read_remote(self.location)
@@ -273,7 +273,7 @@ class Client:
 
     def _introduce(self, remote: RemoteController) -> bool:
         """Say whose the key of a fresh link is, and hear that it is believed; False: the link is lost."""
-        from gq.connect.remote import introduction
+        from gq.connection.remote import introduction
 
         assert self._socket is not None
         request_id = RequestId(os.urandom(wire.REQUEST_ID_BYTES))
@@ -299,7 +299,7 @@ class Client:
         """Some time after the last one, or after a new start, the controller does not know the key any more."""
         if self._remote is None or not self._remote.by_munge or self._introductions >= _MAX_INTRODUCTIONS:
             return False
-        from gq.connect.remote import must_introduce
+        from gq.connection.remote import must_introduce
 
         return must_introduce(wire.REPLIES.decode(data))
 
@@ -384,7 +384,7 @@ def dial(socket: zmq.Socket[bytes], location: Location) -> RemoteController | No
     if not location.is_remote:
         socket.connect(location.client_endpoint)
         return None
-    from gq.connect import remote  # as above
+    from gq.connection import remote  # as above
 
     controller = remote.read_remote(location)
     remote.dial(socket, controller)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from gq.connect.memory_guard import OF_USER, Timer, hang_up, links
+from gq.connection.memory_guard import OF_USER, Timer, hang_up, links
 
 KEPT_OUT_S = 60.0
 _ACL = "system.posix_acl_access"

@@ -18,8 +18,8 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from gq.config.config import load_config
-from gq.connect.curve import KeyPair, detect_lost_peer, fresh_keys, is_ipv6, read_keys
-from gq.connect.locate import Location
+from gq.connection.curve import KeyPair, detect_lost_peer, fresh_keys, is_ipv6, read_keys
+from gq.connection.locate import Location
 from gq.errors import GqError, Refusal, Unreachable
 from gq.model.ids import RequestId
 from gq.wire import client as wire
@@ -69,7 +69,7 @@ def read_remote(location: Location) -> RemoteController:
 
 def introduction(remote: RemoteController, request_id: RequestId) -> bytes:
     """What a link begins with where MUNGE says who the user is; good for once.  `Refusal` where MUNGE does not."""
-    from gq.connect import munge  # only where a site has it
+    from gq.connection import munge  # only where a site has it
 
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name

@@ -8,7 +8,7 @@ libzmq itself accepts until no descriptor is left; then its tcp listener spins a
 * A link that brings no message may be given a time limit. It holds where strangers may connect (MUNGE) and on the
   sockets of this host.
 * A user of this host who goes on opening links beyond the bound is kept from the socket by the kernel for a minute
-  (`gq.connect.user_block`), because libzmq accepts links faster than Python hangs up on them.
+  (`gq.connection.user_block`), because libzmq accepts links faster than Python hangs up on them.
 * At the bound of all links, a tcp listener is told by a packet filter to drop what comes until enough links have gone;
   the kernel of a peer tries again by itself. On a socket of this host, the user with most links loses one instead.
 
@@ -29,8 +29,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import zmq
 
-from gq.connect.memory_guard import OF_USER, Timer, hang_up, peer_name
-from gq.connect.user_block import KEPT_OUT_S, Bar
+from gq.connection.memory_guard import OF_USER, Timer, hang_up, peer_name
+from gq.connection.user_block import KEPT_OUT_S, Bar
 
 V = TypeVar("V")
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import zmq
 
-from gq.connect.locate import make_own_directory
+from gq.connection.locate import make_own_directory
 from gq.errors import Refusal
 from gq.model.key import is_key
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import zmq
 from zmq.utils import z85
 
-from gq.connect.curve import KeyPair
+from gq.connection.curve import KeyPair
 from gq.errors import Refusal
 
 MARK = "gqj1"
