@@ -55,6 +55,25 @@ def test_a_job_comes_first_and_its_steps_after_it(run: Run, history: ScriptedCon
     ]
 
 
+def test_at_80_columns_every_state_and_exit_code_is_whole(
+    run: Run, history: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gq.cli._output.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    long = msgspec.structs.replace(JOB, job_id=102_345, name="fine-tune-the-large-one", user="alexandra", steps=())
+    cancelled = msgspec.structs.replace(
+        long, state="CANCELLED", why="it was cancelled by alexandra", uid=100_000, end_at=SUBMITTED_AT + 90_061
+    )
+    ended = msgspec.structs.replace(long, state="OUT_OF_MEMORY", exit_code=127, signal=15, partition="interactive")
+    history.on(wire.QueryHistory, jobs(cancelled, ended))
+
+    header, *lines = run("gqacct").lines
+
+    assert max(map(len, (header, *lines))) <= 80 and header.rstrip().endswith(" State               ExitCode")
+    assert lines[0].rstrip().endswith(" 1-01:01:01 CANCELLED by 100000 0:0")
+    assert lines[1].rstrip().endswith("   01:01:01 OUT_OF_MEMORY       127:15")
+
+
 @pytest.mark.parametrize(("option", "end"), [("-P", ""), ("--parsable2", ""), ("-p", "|")])
 def test_parsable_output_has_bars_and_slurms_spelling(
     run: Run, history: ScriptedController, option: str, end: str
