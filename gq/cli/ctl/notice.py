@@ -12,6 +12,7 @@ from gq.cli._connection import ask, controller
 from gq.cli._operands import job_id, refuse_operands
 from gq.cli._output import Column, plural, recent_time, write_json_list, write_table
 from gq.client import Client
+from gq.errors import none_of
 from gq.getopt import Arguments, Option
 from gq.model.notice import NoticeInfo
 from gq.times import past_instant
@@ -56,7 +57,7 @@ def _list(arguments: Arguments) -> int:
 
 def _state(word: str) -> str:
     if word not in STATES:
-        raise ValueError(f"`{word}` is none of {', '.join(STATES)}")
+        raise ValueError(none_of(word, STATES))
     return word
 
 

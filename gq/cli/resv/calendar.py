@@ -18,7 +18,7 @@ from gq.cli.resv.asked import zone_of
 from gq.cli.resv.look import all_reservations
 from gq.cli.resv.told import current, what
 from gq.client import Client
-from gq.errors import Refusal
+from gq.errors import Refusal, suggestion
 from gq.getopt import Arguments
 from gq.model.reservation import ReservationInfo
 from gq.times import moment, zone_name
@@ -73,7 +73,7 @@ def show_calendar(arguments: Arguments) -> int:
 
 def _view(text: str) -> str:
     if text not in _VIEWS:
-        raise ValueError(f"`{text}` is not a choice; use one of {', '.join(_VIEWS)}")
+        raise ValueError(f"`{text}` is not a choice; " + suggestion(text, _VIEWS, f"use one of {', '.join(_VIEWS)}"))
     return text
 
 
