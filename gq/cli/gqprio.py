@@ -9,7 +9,7 @@ import msgspec
 from gq.cli._columns import array_label
 from gq.cli._command import JSON, Command
 from gq.cli._connection import ask, controller
-from gq.cli._filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
+from gq.cli._filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter, refuse_unknown_names
 from gq.cli._operands import NamedJobs, job_word, refuse_operands, words_of
 from gq.cli._output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
 from gq.client import Client
@@ -34,6 +34,8 @@ def run(arguments: Arguments) -> int:
             return 0
         chosen = job_filter(arguments, NamedJobs.of(words_of(arguments, "jobs", job_word)))
         jobs = list(_jobs(client, chosen))
+        if not jobs:
+            refuse_unknown_names(client, chosen)
     if not jobs and (chosen.job_ids or chosen.tasks):
         raise Refusal("not_pending", "none of these jobs waits in the queue", "gqstat shows how they stand")
     if arguments.has("json"):
