@@ -143,6 +143,13 @@ _FIELD_OF = {
     "no_show": "no_show_s",
 }
 """Key in the file → field here, where the file takes a word with a unit."""
+
+
+def is_duration(key: str) -> bool:
+    """Whether the value of a dotted key is written with a unit of time in the file, and kept in seconds."""
+    return _FIELD_OF.get(key.rpartition(".")[2], "").endswith("_s")
+
+
 _KEY_OF = {field: key for key, field in _FIELD_OF.items()}
 _MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu", "default_mem_per_gpu"})
 _DURATION_KEYS = frozenset({

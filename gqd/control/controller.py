@@ -23,6 +23,7 @@ from gqd.control import (
     array,
     array_end,
     ask,
+    association,
     attempt,
     chain,
     crontab,
@@ -151,7 +152,9 @@ class Controller:
             case ConfigRefused():
                 self._on_config_refused(draft, happened)
             case ConfigChecked():
-                replies.send(draft, happened.request, client.Done(text=happened.text))
+                unknown = association.unknown_of_partitions(self.cluster, happened.partitions)
+                text = "\nwarning: ".join([happened.text, *unknown])
+                replies.send(draft, happened.request, client.Done(text=text))
             case Tick():
                 self._on_tick(draft)
             case NodeJoin():
@@ -266,7 +269,8 @@ class Controller:
         self.volatile.bookings_due_at = 0.0
         self.volatile.bookings_tried.clear()  # partitions may have other nodes
         self.volatile.wants_plan = True
-        text = f"{happened.text}{node.missing_of_partitions(draft)}"
+        unknown = association.unknown_of_partitions(self.cluster, draft.policy.partitions)
+        text = "; warning: ".join([happened.text, *unknown])
         if happened.request is None:
             draft.note(trail.of_signal(draft.now, client.ReloadConfig, detail=text))
             return
