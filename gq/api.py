@@ -44,7 +44,9 @@ Script = str | os.PathLike[str] | Sequence[str]
 """The path of a batch script, its text (it begins with ``#!``), a command line for ``sh``, or a command's words."""
 
 PATIENCE_S = 10.0
-"""How long to wait for a controller that restarts."""
+"""How long to wait for a controller that restarts, once it has been reached."""
+FIRST_PATIENCE_S = 2.0
+"""How long to wait for a controller that has not been reached yet: a cluster that is down is said soon."""
 _HOLD_S = 25.0
 A = TypeVar("A", bound=wire.ReplyBody)
 
@@ -120,6 +122,7 @@ def submit(script: Script, *, environment: Mapping[str, str] | None = None, **op
     """Queue one job on the cluster that the environment means; see `Client.submit`.
 
     The job connects anew for each question, so that any number of them hold nothing open; `connect` is for many jobs.
+    Raises `Unreachable` after about two seconds if nothing listens where the controller should be.
     """
     return Client(_connection(), is_lasting=False).submit(script, environment=environment, **options)
 
@@ -130,7 +133,8 @@ def connect(timeout_s: float = 30.0) -> Client:
 
 
 def _connection(timeout_s: float = 30.0) -> Connection:
-    return Connection(find_cluster(os.environ), timeout_s=timeout_s, patience_s=PATIENCE_S)
+    location = find_cluster(os.environ)
+    return Connection(location, timeout_s, PATIENCE_S, first_patience_s=FIRST_PATIENCE_S)
 
 
 class Client:

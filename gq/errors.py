@@ -79,6 +79,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return best
 
 
+def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The hint for a word that is none of `known`: the known word that is meant, else `otherwise`."""
+    close = nearest(word, known)
+    return f"did you mean `{close}`?" if close else otherwise
+
+
+def none_of(word: str, known: Iterable[str]) -> str:
+    """The complaint about a word that is none of `known`, with the known word that is meant behind a semicolon."""
+    words = list(known)
+    close = nearest(word, words)
+    return f"`{word[:40]}` is none of {', '.join(words)}" + (f"; did you mean `{close}`?" if close else "")
+
+
 def _edit_distance(word: str, other: str, limit: int) -> int:
     """Optimal string alignment distance (Damerau 1964, without overlapping edits); `limit` if it is not below."""
     if abs(len(word) - len(other)) >= limit:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, tzinfo
 
 from cronsim import CronSim, CronSimError
 
+from gq.errors import suggestion
+
 FIELDS = ("minute", "hour", "day of the month", "month", "day of the week")
 WORDS = {
     "@hourly": "0 * * * *",
@@ -30,8 +32,8 @@ def read_schedule(text: str) -> str:
     """The five fields, one blank between; ``ValueError`` with a sentence."""
     fields = WORDS.get(text.strip().lower(), text).split()
     if len(fields) == 1 and fields[0].startswith("@"):
-        known = ", ".join(WORDS)
-        raise ValueError(f"`{fields[0][:40]}` is no time that comes again; use one of {known}, or five fields")
+        way_out = suggestion(fields[0], WORDS, f"use one of {', '.join(WORDS)}, or five fields")
+        raise ValueError(f"`{fields[0][:40]}` is no time that comes again; {way_out}")
     if len(fields) != len(FIELDS):
         raise ValueError(
             f"`{' '.join(fields)[:80]}` has {len(fields)} fields; a schedule has five: {', '.join(FIELDS)}"

@@ -14,16 +14,30 @@ from typing import NamedTuple
 import msgspec
 
 from gq.calendar.times import past_instant
-from gq.cli.framework.command import JSON, Command
-from gq.cli.framework.connection import controller, job_pages
-from gq.cli.framework.filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter, own_name
+from gq.cli.framework.command import JSON, Command, report
+from gq.cli.framework.connection import ask, controller, job_pages, missing_job
+from gq.cli.framework.filter import (
+    ACCOUNT,
+    ME,
+    NAME,
+    NODELIST,
+    PARTITION,
+    QOS,
+    STATES,
+    USER,
+    job_filter,
+    own_name,
+    refuse_unknown_names,
+)
 from gq.cli.framework.operands import JobWord, NamedJobs, job_word, one_job, refuse_operands, words_of
 from gq.cli.framework.output import job_json, printable, step_json, write_json_list, write_line, write_table
 from gq.cli.views.account_fields import DEFAULT_FIELDS, FIELDS, Field, Line, parse_format
-from gq.errors import UsageError
+from gq.connection.client import Client
+from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
+from gq.model.tasks import parse_tasks
 from gq.request.getopt import Arguments, Option
-from gq.wire.client import JobFilter, QueryHistory
+from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory
 
 
 def run(arguments: Arguments) -> int:
@@ -36,12 +50,83 @@ def run(arguments: Arguments) -> int:
     chosen = Chosen.of(words_of(arguments, "jobs", job_or_step))
     query = _query(arguments, chosen.jobs, now)
     with controller() as client:
-        pages = (chosen.narrowed(page) for page in job_pages(client, query))
+        seen = Seen()
+        pages = (chosen.narrowed(page) for page in _pages(client, query, seen))
         if arguments.has("json"):
             write_json_list(_json(job, query.with_steps) for page in pages for job in page)
         else:
             _write(arguments, fields, (_lines(page, chosen, now) for page in pages))
-    return 0
+        return 1 if _report_missing(client, chosen, query.with_steps, seen) else 0
+
+
+def _pages(client: Client, query: QueryHistory, seen: Seen) -> Iterator[Sequence[JobInfo]]:
+    """Pages with jobs; `Refusal` if there is none because of a name that does not exist."""
+    yield from (page for page in seen.noting(job_pages(client, query)) if page)
+    if not seen.jobs:
+        refuse_unknown_names(client, query.filter)
+
+
+class Seen:
+    """Jobs, tasks of arrays and steps that were found."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, int] = {}
+        """Job id, or id of an array → set of tasks (0 of a job)."""
+        self.steps: dict[JobWord, frozenset[int]] = {}
+
+    def noting(self, pages: Iterable[Sequence[JobInfo]]) -> Iterator[Sequence[JobInfo]]:
+        for page in pages:
+            for job in page:
+                self._note(job)
+            yield page
+
+    def _note(self, job: JobInfo) -> None:
+        tasks = parse_tasks(job.array_tasks) if job.array_tasks else 0
+        word = JobWord.of(job.array_job_id or job.job_id, job.array_task_id)
+        self.jobs[word.job_id] = self.jobs.get(word.job_id, 0) | tasks | word.tasks
+        self.jobs.setdefault(job.job_id, 0)
+        self.steps[word] = self.steps[JobWord(job.job_id)] = frozenset(step.step for step in job.steps)
+
+    def lacks(self, word: JobWord) -> JobWord | None:
+        """The part of what is named that was not found; None: all of it was."""
+        if word.job_id not in self.jobs:
+            return word
+        missing = word.tasks & ~self.jobs[word.job_id]
+        return JobWord(word.job_id, missing) if missing else None
+
+
+def _report_missing(client: Client, chosen: Chosen, with_steps: bool, seen: Seen) -> int:
+    """Say on stderr which of the named jobs and steps do not exist; how many.
+
+    A job that other options leave out is none of them, so what was not found is looked for without these.
+    """
+    missing = NamedJobs.of(word for named in chosen.jobs.words() if (word := seen.lacks(named)))
+    steps = chosen.steps if with_steps else {}
+    steps_missing = {word: numbers - seen.steps.get(word, numbers) for word, numbers in steps.items()}
+    if missing.job_ids or missing.tasks:
+        alone = QueryHistory(filter=JobFilter(job_ids=missing.job_ids, tasks=missing.tasks), with_steps=False)
+        for _ in seen.noting(job_pages(client, alone)):
+            pass
+    absent = [_absence(client, word) for named in missing.words() if (word := seen.lacks(named))]
+    for word, numbers in steps_missing.items():
+        absent += [Refusal("unknown_step", f"job {word} has no step {number}") for number in sorted(numbers)]
+    for refusal in absent:
+        report(refusal)
+    return len(absent)
+
+
+def _absence(client: Client, word: JobWord) -> Refusal:
+    """Why the history does not have the job: there never was one, or it was forgotten."""
+    refusal = missing_job(client, word)
+    if refusal.code != "unknown_job":
+        return refusal
+    try:
+        ask(client, Explain(job_id=word.job_id), Explanation)
+    except Refusal as error:
+        if error.code == "job_over":
+            message = f"job {word} ended long ago, and the history has forgotten it"
+            return Refusal("job_forgotten", message, "`history.keep_jobs_days` in gq.toml says how long jobs are kept")
+    return refusal
 
 
 class Chosen(NamedTuple):

@@ -11,7 +11,18 @@ from typing import NamedTuple
 
 from gq.cli.framework.command import Command, warn
 from gq.cli.framework.connection import ask, controller
-from gq.cli.framework.filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
+from gq.cli.framework.filter import (
+    ACCOUNT,
+    ME,
+    NAME,
+    NODELIST,
+    PARTITION,
+    QOS,
+    STATES,
+    USER,
+    job_filter,
+    refuse_unknown_names,
+)
 from gq.cli.framework.operands import JobWord, NamedJobs, job_word, listed, one_job, read, refusals
 from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
@@ -73,6 +84,8 @@ def _refuse_batch_alone(arguments: Arguments) -> None:
 def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: Arguments) -> int:
     """Cancel or signal; the number of failures."""
     done = ask(client, CancelJobs(filter=chosen, signum=signum, scope=_scope(arguments)), JobsDone)
+    if not (done.job_ids or done.tasks or done.refused or done.skipped):
+        refuse_unknown_names(client, chosen)
     verb = "cancelled" if signum is None else f"sent {signal_name(signum)} to"
     for one in done.job_ids:
         _tell(arguments, f"{verb} job {one}")

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.filter import refuse_unknown_partitions
 from gq.cli.framework.operands import refuse_operands
 from gq.cli.framework.output import Column, node_json, plural, write_json_list, write_line, write_sentence, write_table
 from gq.cli.views.reserved import reserved_line
 from gq.connection.client import Client
-from gq.errors import Refusal
 from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo
 from gq.model.nodelist import compress, expand
 from gq.request.getopt import Arguments, Option
@@ -51,6 +51,9 @@ ISOLATION_COLUMNS = (Column("NODE"), *(Column(function.upper()) for function in 
 def run(arguments: Arguments) -> int:
     refuse_operands(arguments, "use -n for nodes and -p for partitions")
     with controller() as client:
+        is_list = arguments.has("json") or arguments.has("isolation")
+        if is_list and arguments.has("partition"):
+            _partitions(ask(client, GetCluster(), Cluster).info, arguments)
         if arguments.has("json"):
             write_json_list(node_json(node) for node in _nodes(client, arguments))
             return 0
@@ -89,11 +92,7 @@ def _nodes(client: Client, arguments: Arguments) -> list[NodeInfo]:
 
 def _partitions(info: ClusterInfo, arguments: Arguments) -> list[PartitionInfo]:
     wanted = arguments.words("partition")
-    known = [partition.partition for partition in info.partitions]
-    for name in wanted:
-        if name not in known:
-            there = ", ".join(f"`{one}`" for one in known)
-            raise Refusal("unknown_partition", f"partition `{name}` does not exist", f"there are {there}")
+    refuse_unknown_partitions(wanted, [partition.partition for partition in info.partitions])
     return [partition for partition in info.partitions if not wanted or partition.partition in wanted]
 
 

@@ -18,7 +18,8 @@ from gq.cli.framework.operands import LAST, JobWord, one_job, read
 from gq.cli.views.log_source import LogSource
 from gq.connection.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
-from gq.model.state import ACTIVE_WORDS
+from gq.model.job import JobInfo
+from gq.model.state import ACTIVE_WORDS, Reason
 from gq.request.getopt import Arguments, Option
 from gq.units import tell_instants
 from gq.wire.client import AccessLog, JobFilter, Jobs, LogAccess, QueryHistory, Waited, WaitJobs
@@ -123,8 +124,11 @@ def _show(client: Client, asked: AccessLog, printer: Printer) -> int:
         message = f"job {_label(asked)} has no output yet: it is {access.state}"
         raise Refusal("no_output", message, "`gqlog -f` waits for it, `gqwhy` says why")
     source = LogSource(client, access, asked)
-    while data := source.read():
-        printer.feed(data)
+    try:
+        while data := source.read():
+            printer.feed(data)
+    except Refusal as refusal:
+        return _tell_why_unreadable(client, access, source, refusal)
     if access.state == "PENDING" and not source.offset:
         message = f"job {_label(asked)} is queued again; what it printed before is not in {access.path} on this host"
         raise Refusal("no_output", message, "look on the node that it ran on, or follow its next run: `gqlog -f`")
@@ -136,11 +140,28 @@ def _show(client: Client, asked: AccessLog, printer: Printer) -> int:
 
 def _tell_why(client: Client, access: LogAccess) -> int:
     """A job that printed nothing and did not complete mostly never ran: say what became of it; its code."""
-    query = QueryHistory(filter=JobFilter(job_ids=(access.job_id,)), with_steps=False)
-    found = ask(client, query, Jobs).jobs
-    why = tell_instants(found[0].why) if found and found[0].why else f"it is {access.state}"
+    job = _in_history(client, access)
+    why = tell_instants(job.why) if job is not None and job.why else f"it is {access.state}"
     warn(f"job {access.job_id} has no output: {why}")
     return _code(access)
+
+
+def _tell_why_unreadable(client: Client, access: LogAccess, source: LogSource, refusal: Refusal) -> int:
+    """Say why a job could not be started, where that is why its output cannot be read; else raise the refusal.
+
+    A job whose output directory is closed to its owner, or is a file, never had output.
+    """
+    if refusal.code != "unreadable" or source.offset or access.state in ACTIVE_WORDS:
+        raise refusal
+    job = _in_history(client, access)
+    if job is None or job.reason != Reason.LAUNCH_FAILURE:
+        raise refusal
+    return _tell_why(client, access)
+
+
+def _in_history(client: Client, access: LogAccess) -> JobInfo | None:
+    query = QueryHistory(filter=JobFilter(job_ids=(access.job_id,)), with_steps=False)
+    return next(iter(ask(client, query, Jobs).jobs), None)
 
 
 # ── following ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -170,6 +191,8 @@ def _follow(client: Client, asked: AccessLog, printer: Printer) -> int:
             source.access = access
             time.sleep(_ASK_S)
             continue
+        except Refusal as refusal:
+            return _tell_why_unreadable(client, access, source, refusal)
         silent_since = None
         if is_over:
             printer.finish()

@@ -9,7 +9,7 @@ import msgspec
 from gq.cli.framework.columns import array_label
 from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import ask, controller
-from gq.cli.framework.filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter
+from gq.cli.framework.filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter, refuse_unknown_names
 from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, words_of
 from gq.cli.framework.output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
 from gq.connection.client import Client
@@ -34,6 +34,8 @@ def run(arguments: Arguments) -> int:
             return 0
         chosen = job_filter(arguments, NamedJobs.of(words_of(arguments, "jobs", job_word)))
         jobs = list(_jobs(client, chosen))
+        if not jobs:
+            refuse_unknown_names(client, chosen)
     if not jobs and (chosen.job_ids or chosen.tasks):
         raise Refusal("not_pending", "none of these jobs waits in the queue", "gqstat shows how they stand")
     if arguments.has("json"):

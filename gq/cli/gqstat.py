@@ -16,7 +16,18 @@ from gq.calendar.times import past_instant
 from gq.cli.framework.columns import DEFAULT_COLUMNS, Format, JobColumn, each_task, job_label, parse_codes, parse_fields
 from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.connection import ask, controller, job_pages, missing_job
-from gq.cli.framework.filter import ACCOUNT, ME, NAME, NODELIST, PARTITION, QOS, STATES, USER, job_filter
+from gq.cli.framework.filter import (
+    ACCOUNT,
+    ME,
+    NAME,
+    NODELIST,
+    PARTITION,
+    QOS,
+    STATES,
+    USER,
+    job_filter,
+    refuse_unknown_names,
+)
 from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, words_of
 from gq.cli.framework.output import job_json, write_json_list, write_line, write_table
 from gq.cli.views.estimates import START_COLUMNS, show_accuracy, with_estimates
@@ -149,12 +160,14 @@ def _jobs(
     """Pages of what the query means, at most `limit` jobs."""
     if sort is not None:
         jobs = sort.sorted_jobs(client, query, limit, time.time())
-        yield jobs[:limit]
         if not jobs:
             _refuse_unknown(client, query.filter)
+        yield jobs[:limit]
         return
     if by_start:
         jobs = [job for page in job_pages(client, query) for job in page]
+        if not jobs:
+            _refuse_unknown(client, query.filter)
         jobs = with_estimates(client, query.filter, jobs)
         jobs.sort(key=_expected_start)
         yield jobs[:limit]
@@ -163,6 +176,8 @@ def _jobs(
         query = msgspec.structs.replace(query, limit=min(limit, query.limit))
     shown = 0
     for page in job_pages(client, query, limit):
+        if not page:
+            break
         yield page if limit is None else page[: limit - shown]
         shown += len(page)
     if not shown:
@@ -174,7 +189,8 @@ def _expected_start(job: JobInfo) -> tuple[float, int]:
 
 
 def _refuse_unknown(client: Client, asked: JobFilter) -> None:
-    """As squeue: a single id that the queue does not know is an error; among several it is passed over."""
+    """Names that do not exist are an error; as in squeue, so is a single id that the queue does not know."""
+    refuse_unknown_names(client, asked)
     if len(asked.job_ids) + len(asked.tasks) != 1:
         return
     named = JobFilter(job_ids=asked.job_ids, tasks=asked.tasks)

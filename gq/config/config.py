@@ -28,7 +28,7 @@ from gq.config.settings import NodeSettings as NodeSettings
 from gq.config.settings import PartitionSettings as PartitionSettings
 from gq.config.topology_settings import READERS, check_switches
 from gq.connection.locate import Location, has_system_cluster, why_chosen
-from gq.errors import Refusal, UsageError, nearest
+from gq.errors import Refusal, UsageError, nearest, suggestion
 from gq.host.job_rlimits import default_rlimits
 from gq.model.ids import NAME
 from gq.model.notice import Notifying
@@ -143,6 +143,13 @@ _FIELD_OF = {
     "no_show": "no_show_s",
 }
 """Key in the file → field here, where the file takes a word with a unit."""
+
+
+def is_duration(key: str) -> bool:
+    """Whether the value of a dotted key is written with a unit of time in the file, and kept in seconds."""
+    return _FIELD_OF.get(key.rpartition(".")[2], "").endswith("_s")
+
+
 _KEY_OF = {field: key for key, field in _FIELD_OF.items()}
 _MEMORY_KEYS = frozenset({"memory", "default_mem_per_cpu", "default_mem_per_gpu"})
 _DURATION_KEYS = frozenset({
@@ -291,8 +298,7 @@ class _Reader:
 
     def _controller(self, raw: object) -> ControllerSettings:
         controller = self._table(ControllerSettings, raw, "controller")
-        if controller.log_level not in LOG_LEVELS:
-            self._fail("controller.log_level", f"`{controller.log_level}` is none of {', '.join(LOG_LEVELS)}")
+        self._check_choice("controller.log_level", controller.log_level, LOG_LEVELS)
         if controller.munge and controller.listen_clients is None:
             self._fail("controller.munge", "is for users of other hosts, who have no door here", "set listen_clients")
         if controller.submit_hook and not _HOOK.fullmatch(controller.submit_hook):
@@ -302,9 +308,7 @@ class _Reader:
             self._fail(
                 "controller.submit_hook_timeout_s", f"is {controller.submit_hook_timeout_s:g}; a hook needs time"
             )
-        if controller.submit_hook_on_failure not in HOOK_FAILURES:
-            message = f"`{controller.submit_hook_on_failure}` is none of {', '.join(HOOK_FAILURES)}"
-            self._fail("controller.submit_hook_on_failure", message)
+        self._check_choice("controller.submit_hook_on_failure", controller.submit_hook_on_failure, HOOK_FAILURES)
         return controller
 
     def _priority(self, raw: object) -> PriorityWeights:
@@ -367,9 +371,7 @@ class _Reader:
 
     def _check_choice(self, key: str, value: str, choices: tuple[str, ...]) -> None:
         if value not in choices:
-            close = nearest(value, list(choices))
-            hint = f"did you mean `{close}`?" if close else ""
-            self._fail(key, f"`{value}` is none of {', '.join(choices)}", hint)
+            self._fail(key, f"`{value}` is none of {', '.join(choices)}", suggestion(value, choices))
 
     def _client(self, raw: object) -> ClientSettings:
         client = self._table(ClientSettings, raw, "client")

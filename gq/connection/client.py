@@ -71,6 +71,7 @@ class Client:
 
     `timeout_s`: how long one answer may take.  `patience_s`: how long to keep knocking while nobody listens (gqd
     restarts); `on_wait` is then called once with the reason, so that the caller can say that it waits.
+    `first_patience_s`: the same until the first link stands; None is `patience_s`.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class Client:
         timeout_s: float = 30.0,
         patience_s: float = 0.0,
         on_wait: Callable[[Unreachable], None] | None = None,
+        first_patience_s: float | None = None,
     ) -> None:
         self.location = location
         self._timeout_s = timeout_s
         self._patience_s = patience_s
+        self._first_patience_s = patience_s if first_patience_s is None else first_patience_s
         self._on_wait = on_wait
         self._reconnect_s = 0.0
         """See `reconnecting`."""
@@ -117,7 +120,7 @@ class Client:
     def reconnecting(self, for_s: float, on_wait: Callable[[Unreachable], None]) -> Iterator[None]:
         """Within this block, make a lost link anew for up to `for_s` seconds, as often as it is lost.
 
-        The first link of all is tried only as long as ``patience_s`` says.  `on_wait` is called once an outage.
+        The first link of all is tried only as long as ``first_patience_s`` says.  `on_wait` is called once an outage.
         """
         before = self._reconnect_s, self._on_wait
         self._reconnect_s, self._on_wait = for_s, on_wait
@@ -221,7 +224,8 @@ class Client:
 
     def _connect(self) -> None:
         """Have a link; while nobody listens, try again as long as the caller has patience."""
-        patience_s = max(self._patience_s, self._reconnect_s) if self.has_been_linked else self._patience_s
+        again_s = max(self._patience_s, self._reconnect_s)
+        patience_s = again_s if self.has_been_linked else self._first_patience_s
         until = time.monotonic() + patience_s
         has_told = False
         pause_s = _RETRY_S

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gq.errors import none_of, suggestion
+
 MAIL, WEBHOOK, SLACK, COMMAND = "mail", "webhook", "slack", "command"
 KINDS = (MAIL, WEBHOOK, SLACK, COMMAND)
 DEFAULT = ""
@@ -114,7 +116,8 @@ def parse_target(text: str) -> Target:
     """``mail``, ``mail:ada@example.org``, ``webhook:https://…``; ``ValueError`` with a sentence."""
     kind, _, to = text.strip().partition(":")
     if kind not in KINDS:
-        raise ValueError(f"`{text[:60]}` names none of {', '.join(KINDS)}; for example mail or webhook:https://…")
+        way_out = suggestion(kind, KINDS, "for example mail or webhook:https://…")
+        raise ValueError(f"`{text[:60]}` names none of {', '.join(KINDS)}; {way_out}")
     if kind != MAIL and not to.strip():
         what = "a command" if kind == COMMAND else "a URL"
         raise ValueError(f"`{kind}` needs {what}; write {kind}:{'PROGRAM' if kind == COMMAND else 'https://…'}")
@@ -154,7 +157,7 @@ def _occasions(text: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in known:
-            raise ValueError(f"`{word[:40]}` is none of {', '.join(known)}")
+            raise ValueError(none_of(word, known))
     if len(words) > 1 and any(word.lower() == NONE for word in words):
         raise ValueError(f"`{text[:60]}` says none and something; leave one of them out")
     return in_order(one for word in words for one in known[word])

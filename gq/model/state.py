@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from gq.errors import suggestion
+
 
 class JobState(StrEnum):
     """A job's life; who may go where is in ``gqd.state.lifecycle``."""
@@ -124,4 +126,5 @@ def parse_state_word(text: str) -> str:
     for word, letters in STATE_LETTERS.items():
         if upper == letters:
             return word
-    raise ValueError(f"`{text}` is not a job state; use one of {', '.join(STATE_LETTERS)} or their letters")
+    way_out = suggestion(upper, STATE_LETTERS, f"use one of {', '.join(STATE_LETTERS)} or their letters")
+    raise ValueError(f"`{text}` is not a job state; {way_out}")

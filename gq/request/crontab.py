@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from gq.calendar.schedule import FIELDS, read_schedule
-from gq.errors import GqError, UsageError
+from gq.errors import GqError, UsageError, suggestion
 from gq.model.crontab import CronEntry, Missed, Overlap
 from gq.request.directives import option_line
 from gq.request.getopt import Arguments, Given, Option, bad_value
@@ -210,5 +210,5 @@ def _missed(text: str) -> Missed:
 
 def _one_of(text: str, choices: list[str]) -> str:
     if text.lower() not in choices:
-        raise ValueError(f"`{text}` is not a choice; use one of {', '.join(choices)}")
+        raise ValueError(f"`{text}` is not a choice; " + suggestion(text, choices, f"use one of {', '.join(choices)}"))
     return text.lower()

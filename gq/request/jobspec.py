@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from gq.errors import UsageError
+from gq.errors import UsageError, none_of, suggestion
 from gq.model.dependency import Dependency, parse_dependency
 from gq.model.job import REQUEUE_ON, JobSpec, SignalSpec
 from gq.model.nodelist import expand
@@ -152,7 +152,8 @@ def _choice(arguments: Arguments, name: str, choices: Mapping[str, T], default: 
     if given is None:
         return default
     if given.value.lower() not in choices:
-        raise bad_value(given, f"`{given.value}` is not a choice", f"use one of {', '.join(choices)}")
+        way_out = suggestion(given.value, choices, f"use one of {', '.join(choices)}")
+        raise bad_value(given, f"`{given.value}` is not a choice", way_out)
     return choices[given.value.lower()]
 
 
@@ -250,7 +251,7 @@ def parse_causes(text: str) -> tuple[str, ...]:
     causes = tuple(dict.fromkeys(one.strip().lower().replace("-", "_") for one in text.split(",")))
     for cause in causes:
         if cause not in REQUEUE_ON:
-            raise ValueError(f"`{cause}` is none of {', '.join(REQUEUE_ON)}")
+            raise ValueError(none_of(cause, REQUEUE_ON))
     return causes
 
 
@@ -362,6 +363,8 @@ def _counts(arguments: Arguments) -> _Fields:
 def _span(text: str) -> tuple[int, int | None]:
     """``2-4`` → (2, 4), ``3`` → (3, None)."""
     low, dash, high = text.partition("-")
+    if text[:1].isalpha():
+        raise ValueError(f"`{text}` is not a number of nodes; nodes are named by --nodelist={text}")
     if dash and not (low.isdecimal() and high.isdecimal()):
         raise ValueError(f"`{text}` is not a range like 1-8")
     first = whole_number(low, at_least=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gq.errors import suggestion
+
 
 def parse_signal(text: str) -> int:
     """The number of a signal; ``ValueError`` says which there are."""
@@ -13,7 +15,8 @@ def parse_signal(text: str) -> int:
         return known[word]
     if word.isascii() and word.isdecimal() and len(word) < 4 and 0 < int(word) <= signal.SIGRTMAX:
         return int(word)
-    raise ValueError(f"`{text}` is not a signal; use a number or a name such as TERM, INT, USR1, KILL")
+    way_out = suggestion(word, known, "use a number or a name such as TERM, INT, USR1, KILL")
+    raise ValueError(f"`{text}` is not a signal; {way_out}")
 
 
 def signal_name(signum: int) -> str:

@@ -1,9 +1,9 @@
-"""The options of Slurm's job commands, `squeue` and `sinfo`, and what to use here for those that gq lacks.  Pure.
+"""The options of Slurm's commands for jobs, queue and history, and what gq has instead of those that it lacks.  Pure.
 
-The table names every documented option of `sbatch`, `srun`, `salloc` and `squeue` of Slurm 22.05, 25.05 and 25.11,
-and the options of `sinfo` that people use.  It decides nothing about options that gq
-has; it is loaded when a command or a script header holds an option that gq does not know, so that the refusal can
-name the way out.
+The table names every documented option of `sbatch`, `srun`, `salloc`, `squeue`, `sacct` and `scancel` of Slurm 22.05,
+25.05 and 25.11, and the options of `sinfo` that people use.  It decides nothing about options that gq has.  It is
+loaded when a command or a script header holds an option that gq does not know, so that the refusal can name the way
+out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from gq.errors import UsageError
 from gq.request.options import ALLOC, JOB_OPTIONS, RUN, SUB, shown_options
 
 SBATCH, SRUN, SALLOC, SQUEUE, SINFO = "sbatch", "srun", "salloc", "squeue", "sinfo"
-COUNTERPARTS = {SUB: SBATCH, RUN: SRUN, ALLOC: SALLOC, "gqstat": SQUEUE, "gqinfo": SINFO}
+SACCT, SCANCEL = "sacct", "scancel"
+COUNTERPARTS = {
+    SUB: SBATCH, RUN: SRUN, ALLOC: SALLOC, "gqstat": SQUEUE, "gqinfo": SINFO, "gqacct": SACCT, "gqdel": SCANCEL,
+}  # fmt: skip
 """Command of gq → the command of Slurm that does the same."""
 
 
@@ -46,6 +49,7 @@ _COPY = "put the program where all nodes of the job see it"
 _FEDERATION = "leave it out: gq has no federations of clusters"
 _INFO_COLUMNS = "choose fields of `gqinfo --json` with jq"
 _INFO_STATES = "`gqinfo -N` shows the state of every node; `gqinfo --json` lists it for jq"
+_JSON_AND_JQ = "choose from `gqacct --json` with jq"
 _SEGMENTS = "use --switches=COUNT: it limits how many leaf switches the nodes are under"
 _SOCKETS = "gq counts CPUs, not sockets and cores: use --cpus-per-task and --ntasks-per-node"
 _WRAPPED = "make it part of the command: `gqrun sh -c 'BEFORE; COMMAND; AFTER'`"
@@ -273,6 +277,87 @@ SLURM_OPTIONS: tuple[SlurmOption, ...] = (
     SlurmOption("verbose", (SINFO,), "v", "use -N"),
     SlurmOption("version", (SINFO,), "V"),
     SlurmOption("yaml", (SINFO,), instead="use --json"),
+    # ── of sacct ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    SlurmOption("accounts", (SACCT,), "A"),
+    SlurmOption("allclusters", (SACCT,), "L", _CLUSTERS),
+    SlurmOption("allocations", (SACCT,), "X"),
+    SlurmOption("allusers", (SACCT,), "a"),
+    SlurmOption("array", (SACCT,), instead="use `-j ARRAY`: tasks of an array have lines of their own"),
+    SlurmOption("associations", (SACCT,), "x", "use --account and --user"),
+    SlurmOption("batch-script", (SACCT,), "B", "use `-o jobid,command`: it shows the file of the script"),
+    SlurmOption("brief", (SACCT,), "b", "use `-o jobid,state,exitcode`"),
+    SlurmOption("clusters", (SACCT,), "M", _CLUSTERS),
+    SlurmOption("completion", (SACCT,), "c", NOTHING),
+    SlurmOption("constraints", (SACCT,), "C", "use `-o jobid,constraints`: it shows the constraint of each job"),
+    SlurmOption("delimiter", (SACCT,), instead="use -P, and `tr '|' ';'` behind it"),
+    SlurmOption("duplicates", (SACCT,), "D", "use `-o jobid,restarts`: a requeued job has one line"),
+    SlurmOption("endtime", (SACCT,), "E"),
+    SlurmOption("env-vars", (SACCT,), instead=NOTHING),
+    SlurmOption("expand-patterns", (SACCT,), instead="use `-o stdout,stderr`: it shows the names of the files"),
+    SlurmOption("federation", (SACCT,), instead=_FEDERATION),
+    SlurmOption("file", (SACCT,), "f", "leave it out: gqacct reads the database of the controller"),
+    SlurmOption("flags", (SACCT,), "F", NOTHING),
+    SlurmOption("format", (SACCT,), "o"),
+    SlurmOption("gid", (SACCT,), "g", "use --user=NAMES to choose whose jobs are shown"),
+    SlurmOption("group", (SACCT,), instead="use --user=NAMES to choose whose jobs are shown"),
+    SlurmOption("help", (SACCT,), "h"),
+    SlurmOption("helpformat", (SACCT,), "e"),
+    SlurmOption("jobs", (SACCT,), "j"),
+    SlurmOption("json", (SACCT,)),
+    SlurmOption("local", (SACCT,), instead=_FEDERATION),
+    SlurmOption("long", (SACCT,), "l", "use -o with the fields that you want; `gqacct -e` lists them"),
+    SlurmOption("name", (SACCT,)),
+    SlurmOption("ncpus", (SACCT,), "I", _JSON_AND_JQ),
+    SlurmOption("nnodes", (SACCT,), "i", _JSON_AND_JQ),
+    SlurmOption("noconvert", (SACCT,), instead="use --json: numbers are plain there"),
+    SlurmOption("nodelist", (SACCT,), "N"),
+    SlurmOption("noheader", (SACCT,), "n"),
+    SlurmOption("parsable", (SACCT,), "p"),
+    SlurmOption("parsable2", (SACCT,), "P"),
+    SlurmOption("partition", (SACCT,), "r"),
+    SlurmOption("qos", (SACCT,), "q"),
+    SlurmOption("reason", (SACCT,), "R", _JSON_AND_JQ),
+    SlurmOption("starttime", (SACCT,), "S"),
+    SlurmOption("state", (SACCT,), "s"),
+    SlurmOption("timelimit-max", (SACCT,), "K", _JSON_AND_JQ),
+    SlurmOption("timelimit-min", (SACCT,), "k", _JSON_AND_JQ),
+    SlurmOption("truncate", (SACCT,), "T", "leave it out: each job is shown with its own start and end"),
+    SlurmOption("uid", (SACCT,), instead="use --user=NAMES"),
+    SlurmOption("units", (SACCT,), instead="use --json: memory is in MiB there"),
+    SlurmOption("usage", (SACCT,), instead="use --help"),
+    SlurmOption("use-local-uid", (SACCT,), instead="leave it out: names of users are those of the controller's host"),
+    SlurmOption("user", (SACCT,), "u"),
+    SlurmOption("verbose", (SACCT,), "v", "leave it out: `gqwhy JOB` tells how a job ended"),
+    SlurmOption("version", (SACCT,), "V"),
+    SlurmOption("wckeys", (SACCT,), "W", "use --account=NAMES"),
+    SlurmOption("whole-hetjob", (SACCT,), instead="use `-o jobid,roles`: a job with several roles is one job"),
+    SlurmOption("yaml", (SACCT,), instead="use --json"),
+    # ── of scancel ────────────────────────────────────────────────────────────────────────────────────────────────────
+    SlurmOption("account", (SCANCEL,), "A"),
+    SlurmOption("admin-comment", (SCANCEL,), instead="leave it out: `gqctl audit` shows who cancelled which job"),
+    SlurmOption("batch", (SCANCEL,), "b"),
+    SlurmOption("clusters", (SCANCEL,), "M", _CLUSTERS),
+    SlurmOption("cron", (SCANCEL,), instead="use `gqcron -e` to remove an entry from the crontab"),
+    SlurmOption("ctld", (SCANCEL,), "c", "leave it out: signals always go through the controller"),
+    SlurmOption("full", (SCANCEL,), "f"),
+    SlurmOption("help", (SCANCEL,)),
+    SlurmOption("hurry", (SCANCEL,), "H", NOTHING),
+    SlurmOption("interactive", (SCANCEL,), "i", "`gqstat` with the same filters shows first which jobs are meant"),
+    SlurmOption("me", (SCANCEL,)),
+    SlurmOption("name", (SCANCEL,), "n"),
+    SlurmOption("nodelist", (SCANCEL,), "w"),
+    SlurmOption("partition", (SCANCEL,), "p"),
+    SlurmOption("qos", (SCANCEL,), "q"),
+    SlurmOption("quiet", (SCANCEL,), "Q"),
+    SlurmOption("reservation", (SCANCEL,), "R", "`gqstat -O jobid,reservation` shows the jobs of each; name their ids"),
+    SlurmOption("sibling", (SCANCEL,), instead=_FEDERATION),
+    SlurmOption("signal", (SCANCEL,), "s"),
+    SlurmOption("state", (SCANCEL,), "t"),
+    SlurmOption("usage", (SCANCEL,), instead="use --help"),
+    SlurmOption("user", (SCANCEL,), "u"),
+    SlurmOption("verbose", (SCANCEL,), "v"),
+    SlurmOption("version", (SCANCEL,), "V"),
+    SlurmOption("wckey", (SCANCEL,), instead="use --account=NAMES"),
 )  # fmt: skip
 
 GUESSES = {
@@ -280,6 +365,11 @@ GUESSES = {
     "tasks": "ntasks", "walltime": "time",
 }  # fmt: skip
 """Names that users try first, and the option of a job that they mean."""
+RESERVATION_GUESSES = {
+    "begin": "start", "begintime": "start", "corecnt": "gpus", "count": "gpus", "endtime": "end", "group": "users",
+    "nodecnt": "nodes", "starttime": "start", "time": "duration", "tres": "gpus",
+}  # fmt: skip
+"""The same of `gqresv create` and `gqresv update`, words of scontrol(1) among them."""
 
 
 def refusal(command: str, written: str, source: str = "") -> UsageError | None:
@@ -299,6 +389,10 @@ def refusal(command: str, written: str, source: str = "") -> UsageError | None:
 
 def _hint(command: str, written: str) -> str:
     """The option of gq that is meant, or the command that has it; empty where neither is known."""
+    if command in ("gqresv create", "gqresv update") and (
+        meant := RESERVATION_GUESSES.get(written.removeprefix("--").casefold())
+    ):
+        return f"did you mean `--{meant}`?"
     if command not in COUNTERPARTS:
         return ""
     if command in (SUB, RUN, ALLOC) and (meant := GUESSES.get(written.removeprefix("--"))):

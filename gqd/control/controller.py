@@ -44,7 +44,7 @@ from gqd.control import (
     suspend,
 )
 from gqd.control.access import Caller
-from gqd.control.accounts import account, limit, listing, share
+from gqd.control.accounts import account, association, limit, listing, share
 from gqd.control.explain import explain
 from gqd.control.forecast import estimate, extend, whatif
 from gqd.control.job_filter import select_lines
@@ -144,7 +144,9 @@ class Controller:
             case ConfigRefused():
                 self._on_config_refused(draft, happened)
             case ConfigChecked():
-                replies.send(draft, happened.request, client.Done(text=happened.text))
+                unknown = association.unknown_of_partitions(self.cluster, happened.partitions)
+                text = "\nwarning: ".join([happened.text, *unknown])
+                replies.send(draft, happened.request, client.Done(text=text))
             case Tick():
                 self._on_tick(draft)
             case NodeJoin():
@@ -259,7 +261,8 @@ class Controller:
         self.volatile.bookings_due_at = 0.0
         self.volatile.bookings_tried.clear()  # partitions may have other nodes
         self.volatile.wants_plan = True
-        text = f"{happened.text}{node.missing_of_partitions(draft)}"
+        unknown = association.unknown_of_partitions(self.cluster, draft.policy.partitions)
+        text = "; warning: ".join([happened.text, *unknown])
         if happened.request is None:
             draft.note(audit.of_signal(draft.now, client.ReloadConfig, detail=text))
             return

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, assert_never
 from gq.errors import Refusal, nearest
 from gq.model.job import Usage
 from gq.model.key import KeyKind
-from gq.model.nodelist import compress
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
@@ -357,18 +356,6 @@ def known(draft: Draft, name: str) -> Node:
     close = nearest(name, list(draft.cluster.nodes))
     hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
     raise Refusal("unknown_node", f"node `{name}` does not exist", hint)
-
-
-def missing_of_partitions(draft: Draft) -> str:
-    """Sentences about nodes that gq.toml names in partitions and that have never registered; empty: there are none."""
-    if not draft.cluster.nodes:
-        return ""  # of a new cluster the nodes have still to register
-    missing = {one.name: one.missing_nodes(draft.cluster.nodes) for one in draft.policy.partitions}
-    return "".join(
-        f"; warning: partition `{name}` names nodes that have never registered: {compress(nodes)}"
-        for name, nodes in missing.items()
-        if nodes
-    )
 
 
 def _check_gpu(nodes: list[Node], gpu: int, action: str) -> None:

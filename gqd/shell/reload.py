@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from gq.config.config import Config, load_config, parse_config
+from gq.config.config import DEFAULT, Config, is_duration, load_config, parse_config
 from gq.connection.locate import Location
 from gq.errors import GqError
 from gq.wire.client import CheckConfig
@@ -82,14 +82,14 @@ class Reloader:
         """The submit hook is not tried: whoever may ask need not be allowed to name code that this process loads."""
         try:
             config = parse_config(asked.text, asked.path)
-            policy_of(config, self._policy.owner_uid, self._location)
+            policy = policy_of(config, self._policy.owner_uid, self._location)
             hook_settings(config)
         except GqError as error:
             refused = ConfigRefused(code=error.code, message=error.message, hint=error.hint, request=request)
             self._inbox.put(refused)
         else:
             text = what_would_change(self._started, self._current, config)
-            self._inbox.put(ConfigChecked(request=request, text=text))
+            self._inbox.put(ConfigChecked(request=request, text=text, partitions=policy.partitions))
 
     async def _read_alone(self, request: ClientRequest | None) -> None:
         try:
@@ -123,14 +123,17 @@ def what_changed(started: Config, current: Config, fresh: Config) -> str:
 
 
 def what_would_change(started: Config, current: Config, fresh: Config) -> str:
-    """A line for each key that differs, with its value before and after, under what it would wait for."""
+    """A line for each key that differs, with its value before and after, under what it would wait for.
+
+    Below a table that is new, such as a partition, is a line for each key that the file sets in it.
+    """
     before, after = ({key: value for key, value, _ in config.settings()} for config in (current, fresh))
     waiting = _differences(started, fresh)
     lines: list[str] = []
     for daemon, title in _WHEN.items():
         keys = [key for key in (waiting if daemon else _differences(current, fresh)) if _waits_for(key) == daemon]
         lines += [title] if keys else []
-        lines += [f"  {key}: {_value(before, key)} -> {_value(after, key)}" for key in keys]
+        lines += [line for key in keys for line in _change(fresh, before, after, key)]
     return "\n".join(lines) or "nothing would change"
 
 
@@ -142,10 +145,24 @@ _WHEN = {
 _MAX_VALUE = 60
 
 
+def _change(fresh: Config, before: dict[str, object], after: dict[str, object], key: str) -> Iterator[str]:
+    """Lines about a key, or about a table that is new or gone."""
+    if key in before or key in after:
+        yield f"  {key}: {_value(before, key)} -> {_value(after, key)}"
+        return
+    inner = [name for name in after if name.startswith(f"{key}.")]
+    yield f"  {key}: {'new' if inner else 'removed'}"
+    for name in inner:
+        if fresh.origin(name) != DEFAULT and name != f"{key}.name":
+            yield f"    {name.removeprefix(f'{key}.')} = {_value(after, name)}"
+
+
 def _value(settings: dict[str, object], key: str) -> str:
-    """A value in a few characters; of a table, such as a partition, whether it is there."""
+    """A value in a few characters."""
     if key not in settings:
-        return "present" if any(name.startswith(f"{key}.") for name in settings) else "absent"
+        return "absent"
+    if is_duration(key) and isinstance(settings[key], int | float):
+        return f'"{settings[key]:g}s"'
     text = "unset" if settings[key] is None else msgspec.json.encode(settings[key]).decode()
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
 

@@ -9,7 +9,7 @@ import msgspec
 from gq.model.ids import RequestId
 from gq.wire.client import RequestBody
 from gq.wire.node import Heartbeat, Hello, Join, ReportBody
-from gqd.state.policy import Policy
+from gqd.state.policy import Partition, Policy
 
 Route = tuple[str, bytes]
 """Where an answer goes: name of the door, and what that door needs to find the peer.  Opaque here."""
@@ -183,6 +183,8 @@ class ConfigChecked(msgspec.Struct, frozen=True, kw_only=True):
     request: ClientRequest
     text: str
     """A sentence for each setting that would change."""
+    partitions: tuple[Partition, ...] = ()
+    """As they would be."""
 
 
 class NoticeReported(msgspec.Struct, frozen=True, kw_only=True):

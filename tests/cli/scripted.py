@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import zmq
 
 from gq.connection.locate import Location
+from gq.errors import nearest
+from gq.model.account import QosInfo
 from gq.model.job import JobInfo
+from gq.model.node import ClusterInfo, PartitionInfo
 from gq.wire import client as wire
 from gq.wire.codec import WIRE_VERSION
 
@@ -89,3 +92,34 @@ def a_job(job_id: int = 7, **fields: object) -> JobInfo:
 
 def jobs(*shown: JobInfo, more: bool = False) -> wire.Jobs:
     return wire.Jobs(jobs=shown, more=more)
+
+
+def know_names(controller: ScriptedController) -> None:
+    """Let it know partition `main`, nodes `n1` and `n2`, users, an account and a QOS, and refuse others as gqd does."""
+    main = PartitionInfo(
+        partition="main", is_default=True, state="UP", nodes=("n1", "n2"), default_time_s=None, max_time_s=None
+    )
+    info = ClusterInfo(cluster="lab", gq_version="1", started_at=0.0, partitions=(main,))
+    normal = QosInfo(name="normal")
+    controller.on(wire.GetCluster, wire.Cluster(info=info))
+    controller.on(wire.ListNodes, lambda body: _unknown("node", body.names, ["n1", "n2"]) or wire.Nodes(nodes=()))
+    controller.on(
+        wire.ListShares,
+        lambda body: (
+            _unknown("user", body.users, ["ada", "bob"], "is in no account")
+            or _unknown("account", body.accounts, ["nlp", "default"])
+            or wire.Shares(lines=())
+        ),
+    )
+    controller.on(
+        wire.ListAccounts,
+        lambda body: wire.Accounts(accounts=(), qos=(normal,) if body.qos in ((), ("normal",)) else ()),
+    )
+
+
+def _unknown(kind: str, names: Iterable[str], known: list[str], what: str = "does not exist") -> wire.Refused | None:
+    for name in names:
+        if name not in known:
+            hint = f"did you mean `{nearest(name, known)}`?"
+            return wire.Refused(code=f"unknown_{kind}", message=f"{kind} `{name}` {what}", hint=hint)
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +14,9 @@ import msgspec
 import pytest
 
 from gq.cli.doctor import machine_checks, network_checks, private_checks, system, system_checks
-from gq.cli.doctor.private_checks import Finding, Patient, Verdict, partitions, recent_errors
+from gq.cli.doctor.private_checks import Finding, Patient, Verdict, last_error, partitions, recent_errors
 from gq.cli.doctor.system import Host, Process
+from gq.cli.gq import doctor
 from gq.cli.gq.status import Answer
 from gq.config.config import parse_config
 from gq.connection.locate import Location, system_location
@@ -24,6 +26,7 @@ from gq.model.audit import AuditEntry
 from gq.model.node import ClusterInfo, IsolationLevels, NodeInfo
 from gq.version import VERSION
 from gq.wire.client import Identity
+from tests.cli.conftest import Run
 from tests.requires import needs_root
 
 NOW = 1_800_000_000.0
@@ -193,7 +196,7 @@ def test_what_is_not_enforced_is_told_with_its_reason() -> None:
 
 
 def leaving(settings: str, tmp: str, why: str, monkeypatch: pytest.MonkeyPatch, path: str = "/etc/gq/gq.toml") -> Host:
-    monkeypatch.setattr(machine_checks.job_tmp, "why_not", lambda state_dir: why)
+    monkeypatch.setattr(machine_checks.own_tmp, "why_not", lambda state_dir: why)
     config = parse_config(CONFIG + settings, path)
     info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
     answer = Answer(info, {"n1": node(VERSION, tmp=tmp)})
@@ -299,6 +302,119 @@ def test_a_gq_toml_that_was_wrong_is_told_until_a_good_one_was_read(tmp_path: Pa
 
     log.write_text(f"{wrong}\n2026-01-01T00:01:00.000+00:00 info    gq.toml was read again: in force: limits.jobs\n")
     assert recent_errors(log) == []
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "does not accept this node's key: its public key belongs into keys/nodes there",
+        "breaks off the handshake: is keys/gqd.pub here its public key?",
+    ],
+)
+def test_a_key_that_was_not_accepted_is_told_until_the_node_is_part_of_the_cluster(
+    tmp_path: Path, refused: str
+) -> None:
+    log = tmp_path / "gqnode.log"
+    wrong = f"2026-01-01T00:00:00.000+00:00 error   the controller at tcp://head:7133 {refused}"
+    joined = "2026-01-01T00:01:00.000+00:00 info    node n1 is part of cluster lab"
+    log.write_text(f"{wrong}\n")
+    assert recent_errors(log) == [wrong]
+    log.write_text(f"{wrong}\n{joined}\n{wrong}\n")
+    assert recent_errors(log) == [wrong]
+    log.write_text(f"{wrong}\n{joined}\n")
+    assert recent_errors(log) == []
+
+
+# ── why a daemon does not run ─────────────────────────────────────────────────────────────────────────────────
+
+DAMAGED = "/srv/gq.db cannot be used as the database: database disk image is malformed"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"some line\nerror: {DAMAGED}\nhint: restore a copy\n", (DAMAGED, "restore a copy")),
+        (f"error: {DAMAGED}\n", (DAMAGED, "")),
+        (f"error: {DAMAGED}\n2026-01-01T00:01:00.000+00:00 info    gqd ends\n", None),
+        ("", None),
+    ],
+)
+def test_the_error_that_a_daemon_ended_with_is_the_end_of_its_log(
+    tmp_path: Path, text: str, expected: tuple[str, str] | None
+) -> None:
+    (tmp_path / "gqd.log").write_text(text)
+
+    assert last_error(tmp_path / "gqd.log") == expected
+    assert last_error(tmp_path / "missing.log") is None
+
+
+def test_a_damaged_database_is_told_before_all_that_follows_from_it(tmp_path: Path) -> None:
+    (tmp_path / "gqd.log").write_text(f"error: {DAMAGED}\nhint: restore a copy\n")
+    location = Location(f"{tmp_path}/gq.toml", str(tmp_path), str(tmp_path), is_private=True)
+    patient = Patient(location=location, config=None, config_error=None, answer=None, now=NOW)
+
+    found = [*private_checks.running(patient), *private_checks.answering(patient), *private_checks.logs(patient)]
+
+    assert [(one.check, one.verdict, one.message, one.mend) for one in found] == [
+        ("gqd", Verdict.FAIL, f"{DAMAGED} (gqd does not run)", "restore a copy; then `gq up`"),
+        ("controller", Verdict.FAIL, "gqd does not answer", "see the finding gqd"),
+        ("logs", Verdict.OK, "no other errors", ""),
+    ]
+
+
+def test_on_a_host_of_the_system_a_damaged_database_is_the_finding_about_gqd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_checks, "LOG_DIR", str(tmp_path))
+    (tmp_path / "gqd.log").write_text(f"error: {DAMAGED}\nhint: restore a copy\n")
+    silent = host(is_controller=True, node=None, processes=(), identity=None, answer=None)
+
+    found = only(system_checks.running, silent)
+
+    assert (found.message, found.mend) == (f"{DAMAGED} (gqd does not run)", "restore a copy; then gqd start")
+    assert only(system_checks.answering, silent).mend == "see the finding gqd"
+    assert list(system_checks.logs(silent)) == [], "it is told once"
+
+
+# ── where there is no cluster ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("uid", "message", "mend"),
+    [
+        (0, "does not exist", "`gqd init --start` sets up a cluster for all users"),
+        (1000, "does not exist, and you have no private cluster", "`gq up` starts a private cluster; as root, "),
+    ],
+)
+def test_a_host_without_a_cluster_is_told_to_belong_to_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid: int, message: str, mend: str
+) -> None:
+    for name in ("GQ_DIR", "GQ_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("gq.connection.locate.SYSTEM_CONFIG", f"{tmp_path}/gq.toml")
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+
+    done = run("gq", "doctor", "--json")
+
+    [found] = [one for one in json.loads(done.out) if one["verdict"] == "fail"]
+    assert done.status == 1 and found["check"] == "cluster"
+    assert found["message"].startswith("this host belongs to no cluster") and found["message"].endswith(message)
+    assert found["mend"].startswith(mend)
+
+
+def test_on_a_terminal_no_line_of_the_doctor_is_wider_than_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    doctor._write([Finding("partition main", Verdict.WARN, "some words " * 20, "other words " * 20)])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) > 6
+    assert all(line.startswith(" " * 22) for line in lines[1:-1])
+    assert " ".join(" ".join(lines[1:-1]).split()).count("other words") == 20
 
 
 def test_a_host_that_has_joined_since_it_was_turned_away_is_not_told() -> None:

@@ -55,6 +55,25 @@ def test_a_job_comes_first_and_its_steps_after_it(run: Run, history: ScriptedCon
     ]
 
 
+def test_at_80_columns_every_state_and_exit_code_is_whole(
+    run: Run, history: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gq.cli.framework.output.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    long = msgspec.structs.replace(JOB, job_id=102_345, name="fine-tune-the-large-one", user="alexandra", steps=())
+    cancelled = msgspec.structs.replace(
+        long, state="CANCELLED", why="it was cancelled by alexandra", uid=100_000, end_at=SUBMITTED_AT + 90_061
+    )
+    ended = msgspec.structs.replace(long, state="OUT_OF_MEMORY", exit_code=127, signal=15, partition="interactive")
+    history.on(wire.QueryHistory, jobs(cancelled, ended))
+
+    header, *lines = run("gqacct").lines
+
+    assert max(map(len, (header, *lines))) <= 80 and header.rstrip().endswith(" State               ExitCode")
+    assert lines[0].rstrip().endswith(" 1-01:01:01 CANCELLED by 100000 0:0")
+    assert lines[1].rstrip().endswith("   01:01:01 OUT_OF_MEMORY       127:15")
+
+
 @pytest.mark.parametrize(("option", "end"), [("-P", ""), ("--parsable2", ""), ("-p", "|")])
 def test_parsable_output_has_bars_and_slurms_spelling(
     run: Run, history: ScriptedController, option: str, end: str
@@ -153,7 +172,7 @@ def test_the_filter_is_the_controllers_to_apply(run: Run, history: ScriptedContr
 
 
 @pytest.mark.parametrize(
-    ("uid", "words", "users"), [(1000, [], None), (0, [], ()), (1000, ["-a"], ()), (1000, ["-j1"], ())]
+    ("uid", "words", "users"), [(1000, [], None), (0, [], ()), (1000, ["-a"], ()), (1000, ["-j25"], ())]
 )
 def test_ordinary_users_see_their_own_jobs_unless_they_ask_for_others(
     run: Run,
@@ -172,10 +191,41 @@ def test_ordinary_users_see_their_own_jobs_unless_they_ask_for_others(
     assert asked(history).filter.users == ((me,) if users is None else users)
 
 
-def test_an_unknown_job_leaves_only_the_header(run: Run, controller: ScriptedController) -> None:
-    controller.on(wire.QueryHistory, jobs())
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            "unknown_job",
+            "error: job 999 does not exist\nhint: gqstat lists the queue, gqacct what has ended\n",
+        ),
+        (
+            "job_over",
+            "error: job 999 ended long ago, and the history has forgotten it\n"
+            "hint: `history.keep_jobs_days` in gq.toml says how long jobs are kept\n",
+        ),
+    ],
+)
+def test_a_job_that_the_history_does_not_have_is_an_error(
+    run: Run, controller: ScriptedController, code: str, said: str
+) -> None:
+    controller.on(wire.QueryHistory, lambda body: jobs(*([JOB] if 25 in body.filter.job_ids else [])))
+    controller.on(wire.Explain, wire.Refused(code=code, message=""))
 
-    assert run("gqacct", "-P", "-j", "999", "-o", "jobid,state") == (0, "JobID|State\n", "")
+    assert run("gqacct", "-P", "-j", "999", "-o", "jobid,state") == (1, "JobID|State\n", said)
+    both = run("gqacct", "-P", "-n", "-j", "25,999", "-o", "jobid,state")
+    assert both == (1, "25|FAILED\n25.0|FAILED\n", said)
+
+
+def test_a_job_that_other_options_leave_out_is_no_error(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.QueryHistory, lambda body: jobs() if body.filter.states else jobs(JOB))
+
+    assert run("gqacct", "-n", "-j", "25", "-s", "RUNNING") == (0, "", "")
+
+
+def test_a_step_that_a_job_never_had_is_an_error(run: Run, history: ScriptedController) -> None:
+    history.on(wire.QueryHistory, jobs(JOB))
+
+    assert run("gqacct", "-P", "-n", "-j", "25.0,25.7", "-o", "jobid") == (1, "25.0\n", "error: job 25 has no step 7\n")
 
 
 @pytest.mark.parametrize(

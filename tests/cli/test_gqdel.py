@@ -10,7 +10,7 @@ import pytest
 
 from gq.wire import client as wire
 from tests.cli.conftest import Run
-from tests.cli.scripted import ScriptedController
+from tests.cli.scripted import ScriptedController, know_names
 
 
 def cancelled(controller: ScriptedController) -> wire.CancelJobs:
@@ -27,6 +27,7 @@ def queue(controller: ScriptedController) -> ScriptedController:
 
     controller.on(wire.CancelJobs, cancel)
     controller.on(wire.SignalStep, wire.Done())
+    know_names(controller)
     return controller
 
 

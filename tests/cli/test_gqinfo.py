@@ -115,11 +115,11 @@ def test_what_nodes_are_and_hold_is_shown_where_any_of_them_says_so(run: Run, cl
     assert (node["attributes"], node["resources_free"]) == ({"cuda": "12.4"}, {"fpga": 1, "tmp": 1024})
 
 
-@pytest.mark.parametrize("words", [["-p", "mian"], ["-N", "-p", "main,mian"]])
+@pytest.mark.parametrize("words", [["-p", "mian"], ["-N", "-p", "main,mian"], ["--json", "-p", "mian"]])
 def test_a_partition_that_does_not_exist_is_said_so_and_nothing_is_shown(
     run: Run, cluster: ScriptedController, words: list[str]
 ) -> None:
-    assert run("gqinfo", *words) == (1, "", "error: partition `mian` does not exist\nhint: there are `main`, `cpu`\n")
+    assert run("gqinfo", *words) == (1, "", "error: partition `mian` does not exist\nhint: did you mean `main`?\n")
 
 
 def test_only_some_partitions_and_nodes(run: Run, cluster: ScriptedController) -> None:

@@ -52,3 +52,27 @@ def test_a_task_that_never_was_is_said_so(run: Run, words: tuple[str, ...], name
     done = run(*(word.format(named) for word in words))
 
     assert (done.status, done.err) == (1, said)
+
+
+# ── output that never was ─────────────────────────────────────────────────────────────────────────────────────
+
+UNREADABLE = "/dev/null/job.out"
+"""As a file in a closed directory, also for root: it cannot be opened, and not because it is missing."""
+WHY = f"it could not be started: node n1: cannot open the output file `{UNREADABLE}`: Not a directory"
+
+
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+def test_gqlog_says_that_a_job_could_not_be_started_for_its_output_file(
+    run: Run, controller: ScriptedController, follow: list[str]
+) -> None:
+    controller.on(wire.AccessLog, wire.LogAccess(job_id=7, attempt=1, state="FAILED", path=UNREADABLE))
+    controller.on(wire.QueryHistory, jobs(a_job(state="FAILED", reason="JobLaunchFailure", why=WHY)))
+
+    assert run("gqlog", *follow, "7") == (1, "", f"job 7 has no output: {WHY}\n")
+
+
+def test_gqlog_says_that_the_output_of_a_job_that_ran_cannot_be_read(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.AccessLog, wire.LogAccess(job_id=7, attempt=1, state="FAILED", path=UNREADABLE))
+    controller.on(wire.QueryHistory, jobs(a_job(state="FAILED", reason="NonZeroExitCode", exit_code=3)))
+
+    assert run("gqlog", "7") == (1, "", f"error: cannot read {UNREADABLE}: Not a directory\n")

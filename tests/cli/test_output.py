@@ -30,6 +30,20 @@ def test_what_is_wide_gives_way_first_and_what_should_be_whole_last(capsys: pyte
     assert "fine-t… alexan… " in line and "1-02:03:04" in line and header.split() == [one.header for one in ACCOUNTING]
 
 
+def test_headers_are_cut_before_values_and_numbers_are_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "32")
+    columns = (Column("JobName", is_wide=True), Column("Partition"), Column("AllocGPUS", is_number=True),
+               Column("Elapsed", is_number=True))  # fmt: skip
+    write_table(columns, [[("training-run", "main", "8", "1-02:03:04")]])
+
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split()[1:] == ["Par…", "AllocG…", "Elapsed"] and len(header.rstrip()) <= 32
+    assert line.split()[1:] == ["main", "8", "1-02:03:04"]
+
+
 def test_in_a_pipe_one_very_long_value_widens_only_its_own_line(capsys: pytest.CaptureFixture[str]) -> None:
     columns = (Column("KEY"), Column("VALUE"), Column("FROM"))
     write_table(

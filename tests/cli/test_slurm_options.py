@@ -6,10 +6,11 @@ import pytest
 
 from gq.cli._run import load
 from gq.cli.framework.command import all_options
+from gq.cli.resv.options import BOOKING_OPTIONS
 from gq.errors import UsageError, nearest
 from gq.request.directives import read_header
 from gq.request.options import input_variables
-from gq.request.slurm_options import COUNTERPARTS, GUESSES, NOTHING, SLURM_OPTIONS
+from gq.request.slurm_options import COUNTERPARTS, GUESSES, NOTHING, RESERVATION_GUESSES, SLURM_OPTIONS
 from tests.cli.conftest import Run
 
 
@@ -19,7 +20,7 @@ def test_every_option_of_slurm_works_or_says_what_to_use_instead(command: str) -
     theirs = [option for option in SLURM_OPTIONS if COUNTERPARTS[command] in option.commands]
     unbuilt = {"time-min"}
 
-    assert len(theirs) >= 29
+    assert len(theirs) >= 25
     assert [one.name for one in theirs if one.name not in ours | unbuilt and not one.instead] == []
 
 
@@ -44,6 +45,12 @@ def test_an_option_of_slurm_stands_in_the_table_once_for_each_command() -> None:
         (["gqinfo", "-R"], "`-R` (--list-reasons)", "use -N"),
         (["gqinfo", "-o", "%P %N"], "`-o` (--format)", "`gqinfo --json`"),
         (["gqinfo", "--summarize"], "`--summarize`", "one line for each partition"),
+        (["gqacct", "-l"], "`-l` (--long)", "`gqacct -e` lists them"),
+        (["gqacct", "-bX"], "`-b` (--brief)", "`-o jobid,state,exitcode`"),
+        (["gqacct", "--delimiter=;"], "`--delimiter`", "use -P"),
+        (["gqdel", "-i", "7"], "`-i` (--interactive)", "`gqstat` with the same filters"),
+        (["gqdel", "--ctld", "7"], "`--ctld`", "leave it out"),
+        (["gqdel", "--hurry", "7"], "`--hurry`", NOTHING),
     ],
 )
 def test_an_option_that_only_slurm_has_names_the_way_out(run: Run, words: list[str], option: str, hint: str) -> None:
@@ -79,6 +86,8 @@ def test_a_variable_names_the_way_out() -> None:
         (["gqrun", "--array=1-3", "x"], "it is an option of `gqsub`"),
         (["gqalloc", "--output=x"], "it is an option of `gqsub` and `gqrun`"),
         (["gqsub", "--cpus=4", "x"], "did you mean `--cpus-per-task`?"),
+        (["gqresv", "create", "x", "--begin=now"], "did you mean `--start`?"),
+        (["gqresv", "update", "x", "--NodeCnt=2"], "did you mean `--nodes`?"),
     ],
 )
 def test_an_option_of_another_command_names_that_command(run: Run, words: list[str], hint: str) -> None:
@@ -96,6 +105,8 @@ def test_a_guess_names_an_option_that_exists() -> None:
     ours = {option.name for option in all_options(load("gqsub"))}
 
     assert set(GUESSES.values()) <= ours and not ours & set(GUESSES)
+    of_reservations = {option.name for option in BOOKING_OPTIONS}
+    assert set(RESERVATION_GUESSES.values()) <= of_reservations and not of_reservations & set(RESERVATION_GUESSES)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_start_appends_to_a_log_in_a_log_directory_and_tells_only_its_own_line
 def test_two_ups_of_one_cluster_wait_for_each_other(directory: Path) -> None:
     location = private_location(str(directory), {})
     program = (
-        "import sys; from gq import daemons, locate\n"
+        "import sys; from gq.connection import locate; from gq.host import daemons\n"
         "with daemons.only_one(locate.private_location(sys.argv[1], {})): print('in')"
     )
     with daemons.only_one(location):

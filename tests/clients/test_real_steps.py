@@ -336,8 +336,9 @@ def test_gqlog_reads_by_the_node_what_this_host_does_not_see(cluster: PrivateClu
     cluster.ok("gqwait", job)
     text = (tmp_path / "out").read_text()
     program = (
-        "import os, sys; from gq.cli import _log_source, gqlog; from gq.cli.framework.command import invoke\n"
-        "_log_source.LogSource._read_here = lambda self: None\n"
+        "import os, sys; from gq.cli import gqlog; from gq.cli.views import log_source\n"
+        "from gq.cli.framework.command import invoke\n"
+        "log_source.LogSource._read_here = lambda self: None\n"
         "sys.exit(invoke(gqlog.COMMAND, sys.argv[1:]))"
     )
     assert cluster.ok(sys.executable, "-c", program, job) == text

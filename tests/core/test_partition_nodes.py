@@ -1,4 +1,4 @@
-"""Partitions that name nodes which have never registered: told by a reload, and refused at submission."""
+"""Partitions that name what the cluster does not know: told by a reload and a check, and refused at submission."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from gq.errors import Refusal
 from gq.wire import client
 from gqd.state.effect import Reply
-from gqd.state.input import PolicyChanged
+from gqd.state.input import ConfigChecked, PolicyChanged
 from gqd.state.policy import Partition
 from tests.builders import client_request, hello, inventory, submit
 from tests.hosts import POLICY, CoreHost
@@ -48,6 +48,20 @@ def test_a_reload_names_the_nodes_that_never_registered() -> None:
         text="in force: partition.ghost"
         "; warning: partition `ghost` names nodes that have never registered: g[1-2]"
         "; warning: partition `half` names nodes that have never registered: n9"
+    )
+
+
+def test_a_check_of_a_file_names_nodes_accounts_and_qos_that_do_not_exist() -> None:
+    odd = msgspec.structs.replace(HALF, accounts=("default", "nlp"), qos=("normal", "hgih"))
+    asked = client_request(client.CheckConfig(text="", path="x"), 900)
+    turn = host().handle(ConfigChecked(request=asked, text="-", partitions=(MAIN, odd)))
+
+    [answer] = [one.body for one in turn.effects if isinstance(one, Reply)]
+    assert answer == client.Done(
+        text="-\n"
+        "warning: partition `half` names nodes that have never registered: n9\n"
+        "warning: partition `half` names accounts that do not exist: nlp\n"
+        "warning: partition `half` names QOS that do not exist: hgih"
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+import gq
 from gq.connection.client import Client
 from gq.connection.locate import Location
 from gq.errors import Refusal, Unreachable
@@ -136,6 +137,31 @@ def test_patience_waits_for_a_controller_and_says_so_once(fake: FakeController) 
             asking.join()
     assert answers == [wire.Done(text="0")]
     assert [one.code for one in said] == ["unreachable"]
+
+
+def test_the_first_link_has_a_patience_of_its_own_and_later_links_have_another(fake: FakeController) -> None:
+    with Client(fake.location, patience_s=10, first_patience_s=0) as client:
+        with pytest.raises(Unreachable):
+            client.ask(wire.Ping())
+        with fake.life(done):
+            client.ask(wire.Ping())
+        answers: list[wire.ReplyBody] = []
+        asking = threading.Thread(target=lambda: answers.append(client.ask(wire.Ping())))
+        asking.start()
+        with fake.life(done):
+            asking.join()
+    assert len(answers) == 1
+
+
+def test_a_submission_from_python_to_a_cluster_that_is_down_fails_within_three_seconds(
+    fake: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(fake.location.config_path).touch()
+    monkeypatch.setenv("GQ_DIR", fake.location.state_dir)
+    began = time.monotonic()
+    with pytest.raises(Unreachable):
+        gq.submit("true")
+    assert time.monotonic() - began < 3.0
 
 
 def test_one_client_outlives_several_controllers(fake: FakeController) -> None:

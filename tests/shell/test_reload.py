@@ -90,17 +90,23 @@ def test_what_waits_for_a_restart_is_named_until_there_is_one() -> None:
 def test_a_text_that_may_become_gq_toml_is_compared_and_nothing_changes() -> None:
     async def scene() -> None:
         async with served(f"{BASE}[limits]\npage = 9\n") as (rig, path):
-            text = f'cluster = "other"\n{BASE}[limits]\npage = 7\n[[partition]]\nname = "gpu"\n[[node]]\nname = "n1"\n'
+            text = f'cluster = "other"\n{BASE}[limits]\npage = 7\n[[partition]]\nname = "gpu"\n'
+            text += 'nodes = ["n1", "g7"]\nmax_time = "1h"\nqos = ["hgih"]\n[[node]]\nname = "n1"\ncpus = 3\n'
             answer = await rig.ask(wire.CheckConfig(text=text, path="new.toml"))
             assert answer == wire.Done(
                 text="would take effect with `gqctl config reload`:\n"
                 "  limits.page: 9 -> 7\n"
-                "  partition.main: present -> absent\n"
-                "  partition.gpu: absent -> present\n"
+                "  partition.main: removed\n"
+                "  partition.gpu: new\n"
+                '    nodes = ["n1","g7"]\n'
+                '    max_time = "3600s"\n'
+                '    qos = ["hgih"]\n'
                 "would take effect with `gqd restart`:\n"
                 '  cluster: "gq" -> "other"\n'
                 "would take effect with `gqnode restart` on the node's host:\n"
-                "  node.n1: absent -> present"
+                "  node.n1: new\n"
+                "    cpus = 3\n"
+                "warning: partition `gpu` names QOS that do not exist: hgih"
             )
             same = await rig.ask(wire.CheckConfig(text=path.read_text(), path="new.toml"))
             assert same == wire.Done(text="nothing would change")

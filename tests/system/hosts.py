@@ -25,6 +25,7 @@ from pathlib import Path
 
 from gqnode.isolation.mounts import own_mounts
 from gqnode.isolation.tree import ROOT_NAME, remove_directories
+from tests import commands
 from tests.clusters import COMMAND_TIMEOUT_S, MARK_VARIABLE, clean_environment, wait_until
 from tests.integration.mount_namespace import needed, uncover
 from tests.system.accounts import EVERYBODY, Account, files, home_of
@@ -36,6 +37,8 @@ WORKDIR = "/tmp/work"
 START_S = 60.0
 PROJECT = Path(__file__).resolve().parents[2]
 """The code under test, which every host has, also where it lies below a directory that each host has for itself."""
+_FORKED = commands.NAMES | commands.DAEMONS
+"""Programs that the command server runs."""
 _HOLD = "echo held; exec cat >/dev/null"
 """Until the test closes the pipe.  The first process of a host: its ignored SIGCHLD lets no zombie stay."""
 _SET_UP_HOST = f"""
@@ -108,6 +111,11 @@ def child_of(pid: int) -> int:
     return int(path.read_text().split()[0])
 
 
+def as_user(name: str, argv: Sequence[str]) -> Sequence[str]:
+    """`argv` as this user of a host; an empty name is root."""
+    return ["setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", *argv] if name else argv
+
+
 @dataclass
 class Daemon:
     """A program of a host that runs until it is told to end, and its log."""
@@ -173,10 +181,19 @@ class Host:
         return self.run_at(WORKDIR, argv, stdin, timeout_s, environ)
 
     def run_at(
-        self, directory: str, argv: Sequence[str], stdin: str | None, timeout_s: float, environ: Mapping[str, str]
+        self,
+        directory: str,
+        argv: Sequence[str],
+        stdin: str | None,
+        timeout_s: float,
+        environ: Mapping[str, str],
+        user: str = "",
     ) -> subprocess.CompletedProcess[str]:
+        if argv[0] in _FORKED and len(stdin or "") < commands.MAX_STDIN_BYTES // 4:
+            server, pid = commands.server(MARK_VARIABLE), self.init_pid
+            return server.run(argv, directory, self._environment(environ), stdin, timeout_s, host_pid=pid, user=user)
         return subprocess.run(
-            self._inside(argv, directory),
+            self._inside(as_user(user, argv), directory),
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
@@ -300,7 +317,7 @@ class User:
         self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end; `environ` adds variables."""
-        return self.host.run_at(self.home, self._as_user(argv), stdin, timeout_s, self._environment(environ))
+        return self.host.run_at(self.home, argv, stdin, timeout_s, self._environment(environ), self.account.name)
 
     def ok(self, *argv: str, stdin: str | None = None, timeout_s: float = COMMAND_TIMEOUT_S, **environ: str) -> str:
         """Standard output of a command that must succeed."""
@@ -311,10 +328,7 @@ class User:
 
     def start(self, *argv: str, **environ: str) -> subprocess.Popen[str]:
         """Start a command; it ends with the host if it still runs then."""
-        return self.host.start_at(self.home, self._as_user(argv), self._environment(environ))
-
-    def _as_user(self, argv: Sequence[str]) -> list[str]:
-        return ["setpriv", f"--reuid={self.account.name}", f"--regid={self.account.name}", "--init-groups", *argv]
+        return self.host.start_at(self.home, as_user(self.account.name, argv), self._environment(environ))
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         name = self.account.name

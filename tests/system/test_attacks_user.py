@@ -93,7 +93,7 @@ def test_be_an_administrator_or_a_node_as_the_user_of_gqd(head: Host) -> None:
     try:
         line = speaker.dial("ipc:///run/gq/nodes.sock")
         say(line, hello("head"))
-        answer = hear(line)
+        answer = hear(line, within_s=1.0)
     finally:
         speaker.end()
     assert not isinstance(answer, node_wire.Welcome), answer

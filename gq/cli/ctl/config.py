@@ -104,7 +104,7 @@ def _check(arguments: Arguments) -> int:
         return 0
     write_line(f"{path} is valid; nothing was changed")
     for line in done.text.split("\n"):
-        write_line(line)
+        write_sentence(line)
     return 0
 
 

@@ -13,6 +13,7 @@ from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.operands import job_id, refuse_operands
 from gq.cli.framework.output import Column, plural, recent_time, write_json_list, write_table
 from gq.connection.client import Client
+from gq.errors import none_of
 from gq.model.notice import NoticeInfo
 from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant
@@ -56,7 +57,7 @@ def _list(arguments: Arguments) -> int:
 
 def _state(word: str) -> str:
     if word not in STATES:
-        raise ValueError(f"`{word}` is none of {', '.join(STATES)}")
+        raise ValueError(none_of(word, STATES))
     return word
 
 

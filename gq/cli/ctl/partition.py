@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import ask, controller
+from gq.cli.framework.filter import refuse_unknown_partitions
 from gq.cli.framework.operands import listed
 from gq.cli.framework.output import write_json_list, write_records
-from gq.errors import Refusal
 from gq.model.node import GpuSummary, PartitionInfo
 from gq.request.getopt import Arguments
 from gq.units import format_duration
@@ -18,9 +18,7 @@ def show(arguments: Arguments) -> int:
     with controller() as client:
         partitions = ask(client, GetCluster(), Cluster).info.partitions
     known = {partition.partition: partition for partition in partitions}
-    if missing := next((name for name in names if name not in known), ""):
-        there = ", ".join(f"`{name}`" for name in known)
-        raise Refusal("unknown_partition", f"partition `{missing}` does not exist", f"there are {there}")
+    refuse_unknown_partitions(names, known)
     chosen = [known[name] for name in names or known]
     if arguments.has("json"):
         write_json_list(partition_detail(partition) for partition in chosen)

@@ -25,6 +25,7 @@ from gq.config.private_cluster import count_gpus
 from gq.connection.locate import MAX_SOCKET_PATH, ROOT_UID, Location
 from gq.errors import GqError
 from gq.host import daemons
+from gq.host.service import CONTROLLER
 from gq.model.nodelist import compress
 from gq.units import format_memory
 
@@ -36,7 +37,13 @@ _SHOWN_ERRORS = 3
 _IS_ERROR = re.compile(r'^\S+ (error|critical) |"level": ?"(error|critical)"|^Traceback|^error: ')
 """Plain and JSON lines of the daemons' logs, and what a daemon says that cannot start."""
 _INSTANT = re.compile(r'^(?:\{"at": ?")?(\d{4}-\d\d-\d\dT[^\s"]+)')
-_CONFIG_WRONG, _CONFIG_READ = "gq.toml is not read again", "gq.toml was read again"
+_MENDED_BY = {
+    "gq.toml is not read again": "gq.toml was read again",
+    "does not accept this node's key": " is part of cluster ",
+    "breaks off the handshake": " is part of cluster ",
+    "does not let this node in": " is part of cluster ",
+}
+"""Words of an error → words of a later line of the same log that says that it is over."""
 LEAST_PYTHON = (3, 11)
 
 
@@ -68,6 +75,12 @@ class Patient(msgspec.Struct, frozen=True, kw_only=True):
     def daemons(self) -> list[daemons.Daemon]:
         nodes = self.config.nodes if self.config is not None else ()
         return daemons.daemons_of(self.location, [node.name for node in nodes])
+
+    @property
+    def last_errors(self) -> dict[str, tuple[str, str]]:
+        """By name of a daemon that does not run: message and hint of the error that ended it."""
+        dead = [daemon for daemon in self.daemons if daemon.pid() is None]
+        return {daemon.name: error for daemon in dead if (error := last_error(daemon.log_path)) is not None}
 
 
 Check = Callable[[Patient], Iterator[Finding]]
@@ -168,18 +181,25 @@ def configuration(patient: Patient) -> Iterator[Finding]:
 
 
 def running(patient: Patient) -> Iterator[Finding]:
-    """Every daemon is a living process."""
-    dead = [daemon.name for daemon in patient.daemons if daemon.pid() is None]
+    """Every daemon is a living process; one that ended with an error is told by that error."""
+    errors = patient.last_errors
+    for name, (message, hint) in errors.items():
+        mend = f"{hint or f'see {name}.log'}; then `gq up`"
+        yield Finding(name, Verdict.FAIL, f"{message} ({name} does not run)", mend)
+    dead = [daemon.name for daemon in patient.daemons if daemon.pid() is None and daemon.name not in errors]
     if dead:
         mend = f"`gq up` starts them; the end of {dead[0]}.log says why it ended"
         yield Finding("daemons", Verdict.FAIL, f"not running: {', '.join(dead)}", mend)
-    else:
+    elif not errors:
         yield Finding("daemons", Verdict.OK, f"all {len(patient.daemons)} run")
 
 
 def answering(patient: Patient) -> Iterator[Finding]:
     if patient.answer is None:
-        yield Finding("controller", Verdict.FAIL, "gqd does not answer", "see gqd.log; `gq down && gq up` begins anew")
+        mend = "see gqd.log; `gq down && gq up` begins anew"
+        if CONTROLLER in patient.last_errors:
+            mend = f"see the finding {CONTROLLER}"
+        yield Finding("controller", Verdict.FAIL, "gqd does not answer", mend)
         return
     info = patient.answer.info
     yield Finding("controller", Verdict.OK, f"gqd {info.gq_version} answers")
@@ -242,13 +262,17 @@ def accelerators(patient: Patient) -> Iterator[Finding]:
 
 def logs(patient: Patient) -> Iterator[Finding]:
     """Errors that the daemons wrote lately."""
+    told = {name: f"error: {message}" for name, (message, _) in patient.last_errors.items()}
     errors = [
-        (daemon.name, line) for daemon in patient.daemons for line in recent_errors(daemon.log_path, daemon.pid())
+        (daemon.name, line)
+        for daemon in patient.daemons
+        for line in recent_errors(daemon.log_path, daemon.pid())
+        if line != told.get(daemon.name)
     ]
     for name, line in errors[-_SHOWN_ERRORS:]:
         yield Finding("logs", Verdict.WARN, f"{name}: {line}", f"see {name}.log")
     if not errors:
-        yield Finding("logs", Verdict.OK, "no errors")
+        yield Finding("logs", Verdict.OK, "no other errors" if told else "no errors")
 
 
 def recent_errors(path: Path, pid: int | None = None) -> list[str]:
@@ -264,12 +288,24 @@ def recent_errors(path: Path, pid: int | None = None) -> list[str]:
         return []
     if pid is not None:
         lines = _lines_since(lines, daemons.started_at(pid))
-    last_read = max((index for index, line in enumerate(lines) if _CONFIG_READ in line), default=-1)
-    return [
-        line
-        for index, line in enumerate(lines)
-        if _IS_ERROR.search(line) and not (_CONFIG_WRONG in line and index < last_read)
-    ]
+    return [line for index, line in enumerate(lines) if _IS_ERROR.search(line) and not _is_mended(lines, index)]
+
+
+def _is_mended(lines: list[str], index: int) -> bool:
+    over = next((words for error, words in _MENDED_BY.items() if error in lines[index]), None)
+    return over is not None and any(over in line for line in lines[index + 1 :])
+
+
+def last_error(path: Path) -> tuple[str, str] | None:
+    """(message, hint) of the error that a daemon ended with, by the last lines of its log; None: it ended otherwise."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - _LOG_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    hint = lines.pop().removeprefix("hint: ") if lines and lines[-1].startswith("hint: ") else ""
+    return (lines[-1].removeprefix("error: "), hint) if lines and lines[-1].startswith("error: ") else None
 
 
 def _lines_since(lines: list[str], started_at: float) -> list[str]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gq.cli.doctor.private_checks import Finding, Verdict, recent_errors
+from gq.cli.doctor.private_checks import Finding, Verdict, last_error, recent_errors
 from gq.cli.doctor.system import Host, join_command, restart_command, start_command, unit_of
 from gq.cli.framework.output import local_time, plural
 from gq.connection.curve import node_key_path, server_key_path, server_public_path
@@ -190,7 +190,10 @@ def running(host: Host) -> Iterator[Finding]:
     wanted += [NODE] if host.node is not None else []
     for program in wanted:
         found = host.process(program)
-        if found is None:
+        if found is None and (error := last_error(Path(LOG_DIR, f"{program}.log"))):
+            mend = f"{error[1] or f'see {LOG_DIR}/{program}.log'}; then {start_command(host, program)}"
+            yield Finding(program, Verdict.FAIL, f"{error[0]} ({program} does not run)", mend)
+        elif found is None:
             yield Finding(program, Verdict.FAIL, f"{program} does not run", start_command(host, program))
         else:
             since = local_time(found.since)
@@ -240,7 +243,9 @@ def answering(host: Host) -> Iterator[Finding]:
         message = error.message if error is not None else "no answer"
         yield Finding("answer", Verdict.FAIL, message, "on the controller: gq doctor")
     elif host.process(program) is None:
-        yield Finding("answer", Verdict.FAIL, f"nobody answers: {program} does not run", start_command(host, program))
+        has_told = last_error(Path(LOG_DIR, f"{program}.log")) is not None
+        mend = f"see the finding {program}" if has_told else start_command(host, program)
+        yield Finding("answer", Verdict.FAIL, f"no command gets an answer: {program} does not run", mend)
     elif not _may_see(host.location.client_socket):
         message = f"{program} runs, but its socket {host.location.client_socket} is gone"
         yield Finding("answer", Verdict.FAIL, message, restart_command(host, program))
@@ -322,5 +327,8 @@ def logs(host: Host) -> Iterator[Finding]:
     for program in wanted:
         path = Path(LOG_DIR, f"{program}.log")
         process = host.process(program)
-        for line in recent_errors(path, process.pid if process is not None else None)[-_LOG_SHOWN:]:
+        error = last_error(path) if process is None else None
+        told = f"error: {error[0]}" if error is not None else None  # by `running`
+        lines = recent_errors(path, process.pid if process is not None else None)
+        for line in [line for line in lines if line != told][-_LOG_SHOWN:]:
             yield Finding("logs", Verdict.WARN, f"{program}: {line}", f"see {path}")

@@ -74,6 +74,8 @@ def invoke(command: Command, words: Sequence[str]) -> int:
             raise UsageError("missing_verb", f"missing command after `{command.name}`", _verbs_hint(command))
         return command.run(arguments)
     except GqError as error:
+        if error.code == "missing_operand" and not error.hint:
+            error.hint = f"{command.name} {command.operands}"
         report(error)
         return _status(error, command)
 

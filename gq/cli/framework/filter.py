@@ -1,12 +1,20 @@
-"""Which jobs: the filter options that `gqstat`, `gqdel`, `gqacct` and `gqprio` share."""
+"""Which jobs: the filter options that `gqstat`, `gqdel`, `gqacct` and `gqprio` share.
+
+Owns what is said of names in a filter that the cluster does not know.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from gq.cli.framework.connection import ask, ask_accounts
 from gq.cli.framework.operands import NamedJobs
+from gq.connection.client import Client
+from gq.errors import Refusal, suggestion
 from gq.model.nodelist import expand
 from gq.model.state import parse_state_word
 from gq.request.getopt import Arguments, Option
-from gq.wire.client import JobFilter
+from gq.wire.client import Cluster, GetCluster, JobFilter, ListAccounts, ListNodes, ListShares, Nodes, Shares
 
 ME = Option(name="me", help="Only your own jobs.")
 USER = Option(name="user", letter="u", aliases=("users",), metavar="USERS", help="Only jobs of these users.")
@@ -58,3 +66,59 @@ def states(arguments: Arguments) -> tuple[str, ...]:
     if ALL_STATES in (word.lower() for word in arguments.words("states")):
         return ()
     return arguments.items("states", parse_state_word)
+
+
+# ── names that do not exist ───────────────────────────────────────────────────────────────────────────────────
+
+
+def refuse_unknown_names(client: Client, asked: JobFilter) -> None:
+    """`Refusal` for the first name in a filter that the cluster does not know.
+
+    A command calls this when no job matches: jobs may still have a partition, or a node, that has been removed.
+    """
+    if asked.partitions:
+        known = [one.partition for one in ask(client, GetCluster(), Cluster).info.partitions]
+        refuse_unknown_partitions(asked.partitions, known)
+    if asked.nodes:
+        ask(client, ListNodes(names=asked.nodes), Nodes)  # the controller names the node that it does not know
+    if users := tuple(name for name in asked.users if not _is_user_here(name)):
+        _refuse_unknown_users(client, users)
+    if asked.accounts:
+        ask(client, ListShares(accounts=asked.accounts), Shares)  # likewise
+    for name in asked.qos:
+        if name not in [qos.name for qos in ask_accounts(client, ListAccounts(qos=(name,))).qos]:
+            all_names = [qos.name for qos in ask_accounts(client, ListAccounts()).qos]
+            hint = suggestion(name, all_names, "`gqctl qos show` lists all")
+            raise Refusal("unknown_qos", f"QOS `{name}` does not exist", hint)
+
+
+def refuse_unknown_partitions(names: Collection[str], known: Collection[str]) -> None:
+    """`Refusal` for the first of the names that is no partition, with the name that is meant."""
+    for name in names:
+        if name not in known:
+            there = ", ".join(f"`{partition}`" for partition in known)
+            hint = suggestion(name, known, f"there are {there}")
+            raise Refusal("unknown_partition", f"partition `{name}` does not exist", hint)
+
+
+def _is_user_here(name: str) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _refuse_unknown_users(client: Client, users: tuple[str, ...]) -> None:
+    """Of users whom this host does not know: `Refusal` for one who has no association at the controller either."""
+    try:
+        ask(client, ListShares(users=users), Shares)
+    except Refusal as refusal:
+        if refusal.code != "unknown_user":
+            raise
+        message = refusal.message.replace("is in no account", "does not exist")
+        is_close = refusal.hint.startswith("did you mean")
+        hint = refusal.hint if is_close else "neither this host nor an account of the cluster knows the name"
+        raise Refusal(refusal.code, message, hint) from None

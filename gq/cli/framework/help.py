@@ -17,7 +17,7 @@ from typer.completion import shell_complete
 from typer.core import MarkupMode, TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from gq.cli.framework.command import Command, all_options, verb_rows
-from gq.errors import UsageError
+from gq.errors import UsageError, suggestion
 from gq.request.getopt import Option
 
 SHELLS = ("bash", "zsh", "fish")
@@ -122,7 +122,8 @@ def show_completion_script(command: Command, shell: str) -> None:
     from typer._completion_shared import get_completion_script
 
     if shell not in SHELLS:
-        raise UsageError("bad_value", f"there is no completion for `{shell}`", f"use one of {', '.join(SHELLS)}")
+        hint = suggestion(shell, SHELLS, f"use one of {', '.join(SHELLS)}")
+        raise UsageError("bad_value", f"there is no completion for `{shell}`", hint)
     script = get_completion_script(prog_name=command.name, complete_var=completion_variable(command.name), shell=shell)
     sys.stdout.write(f"{script}\n")
 

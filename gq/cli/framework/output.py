@@ -122,18 +122,29 @@ def _write_rich(columns: Sequence[Column], rows: Sequence[Row], with_header: boo
 
 
 def _narrow(widths: list[int], columns: Sequence[Column], rows: Sequence[Row], room: int) -> None:
-    """Take from the widest column, again and again, until the line fits; from numbers, and from what should be whole,
-    only when all else is small."""
-    wide = [position for position, column in enumerate(columns) if column.is_wide]
+    """Take from the widest column, again and again, until the line fits.
+
+    Wide texts are cut first, then headers, then other texts, then numbers; a column that should be whole comes last.
+    """
     texts = [position for position, column in enumerate(columns) if not column.is_number and not column.is_whole]
-    others = [position for position, column in enumerate(columns) if not column.is_whole]
+    numbers = [position for position, column in enumerate(columns) if column.is_number and not column.is_whole]
+    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] if rows else [0] * len(columns)
     words = [_longest_word(position, rows) if column.is_wrapped else 0 for position, column in enumerate(columns)]
-    for giving, least in ((wide, 8), (texts, 4), (others, 2), (range(len(columns)), 2)):
-        able = [position for position in giving if widths[position] > max(least, words[position])]
+    steps: tuple[tuple[Sequence[int], int, Sequence[int]], ...] = (
+        ([position for position in texts if columns[position].is_wide], 8, words),
+        (texts, 4, longest),
+        (numbers, 7, longest),
+        (texts, 4, words),
+        (numbers, 4, longest),
+        ([*texts, *numbers], 2, words),
+        (range(len(columns)), 2, words),
+    )
+    for giving, least, kept in steps:
+        able = [position for position in giving if widths[position] > max(least, kept[position])]
         while able and sum(widths) > room:
             widest = max(able, key=widths.__getitem__)
             widths[widest] -= 1
-            if widths[widest] <= max(least, words[widest]):
+            if widths[widest] <= max(least, kept[widest]):
                 able.remove(widest)
 
 

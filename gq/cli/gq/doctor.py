@@ -7,6 +7,7 @@ Owns which cluster is meant and what is looked at; the questions are in `_checks
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,17 +15,19 @@ from typing import TYPE_CHECKING
 from gq.cli.doctor.private_checks import CHECKS, Finding, Patient, Verdict, commands_on_path, partitions, python_version
 from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import chosen_cluster
-from gq.cli.framework.output import plural, write_json_list, write_line
+from gq.cli.framework.output import plural, printable, write_json_list, write_line
 from gq.cli.gq.status import SYSTEM, asked
 from gq.cli.gq.up import DIR, directory_of
 from gq.config.config import Config, load_config
-from gq.connection.locate import SYSTEM_CONFIG, Location, private_location, system_location
+from gq.connection.locate import ROOT_UID, SYSTEM_CONFIG, Location, private_location, system_location
 from gq.errors import GqError, Unreachable, UsageError
+from gq.host.error_text import folded
 from gq.request.getopt import Arguments
 
 if TYPE_CHECKING:
     from gq.cli.doctor.system_checks import Check
 
+NOWHERE = Location("", "", "", is_private=False)
 QUESTIONS = 32
 """About a host; for the help text, which loads none of them.  A test counts."""
 
@@ -33,7 +36,10 @@ def run(arguments: Arguments) -> int:
     if arguments.operands:
         raise UsageError("operands", f"`gq doctor` takes no operand, not `{arguments.operands[0]}`")
     location = _location(arguments)
-    findings = examine(location) if location.is_private else examine_host(location)
+    if location is None:
+        findings = examine_bare_host()
+    else:
+        findings = examine(location) if location.is_private else examine_host(location)
     if arguments.has("json"):
         write_json_list(
             [{"check": f.check, "verdict": f.verdict.value, "message": f.message, "mend": f.mend} for f in findings]
@@ -43,8 +49,8 @@ def run(arguments: Arguments) -> int:
     return 1 if any(finding.verdict is Verdict.FAIL for finding in findings) else 0
 
 
-def _location(arguments: Arguments) -> Location:
-    """As every command finds its cluster; where there is none, the private one that is not there."""
+def _location(arguments: Arguments) -> Location | None:
+    """The cluster, found as every command finds it; None where there is none."""
     if arguments.has("system"):
         if arguments.has("dir"):
             raise UsageError("contradiction", "`--dir` and `--system` exclude each other", "give one of them")
@@ -54,7 +60,19 @@ def _location(arguments: Arguments) -> Location:
     try:
         return chosen_cluster()
     except Unreachable:
-        return private_location(directory_of(arguments), os.environ)
+        return None
+
+
+def examine_bare_host() -> list[Finding]:
+    """What can be said of a host where no cluster is configured, neither the system's nor one of this user."""
+    patient = Patient(location=NOWHERE, config=None, config_error=None, answer=None, now=time.time())
+    mend = "`gqd init --start` sets up a cluster for all users, `gqnode join` makes this host a node of one"
+    message = f"this host belongs to no cluster: {SYSTEM_CONFIG} does not exist"
+    if os.geteuid() != ROOT_UID:
+        message += ", and you have no private cluster"
+        mend = f"`gq up` starts a private cluster; as root, {mend}"
+    findings = [finding for check in (python_version, commands_on_path) for finding in check(patient)]
+    return [*findings, Finding("cluster", Verdict.FAIL, message, mend)]
 
 
 # ── a private cluster ─────────────────────────────────────────────────────────────────────────────────────────
@@ -138,9 +156,13 @@ def host_checks() -> list[Check]:
 def _write(findings: list[Finding]) -> None:
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
-        write_line(f"{finding.verdict.value:<4}  {finding.check:<{width}}  {finding.message}")
-        if finding.mend and finding.verdict is not Verdict.OK:
-            write_line(f"{'':<4}  {'':<{width}}  mend: {finding.mend}")
+        indent = len("warn") + 2 + width + 2
+        lines = folded(printable(finding.message), sys.stdout, indent)
+        write_line(f"{finding.verdict.value:<4}  {finding.check:<{width}}  {lines[0]}")
+        mend = finding.mend if finding.verdict is not Verdict.OK else ""
+        lines += folded(printable(f"mend: {mend}"), sys.stdout, indent) if mend else []
+        for line in lines[1:]:
+            write_line(f"{'':{indent}}{line}")
     failed = sum(finding.verdict is Verdict.FAIL for finding in findings)
     warned = sum(finding.verdict is Verdict.WARN for finding in findings)
     write_line(f"{plural(failed, 'failure')}, {plural(warned, 'warning')}" if failed or warned else "all is well")

@@ -19,7 +19,7 @@ from gq.cli.resv.options import zone_of
 from gq.cli.resv.render import current, what
 from gq.cli.views.estimates import estimates
 from gq.connection.client import Client
-from gq.errors import Refusal
+from gq.errors import Refusal, suggestion
 from gq.model.reservation import ReservationInfo
 from gq.request.getopt import Arguments
 from gq.units import iso_instant, spoken_duration
@@ -73,7 +73,7 @@ def show_calendar(arguments: Arguments) -> int:
 
 def _view(text: str) -> str:
     if text not in _VIEWS:
-        raise ValueError(f"`{text}` is not a choice; use one of {', '.join(_VIEWS)}")
+        raise ValueError(f"`{text}` is not a choice; " + suggestion(text, _VIEWS, f"use one of {', '.join(_VIEWS)}"))
     return text
 
 

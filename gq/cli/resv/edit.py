@@ -56,7 +56,7 @@ def a_name(text: str) -> str:
 
 
 def create(arguments: Arguments) -> int:
-    name = _name(arguments)
+    name = _name(arguments, CREATE_FORM)
     now = time.time()
     with controller() as client:
         arguments = _all_nodes_named(client, arguments)
@@ -72,7 +72,7 @@ def create(arguments: Arguments) -> int:
 
 
 def update(arguments: Arguments) -> int:
-    name = _name(arguments)
+    name = _name(arguments, UPDATE_FORM)
     now = time.time()
     with controller() as client:
         arguments = _all_nodes_named(client, arguments)
@@ -88,10 +88,16 @@ def update(arguments: Arguments) -> int:
         return _set(client, request, asked, arguments)
 
 
-def _name(arguments: Arguments) -> str:
-    """From ``--name``, or the operand."""
+CREATE_FORM = "for example: gqresv create NAME --gpus=4 --start=18:00 --duration=2h"
+UPDATE_FORM = "for example: gqresv update NAME --duration=4h; `gqresv list` shows the names"
+
+
+def _name(arguments: Arguments, example: str) -> str:
+    """From ``--name``, or the operand; `example` is the hint if there is neither."""
     said = arguments.read("name", a_name)
     if said is None:
+        if not arguments.operands:
+            raise UsageError("missing_operand", "NAME is missing", example)
         [said] = operands(arguments, a_name, "NAME", at_most=1)
     else:
         refuse_operands(arguments, "its name is said already")

@@ -13,7 +13,7 @@ import msgspec
 from gq.calendar.times import local_zone, moment, spoken_moment, zone_named
 from gq.cli.framework.command import warn
 from gq.cli.framework.submission import refuse_missing_programs
-from gq.errors import UsageError
+from gq.errors import UsageError, suggestion
 from gq.model.nodelist import compress
 from gq.model.reservation import Booking, Flag, Offer
 from gq.model.resource import ResourceRequest
@@ -293,7 +293,8 @@ def _flag(word: str) -> Flag | int:
     if name == _PURGE_COMP:
         return length_s(value) if equals else PURGE_S
     if equals or name not in Flag.__members__:
-        raise ValueError(f"`{word}` is not a flag; there are {', '.join((*Flag.__members__, _PURGE_COMP))}[=TIME]")
+        known = (*Flag.__members__, _PURGE_COMP)
+        raise ValueError(f"`{word}` is not a flag; " + suggestion(name, known, f"there are {', '.join(known)}[=TIME]"))
     return Flag(name)
 
 

@@ -182,7 +182,7 @@ FIELDS: tuple[Field, ...] = (
     Field("Reservation", _job(lambda job: job.reservation)),
     Field("Cron", _job(lambda job: job.cron)),
     Field("State", _state, is_whole=True),
-    Field("ExitCode", _exit_code),
+    Field("ExitCode", _exit_code, is_whole=True),
     Field("Reason", _job(lambda job: job.reason)),
     Field("FailureClass", _job(lambda job: job.failure_class)),
     Field("Submit", lambda line: local_time(line.job.submit_at)),

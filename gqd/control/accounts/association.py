@@ -21,6 +21,7 @@ from gq.model.account import (
     QosInfo,
     with_built_in,
 )
+from gq.model.nodelist import compress
 from gq.model.resource import ResourceRequest, Role, as_request, as_role, least_demand
 from gq.units import format_duration, spoken_duration
 from gq.wire import client
@@ -71,6 +72,23 @@ def known_qos(cluster: Cluster, name: str) -> QosInfo:
     if qos is None:
         raise _unknown("QOS", name, list(with_built_in(cluster.qos)), "gqctl qos show lists them")
     return qos
+
+
+def unknown_of_partitions(cluster: Cluster, partitions: Iterable[Partition]) -> list[str]:
+    """Sentences about nodes, accounts and QOS that gq.toml names in partitions and that the cluster does not know."""
+    is_new = not cluster.nodes  # the nodes of a new cluster have still to register
+    found = []
+    for partition in partitions:
+        nodes = () if is_new else partition.missing_nodes(cluster.nodes)
+        accounts = [name for name in partition.accounts if account_named(cluster, name) is None]
+        qos = [name for name in partition.qos if qos_named(cluster, name) is None]
+        if nodes:
+            found.append(f"partition `{partition.name}` names nodes that have never registered: {compress(nodes)}")
+        if accounts:
+            found.append(f"partition `{partition.name}` names accounts that do not exist: {', '.join(accounts)}")
+        if qos:
+            found.append(f"partition `{partition.name}` names QOS that do not exist: {', '.join(qos)}")
+    return found
 
 
 def _unknown(noun: str, name: str, names: list[str], hint: str) -> Refusal:
