@@ -1,9 +1,9 @@
 """The options of Slurm's commands for jobs, queue and history, and what gq has instead of those that it lacks.  Pure.
 
 The table names every documented option of `sbatch`, `srun`, `salloc`, `squeue`, `sacct` and `scancel` of Slurm 22.05,
-25.05 and 25.11, and the options of `sinfo` that people use.  It decides nothing about options that gq has.  It is
-loaded when a command or a script header holds an option that gq does not know, so that the refusal can name the way
-out.
+25.05 and 25.11, and the options of `sinfo`, `sprio` and `sshare` that people use.  It decides nothing about options
+that gq has.  It is loaded when a command or a script header holds an option that gq does not know, so that the refusal
+can name the way out.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from gq.errors import UsageError
 from gq.request.options import ALLOC, JOB_OPTIONS, RUN, SUB, shown_options
 
 SBATCH, SRUN, SALLOC, SQUEUE, SINFO = "sbatch", "srun", "salloc", "squeue", "sinfo"
-SACCT, SCANCEL = "sacct", "scancel"
+SACCT, SCANCEL, SPRIO, SSHARE = "sacct", "scancel", "sprio", "sshare"
 COUNTERPARTS = {
     SUB: SBATCH, RUN: SRUN, ALLOC: SALLOC, "gqstat": SQUEUE, "gqinfo": SINFO, "gqacct": SACCT, "gqdel": SCANCEL,
+    "gqprio": SPRIO, "gqshare": SSHARE,
 }  # fmt: skip
 """Command of gq → the command of Slurm that does the same."""
 
@@ -38,6 +39,7 @@ _JOB = (SBATCH, SRUN, SALLOC)
 _BATCH_RUN = (SBATCH, SRUN)
 _BATCH_ALLOC = (SBATCH, SALLOC)
 _RUN_ALLOC = (SRUN, SALLOC)
+_ORDER = (SPRIO, SSHARE)
 
 NOTHING = "leave it out: gq has nothing like it"
 _BINDING = "leave it out: steps have CPUs and GPUs of their own; numactl and taskset bind further"
@@ -358,6 +360,37 @@ SLURM_OPTIONS: tuple[SlurmOption, ...] = (
     SlurmOption("verbose", (SCANCEL,), "v"),
     SlurmOption("version", (SCANCEL,), "V"),
     SlurmOption("wckey", (SCANCEL,), instead="use --account=NAMES"),
+    # ── of sprio and sshare ───────────────────────────────────────────────────────────────────────────────────
+    SlurmOption("clusters", _ORDER, "M", _CLUSTERS),
+    SlurmOption("help", _ORDER),
+    SlurmOption("json", _ORDER),
+    SlurmOption("noheader", _ORDER, "h"),
+    SlurmOption("usage", _ORDER, instead="use --help"),
+    SlurmOption("verbose", _ORDER, "v", "leave it out: `gqshare --explain=USER` tells more of a user"),
+    SlurmOption("version", _ORDER, "V"),
+    SlurmOption("yaml", _ORDER, instead="use --json"),
+    SlurmOption("federation", (SPRIO,), instead=_FEDERATION),
+    SlurmOption("format", (SPRIO,), "o", "choose fields of `gqprio --json` with jq"),
+    SlurmOption("jobs", (SPRIO,), "j"),
+    SlurmOption("local", (SPRIO,), instead=_FEDERATION),
+    SlurmOption("long", (SPRIO,), "l", "leave it out: all factors that give points are shown"),
+    SlurmOption("norm", (SPRIO,), "n"),
+    SlurmOption("partition", (SPRIO,), "p"),
+    SlurmOption("sibling", (SPRIO,), instead=_FEDERATION),
+    SlurmOption("sort", (SPRIO,), "S", "leave it out: the highest priority comes first"),
+    SlurmOption("user", (SPRIO,), "u"),
+    SlurmOption("weights", (SPRIO,), "w"),
+    SlurmOption("accounts", (SSHARE,), "A"),
+    SlurmOption("all", (SSHARE,), "a"),
+    SlurmOption("format", (SSHARE,), "o", "choose fields of `gqshare --json` with jq"),
+    SlurmOption("helpformat", (SSHARE,), "e", "`gqshare --json` shows all fields"),
+    SlurmOption("long", (SSHARE,), "l", "`gqshare --json` shows all fields"),
+    SlurmOption("noconvert", (SSHARE,), instead="use --json: numbers are plain there"),
+    SlurmOption("parsable", (SSHARE,), "p", "use --json"),
+    SlurmOption("parsable2", (SSHARE,), "P", "use --json"),
+    SlurmOption("partition", (SSHARE,), "m", "leave it out: shares are of accounts and users"),
+    SlurmOption("users", (SSHARE,), "u"),
+    SlurmOption("Users", (SSHARE,), "U", "name users with --user: the accounts above them are shown, too"),
 )  # fmt: skip
 
 GUESSES = {
