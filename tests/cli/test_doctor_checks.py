@@ -196,7 +196,7 @@ def test_what_is_not_enforced_is_told_with_its_reason() -> None:
 
 
 def leaving(settings: str, tmp: str, why: str, monkeypatch: pytest.MonkeyPatch, path: str = "/etc/gq/gq.toml") -> Host:
-    monkeypatch.setattr(machine_checks.own_tmp, "why_not", lambda state_dir: why)
+    monkeypatch.setattr(machine_checks.job_tmp, "why_not", lambda state_dir: why)
     config = parse_config(CONFIG + settings, path)
     info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
     answer = Answer(info, {"n1": node(VERSION, tmp=tmp)})
