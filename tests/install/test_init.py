@@ -17,7 +17,7 @@ from tests.requires import needs_program, needs_root
 from tests.system.accounts import ALICE
 from tests.system.hosts import CONFIG_PATH, KEYS, Host
 
-pytestmark = [needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("install")]
+pytestmark = [needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("init")]
 
 MODES = {
     "/etc/gq": 0o755,

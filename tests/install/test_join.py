@@ -18,7 +18,7 @@ from tests.effort import first_rows
 from tests.requires import needs_program, needs_root
 from tests.system.hosts import CONFIG_PATH, KEYS, Host, Network
 
-pytestmark = [needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("install")]
+pytestmark = [needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("join")]
 
 CONTROLLER = "tcp://a:7133"
 STRANGER = format_token(zmq.curve_keypair()[0], fresh_keys().secret)

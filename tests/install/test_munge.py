@@ -19,7 +19,6 @@ pytestmark = [
     needs_munge,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("install"),
     pytest.mark.timeout(120),
 ]
 

@@ -32,7 +32,7 @@ esac
 
 def on_hosts(test: Callable[..., None]) -> Callable[..., None]:
     """The test needs what hosts need."""
-    for mark in (needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("install")):
+    for mark in (needs_root, needs_program("ip"), needs_program("nsenter"), pytest.mark.xdist_group("service")):
         test = mark(test)
     return test
 

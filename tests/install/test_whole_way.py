@@ -21,7 +21,6 @@ pytestmark = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("install"),
     pytest.mark.timeout(300),
 ]
 

@@ -28,7 +28,7 @@ on_a_host = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("hosts"),
+    pytest.mark.xdist_group("job_settings"),  # so that the host is set up once
     pytest.mark.timeout(120),
 ]
 INFINITY = resource.RLIM_INFINITY

@@ -22,7 +22,7 @@ pytestmark = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("hosts"),
+    pytest.mark.xdist_group("shared_door"),  # so that the host is set up once
     pytest.mark.timeout(120),
 ]
 

@@ -29,7 +29,7 @@ pytestmark = [
     needs_program("ip"),
     needs_program("nsenter"),
     needs_program("ps"),
-    pytest.mark.xdist_group("hosts"),
+    pytest.mark.xdist_group("shared_node"),  # so that the host is set up once
     pytest.mark.timeout(120),
 ]
 MALLORY = Account("mallory", 2001)

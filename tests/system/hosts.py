@@ -79,17 +79,20 @@ ip link set switch up
 
 
 def _holder(script: str, environ: Mapping[str, str], *namespaces: str) -> subprocess.Popen[str]:
-    """A process in new namespaces of these kinds, as the script left them."""
-    holder = subprocess.Popen(
+    """A process in new namespaces of these kinds, which runs the script there; `_await_held` waits for its end."""
+    return subprocess.Popen(
         ["unshare", *namespaces, "--fork", "--kill-child", "sh", "-c", script],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=dict(environ),
     )
+
+
+def _await_held(holder: subprocess.Popen[str]) -> None:
+    """Until the namespaces are as the script leaves them."""
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n", "a host cannot be set up: the reason is in what the test printed"
-    return holder
 
 
 def _let_go(holder: subprocess.Popen[str]) -> None:
@@ -346,13 +349,18 @@ class Network:
     ) -> None:
         self.run_name = f"gqt-{secrets.token_hex(4)}"
         self.hosts: dict[str, Host] = {}
-        self._mark = mark
         self._switch = _holder(_SET_UP_SWITCH, os.environ, "--net")
         addresses = {name: f"{SUBNET}.{number}" for number, name in enumerate(names, 1)}
         table = "".join(f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **addresses}.items())
         for name, address in addresses.items():
-            self.hosts[name] = self._new_host(name, address, table)
-            self.hosts[name].add_accounts((accounts or {}).get(name, EVERYBODY))
+            environ = {**os.environ, "HOST_NAME": name, "HOST_BOOT_ID": new_boot_id(), "HOST_TABLE": table}
+            kinds = ("--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc")
+            self.hosts[name] = Host(name, address, _holder(_SET_UP_HOST, environ, *kinds), mark)
+        for holder in (self._switch, *(host.holder for host in self.hosts.values())):
+            _await_held(holder)
+        self._on_switch("sh", "-ec", "\n".join(_cable(host) for host in self.hosts.values()))
+        for name, host in self.hosts.items():
+            host.add_accounts((accounts or {}).get(name, EVERYBODY))
 
     def cut(self, host: Host) -> None:
         """Pull the cable."""
@@ -386,24 +394,26 @@ class Network:
             remove_directories(str(directory))
         assert not cgroups_of(self.run_name)
 
-    def _new_host(self, name: str, address: str, table: str) -> Host:
-        environ = {**os.environ, "HOST_NAME": name, "HOST_BOOT_ID": new_boot_id(), "HOST_TABLE": table}
-        kinds = ("--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc")
-        host = Host(name, address, _holder(_SET_UP_HOST, environ, *kinds), self._mark)
-        cable = f"to-{name}"
-        self._on_switch(*shlex.split(f"ip link add {cable} type veth peer name eth0 netns {host.init_pid}"))
-        self._on_switch(*shlex.split(f"ip link set {cable} master switch up"))
-        address_6 = f"{SUBNET_6}:{address.rpartition('.')[2]}"
-        addresses = (f"addr add {address}/24 dev eth0", f"addr add {address_6}/64 dev eth0 nodad")
-        for command in ("link set lo up", *addresses, "link set eth0 up"):
-            host.ok("ip", *shlex.split(command))
-        return host
-
     def _at_switch(self, argv: Sequence[str]) -> list[str]:
         return ["nsenter", f"--target={child_of(self._switch.pid)}", "--net", *argv]
 
     def _on_switch(self, *argv: str) -> None:
         subprocess.run(self._at_switch(argv), check=True, timeout=START_S)
+
+
+def _cable(host: Host) -> str:
+    """A script for the switch that connects a host, which has its addresses afterwards."""
+    pid = host.init_pid
+    on_host = f"nsenter --target={pid} --net ip -batch -"
+    return f"""
+ip link add to-{host.name} type veth peer name eth0 netns {pid}
+ip link set to-{host.name} master switch up
+{on_host} <<'END'
+link set lo up
+address add {host.address}/24 dev eth0
+address add {SUBNET_6}:{host.address.rpartition(".")[2]}/64 dev eth0 nodad
+link set eth0 up
+END"""
 
 
 def cgroups_of(run_name: str) -> list[Path]:

@@ -18,7 +18,7 @@ pytestmark = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("attacks"),
+    pytest.mark.xdist_group("attacks_controller"),  # so that the host is set up once
     pytest.mark.timeout(120),
 ]
 ROOT = Account("root", 0)

@@ -25,7 +25,7 @@ pytestmark = [
     needs_program("ip"),
     needs_program("nsenter"),
     needs_program("useradd"),
-    pytest.mark.xdist_group("attacks"),
+    pytest.mark.xdist_group("attacks_user"),  # so that the host is set up once
     pytest.mark.timeout(120),
 ]
 AS_GQ = ("setpriv", "--reuid=gq", "--regid=gq", "--clear-groups")

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pytest
@@ -40,7 +39,7 @@ pytestmark = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("hosts"),
+    pytest.mark.xdist_group("doctor"),  # so that the cluster is set up once
     pytest.mark.timeout(120),
 ]
 
@@ -58,28 +57,17 @@ class Found(NamedTuple):
 @pytest.fixture(scope="module")
 def _cluster(pytestconfig: pytest.Config) -> Iterator[HostCluster]:
     with stand(pytestconfig.stash[MARK]) as cluster:
+        for host in cluster.net.hosts.values():
+            assert lasting_failures(host) == []
         yield cluster
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, _cluster: HostCluster) -> Iterator[HostCluster]:
-    """That tests share: its daemons go on all the time, and it is well before and after."""
-    for host in _cluster.net.hosts.values():
-        assert lasting_failures(host) == []
+    """A cluster that the tests share: each of them leaves it as well as it was."""
     yield _cluster
     if request.node.stash.get(FAILED, False):
         print(_cluster.net.logs())
-
-
-@pytest.fixture
-def lone(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[HostCluster]:
-    """For one test alone, which ends daemons and starts others."""
-    with stand(pytestconfig.stash[MARK]) as cluster:
-        for host in cluster.net.hosts.values():
-            assert lasting_failures(host) == []
-        yield cluster
-        if request.node.stash.get(FAILED, False):
-            print(cluster.net.logs())
 
 
 @contextmanager
@@ -91,15 +79,15 @@ def stand(mark: str) -> Iterator[HostCluster]:
         yield cluster
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def at_login(pytestconfig: pytest.Config) -> Iterator[HostCluster]:
     """With a login host `d`, which knows alice by another number, and eve, whom the controller does not know."""
     others = tuple(one for one in EVERYBODY if one is not ALICE)
     accounts = {"d": (Account("alice", 2900), Account("eve", 2666), *others)}
     with network("abd", pytestconfig.stash[MARK], accounts) as net:
         cluster = HostCluster(net, config_of(net, "b", logins="d", timers=TIMERS))
+        cluster.add_all("bd")
         for name in "bd":
-            cluster.add(name)
             net.hosts[name].path(KEYS).chmod(0o700)
         yield cluster
 
@@ -145,9 +133,14 @@ def mend(host: Host, found: Found, controller: Host | None = None) -> None:
 
 def lasting_failures(host: Host) -> list[Found]:
     """Those that do not pass: daemons that were just started may take a moment."""
-    deadline = time.monotonic() + WELL_WITHIN_S
-    while (found := failures(host)) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    found: list[Found] = []
+
+    def is_well() -> bool:
+        found[:] = failures(host)
+        return not found
+
+    with suppress(AssertionError):
+        wait_until(is_well, WELL_WITHIN_S)
     return found
 
 
@@ -157,6 +150,21 @@ def edit(host: Host, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
+
+
+def end(host: Host, program: str) -> None:
+    """End a daemon, whoever started it."""
+    pattern = f"(bin/|[-]m ){program} "
+    host.run("pkill", "-f", pattern)
+    wait_until(lambda: host.run("pgrep", "-f", pattern).returncode != 0, LONG_S, f"{program} has ended")
+
+
+def again(host: Host, program: str) -> None:
+    """End a daemon, whoever started it, and start it as the test's own."""
+    end(host, program)
+    words = ("--name", host.name) if program == "gqnode" else ()
+    daemon = host.daemon(program, "--config", CONFIG_PATH, *words)
+    daemon.await_log("is part of cluster" if program == "gqnode" else "gqd serves")
 
 
 # ── well ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,9 +229,7 @@ def test_a_typing_error_in_the_configuration_is_found_and_the_hint_names_the_wor
     assert lasting_failures(a) == []
 
 
-@pytest.mark.slow
-def test_a_role_for_somebody_who_does_not_exist_is_found_and_mended(lone: HostCluster) -> None:
-    a = lone.net.hosts["a"]
+def test_a_role_for_somebody_who_does_not_exist_is_found_and_mended(a: Host, b: Host) -> None:
     edit(a, "[access]\n", '[access]\noperators = ["carol", "nosuchuser"]\n')
 
     mend(a, the_failure(a, "access", "`nosuchuser` in [access] operators is no user of this host"))
@@ -233,7 +239,6 @@ def test_a_role_for_somebody_who_does_not_exist_is_found_and_mended(lone: HostCl
     edit(a, 'operators = ["carol"]\n', "")
 
 
-@pytest.mark.slow
 def test_a_key_that_is_missing_is_found_and_said_to_be_had_by_joining(b: Host) -> None:
     key = b.path(f"{KEYS}/node-b.key")
     aside = key.with_suffix(".aside")
@@ -249,9 +254,8 @@ def test_a_key_that_is_missing_is_found_and_said_to_be_had_by_joining(b: Host) -
 # ── daemons ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_controller_that_does_not_run_is_found_and_started(lone: HostCluster) -> None:
-    a, b = (lone.net.hosts[name] for name in "ab")
-    lone.gqd.kill()
+def test_a_controller_that_does_not_run_is_found_and_started(a: Host, b: Host) -> None:
+    end(a, "gqd")
 
     found = the_failure(a, "gqd", "gqd does not run")
     assert the_failure(b, "network", "refuses: no gqd listens there")
@@ -261,9 +265,8 @@ def test_a_controller_that_does_not_run_is_found_and_started(lone: HostCluster) 
     assert lasting_failures(b) == []
 
 
-def test_a_node_daemon_that_does_not_run_is_found_and_started(lone: HostCluster) -> None:
-    a, b = (lone.net.hosts[name] for name in "ab")
-    lone.nodes["b"].kill()
+def test_a_node_daemon_that_does_not_run_is_found_and_started(a: Host, b: Host) -> None:
+    end(b, "gqnode")
 
     mend(b, the_failure(b, "gqnode", "gqnode does not run"))
 
@@ -271,8 +274,7 @@ def test_a_node_daemon_that_does_not_run_is_found_and_started(lone: HostCluster)
     assert lasting_failures(a) == []
 
 
-def test_sockets_that_somebody_removed_are_found_and_made_again(lone: HostCluster) -> None:
-    a = lone.net.hosts["a"]
+def test_sockets_that_somebody_removed_are_found_and_made_again(a: Host, b: Host) -> None:
     a.path("/run/gq/gqd.sock").unlink()
 
     mend(a, the_failure(a, "answer", "its socket /run/gq/gqd.sock is gone"))
@@ -283,9 +285,7 @@ def test_sockets_that_somebody_removed_are_found_and_made_again(lone: HostCluste
 # ── network ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
-def test_a_controller_that_only_its_own_host_can_reach_is_found_and_mended(lone: HostCluster) -> None:
-    a, b = (lone.net.hosts[name] for name in "ab")
+def test_a_controller_that_only_its_own_host_can_reach_is_found_and_mended(a: Host, b: Host) -> None:
     edit(a, f'listen = "tcp://{a.address}:', 'listen = "tcp://127.0.0.1:')
     again(a, "gqd")
 
@@ -296,16 +296,6 @@ def test_a_controller_that_only_its_own_host_can_reach_is_found_and_mended(lone:
     assert lasting_failures(b) == []
 
 
-def again(host: Host, program: str) -> None:
-    """End a daemon, whoever started it, and start it as the test's own."""
-    host.run("sh", "-c", f"kill $(pgrep -f 'bin/{program} ')")
-    wait_until(lambda: host.run("pgrep", "-f", f"bin/{program} ").returncode != 0, LONG_S)
-    words = ("--name", host.name) if program == "gqnode" else ()
-    daemon = host.daemon(program, "--config", CONFIG_PATH, *words)
-    daemon.await_log("is part of cluster" if program == "gqnode" else "gqd serves")
-
-
-@pytest.mark.slow
 def test_a_firewall_before_the_controller_is_found_and_told_from_a_port_that_refuses(a: Host, b: Host) -> None:
     b.ok("ip", "route", "add", "prohibit", a.address)
 
@@ -317,7 +307,8 @@ def test_a_firewall_before_the_controller_is_found_and_told_from_a_port_that_ref
 
 
 def test_a_name_that_means_this_very_host_is_found_and_mended(b: Host) -> None:
-    edit(b, f'address = "{b.address}"\n', "")
+    address = f'address = "{b.address}"\n'
+    edit(b, address, "")
     hosts = b.path("/etc/hosts")
     hosts.write_text(hosts.read_text().replace(f"{b.address} b", "127.0.1.1 b.example b"))
 
@@ -326,32 +317,38 @@ def test_a_name_that_means_this_very_host_is_found_and_mended(b: Host) -> None:
 
     assert f"{b.address} b\n" in hosts.read_text()
     assert lasting_failures(b) == []
+    edit(b, 'name = "b"\n', f'name = "b"\n{address}')
 
 
-@pytest.mark.slow
 def test_a_name_that_nobody_knows_is_found_and_mended(b: Host) -> None:
     hosts = b.path("/etc/hosts")
     hosts.write_text("\n".join(line for line in hosts.read_text().splitlines() if not line.endswith(" b")) + "\n")
-    b.path(CONFIG_PATH).write_text(b.path(CONFIG_PATH).read_text().replace(f'address = "{b.address}"\n', ""))
+    address = f'address = "{b.address}"\n'
+    edit(b, address, "")
 
     mend(b, the_failure(b, "name", "does not know the address of its own name `b`"))
 
     assert lasting_failures(b) == []
+    edit(b, 'name = "b"\n', f'name = "b"\n{address}')
 
 
-@pytest.mark.slow
-def test_a_node_whose_key_the_controller_does_not_know_is_found_and_mended(lone: HostCluster) -> None:
-    a, b = (lone.net.hosts[name] for name in "ab")
+def test_a_node_whose_key_the_controller_does_not_know_is_found_on_both_hosts_and_mended(a: Host, b: Host) -> None:
     a.path(f"{KEYS}/nodes/b.pub").unlink()
 
     found = the_failure(b, "network", "the controller does not know this node's key, or has revoked it")
+
+    def warnings() -> list[str]:
+        told = json.loads(a.run("gq", "doctor", "--json").stdout)
+        return [one["message"] for one in told if one["check"] == "refused" and one["verdict"] == "warn"]
+
+    wait_until(warnings, WELL_WITHIN_S, "the audit trail has it")
+    assert any(b.address in message for message in warnings())
     mend(b, found, controller=a)
     mend(b, the_failure(b, "gqnode", "gqnode does not run"))  # a node that is no longer one has ended
 
     assert lasting_failures(b) == []
 
 
-@pytest.mark.slow
 def test_a_node_that_has_the_key_of_another_controller_is_found(a: Host, b: Host) -> None:
     right = b.path(f"{KEYS}/gqd.pub")
     kept = right.read_text()
@@ -364,9 +361,7 @@ def test_a_node_that_has_the_key_of_another_controller_is_found(a: Host, b: Host
     assert lasting_failures(b) == []
 
 
-@pytest.mark.slow
-def test_a_step_door_that_nobody_else_reaches_is_found_and_mended(lone: HostCluster) -> None:
-    a, b = (lone.net.hosts[name] for name in "ab")
+def test_a_step_door_that_nobody_else_reaches_is_found_and_mended(a: Host, b: Host) -> None:
     edit(b, f"tcp://{b.address}:{STEP_PORT}", f"tcp://127.0.0.1:{STEP_PORT}")
     again(b, "gqnode")
 
@@ -387,7 +382,6 @@ for file in passwd- group- shadow- gshadow gshadow- subuid subuid- subgid subgid
 # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
 def test_a_user_with_another_number_is_found_by_root_and_by_the_user_and_mended(at_login: HostCluster) -> None:
     d = at_login.net.hosts["d"]
     own = d.user(Account("alice", 2900)).run("gq", "doctor", "--json")
@@ -413,20 +407,6 @@ def test_a_user_whom_the_controller_does_not_know_is_found_and_mended(at_login: 
     assert a.ok("id", "-u", "eve").strip() == "2666"
 
 
-@pytest.mark.slow
-def test_the_controllers_doctor_tells_of_hosts_that_were_turned_away(lone: HostCluster) -> None:
-    a, b = (lone.net.hosts[name] for name in "ab")
-    a.path(f"{KEYS}/nodes/b.pub").unlink()
-    the_failure(b, "network", "the controller does not know this node's key")
-
-    def warnings() -> list[str]:
-        told = json.loads(a.run("gq", "doctor", "--json").stdout)
-        return [one["message"] for one in told if one["check"] == "refused" and one["verdict"] == "warn"]
-
-    wait_until(warnings, WELL_WITHIN_S, "the audit trail has it")
-    assert any(b.address in message for message in warnings())
-
-
 def test_the_doctor_asks_as_many_questions_as_its_help_says() -> None:
     assert len(doctor.host_checks()) + 2 == doctor.QUESTIONS
 
@@ -434,7 +414,6 @@ def test_the_doctor_asks_as_many_questions_as_its_help_says() -> None:
 # ── the machine ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
 def test_shared_memory_as_small_as_containers_have_it_is_found_and_mended(b: Host) -> None:
     b.ok("mount", "-o", "remount,size=64M", "/dev/shm")
 
@@ -471,7 +450,6 @@ def desk(pytestconfig: pytest.Config) -> Iterator[Host]:
         site.reader.end()
 
 
-@pytest.mark.slow
 @needs_munge
 def test_a_munged_that_does_not_run_is_found_by_root_and_by_users_and_started(desk: Host) -> None:
     assert lasting_failures(desk) == []
@@ -489,7 +467,6 @@ def test_a_munged_that_does_not_run_is_found_by_root_and_by_users_and_started(de
 # ── set up by the documented commands ─────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
 def test_the_doctor_is_content_with_a_cluster_as_the_commands_set_it_up_and_a_removed_node_joins_again_by_its_mend(
     pytestconfig: pytest.Config,
 ) -> None:

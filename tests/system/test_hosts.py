@@ -39,7 +39,7 @@ pytestmark = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("hosts"),
+    pytest.mark.xdist_group("hosts"),  # so that the cluster is set up once
     pytest.mark.timeout(300),
 ]
 
@@ -92,9 +92,7 @@ def stand(
 ) -> HostCluster:
     """A cluster of these hosts; those that are `away` are in its gq.toml and have not joined."""
     cluster = HostCluster(net, config_of(net, nodes, logins, timers, limits))
-    for name in nodes + logins:
-        if name not in away:
-            cluster.add(name)
+    cluster.add_all([name for name in nodes + logins if name not in away])
     return cluster
 
 
@@ -605,8 +603,7 @@ def test_hosts_may_speak_ipv6_listen_on_every_interface_and_be_called_by_name(lo
     for host in ("*", head_by_ipv6, head_by_name, f"[{SUBNET_6}:2]", "0.0.0.0"):
         assert config.count(f"tcp://{host}:") == 1
     cluster = HostCluster(net, config)
-    for name in "bc":
-        cluster.add(name)
+    cluster.add_all("bc")
 
     job = submit(cluster.head, *BOTH, wrap="gqrun hostname")
     await_state(cluster.head, job, "COMPLETED")
@@ -618,8 +615,7 @@ def test_the_example_of_a_small_cluster_works_as_it_lies_there(lone_net: MakeNet
     net = lone_net(("head", "g1", "g2"))
     config = EXAMPLE.read_text().replace("10.0.0.", f"{SUBNET}.").replace('"lab"', f'"{net.run_name}"')
     cluster = HostCluster(net, config)
-    for name in ("g1", "g2"):
-        cluster.add(name)
+    cluster.add_all(("g1", "g2"))
 
     alice = cluster.head.user(ALICE)
     job = submit(alice, "-N2", wrap="gqrun hostname")

@@ -18,7 +18,7 @@ pytestmark = [
     needs_root,
     needs_program("ip"),
     needs_program("nsenter"),
-    pytest.mark.xdist_group("hosts"),
+    pytest.mark.xdist_group("pam"),  # so that the cluster is set up once
     pytest.mark.timeout(120),
 ]
 
