@@ -1,6 +1,7 @@
 # What a developer types.  `demo` and `test` set everything up by themselves; nothing here needs root.
 #
 #   make demo               a throw-away cluster on this machine, used as a user would use it
+#   make quick              the tests without daemons: about a minute, while you write
 #   make test               the tests to run before and after every change: a few minutes
 #   make test-all           every test, with the long simulations, streams and replays: what CI runs
 #   make check              style, types, docs that agree with the code
@@ -16,6 +17,8 @@ TOOLS  := $(VENV)/tools
 CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # Most tests wait for daemons more than they compute.
 JOBS   ?= $(shell echo $$(( $(CORES) < 6 ? 2 * $(CORES) : 12 )))
+# What decides and describes, and the commands against a scripted controller.
+QUICK_TESTS := $(addprefix tests/,cli config control core model store wire)
 SEED   ?=
 QUICK  ?=
 ROUNDS ?=
@@ -23,11 +26,14 @@ ROUNDS ?=
 # A user's Python compiles gq once, not at every command.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check sim bench lock audit clean
+.PHONY: demo quick test test-all check sim bench lock audit clean
 .DEFAULT_GOAL := test
 
 demo: $(READY)
 	@$(BIN)/gq demo
+
+quick: $(READY)
+	@$(BIN)/pytest -q -n $(JOBS) -m 'not slow and not daemons' $(QUICK_TESTS) $(ARGS)
 
 test: $(READY)
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not slow' $(ARGS)

@@ -48,6 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("gq-ci" if os.environ.get("GQ_TEST_REQUIRE") else "gq")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start daemons, which `make quick` leaves out."""
+    for item in items:
+        if "cluster_base" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.daemons)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
