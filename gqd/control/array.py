@@ -17,7 +17,7 @@ from gq.model.state import Reason
 from gq.model.sweep import check_sweep, tasks_of
 from gq.model.tasks import MAX_TASK, first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
 from gq.wire import client
-from gqd.sched.snapshot.model import NO_SOAKING, Soaking
+from gqd.sched.snapshot.model import NO_AUTO_THROTTLE, AutoThrottleShares
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.index.queue import startable_tasks
@@ -262,12 +262,12 @@ def array_throttle(cluster: Cluster) -> dict[JobId, int]:
     return {job_id: array.throttle for job_id, array in arrays if array is not None and array.throttle is not None}
 
 
-def soaking(cluster: Cluster) -> Soaking:
+def auto_throttle(cluster: Cluster) -> AutoThrottleShares:
     """The arrays that take what is idle."""
     arrays = frozenset(job_id for job_id in cluster.arrays if cluster.jobs[job_id].spec.array_auto)
     if not arrays:
-        return NO_SOAKING
-    return Soaking(arrays, {member: known.info.shares for member, known in cluster.members.items()})
+        return NO_AUTO_THROTTLE
+    return AutoThrottleShares(arrays, {member: known.info.shares for member, known in cluster.members.items()})
 
 
 def may_start(cluster: Cluster, job: Job, task: int | None) -> bool:

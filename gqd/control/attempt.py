@@ -16,7 +16,7 @@ from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic_nodes, orders, requeue, step, workdir
 from gqd.control.reservation import overlap
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.state.elastic import has_joined, is_left
 from gqd.state.end_reason import why_again
 from gqd.state.events import event
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # ── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: Draft, start: Start, rooms: Rooms) -> bool:
-    """Allocate, if the plan still holds on the live cluster; the rooms then hold it too."""
+def decide_start(draft: Draft, start: Start, validator: PlanValidator) -> bool:
+    """Allocate, if the plan still holds on the live cluster; the validator then counts it too."""
     job = draft.cluster.jobs.get(start.job_id)
     if job is None or not job.is_waiting or job.hold or job.attempt != start.attempt:
         return False
@@ -46,8 +46,8 @@ def decide_start(draft: Draft, start: Start, rooms: Rooms) -> bool:
         return False
     if job.job_id in draft.volatile.updated_jobs:
         return False  # it may want something else now
-    applicant = Applicant(job.job_id, *member_of(job), job.spec.reservation, job.time_limit_s, job.qos)
-    if not rooms.take(start, applicant):
+    applicant = StartRequest(job.job_id, *member_of(job), job.spec.reservation, job.time_limit_s, job.qos)
+    if not validator.admit(start, applicant):
         return False
     if start.task is not None:
         job = array.leave(draft, job, start.task)

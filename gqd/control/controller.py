@@ -52,7 +52,7 @@ from gqd.control.notices import notice, owner
 from gqd.control.reservation import info as reservation_info
 from gqd.control.reservation import occurrence, reservation
 from gqd.control.turn import Draft, Turn
-from gqd.sched.adoption import Rooms
+from gqd.sched.adoption import PlanValidator
 from gqd.sched.limits.ledger import Ledger
 from gqd.sched.priority.factors import Ranking, rank
 from gqd.sched.snapshot.model import Snapshot
@@ -177,16 +177,16 @@ class Controller:
             limits = limit.view(self.cluster, self.policy, now)
             ledger = Ledger(limits)
             view = snapshot.without_queue(self.cluster, self.policy, self.volatile, now)
-            rooms = Rooms(replace(view, limits=limits))
+            validator = PlanValidator(replace(view, limits=limits))
             for start in plan.starts:
-                if not limit.decide_start(draft, ledger, start, rooms):
+                if not limit.decide_start(draft, ledger, start, validator):
                     self.volatile.wants_plan = True
-            decided = [one for one in plan.preemptions if preemption.decide(draft, ledger, one, rooms)]
+            decided = [one for one in plan.preemptions if preemption.decide(draft, ledger, one, validator)]
             if len(decided) < len(plan.preemptions):
                 self.volatile.wants_plan = True
             elastic.decide_shrinks(draft, decided)
             for growth in plan.growths:
-                elastic.decide_growth(draft, ledger, growth, rooms)
+                elastic.decide_growth(draft, ledger, growth, validator)
         return self._close(draft)
 
     def resume(self, now: float) -> Turn:

@@ -21,7 +21,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import array, elastic_nodes
 from gqd.control.accounts import association
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
@@ -44,8 +44,8 @@ LOOK_S = 5.0
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Rooms) -> bool:
-    """Give it more, if the plan still holds on the live cluster; ledger and rooms then count it."""
+def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, validator: PlanValidator) -> bool:
+    """Give it more, if the plan still holds on the live cluster; ledger and validator then count it."""
     found = _changeable(draft.cluster, one.attempt_id, one.generation)
     if found is None:
         return False
@@ -58,7 +58,7 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
     if ledger.over(asker, wanted) is not None:
         return False
     start = planned.Start(job.job_id, job.attempt, (one.grant,))
-    if not rooms.take(start, Applicant(job.job_id, *member_of(job), "", left_s)):
+    if not validator.admit(start, StartRequest(job.job_id, *member_of(job), "", left_s)):
         return False
     ledger.take(asker, wanted)
     draft.volatile.wants_plan = True

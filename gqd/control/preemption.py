@@ -27,7 +27,7 @@ from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic, parked, requeue
 from gqd.control.accounts import association
 from gqd.control.explain import explain
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
@@ -50,8 +50,8 @@ REPEATS = 4
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) -> bool:
-    """Have the victims give way, if the plan still holds on the live cluster; ledger and rooms then count it as begun.
+def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, validator: PlanValidator) -> bool:
+    """Preempt the victims if the plan still holds on the live cluster; ledger and validator then count it as begun.
 
     The limits are those of a start: the job is to start as soon as the last of them is gone.
     """
@@ -67,8 +67,8 @@ def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) 
         return False
     since = job.submit_at if job.accrue_at is None else job.accrue_at
     limit_s = job.time_limit_s
-    applicant = Applicant(job.job_id, *member_of(job), job.spec.reservation, limit_s, job.qos, since, job.ran_s)
-    if not rooms.take_preemption(one, applicant):
+    applicant = StartRequest(job.job_id, *member_of(job), job.spec.reservation, limit_s, job.qos, since, job.ran_s)
+    if not validator.admit_preemption(one, applicant):
         return False
     ledger.take(asker, wanted)
     if one.task is not None:

@@ -20,7 +20,7 @@ from gqd.control import attempt
 from gqd.control.accounts.association import known_account, known_qos
 from gqd.control.accounts.names import refuse_bad_user, refuse_too_many
 from gqd.control.explain import limits as explain_limits
-from gqd.sched.adoption import Rooms
+from gqd.sched.adoption import PlanValidator
 from gqd.sched.limits.ledger import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
 from gqd.sched.placement.billing import TYPE_PREFIX, billing_of
 from gqd.sched.request import Shape, shape_in
@@ -316,14 +316,14 @@ def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tu
 # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: Draft, ledger: Ledger, start: Start, rooms: Rooms) -> bool:
+def decide_start(draft: Draft, ledger: Ledger, start: Start, validator: PlanValidator) -> bool:
     """Adopt a start, if the limits as they are now leave room for it; the ledger then holds it too."""
     job = draft.cluster.jobs.get(start.job_id)
     if job is None:
         return False
     asker = Asker(job.user, job.account, job.qos)
     wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
-    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, rooms):
+    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, validator):
         return False
     ledger.take(asker, wanted)
     return True

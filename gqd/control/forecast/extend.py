@@ -31,7 +31,7 @@ from gqd.control.accounts import association, limit
 from gqd.control.explain import limits
 from gqd.control.forecast.estimate import Desk, promises_of, setting_of
 from gqd.control.reservation import overlap
-from gqd.sched.forecast import EXACT_PASSES, Rehearsal
+from gqd.sched.forecast import EXACT_PASSES, Forecast
 from gqd.sched.planner import Planner
 from gqd.sched.snapshot.model import RunningJob, Snapshot
 from gqd.state.events import event
@@ -238,9 +238,9 @@ class QueueStudy:
         else:
             self._desk.go_on(ExtendStudy(draft, self._desk, self._request, asked, known))
 
-    def _rehearsed(self, by_s: int, wanted: Collection[JobId], max_passes: int) -> Rehearsal:
+    def _rehearsed(self, by_s: int, wanted: Collection[JobId], max_passes: int) -> Forecast:
         view = _as_if_limited(self._scene.snapshot, self._asked, self._asked.limit_s + by_s)
-        return Rehearsal(replace(self._scene, snapshot=view), wanted, most_passes=max_passes)
+        return Forecast(replace(self._scene, snapshot=view), wanted, max_passes=max_passes)
 
     def _see_baseline(self) -> None:
         self._is_baseline = False

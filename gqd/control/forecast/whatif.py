@@ -32,7 +32,7 @@ from gqd.control.apply.job import job_of
 from gqd.control.explain import explain, limits
 from gqd.control.forecast.alternatives import Search, Variant, is_sooner, searches
 from gqd.control.forecast.estimate import Desk, Setting, band, deadlines_of, gate_of, promises_of, setting_of, too_late
-from gqd.sched.forecast import Entry, Gate, Rehearsal, Scene
+from gqd.sched.forecast import DeferredJob, Forecast, ForecastInput, ForecastStart
 from gqd.sched.limits.ledger import NO_LIMITS
 from gqd.sched.priority.factors import rank
 from gqd.sched.priority.order import order_of
@@ -63,11 +63,11 @@ class Supposed(NamedTuple):
     """A job as if it had been queued."""
 
     job: Job
-    scene: Scene
+    scene: ForecastInput
 
 
 class Prediction(NamedTuple):
-    expected: Entry | None
+    expected: ForecastStart | None
     p90_at: float | None
     is_promised: bool
     why: str
@@ -133,7 +133,7 @@ def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Suppose
     return Supposed(supposed, replace(scene, snapshot=replace(view, pending=queue, columns=None), gates=gates))
 
 
-def _moved(gate: Gate, ahead: int) -> Gate:
+def _moved(gate: DeferredJob, ahead: int) -> DeferredJob:
     return replace(gate, ahead=gate.ahead + 1) if gate.ahead > ahead else gate
 
 
@@ -186,23 +186,23 @@ class _Trial:
     def __init__(self, supposed: Supposed, has_late: bool = True) -> None:
         self._supposed = supposed
         self.has_late = has_late
-        self._expected: Rehearsal | None = None
-        self._late: Rehearsal | None = None
+        self._expected: Forecast | None = None
+        self._late: Forecast | None = None
 
     def step(self, budget: int) -> bool:
         wanted = (self._supposed.job.job_id,)
         if self._expected is None:
-            self._expected = Rehearsal(self._supposed.scene, wanted)
+            self._expected = Forecast(self._supposed.scene, wanted)
         if not self._expected.is_over:
             return self._expected.step(budget) and not self.has_late
         if self.entry is None or not self.has_late:
             return True
         if self._late is None:
-            self._late = Rehearsal(self._supposed.scene, wanted, is_late=True)
+            self._late = Forecast(self._supposed.scene, wanted, is_pessimistic=True)
         return self._late.step(budget)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ForecastStart | None:
         """When the job is expected to start, and to end."""
         return None if self._expected is None else self._expected.entries.get(self._supposed.job.job_id)
 
@@ -228,7 +228,7 @@ class _Trial:
         promise = promises_of(self._expected.first_plan).get(supposed.job_id)
         late = None if self._late is None else self._late.entries.get(supposed.job_id)
         start_at, p90_at = band(entry, late, promise)
-        moved = Entry(start_at, start_at + entry.ends_at - entry.starts_at, entry.nodes)
+        moved = ForecastStart(start_at, start_at + entry.ends_at - entry.starts_at, entry.nodes)
         return Prediction(moved, p90_at, promise is not None, "")
 
 
@@ -307,7 +307,7 @@ class _WhatIfStudy:
         self._fact = fact
         self._made_at = draft.now
         self._asked = self._current = asked
-        self._known: dict[tuple[object, ...], Entry | None] = {}
+        self._known: dict[tuple[object, ...], ForecastStart | None] = {}
         """Results of rehearsals by what the request changes."""
         self._searches: deque[tuple[Search, Variant]] | None = None
         """Each with its next request; None: the request as asked has not been rehearsed yet."""
@@ -352,7 +352,7 @@ class _WhatIfStudy:
         if self._search is not None:
             self._resume(self._search, entry)
 
-    def _resume(self, search: Search, entry: Entry | None, is_first: bool = False) -> None:
+    def _resume(self, search: Search, entry: ForecastStart | None, is_first: bool = False) -> None:
         assert self._searches is not None, "a search goes on before the request as asked has been rehearsed"
         try:
             variant = next(search) if is_first else search.send(entry)
@@ -400,7 +400,7 @@ class _WhatIfStudy:
         _reply(draft, self._request, body)
 
 
-def _entry(tried: _Tried) -> Entry:
+def _entry(tried: _Tried) -> ForecastStart:
     entry = tried.trial.entry
     assert entry is not None, f"{tried.variant.options} starts at no time"
     return entry
