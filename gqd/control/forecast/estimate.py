@@ -48,7 +48,7 @@ from gqd.state.runtime_history import Signature
 from gqd.state.volatile import Volatile
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 EVERY_S = 30.0
 """So often at most the queue is studied where nobody asks."""
@@ -86,7 +86,7 @@ class Study(Protocol):
         """Go on; True: it is done."""
         ...
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         """Tell it."""
         ...
 
@@ -118,7 +118,7 @@ class Desk:
         """Somebody wants an answer."""
         return bool(self._asked) or any(not isinstance(one, StartsStudy) for one in self._studies)
 
-    def add(self, draft: Draft, study: Study) -> None:
+    def add(self, draft: TurnBuilder, study: Study) -> None:
         """Done at once, if that goes quickly."""
         if any(one.request_id == study.request_id for one in self._studies):
             return  # the client asks again, since it has not heard yet
@@ -131,14 +131,14 @@ class Desk:
         """With this, in the place of one that is done."""
         self._studies.appendleft(study)
 
-    def ask(self, draft: Draft, asked: Asked) -> None:
+    def ask(self, draft: TurnBuilder, asked: Asked) -> None:
         self._asked = [one for one in self._asked if one.request_id != asked.request_id]
         if len(self._asked) >= MOST_WAITING:
             raise Refusal("busy", f"{MOST_WAITING} such questions are being worked on already", "try again in a moment")
         self._asked.append(asked)
         self._work_quickly(draft)
 
-    def work(self, draft: Draft, budget: int) -> None:
+    def work(self, draft: TurnBuilder, budget: int) -> None:
         """A slice."""
         if not self._studies:
             asked, self._asked = self._asked, []
@@ -146,13 +146,13 @@ class Desk:
         if self._studies[0].step(budget):
             self._studies.popleft().finish(draft)
 
-    def tick(self, draft: Draft) -> None:
+    def tick(self, draft: TurnBuilder) -> None:
         """Nobody waits for ever."""
         late = [one for one in self._asked if draft.now - one.at >= WAIT_S]
         self._asked = [one for one in self._asked if one not in late]
         _answer(draft, late)
 
-    def _work_quickly(self, draft: Draft) -> None:
+    def _work_quickly(self, draft: TurnBuilder) -> None:
         work = 0 if len(self._studies) > 1 else QUICK_WORK // (10 + len(draft.cluster.nodes))
         while work > 0 and (self._studies or self._asked):
             self.work(draft, QUICK_SLICE)
@@ -162,7 +162,7 @@ class Desk:
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_estimate(draft: Draft, desk: Desk, request: ClientRequest, body: client.EstimateStarts) -> None:
+def decide_estimate(draft: TurnBuilder, desk: Desk, request: ClientRequest, body: client.EstimateStarts) -> None:
     """At once where there are fresh ones, else when the next study is done."""
     volatile = draft.volatile
     asked = Asked(request.route, request.request_id, body, draft.now)
@@ -187,13 +187,13 @@ def _wanted(cluster: Cluster, body: client.EstimateStarts) -> list[JobId]:
     return ids[: max(1, body.limit) + 1]
 
 
-def _answer(draft: Draft, asked: Iterable[Asked]) -> None:
+def _answer(draft: TurnBuilder, asked: Iterable[Asked]) -> None:
     for one in asked:
         limit = max(1, one.body.limit)
         ids = _wanted(draft.cluster, one.body)
         told = tuple(known_start(draft.cluster, draft.volatile, job_id) or _not_yet(job_id) for job_id in ids[:limit])
         body = client.StartEstimates(estimates=told, made_at=draft.volatile.estimates_at, more=len(ids) > limit)
-        draft.do(Reply(route=one.route, request_id=one.request_id, body=body))
+        draft.enqueue(Reply(route=one.route, request_id=one.request_id, body=body))
 
 
 def known_start(cluster: Cluster, volatile: Volatile, job_id: JobId) -> StartEstimate | None:
@@ -361,7 +361,7 @@ def _namesakes(cluster: Cluster, user: str, name: str, before: JobId) -> Iterato
 class StartsStudy:
     """Two rehearsals of the queue, as expected and late; and whom to tell."""
 
-    def __init__(self, draft: Draft, asked: list[Asked]) -> None:
+    def __init__(self, draft: TurnBuilder, asked: list[Asked]) -> None:
         draft.volatile.has_stale_estimates = False
         self.request_id: RequestId | None = None
         self._asked = asked
@@ -378,7 +378,7 @@ class StartsStudy:
             return False
         return self._late.is_over or self._late.step(budget)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         volatile = draft.volatile
         volatile.estimates, volatile.reached = {}, {}
         volatile.positions = self._setting.positions
@@ -454,7 +454,7 @@ def too_late(rehearsal: Forecast, job_id: JobId) -> str:
     return f"no room for it is expected by @{{{int(last_at)}}}, when it would have to start for its deadline"
 
 
-def _note_first(draft: Draft, job_ids: Iterable[JobId]) -> None:
+def _note_first(draft: TurnBuilder, job_ids: Iterable[JobId]) -> None:
     """What a waiting job was told first, once for each attempt; arrays wait task by task, and are left out."""
     noted = 0
     for job_id in job_ids:
@@ -464,4 +464,4 @@ def _note_first(draft: Draft, job_ids: Iterable[JobId]) -> None:
         if job.estimate is None and job.array is None and job.is_waiting and noted < MOST_FIRST_ESTIMATES:
             noted += 1
             first = FirstEstimate(draft.now, told.start_at, told.p90_at, told.is_promised)
-            draft.note(event.StartEstimated(at=draft.now, job_id=job_id, estimate=first))
+            draft.emit(event.StartEstimated(at=draft.now, job_id=job_id, estimate=first))

@@ -47,7 +47,7 @@ from gqd.state.policy import Policy
 from gqd.state.records import Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_REHEARSED = 64
 MAX_CHECKED = 256
@@ -77,14 +77,14 @@ class Prediction(NamedTuple):
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_test(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, body: client.Submit) -> None:
+def decide_test(draft: TurnBuilder, desk: Desk, who: Caller, request: ClientRequest, body: client.Submit) -> None:
     """When and where it would start.  → `Tested`, now or later; `Refusal` if it could not be queued"""
     setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     supposed = suppose(draft, setting, job.prepare(draft, who, request, body.spec).fact)
     desk.add(draft, _TestStudy(request, supposed, first_of(body.spec)))
 
 
-def decide_what_if(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, body: client.WhatIf) -> None:
+def decide_what_if(draft: TurnBuilder, desk: Desk, who: Caller, request: ClientRequest, body: client.WhatIf) -> None:
     """→ `Alternatives`, now or later; `Refusal` if not even what was asked could be queued"""
     setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     asked = job.prepare(draft, who, request, body.spec).fact
@@ -109,7 +109,7 @@ def _key(fact: event.JobSubmitted) -> tuple[object, ...]:
 # ── a job that is not there ───────────────────────────────────────────────────────────────────────────────────
 
 
-def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Supposed:
+def suppose(draft: TurnBuilder, setting: Setting, fact: event.JobSubmitted) -> Supposed:
     """The scene with this job in its place."""
     cluster, policy = draft.cluster, draft.policy
     supposed = _job_of(fact)
@@ -253,7 +253,7 @@ class _TestStudy:
     def step(self, budget: int) -> bool:
         return self._trial.step(budget)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         seen = self._trial.prediction(draft.cluster)
         behind = _behind(self._supposed)
         if seen.expected is None:
@@ -291,7 +291,7 @@ class _WhatIfStudy:
 
     def __init__(
         self,
-        draft: Draft,
+        draft: TurnBuilder,
         desk: Desk,
         who: Caller,
         request: ClientRequest,
@@ -321,7 +321,7 @@ class _WhatIfStudy:
     def step(self, budget: int) -> bool:
         return self._current.trial.step(budget)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         """A rehearsal is over: note what it said, and go on with the next one."""
         if self._shown is None:
             self._note(draft)
@@ -336,7 +336,7 @@ class _WhatIfStudy:
         self._current = following
         self._desk.go_on(self)
 
-    def _note(self, draft: Draft) -> None:
+    def _note(self, draft: TurnBuilder) -> None:
         entry = self._current.trial.entry
         self._known[self._key] = entry
         if self._searches is None:
@@ -360,7 +360,7 @@ class _WhatIfStudy:
             return
         self._searches.append((search, variant))
 
-    def _next_request(self, draft: Draft) -> _Tried | None:
+    def _next_request(self, draft: TurnBuilder) -> _Tried | None:
         """The next request that is to be rehearsed; the searches take turns."""
         while self._searches and not self._is_cut_short(draft):
             search, variant = self._searches.popleft()
@@ -377,11 +377,11 @@ class _WhatIfStudy:
             return _Tried(variant, _Trial(suppose(draft, self._setting, fact), has_late=False))
         return None
 
-    def _is_cut_short(self, draft: Draft) -> bool:
+    def _is_cut_short(self, draft: TurnBuilder) -> bool:
         is_late = draft.now - self._made_at >= MAX_SEARCH_S
         return is_late or len(self._known) > MAX_REHEARSED or self._checked >= MAX_CHECKED
 
-    def _next_shown(self, draft: Draft) -> _Tried | None:
+    def _next_shown(self, draft: TurnBuilder) -> _Tried | None:
         """Rehearse an alternative that is to be shown once more, as if other jobs ran late, while there is time."""
         if self._shown is None:
             self._shown = worth_showing(self._sooner)
@@ -392,7 +392,7 @@ class _WhatIfStudy:
             following.trial.has_late = True
         return following
 
-    def _answer(self, draft: Draft) -> None:
+    def _answer(self, draft: TurnBuilder) -> None:
         shown = sorted(self._shown or (), key=lambda one: _entry(one)[:2])
         lines = tuple(_line(one.variant, one.trial.prediction(draft.cluster)) for one in (self._asked, *shown))
         is_cut_short = bool(self._searches)
@@ -442,5 +442,5 @@ def _line(variant: Variant, seen: Prediction) -> Alternative:
     )
 
 
-def _reply(draft: Draft, request: ClientRequest, body: client.ReplyBody) -> None:
-    draft.do(Reply(route=request.route, request_id=request.request_id, body=body))
+def _reply(draft: TurnBuilder, request: ClientRequest, body: client.ReplyBody) -> None:
+    draft.enqueue(Reply(route=request.route, request_id=request.request_id, body=body))
