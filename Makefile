@@ -16,7 +16,7 @@ BIN    := $(VENV)/bin
 TOOLS  := $(VENV)/tools
 CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # Most tests wait for daemons more than they compute.
-JOBS   ?= $(shell echo $$(( $(CORES) < 6 ? 2 * $(CORES) : 12 )))
+JOBS   ?= $(shell echo $$(( $(CORES) < 4 ? 3 * $(CORES) : 12 )))
 # What decides and describes, and the commands against a scripted controller.
 QUICK_TESTS := $(addprefix tests/,cli config control core model store wire)
 SEED   ?=

@@ -118,6 +118,10 @@ class RunAs:
 
     uid: int
     prefix: tuple[str, ...] = ()
+    host_pid: int = 0
+    """A process in the namespaces that the prefix enters, where the command server can enter them instead."""
+    user: str = ""
+    """The user that the prefix changes to after that; empty: none."""
 
     def command(self, argv: tuple[str, ...], directory: Path) -> tuple[str, ...]:
         """`argv` as run in `directory`."""
@@ -149,9 +153,12 @@ class PrivateCluster:
         **environ: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end; `environ` adds variables.  `closed`: standard streams that it does not have."""
-        if argv[0] in commands.NAMES and not self.run_as.prefix and len(stdin or "") < commands.MAX_STDIN_BYTES // 4:
-            server = commands.server(MARK_VARIABLE)
-            return server.run(argv, self.workdir, self.environ | environ, stdin, timeout_s, closed)
+        is_forked = argv[0] in commands.NAMES and (not self.run_as.prefix or self.run_as.host_pid)
+        if is_forked and len(stdin or "") < commands.MAX_STDIN_BYTES // 4:
+            server, host_pid, user = commands.server(MARK_VARIABLE), self.run_as.host_pid, self.run_as.user
+            return server.run(
+                argv, self.workdir, self.environ | environ, stdin, timeout_s, closed, host_pid=host_pid, user=user
+            )
         if closed:
             argv = ("/bin/sh", "-c", f'exec "$@" {" ".join(f"{number}>&-" for number in closed)}', "sh", *argv)
         return subprocess.run(

@@ -35,7 +35,7 @@ from gq.cli import _run
 BIN = Path(sys.executable).parent
 """Where the console scripts of this environment are."""
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = frozenset({"gq", *(f"gq{verb}" for verb in _run.JOB_VERBS)}) - set(_run.ELSEWHERE)
+NAMES = frozenset({"gq", *(f"gq{verb}" for verb in _run.JOB_VERBS)})
 """What the server can run."""
 MAX_REQUEST_BYTES = 1 << 17
 MAX_STDIN_BYTES = 1 << 16
@@ -153,8 +153,7 @@ def serve(line: socket.socket) -> None:
                 if not data:
                     return
                 request = _Request(*json.loads(data))
-                if request.argv[0] in DAEMONS:
-                    _main_of(request.argv[0])
+                _load_late(request.argv[0])
                 pid = os.fork()
                 if pid == 0:
                     _become(request, fds[1:])
@@ -179,6 +178,14 @@ def _load_all() -> None:
         _run.load(_run.module_of(name))
     gc.collect()
     gc.freeze()
+
+
+def _load_late(name: str) -> None:
+    """What only some runs of tests need, before the first process that needs it is forked."""
+    if name in _run.ELSEWHERE:
+        _run.load(name)
+    elif name in DAEMONS:
+        _main_of(name)
 
 
 def _main_of(name: str) -> Callable[[], object]:

@@ -17,7 +17,7 @@ from gq.model.state import Reason
 from gq.model.sweep import check_sweep, tasks_of
 from gq.model.tasks import MAX_TASK, first_task, format_tasks, pack_tasks, parse_tasks, task_bit, tasks_in
 from gq.wire import client
-from gqd.sched.snapshot.model import NO_SOAKING, Soaking
+from gqd.sched.snapshot.model import NO_AUTO_THROTTLE, AutoThrottleShares
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.index.queue import startable_tasks
@@ -26,7 +26,7 @@ from gqd.state.policy import Policy
 from gqd.state.records import ArrayTasks, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_LEAVING = 10_000
 """Tasks that one request may have leave their record: each becomes a job of its own, while everybody waits."""
@@ -262,12 +262,12 @@ def array_throttle(cluster: Cluster) -> dict[JobId, int]:
     return {job_id: array.throttle for job_id, array in arrays if array is not None and array.throttle is not None}
 
 
-def soaking(cluster: Cluster) -> Soaking:
+def auto_throttle(cluster: Cluster) -> AutoThrottleShares:
     """The arrays that take what is idle."""
     arrays = frozenset(job_id for job_id in cluster.arrays if cluster.jobs[job_id].spec.array_auto)
     if not arrays:
-        return NO_SOAKING
-    return Soaking(arrays, {member: known.info.shares for member, known in cluster.members.items()})
+        return NO_AUTO_THROTTLE
+    return AutoThrottleShares(arrays, {member: known.info.shares for member, known in cluster.members.items()})
 
 
 def may_start(cluster: Cluster, job: Job, task: int | None) -> bool:
@@ -284,14 +284,14 @@ def _has_room(array: ArrayTasks) -> bool:
     return array.throttle is None or array.active < array.throttle
 
 
-def leave(draft: Draft, record: Job, task: int) -> Job:
+def leave(draft: TurnBuilder, record: Job, task: int) -> Job:
     """The task becomes a job of its own."""
     job_id = JobId(draft.cluster.next_job_id)
-    draft.note(event.ArrayTaskLeft(at=draft.now, array_job_id=record.job_id, task=task, job_id=job_id))
+    draft.emit(event.ArrayTaskLeft(at=draft.now, array_job_id=record.job_id, task=task, job_id=job_id))
     return draft.cluster.jobs[job_id]
 
 
-def apart(draft: Draft, one: Chosen) -> list[Job]:
+def apart(draft: TurnBuilder, one: Chosen) -> list[Job]:
     """The jobs that stand for exactly this: the tasks leave a record of which they are only a part."""
     if one.is_whole:
         return [one.job]
@@ -360,11 +360,11 @@ def _array_id(job: Job) -> JobId:
 # ── cancel ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def cancel_tasks(draft: Draft, record: Job, tasks: int, why: str = "", reason: str = Reason.NONE.value) -> None:
+def cancel_tasks(draft: TurnBuilder, record: Job, tasks: int, why: str = "", reason: str = Reason.NONE.value) -> None:
     """Tasks that wait in the record never will start; how it ends `array_end` says."""
     assert record.array is not None
     if tasks & record.array.waiting:
         packed = pack_tasks(tasks & record.array.waiting)
         job_id = record.job_id
-        draft.note(event.ArrayTasksCancelled(at=draft.now, array_job_id=job_id, tasks=packed, why=why, reason=reason))
+        draft.emit(event.ArrayTasksCancelled(at=draft.now, array_job_id=job_id, tasks=packed, why=why, reason=reason))
         draft.volatile.wants_plan = True

@@ -13,13 +13,13 @@ from gqd.state.job_view import cancelled_outcome
 from gqd.state.records import ArrayTasks, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 _NO_FAILURE = (Outcome.COMPLETED, Outcome.CANCELLED, Outcome.PREEMPTED)
 """To give way says nothing of the other tasks."""
 
 
-def follow(draft: Draft, fact: event.Event) -> None:
+def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     """What follows from an event for the array that it is about: that it is over, or that its other tasks end, too."""
     if isinstance(fact, event.ArrayTasksCancelled):
         _end_if_over(draft, draft.cluster.jobs[fact.array_job_id])
@@ -32,7 +32,7 @@ def follow(draft: Draft, fact: event.Event) -> None:
             _end_if_over(draft, record)
 
 
-def _end_others(draft: Draft, record: Job, failed: Job) -> None:
+def _end_others(draft: TurnBuilder, record: Job, failed: Job) -> None:
     assert record.array is not None
     why = f"task {record.job_id}_{failed.array_task_id} failed, and the array was to fail fast"
     array_control.cancel_tasks(draft, record, record.array.waiting, why)
@@ -41,14 +41,14 @@ def _end_others(draft: Draft, record: Job, failed: Job) -> None:
             cancel(draft, draft.cluster.jobs[job_id], why=why)
 
 
-def _end_if_over(draft: Draft, record: Job) -> None:
+def _end_if_over(draft: TurnBuilder, record: Job) -> None:
     array = record.array
     if array is None or record.state is JobState.ENDED or array.waiting:
         return
     if array.cancelled | array.succeeded | array.failed != array_control.all_tasks(record.spec.array):
         return
     outcome = _outcome(draft.cluster, record, array)
-    draft.note(
+    draft.emit(
         event.JobEnded(
             at=draft.now,
             job_id=record.job_id,

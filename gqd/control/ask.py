@@ -25,7 +25,7 @@ from gqd.state.phases import AfterEnding
 from gqd.state.records import Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_TEXT = 500
 MOST_OPEN = 20
@@ -35,13 +35,13 @@ MOST_OF_JOB = 50
 _OVER = (JobState.COMPLETING, JobState.ENDED)
 
 
-def decide_ask(draft: Draft, who: Caller, body: client.AskJob) -> client.Done:
+def decide_ask(draft: TurnBuilder, who: Caller, body: client.AskJob) -> client.Done:
     one = array.one_of(draft.cluster, body.job_id, body.task)
     text = _checked(body.text)
     if not text:
         raise Refusal("no_text", "nothing is asked", "gqctl ask 12 'could you let me have a GPU until noon?'")
     _refuse_ask(draft, who, one)
-    draft.note(event.JobAsked(at=draft.now, job_id=one.job_id, by=who.peer.user, uid=who.peer.uid, text=text))
+    draft.emit(event.JobAsked(at=draft.now, job_id=one.job_id, by=who.peer.user, uid=who.peer.uid, text=text))
     held = draft.cluster.attempt_of(one)
     answers = "`release` or" if held is None or held.elastic is None else "`release`, `shrink` or"
     line = f"gq: {who.peer.user} asks: {text} (`gqctl answer {one.label}` {answers} `decline`)"
@@ -58,7 +58,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _refuse_ask(draft: Draft, who: Caller, one: Job) -> None:
+def _refuse_ask(draft: TurnBuilder, who: Caller, one: Job) -> None:
     if one.state in _OVER:
         raise Refusal("job_over", f"job {one.label} is {_word(draft.cluster, one)}: there is nothing left to ask for")
     if any(ask.is_open and _is_by(ask, who) for ask in one.asks):
@@ -79,7 +79,7 @@ def _open(one: Job) -> list[Ask]:
     return [ask for ask in one.asks if ask.is_open] if one.asks and one.state not in _OVER else []
 
 
-def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.Done:
+def decide_answer(draft: TurnBuilder, who: Caller, body: client.AnswerAsks) -> client.Done:
     """To all who have asked; a release also ends the job, or queues it again, and an elastic one may shrink."""
     one = array.one_of(draft.cluster, body.job_id, body.task)
     text = _checked(body.text)
@@ -97,7 +97,7 @@ def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.
         askers = tuple(dict.fromkeys((ask.by, ask.uid) for ask in _open(one)))
         told = elastic.decide_agreed(draft, one, body.keep, askers)
     names = ", ".join(dict.fromkeys(ask.by for ask in _open(one)))
-    draft.note(event.AsksAnswered(at=draft.now, job_id=one.job_id, answer=body.answer, text=text, by=who.peer.user))
+    draft.emit(event.AsksAnswered(at=draft.now, job_id=one.job_id, answer=body.answer, text=text, by=who.peer.user))
     if body.answer is not AskAnswer.RELEASE:
         return client.Done(text=told)
     if body.requeue:
@@ -109,7 +109,7 @@ def decide_answer(draft: Draft, who: Caller, body: client.AnswerAsks) -> client.
     return client.Done()
 
 
-def list_asks(draft: Draft, who: Caller, body: client.ListAsks, most: int) -> client.Asks:
+def list_asks(draft: TurnBuilder, who: Caller, body: client.ListAsks, most: int) -> client.Asks:
     """What was asked of the caller's jobs, and what the caller has asked; operators see all.  The newest last."""
     jobs = draft.cluster.jobs
     chosen = jobs.values() if not body.job_ids else [jobs[one] for one in jobs.keys() & set(body.job_ids)]
@@ -138,7 +138,7 @@ def _word(cluster: Cluster, one: Job) -> str:
     return word_of(one, cluster.attempt_of(one)).lower()
 
 
-def _write_line(draft: Draft, one: Job, text: str) -> None:
+def _write_line(draft: TurnBuilder, one: Job, text: str) -> None:
     held = draft.cluster.attempt_of(one)
     if one.state is JobState.RUNNING and held is not None:
-        draft.do(SendOrder(node=held.batch_node, order=wire.Notify(attempt_id=one.attempt_id, text=text)))
+        draft.enqueue(SendOrder(node=held.batch_node, order=wire.Notify(attempt_id=one.attempt_id, text=text)))

@@ -16,7 +16,7 @@ from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic_nodes, orders, requeue, step, workdir
 from gqd.control.reservation import overlap
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.state.elastic import has_joined, is_left
 from gqd.state.end_reason import why_again
 from gqd.state.events import event
@@ -30,13 +30,13 @@ from gqd.state.records import Attempt, Job
 from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 # ── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: Draft, start: Start, rooms: Rooms) -> bool:
-    """Allocate, if the plan still holds on the live cluster; the rooms then hold it too."""
+def decide_start(draft: TurnBuilder, start: Start, validator: PlanValidator) -> bool:
+    """Allocate, if the plan still holds on the live cluster; the validator then counts it too."""
     job = draft.cluster.jobs.get(start.job_id)
     if job is None or not job.is_waiting or job.hold or job.attempt != start.attempt:
         return False
@@ -46,13 +46,13 @@ def decide_start(draft: Draft, start: Start, rooms: Rooms) -> bool:
         return False
     if job.job_id in draft.volatile.updated_jobs:
         return False  # it may want something else now
-    applicant = Applicant(job.job_id, *member_of(job), job.spec.reservation, job.time_limit_s, job.qos)
-    if not rooms.take(start, applicant):
+    applicant = StartRequest(job.job_id, *member_of(job), job.spec.reservation, job.time_limit_s, job.qos)
+    if not validator.admit(start, applicant):
         return False
     if start.task is not None:
         job = array.leave(draft, job, start.task)
     attempt_id = AttemptId(job.job_id, job.attempt + 1)
-    draft.note(
+    draft.emit(
         event.JobAllocated(
             at=draft.now,
             attempt_id=attempt_id,
@@ -75,28 +75,28 @@ def decide_start(draft: Draft, start: Start, rooms: Rooms) -> bool:
     return True
 
 
-def _without_values(draft: Draft, job: Job, attempt: Attempt) -> str:
+def _without_values(draft: TurnBuilder, job: Job, attempt: Attempt) -> str:
     """A node on which the job would run without `Launch.parameters`, and seem to go well."""
     nodes = attempt.parts if job.spec.sweep else ()
     return next((node for node in nodes if not draft.cluster.nodes[node].inventory.can_suspend), "")
 
 
-def _is_maintenance(draft: Draft, start: Start) -> bool:
+def _is_maintenance(draft: TurnBuilder, start: Start) -> bool:
     """It runs in a reservation for maintenance, where nobody pays."""
     known = draft.cluster.reservations.get(start.reservation)
     return known is not None and Flag.MAINT in known.booking.flags
 
 
-def on_prepared(draft: Draft, node: str, report: wire.Prepared) -> None:
+def on_prepared(draft: TurnBuilder, node: str, report: wire.Prepared) -> None:
     """One more node is ready; when all are, let go."""
     attempt = _launching(draft, report.attempt_id, node, PartPhase.PREPARING)
     if attempt is None:
         return
     fact = event.PartPrepared(at=draft.now, attempt_id=report.attempt_id, node=node, master_port=report.master_port)
-    draft.note(fact)
+    draft.emit(fact)
     orders.send_owed(draft, attempt, node)
     if draft.cluster.nodes[node].backoff_failures:
-        draft.note(event.NodeBackoffCleared(at=draft.now, node=node))
+        draft.emit(event.NodeBackoffCleared(at=draft.now, node=node))
     if has_joined(attempt, node):
         _release(draft, attempt, (node,))
     elif all(part.phase is PartPhase.PREPARED for part in attempt.parts.values()):
@@ -104,7 +104,7 @@ def on_prepared(draft: Draft, node: str, report: wire.Prepared) -> None:
         _release(draft, attempt, others or (attempt.batch_node,))
 
 
-def on_go_received(draft: Draft, node: str, report: wire.GoReceived) -> None:
+def on_go_received(draft: TurnBuilder, node: str, report: wire.GoReceived) -> None:
     """A node other than the batch node is going; after the last of them the batch node goes."""
     attempt = _launching(draft, report.attempt_id, node, PartPhase.GOING)
     if attempt is None:
@@ -112,7 +112,7 @@ def on_go_received(draft: Draft, node: str, report: wire.GoReceived) -> None:
     if node == attempt.batch_node:
         _mark_received(draft, attempt, node)  # it is on its way; that it lives is said by `Started`
         return
-    draft.note(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
+    draft.emit(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
     orders.send_owed(draft, attempt, node)
     if has_joined(attempt, node):
         elastic_nodes.tell_all(draft, attempt)
@@ -122,14 +122,14 @@ def on_go_received(draft: Draft, node: str, report: wire.GoReceived) -> None:
         _release(draft, attempt, (attempt.batch_node,))
 
 
-def on_started(draft: Draft, node: str, report: wire.Started) -> None:
+def on_started(draft: TurnBuilder, node: str, report: wire.Started) -> None:
     """The batch script's process is alive: the job runs."""
     attempt = _launching(draft, report.attempt_id, node, PartPhase.GOING)
     if attempt is None or node != attempt.batch_node:
         return
-    draft.note(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
+    draft.emit(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
     at = min(max(report.at, attempt.allocated_at), draft.now)
-    draft.note(event.JobStarted(at=at, attempt_id=report.attempt_id, master_port=attempt.master_port))
+    draft.emit(event.JobStarted(at=at, attempt_id=report.attempt_id, master_port=attempt.master_port))
     if attempt.borrows:
         draft.volatile.wants_plan = True  # from now on it can give way, and somebody may wait for that
     orders.send_owed(draft, attempt, node)
@@ -143,13 +143,13 @@ def on_started(draft: Draft, node: str, report: wire.Started) -> None:
             orders.send_time_limit(draft, started, one)
 
 
-def on_prepare_received(draft: Draft, node: str, report: wire.PrepareReceived) -> None:
+def on_prepare_received(draft: TurnBuilder, node: str, report: wire.PrepareReceived) -> None:
     attempt = _launching(draft, report.attempt_id, node, PartPhase.PREPARING)
     if attempt is not None:
         _mark_received(draft, attempt, node)
 
 
-def on_prepare_refused(draft: Draft, node: str, report: wire.PrepareRefused) -> None:
+def on_prepare_refused(draft: TurnBuilder, node: str, report: wire.PrepareRefused) -> None:
     """Roll back; nothing of the attempt is left on the node that says so."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
@@ -165,7 +165,7 @@ def on_prepare_refused(draft: Draft, node: str, report: wire.PrepareRefused) -> 
         lose_part(draft, attempt, node, report.why)
 
 
-def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_fault: bool = False) -> None:
+def fail_launch(draft: TurnBuilder, attempt: Attempt, node: str, why: str, *, is_job_fault: bool = False) -> None:
     """Roll every node back; leave that node out for one back-off; the job waits again."""
     job = draft.cluster.jobs[attempt.attempt_id.job_id]
     until = draft.now + _backoff_s(draft, 1 + job.launch_failures) if is_job_fault else _back_off(draft, node)
@@ -173,7 +173,7 @@ def fail_launch(draft: Draft, attempt: Attempt, node: str, why: str, *, is_job_f
 
 
 def _roll_back(
-    draft: Draft,
+    draft: TurnBuilder,
     attempt: Attempt,
     node: str,
     why: str,
@@ -182,7 +182,7 @@ def _roll_back(
     is_job_fault: bool = False,
     reason: Reason = Reason.LAUNCH_FAILED,
 ) -> None:
-    draft.note(
+    draft.emit(
         event.LaunchFailed(
             at=draft.now,
             attempt_id=attempt.attempt_id,
@@ -197,7 +197,7 @@ def _roll_back(
         orders.send_owed(draft, attempt, one)
 
 
-def _back_off(draft: Draft, node: str) -> float:
+def _back_off(draft: TurnBuilder, node: str) -> float:
     """Leave the node out of planning for a while, for all jobs; until when.
 
     What fails while it is left out was ordered before that: a crowd of jobs that one slow moment failed is one failure.
@@ -207,27 +207,27 @@ def _back_off(draft: Draft, node: str) -> float:
         return failing.backoff_until
     failures = 1 + failing.backoff_failures
     until = draft.now + _backoff_s(draft, failures)
-    draft.note(event.NodeBackedOff(at=draft.now, node=node, until=until, failures=failures))
+    draft.emit(event.NodeBackedOff(at=draft.now, node=node, until=until, failures=failures))
     return until
 
 
-def _backoff_s(draft: Draft, failures: int) -> float:
+def _backoff_s(draft: TurnBuilder, failures: int) -> float:
     """30 s, doubling to 10 min."""
     timers = draft.policy.timers
     return float(min(timers.backoff_min_s * 2.0 ** min(failures - 1, 20), timers.backoff_max_s))
 
 
-def _release(draft: Draft, attempt: Attempt, nodes: tuple[str, ...]) -> None:
+def _release(draft: TurnBuilder, attempt: Attempt, nodes: tuple[str, ...]) -> None:
     if give_up_late_launch(draft, attempt, attempt.batch_node):
         return
-    draft.note(
+    draft.emit(
         event.PartsReleased(at=draft.now, attempt_id=attempt.attempt_id, nodes=nodes, master_port=attempt.master_port)
     )
     for node in nodes:
         orders.send_owed(draft, attempt, node)
 
 
-def give_up_late_launch(draft: Draft, attempt: Attempt, node: str) -> bool:
+def give_up_late_launch(draft: TurnBuilder, attempt: Attempt, node: str) -> bool:
     """Roll back what could not be over before a reservation any more; the job waits again.
 
     Nothing of it runs on this node; so nothing runs anywhere, unless its batch node is another and was let go.
@@ -242,7 +242,7 @@ def give_up_late_launch(draft: Draft, attempt: Attempt, node: str) -> bool:
     return bool(why)
 
 
-def _launching(draft: Draft, attempt_id: AttemptId, node: str, phase: PartPhase) -> Attempt | None:
+def _launching(draft: TurnBuilder, attempt_id: AttemptId, node: str, phase: PartPhase) -> Attempt | None:
     """The attempt, if it is being launched there, and this node's part is in this phase; None: the report is stale."""
     attempt = draft.cluster.attempts.get(attempt_id)
     job = draft.cluster.jobs.get(attempt_id.job_id)
@@ -254,7 +254,7 @@ def _launching(draft: Draft, attempt_id: AttemptId, node: str, phase: PartPhase)
     return attempt if part is not None and part.phase is phase else None
 
 
-def _mark_received(draft: Draft, attempt: Attempt, node: str) -> None:
+def _mark_received(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     clock = draft.volatile.part_orders.get((attempt.attempt_id, node))
     if clock is not None:
         clock.is_received = True
@@ -263,7 +263,7 @@ def _mark_received(draft: Draft, attempt: Attempt, node: str) -> None:
 # ── end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def on_attempt_ended(draft: Draft, node: str, report: wire.AttemptEnded) -> None:
+def on_attempt_ended(draft: TurnBuilder, node: str, report: wire.AttemptEnded) -> None:
     """The batch script is over, or a node ended its part: end the attempt everywhere."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
@@ -277,7 +277,7 @@ def on_attempt_ended(draft: Draft, node: str, report: wire.AttemptEnded) -> None
         empty_part(draft, attempt, node, report.usage)
 
 
-def _take_end(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
+def _take_end(draft: TurnBuilder, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
     is_batch_node = node == attempt.batch_node
     if workdir.is_missing(job, attempt, node, report):
         until, why = draft.now + workdir.LEFT_OUT_S, f"node {node}: {report.why}"
@@ -295,7 +295,7 @@ def _take_end(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.
         _keep_exit(draft, job, attempt, report.exit)
 
 
-def _keep_exit(draft: Draft, job: Job, attempt: Attempt, exit: ExitStatus) -> None:
+def _keep_exit(draft: TurnBuilder, job: Job, attempt: Attempt, exit: ExitStatus) -> None:
     """Ended by an order: the outcome stands; how the script took it is worth keeping."""
     if attempt.outcome is not None and attempt.then is not None:
         end(
@@ -311,7 +311,7 @@ def _keep_exit(draft: Draft, job: Job, attempt: Attempt, exit: ExitStatus) -> No
         )
 
 
-def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
+def end_by_node(draft: TurnBuilder, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
     """What the node saw becomes the job's end."""
     outcome, failure_class = report.outcome, ""
     then = AfterEnding.END
@@ -355,7 +355,7 @@ def end_by_node(draft: Draft, job: Job, attempt: Attempt, node: str, report: wir
 
 
 def end(
-    draft: Draft,
+    draft: TurnBuilder,
     job: Job,
     outcome: Outcome,
     then: AfterEnding,
@@ -377,7 +377,7 @@ def end(
     if lends(draft.cluster, attempt):
         grace_s = 0  # it would go on with what another job has
     at = draft.now if at is None else at
-    draft.note(
+    draft.emit(
         event.JobEnding(
             at=at,
             attempt_id=attempt.attempt_id,
@@ -398,17 +398,17 @@ def end(
     close_if_over(draft, attempt)
 
 
-def empty_part(draft: Draft, attempt: Attempt, node: str, usage: Usage) -> None:
+def empty_part(draft: TurnBuilder, attempt: Attempt, node: str, usage: Usage) -> None:
     """Nothing is left of the attempt on the node: what it held is free."""
     draft.volatile.part_orders.pop((attempt.attempt_id, node), None)
     draft.volatile.limit_orders.pop((attempt.attempt_id, node), None)
     draft.volatile.stop_orders.pop((attempt.attempt_id, node), None)
-    draft.note(event.PartEmptied(at=draft.now, attempt_id=attempt.attempt_id, node=node, usage=usage))
+    draft.emit(event.PartEmptied(at=draft.now, attempt_id=attempt.attempt_id, node=node, usage=usage))
     draft.volatile.wants_plan = True
     close_if_over(draft, attempt)
 
 
-def on_cell_emptied(draft: Draft, node: str, report: wire.CellEmptied) -> None:
+def on_cell_emptied(draft: TurnBuilder, node: str, report: wire.CellEmptied) -> None:
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
         _stranger_is_gone(draft, report.attempt_id, node)
@@ -422,21 +422,21 @@ def on_cell_emptied(draft: Draft, node: str, report: wire.CellEmptied) -> None:
     empty_part(draft, attempt, node, report.usage)
 
 
-def _stranger_is_gone(draft: Draft, attempt_id: AttemptId, node: str) -> None:
+def _stranger_is_gone(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
     """The node had something of an attempt that has no part there; while it had, it got no jobs."""
     if draft.volatile.stop_orders.pop((attempt_id, node), None) is not None:
         draft.volatile.wants_plan = True
 
 
-def strand_part(draft: Draft, attempt: Attempt, node: str) -> None:
+def strand_part(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """Nobody waits for this node any longer; what the part holds stays withheld."""
     if not attempt.parts[node].is_stranded:
-        draft.note(event.PartStranded(at=draft.now, attempt_id=attempt.attempt_id, node=node))
+        draft.emit(event.PartStranded(at=draft.now, attempt_id=attempt.attempt_id, node=node))
     step.lose_node(draft, attempt, node)
     close_if_over(draft, attempt)
 
 
-def lose_part(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
+def lose_part(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None:
     """The node says that it has nothing of the attempt."""
     fail_on_node(draft, attempt, node, why)
     step.lose_node(draft, attempt, node)
@@ -444,7 +444,7 @@ def lose_part(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
         empty_part(draft, attempt, node, Usage())
 
 
-def take_node_away(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
+def take_node_away(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None:
     """The attempt cannot go on with this node, which is there and shall say that nothing of it is left."""
     fail_on_node(draft, attempt, node, why)
     step.lose_node(draft, attempt, node)
@@ -452,7 +452,7 @@ def take_node_away(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
         orders.stop_stranger(draft, attempt.attempt_id, node)  # the job goes on without this node
 
 
-def fail_on_node(draft: Draft, attempt: Attempt, node: str, why: str) -> None:
+def fail_on_node(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None:
     """The attempt cannot go on with this node: roll back, requeue or fail, unless it goes on without."""
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id:
@@ -484,7 +484,7 @@ def _has_come(job: Job, attempt: Attempt, node: str) -> bool:
     return job.state is JobState.RUNNING and job.attempt_id == attempt.attempt_id and has_joined(attempt, node)
 
 
-def close_if_over(draft: Draft, attempt: Attempt) -> None:
+def close_if_over(draft: TurnBuilder, attempt: Attempt) -> None:
     """When no node is waited for any more: the job ends, or is pending again."""
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id or job.state is not JobState.COMPLETING:
@@ -496,7 +496,7 @@ def close_if_over(draft: Draft, attempt: Attempt) -> None:
     if attempt.then is AfterEnding.END:
         draft.volatile.client_seen_at.pop(job.job_id, None)
         assert attempt.outcome is not None, f"{attempt.attempt_id} is over without an outcome"
-        draft.note(
+        draft.emit(
             event.JobEnded(
                 at=draft.now,
                 job_id=job.job_id,
@@ -511,12 +511,12 @@ def close_if_over(draft: Draft, attempt: Attempt) -> None:
     hold = _hold_after_retry(draft, job) if attempt.then is AfterEnding.RETRY else None
     counts = attempt.then is AfterEnding.REQUEUE
     why = why_again(job, attempt) if counts else ""
-    draft.note(event.JobRequeued(at=draft.now, job_id=job.job_id, counts=counts, hold=hold, why=why))
+    draft.emit(event.JobRequeued(at=draft.now, job_id=job.job_id, counts=counts, hold=hold, why=why))
     if hold is not None:
         workdir.hold_siblings(draft, job)
 
 
-def _hold_after_retry(draft: Draft, job: Job) -> Hold | None:
+def _hold_after_retry(draft: TurnBuilder, job: Job) -> Hold | None:
     """Too many launches have failed, or each that is left would."""
     is_hopeless = job.launch_failures >= draft.policy.limits.launch_failures
     return Hold.LAUNCH if is_hopeless else workdir.hold_after(draft, job)
@@ -525,13 +525,13 @@ def _hold_after_retry(draft: Draft, job: Job) -> Hold | None:
 # ── the time limit, which the nodes enforce ───────────────────────────────────────────────────────────────────
 
 
-def on_time_limit_set(draft: Draft, node: str, report: wire.TimeLimitSet) -> None:
+def on_time_limit_set(draft: TurnBuilder, node: str, report: wire.TimeLimitSet) -> None:
     """The node says which limit it enforces: an older one may have come to it late."""
     draft.volatile.limit_orders.pop((report.attempt_id, node), None)
-    meet_time_limit(draft, report.attempt_id, node, report.time_limit_s)
+    reconcile_time_limit(draft, report.attempt_id, node, report.time_limit_s)
 
 
-def meet_time_limit(draft: Draft, attempt_id: AttemptId, node: str, enforced_s: int | None) -> None:
+def reconcile_time_limit(draft: TurnBuilder, attempt_id: AttemptId, node: str, enforced_s: int | None) -> None:
     """Tell the node, if it enforces another limit than the job has."""
     job = draft.cluster.jobs.get(attempt_id.job_id)
     if job is None or not _owes_time_limit(draft, job, attempt_id, node):
@@ -540,14 +540,14 @@ def meet_time_limit(draft: Draft, attempt_id: AttemptId, node: str, enforced_s: 
         orders.send_time_limit(draft, job, node)
 
 
-def _owes_time_limit(draft: Draft, job: Job, attempt_id: AttemptId, node: str) -> bool:
+def _owes_time_limit(draft: TurnBuilder, job: Job, attempt_id: AttemptId, node: str) -> bool:
     """The attempt is the job's, and is not being ended on this node."""
     attempt = draft.cluster.attempts.get(attempt_id)
     part = attempt.parts.get(node) if attempt is not None and job.attempt_id == attempt_id else None
     return part is not None and part.phase is not PartPhase.STOPPING
 
 
-def _repeat_time_limits(draft: Draft) -> None:
+def _repeat_time_limits(draft: TurnBuilder) -> None:
     for (attempt_id, node), sent_at in list(draft.volatile.limit_orders.items()):
         job = draft.cluster.jobs.get(attempt_id.job_id)
         if job is None or not _owes_time_limit(draft, job, attempt_id, node):
@@ -559,7 +559,7 @@ def _repeat_time_limits(draft: Draft) -> None:
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Repeat orders that nobody acknowledged; call silence what is silence.
 
     An order for a node that has no link (it is lost, or has not said hello since the controller started) is not on
@@ -586,7 +586,7 @@ def tick(draft: Draft) -> None:
             orders.repeat_owed(draft, attempt, node)
 
 
-def _repeat_stops_of_strangers(draft: Draft) -> None:
+def _repeat_stops_of_strangers(draft: TurnBuilder) -> None:
     for (attempt_id, node), sent_at in list(draft.volatile.stop_orders.items()):
         if node not in draft.volatile.links:
             del draft.volatile.stop_orders[attempt_id, node]  # its hello will say what it has
@@ -594,19 +594,19 @@ def _repeat_stops_of_strangers(draft: Draft) -> None:
             orders.stop_stranger(draft, attempt_id, node)
 
 
-def _is_slow(draft: Draft, attempt: Attempt, node: str, clock: OrderClock) -> bool:
+def _is_slow(draft: TurnBuilder, attempt: Attempt, node: str, clock: OrderClock) -> bool:
     """It has the order and says nothing more."""
     is_preparing = attempt.parts[node].phase is PartPhase.PREPARING
     return is_preparing and clock.is_received and draft.now - clock.first_sent_at >= draft.policy.timers.prepare_s
 
 
-def _is_late(draft: Draft, attempt: Attempt, node: str) -> str:
+def _is_late(draft: TurnBuilder, attempt: Attempt, node: str) -> str:
     """Why a batch node that has not said that it goes shall not any more: it may have begun, a moment ago."""
     is_going = attempt.parts[node].phase is PartPhase.GOING and node == attempt.batch_node
     return overlap.late_for(draft, attempt, draft.now) if is_going else ""
 
 
-def _is_silent(draft: Draft, attempt: Attempt, node: str) -> bool:
+def _is_silent(draft: TurnBuilder, attempt: Attempt, node: str) -> bool:
     """It never said that it has the order.
 
     A batch node that is silent after GO may have started the script: that is left to the node's own loss.
@@ -619,7 +619,7 @@ def _is_silent(draft: Draft, attempt: Attempt, node: str) -> bool:
     return is_deciding and draft.now - clock.first_sent_at >= draft.policy.timers.prepare_ack_s
 
 
-def _fail_silent_launch(draft: Draft, attempt: Attempt, node: str) -> None:
+def _fail_silent_launch(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """Roll back; nobody waits for this node, nor for others that are as silent."""
     if has_joined(attempt, node):
         _back_off(draft, node)

@@ -16,12 +16,14 @@ from gqd.control.notices import spec as notice_spec
 from gqd.state.input import ClientRequest
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_STAGES = 100
 
 
-def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: client.SubmitChain) -> client.ChainSubmitted:
+def decide_submit(
+    draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.SubmitChain
+) -> client.ChainSubmitted:
     """Every stage is checked before the first is queued; a refusal says which one it is about."""
     if not 0 < len(body.stages) <= MAX_STAGES:
         raise Refusal("bad_chain", f"a chain has 1 to {MAX_STAGES} stages, not {len(body.stages)}", "submit several")

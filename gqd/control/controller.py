@@ -51,8 +51,8 @@ from gqd.control.job_filter import select_lines
 from gqd.control.notices import notice, owner
 from gqd.control.reservation import info as reservation_info
 from gqd.control.reservation import occurrence, reservation
-from gqd.control.turn import Draft, Turn
-from gqd.sched.adoption import Rooms
+from gqd.control.turn import Turn, TurnBuilder
+from gqd.sched.adoption import PlanValidator
 from gqd.sched.limits.ledger import Ledger
 from gqd.sched.priority.factors import Ranking, rank
 from gqd.sched.snapshot.model import Snapshot
@@ -127,7 +127,7 @@ class Controller:
     def handle(self, happened: Input, now: float) -> Turn:
         """Something happened."""
         draft = self._draft(now)
-        limit.meet_periods(draft)
+        limit.roll_over_periods(draft)
         match happened:
             case ClientRequest():
                 self._on_request(draft, happened)
@@ -154,7 +154,7 @@ class Controller:
             case KeyFileDeleted():
                 node.on_key_file_deleted(draft, happened)
             case DoorIncident():
-                draft.note(audit.of_incident(now, happened))
+                draft.emit(audit.of_incident(now, happened))
             case NoticeReported():
                 notice.on_reported(draft, happened)
             case NoticeCommand():
@@ -166,27 +166,27 @@ class Controller:
     def adopt(self, plan: Plan, now: float) -> Turn:
         """A proposal, re-checked start by start against the live cluster."""
         draft = self._draft(now)
-        limit.meet_periods(draft)
+        limit.roll_over_periods(draft)
         self.volatile.plan = plan
         self.volatile.planned_at = now
         self.volatile.is_planning = False
         if plan.resumes_at is not None or plan.searches_from is not None or plan.is_worth_another:
             self.volatile.wants_plan = True  # it was cut short, and goes on
-        preemption.meet_plan(draft, plan)
+        preemption.reconcile_claims(draft, plan)
         if plan.starts or plan.preemptions or plan.growths:
             limits = limit.view(self.cluster, self.policy, now)
             ledger = Ledger(limits)
             view = snapshot.without_queue(self.cluster, self.policy, self.volatile, now)
-            rooms = Rooms(replace(view, limits=limits))
+            validator = PlanValidator(replace(view, limits=limits))
             for start in plan.starts:
-                if not limit.decide_start(draft, ledger, start, rooms):
+                if not limit.decide_start(draft, ledger, start, validator):
                     self.volatile.wants_plan = True
-            decided = [one for one in plan.preemptions if preemption.decide(draft, ledger, one, rooms)]
+            decided = [one for one in plan.preemptions if preemption.decide(draft, ledger, one, validator)]
             if len(decided) < len(plan.preemptions):
                 self.volatile.wants_plan = True
             elastic.decide_shrinks(draft, decided)
             for growth in plan.growths:
-                elastic.decide_growth(draft, ledger, growth, rooms)
+                elastic.decide_growth(draft, ledger, growth, validator)
         return self._close(draft)
 
     def resume(self, now: float) -> Turn:
@@ -199,12 +199,12 @@ class Controller:
         for name in self.cluster.nodes:
             self.volatile.heard_at[name] = now
         draft = self._draft(now)
-        share.meet_half_life(draft)
+        share.reconcile_half_life(draft)
         for held in list(self.cluster.attempts.values()):
             for name in held.parts:
                 orders.send_owed(draft, held, name)
         for name in self.cluster.void_key_files:
-            draft.do(RemoveKeyFile(node=name))
+            draft.enqueue(RemoveKeyFile(node=name))
         preemption.resume(draft)
         notice.resume(draft)
         return self._close(draft)
@@ -252,10 +252,10 @@ class Controller:
             wanted.append(max(now, self.volatile.bookings_due_at))
         return min(wanted, default=None)
 
-    def _on_policy_changed(self, draft: Draft, happened: PolicyChanged) -> None:
+    def _on_policy_changed(self, draft: TurnBuilder, happened: PolicyChanged) -> None:
         self.policy = draft.policy = happened.policy
         self.volatile.possible_shapes.clear()
-        share.meet_half_life(draft)
+        share.reconcile_half_life(draft)
         crontab.forget_schedule(draft)
         self.volatile.periods_until = 0.0  # in another time zone days begin at other instants
         self.volatile.bookings_due_at = 0.0
@@ -264,15 +264,15 @@ class Controller:
         unknown = association.unknown_of_partitions(self.cluster, draft.policy.partitions)
         text = "; warning: ".join([happened.text, *unknown])
         if happened.request is None:
-            draft.note(audit.of_signal(draft.now, client.ReloadConfig, detail=text))
+            draft.emit(audit.of_signal(draft.now, client.ReloadConfig, detail=text))
             return
         answer = client.Done(text=text)
         replies.remember(draft, happened.request, answer)
         replies.send(draft, happened.request, answer)
 
-    def _on_config_refused(self, draft: Draft, happened: ConfigRefused) -> None:
+    def _on_config_refused(self, draft: TurnBuilder, happened: ConfigRefused) -> None:
         if happened.request is None:
-            draft.note(audit.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
+            draft.emit(audit.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
             return
         answer = client.Refused(code=happened.code, message=happened.message, hint=happened.hint)
         replies.audit(draft, happened.request, answer)
@@ -280,7 +280,7 @@ class Controller:
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_request(self, draft: Draft, request: ClientRequest) -> None:
+    def _on_request(self, draft: TurnBuilder, request: ClientRequest) -> None:
         body = request.body
         if request.cron is not None:
             crontab.on_due(draft, request, request.cron)
@@ -303,7 +303,7 @@ class Controller:
         if answer is not None:
             replies.send(draft, request, answer)
 
-    def _change(self, draft: Draft, request: ClientRequest, who: Caller, body: Change) -> client.ReplyBody | None:
+    def _change(self, draft: TurnBuilder, request: ClientRequest, who: Caller, body: Change) -> client.ReplyBody | None:
         """Do it; None: the answer comes later."""
         if request.hook_refusal:
             raise Refusal("hook_refused", request.hook_refusal, request.hook_hint)
@@ -353,7 +353,7 @@ class Controller:
             case client.RevokeKey():
                 return key.decide_revoke_key(draft, who, body)
             case client.ReloadConfig():
-                draft.do(ReadConfig(request=request))
+                draft.enqueue(ReadConfig(request=request))
                 return None
             case client.SubmitChain():
                 return chain.decide_submit(draft, who, request, body)
@@ -390,7 +390,7 @@ class Controller:
             case _ as never:
                 assert_never(never)
 
-    def _read(self, draft: Draft, request: ClientRequest, who: Caller) -> client.ReplyBody | None:
+    def _read(self, draft: TurnBuilder, request: ClientRequest, who: Caller) -> client.ReplyBody | None:
         """Answer a question; None: the answer comes later, or from the store."""
         body = request.body
         match body:
@@ -400,13 +400,13 @@ class Controller:
                 route, request_id = request.route, request.request_id
                 for tasks in body.filter.tasks.values():
                     tasks_asked(tasks)  # `Refusal` here, not in the middle of the answer
-                draft.do(ReplyHistory(route=route, request_id=request_id, query=body, shown_to=who.shown_to))
+                draft.enqueue(ReplyHistory(route=route, request_id=request_id, query=body, shown_to=who.shown_to))
                 return None
             case client.Explain():
                 return self._explain(draft, who, body)
             case client.GetScript():
                 digest = array.one_of(self.cluster, body.job_id, body.task).spec.script_digest
-                draft.do(ReplyScript(route=request.route, request_id=request.request_id, digest=digest))
+                draft.enqueue(ReplyScript(route=request.route, request_id=request.request_id, digest=digest))
                 return None
             case client.WaitJobs():
                 return long_poll.on_wait_jobs(draft, request, body, who.shown_to)
@@ -440,7 +440,7 @@ class Controller:
                 whatif.decide_what_if(draft, self.desk, who, request, body)
                 return None
             case client.QueryAccuracy():
-                draft.do(ReplyAccuracy(route=request.route, request_id=request.request_id, query=body))
+                draft.enqueue(ReplyAccuracy(route=request.route, request_id=request.request_id, query=body))
                 return None
             case client.ListPriorities():
                 page = self._page(body.limit)
@@ -460,10 +460,10 @@ class Controller:
                 return None
             case client.QueryAudit():
                 query = msgspec.structs.replace(body, limit=self._page(body.limit))
-                draft.do(ReplyAudit(route=request.route, request_id=request.request_id, query=query))
+                draft.enqueue(ReplyAudit(route=request.route, request_id=request.request_id, query=query))
                 return None
             case client.CheckConfig():
-                draft.do(ReadConfig(request=request))
+                draft.enqueue(ReadConfig(request=request))
                 return None
             case client.ListAsks():
                 return ask.list_asks(draft, who, body, self._page(body.limit))
@@ -479,7 +479,7 @@ class Controller:
     def _page(self, wanted: int) -> int:
         return min(max(wanted, 1), self.policy.limits.page)
 
-    def _identity(self, draft: Draft, who: Caller) -> client.Identity:
+    def _identity(self, draft: TurnBuilder, who: Caller) -> client.Identity:
         return client.Identity(
             user=who.peer.user,
             uid=who.peer.uid,
@@ -491,7 +491,7 @@ class Controller:
             server_key=self.policy.server_key,
         )
 
-    def _list_jobs(self, draft: Draft, who: Caller, body: client.ListJobs) -> client.Jobs:
+    def _list_jobs(self, draft: TurnBuilder, who: Caller, body: client.ListJobs) -> client.Jobs:
         limit = self._page(body.limit)
         is_ranked = body.in_queue_order or not body.brief
         ranking = self._ranking(draft) if is_ranked else None
@@ -511,14 +511,14 @@ class Controller:
             info.tell_order(self.cluster, self.policy, ranking, shown)
         return client.Jobs(jobs=tuple(shown), more=len(page) > limit)
 
-    def _ranking(self, draft: Draft) -> Ranking:
+    def _ranking(self, draft: TurnBuilder) -> Ranking:
         """The order of the queue; the pages of a long list are seen in one, while nothing else happens."""
         if self._ranked is None or draft.events or not 0 <= draft.now - self._ranked[0] < LIST_ORDER_S:
             ranking = rank(self.cluster, self.policy, draft.now)
             self._ranked = (draft.now, replace(ranking, factors={}, points={}))  # what is kept is kept small
         return self._ranked[1]
 
-    def _explain(self, draft: Draft, who: Caller, body: client.Explain) -> client.Explanation:
+    def _explain(self, draft: TurnBuilder, who: Caller, body: client.Explain) -> client.Explanation:
         one = array.cancelled_in(self.cluster, body.job_id, body.task)
         if one is not None:
             story, state = explain.story_of_cancelled(one)
@@ -540,14 +540,14 @@ class Controller:
             shortage=story.shortage,
         )
 
-    def _list_nodes(self, draft: Draft, body: client.ListNodes) -> client.Nodes:
+    def _list_nodes(self, draft: TurnBuilder, body: client.ListNodes) -> client.Nodes:
         nodes = sorted(self.cluster.nodes.values(), key=snapshot.natural_order)
         if body.names:
             nodes = [node.known(draft, name) for name in dict.fromkeys(body.names)]
         shown = (info.node_info(self.cluster, self.policy, self.volatile, one, draft.now) for one in nodes)
         return client.Nodes(nodes=tuple(shown))
 
-    def _log_access(self, draft: Draft, request: ClientRequest, body: client.AccessLog) -> client.LogAccess:
+    def _log_access(self, draft: TurnBuilder, request: ClientRequest, body: client.AccessLog) -> client.LogAccess:
         """Where the output is, and a ticket for the node that has it."""
         one = array.started_one(self.cluster, body.job_id, body.task)
         shown = info.job_info(self.cluster, self.volatile, one)
@@ -580,7 +580,7 @@ class Controller:
 
     # ── time, and what follows from everything ────────────────────────────────────────────────────────────────
 
-    def _on_tick(self, draft: Draft) -> None:
+    def _on_tick(self, draft: TurnBuilder) -> None:
         node.tick(draft)
         attempt.tick(draft)
         step.tick(draft)
@@ -619,31 +619,31 @@ class Controller:
         due += (at for at in self.cluster.dependants.due.values() if at > after)
         return min(due, default=None)
 
-    def _forget_requests(self, draft: Draft) -> None:
+    def _forget_requests(self, draft: TurnBuilder) -> None:
         """Answers are remembered for a while, in the order in which they were given."""
         answers = self.cluster.answers
         before = draft.now - self.policy.limits.request_memory_s
         oldest = next(iter(answers.values()), None)
         if oldest is not None and oldest.at < before - FORGET_EVERY_S:
-            draft.note(event.RequestsForgotten(at=draft.now, before=before))
+            draft.emit(event.RequestsForgotten(at=draft.now, before=before))
         elif len(answers) > MAX_ANSWERS:
             before = next(islice(answers.values(), len(answers) // 10, None)).at
-            draft.note(event.RequestsForgotten(at=draft.now, before=before))
+            draft.emit(event.RequestsForgotten(at=draft.now, before=before))
 
-    def _draft(self, now: float) -> Draft:
-        return Draft(self.cluster, self.policy, self.volatile, now)
+    def _draft(self, now: float) -> TurnBuilder:
+        return TurnBuilder(self.cluster, self.policy, self.volatile, now)
 
-    def _close(self, draft: Draft) -> Turn:
+    def _close(self, draft: TurnBuilder) -> Turn:
         """What follows, and answers that were held back and are due now, belong to the same turn."""
         for fact in draft.events:  # and of what follows, what follows from that
-            array_end.follow(draft, fact)
-            dependency.follow(draft, fact)
-            notice.follow(draft, fact)
-            owner.follow(draft, fact)
-            occurrence.follow(draft, fact)
-            crontab.follow(draft, fact)
-            preemption.follow(draft, fact)
-        if self.volatile.told:
+            array_end.react_to(draft, fact)
+            dependency.react_to(draft, fact)
+            notice.react_to(draft, fact)
+            owner.react_to(draft, fact)
+            occurrence.react_to(draft, fact)
+            crontab.react_to(draft, fact)
+            preemption.react_to(draft, fact)
+        if self.volatile.preemption_notices:
             preemption.settle(draft)
         if self.cluster.parked:
             parked.settle(draft)
@@ -654,7 +654,7 @@ class Controller:
                     replies.audit(draft, _request_of(waiter), answer)
                 else:
                     replies.remember(draft, _request_of(waiter), answer)
-                draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
+                draft.enqueue(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
         if self.volatile.job_waiters:
             long_poll.answer_job_waiters(draft, touched)
         notice.send(draft)
@@ -663,7 +663,7 @@ class Controller:
             if any(not isinstance(fact, estimate.BESIDE_THE_POINT) for fact in draft.events):
                 self.volatile.has_stale_estimates = True
                 self.volatile.changes += 1
-        return draft.turn()
+        return draft.build()
 
 
 def _request_of(waiter: StepWaiter) -> ClientRequest:

@@ -38,7 +38,7 @@ from gqd.state.input import ClientRequest, CronDue, Peer
 from gqd.state.records import Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 LATE_S = 300.0
 """A due time that is longer ago was missed: there was no controller."""
@@ -61,7 +61,7 @@ NEVER = float("inf")
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set(draft: Draft, who: Caller, request: ClientRequest, body: client.SetCrontab) -> client.Crontab:
+def decide_set(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.SetCrontab) -> client.Crontab:
     """Every entry is checked as a submission would be, before anything changes; a refusal names its line."""
     owner = _owner(who, request, body.user)
     _refuse_too_much(draft, body)
@@ -72,7 +72,7 @@ def decide_set(draft: Draft, who: Caller, request: ClientRequest, body: client.S
     draft.volatile.zones |= request.zones
     entries = tuple([_known_entry(one.entry) for one in body.jobs])
     fact = event.CrontabSet(at=draft.now, user=owner.user, uid=owner.uid, text=body.text, entries=entries)
-    draft.note(fact)
+    draft.emit(fact)
     _schedule_all(draft)
     return client.Crontab(crontab=shown(draft, draft.cluster.crontabs[owner.user], 1))
 
@@ -83,7 +83,7 @@ class _RefusedEntry(NamedTuple):
 
 
 def _refused(
-    draft: Draft, owner: Peer, request: ClientRequest, jobs: Iterable[client.CronJob]
+    draft: TurnBuilder, owner: Peer, request: ClientRequest, jobs: Iterable[client.CronJob]
 ) -> Iterator[_RefusedEntry]:
     for one in jobs:
         try:
@@ -111,7 +111,7 @@ def _owner(who: Caller, request: ClientRequest, user: str) -> Peer:
     return Peer(uid=named.uid, gid=named.gid, user=named.user, groups=named.groups)
 
 
-def _refuse_too_much(draft: Draft, body: client.SetCrontab) -> None:
+def _refuse_too_much(draft: TurnBuilder, body: client.SetCrontab) -> None:
     most, size = draft.policy.limits.crontab_entries, len(body.text.encode(errors="replace"))
     if len(body.jobs) > most:
         message = f"the crontab has {len(body.jobs)} entries, and {most} are the most"
@@ -121,7 +121,7 @@ def _refuse_too_much(draft: Draft, body: client.SetCrontab) -> None:
         raise Refusal("crontab_too_large", message, "put what is long into scripts")
 
 
-def _refuse_bad_entry(draft: Draft, owner: Peer, request: ClientRequest, entry: CronEntry) -> None:
+def _refuse_bad_entry(draft: TurnBuilder, owner: Peer, request: ClientRequest, entry: CronEntry) -> None:
     spec = entry.spec
     try:
         read_schedule(entry.schedule)
@@ -168,20 +168,20 @@ def _spec_of(entry: CronEntry, due_at: float) -> JobSpec:
     return msgspec.structs.replace(spec, begin_at=begin_at, deadline_at=deadline_at)
 
 
-def decide_remove(draft: Draft, who: Caller, body: client.RemoveCrontab) -> client.Done:
+def decide_remove(draft: TurnBuilder, who: Caller, body: client.RemoveCrontab) -> client.Done:
     crontab = _known(draft.cluster, who, body.user)
-    draft.note(event.CrontabRemoved(at=draft.now, user=crontab.user))
+    draft.emit(event.CrontabRemoved(at=draft.now, user=crontab.user))
     _schedule_all(draft)
     return client.Done(text=f"the crontab of {crontab.user} is removed")
 
 
-def get(draft: Draft, who: Caller, body: client.GetCrontab) -> client.Crontab:
+def get(draft: TurnBuilder, who: Caller, body: client.GetCrontab) -> client.Crontab:
     crontab = _known(draft.cluster, who, body.user)
     most = min(MAX_NEXT, max(1, MAX_NEXT_IN_ALL // max(1, len(crontab.entries))))
     return client.Crontab(crontab=shown(draft, crontab, min(max(body.count, 0), most)))
 
 
-def list_all(draft: Draft, body: client.ListCrontabs, limit: int) -> client.Crontabs:
+def list_all(draft: TurnBuilder, body: client.ListCrontabs, limit: int) -> client.Crontabs:
     users = sorted(user for user in draft.cluster.crontabs if user > body.after)
     found = [shown(draft, draft.cluster.crontabs[user], 1) for user in users[:limit]]
     bare = tuple([msgspec.structs.replace(one, text="") for one in found])
@@ -201,13 +201,13 @@ def _known(cluster: Cluster, who: Caller, user: str) -> Crontab:
 # ── how it is shown ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def shown(draft: Draft, crontab: Crontab, count: int) -> CrontabInfo:
+def shown(draft: TurnBuilder, crontab: Crontab, count: int) -> CrontabInfo:
     """With the next `count` due times of each entry."""
     entries = tuple([_entry_info(draft, entry, count) for entry in crontab.entries.values()])
     return CrontabInfo(user=crontab.user, set_at=crontab.set_at, text=crontab.text, entries=entries)
 
 
-def _entry_info(draft: Draft, entry: Entry, count: int) -> CronEntryInfo:
+def _entry_info(draft: TurnBuilder, entry: Entry, count: int) -> CronEntryInfo:
     cron, zone = entry.cron, _zone(draft, entry)
     next_at = () if zone is None else tuple(islice(instants(cron.schedule, zone, draft.now), count))
     last = None if entry.last_job_id is None else draft.cluster.jobs.get(entry.last_job_id)
@@ -232,7 +232,7 @@ def _entry_info(draft: Draft, entry: Entry, count: int) -> CronEntryInfo:
 # ── when they are due ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """See to what is due."""
     volatile = draft.volatile
     if volatile.cron_due is None:
@@ -248,18 +248,18 @@ def tick(draft: Draft) -> None:
     _find_next(draft)
 
 
-def next_at(draft: Draft) -> float:
+def next_at(draft: TurnBuilder) -> float:
     """When a `Tick` is wanted for what is due next."""
     return draft.volatile.cron_next_at
 
 
-def forget_schedule(draft: Draft) -> None:
+def forget_schedule(draft: TurnBuilder) -> None:
     """The controller's own zone may be another one from now on."""
     draft.volatile.cron_due = None
     draft.volatile.cron_next_at = 0.0
 
 
-def _schedule_all(draft: Draft) -> None:
+def _schedule_all(draft: TurnBuilder) -> None:
     crontabs = draft.cluster.crontabs.values()
     known = draft.volatile.cron_due or {}
     draft.volatile.cron_due = due = {}
@@ -272,24 +272,24 @@ def _schedule_all(draft: Draft) -> None:
     _find_next(draft)
 
 
-def _next_due(draft: Draft, entry: Entry) -> float:
+def _next_due(draft: TurnBuilder, entry: Entry) -> float:
     zone = _zone(draft, entry)
     return NEVER if zone is None else next(instants(entry.cron.schedule, zone, entry.followed_until), NEVER)
 
 
-def _find_next(draft: Draft) -> None:
+def _find_next(draft: TurnBuilder) -> None:
     volatile = draft.volatile
     due = (at for key, at in (volatile.cron_due or {}).items() if key not in volatile.cron_asked)
     again = (at + ASK_AGAIN_S for at in volatile.cron_asked.values())
     volatile.cron_next_at = min(min(due, default=NEVER), min(again, default=NEVER))
 
 
-def _zone(draft: Draft, entry: Entry) -> tzinfo | None:
+def _zone(draft: TurnBuilder, entry: Entry) -> tzinfo | None:
     """None: this host does not know it any more."""
     return draft.volatile.zones.get(entry.cron.zone) if entry.cron.zone else draft.policy.zone
 
 
-def _is_asked(draft: Draft, key: EntryKey) -> bool:
+def _is_asked(draft: TurnBuilder, key: EntryKey) -> bool:
     asked_at = draft.volatile.cron_asked.get(key)
     return asked_at is not None and draft.now - asked_at < ASK_AGAIN_S
 
@@ -304,7 +304,7 @@ class _Due(NamedTuple):
     """How many there were before it that nobody has seen to."""
 
 
-def _due(draft: Draft, entry: Entry, zone: tzinfo) -> _Due:
+def _due(draft: TurnBuilder, entry: Entry, zone: tzinfo) -> _Due:
     """A long outage of a frequent entry is not counted to its end."""
     schedule, now = entry.cron.schedule, draft.now
     passed = _until(schedule, zone, entry.followed_until, now)
@@ -321,7 +321,7 @@ def _until(schedule: str, zone: tzinfo, after: float, now: float) -> list[float]
     return passed
 
 
-def _follow_entry(draft: Draft, key: EntryKey) -> int:
+def _follow_entry(draft: TurnBuilder, key: EntryKey) -> int:
     """How many due times nobody had seen to."""
     entry = draft.cluster.crontabs[key.user].entries[key.number]
     zone = _zone(draft, entry)
@@ -338,7 +338,7 @@ def _follow_entry(draft: Draft, key: EntryKey) -> int:
         spec = _spec_of(entry.cron, draft.now if is_missed else due.latest)
         cron = CronDue(user=key.user, number=key.number, set_at=crontab.set_at, due_at=due.latest, earlier=due.earlier)
         draft.volatile.cron_asked[key] = draft.now
-        draft.do(FireCron(uid=crontab.uid, cron=cron, spec=spec))
+        draft.enqueue(FireCron(uid=crontab.uid, cron=cron, spec=spec))
     return due.earlier + 1
 
 
@@ -357,7 +357,7 @@ def _why_busy(cluster: Cluster, entry: Entry) -> str:
 
 
 def _see_to(
-    draft: Draft,
+    draft: TurnBuilder,
     key: EntryKey,
     due_at: float,
     *,
@@ -376,14 +376,14 @@ def _see_to(
         missed=missed,
         is_known=is_busy and why == draft.cluster.crontabs[key.user].entries[key.number].trouble,
     )
-    draft.note(fact)
+    draft.emit(fact)
     draft.volatile.cron_asked.pop(key, None)
     if draft.volatile.cron_due is not None:
         draft.volatile.cron_due[key] = _next_due(draft, draft.cluster.crontabs[key.user].entries[key.number])
     draft.volatile.cron_next_at = 0.0  # the next tick looks for it once, however many are seen to in between
 
 
-def on_due(draft: Draft, request: ClientRequest, cron: CronDue) -> None:
+def on_due(draft: TurnBuilder, request: ClientRequest, cron: CronDue) -> None:
     """The owner and the hook are known: make the job, unless somebody has seen to this due time meanwhile."""
     key = EntryKey(cron.user, cron.number)
     crontab = draft.cluster.crontabs.get(cron.user)
@@ -399,7 +399,7 @@ def on_due(draft: Draft, request: ClientRequest, cron: CronDue) -> None:
     _see_to(draft, key, cron.due_at, job_id=job_id, why=why, missed=cron.earlier)
 
 
-def _submit(draft: Draft, request: ClientRequest, cron: CronDue) -> tuple[JobId | None, str]:
+def _submit(draft: TurnBuilder, request: ClientRequest, cron: CronDue) -> tuple[JobId | None, str]:
     """As if the owner had submitted it; or why not."""
     body = request.body
     assert isinstance(body, client.Submit)
@@ -413,7 +413,7 @@ def _submit(draft: Draft, request: ClientRequest, cron: CronDue) -> tuple[JobId 
     except Refusal as refusal:
         answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
     line = audit.of_request(draft.now, request.peer, draft.cluster, body, answer, request.hook)
-    draft.note(msgspec.structs.replace(line, origin="crontab"))
+    draft.emit(msgspec.structs.replace(line, origin="crontab"))
     if isinstance(answer, client.Submitted):
         return JobId(answer.job_id), ""
     assert isinstance(answer, client.Refused)
@@ -423,7 +423,7 @@ def _submit(draft: Draft, request: ClientRequest, cron: CronDue) -> tuple[JobId 
 # ── how its jobs end ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def follow(draft: Draft, fact: event.Event) -> None:
+def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     """The last job of an entry is over."""
     one = draft.cluster.jobs.get(fact.job_id) if isinstance(fact, event.JobEnded) else None
     if one is None or not one.spec.cron:
@@ -434,10 +434,10 @@ def follow(draft: Draft, fact: event.Event) -> None:
             _note_end(draft, EntryKey(one.user, number), one)
 
 
-def _note_end(draft: Draft, key: EntryKey, one: Job) -> None:
+def _note_end(draft: TurnBuilder, key: EntryKey, one: Job) -> None:
     state = state_word(one.state, one.outcome)
     why = "" if one.outcome is Outcome.COMPLETED else f"job {one.job_id} is {state}: {how_it_ended(one)[0]}"
-    draft.note(
+    draft.emit(
         event.CronRunEnded(
             at=draft.now, user=key.user, number=key.number, job_id=one.job_id, state=state, why=why.removesuffix(": ")
         )

@@ -19,7 +19,7 @@ from gqd.state.index.deadlines import last_start_at, time_limit_of
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_SECONDS = 2**40
 
@@ -48,14 +48,14 @@ def refuse_late(spec: JobSpec, time_limit_s: int | None, now: float) -> None:
     raise Refusal("deadline", message, f"{shorter}for a later deadline")
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Pending jobs that cannot make it any more end."""
     for job_id, at in list(draft.cluster.deadlines.items()):
         if at < draft.now:
             _end(draft, draft.cluster.jobs[job_id])
 
 
-def _end(draft: Draft, job: Job) -> None:
+def _end(draft: TurnBuilder, job: Job) -> None:
     assert job.spec.deadline_at is not None
     limit = f"with its time limit of {spoken_duration(job.time_limit_s)} " if job.time_limit_s else ""
     why = f"{limit}it could not be over any more by its deadline"
@@ -65,7 +65,7 @@ def _end(draft: Draft, job: Job) -> None:
         array.cancel_tasks(draft, job, job.array.waiting, why, reason)
         return
     draft.volatile.client_seen_at.pop(job.job_id, None)
-    draft.note(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.DEADLINE, reason=reason, why=why))
+    draft.emit(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.DEADLINE, reason=reason, why=why))
 
 
 def may_start(job: Job, now: float) -> bool:

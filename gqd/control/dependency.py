@@ -28,7 +28,7 @@ from gqd.state.policy import Policy
 from gqd.state.records import ArrayTasks, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 _CORR = DependencyKind.AFTERCORR
 NO_PAST: Mapping[int, PastJob] = {}
@@ -297,7 +297,7 @@ def _ended(term: DependencyTerm, parent: Progress, wanted: bool) -> _Verdict:
 
 
 def at_submit(
-    draft: Draft,
+    draft: TurnBuilder,
     spec: JobSpec,
     user: str,
     past: Mapping[int, PastJob],
@@ -318,7 +318,7 @@ def at_submit(
     return standing(dependency, own, parents, draft.now)
 
 
-def refuse_update(draft: Draft, one: array.Chosen, spec: JobSpec, past: Mapping[int, PastJob]) -> None:
+def refuse_update(draft: TurnBuilder, one: array.Chosen, spec: JobSpec, past: Mapping[int, PastJob]) -> None:
     """`Refusal`, if what is chosen cannot have this dependency, or could not have this name with the one it has."""
     job = one.job
     if spec.dependency != job.spec.dependency and spec.dependency is not None:
@@ -331,16 +331,16 @@ def refuse_update(draft: Draft, one: array.Chosen, spec: JobSpec, past: Mapping[
         _refuse_cycle(draft.cluster, one, spec.name, job.dependency)
 
 
-def after_update(draft: Draft, job: Job, before: JobSpec, past: Mapping[int, PastJob]) -> None:
+def after_update(draft: TurnBuilder, job: Job, before: JobSpec, past: Mapping[int, PastJob]) -> None:
     """The job was updated; it was not refused."""
     if job.spec.dependency != before.dependency:
-        draft.note(_renewed(draft, job, past))
+        draft.emit(_renewed(draft, job, past))
     if job.spec.name != before.name:
         _decide_group(draft, (job.user, before.name))
         decide(draft, job)
 
 
-def _renewed(draft: Draft, job: Job, past: Mapping[int, PastJob]) -> event.DependencyChanged:
+def _renewed(draft: TurnBuilder, job: Job, past: Mapping[int, PastJob]) -> event.DependencyChanged:
     dependency, own = job.spec.dependency, 0 if job.array is None else job.array.waiting
     result = Standing(None)
     if dependency is not None:
@@ -436,7 +436,7 @@ _DECIDING = frozenset({
 })  # fmt: skip
 
 
-def follow(draft: Draft, fact: event.Event) -> None:
+def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     """What this event decides for the jobs that waited for it."""
     if type(fact) not in _DECIDING:
         return
@@ -461,7 +461,7 @@ def may_start(job: Job) -> bool:
     return job.dependency is None or job.array is not None
 
 
-def _decide_children(draft: Draft, parent: JobId) -> None:
+def _decide_children(draft: TurnBuilder, parent: JobId) -> None:
     job = draft.cluster.jobs[parent]
     by_parent = draft.cluster.dependants.by_parent
     children = [*by_parent.get(parent, ())]
@@ -471,20 +471,20 @@ def _decide_children(draft: Draft, parent: JobId) -> None:
         decide(draft, draft.cluster.jobs[child])
 
 
-def _decide_group(draft: Draft, name: Name) -> None:
+def _decide_group(draft: TurnBuilder, name: Name) -> None:
     group = draft.cluster.dependants.groups.get(name)
     for job_id in group.next() if group is not None else ():
         decide(draft, draft.cluster.jobs[job_id])
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """The minutes after a start are over."""
     for job_id, due_at in list(draft.cluster.dependants.due.items()):
         if due_at <= draft.now:
             decide(draft, draft.cluster.jobs[job_id])
 
 
-def decide(draft: Draft, job: Job) -> None:
+def decide(draft: TurnBuilder, job: Job) -> None:
     """Note what has changed for a waiting job, and end what can never be where that is wanted."""
     if job.dependency is None or job.state is not JobState.PENDING:
         return
@@ -498,7 +498,7 @@ def decide(draft: Draft, job: Job) -> None:
         _end_hopeless(draft, job, lost)
 
 
-def _standing_of(draft: Draft, job: Job, own: int) -> Standing:
+def _standing_of(draft: TurnBuilder, job: Job, own: int) -> Standing:
     assert job.dependency is not None
     if job.array is not None and not own:
         return Standing(None)  # all of its tasks have left: each waits for its own
@@ -506,11 +506,11 @@ def _standing_of(draft: Draft, job: Job, own: int) -> Standing:
     return standing(job.dependency, own, Parents(draft.cluster, is_alone), draft.now)
 
 
-def _note(draft: Draft, job: Job, result: Standing) -> None:
+def _note(draft: TurnBuilder, job: Job, result: Standing) -> None:
     fresh = result.ready & ~job.ready if result.left is not None else 0
     if result.left == job.dependency and not fresh and not result.never:
         return
-    draft.note(
+    draft.emit(
         event.DependencyChanged(
             at=draft.now, job_id=job.job_id, left=result.left, never=result.never, ready=pack_tasks(fresh)
         )
@@ -524,7 +524,7 @@ def kills(policy: Policy, spec: JobSpec) -> bool:
     return policy.accounting.kill_on_invalid_dep if wanted is None else wanted
 
 
-def _end_hopeless(draft: Draft, job: Job, lost: int) -> None:
+def _end_hopeless(draft: TurnBuilder, job: Job, lost: int) -> None:
     reason = Reason.DEPENDENCY_NEVER.value
     draft.volatile.wants_plan = True
     if job.array is not None:
@@ -533,5 +533,5 @@ def _end_hopeless(draft: Draft, job: Job, lost: int) -> None:
         return
     why = job.never
     fact = event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, reason=reason, why=why)
-    draft.note(fact)
+    draft.emit(fact)
     draft.volatile.client_seen_at.pop(job.job_id, None)

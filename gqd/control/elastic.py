@@ -21,7 +21,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import array, elastic_nodes
 from gqd.control.accounts import association
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
@@ -36,7 +36,7 @@ from gqd.state.phases import PartPhase
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 LOOK_S = 5.0
 """So often idle GPUs are looked at beside a job that could have more."""
@@ -44,8 +44,8 @@ LOOK_S = 5.0
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Rooms) -> bool:
-    """Give it more, if the plan still holds on the live cluster; ledger and rooms then count it."""
+def decide_growth(draft: TurnBuilder, ledger: Ledger, one: planned.Growth, validator: PlanValidator) -> bool:
+    """Give it more, if the plan still holds on the live cluster; ledger and validator then count it."""
     found = _changeable(draft.cluster, one.attempt_id, one.generation)
     if found is None:
         return False
@@ -58,7 +58,7 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
     if ledger.over(asker, wanted) is not None:
         return False
     start = planned.Start(job.job_id, job.attempt, (one.grant,))
-    if not rooms.take(start, Applicant(job.job_id, *member_of(job), "", left_s)):
+    if not validator.admit(start, StartRequest(job.job_id, *member_of(job), "", left_s)):
         return False
     ledger.take(asker, wanted)
     draft.volatile.wants_plan = True
@@ -72,7 +72,7 @@ def decide_growth(draft: Draft, ledger: Ledger, one: planned.Growth, rooms: Room
     added = event.GpusAdded(
         at=draft.now, attempt_id=one.attempt_id, gpus=one.grant.gpus, cpus=one.grant.cpus, billing=billing
     )
-    draft.note(added)
+    draft.emit(added)
     _send(draft, attempt)
     return True
 
@@ -87,7 +87,7 @@ def _may_take(attempt: Attempt, elastic: Elastic, one: planned.Growth) -> bool:
     return len(held.gpus) + len(one.grant.gpus) <= elastic.takes
 
 
-def may_give(draft: Draft, one: planned.Gift) -> bool:
+def may_give(draft: TurnBuilder, one: planned.Gift) -> bool:
     """The plan still holds: it has this, beyond its least, and gives up nothing else."""
     found = _changeable(draft.cluster, one.attempt_id, one.generation)
     if found is None or found[2].keeps is not None or one.is_node != found[2].is_of_nodes:
@@ -100,7 +100,7 @@ def may_give(draft: Draft, one: planned.Gift) -> bool:
     )
 
 
-def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
+def decide_shrinks(draft: TurnBuilder, decided: Iterable[planned.Preemption]) -> None:
     """Tell each once what it is to give up, for whom, and by when.  The claims to it have been noted."""
     by_attempt: dict[AttemptId, list[planned.Gift]] = {}
     for gift in (gift for one in decided for gift in one.gifts):
@@ -118,7 +118,7 @@ def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
             going = event.NodesGoing(
                 at=draft.now, attempt_id=attempt_id, nodes=nodes, ends_at=ends_at, to=tuple(to.items())
             )
-            draft.note(going)
+            draft.emit(going)
             elastic_nodes.tell_all(draft, attempt)
             continue
         held, gone = attempt.grants[0], {gpu for one in gifts for gpu in one.gpus}
@@ -131,7 +131,7 @@ def decide_shrinks(draft: Draft, decided: Iterable[planned.Preemption]) -> None:
             ends_at=ends_at,
             to=_to_whom(draft.cluster, attempt.batch_node, gone),
         )
-        draft.note(fact)
+        draft.emit(fact)
         _send(draft, attempt)
 
 
@@ -155,14 +155,14 @@ def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tup
     return job, attempt, attempt.elastic
 
 
-def _wanted(draft: Draft, job: Job, attempt: Attempt, one: planned.Growth) -> Wanted:
+def _wanted(draft: TurnBuilder, job: Job, attempt: Attempt, one: planned.Growth) -> Wanted:
     amounts = granted(draft.cluster, (one.grant,)) | {"jobs": 0}
     qos = association.qos_named(draft.cluster, job.qos)
     billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
     return Wanted(amounts, hours(billing, _left_s(draft, job, attempt)))
 
 
-def _left_s(draft: Draft, job: Job, attempt: Attempt) -> int | None:
+def _left_s(draft: TurnBuilder, job: Job, attempt: Attempt) -> int | None:
     limit_s = time_limit_of(job, attempt)
     begun = attempt.allocated_at if attempt.start_at is None else attempt.start_at
     return None if limit_s is None else max(0, int(begun + limit_s - draft.now))
@@ -171,7 +171,7 @@ def _left_s(draft: Draft, job: Job, attempt: Attempt) -> int | None:
 # ── the node ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _send(draft: Draft, attempt: Attempt) -> None:
+def _send(draft: TurnBuilder, attempt: Attempt) -> None:
     """Repeated until the node names the number of the change."""
     one = attempt.elastic
     assert one is not None, f"{attempt.attempt_id} holds what it holds"
@@ -190,10 +190,10 @@ def _send(draft: Draft, attempt: Attempt) -> None:
         keeps_cpus=stays.cpus if one.cpus_per_gpu else None,
         ends_at=one.ends_at,
     )
-    draft.do(SendOrder(node=attempt.batch_node, order=order))
+    draft.enqueue(SendOrder(node=attempt.batch_node, order=order))
 
 
-def meet(draft: Draft, attempt: Attempt, node: str, generation: int) -> None:
+def meet(draft: TurnBuilder, attempt: Attempt, node: str, generation: int) -> None:
     """The node has said hello: tell it what it does not know yet, or has not done."""
     one = attempt.elastic
     if one is None or attempt.end_at is not None:
@@ -205,7 +205,7 @@ def meet(draft: Draft, attempt: Attempt, node: str, generation: int) -> None:
         _send(draft, attempt)
 
 
-def on_resized(draft: Draft, node: str, report: wire.AttemptResized) -> None:
+def on_resized(draft: TurnBuilder, node: str, report: wire.AttemptResized) -> None:
     """The node has done what was ordered, or says how far it is."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts or attempt.elastic is None or attempt.end_at is not None:
@@ -218,11 +218,11 @@ def on_resized(draft: Draft, node: str, report: wire.AttemptResized) -> None:
     if one.keeps is not None and set(report.gpus) == set(one.keeps):
         job = draft.cluster.jobs[report.attempt_id.job_id]
         billing = elastic_nodes.billing_with(draft, job, attempt, (staying(attempt, attempt.grants[0]),))
-        draft.note(event.GpusGivenUp(at=draft.now, attempt_id=report.attempt_id, billing=billing))
+        draft.emit(event.GpusGivenUp(at=draft.now, attempt_id=report.attempt_id, billing=billing))
         draft.volatile.wants_plan = True
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Say again what a node has not answered; what it was told to take by now is asked for again, too.
 
     Whoever kept a job from growing may have gone without anything being free that was not before: that is looked at.
@@ -250,7 +250,7 @@ def tick(draft: Draft) -> None:
             del draft.volatile.resize_orders[attempt_id, node]
 
 
-def _is_overdue(draft: Draft, attempt: Attempt) -> bool:
+def _is_overdue(draft: TurnBuilder, attempt: Attempt) -> bool:
     ends_at = None if attempt.elastic is None else attempt.elastic.ends_at
     return ends_at is not None and draft.now >= ends_at + draft.policy.timers.resend_s
 
@@ -258,7 +258,7 @@ def _is_overdue(draft: Draft, attempt: Attempt) -> bool:
 # ── the job ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_accept(draft: Draft, body: client.GiveUpGpus) -> client.Done:
+def decide_accept(draft: TurnBuilder, body: client.GiveUpGpus) -> client.Done:
     """No request that is remembered: said twice it means the same."""
     job = array.known(draft.cluster, body.job_id)
     attempt = draft.cluster.attempt_of(job)
@@ -270,7 +270,7 @@ def decide_accept(draft: Draft, body: client.GiveUpGpus) -> client.Done:
         raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
     is_this = body.generation is None or body.generation == one.generation
     if one.ends_at is not None and is_this and draft.now < one.ends_at:
-        draft.note(event.ShrinkAccepted(at=draft.now, attempt_id=attempt.attempt_id))
+        draft.emit(event.ShrinkAccepted(at=draft.now, attempt_id=attempt.attempt_id))
         if one.is_of_nodes:
             elastic_nodes.leave(draft, attempt, one.going)
         else:
@@ -278,7 +278,7 @@ def decide_accept(draft: Draft, body: client.GiveUpGpus) -> client.Done:
     return client.Done()
 
 
-def decide_agreed(draft: Draft, job: Job, keep: int | None, askers: tuple[tuple[str, int], ...]) -> str:
+def decide_agreed(draft: TurnBuilder, job: Job, keep: int | None, askers: tuple[tuple[str, int], ...]) -> str:
     """The job's owner lets the job give up what others asked for: all that came to it, or all but `keep` GPUs or nodes.
 
     A lower number that was agreed before stays in force; the text that is returned says so.  `askers`: name and uid of
@@ -297,7 +297,7 @@ def decide_agreed(draft: Draft, job: Job, keep: int | None, askers: tuple[tuple[
     if not least <= agreed < held:
         message = f"job {job.label} has {held} {things}, and began with {least}: it cannot keep {agreed}"
         raise Refusal("bad_number", message, f"keep {least} to {held - 1}")
-    draft.note(event.ShrinkAgreed(at=draft.now, attempt_id=attempt.attempt_id, agreed=agreed, askers=askers))
+    draft.emit(event.ShrinkAgreed(at=draft.now, attempt_id=attempt.attempt_id, agreed=agreed, askers=askers))
     _give_up_more_than_agreed(draft, attempt)
     if one.agreed is None or one.agreed >= agreed:
         return ""
@@ -320,7 +320,7 @@ def _units_at_first(attempt: Attempt) -> tuple[int, ...] | tuple[str, ...]:
     return _units(attempt)[: len(attempt.grants) - len(one.joined)] if one.is_of_nodes else one.least
 
 
-def _give_up_more_than_agreed(draft: Draft, attempt: Attempt) -> None:
+def _give_up_more_than_agreed(draft: TurnBuilder, attempt: Attempt) -> None:
     """As it would for a job that waits, with the same notice; once nothing else is on its way."""
     one = attempt.elastic
     if one is None or one.agreed is None or len(_units(attempt)) <= one.agreed or one.ends_at is not None:
@@ -331,7 +331,7 @@ def _give_up_more_than_agreed(draft: Draft, attempt: Attempt) -> None:
     ends_at, held = draft.now + shrink_notice_s(found[0].spec.signal), attempt.grants[0]
     if one.is_of_nodes:
         nodes = tuple(grant.node for grant in attempt.grants[one.agreed :])
-        draft.note(event.NodesGoing(at=draft.now, attempt_id=attempt.attempt_id, nodes=nodes, ends_at=ends_at))
+        draft.emit(event.NodesGoing(at=draft.now, attempt_id=attempt.attempt_id, nodes=nodes, ends_at=ends_at))
         elastic_nodes.tell_all(draft, attempt)
         return
     more = one.cpus_per_gpu * (one.agreed - len(one.least))
@@ -344,7 +344,7 @@ def _give_up_more_than_agreed(draft: Draft, attempt: Attempt) -> None:
         keeps_cpus=tuple(sorted(cpus)) if one.cpus_per_gpu else None,
         ends_at=ends_at,
     )
-    draft.note(fact)
+    draft.emit(fact)
     _send(draft, attempt)
 
 

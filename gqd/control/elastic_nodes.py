@@ -28,10 +28,10 @@ from gqd.state.policy import Policy
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
-def may_take(draft: Draft, job: Job, attempt: Attempt, elastic: Elastic, grant: Grant) -> bool:
+def may_take(draft: TurnBuilder, job: Job, attempt: Attempt, elastic: Elastic, grant: Grant) -> bool:
     """One more node, which it does not have, nor has something of it left."""
     node = draft.cluster.nodes.get(grant.node)
     if elastic.going or node is None or not node.inventory.can_join or grant.node in attempt.parts:
@@ -46,13 +46,13 @@ def most_nodes(policy: Policy, job: Job, elastic: Elastic) -> int:
     return elastic.takes if known is None or known.max_nodes is None else min(elastic.takes, known.max_nodes)
 
 
-def add(draft: Draft, job: Job, attempt: Attempt, grant: Grant) -> None:
+def add(draft: TurnBuilder, job: Job, attempt: Attempt, grant: Grant) -> None:
     billing = billing_with(draft, job, attempt, (*attempt.grants, grant))
-    draft.note(event.NodeAdded(at=draft.now, attempt_id=attempt.attempt_id, grant=grant, billing=billing))
+    draft.emit(event.NodeAdded(at=draft.now, attempt_id=attempt.attempt_id, grant=grant, billing=billing))
     orders.send_owed(draft, attempt, grant.node)
 
 
-def billing_with(draft: Draft, job: Job, attempt: Attempt, grants: Iterable[Grant]) -> int:
+def billing_with(draft: TurnBuilder, job: Job, attempt: Attempt, grants: Iterable[Grant]) -> int:
     """Of these together; what is free of charge stays so."""
     if not attempt.billing:
         return 0
@@ -68,7 +68,7 @@ def may_give(attempt: Attempt, elastic: Elastic, one: planned.Gift) -> bool:
     return is_whole and not elastic.going and bool(elastic.join_of(one.node))
 
 
-def leave(draft: Draft, attempt: Attempt, nodes: Iterable[str]) -> None:
+def leave(draft: TurnBuilder, attempt: Attempt, nodes: Iterable[str]) -> None:
     """The running job goes on without these; no news of those that it has left already."""
     one = attempt.elastic
     leaving = () if one is None else tuple(node for node in nodes if one.join_of(node))
@@ -76,7 +76,7 @@ def leave(draft: Draft, attempt: Attempt, nodes: Iterable[str]) -> None:
         return
     job = draft.cluster.jobs[attempt.attempt_id.job_id]
     stays = [grant for grant in attempt.grants if grant.node not in leaving]
-    draft.note(
+    draft.emit(
         event.NodesLeft(
             at=draft.now,
             attempt_id=attempt.attempt_id,
@@ -95,12 +95,12 @@ def leave(draft: Draft, attempt: Attempt, nodes: Iterable[str]) -> None:
 # ── what its nodes are told ───────────────────────────────────────────────────────────────────────────────────
 
 
-def tell_all(draft: Draft, attempt: Attempt) -> None:
+def tell_all(draft: TurnBuilder, attempt: Attempt) -> None:
     for node in attempt.parts:
         tell(draft, attempt, node)
 
 
-def tell(draft: Draft, attempt: Attempt, node: str) -> None:
+def tell(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """Which nodes it has, and which go; repeated until the node names the number of the change.
 
     One that does not live yet is told when it does.
@@ -118,10 +118,10 @@ def tell(draft: Draft, attempt: Attempt, node: str) -> None:
         members=orders.members_of(draft, attempt),
         leaving=one.going,
     )
-    draft.do(SendOrder(node=node, order=order))
+    draft.enqueue(SendOrder(node=node, order=order))
 
 
-def tick(draft: Draft, attempt: Attempt) -> None:
+def tick(draft: TurnBuilder, attempt: Attempt) -> None:
     """What was to go by now goes; what a node has not answered is said again."""
     one = attempt.elastic
     if one is not None and one.ends_at is not None and draft.now >= one.ends_at:

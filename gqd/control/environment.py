@@ -9,10 +9,10 @@ from gq.wire import client
 from gqd.control import job, orders
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
-def environment_of(draft: Draft, job_id: int) -> client.JobEnvironment:
+def environment_of(draft: TurnBuilder, job_id: int) -> client.JobEnvironment:
     """What every process of the job sees, less what is true of one node only.  `Refusal` unless it runs."""
     one = job.running(draft, job_id)
     attempt = draft.cluster.attempts[one.attempt_id]

@@ -60,7 +60,7 @@ from gqd.state.policy import Partition, Policy
 from gqd.state.records import Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_NAME = 1024
 MAX_SHAPES = 10_000
@@ -85,14 +85,14 @@ class Prepared(NamedTuple):
     """Who is not in the account's list yet."""
 
 
-def decide_submit(draft: Draft, who: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
+def decide_submit(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
     """Queue the job, if it is one that can ever run.  → `Submitted`"""
     prepared = prepare(draft, who, request, body.spec)
     return client.Submitted(job_id=queue(draft, prepared), note=notice_spec.note_of(body.spec, prepared.fact.spec))
 
 
 def prepare(
-    draft: Draft, who: Caller, request: ClientRequest, spec: JobSpec, ahead: tuple[Prepared, ...] = ()
+    draft: TurnBuilder, who: Caller, request: ClientRequest, spec: JobSpec, ahead: tuple[Prepared, ...] = ()
 ) -> Prepared:
     """Every check of a submission, or `Refusal`; changes nothing.
 
@@ -161,7 +161,7 @@ def _known_spec(spec: JobSpec) -> JobSpec:
     return spec
 
 
-def _is_behind(draft: Draft, fact: event.JobSubmitted) -> bool:
+def _is_behind(draft: TurnBuilder, fact: event.JobSubmitted) -> bool:
     """Where nobody overtakes, somebody waits for nodes that it wants, too: planning anew would not let it start."""
     plan = draft.volatile.plan
     if plan is None or draft.volatile.is_planning or not plan.is_strict or fact.partition not in plan.heads:
@@ -171,19 +171,19 @@ def _is_behind(draft: Draft, fact: event.JobSubmitted) -> bool:
     return not any(tallies.of((Holder.QOS, one, "")).held for one in qos.preempts)
 
 
-def queue(draft: Draft, prepared: Prepared) -> JobId:
+def queue(draft: TurnBuilder, prepared: Prepared) -> JobId:
     """It was prepared in this turn."""
     fact = prepared.fact
     if prepared.member is not None and (fact.user, fact.account) not in draft.cluster.members:
-        draft.note(event.MemberSet(at=draft.now, member=prepared.member))
-    draft.note(fact)
+        draft.emit(event.MemberSet(at=draft.now, member=prepared.member))
+    draft.emit(fact)
     draft.volatile.wants_plan |= not _is_behind(draft, fact)
     if fact.spec.is_interactive:
         draft.volatile.client_seen_at[fact.job_id] = draft.now
     return fact.job_id
 
 
-def _refuse_over_limits(draft: Draft, peer: Peer, ahead: int, count: int) -> None:
+def _refuse_over_limits(draft: TurnBuilder, peer: Peer, ahead: int, count: int) -> None:
     """Each task of an array is a job of the `count`."""
     limits, active = draft.policy.limits, draft.cluster.active_by_user
     in_all, own = sum(active.values()) + ahead, active.get(peer.user, 0) + ahead
@@ -257,7 +257,7 @@ def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
     return asked_s or None
 
 
-def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None:
+def _refuse_impossible(draft: TurnBuilder, shape: Shape, partition: Partition) -> None:
     """A request that can never be met is refused at once; one for nodes that are only down waits."""
     if (licenses := too_many_licenses(draft.policy, shape)) is not None:
         raise Refusal("impossible", f"the job can never run: {licenses.why}", licenses.hint)
@@ -291,7 +291,7 @@ def _refuse_impossible(draft: Draft, shape: Shape, partition: Partition) -> None
 # ── hold, release, update ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_hold(draft: Draft, who: Caller, body: client.HoldJobs) -> client.JobsDone:
+def decide_hold(draft: TurnBuilder, who: Caller, body: client.HoldJobs) -> client.JobsDone:
     """What an operator holds only operators release."""
     report = array.Report()
     for one in _steerable(draft, who, body, report):
@@ -303,12 +303,12 @@ def decide_hold(draft: Draft, who: Caller, body: client.HoldJobs) -> client.Jobs
         hold = Hold.ADMIN if who.role >= Role.OPERATOR and not who.owns(job) else Hold.USER
         if job.hold is None or (hold is Hold.ADMIN and job.hold is not hold):
             for alone in array.apart(draft, one):
-                draft.note(event.JobHeld(at=draft.now, job_id=alone.job_id, hold=hold))
+                draft.emit(event.JobHeld(at=draft.now, job_id=alone.job_id, hold=hold))
             draft.volatile.wants_plan = True
     return report.answer()
 
 
-def decide_release(draft: Draft, who: Caller, body: client.ReleaseJobs) -> client.JobsDone:
+def decide_release(draft: TurnBuilder, who: Caller, body: client.ReleaseJobs) -> client.JobsDone:
     report = array.Report()
     for one in _steerable(draft, who, body, report):
         job = one.job
@@ -322,12 +322,12 @@ def decide_release(draft: Draft, who: Caller, body: client.ReleaseJobs) -> clien
         report.did(one)
         if job.hold is not None or job.avoid:
             for alone in array.apart(draft, one):
-                draft.note(event.JobReleased(at=draft.now, job_id=alone.job_id))
+                draft.emit(event.JobReleased(at=draft.now, job_id=alone.job_id))
             draft.volatile.wants_plan = True
     return report.answer()
 
 
-def decide_update(draft: Draft, who: Caller, request: ClientRequest, body: client.UpdateJob) -> client.Done:
+def decide_update(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.UpdateJob) -> client.Done:
     """Change a job, an array or tasks of one; what a running job is made of stays.  Everything is checked first."""
     record = known(draft, body.job_id)
     throttle = _throttle_set(draft, record, body)
@@ -346,12 +346,12 @@ def decide_update(draft: Draft, who: Caller, request: ClientRequest, body: clien
         for alone in array.apart(draft, one):
             _note_update(draft, request, alone, msgspec.structs.replace(fact, job_id=alone.job_id))
     if throttle is not None:
-        draft.note(throttle)
+        draft.emit(throttle)
     draft.volatile.wants_plan = True
     return client.Done()
 
 
-def _throttle_set(draft: Draft, record: Job, body: client.UpdateJob) -> event.ArrayThrottleSet | None:
+def _throttle_set(draft: TurnBuilder, record: Job, body: client.UpdateJob) -> event.ArrayThrottleSet | None:
     if body.array_throttle is None and not body.array_auto:
         return None
     if body.array_throttle is not None and body.array_auto:
@@ -379,7 +379,7 @@ def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
     return None
 
 
-def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> event.JobUpdated:
+def _updated(draft: TurnBuilder, who: Caller, job: Job, body: client.UpdateJob) -> event.JobUpdated:
     """What the job is after the update, or `Refusal`; changes nothing."""
     if (fixed := _why_fixed(job, body)) is not None:
         raise fixed
@@ -444,12 +444,12 @@ def _updated(draft: Draft, who: Caller, job: Job, body: client.UpdateJob) -> eve
     )
 
 
-def _note_update(draft: Draft, request: ClientRequest, job: Job, fact: event.JobUpdated) -> None:
+def _note_update(draft: TurnBuilder, request: ClientRequest, job: Job, fact: event.JobUpdated) -> None:
     before, before_s = job.spec, job.time_limit_s
     if (job.user, fact.account) not in draft.cluster.members:
         member = MemberInfo(user=job.user, account=fact.account, from_group=True)
-        draft.note(event.MemberSet(at=draft.now, member=member))
-    draft.note(fact)
+        draft.emit(event.MemberSet(at=draft.now, member=member))
+    draft.emit(fact)
     dependency.after_update(draft, job, before, request.past)
     draft.volatile.updated_jobs.add(job.job_id)
     preemption.after_update(draft, job, before, before_s)
@@ -475,7 +475,7 @@ def _asked_limit(job: Job, body: client.UpdateJob) -> int | None:
 # ── cancel, signal, requeue, notify ───────────────────────────────────────────────────────────────────────────
 
 
-def decide_cancel(draft: Draft, who: Caller, request_id: RequestId, body: client.CancelJobs) -> client.JobsDone:
+def decide_cancel(draft: TurnBuilder, who: Caller, request_id: RequestId, body: client.CancelJobs) -> client.JobsDone:
     """Cancel or signal every job that the filter names; those of others only where they are named."""
     access.refuse_users_of_others(who, body.filter.users)
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
@@ -501,7 +501,9 @@ def _is_left(one: Chosen) -> bool:
     return one.job.state is not JobState.ENDED and (one.job.array is None or one.tasks != 0)
 
 
-def _cancel_or_signal(draft: Draft, one: Chosen, peer: Peer, request_id: RequestId, body: client.CancelJobs) -> None:
+def _cancel_or_signal(
+    draft: TurnBuilder, one: Chosen, peer: Peer, request_id: RequestId, body: client.CancelJobs
+) -> None:
     if body.signum is not None:
         _signal_live_parts(draft, one.job, request_id, body.signum, body.scope)
     elif one.job.array is not None:
@@ -510,7 +512,7 @@ def _cancel_or_signal(draft: Draft, one: Chosen, peer: Peer, request_id: Request
         cancel(draft, one.job, peer)
 
 
-def _signal_live_parts(draft: Draft, job: Job, request_id: RequestId, signum: int, scope: str) -> None:
+def _signal_live_parts(draft: TurnBuilder, job: Job, request_id: RequestId, signum: int, scope: str) -> None:
     current = draft.cluster.attempts.get(job.attempt_id)
     if current is None:
         return
@@ -520,14 +522,14 @@ def _signal_live_parts(draft: Draft, job: Job, request_id: RequestId, signum: in
             owed_order.send(draft, current, node, order)
 
 
-def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> None:
+def cancel(draft: TurnBuilder, job: Job, peer: Peer | None = None, why: str = "") -> None:
     """End the job, wherever it stands; of an array's record all that waits in it."""
     reason = why or (f"by {peer.user}" if peer else "")
     if job.array is not None:
         array.cancel_tasks(draft, job, job.array.waiting, reason)
         return
     if job.state is JobState.PENDING:
-        draft.note(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, why=reason))
+        draft.emit(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, why=reason))
         draft.volatile.wants_plan = True
         draft.volatile.client_seen_at.pop(job.job_id, None)
         return
@@ -540,7 +542,7 @@ def cancel(draft: Draft, job: Job, peer: Peer | None = None, why: str = "") -> N
     attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.END, why=reason, grace_s=grace_s)
 
 
-def decide_requeue(draft: Draft, who: Caller, body: client.RequeueJobs) -> client.JobsDone:
+def decide_requeue(draft: TurnBuilder, who: Caller, body: client.RequeueJobs) -> client.JobsDone:
     """End the attempt and queue the job again; it keeps its id and its place."""
     report = array.Report()
     for one in _steerable(draft, who, body, report):
@@ -559,14 +561,14 @@ def decide_requeue(draft: Draft, who: Caller, body: client.RequeueJobs) -> clien
     return report.answer()
 
 
-def _requeue_after_end(draft: Draft, job: Job) -> None:
+def _requeue_after_end(draft: TurnBuilder, job: Job) -> None:
     """A job may ask for its requeue as its last act: the end is under way, what follows changes."""
     current = draft.cluster.attempts[job.attempt_id]
     outcome = current.outcome or Outcome.CANCELLED
     attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why=REQUEUED, grace_s=current.grace_s)
 
 
-def decide_notify(draft: Draft, request_id: RequestId, body: client.NotifyJob) -> client.Done:
+def decide_notify(draft: TurnBuilder, request_id: RequestId, body: client.NotifyJob) -> client.Done:
     job = running(draft, body.job_id, body.task)
     text = "".join(one if one.isprintable() else " " for one in body.text)[:4096]
     current = draft.cluster.attempts[job.attempt_id]
@@ -575,7 +577,7 @@ def decide_notify(draft: Draft, request_id: RequestId, body: client.NotifyJob) -
     return client.Done()
 
 
-def decide_signal_step(draft: Draft, request_id: RequestId, body: client.SignalStep) -> client.Done:
+def decide_signal_step(draft: TurnBuilder, request_id: RequestId, body: client.SignalStep) -> client.Done:
     """Signal or end one step on all its nodes."""
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
     job = running(draft, body.job_id, body.task)
@@ -597,7 +599,7 @@ def decide_signal_step(draft: Draft, request_id: RequestId, body: client.SignalS
 # ── interactive ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_keep_alive(draft: Draft, body: client.KeepAlive) -> client.Done:
+def decide_keep_alive(draft: TurnBuilder, body: client.KeepAlive) -> client.Done:
     job = known(draft, body.job_id)
     if job.state is JobState.ENDED:
         raise Refusal("job_over", f"job {job.job_id} is {_word(job)}")
@@ -606,7 +608,7 @@ def decide_keep_alive(draft: Draft, body: client.KeepAlive) -> client.Done:
     return client.Done()
 
 
-def decide_end_interactive(draft: Draft, body: client.EndInteractive) -> client.Done:
+def decide_end_interactive(draft: TurnBuilder, body: client.EndInteractive) -> client.Done:
     """The client is done: its exit code becomes the job's."""
     _refuse_bad_number("the exit code", body.exit_code, 0, 255)
     job = known(draft, body.job_id)
@@ -623,7 +625,7 @@ def decide_end_interactive(draft: Draft, body: client.EndInteractive) -> client.
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Interactive jobs whose client is gone end; ended jobs leave memory in their time."""
     for job_id, seen_at in list(draft.volatile.client_seen_at.items()):
         if draft.now - seen_at >= draft.policy.timers.interactive_lost_s:
@@ -631,10 +633,10 @@ def tick(draft: Draft) -> None:
             cancel(draft, draft.cluster.jobs[job_id], why="its client was not heard any more")
     before = draft.now - draft.policy.limits.ended_job_keep_s
     if old := tuple(_old_jobs(draft, before)):
-        draft.note(event.JobsForgotten(at=draft.now, job_ids=old))
+        draft.emit(event.JobsForgotten(at=draft.now, job_ids=old))
 
 
-def _old_jobs(draft: Draft, before: float) -> Iterator[JobId]:
+def _old_jobs(draft: TurnBuilder, before: float) -> Iterator[JobId]:
     """Ended jobs that leave memory: those that are old enough, and the oldest of too many."""
     ended = draft.cluster.ended
     just_now = draft.touched_jobs()  # who depends on them has still to hear of it
@@ -647,7 +649,7 @@ def _old_jobs(draft: Draft, before: float) -> Iterator[JobId]:
             yield job_id
 
 
-def _has_parts(draft: Draft, job: Job) -> bool:
+def _has_parts(draft: TurnBuilder, job: Job) -> bool:
     current = draft.cluster.attempts.get(job.attempt_id)
     return current is not None and bool(current.parts)
 
@@ -655,12 +657,12 @@ def _has_parts(draft: Draft, job: Job) -> bool:
 # ── jobs by id ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def known(draft: Draft, job_id: int) -> Job:
+def known(draft: TurnBuilder, job_id: int) -> Job:
     """The job, or `Refusal`: never existed, or left memory."""
     return array.known(draft.cluster, job_id)
 
 
-def running(draft: Draft, job_id: int, task: int | None = None) -> Job:
+def running(draft: TurnBuilder, job_id: int, task: int | None = None) -> Job:
     job = array.started_one(draft.cluster, job_id, task)
     if job.state is not JobState.RUNNING:
         raise Refusal("not_running", f"job {job_id} is {_word(job)}, not running")
@@ -668,7 +670,10 @@ def running(draft: Draft, job_id: int, task: int | None = None) -> Job:
 
 
 def _steerable(
-    draft: Draft, who: Caller, body: client.HoldJobs | client.ReleaseJobs | client.RequeueJobs, report: array.Report
+    draft: TurnBuilder,
+    who: Caller,
+    body: client.HoldJobs | client.ReleaseJobs | client.RequeueJobs,
+    report: array.Report,
 ) -> list[Chosen]:
     """What the caller may steer of that; the rest is refused.  A `Refusal` before anything has changed if something
     of it does not exist, or is too much."""
@@ -681,7 +686,7 @@ def _steerable(
     return [one for one in chosen if who.may_steer(one.job)]
 
 
-def _refuse_other(draft: Draft, one: Chosen, report: array.Report) -> None:
+def _refuse_other(draft: TurnBuilder, one: Chosen, report: array.Report) -> None:
     report.refuse(one, f"it belongs to {one.job.user}")
     draft.deny(one.job.job_id)
 

@@ -24,7 +24,7 @@ from gqd.state.job_view import is_of
 from gqd.state.records import Key
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_TTL_S = 30 * 86400
 MAX_NOTE = 200
@@ -42,7 +42,7 @@ def short(public: str) -> str:
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_create_token(draft: Draft, who: Caller, body: client.CreateToken) -> client.TokenCreated:
+def decide_create_token(draft: TurnBuilder, who: Caller, body: client.CreateToken) -> client.TokenCreated:
     policy = draft.policy
     if not policy.endpoint or not policy.server_key:
         hint = "set `listen` in [controller] of gq.toml, then start gqd again"
@@ -53,7 +53,7 @@ def decide_create_token(draft: Draft, who: Caller, body: client.CreateToken) -> 
         raise _bad_node_name(body.node)
     _refuse_bad_key(draft, body.public)
     expires_at = draft.now + body.ttl_s
-    draft.note(
+    draft.emit(
         event.KeyAdded(
             at=draft.now,
             public=body.public,
@@ -72,7 +72,7 @@ def _bad_node_name(name: str) -> Refusal:
     return Refusal("bad_node_name", f"{name[:80]!r} is not a name for a node", hint)
 
 
-def _refuse_bad_key(draft: Draft, public: str) -> None:
+def _refuse_bad_key(draft: TurnBuilder, public: str) -> None:
     if not is_key(public):
         message = f"{public[:60]!r} is not a public key: that is {PUBLIC_KEY_CHARACTERS} characters of Z85"
         raise Refusal("bad_key", message, "`gq key new` makes a pair")
@@ -87,13 +87,13 @@ def _refuse_bad_key(draft: Draft, public: str) -> None:
 # ── keys of users ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_add_key(draft: Draft, who: Caller, request: ClientRequest, body: client.AddKey) -> client.Done:
+def decide_add_key(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.AddKey) -> client.Done:
     user = _user_of(draft, who, request.named_user, body.user)
     _refuse_bad_key(draft, body.public)
     theirs = sum(1 for key in draft.cluster.keys.values() if _is_key_of(key, user))
     if theirs >= MAX_KEYS_OF_USER:
         raise Refusal("too_many_keys", f"user {user.user} has {theirs} keys, the most that one may have", "revoke some")
-    draft.note(
+    draft.emit(
         event.KeyAdded(
             at=draft.now,
             public=body.public,
@@ -108,7 +108,7 @@ def decide_add_key(draft: Draft, who: Caller, request: ClientRequest, body: clie
     return client.Done(text=f"user {user.user} may come in with the key that begins with {short(body.public)}")
 
 
-def _user_of(draft: Draft, who: Caller, named: NamedUser | None, name: str) -> NamedUser:
+def _user_of(draft: TurnBuilder, who: Caller, named: NamedUser | None, name: str) -> NamedUser:
     """For whom the key is; the account of another was looked up by the door."""
     peer, policy = who.peer, draft.policy
     is_self = name == peer.user and (named is None or named.uid == peer.uid)
@@ -127,7 +127,7 @@ def _is_key_of(key: Key, user: NamedUser) -> bool:
     return key.kind is KeyKind.USER and key.uid == user.uid and key.name == user.user
 
 
-def list_keys(draft: Draft, who: Caller, body: client.ListKeys) -> client.Keys:
+def list_keys(draft: TurnBuilder, who: Caller, body: client.ListKeys) -> client.Keys:
     """Operators see the keys of all, and of nodes."""
     if who.role < Role.OPERATOR and body.user not in ("", who.peer.user):
         raise Denied(
@@ -163,15 +163,15 @@ def _key_info(cluster: Cluster, key: Key) -> KeyInfo:
 # ── revoke, expire ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_revoke_key(draft: Draft, who: Caller, body: client.RevokeKey) -> client.Done:
+def decide_revoke_key(draft: TurnBuilder, who: Caller, body: client.RevokeKey) -> client.Done:
     key = _named(draft, who, body.public)
-    draft.note(event.KeyRevoked(at=draft.now, public=key.public, by=who.peer.user))
+    draft.emit(event.KeyRevoked(at=draft.now, public=key.public, by=who.peer.user))
     if key.kind is KeyKind.NODE:
         close_link(draft, key.name, f"the key of node {key.name} was revoked by {who.peer.user}")
     return client.Done(text=f"the {key.kind.value} key that begins with {short(key.public)} opens nothing any more")
 
 
-def _named(draft: Draft, who: Caller, prefix: str) -> Key:
+def _named(draft: TurnBuilder, who: Caller, prefix: str) -> Key:
     """The one key that begins so, among those that the caller may revoke."""
     if len(prefix) < MIN_PREFIX:
         message = f"{prefix!r} is too short to name a key"
@@ -190,19 +190,19 @@ def _named(draft: Draft, who: Caller, prefix: str) -> Key:
     return own[0]
 
 
-def close_link(draft: Draft, node: str, why: str) -> None:
+def close_link(draft: TurnBuilder, node: str, why: str) -> None:
     """What comes over it is not heard any more, and the node is told."""
     route = draft.volatile.links.pop(node, None)
     if route is not None:
-        draft.do(CloseLink(route=route, why=why, is_removed=True))
+        draft.enqueue(CloseLink(route=route, why=why, is_removed=True))
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Tokens whose time is over, used or not, are forgotten."""
     cluster = draft.cluster
     over = tuple([one for one in cluster.join_keys if _is_expired(cluster.keys[one], draft.now)])
     if over:
-        draft.note(event.KeysExpired(at=draft.now, publics=over))
+        draft.emit(event.KeysExpired(at=draft.now, publics=over))
 
 
 def _is_expired(key: Key, now: float) -> bool:
@@ -212,13 +212,13 @@ def _is_expired(key: Key, now: float) -> bool:
 # ── nodes that join ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_join(draft: Draft, fact: NodeJoin) -> None:
+def decide_join(draft: TurnBuilder, fact: NodeJoin) -> None:
     """Let the node in and remember its key, or say why not."""
     join = fact.join
     token = draft.cluster.keys.get(fact.token)
     if token is not None and token.joined == join.public_key and _is_key_of_node(draft.cluster, join):
         key = draft.cluster.keys[join.public_key]
-        draft.do(SendJoined(route=fact.route, node=join.node, is_login=key.is_login))
+        draft.enqueue(SendJoined(route=fact.route, node=join.node, is_login=key.is_login))
         return
     try:
         token = _open_token(draft, fact.token)
@@ -227,8 +227,8 @@ def decide_join(draft: Draft, fact: NodeJoin) -> None:
         _turn_away(draft, fact, refusal)
         return
     for old in [key for key in draft.cluster.keys.values() if key.kind is KeyKind.NODE and key.name == join.node]:
-        draft.note(event.KeyRevoked(at=draft.now, public=old.public, by=token.added_by))
-    draft.note(
+        draft.emit(event.KeyRevoked(at=draft.now, public=old.public, by=token.added_by))
+    draft.emit(
         event.NodeJoined(
             at=draft.now,
             token=fact.token,
@@ -238,7 +238,7 @@ def decide_join(draft: Draft, fact: NodeJoin) -> None:
             address=fact.address,
         )
     )
-    draft.note(
+    draft.emit(
         audit.line(
             draft.now,
             origin=fact.address,
@@ -247,7 +247,7 @@ def decide_join(draft: Draft, fact: NodeJoin) -> None:
             detail=f"key {short(join.public_key)}, token {short(fact.token)} of {token.added_by}",
         )
     )
-    draft.do(SendJoined(route=fact.route, node=join.node, is_login=token.is_login))
+    draft.enqueue(SendJoined(route=fact.route, node=join.node, is_login=token.is_login))
 
 
 def _is_key_of_node(cluster: Cluster, join: wire.Join) -> bool:
@@ -256,7 +256,7 @@ def _is_key_of_node(cluster: Cluster, join: wire.Join) -> bool:
     return key is not None and key.kind is KeyKind.NODE and key.name == join.node
 
 
-def _open_token(draft: Draft, public: str) -> Key:
+def _open_token(draft: TurnBuilder, public: str) -> Key:
     token = draft.cluster.keys.get(public)
     if token is None or token.kind is not KeyKind.JOIN:
         raise Refusal("unknown_token", "this token is not known: it has expired or was revoked", "ask for another")
@@ -267,7 +267,7 @@ def _open_token(draft: Draft, public: str) -> Key:
     return token
 
 
-def _refuse_join(draft: Draft, token: Key, join: wire.Join) -> None:
+def _refuse_join(draft: TurnBuilder, token: Key, join: wire.Join) -> None:
     if not OLDEST_WIRE_VERSION <= join.version <= WIRE_VERSION:
         spoken = f"{OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
         raise Refusal("bad_version", f"the node speaks version {join.version} of the protocol; the controller {spoken}")
@@ -284,13 +284,13 @@ def _refuse_join(draft: Draft, token: Key, join: wire.Join) -> None:
         raise Refusal("too_many_nodes", f"the cluster has its {draft.policy.limits.nodes} nodes")
 
 
-def _is_member(draft: Draft, node: str) -> bool:
+def _is_member(draft: TurnBuilder, node: str) -> bool:
     cluster = draft.cluster
     has_key = any(key.kind is KeyKind.NODE and key.name == node for key in cluster.keys.values())
     return has_key or node in cluster.nodes or node in draft.volatile.links
 
 
-def _is_there(draft: Draft, node: str) -> bool:
+def _is_there(draft: TurnBuilder, node: str) -> bool:
     """Neither lost nor down; of one that is no member of the partitions: it was heard a moment ago."""
     known = draft.cluster.nodes.get(node)
     if known is not None:
@@ -299,8 +299,8 @@ def _is_there(draft: Draft, node: str) -> bool:
     return node in draft.volatile.links and draft.now - heard_at < draft.policy.timers.node_lost_s
 
 
-def _turn_away(draft: Draft, fact: NodeJoin, refusal: Refusal) -> None:
-    draft.note(
+def _turn_away(draft: TurnBuilder, fact: NodeJoin, refusal: Refusal) -> None:
+    draft.emit(
         audit.line(
             draft.now,
             origin=fact.address,
@@ -311,4 +311,4 @@ def _turn_away(draft: Draft, fact: NodeJoin, refusal: Refusal) -> None:
         )
     )
     why = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
-    draft.do(CloseLink(route=fact.route, why=why))
+    draft.enqueue(CloseLink(route=fact.route, why=why))

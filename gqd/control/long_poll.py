@@ -19,13 +19,13 @@ from gqd.state.records import ArrayTasks, Job
 from gqd.state.volatile import JobWaiter, StepWaiter, Target
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_WAIT_S = 30.0
 
 
 def on_wait_jobs(
-    draft: Draft, request: ClientRequest, body: client.WaitJobs, shown_to: Peer | None
+    draft: TurnBuilder, request: ClientRequest, body: client.WaitJobs, shown_to: Peer | None
 ) -> client.Waited | None:
     """The answer, or None: it comes later.  `shown_to`: see `gqd.state.job_view.as_seen_by`."""
     targets = tuple(_targets(draft, body))
@@ -50,7 +50,7 @@ def on_wait_jobs(
     return None
 
 
-def on_create_step(draft: Draft, request: ClientRequest, body: client.CreateStep) -> client.StepCreated | None:
+def on_create_step(draft: TurnBuilder, request: ClientRequest, body: client.CreateStep) -> client.StepCreated | None:
     """The answer, or None: the step waits."""
     created = step.decide_create(draft, job.known(draft, body.job_id), body.step, request.entropy)
     if created is not None:
@@ -68,7 +68,7 @@ def _bounded(seconds: float) -> float:
     return min(seconds, MAX_WAIT_S) if seconds > 0 else 0.0
 
 
-def _deadline(draft: Draft, request: ClientRequest, timeout_s: float) -> float:
+def _deadline(draft: TurnBuilder, request: ClientRequest, timeout_s: float) -> float:
     """When the answer is due at the latest.
 
     A request that was sent again keeps the deadline of its first copy: a client that repeats it more often than
@@ -80,7 +80,7 @@ def _deadline(draft: Draft, request: ClientRequest, timeout_s: float) -> float:
     return min([draft.now + timeout_s, *earlier])
 
 
-def _forget_earlier(draft: Draft, request: ClientRequest) -> None:
+def _forget_earlier(draft: TurnBuilder, request: ClientRequest) -> None:
     """A client that asks again, by a new link, waits once.  `Refusal` when too many wait."""
     volatile = draft.volatile
     volatile.job_waiters = [one for one in volatile.job_waiters if one.request_id != request.request_id]
@@ -89,20 +89,22 @@ def _forget_earlier(draft: Draft, request: ClientRequest) -> None:
         raise Refusal("too_many_waiting", "too many requests wait for an answer already", "try again in a moment")
 
 
-def answer_job_waiters(draft: Draft, touched: set[JobId]) -> None:
+def answer_job_waiters(draft: TurnBuilder, touched: set[JobId]) -> None:
     """Answer those whose jobs have come so far, if anything happened to one of them, or whose time is up."""
     kept = []
     for waiter in draft.volatile.job_waiters:
         is_touched = any(one in waiter.watched for one in touched)
         if draft.now >= waiter.deadline_at or (is_touched and _is_over(draft, waiter)):
             body = _waited(draft, waiter)
-            draft.do(Reply(route=waiter.route, request_id=waiter.request_id, body=body))
+            draft.enqueue(Reply(route=waiter.route, request_id=waiter.request_id, body=body))
         else:
             kept.append(waiter)
     draft.volatile.job_waiters = kept
 
 
-def take_ready_steps(draft: Draft, touched: set[JobId]) -> list[tuple[StepWaiter, client.StepCreated | client.Refused]]:
+def take_ready_steps(
+    draft: TurnBuilder, touched: set[JobId]
+) -> list[tuple[StepWaiter, client.StepCreated | client.Refused]]:
     """Steps whose resources have become free (first come, first served), that can never be, or whose time is up.
 
     Only what happens to their jobs (`touched`) can make them ready.
@@ -129,7 +131,7 @@ def take_ready_steps(draft: Draft, touched: set[JobId]) -> list[tuple[StepWaiter
     return answers
 
 
-def _targets(draft: Draft, body: client.WaitJobs) -> Iterator[Target]:
+def _targets(draft: TurnBuilder, body: client.WaitJobs) -> Iterator[Target]:
     """`Refusal` if one of them never existed."""
     for job_id in dict.fromkeys((*body.job_ids, *body.tasks)):
         if not 0 < job_id < draft.cluster.next_job_id:
@@ -143,7 +145,7 @@ def _targets(draft: Draft, body: client.WaitJobs) -> Iterator[Target]:
         yield Target(JobId(array_id), tasks)
 
 
-def _is_over(draft: Draft, waiter: JobWaiter) -> bool:
+def _is_over(draft: TurnBuilder, waiter: JobWaiter) -> bool:
     """Asked after everything that happens, so one job that is not there yet answers for thousands."""
     targets = waiter.targets
     if waiter.wait_any:
@@ -155,7 +157,7 @@ def _is_over(draft: Draft, waiter: JobWaiter) -> bool:
     return True
 
 
-def _has_come(draft: Draft, target: Target, until: str, is_any: bool = False) -> bool:
+def _has_come(draft: TurnBuilder, target: Target, until: str, is_any: bool = False) -> bool:
     """`is_any`: of tasks that were named, one is enough."""
     known = draft.cluster.jobs.get(target.job_id)
     if known is None or known.state is JobState.ENDED:
@@ -169,7 +171,7 @@ def _has_come(draft: Draft, target: Target, until: str, is_any: bool = False) ->
     return bool(wanted & come) if is_any and target.tasks is not None else not wanted & ~come
 
 
-def _started(draft: Draft, array: ArrayTasks) -> int:
+def _started(draft: TurnBuilder, array: ArrayTasks) -> int:
     """Of the tasks in memory."""
     started = 0
     for task, job_id in array.jobs.items():
@@ -178,7 +180,7 @@ def _started(draft: Draft, array: ArrayTasks) -> int:
     return started
 
 
-def _waited(draft: Draft, waiter: JobWaiter) -> client.Waited:
+def _waited(draft: TurnBuilder, waiter: JobWaiter) -> client.Waited:
     """Of an array as a whole its record; of tasks that were named those that have left it, as far as a page goes."""
     jobs: dict[JobId, Job] = {}
     for target in waiter.targets:

@@ -19,7 +19,7 @@ from gqd.state.phases import PartPhase
 from gqd.state.records import Attempt, Node
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_REASON = 1024
 MAX_LIVES = 16
@@ -35,16 +35,16 @@ _LIVING = (
 # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def on_hello(draft: Draft, fact: NodeHello) -> None:
+def on_hello(draft: TurnBuilder, fact: NodeHello) -> None:
     """A node joins, or meets the controller again: register it and settle what each believes of attempts."""
     hello = fact.hello
     if fact.key and fact.key not in draft.cluster.keys:
         why = "its key was revoked; join again with a new token"
-        draft.do(CloseLink(route=fact.route, why=why, is_removed=True))
+        draft.enqueue(CloseLink(route=fact.route, why=why, is_removed=True))
         return
     why = _why_unwelcome(draft, hello) or _why_not_trusted(draft, hello) or _why_too_old(draft, hello)
     if why:
-        draft.do(CloseLink(route=fact.route, why=why))
+        draft.enqueue(CloseLink(route=fact.route, why=why))
         return
     if hello.last_seq < _heard_seq(draft, hello.node, hello.incarnation):
         return  # overtaken by a report: what it says of attempts is old; the node says it again if it must
@@ -52,11 +52,11 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
     is_new_life = known is None or known.incarnation != hello.incarnation
     _remember_life(draft, hello)
     if not hello.is_relay and (known is None or known.is_lost or _is_news(known, hello)):
-        draft.note(_registered(draft, hello))
+        draft.emit(_registered(draft, hello))
         draft.volatile.possible_shapes.clear()
     draft.volatile.links[hello.node] = fact.route
     draft.volatile.heard_at[hello.node] = draft.now
-    draft.do(SendWelcome(route=fact.route, node=hello.node))
+    draft.enqueue(SendWelcome(route=fact.route, node=hello.node))
     if hello.is_relay:
         return
     _settle(draft, hello, is_new_life)
@@ -64,13 +64,13 @@ def on_hello(draft: Draft, fact: NodeHello) -> None:
     draft.volatile.wants_plan = True
 
 
-def _heard_seq(draft: Draft, node: str, incarnation: str) -> int:
+def _heard_seq(draft: TurnBuilder, node: str, incarnation: str) -> int:
     """The highest number of a report that this life of the node has been heard to make."""
     life, seq = draft.volatile.report_seqs.get(node, ("", 0))
     return seq if life == incarnation else 0
 
 
-def _why_unwelcome(draft: Draft, hello: wire.Hello) -> str:
+def _why_unwelcome(draft: TurnBuilder, hello: wire.Hello) -> str:
     if not OLDEST_WIRE_VERSION <= hello.version <= WIRE_VERSION:
         return f"it speaks version {hello.version}; this controller speaks {OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
     if not hello.node or len(hello.node) > 255 or not hello.node.isprintable() or set(hello.node) & set("[],/ \t"):
@@ -86,14 +86,14 @@ def _why_unwelcome(draft: Draft, hello: wire.Hello) -> str:
     return ""
 
 
-def _why_not_trusted(draft: Draft, hello: wire.Hello) -> str:
+def _why_not_trusted(draft: TurnBuilder, hello: wire.Hello) -> str:
     """What is known of the node's key is worth more than what it says."""
     if not hello.is_relay and access.is_login_node(hello.node, draft.cluster, draft.policy):
         return "it is a login node, which runs no jobs: set `login = true` in [node] of its gq.toml"
     return ""
 
 
-def _why_too_old(draft: Draft, hello: wire.Hello) -> str:
+def _why_too_old(draft: TurnBuilder, hello: wire.Hello) -> str:
     """Two daemons of one node would register in turn for ever; the one that registered first has to go."""
     if hello.incarnation not in draft.volatile.lives.get(hello.node, ())[:-1]:
         return ""
@@ -104,7 +104,7 @@ def _why_too_old(draft: Draft, hello: wire.Hello) -> str:
     )
 
 
-def _remember_life(draft: Draft, hello: wire.Hello) -> None:
+def _remember_life(draft: TurnBuilder, hello: wire.Hello) -> None:
     lives = draft.volatile.lives.get(hello.node, ())
     if not lives or lives[-1] != hello.incarnation:
         draft.volatile.lives[hello.node] = (*lives[-MAX_LIVES + 1 :], hello.incarnation)
@@ -120,7 +120,7 @@ def _is_news(known: Node, hello: wire.Hello) -> bool:
     )
 
 
-def _registered(draft: Draft, hello: wire.Hello) -> event.NodeRegistered:
+def _registered(draft: TurnBuilder, hello: wire.Hello) -> event.NodeRegistered:
     return event.NodeRegistered(
         at=draft.now,
         node=hello.node,
@@ -134,7 +134,7 @@ def _registered(draft: Draft, hello: wire.Hello) -> event.NodeRegistered:
     )
 
 
-def _settle(draft: Draft, hello: wire.Hello, is_new_life: bool) -> None:
+def _settle(draft: TurnBuilder, hello: wire.Hello, is_new_life: bool) -> None:
     """The node's list of attempts against ours."""
     theirs = {status.attempt_id: status for status in hello.attempts}
     held = draft.cluster.nodes[hello.node].held
@@ -148,7 +148,7 @@ def _settle(draft: Draft, hello: wire.Hello, is_new_life: bool) -> None:
         if ours.parts[hello.node].is_stranded and ours.parts[hello.node].phase is not PartPhase.STOPPING:
             orders.stop_stranger(draft, attempt_id, hello.node)  # the job has gone on without this node
         preemption.tell_again(draft, ours, hello.node)
-        attempt.meet_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
+        attempt.reconcile_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
         suspend.meet(draft, attempt_id, hello.node, theirs[attempt_id].is_suspended)
         elastic.meet(draft, ours, hello.node, theirs[attempt_id].generation)
         for one in ours.steps.values():
@@ -159,7 +159,7 @@ def _settle(draft: Draft, hello: wire.Hello, is_new_life: bool) -> None:
             orders.stop_stranger(draft, attempt_id, hello.node)
 
 
-def _settle_missing(draft: Draft, ours: Attempt, node: str, is_new_life: bool) -> None:
+def _settle_missing(draft: TurnBuilder, ours: Attempt, node: str, is_new_life: bool) -> None:
     """We think that the node has a part of this attempt, and its hello does not name it.
 
     That alone frees nothing: a hello may be older than it looks (the controller that heard what came after it has
@@ -176,16 +176,16 @@ def _settle_missing(draft: Draft, ours: Attempt, node: str, is_new_life: bool) -
             assert_never(never)
 
 
-def on_heartbeat(draft: Draft, fact: NodeHeartbeat) -> None:
+def on_heartbeat(draft: TurnBuilder, fact: NodeHeartbeat) -> None:
     if not _is_linked(draft, fact.heartbeat.node, fact.heartbeat.incarnation, fact.route):
-        draft.do(AskWhoIsThere(route=fact.route))
+        draft.enqueue(AskWhoIsThere(route=fact.route))
         return
     draft.volatile.heard_at[fact.heartbeat.node] = draft.now
     draft.volatile.gpu_readings[fact.heartbeat.node] = fact.heartbeat.gpus
-    draft.do(SendHeartbeatSeen(route=fact.route, at=draft.now))
+    draft.enqueue(SendHeartbeatSeen(route=fact.route, at=draft.now))
 
 
-def _is_linked(draft: Draft, node: str, incarnation: str, route: tuple[str, bytes]) -> bool:
+def _is_linked(draft: TurnBuilder, node: str, incarnation: str, route: tuple[str, bytes]) -> bool:
     """This link is the node's own, since its last hello."""
     known = draft.cluster.nodes.get(node)
     if draft.volatile.links.get(node) != route:
@@ -193,10 +193,10 @@ def _is_linked(draft: Draft, node: str, incarnation: str, route: tuple[str, byte
     return known is None or (known.incarnation == incarnation and not known.is_lost)
 
 
-def on_report(draft: Draft, fact: NodeReport) -> None:
+def on_report(draft: TurnBuilder, fact: NodeReport) -> None:
     """Act on a report, and acknowledge it, also when it is stale: it need not come again."""
     if not _is_linked(draft, fact.node, fact.incarnation, fact.route):
-        draft.do(AskWhoIsThere(route=fact.route))
+        draft.enqueue(AskWhoIsThere(route=fact.route))
         return
     draft.volatile.heard_at[fact.node] = draft.now
     seq = max(fact.seq, _heard_seq(draft, fact.node, fact.incarnation))
@@ -233,10 +233,10 @@ def on_report(draft: Draft, fact: NodeReport) -> None:
             owed_order.on_confirmed(draft, node, body)
         case _ as never:
             assert_never(never)
-    draft.do(AckReport(route=fact.route, seq=fact.seq))
+    draft.enqueue(AckReport(route=fact.route, seq=fact.seq))
 
 
-def _stop_if_stranger(draft: Draft, node: str, body: wire.ReportBody) -> None:
+def _stop_if_stranger(draft: TurnBuilder, node: str, body: wire.ReportBody) -> None:
     """The node got hold of an attempt that is over for us: an order that overtook its own roll-back."""
     if isinstance(body, _LIVING):
         ours = draft.cluster.attempts.get(body.attempt_id)
@@ -247,7 +247,7 @@ def _stop_if_stranger(draft: Draft, node: str, body: wire.ReportBody) -> None:
 # ── loss ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Nodes that have been silent for too long are lost; back-offs that are over make planning worthwhile."""
     for node in list(draft.cluster.nodes.values()):
         silent_s = draft.now - draft.volatile.heard_at.get(node.name, draft.volatile.started_at)
@@ -255,15 +255,15 @@ def tick(draft: Draft) -> None:
             lose(draft, node)
 
 
-def lose(draft: Draft, node: Node) -> None:
-    draft.note(event.NodeLost(at=draft.now, node=node.name))
+def lose(draft: TurnBuilder, node: Node) -> None:
+    draft.emit(event.NodeLost(at=draft.now, node=node.name))
     draft.volatile.links.pop(node.name, None)
     silence_s = draft.policy.timers.node_lost_s
     _give_up_parts(draft, node, f"not heard for {silence_s:g} s")
     draft.volatile.wants_plan = True
 
 
-def _give_up_parts(draft: Draft, node: Node, why: str) -> None:
+def _give_up_parts(draft: TurnBuilder, node: Node, why: str) -> None:
     """Every attempt that has a part there goes on without it, or not at all."""
     for attempt_id in sorted(node.held):
         ours = draft.cluster.attempts[attempt_id]
@@ -275,7 +275,7 @@ def _give_up_parts(draft: Draft, node: Node, why: str) -> None:
 # ── administrators ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_update(draft: Draft, who: Caller, body: client.UpdateNodes) -> client.Done:
+def decide_update(draft: TurnBuilder, who: Caller, body: client.UpdateNodes) -> client.Done:
     """Drain, resume or set down nodes, or drain and resume one GPU of one node."""
     nodes = [known(draft, name) for name in dict.fromkeys(body.names)]
     if body.action in ("drain", "down") and not body.reason.strip():
@@ -288,27 +288,27 @@ def decide_update(draft: Draft, who: Caller, body: client.UpdateNodes) -> client
     return client.Done()
 
 
-def _update(draft: Draft, peer: Peer, node: Node, body: client.UpdateNodes) -> None:
+def _update(draft: TurnBuilder, peer: Peer, node: Node, body: client.UpdateNodes) -> None:
     reason = "".join(one if one.isprintable() else " " for one in body.reason)[:MAX_REASON]
     match body.action:
         case "drain":
-            draft.note(event.NodeDrained(at=draft.now, node=node.name, reason=reason, by=peer.user, gpu=body.gpu))
+            draft.emit(event.NodeDrained(at=draft.now, node=node.name, reason=reason, by=peer.user, gpu=body.gpu))
         case "down":
-            draft.note(event.NodeSetDown(at=draft.now, node=node.name, reason=reason, by=peer.user))
+            draft.emit(event.NodeSetDown(at=draft.now, node=node.name, reason=reason, by=peer.user))
             _end_jobs_on(draft, node, f"set down by {peer.user}: {reason}")
         case "resume":
-            draft.note(event.NodeResumed(at=draft.now, node=node.name, gpu=body.gpu))
+            draft.emit(event.NodeResumed(at=draft.now, node=node.name, gpu=body.gpu))
         case _:
             raise Refusal("bad_action", f"`{body.action}` is not drain, resume or down")
 
 
-def _end_jobs_on(draft: Draft, node: Node, why: str) -> None:
+def _end_jobs_on(draft: TurnBuilder, node: Node, why: str) -> None:
     """What runs on a node that is set down ends as on a lost node, but the node itself empties its cells."""
     for attempt_id in sorted(node.held):
         attempt.take_node_away(draft, draft.cluster.attempts[attempt_id], node.name, why)
 
 
-def decide_remove(draft: Draft, who: Caller, body: client.RemoveNode) -> client.Done:
+def decide_remove(draft: TurnBuilder, who: Caller, body: client.RemoveNode) -> client.Done:
     """Take a node out for good, whether or not it is there: nothing is waited for."""
     name, reason = body.name, audit.plain(body.reason, MAX_REASON)
     node = draft.cluster.nodes.get(name)
@@ -317,27 +317,27 @@ def decide_remove(draft: Draft, who: Caller, body: client.RemoveNode) -> client.
     why = f"removed by {who.peer.user}" + (f": {reason}" if reason else "")
     if node is not None:
         _give_up_all(draft, node, why)
-    draft.note(event.NodeRemoved(at=draft.now, node=name, reason=reason, by=who.peer.user))
+    draft.emit(event.NodeRemoved(at=draft.now, node=name, reason=reason, by=who.peer.user))
     key.close_link(draft, name, f"node {name} was {why}")
     draft.volatile.heard_at.pop(name, None)
     draft.volatile.gpu_readings.pop(name, None)
     draft.volatile.report_seqs.pop(name, None)
     draft.volatile.possible_shapes.clear()
     draft.volatile.wants_plan = True
-    draft.do(RemoveKeyFile(node=name))
+    draft.enqueue(RemoveKeyFile(node=name))
     return client.Done(text=f"node {name} is no longer part of the cluster")
 
 
-def on_key_file_deleted(draft: Draft, fact: KeyFileDeleted) -> None:
+def on_key_file_deleted(draft: TurnBuilder, fact: KeyFileDeleted) -> None:
     if fact.node in draft.cluster.void_key_files:
-        draft.note(event.KeyFileGone(at=draft.now, node=fact.node))
+        draft.emit(event.KeyFileGone(at=draft.now, node=fact.node))
 
 
-def _has_key(draft: Draft, name: str) -> bool:
+def _has_key(draft: TurnBuilder, name: str) -> bool:
     return any(one.kind is KeyKind.NODE and one.name == name for one in draft.cluster.keys.values())
 
 
-def _give_up_all(draft: Draft, node: Node, why: str) -> None:
+def _give_up_all(draft: TurnBuilder, node: Node, why: str) -> None:
     """It is told to stop what it has, if it hears; nobody waits for it, and nothing is withheld for it any more."""
     for attempt_id in sorted(node.held):
         ours = draft.cluster.attempts[attempt_id]
@@ -349,7 +349,7 @@ def _give_up_all(draft: Draft, node: Node, why: str) -> None:
             del orders_of[owed]
 
 
-def known(draft: Draft, name: str) -> Node:
+def known(draft: TurnBuilder, name: str) -> Node:
     node = draft.cluster.nodes.get(name)
     if node is not None:
         return node

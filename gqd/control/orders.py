@@ -36,13 +36,13 @@ from gqd.state.records import Attempt, Job, Step
 from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 EVERY_JOIN = 2**31 - 1
 """Of an attempt that is forgotten: whatever came to the node, whenever it did."""
 
 
-def send_owed(draft: Draft, attempt: Attempt, node: str) -> None:
+def send_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """Send what the part's phase owes to its node, if it owes anything; a new order starts a new clock."""
     order = owed(draft, attempt, node)
     key = (attempt.attempt_id, node)
@@ -50,20 +50,20 @@ def send_owed(draft: Draft, attempt: Attempt, node: str) -> None:
         draft.volatile.part_orders.pop(key, None)
         return
     draft.volatile.part_orders[key] = OrderClock(draft.now, draft.now)
-    draft.do(SendOrder(node=node, order=order))
+    draft.enqueue(SendOrder(node=node, order=order))
 
 
-def repeat_owed(draft: Draft, attempt: Attempt, node: str) -> None:
+def repeat_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """Send it again; the clock of its silence goes on."""
     order = owed(draft, attempt, node)
     if order is None:
         return
     clock = draft.volatile.part_orders.setdefault((attempt.attempt_id, node), OrderClock(draft.now, draft.now))
     clock.last_sent_at = draft.now
-    draft.do(SendOrder(node=node, order=order))
+    draft.enqueue(SendOrder(node=node, order=order))
 
 
-def owed(draft: Draft, attempt: Attempt, node: str) -> Order | None:
+def owed(draft: TurnBuilder, attempt: Attempt, node: str) -> Order | None:
     """The order that the part's phase owes to its node."""
     part = attempt.parts[node]
     match part.phase:
@@ -80,17 +80,17 @@ def owed(draft: Draft, attempt: Attempt, node: str) -> Order | None:
             assert_never(never)
 
 
-def send_step(draft: Draft, step: Step, node: str) -> None:
+def send_step(draft: TurnBuilder, step: Step, node: str) -> None:
     """Send what a step owes to its node, if it owes anything: that it is there, or that it shall end."""
     order = owed_of_step(draft, step, node)
     if order is None:
         draft.volatile.step_orders.pop((step.step_id, node), None)
         return
     draft.volatile.step_orders[step.step_id, node] = draft.now
-    draft.do(SendOrder(node=node, order=order))
+    draft.enqueue(SendOrder(node=node, order=order))
 
 
-def owed_of_step(draft: Draft, step: Step, node: str) -> Order | None:
+def owed_of_step(draft: TurnBuilder, step: Step, node: str) -> Order | None:
     """None once the node has the step, or its part of it is over."""
     if node in step.part_ends:
         return None
@@ -103,21 +103,21 @@ def owed_of_step(draft: Draft, step: Step, node: str) -> Order | None:
     return LaunchStep(step_id=step.step_id, key=step.key, layout=step.layout)
 
 
-def _has_lost_gpus(draft: Draft, step: Step, node: str) -> bool:
+def _has_lost_gpus(draft: TurnBuilder, step: Step, node: str) -> bool:
     """Its job has given up some of those that it was to have: the node would not have it any more."""
     attempt = draft.cluster.attempts[step.step_id.attempt_id]
     held = {gpu for grant in attempt.grants if grant.node == node for gpu in grant.gpus}
     return any(part.node == node and not held.issuperset(part.gpus) for part in step.layout.parts)
 
 
-def send_time_limit(draft: Draft, job: Job, node: str) -> None:
+def send_time_limit(draft: TurnBuilder, job: Job, node: str) -> None:
     """Repeated until the node says that it enforces it."""
     draft.volatile.limit_orders[job.attempt_id, node] = draft.now
     limit_s = time_limit_of(job, draft.cluster.attempts[job.attempt_id])
-    draft.do(SendOrder(node=node, order=SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=limit_s)))
+    draft.enqueue(SendOrder(node=node, order=SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=limit_s)))
 
 
-def stop_stranger(draft: Draft, attempt_id: AttemptId, node: str) -> None:
+def stop_stranger(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
     """A node has something of an attempt of which it should have nothing: end it at once.
 
     Repeated until the node says that nothing is left; a node whose order was lost would keep it for ever.
@@ -125,7 +125,9 @@ def stop_stranger(draft: Draft, attempt_id: AttemptId, node: str) -> None:
     draft.volatile.stop_orders[attempt_id, node] = draft.now
     known = draft.cluster.attempts.get(attempt_id)
     join = EVERY_JOIN if known is None else _last_join(known)
-    draft.do(SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0, join=join)))
+    draft.enqueue(
+        SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0, join=join))
+    )
 
 
 def _join_of(attempt: Attempt, node: str) -> int:
@@ -166,13 +168,13 @@ def _farewell(attempt: Attempt) -> str:
             return ""
 
 
-def _address(draft: Draft, node: str) -> str:
+def _address(draft: TurnBuilder, node: str) -> str:
     """Its name, if it was removed from the cluster while the job goes on without it."""
     known = draft.cluster.nodes.get(node)
     return node if known is None else known.address
 
 
-def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
+def launch_of(draft: TurnBuilder, job: Job, attempt: Attempt, node: str) -> Launch:
     """Everything that a node needs to run its share."""
     spec, request = job.spec, job.spec.resources
     grant = attempt.parts[node].grant
@@ -230,7 +232,7 @@ def launch_of(draft: Draft, job: Job, attempt: Attempt, node: str) -> Launch:
     )
 
 
-def members_of(draft: Draft, attempt: Attempt, own: str = "") -> tuple[GangMember, ...]:
+def members_of(draft: TurnBuilder, attempt: Attempt, own: str = "") -> tuple[GangMember, ...]:
     """All of its nodes, batch node first; of those that come to it while it runs the living, and this one."""
     return tuple(
         GangMember(

@@ -13,39 +13,39 @@ from gqd.state.owed_order import OrderConfirmed, OrderOwed, OwedKey
 from gqd.state.records import Attempt
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
-def send(draft: Draft, attempt: Attempt, node: str, order: wire.OneOffOrder) -> None:
+def send(draft: TurnBuilder, attempt: Attempt, node: str, order: wire.OneOffOrder) -> None:
     """Send the order, and again until the node confirms it; `order` has the id of the user's request."""
     remember(draft, attempt, node, order)
-    draft.do(SendOrder(node=node, order=order))
+    draft.enqueue(SendOrder(node=node, order=order))
 
 
-def remember(draft: Draft, attempt: Attempt, node: str, order: wire.OneOffOrder) -> None:
+def remember(draft: TurnBuilder, attempt: Attempt, node: str, order: wire.OneOffOrder) -> None:
     """Keep an order that another message carries the first time, so that it is sent again until confirmed."""
     known = draft.cluster.nodes.get(node)
     if known is not None and known.inventory.confirms_orders and order.order_id and node in attempt.parts:
         key = OwedKey(attempt.attempt_id, node, order.order_id)
         if key not in draft.cluster.owed_orders:
-            draft.note(OrderOwed(at=draft.now, attempt_id=attempt.attempt_id, node=node, order=order))
+            draft.emit(OrderOwed(at=draft.now, attempt_id=attempt.attempt_id, node=node, order=order))
         draft.volatile.owed_orders[key] = draft.now
 
 
-def on_confirmed(draft: Draft, node: str, report: wire.OrderConfirmed) -> None:
+def on_confirmed(draft: TurnBuilder, node: str, report: wire.OrderConfirmed) -> None:
     key = OwedKey(report.attempt_id, node, report.order_id)
     draft.volatile.owed_orders.pop(key, None)
     if key in draft.cluster.owed_orders:
-        draft.note(OrderConfirmed(at=draft.now, attempt_id=key.attempt_id, node=node, order_id=key.order_id))
+        draft.emit(OrderConfirmed(at=draft.now, attempt_id=key.attempt_id, node=node, order_id=key.order_id))
 
 
-def repeat_for(draft: Draft, node: str) -> None:
+def repeat_for(draft: TurnBuilder, node: str) -> None:
     """The node has said hello: it may not have what was sent before."""
     for key in [key for key in draft.cluster.owed_orders if key.node == node]:
         _repeat(draft, key)
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     for key in list(draft.cluster.owed_orders):
         sent_at = draft.volatile.owed_orders.get(key, 0.0)
         if key.node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
@@ -54,6 +54,6 @@ def tick(draft: Draft) -> None:
         del draft.volatile.owed_orders[gone]
 
 
-def _repeat(draft: Draft, key: OwedKey) -> None:
+def _repeat(draft: TurnBuilder, key: OwedKey) -> None:
     draft.volatile.owed_orders[key] = draft.now
-    draft.do(SendOrder(node=key.node, order=draft.cluster.owed_orders[key]))
+    draft.enqueue(SendOrder(node=key.node, order=draft.cluster.owed_orders[key]))

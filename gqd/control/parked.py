@@ -27,7 +27,7 @@ from gqd.state.events import event
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 PARK_S = 60.0
 """So long a node has to say that a job stands still; many times what that takes."""
@@ -41,18 +41,18 @@ def may_park(cluster: Cluster, attempt_id: AttemptId, other: Job) -> bool:
     return is_wanted and state.can_park(cluster, victim) and state.fits_beside(other.spec.resources)
 
 
-def begin(draft: Draft, victim: Attempt) -> None:
+def begin(draft: TurnBuilder, victim: Attempt) -> None:
     """Its notice is over."""
     way = victim.giving_way
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
     if not state.can_park(draft.cluster, victim):  # its node has another gqnode by now
         end(draft, victim, f"node {victim.batch_node} cannot do that any more")
         return
-    draft.note(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.to))
+    draft.emit(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.to))
     suspend.send_all(draft, victim)
 
 
-def on_suspended_set(draft: Draft, node: str, report: wire.SuspendedSet) -> bool:
+def on_suspended_set(draft: TurnBuilder, node: str, report: wire.SuspendedSet) -> bool:
     """Whether it is an answer to a parking, or an older one while that is waited for."""
     known = draft.cluster.parked.get(report.attempt_id)
     if known is None or known.lent is not None:
@@ -63,7 +63,7 @@ def on_suspended_set(draft: Draft, node: str, report: wire.SuspendedSet) -> bool
     return True
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Whoever cannot be stopped is ended: the other one is not kept waiting by that."""
     for attempt_id, known in list(draft.cluster.parked.items()):
         since = max(known.at, draft.volatile.started_at)
@@ -72,7 +72,7 @@ def tick(draft: Draft) -> None:
             end(draft, victim, f"node {victim.batch_node} did not say in time that it stands still")
 
 
-def _lend(draft: Draft, victim: Attempt, used_mib: Mapping[int, int]) -> None:
+def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> None:
     """It stands still: lend what it holds, or end it."""
     cluster = draft.cluster
     other = cluster.jobs[cluster.parked[victim.attempt_id].to]
@@ -83,7 +83,7 @@ def _lend(draft: Draft, victim: Attempt, used_mib: Mapping[int, int]) -> None:
         end(draft, victim, why)
         return
     memory = tuple((gpu, used_mib[gpu]) for gpu in lent.gpus)
-    draft.note(event.JobParked(at=draft.now, attempt_id=victim.attempt_id, lent=lent, gpu_memory=memory))
+    draft.emit(event.JobParked(at=draft.now, attempt_id=victim.attempt_id, lent=lent, gpu_memory=memory))
     draft.volatile.wants_plan = True
 
 
@@ -101,7 +101,7 @@ def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other:
     return ""
 
 
-def end(draft: Draft, victim: Attempt, why: str = "") -> None:
+def end(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
     """It gives way and is ended; `why`: it was to be parked, and cannot be."""
     job = draft.cluster.jobs[victim.attempt_id.job_id]
     attempt.end(
@@ -114,7 +114,7 @@ def end(draft: Draft, victim: Attempt, why: str = "") -> None:
     )
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: TurnBuilder) -> None:
     """Those that nobody waits for and nobody has anything of go on."""
     cluster = draft.cluster
     for attempt_id, known in list(cluster.parked.items()):
@@ -122,8 +122,8 @@ def settle(draft: Draft) -> None:
         if state.is_waited_for(cluster, attempt_id) or not is_back:
             continue
         fact = event.JobUnparked(at=draft.now, attempt_id=attempt_id)
-        draft.note(fact)
-        notice.follow(draft, fact)
+        draft.emit(fact)
+        notice.react_to(draft, fact)
         held, job = cluster.attempts[attempt_id], cluster.jobs[attempt_id.job_id]
         suspend.send_all(draft, held)
         if job.spec.deadline_at is not None:  # that has not moved: less time is left for it

@@ -27,7 +27,7 @@ from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic, parked, requeue
 from gqd.control.accounts import association
 from gqd.control.explain import explain
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
@@ -41,7 +41,7 @@ from gqd.state.preemption import GivingWay, notice_s
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 CHECKPOINT_EVERY_S = 1.0
 REPEATS = 4
@@ -50,8 +50,8 @@ REPEATS = 4
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) -> bool:
-    """Have the victims give way, if the plan still holds on the live cluster; ledger and rooms then count it as begun.
+def decide(draft: TurnBuilder, ledger: Ledger, one: planned.Preemption, validator: PlanValidator) -> bool:
+    """Preempt the victims if the plan still holds on the live cluster; ledger and validator then count it as begun.
 
     The limits are those of a start: the job is to start as soon as the last of them is gone.
     """
@@ -67,19 +67,19 @@ def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) 
         return False
     since = job.submit_at if job.accrue_at is None else job.accrue_at
     limit_s = job.time_limit_s
-    applicant = Applicant(job.job_id, *member_of(job), job.spec.reservation, limit_s, job.qos, since, job.ran_s)
-    if not rooms.take_preemption(one, applicant):
+    applicant = StartRequest(job.job_id, *member_of(job), job.spec.reservation, limit_s, job.qos, since, job.ran_s)
+    if not validator.admit_preemption(one, applicant):
         return False
     ledger.take(asker, wanted)
     if one.task is not None:
         job = array.leave(draft, job, one.task)
     parks = tuple(each for each in one.parks if parked.may_park(draft.cluster, each, job))
-    draft.note(
+    draft.emit(
         event.PreemptionDecided(
             at=draft.now,
             job_id=job.job_id,
             grants=one.grants,
-            victims=_when(draft, one, parks),
+            victims=_ends_of_victims(draft, one, parks),
             is_reclaim=one.is_reclaim,
             reservation=one.reservation,
             occurrence=one.occurrence,
@@ -91,14 +91,16 @@ def decide(draft: Draft, ledger: Ledger, one: planned.Preemption, rooms: Rooms) 
     return True
 
 
-def _when(draft: Draft, one: planned.Preemption, parks: tuple[AttemptId, ...]) -> tuple[tuple[AttemptId, float], ...]:
-    """Each when its notice is over; who only has to stand still runs until the last of the others is to be gone."""
+def _ends_of_victims(
+    draft: TurnBuilder, one: planned.Preemption, parks: tuple[AttemptId, ...]
+) -> tuple[tuple[AttemptId, float], ...]:
+    """Victim → when its notice is over; a victim that is suspended runs until the last of the others must be gone."""
     ends = {each: draft.now + notice_s(draft.cluster.jobs[each.job_id].spec.signal) for each in one.victims}
     last_at = max([*ends.values(), *(each.ends_at for each in one.gifts)], default=draft.now)
     return tuple((each, last_at if each in parks else at) for each, at in ends.items())
 
 
-def _may_claim(draft: Draft, job: Job, one: planned.Preemption) -> bool:
+def _may_claim(draft: TurnBuilder, job: Job, one: planned.Preemption) -> bool:
     if not job.is_waiting or job.hold or job.attempt != one.attempt or job.job_id in draft.cluster.claims:
         return False
     if job.job_id in draft.volatile.updated_jobs or not array.may_start(draft.cluster, job, one.task):
@@ -106,7 +108,7 @@ def _may_claim(draft: Draft, job: Job, one: planned.Preemption) -> bool:
     return dependency.may_start(job) and deadline.may_start(job, _gone_at(draft, one))
 
 
-def _gone_at(draft: Draft, one: planned.Preemption) -> float:
+def _gone_at(draft: TurnBuilder, one: planned.Preemption) -> float:
     """When the last of them has been killed, if none goes before it must."""
     jobs = (draft.cluster.jobs.get(each.job_id) for each in one.victims)
     longest = (notice_s(job.spec.signal) + requeue.grace_s(draft, job) for job in jobs if job is not None)
@@ -114,7 +116,7 @@ def _gone_at(draft: Draft, one: planned.Preemption) -> float:
     return max(last, draft.now + max(longest, default=0.0))
 
 
-def _may_go(draft: Draft, attempt_id: AttemptId, is_inside: bool) -> bool:
+def _may_go(draft: TurnBuilder, attempt_id: AttemptId, is_inside: bool) -> bool:
     """It runs as it did when the plan was made, could save its work, and gives way to nobody yet.
 
     Who has borrowed what is reserved goes for a job inside of a reservation whatever its QOS says.
@@ -140,7 +142,7 @@ def _running(cluster: Cluster, attempt_id: AttemptId) -> tuple[Job, Attempt] | N
     return job, found
 
 
-def _wanted(draft: Draft, job: Job, one: planned.Preemption) -> Wanted:
+def _wanted(draft: TurnBuilder, job: Job, one: planned.Preemption) -> Wanted:
     amounts, qos = granted(draft.cluster, one.grants), association.qos_named(draft.cluster, job.qos)
     billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
     return Wanted(amounts, hours(billing, job.time_limit_s))
@@ -149,24 +151,24 @@ def _wanted(draft: Draft, job: Job, one: planned.Preemption) -> Wanted:
 # ── the victims ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _begin(draft: Draft, victim: Attempt) -> None:
+def _begin(draft: TurnBuilder, victim: Attempt) -> None:
     """All of its nodes are told in this turn."""
     way = victim.giving_way
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
-    draft.volatile.told[victim.attempt_id] = way
+    draft.volatile.preemption_notices[victim.attempt_id] = way
     if way.ends_at <= draft.now:
         _end(draft, victim)
         return
     _tell_all(draft, victim)
 
 
-def _tell_all(draft: Draft, victim: Attempt) -> None:
-    draft.volatile.told_last[victim.attempt_id] = draft.now
+def _tell_all(draft: TurnBuilder, victim: Attempt) -> None:
+    draft.volatile.notice_sent_at[victim.attempt_id] = draft.now
     for node in victim.parts:
         _tell(draft, victim, node)
 
 
-def tell_again(draft: Draft, victim: Attempt, node: str) -> None:
+def tell_again(draft: TurnBuilder, victim: Attempt, node: str) -> None:
     """It may not have heard it.  Said twice it is done once (see `SignalAttempt`); a gqnode from before that, which
     cannot suspend either, would signal the job each time."""
     known = draft.cluster.nodes.get(node)
@@ -174,7 +176,7 @@ def tell_again(draft: Draft, victim: Attempt, node: str) -> None:
         _tell(draft, victim, node)
 
 
-def _tell(draft: Draft, victim: Attempt, node: str) -> None:
+def _tell(draft: TurnBuilder, victim: Attempt, node: str) -> None:
     """What the node owes to a job that gives way; nothing, if it does not, or is being ended.
 
     The signal goes where it goes before the time limit: to the steps, or to the script.
@@ -195,32 +197,32 @@ def _tell(draft: Draft, victim: Attempt, node: str) -> None:
         ends_at=way.ends_at,
         text=f"GIVES WAY TO {whose}{'STANDS STILL FROM' if way.parks else 'IS ENDED AT'} {{time}}",
     )
-    draft.do(SendOrder(node=node, order=order))
+    draft.enqueue(SendOrder(node=node, order=order))
 
 
-def _end(draft: Draft, victim: Attempt) -> None:
+def _end(draft: TurnBuilder, victim: Attempt) -> None:
     if victim.giving_way is not None and victim.giving_way.parks:
         parked.begin(draft, victim)
         return
     parked.end(draft, victim)
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: TurnBuilder) -> None:
     """Those that need not go any more are told."""
-    for attempt_id, way in list(draft.volatile.told.items()):
+    for attempt_id, way in list(draft.volatile.preemption_notices.items()):
         found = _running(draft.cluster, attempt_id)
         if found is not None and found[1].giving_way == way:
             continue
-        del draft.volatile.told[attempt_id]
-        draft.volatile.told_last.pop(attempt_id, None)
+        del draft.volatile.preemption_notices[attempt_id]
+        draft.volatile.notice_sent_at.pop(attempt_id, None)
         if found is not None and found[1].giving_way is None and attempt_id not in draft.cluster.parked:
             text = f"job {found[0].label} need not give way any more: it goes on"
-            draft.do(
+            draft.enqueue(
                 SendOrder(node=found[1].batch_node, order=wire.Notify(attempt_id=attempt_id, text=text)),
             )
 
 
-def decide_checkpoint(draft: Draft, body: client.CheckpointDone) -> client.Done:
+def decide_checkpoint(draft: TurnBuilder, body: client.CheckpointDone) -> client.Done:
     """No request that is remembered: said twice it means the same, and a loop of them must not fill the disk."""
     job = array.known(draft.cluster, body.job_id)
     found = _running(draft.cluster, job.attempt_id)
@@ -228,11 +230,11 @@ def decide_checkpoint(draft: Draft, body: client.CheckpointDone) -> client.Done:
         raise Refusal("not_running", f"job {job.label} does not run: nothing of it can be saved now")
     before = found[1].checkpoint_at
     if before is None or not 0 <= draft.now - before < CHECKPOINT_EVERY_S:
-        draft.note(event.JobCheckpointed(at=draft.now, attempt_id=job.attempt_id))
+        draft.emit(event.JobCheckpointed(at=draft.now, attempt_id=job.attempt_id))
     return client.Done()
 
 
-def decide_caught_up(draft: Draft, body: client.ResumeDone) -> client.Done:
+def decide_caught_up(draft: TurnBuilder, body: client.ResumeDone) -> client.Done:
     """Whatever else it says of an attempt that nothing went before, or that has said so already, changes nothing."""
     job = array.known(draft.cluster, body.job_id)
     found = _running(draft.cluster, job.attempt_id)
@@ -241,21 +243,21 @@ def decide_caught_up(draft: Draft, body: client.ResumeDone) -> client.Done:
     is_said = job.resumed is not None and job.resumed.attempt == job.attempt
     if job.ran_s and not is_said:
         resume_s = max(0.0, draft.now - found[1].start_at - found[1].suspended_s)
-        draft.note(event.JobCaughtUp(at=draft.now, attempt_id=job.attempt_id, resume_s=resume_s))
+        draft.emit(event.JobCaughtUp(at=draft.now, attempt_id=job.attempt_id, resume_s=resume_s))
     return client.Done()
 
 
 # ── what drops it ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def drop(draft: Draft, job_id: JobId, why: str) -> None:
+def drop(draft: TurnBuilder, job_id: JobId, why: str) -> None:
     """The job gets nothing that others hold; it may be decided anew."""
     if job_id in draft.cluster.claims:
-        draft.note(event.PreemptionDropped(at=draft.now, job_id=job_id, why=why))
+        draft.emit(event.PreemptionDropped(at=draft.now, job_id=job_id, why=why))
         draft.volatile.wants_plan = True
 
 
-def after_update(draft: Draft, job: Job, before: JobSpec, before_s: int | None) -> None:
+def after_update(draft: TurnBuilder, job: Job, before: JobSpec, before_s: int | None) -> None:
     """It may want something else now."""
     if job.job_id in draft.cluster.claims and (_request(before), before_s) != (_request(job.spec), job.time_limit_s):
         drop(draft, job.job_id, "it asks for something else now")
@@ -268,7 +270,7 @@ def _request(spec: JobSpec) -> JobSpec:
     )
 
 
-def follow(draft: Draft, fact: event.Event) -> None:
+def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     """Something happened that may concern what is kept for somebody."""
     if not draft.cluster.claims:
         return
@@ -287,19 +289,19 @@ def follow(draft: Draft, fact: event.Event) -> None:
             pass
 
 
-def _drop_on(draft: Draft, node: str, gpu: int | None) -> None:
+def _drop_on(draft: TurnBuilder, node: str, gpu: int | None) -> None:
     for claim in list(draft.cluster.claims.values()):
         if any(one.node == node and (gpu is None or gpu in one.gpus) for one in claim.grants):
             drop(draft, claim.job_id, f"node {node} is not there for it any more")
 
 
-def _drop_inside(draft: Draft, name: str, number: int) -> None:
+def _drop_inside(draft: TurnBuilder, name: str, number: int) -> None:
     for claim in list(draft.cluster.claims.values()):
         if (claim.reservation, claim.occurrence) == (name, number):
             drop(draft, claim.job_id, f"reservation {name} is over")
 
 
-def meet_plan(draft: Draft, plan: planned.Plan) -> None:
+def reconcile_claims(draft: TurnBuilder, plan: planned.Plan) -> None:
     """A job that waits for something else by now, as the planner says, does not keep others from what it claims.
 
     Of each that may start at all the plan says something, also if it was cut short: they are looked at first.
@@ -316,7 +318,7 @@ def meet_plan(draft: Draft, plan: planned.Plan) -> None:
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """End those whose time has come; for a while say to the others again what may have been lost on its way."""
     resend_s = draft.policy.timers.resend_s
     for victim in _victims(draft.cluster):
@@ -324,21 +326,21 @@ def tick(draft: Draft) -> None:
         if way is not None and way.ends_at <= draft.now:
             _end(draft, victim)
         elif way is not None and _is_to_hear_again(draft, victim.attempt_id, way, resend_s):
-            draft.volatile.told_last[victim.attempt_id] = draft.now
+            draft.volatile.notice_sent_at[victim.attempt_id] = draft.now
             for node in victim.parts:
                 tell_again(draft, victim, node)
 
 
-def _is_to_hear_again(draft: Draft, attempt_id: AttemptId, way: GivingWay, resend_s: float) -> bool:
-    last_at = draft.volatile.told_last.get(attempt_id, way.told_at)
+def _is_to_hear_again(draft: TurnBuilder, attempt_id: AttemptId, way: GivingWay, resend_s: float) -> bool:
+    last_at = draft.volatile.notice_sent_at.get(attempt_id, way.told_at)
     return draft.now - way.told_at <= REPEATS * resend_s and draft.now - last_at >= resend_s
 
 
-def resume(draft: Draft) -> None:
+def resume(draft: TurnBuilder) -> None:
     """After a restart: those that were told are remembered; their nodes are told again when they say hello."""
     for victim in _victims(draft.cluster):
         if victim.giving_way is not None:
-            draft.volatile.told[victim.attempt_id] = victim.giving_way
+            draft.volatile.preemption_notices[victim.attempt_id] = victim.giving_way
 
 
 def next_at(cluster: Cluster) -> float | None:

@@ -14,16 +14,16 @@ from gqd.state.events import event
 from gqd.state.input import ClientRequest
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
-def send(draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
-    draft.do(Reply(route=request.route, request_id=request.request_id, body=answer))
+def send(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -> None:
+    draft.enqueue(Reply(route=request.route, request_id=request.request_id, body=answer))
 
 
-def remember(draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+def remember(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -> None:
     """Of a request that changed something: whoever sends it again is answered alike."""
-    draft.note(
+    draft.emit(
         event.RequestAnswered(
             at=draft.now,
             request_id=request.request_id,
@@ -34,12 +34,12 @@ def remember(draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> 
     audit(draft, request, answer)
 
 
-def audit(draft: Draft, request: ClientRequest, answer: client.ReplyBody) -> None:
+def audit(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -> None:
     peer, body = request.peer, request.body
     if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids or answer.tasks:
-        draft.note(trail.of_request(draft.now, peer, draft.cluster, body, answer, request.hook))
+        draft.emit(trail.of_request(draft.now, peer, draft.cluster, body, answer, request.hook))
     for code, job_ids in draft.denied.items():
-        draft.note(trail.of_denied(draft.now, peer, draft.cluster, body, code, job_ids))
+        draft.emit(trail.of_denied(draft.now, peer, draft.cluster, body, code, job_ids))
 
 
 def refused(refusal: Refusal) -> client.Refused:

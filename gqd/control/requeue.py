@@ -14,7 +14,7 @@ from gqd.state.policy import Policy
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_COUNT = 2**31 - 1
 PREEMPT, NODE_FAIL, TIMEOUT = "preempt", "node_fail", "timeout"
@@ -39,7 +39,7 @@ def refuse_bad_requeue(spec: JobSpec) -> None:
         raise Refusal("bad_number", f"--max-requeue is {spec.max_requeue}, which is not between 0 and {MAX_COUNT}")
 
 
-def after(draft: Draft, job: Job, cause: str) -> AfterEnding:
+def after(draft: TurnBuilder, job: Job, cause: str) -> AfterEnding:
     """What follows when the job ended for this cause (of `gq.model.job.REQUEUE_ON`).
 
     What ends it each time would go round for ever, as fast as nodes can; but to give way is no failure.
@@ -61,7 +61,7 @@ def waits_again(job: Job, cause: str) -> bool:
     return job.spec.max_requeue is None or job.restart_count < job.spec.max_requeue
 
 
-def after_giving_way(draft: Draft, job: Job) -> AfterEnding:
+def after_giving_way(draft: TurnBuilder, job: Job) -> AfterEnding:
     qos = association.qos_named(draft.cluster, job.qos)
     is_final = qos is not None and qos.preempt_mode is PreemptMode.CANCEL
     return AfterEnding.END if is_final else after(draft, job, PREEMPT)
@@ -79,7 +79,7 @@ def to_whom(cluster: Cluster, victim: Attempt) -> str:
     return f"to job {other.label} of {other.user}{where}{reclaim}"
 
 
-def grace_s(draft: Draft, job: Job) -> int:
+def grace_s(draft: TurnBuilder, job: Job) -> int:
     """From TERM to KILL."""
     most = draft.policy.timers.grace_s
     return most if job.spec.grace_s is None else min(most, job.spec.grace_s)

@@ -12,11 +12,11 @@ from gqd.state.index.queue import Member
 from gqd.state.runtime_history import guess
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
 def expected_s(
-    draft: Draft, who: Member, resources: ResourceRequest, asked_s: int | None, time_limit_s: int | None
+    draft: TurnBuilder, who: Member, resources: ResourceRequest, asked_s: int | None, time_limit_s: int | None
 ) -> float | None:
     """The limit that its owner asked for, else what the last jobs like it took, and never more than its limit.
 

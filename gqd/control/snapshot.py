@@ -64,7 +64,7 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
         columns=_columns(cluster.queue, waiting),
         array_room=array.array_room(cluster),
         array_throttle=array.array_throttle(cluster),
-        soaking=array.soaking(cluster),
+        auto_throttle=array.auto_throttle(cluster),
         limits=limits,
         gives_back=share.gives_back(cluster, now) if limits.has_guarantees else {},
         kept_back=waiting.kept_back,

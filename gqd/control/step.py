@@ -20,14 +20,14 @@ from gqd.state.phases import PartPhase
 from gqd.state.records import Attempt, Job, Step
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
 MAX_TASKS = 100_000
 """Of one step, and of whatever else it counts."""
 
 
-def decide_create(draft: Draft, job: Job, request: StepRequest, key: bytes) -> client.StepCreated | None:
+def decide_create(draft: TurnBuilder, job: Job, request: StepRequest, key: bytes) -> client.StepCreated | None:
     """Make the step, or None: it must wait for what other steps hold, or until its node has said that the job runs.
 
     `Refusal` if it can never be.
@@ -50,7 +50,7 @@ def decide_create(draft: Draft, job: Job, request: StepRequest, key: bytes) -> c
     if layout is None:
         return None
     step_id = StepId(job.job_id, job.attempt, attempt.next_step)
-    draft.note(event.StepStarted(at=draft.now, step_id=step_id, key=key, layout=layout))
+    draft.emit(event.StepStarted(at=draft.now, step_id=step_id, key=key, layout=layout))
     step = attempt.steps[step_id.step]
     for part in layout.parts:
         orders.send_step(draft, step, part.node)
@@ -221,7 +221,7 @@ def _deal_gpus(total: int, grants: list[Grant]) -> dict[str, int]:
     return wanted
 
 
-def decide_end(draft: Draft, step: Step) -> None:
+def decide_end(draft: TurnBuilder, step: Step) -> None:
     """End it on all its nodes: TERM, grace, KILL."""
     draft.volatile.ending_steps.add(step.step_id)
     for part in step.layout.parts:
@@ -246,25 +246,25 @@ def _refuse_nonsense(request: StepRequest) -> None:
 # ── reports and ends ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _running(draft: Draft, step_id: StepId) -> Step | None:
+def _running(draft: TurnBuilder, step_id: StepId) -> Step | None:
     attempt = draft.cluster.attempts.get(step_id.attempt_id)
     return None if attempt is None else attempt.steps.get(step_id.step)
 
 
-def on_received(draft: Draft, node: str, report: wire.StepReceived) -> None:
+def on_received(draft: TurnBuilder, node: str, report: wire.StepReceived) -> None:
     step = _running(draft, report.step_id)
     if step is not None and node not in step.received and _is_on(step, node):
-        draft.note(event.StepPartReceived(at=draft.now, step_id=report.step_id, node=node))
+        draft.emit(event.StepPartReceived(at=draft.now, step_id=report.step_id, node=node))
 
 
-def on_ended(draft: Draft, node: str, report: wire.StepEnded) -> None:
+def on_ended(draft: TurnBuilder, node: str, report: wire.StepEnded) -> None:
     step = _running(draft, report.step_id)
     draft.volatile.step_orders.pop((report.step_id, node), None)
     if step is None or node in step.part_ends or not _is_on(step, node):
         return
     attempt = draft.cluster.attempts[report.step_id.attempt_id]
     goes_on = _goes_on(attempt, step, node)
-    draft.note(
+    draft.emit(
         event.StepPartEnded(
             at=draft.now,
             step_id=report.step_id,
@@ -306,13 +306,13 @@ def _ended_with(attempt: Attempt, report: wire.StepEnded) -> bool:
     return report.ended_at >= attempt.end_at - MAX_CLOCK_SKEW_S
 
 
-def lose_node(draft: Draft, attempt: Attempt, node: str) -> None:
+def lose_node(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """The node's part of every step is over; nobody saw how."""
     for step in list(attempt.steps.values()):
         if _is_on(step, node) and node not in step.part_ends:
             draft.volatile.step_orders.pop((step.step_id, node), None)
             goes_on = _goes_on(attempt, step, node)
-            draft.note(
+            draft.emit(
                 event.StepPartEnded(
                     at=draft.now,
                     step_id=step.step_id,
@@ -325,23 +325,23 @@ def lose_node(draft: Draft, attempt: Attempt, node: str) -> None:
             _finish_if_over(draft, step)
 
 
-def finish_all(draft: Draft, attempt: Attempt) -> None:
+def finish_all(draft: TurnBuilder, attempt: Attempt) -> None:
     """The attempt is over: steps of which not every node has reported end with it."""
     for step in list(attempt.steps.values()):
         for part in step.layout.parts:
             draft.volatile.step_orders.pop((step.step_id, part.node), None)
         draft.volatile.ending_steps.discard(step.step_id)
         fact = event.StepFinished(at=draft.now, step_id=step.step_id, exit=_worst(step), outcome=Outcome.CANCELLED)
-        draft.note(fact)
+        draft.emit(fact)
 
 
-def _finish_if_over(draft: Draft, step: Step) -> None:
+def _finish_if_over(draft: TurnBuilder, step: Step) -> None:
     if len(step.part_ends) < len(step.layout.parts):
         return
     worst = _worst(step)
     draft.volatile.ending_steps.discard(step.step_id)
     fact = event.StepFinished(at=draft.now, step_id=step.step_id, exit=worst, outcome=_outcome(step, worst))
-    draft.note(fact)
+    draft.emit(fact)
 
 
 def _worst(step: Step) -> ExitStatus:
@@ -377,7 +377,7 @@ def _is_on(step: Step, node: str) -> bool:
     return any(part.node == node for part in step.layout.parts)
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Repeat step orders that nobody acknowledged, to nodes that are there."""
     for (step_id, node), sent_at in list(draft.volatile.step_orders.items()):
         step = _running(draft, step_id)

@@ -23,10 +23,10 @@ from gqd.state.phases import AfterEnding, PartPhase
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
-def decide_suspend(draft: Draft, body: client.SuspendJobs) -> client.JobsDone:
+def decide_suspend(draft: TurnBuilder, body: client.SuspendJobs) -> client.JobsDone:
     """Also of a job that is suspended already: it stays so."""
     report = array.Report()
     for one in array.choose(draft.cluster, body.job_ids, body.tasks):
@@ -37,12 +37,12 @@ def decide_suspend(draft: Draft, body: client.SuspendJobs) -> client.JobsDone:
         report.did(one)
         held = draft.cluster.attempts[one.job.attempt_id]
         if held.suspended_at is None:
-            draft.note(event.JobSuspended(at=draft.now, attempt_id=held.attempt_id))
+            draft.emit(event.JobSuspended(at=draft.now, attempt_id=held.attempt_id))
             send_all(draft, held)
     return report.answer()
 
 
-def decide_resume(draft: Draft, body: client.ResumeJobs) -> client.JobsDone:
+def decide_resume(draft: TurnBuilder, body: client.ResumeJobs) -> client.JobsDone:
     report = array.Report()
     for one in array.choose(draft.cluster, body.job_ids, body.tasks):
         held = draft.cluster.attempt_of(one.job)
@@ -53,7 +53,7 @@ def decide_resume(draft: Draft, body: client.ResumeJobs) -> client.JobsDone:
             report.refuse(one, why_not)
             continue
         report.did(one)
-        draft.note(event.JobResumed(at=draft.now, attempt_id=held.attempt_id))
+        draft.emit(event.JobResumed(at=draft.now, attempt_id=held.attempt_id))
         send_all(draft, held)
         if one.job.spec.deadline_at is not None:  # that has not moved: less time is left for it
             for node in held.parts:
@@ -61,7 +61,7 @@ def decide_resume(draft: Draft, body: client.ResumeJobs) -> client.JobsDone:
     return report.answer()
 
 
-def _why_not(draft: Draft, one: Chosen) -> str:
+def _why_not(draft: TurnBuilder, one: Chosen) -> str:
     if one.job.state is not JobState.RUNNING:
         return f"it is {_word(draft, one.job)}; only running jobs can be suspended"
     held = draft.cluster.attempts[one.job.attempt_id]
@@ -88,18 +88,18 @@ def _why_not_by_hand(cluster: Cluster, held: Attempt) -> str:
     return ""
 
 
-def _word(draft: Draft, job: Job) -> str:
+def _word(draft: TurnBuilder, job: Job) -> str:
     return word_of(job, draft.cluster.attempt_of(job)).lower()
 
 
-def send_all(draft: Draft, held: Attempt) -> None:
+def send_all(draft: TurnBuilder, held: Attempt) -> None:
     """That it is to stand still, or to go on."""
     draft.volatile.wants_plan = True  # when it ends is another
     for node in held.parts:
         _send(draft, held, node)
 
 
-def _send(draft: Draft, held: Attempt, node: str) -> None:
+def _send(draft: TurnBuilder, held: Attempt, node: str) -> None:
     """Repeated until the node says that it is so."""
     draft.volatile.suspend_orders[held.attempt_id, node] = draft.now
     known = draft.cluster.parked.get(held.attempt_id)
@@ -108,19 +108,19 @@ def _send(draft: Draft, held: Attempt, node: str) -> None:
         is_suspended=held.suspended_at is not None,
         parked_at=None if known is None else known.at,
     )
-    draft.do(SendOrder(node=node, order=order))
+    draft.enqueue(SendOrder(node=node, order=order))
 
 
 # ── what nodes say ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def on_suspended_set(draft: Draft, node: str, report: wire.SuspendedSet) -> None:
+def on_suspended_set(draft: TurnBuilder, node: str, report: wire.SuspendedSet) -> None:
     """An older order may have come to it late."""
     draft.volatile.suspend_orders.pop((report.attempt_id, node), None)
     meet(draft, report.attempt_id, node, report.is_suspended)
 
 
-def meet(draft: Draft, attempt_id: AttemptId, node: str, is_suspended: bool) -> None:
+def meet(draft: TurnBuilder, attempt_id: AttemptId, node: str, is_suspended: bool) -> None:
     """Tell the node, if it is not there as it is here."""
     held = draft.cluster.attempts.get(attempt_id)
     known = draft.cluster.parked.get(attempt_id)
@@ -131,7 +131,7 @@ def meet(draft: Draft, attempt_id: AttemptId, node: str, is_suspended: bool) -> 
         _send(draft, held, node)
 
 
-def _is_owed(draft: Draft, held: Attempt, node: str) -> bool:
+def _is_owed(draft: TurnBuilder, held: Attempt, node: str) -> bool:
     """The attempt is the job's, and is not being ended on this node."""
     job = draft.cluster.jobs.get(held.attempt_id.job_id)
     part = held.parts.get(node)
@@ -139,12 +139,12 @@ def _is_owed(draft: Draft, held: Attempt, node: str) -> bool:
     return is_current and part is not None and part.phase is not PartPhase.STOPPING
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     _end_late(draft)
     _repeat(draft)
 
 
-def _end_late(draft: Draft) -> None:
+def _end_late(draft: TurnBuilder) -> None:
     """A deadline does not stand still; the nodes, which enforce it as a time limit, have let that stand."""
     for held in list(draft.cluster.holding.values()):
         job = None if held.suspended_at is None else draft.cluster.jobs.get(held.attempt_id.job_id)
@@ -162,7 +162,7 @@ def _end_late(draft: Draft) -> None:
             )
 
 
-def _repeat(draft: Draft) -> None:
+def _repeat(draft: TurnBuilder) -> None:
     for (attempt_id, node), sent_at in list(draft.volatile.suspend_orders.items()):
         held = draft.cluster.attempts.get(attempt_id)
         if held is None or not _is_owed(draft, held, node):

@@ -1,4 +1,4 @@
-"""What one call of the controller produced, and the draft of it while the call is under way.  Pure."""
+"""A turn: the events and effects of one call of the controller, and the builder that collects them.  Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Turn:
     events: tuple[Event, ...] = ()
     """Durable facts, past tense."""
     effects: tuple[Effect, ...] = ()
-    """To be done by the shell, after the commit."""
+    """What the shell carries out after the commit."""
 
 
 def _job_of(event: Event) -> JobId | None:
@@ -29,8 +29,8 @@ def _job_of(event: Event) -> JobId | None:
 
 
 @dataclass(slots=True)
-class Draft:
-    """A turn in the making.  An event is applied as soon as it is noted, so that what follows sees it."""
+class TurnBuilder:
+    """A turn under construction.  Each event is applied as soon as it is emitted, so later decisions see its change."""
 
     cluster: Cluster
     policy: Policy
@@ -39,25 +39,27 @@ class Draft:
     events: list[Event] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     denied: dict[str, list[int]] = field(default_factory=dict)
-    """Jobs that a request about many named without the right to: by the code of the refusal, for the audit trail."""
+    """Code of a refusal → the jobs that a request about many jobs was refused for (for the audit trail)."""
 
-    def note(self, event: Event) -> None:
-        """It happened: apply it, and write it down."""
+    def emit(self, event: Event) -> None:
+        """Apply the event to the cluster and add it to the turn."""
         apply(self.cluster, event)
         self.events.append(event)
 
     def touched_jobs(self) -> set[JobId]:
-        """The jobs that something happened to in this turn, and the arrays of those that are tasks."""
+        """The jobs that an event of this turn is about; for a task, its array as well."""
         touched = {job_id for event in self.events if (job_id := _job_of(event)) is not None}
         arrays = {event.array_job_id for event in self.events if isinstance(event, ArrayEvent)}
         jobs = (self.cluster.jobs.get(job_id) for job_id in touched)
         return touched | arrays | {job.array_job_id for job in jobs if job is not None and job.array_job_id is not None}
 
     def deny(self, job_id: int, code: str = "not_owner") -> None:
+        """Record that the request may not touch this job."""
         self.denied.setdefault(code, []).append(job_id)
 
-    def do(self, effect: Effect) -> None:
+    def enqueue(self, effect: Effect) -> None:
+        """Add an effect, which the shell carries out after the commit."""
         self.effects.append(effect)
 
-    def turn(self) -> Turn:
+    def build(self) -> Turn:
         return Turn(tuple(self.events), tuple(self.effects))

@@ -20,7 +20,7 @@ from gqd.state.phases import Hold
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 LEFT_OUT_S = 24 * 3600.0
 """A missing file system comes back when somebody mends it, not by itself."""
@@ -32,12 +32,12 @@ def is_missing(job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded)
     return is_launch and report.outcome is Outcome.BOOT_FAIL and report.launch_failure == wire.WORKDIR
 
 
-def hold_after(draft: Draft, job: Job) -> Hold | None:
+def hold_after(draft: TurnBuilder, job: Job) -> Hold | None:
     """The hold of a job that waits again after this failure: none while another node could run it."""
     return None if job.reason != Reason.BAD_WORKDIR.value or _has_other_nodes(draft, job) else Hold.LAUNCH
 
 
-def hold_siblings(draft: Draft, job: Job) -> None:
+def hold_siblings(draft: TurnBuilder, job: Job) -> None:
     """Hold the tasks that still wait in the array's record with a task that was held."""
     known = draft.cluster.record_of(job)
     if known is None or job.reason != Reason.BAD_WORKDIR.value:
@@ -47,10 +47,10 @@ def hold_siblings(draft: Draft, job: Job) -> None:
         fact = event.JobHeld(
             at=draft.now, job_id=record.job_id, hold=Hold.LAUNCH, reason=Reason.BAD_WORKDIR.value, why=job.why
         )
-        draft.note(fact)
+        draft.emit(fact)
 
 
-def _has_other_nodes(draft: Draft, job: Job) -> bool:
+def _has_other_nodes(draft: TurnBuilder, job: Job) -> bool:
     """Nodes on which it has not failed are enough for it, whatever runs on them now."""
     partition = draft.policy.partition(job.partition)
     if partition is None:

@@ -13,7 +13,7 @@ from gq.model.account import NORMAL_QOS
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant, gpus_in
 from gqd.sched.backfill.windows import Guard
-from gqd.sched.cycle.lending import lent_out, may_borrow
+from gqd.sched.cycle.lending import borrower_view, may_borrow
 from gqd.sched.limits.ledger import Asker, Ledger
 from gqd.sched.placement.placement import is_possible
 from gqd.sched.preemption.nominations import beside_claims, keep, told_to_go, without_claim
@@ -32,7 +32,7 @@ from gqd.state.plan import Gift, Preemption, Start
 from gqd.state.records import mask_of
 
 
-class Applicant(NamedTuple):
+class StartRequest(NamedTuple):
     """A job that is to start."""
 
     job_id: JobId
@@ -46,7 +46,7 @@ class Applicant(NamedTuple):
     ran_s: float = 0.0
 
 
-class _Room(NamedTuple):
+class _Scope(NamedTuple):
     view: Snapshot
     guard: Guard
     up: dict[str, int]
@@ -80,14 +80,14 @@ class _Room(NamedTuple):
         return is_free
 
 
-class Rooms:
+class PlanValidator:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._started: list[RunningJob] = []
         """And not in the snapshot yet."""
-        self._inside: dict[tuple[str, int], _Room] = {}
-        self._outside: _Room | None = None
-        self._lent: _Room | None = None
+        self._inside: dict[tuple[str, int], _Scope] = {}
+        self._outside: _Scope | None = None
+        self._lent: _Scope | None = None
         """For those who may borrow what is reserved."""
         self._going: set[JobId] = set()
         """They have been told to give way."""
@@ -95,7 +95,7 @@ class Rooms:
         """What others are to give up, by node, as a mask: they go on."""
         self._borrowed = Borrowed(snapshot.limits)
 
-    def take(self, start: Start, job: Applicant) -> bool:
+    def admit(self, start: Start, job: StartRequest) -> bool:
         """It may start so; then it holds that.
 
         In a plan those come first to whom others give way, then what it starts inside of reservations, and last those
@@ -105,7 +105,7 @@ class Rooms:
             return self._take(start, job)
         if self._outside is not None or self._inside or self._lent is not None:
             return False
-        alone = Rooms(beside_claims(self._snapshot, but=job.job_id))
+        alone = PlanValidator(beside_claims(self._snapshot, but=job.job_id))
         if not alone._take(start, job):
             return False
         ends_at = None if job.time_limit_s is None else self._snapshot.now + job.time_limit_s
@@ -114,20 +114,20 @@ class Rooms:
         self._snapshot = with_running(without_claim(self._snapshot, job.job_id), running)
         return True
 
-    def take_preemption(self, one: Preemption, job: Applicant) -> bool:
+    def admit_preemption(self, one: Preemption, job: StartRequest) -> bool:
         """All of its victims may be told to go, and that is enough; then they are nobody else's, nor is the rest.
 
         After the starts of the plan.
         """
-        room = self._room_of(one.reservation, one.occurrence, job)
-        if room is None:
+        scope = self._scope_of(one.reservation, one.occurrence, job)
+        if scope is None:
             return False
-        victims, parts = self._victims(room, one, job), self._parts(room, one)
+        victims, parts = self._victims(scope, one, job), self._parts(scope, one)
         if victims is None or parts is None:
             return False
         ends = [gone_at(each, self._snapshot.now) for each in victims] + [each.ends_at for each in one.gifts]
         claim = _claim_of(one, job, max(ends, default=self._snapshot.now))
-        if not room.keep(claim, [*victims, *parts], _ends_of(claim)):
+        if not scope.keep(claim, [*victims, *parts], _ends_of(claim)):
             return False
         self._going |= {each.job_id for each in victims}
         for each in one.gifts:
@@ -135,9 +135,9 @@ class Rooms:
             self._given[key] = self._given.get(key, 0) | mask_of(each.gpus)
         return True
 
-    def _parts(self, room: _Room, one: Preemption) -> list[RunningJob] | None:
+    def _parts(self, scope: _Scope, one: Preemption) -> list[RunningJob] | None:
         """What is given up for it; None, if some of it may not be."""
-        givers = {AttemptId(each.job_id, each.attempt): each for each in room.view.running if each.stretch is not None}
+        givers = {AttemptId(each.job_id, each.attempt): each for each in scope.view.running if each.stretch is not None}
         parts = []
         for gift in one.gifts:
             giver = givers.get(gift.attempt_id)
@@ -157,9 +157,9 @@ class Rooms:
         gone = mask_of(stretch.least) | self._given.get((gift.attempt_id, gift.node), 0)
         return not mask_of(gift.gpus) & ~(mask_of(giver.grants[0].gpus) & ~gone)
 
-    def _victims(self, room: _Room, one: Preemption, job: Applicant) -> list[RunningJob] | None:
+    def _victims(self, scope: _Scope, one: Preemption, job: StartRequest) -> list[RunningJob] | None:
         """None, if one of them may not be told to go."""
-        view, wanted = room.view, set(one.victims)
+        view, wanted = scope.view, set(one.victims)
         victims = [
             each
             for each in view.running
@@ -176,7 +176,7 @@ class Rooms:
             return None
         return victims
 
-    def _may_take_back(self, victims: Sequence[RunningJob], one: Preemption, job: Applicant) -> bool:
+    def _may_take_back(self, victims: Sequence[RunningJob], one: Preemption, job: StartRequest) -> bool:
         """Or there is nothing to take back."""
         if not victims:
             return True
@@ -184,50 +184,50 @@ class Rooms:
         is_owner = Ledger(self._snapshot.limits).is_guaranteed(asker, gpus_in(one.grants))
         return one.is_reclaim and is_owner and self._borrowed.take(victims, job.account)
 
-    def _room_of(self, reservation: str, occurrence: int, job: Applicant) -> _Room | None:
+    def _scope_of(self, reservation: str, occurrence: int, job: StartRequest) -> _Scope | None:
         if not reservation:
-            return self._room_outside() if not job.reservation or self._may_be_outside(job) else None
+            return self._outside_scope() if not job.reservation or self._may_be_outside(job) else None
         key = (reservation, occurrence)
         one = next((one for one in active(self._snapshot) if (one.name, one.number) == key), None)
         if one is None or not self._may_be_inside(one, job):
             return None
         if key not in self._inside:
-            self._inside[key] = _room(inside(self._as_it_stands(), one))
+            self._inside[key] = _scope(inside(self._as_it_stands(), one))
         return self._inside[key]
 
-    def _room_outside(self) -> _Room:
+    def _outside_scope(self) -> _Scope:
         if self._outside is None:
-            self._outside = _room(outside(self._as_it_stands()))
+            self._outside = _scope(outside(self._as_it_stands()))
         return self._outside
 
-    def _room_lent(self, job: Applicant) -> _Room | None:
+    def _borrower_scope(self, job: StartRequest) -> _Scope | None:
         """From then on the others have room only beside those who borrow."""
         if job.reservation or not may_borrow(job.qos, self._snapshot.qos):
             return None
         if self._lent is None:
-            self._lent = _room(lent_out(self._as_it_stands()))
+            self._lent = _scope(borrower_view(self._as_it_stands()))
             self._outside, self._inside = None, {}
         return self._lent
 
-    def _take(self, start: Start, job: Applicant) -> bool:
+    def _take(self, start: Start, job: StartRequest) -> bool:
         if (start.reservation and self._outside is not None) or (self._lent is not None and not start.borrows):
             return False
-        room = self._room_lent(job) if start.borrows else self._room_of(start.reservation, start.occurrence, job)
+        scope = self._borrower_scope(job) if start.borrows else self._scope_of(start.reservation, start.occurrence, job)
         by_limit = inf if job.time_limit_s is None else self._snapshot.now + job.time_limit_s
-        if room is None or not room.take(start.grants, Ends(by_limit, by_limit)):
+        if scope is None or not scope.take(start.grants, Ends(by_limit, by_limit)):
             return False
         self._started.append(_running(start, job, by_limit if by_limit < inf else None))
         return True
 
-    def _may_be_outside(self, job: Applicant) -> bool:
+    def _may_be_outside(self, job: StartRequest) -> bool:
         named = named_by(job, self._snapshot.booked, self._path(job))
         return named.is_flex and named_wait(named, job.user, job.time_limit_s, self._snapshot.now) is None
 
-    def _may_be_inside(self, one: Booked, job: Applicant) -> bool:
+    def _may_be_inside(self, one: Booked, job: StartRequest) -> bool:
         comes = job.reservation == one.name or (one.is_magnetic and not job.reservation)
         return comes and one.is_for(job.user, self._path(job)) and not is_too_long(job, one, self._snapshot.now)
 
-    def _path(self, job: Applicant) -> tuple[str, ...]:
+    def _path(self, job: StartRequest) -> tuple[str, ...]:
         return account_path(self._snapshot.limits.accounts, job.account)
 
     def _as_it_stands(self) -> Snapshot:
@@ -236,17 +236,17 @@ class Rooms:
         return self._snapshot
 
 
-def _room(view: Snapshot) -> _Room:
+def _scope(view: Snapshot) -> _Scope:
     places = {node.name: place for place, node in enumerate(view.nodes)}
     guard = Guard(Overlay.of(view), places)
     if view.booked:
         known = ((one.ends_at, one.grants) for one in view.running if not one.is_stranded)
         endings = (ending_of(max(view.now, at), places, grants) for at, grants in known if at is not None)
         guard.book(windows_of(view.booked, places, view.now, Timeline(guard.now, places, view.now, endings)))
-    return _Room(view, guard, {node.name: place for place, node in enumerate(view.nodes) if not node.unavailable})
+    return _Scope(view, guard, {node.name: place for place, node in enumerate(view.nodes) if not node.unavailable})
 
 
-def _give_turns(view: Snapshot, victims: Sequence[RunningJob], one: Preemption, job: Applicant) -> bool:
+def _give_turns(view: Snapshot, victims: Sequence[RunningJob], one: Preemption, job: StartRequest) -> bool:
     """All of these may, where jobs take turns."""
     rules = view.policy.scheduling
     if rules.preempt != "turns" or len(that_give_turns(victims, view.qos)) < len(victims):
@@ -255,7 +255,7 @@ def _give_turns(view: Snapshot, victims: Sequence[RunningJob], one: Preemption, 
     return bool((gives_turn_at(givers_of(victims, rules), taker) <= view.now).all())
 
 
-def _claim_of(one: Preemption, job: Applicant, until: float) -> Claim:
+def _claim_of(one: Preemption, job: StartRequest, until: float) -> Claim:
     return Claim(
         job_id=job.job_id,
         grants=one.grants,
@@ -273,7 +273,7 @@ def _ends_of(claim: Claim) -> Ends:
     return Ends(by_limit, by_limit)
 
 
-def _running(start: Start, job: Applicant, ends_at: float | None) -> RunningJob:
+def _running(start: Start, job: StartRequest, ends_at: float | None) -> RunningJob:
     return RunningJob(
         job_id=job.job_id,
         user=job.user,

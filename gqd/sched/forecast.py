@@ -41,7 +41,7 @@ from gqd.state.index.tally import Amounts, account_path, add, granted_amounts, p
 from gqd.state.plan import NotInReservation, Plan, Preemption, Start
 
 EXACT_PASSES = 100
-MOST_PASSES = 400
+MAX_PASSES = 400
 GRAIN = 1 / 16
 """Of the time that has been rehearsed: beyond `EXACT_PASSES`, what ends within it ends at once."""
 LATE_FACTOR = 3.0
@@ -49,7 +49,7 @@ LEFT_OUT = "left out"
 """How the reason begins of a node that is out for a while by itself."""
 
 
-class Entry(NamedTuple):
+class ForecastStart(NamedTuple):
     """A job's start in the rehearsal; of an array's record that of its first task."""
 
     starts_at: float
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
     nodes: tuple[str, ...]
 
 
-class After(NamedTuple):
+class Prerequisite(NamedTuple):
     """Another job has to end (or to start) first, and then some time to pass."""
 
     job_id: JobId
@@ -68,24 +68,24 @@ class After(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class Gate:
+class DeferredJob:
     """A job that comes into the queue later: at an instant, or when others have come so far."""
 
     job: PendingJob
     ahead: int
     """So many of the snapshot's pending jobs stand before it."""
     opens_at: float = 0.0
-    after: tuple[After, ...] = ()
+    after: tuple[Prerequisite, ...] = ()
     is_any: bool = False
     """One of them is enough."""
 
 
 @dataclass(slots=True, frozen=True)
-class Scene:
+class ForecastInput:
     """What is rehearsed."""
 
     snapshot: Snapshot
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[DeferredJob, ...] = ()
     askers: Mapping[JobId, tuple[Asker, Amounts]] = field(default_factory=dict)
     """Of running jobs, where limits count: what they hold, and for whom."""
     arrays: Mapping[JobId, JobId] = field(default_factory=dict)
@@ -110,13 +110,17 @@ class _Held(NamedTuple):
     """GPU-hours of budgets that it was counted with and does not use."""
 
 
-class Rehearsal:
+class Forecast:
     """`step` until it is over; then `entries` tells who started when."""
 
     def __init__(
-        self, scene: Scene, wanted: Collection[JobId], is_late: bool = False, most_passes: int = MOST_PASSES
+        self,
+        scene: ForecastInput,
+        wanted: Collection[JobId],
+        is_pessimistic: bool = False,
+        max_passes: int = MAX_PASSES,
     ) -> None:
-        self.entries: dict[JobId, Entry] = {}
+        self.entries: dict[JobId, ForecastStart] = {}
         self.missed: dict[JobId, float] = {}
         """Who could not be over by its deadline any more, and the last moment at which it should have started."""
         self.first_plan: Plan | None = None
@@ -125,8 +129,8 @@ class Rehearsal:
         self.is_over = False
         self._scene = scene
         self._wanted = set(wanted)
-        self._is_late = is_late
-        self._most_passes = most_passes
+        self._is_pessimistic = is_pessimistic
+        self._most_passes = max_passes
         self._passes = 0
         self._is_standing = False
         """Nothing ends and nothing begins any more."""
@@ -216,7 +220,7 @@ class Rehearsal:
         self._too_late = {job.job_id: job.reservation for job in late}
         self.is_over = not late
         if late:
-            self._planner.begin(replace(self._scene.snapshot, pending=late, columns=None), stops_early=False)
+            self._planner.begin(replace(self._scene.snapshot, pending=late, columns=None), skip_reasons=False)
 
     @property
     def _is_known_of_all(self) -> bool:
@@ -230,7 +234,7 @@ class Rehearsal:
         if not due:
             self._is_standing = True
             left = self._wanted - self.entries.keys() - self.missed.keys()
-            self._planner.begin(self._as_it_stands(), stops_early=False, asked=left)
+            self._planner.begin(self._as_it_stands(), skip_reasons=False, asked=left)
             return
         until = min(due)
         if self._passes > EXACT_PASSES:
@@ -314,7 +318,7 @@ class Rehearsal:
         length_s = self._length_of(job)
         self._started.add(job.job_id)
         nodes = tuple(grant.node for grant in start.grants)
-        self.entries.setdefault(job.job_id, Entry(self._now, self._now + length_s, nodes))
+        self.entries.setdefault(job.job_id, ForecastStart(self._now, self._now + length_s, nodes))
         limit_s = self._left_s(job, job.time_limit_s)
         running = RunningJob(
             job_id=job.job_id,
@@ -434,7 +438,7 @@ class Rehearsal:
     def _length(self, job_id: JobId, expected_s: float | None, limit_s: float | None) -> float:
         if expected_s is None:
             expected_s = self._snapshot.policy.scheduling.expected_without_history_s
-        if not self._is_late:
+        if not self._is_pessimistic:
             return expected_s if limit_s is None else min(expected_s, limit_s)
         if limit_s is not None:
             return limit_s
@@ -466,7 +470,7 @@ class Rehearsal:
                 left.append((number, gate))
         self._gates = left
 
-    def _opens_at(self, gate: Gate) -> float | None:
+    def _opens_at(self, gate: DeferredJob) -> float | None:
         """None: not known yet."""
         if not gate.after:
             return gate.opens_at
@@ -476,7 +480,7 @@ class Rehearsal:
             return None
         return max(gate.opens_at, min(known) if gate.is_any else max(known))
 
-    def _is_due_at(self, after: After) -> float | None:
+    def _is_due_at(self, after: Prerequisite) -> float | None:
         if after.is_start:
             entry = self.entries.get(after.job_id)
             came_at = self._began_at if entry is None else entry.starts_at

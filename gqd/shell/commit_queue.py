@@ -24,14 +24,14 @@ MAX_IN_FLIGHT = 4
 Release = Callable[[tuple[Effect, ...], Mapping[str, bytes]], None]
 
 
-class _Parcel(NamedTuple):
+class _PendingBatch(NamedTuple):
     commit: asyncio.Future[None] | None
     blobs: asyncio.Future[dict[str, bytes]] | None
     events: tuple[Event, ...]
     effects: tuple[Effect, ...]
 
 
-class Outgoing:
+class CommitQueue:
     """`on_change` is called when a parcel has left, or none ever will (`failure`)."""
 
     def __init__(self, store: Store, blobs: BlobStore, release: Release, on_change: Callable[[], None]) -> None:
@@ -39,25 +39,25 @@ class Outgoing:
         self._blobs = blobs
         self._release = release
         self._on_change = on_change
-        self._parcels: deque[_Parcel] = deque()
+        self._batches: deque[_PendingBatch] = deque()
         self._pump: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
         """Why nothing leaves any more; the daemon must end."""
 
     @property
     def has_room(self) -> bool:
-        return len(self._parcels) < MAX_IN_FLIGHT
+        return len(self._batches) < MAX_IN_FLIGHT
 
     def push(self, batch: Batch | None, effects: tuple[Effect, ...]) -> None:
         """Send this on its way; `batch` None: nothing became a fact."""
         names = wanted_blobs(effects)
-        if batch is None and not names and not self._parcels and self.failure is None:
+        if batch is None and not names and not self._batches and self.failure is None:
             self._release(effects, {})
             return
         commit = asyncio.ensure_future(self._store.commit(batch)) if batch is not None else None
         blobs = asyncio.ensure_future(self._blobs.get(names)) if names else None
         events = batch.events if batch is not None else ()
-        self._parcels.append(_Parcel(commit, blobs, events, effects))
+        self._batches.append(_PendingBatch(commit, blobs, events, effects))
         if self._pump is None:
             self._pump = asyncio.ensure_future(self._send_all())
 
@@ -68,9 +68,9 @@ class Outgoing:
 
     async def _send_all(self) -> None:
         try:
-            while self._parcels:
-                await self._send(self._parcels[0])
-                self._parcels.popleft()
+            while self._batches:
+                await self._send(self._batches[0])
+                self._batches.popleft()
                 self._on_change()
         except Exception as error:  # whatever it was: what comes after it must not leave
             self.failure = error
@@ -78,11 +78,11 @@ class Outgoing:
         finally:
             self._pump = None
 
-    async def _send(self, parcel: _Parcel) -> None:
-        if parcel.commit is not None:
-            await parcel.commit
-        blobs = await parcel.blobs if parcel.blobs is not None else {}
-        if len(blobs) < len(wanted_blobs(parcel.effects)):
+    async def _send(self, batch: _PendingBatch) -> None:
+        if batch.commit is not None:
+            await batch.commit
+        blobs = await batch.blobs if batch.blobs is not None else {}
+        if len(blobs) < len(wanted_blobs(batch.effects)):
             LOG.error("the blob store lacks scripts or environments that jobs need")
-        log_facts(parcel.events)
-        self._release(parcel.effects, blobs)
+        log_facts(batch.events)
+        self._release(batch.effects, blobs)

@@ -8,7 +8,7 @@ from gqd.state.cluster import Cluster
 from gqd.state.input import ClientRequest, Input, NodeReport
 
 
-def log_story(input: Input, cluster: Cluster) -> None:
+def log_crash(input: Input, cluster: Cluster) -> None:
     """Everything that may help to understand it later; the events are in the database."""
     LOG.critical("the controller could not handle this, and ends: %s", _outline(input))
     for job_id in _job_ids(input):

@@ -26,25 +26,25 @@ from gq.host.log import log_reopener
 from gqd.admin.system_user import become, prepare
 from gqd.control.controller import Controller
 from gqd.sched.planner import Planner
-from gqd.shell.commit_queue import Outgoing
-from gqd.shell.dispatch import Releaser
+from gqd.shell.commit_queue import CommitQueue
+from gqd.shell.dispatch import EffectDispatcher
 from gqd.shell.estimating import Estimating
 from gqd.shell.inbox import Inbox
 from gqd.shell.listeners.keys import KeyRing
-from gqd.shell.listeners.listeners import Doors
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.listeners import Listeners
+from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.log import LOG, set_up_logging
 from gqd.shell.loop import Loop
 from gqd.shell.metrics import Counters
-from gqd.shell.notify.notifier import Courier
+from gqd.shell.notify.notifier import Notifier
 from gqd.shell.planning import Planning
 from gqd.shell.reload import Reloader
-from gqd.shell.requests.cron_fire import CronDesk
-from gqd.shell.requests.dependency_lookup import PastDesk
-from gqd.shell.requests.event_stream import EventDesk
-from gqd.shell.requests.history import HistoryDesk
-from gqd.shell.requests.submit_hook import HookDesk, HookSettings, hook_settings, tell_if_broken
-from gqd.shell.retention import Upkeep
+from gqd.shell.requests.cron_fire import CronFire
+from gqd.shell.requests.dependency_lookup import DependencyLookup
+from gqd.shell.requests.event_stream import EventQueries
+from gqd.shell.requests.history import HistoryQueries
+from gqd.shell.requests.submit_hook import HookQueue, HookSettings, hook_settings, log_if_broken
+from gqd.shell.retention import Retention
 from gqd.shell.settings import policy_of
 from gqd.shell.zones import load_zones, zones_of
 from gqd.state.cluster import Cluster
@@ -70,37 +70,37 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
     core.volatile.zones = load_zones(zones_of(core.cluster))
     loop = Loop(core, Planning(core, Planner()), clock, policy.timers.tick_s, counters, Estimating(core))
     with ExitStack() as stack:
-        inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: doors.look())
+        inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: listeners.poll_soon())
         ring = KeyRing(lambda: core.cluster.keys, location.keys_dir, clock.now, lambda: core.cluster.void_key_files)
-        past = PastDesk(
-            store, lambda one: one in core.cluster.jobs, inbox.put, lambda reply: _answer(releaser, doors, reply)
+        past = DependencyLookup(
+            store, lambda one: one in core.cluster.jobs, inbox.put, lambda reply: _answer(dispatcher, listeners, reply)
         )
         stack.callback(past.close)
-        hook = HookDesk(hook_settings(config), past.take)
-        peers = LocalPeers(owner_uid, policy.is_shared)
-        doors = Doors(location, config, inbox, counters, peers, ring, hook.take)
-        stack.callback(doors.close)
-        history = HistoryDesk(store, policy.limits.page, lambda reply: _answer(releaser, doors, reply))
+        hook = HookQueue(hook_settings(config), past.take)
+        users = UserDirectory(owner_uid, policy.is_shared)
+        listeners = Listeners(location, config, inbox, counters, users, ring, hook.take)
+        stack.callback(listeners.close)
+        history = HistoryQueries(store, policy.limits.page, lambda reply: _answer(dispatcher, listeners, reply))
         stack.callback(history.close)
         remove_key_file = partial(_remove_key_file, ring, inbox)
-        fire_cron = CronDesk(peers, hook.take).fire
+        fire_cron = CronFire(users, hook.take).fire
         reloader = Reloader(location, config, policy, inbox, lambda *said: adopt(*said))
-        courier = Courier(config.notify, peers, inbox)
-        stack.callback(courier.close)
-        events = EventDesk(store, lambda reply: _answer(releaser, doors, reply))
+        notifier = Notifier(config.notify, users, inbox)
+        stack.callback(notifier.close)
+        events = EventQueries(store, lambda reply: _answer(dispatcher, listeners, reply))
         stack.callback(events.close)
-        releaser = Releaser(
-            doors.opened,
+        dispatcher = EffectDispatcher(
+            listeners.opened,
             policy,
             counters,
             history.ask,
             remove_key_file,
             reloader.read,
             fire_cron,
-            courier.take,
+            notifier.take,
             events.ask,
         )
-        outgoing = Outgoing(store, blobs, events.telling(releaser.release), on_change=loop.wake)
+        commit_queue = CommitQueue(store, blobs, events.telling(dispatcher.release), on_change=loop.wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, loop.stop)
         reopen_log = log_reopener()
@@ -112,26 +112,26 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
 
         def adopt(before: Config, config: Config, policy: Policy, fresh: HookSettings) -> None:
-            has_other_beat = policy.timers.heartbeat_s != releaser.policy.timers.heartbeat_s
+            has_other_beat = policy.timers.heartbeat_s != dispatcher.policy.timers.heartbeat_s
             log = (config.controller.log_level, config.controller.log_json)
             if log != (before.controller.log_level, before.controller.log_json):
                 set_up_logging(*log)
-            loop.tick_s, history.page, releaser.policy = policy.timers.tick_s, policy.limits.page, policy
+            loop.tick_s, history.page, dispatcher.policy = policy.timers.tick_s, policy.limits.page, policy
             hook.adopt(fresh)
-            courier.settings = config.notify
+            notifier.settings = config.notify
             if has_other_beat:
-                releaser.welcome_again()
+                dispatcher.welcome_again()
 
-        doors.open()
+        listeners.open()
         stack.enter_context(_pid_file(Path(location.state_dir, "gqd.pid")))
         fields = {"cluster": config.cluster, "doors": location.run_dir, "is_shared": policy.is_shared}
         LOG.info("gqd serves", extra={"fields": fields})
-        trial = asyncio.create_task(tell_if_broken(hook_settings(config)))
+        trial = asyncio.create_task(log_if_broken(hook_settings(config)))
         stack.callback(trial.cancel)
-        upkeep = asyncio.create_task(Upkeep(store, blobs, config.history).run())
-        stack.callback(upkeep.cancel)
+        retention = asyncio.create_task(Retention(store, blobs, config.history).run())
+        stack.callback(retention.cancel)
         try:
-            await loop.run(inbox, blobs, outgoing)
+            await loop.run(inbox, blobs, commit_queue)
         finally:
             await reloader.close()
             await hook.close()
@@ -152,9 +152,9 @@ def _loaded(store: Store) -> Cluster:
         gc.enable()
 
 
-def _answer(releaser: Releaser, doors: Doors, reply: Reply) -> None:
-    releaser.reply(reply)
-    doors.look()
+def _answer(dispatcher: EffectDispatcher, listeners: Listeners, reply: Reply) -> None:
+    dispatcher.reply(reply)
+    listeners.poll_soon()
 
 
 def _remove_key_file(ring: KeyRing, inbox: Inbox, node: str) -> None:

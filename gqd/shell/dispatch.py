@@ -14,7 +14,7 @@ import msgspec
 from gq.wire import client, node
 from gq.wire.codec import WIRE_VERSION
 from gqd.shell.listeners.nodes import relay_target
-from gqd.shell.listeners.socket import Door
+from gqd.shell.listeners.socket import Listener
 from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.shell.requests.history import Question
@@ -46,12 +46,12 @@ def wanted_blobs(effects: tuple[effect.Effect, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
-class Releaser:
-    """Sends what has been decided, through `doors` (by name).  `policy` may be changed; then `welcome_again`."""
+class EffectDispatcher:
+    """Sends what has been decided, through `listeners` (by name).  `policy` may be changed; then `welcome_again`."""
 
     def __init__(
         self,
-        doors: Mapping[str, Door],
+        listeners: Mapping[str, Listener],
         policy: Policy,
         counters: Counters,
         ask_history: Callable[[Question], None],
@@ -61,7 +61,7 @@ class Releaser:
         send_notice: Callable[[effect.SendNotice], None] = lambda one: None,
         ask_events: Callable[[effect.ReplyEvents], None] = lambda one: None,
     ) -> None:
-        self._doors = doors
+        self._listeners = listeners
         self.policy = policy
         self._counters = counters
         self._ask_history = ask_history
@@ -101,8 +101,8 @@ class Releaser:
             self._close(last)
         for reply in replies:
             self.reply(reply)
-        for door in self._doors.values():
-            door.look()
+        for listener in self._listeners.values():
+            listener.poll_soon()
 
     def reply(self, reply: effect.Reply) -> None:
         """Answer a client, directly or through the node that relays."""
@@ -209,8 +209,8 @@ class Releaser:
         return self._send(route, node.CONTROLLER_MESSAGES.encode(message))
 
     def _send(self, route: Route, data: bytes) -> bool:
-        door = self._doors.get(route[0])
-        return door is not None and door.send(route[1], data)
+        listener = self._listeners.get(route[0])
+        return listener is not None and listener.send(route[1], data)
 
 
 def _bunches(orders: NodeOrders, blobs: Mapping[str, bytes]) -> list[NodeOrders]:

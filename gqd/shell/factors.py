@@ -33,7 +33,7 @@ def load_factors(weights: Mapping[str, float]) -> dict[str, PriorityFactor]:
 
 def find_factors(weights: Mapping[str, float], installed: Iterable[EntryPoint]) -> dict[str, PriorityFactor]:
     known = {one.name: one for one in installed}
-    return {name: Guarded(name, _load(name, known)) for name in weights}
+    return {name: GuardedFactor(name, _load(name, known)) for name in weights}
 
 
 def _load(name: str, known: Mapping[str, EntryPoint]) -> PriorityFactor:
@@ -54,7 +54,7 @@ def _load(name: str, known: Mapping[str, EntryPoint]) -> PriorityFactor:
     return factor
 
 
-class Guarded:
+class GuardedFactor:
     """A factor that fails on a real queue counts as 0 for all jobs, and says so once in the log."""
 
     def __init__(self, name: str, factor: PriorityFactor) -> None:

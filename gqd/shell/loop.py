@@ -15,8 +15,8 @@ from typing import Protocol
 
 from gq.host.clock import Clock
 from gqd.control.turn import Turn
-from gqd.shell.commit_queue import Outgoing
-from gqd.shell.crash_report import log_story
+from gqd.shell.commit_queue import CommitQueue
+from gqd.shell.crash_report import log_crash
 from gqd.shell.estimating import Estimating
 from gqd.shell.inbox import Inbox, Item
 from gqd.shell.log import LOG
@@ -45,7 +45,7 @@ class Core(Protocol):
 
 
 class Loop:
-    """`outgoing` and `inbox` call `wake` when something has changed."""
+    """`commit_queue` and `inbox` call `wake` when something has changed."""
 
     def __init__(
         self,
@@ -77,27 +77,27 @@ class Loop:
         self._is_stopping = True
         self.wake()
 
-    async def run(self, inbox: Inbox, blobs: BlobStore, outgoing: Outgoing) -> None:
+    async def run(self, inbox: Inbox, blobs: BlobStore, commit_queue: CommitQueue) -> None:
         """Until `stop`.  Raises what ended it otherwise."""
-        self._send(outgoing, [self._core.resume(self._clock.now())])
+        self._send(commit_queue, [self._core.resume(self._clock.now())])
         try:
             while not self._is_stopping:
-                await self._work(inbox, outgoing)
+                await self._work(inbox, commit_queue)
                 items = inbox.take(TURN_INPUTS)
                 await self._keep_blobs(items, blobs)
-                self._turn([item.input for item in items], outgoing)
-            await outgoing.drain()
-            self._raise_failure(outgoing)
+                self._turn([item.input for item in items], commit_queue)
+            await commit_queue.drain()
+            self._raise_failure(commit_queue)
         finally:
             self._cancel_alarms()
 
-    async def _work(self, inbox: Inbox, outgoing: Outgoing) -> None:
+    async def _work(self, inbox: Inbox, commit_queue: CommitQueue) -> None:
         """Until there is something to do and room for what comes of it."""
         if self._planning.is_under_way:
             await asyncio.sleep(0)
         while not self._is_stopping:
-            self._raise_failure(outgoing)
-            if outgoing.has_room and (inbox or self._has_work_of_its_own()):
+            self._raise_failure(commit_queue)
+            if commit_queue.has_room and (inbox or self._has_work_of_its_own()):
                 return
             self._changed.clear()
             self._set_alarms()
@@ -110,9 +110,9 @@ class Loop:
     def _is_estimate_due(self, now: float) -> bool:
         return self._estimating is not None and self._estimating.is_due(now)
 
-    def _raise_failure(self, outgoing: Outgoing) -> None:
-        if outgoing.failure is not None:
-            raise outgoing.failure
+    def _raise_failure(self, commit_queue: CommitQueue) -> None:
+        if commit_queue.failure is not None:
+            raise commit_queue.failure
 
     async def _keep_blobs(self, items: list[Item], blobs: BlobStore) -> None:
         """Scripts and environments first: no row may name what is not there."""
@@ -122,7 +122,7 @@ class Loop:
 
     # ── one turn ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _turn(self, inputs: list[Input], outgoing: Outgoing) -> None:
+    def _turn(self, inputs: list[Input], commit_queue: CommitQueue) -> None:
         now = self._clock.now()
         leapt_s = self._clock.take_leap_s()
         if leapt_s:
@@ -140,23 +140,23 @@ class Loop:
             turns.append(self._estimating.slice(now))
         self._counters.turns += 1
         self._counters.inputs += len(inputs)
-        self._send(outgoing, turns)
+        self._send(commit_queue, turns)
 
     def _handle(self, input: Input, now: float) -> Turn:
         try:
             return self._core.handle(input, now)
         except Exception:
-            log_story(input, self._core.cluster)
+            log_crash(input, self._core.cluster)
             raise
 
-    def _send(self, outgoing: Outgoing, turns: list[Turn]) -> None:
+    def _send(self, commit_queue: CommitQueue, turns: list[Turn]) -> None:
         events: list[Event] = [event for turn in turns for event in turn.events]
         effects: list[Effect] = [effect for turn in turns for effect in turn.effects]
         batch = materialise(self._core.cluster, events) if events else None
         if batch is not None:
             self._counters.batches += 1
         if batch is not None or effects:
-            outgoing.push(batch, tuple(effects))
+            commit_queue.push(batch, tuple(effects))
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -27,7 +27,7 @@ PAGE = 5000
 _DAY_S = 86_400.0
 
 
-class Upkeep:
+class Retention:
     def __init__(self, store: Store, blobs: BlobStore, settings: HistorySettings, settle_s: float = SETTLE_S) -> None:
         self._store = store
         self._blobs = blobs

@@ -178,7 +178,7 @@ class Engine:
         for _ in range(MAX_PASSES):
             if not self._controller.wants_plan(now):
                 return
-            self._planner.begin(self._controller.snapshot(now), is_brief=True)
+            self._planner.begin(self._controller.snapshot(now), skip_planned_starts=True)
             while (plan := self._planner.step(_STEP)) is None:
                 pass
             self._run.passes += 1

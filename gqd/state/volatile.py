@@ -96,10 +96,10 @@ class Volatile:
     """Changes of GPUs and nodes that a node has not said it knows: when they were last sent."""
     stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Stops for attempts of which no part is known here: when they were last sent."""
-    told: dict[AttemptId, GivingWay] = field(default_factory=dict)
-    """Attempts that were told to give way."""
-    told_last: dict[AttemptId, float] = field(default_factory=dict)
-    """When each of them was."""
+    preemption_notices: dict[AttemptId, GivingWay] = field(default_factory=dict)
+    """Victims whose nodes were notified of the preemption, until it is withdrawn or carried out."""
+    notice_sent_at: dict[AttemptId, float] = field(default_factory=dict)
+    """When each victim was last notified."""
     client_seen_at: dict[JobId, float] = field(default_factory=dict)
     """Interactive jobs: when their client was last heard."""
     job_waiters: list[JobWaiter] = field(default_factory=list)

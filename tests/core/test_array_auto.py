@@ -351,7 +351,7 @@ def test_a_plan_that_is_made_in_a_hurry_starts_the_same_and_says_the_same() -> N
         host.finish(live(host, "alice")[0])
     taken = host.controller.snapshot(host.now)
     planner = Planner()
-    planner.begin(taken, is_brief=True)
+    planner.begin(taken, skip_planned_starts=True)
     brief = planner.step(1_000_000)
 
     whole = plan_whole(taken)

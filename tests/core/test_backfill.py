@@ -268,7 +268,7 @@ def test_a_brief_plan_starts_the_same_jobs() -> None:
         for _ in range(12):
             one.go_on()
             snapshot, planner = one.snapshot(), Planner()
-            planner.begin(snapshot, is_brief=True)
+            planner.begin(snapshot, skip_planned_starts=True)
             brief = planner.step(10**9)
             assert brief is not None and brief.starts == plan_whole(snapshot).starts
             one.schedule()

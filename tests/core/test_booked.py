@@ -11,7 +11,7 @@ from gq.model.account import AccountInfo, Holder, LimitInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import PRESETS
-from gqd.sched.forecast import Rehearsal, Scene
+from gqd.sched.forecast import Forecast, ForecastInput
 from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
@@ -397,7 +397,7 @@ def test_who_is_not_looked_at_inside_is_behind_the_first_that_waits_there() -> N
 def test_a_rehearsal_starts_jobs_as_reservations_begin_and_end() -> None:
     reserved = (booked(200, 400, whole("n1")),)
     pending = (job(1, 8, 500), named(2, 4), named(3, 8), job(4, 8, 150))
-    rehearsal = Rehearsal(Scene(view(*pending, reserved=reserved)), [one.job_id for one in pending])
+    rehearsal = Forecast(ForecastInput(view(*pending, reserved=reserved)), [one.job_id for one in pending])
     while not rehearsal.step(1000):
         pass
     assert {int(one): entry.starts_at for one, entry in rehearsal.entries.items()} == {4: 0, 2: 200, 3: 300, 1: 400}

@@ -298,7 +298,7 @@ def test_who_needs_more_than_is_kept_is_not_sent_inside() -> None:
 
 def brief(on: CoreHost) -> Plan:
     planner = Planner()
-    planner.begin(on.controller.snapshot(on.now), is_brief=True)
+    planner.begin(on.controller.snapshot(on.now), skip_planned_starts=True)
     while (plan := planner.step(1000)) is None:
         pass
     return plan

@@ -23,7 +23,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.forecast import whatif
 from gqd.control.forecast.estimate import WAIT_S, Asked
-from gqd.sched.forecast import Rehearsal
+from gqd.sched.forecast import Forecast
 from gqd.state.effect import Reply
 from gqd.state.events import event
 from gqd.state.input import Tick
@@ -349,7 +349,7 @@ def test_a_rehearsal_is_the_same_however_it_is_sliced() -> None:
     wanted = [one.job_id for one in setting.scene.snapshot.pending]
     results = []
     for budget in (1, 17, 1_000_000):
-        rehearsal = Rehearsal(setting.scene, wanted)
+        rehearsal = Forecast(setting.scene, wanted)
         while not rehearsal.step(budget):
             pass
         results.append(rehearsal.entries)
@@ -493,8 +493,8 @@ def test_a_qos_that_nobody_has_changed_is_tried_and_starts_at_once_by_preemption
 
 def test_nothing_else_is_tried_for_a_job_that_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     on = host(1)
-    rehearsed = Mock(wraps=Rehearsal)
-    monkeypatch.setattr(whatif, "Rehearsal", rehearsed)
+    rehearsed = Mock(wraps=Forecast)
+    monkeypatch.setattr(whatif, "Forecast", rehearsed)
     [asked] = alternatives(on, "--gpus=4", "--time=30:00")
     assert (asked.start_at, rehearsed.call_count) == (0, 2)
 
@@ -503,8 +503,8 @@ def test_a_search_is_bounded_in_rehearsals_and_in_time(monkeypatch: pytest.Monke
     partitions = tuple(Partition(name=f"p{number}") for number in range(3 * whatif.MAX_REHEARSED))
     on = host(1, partitions=(Partition(name="main", is_default=True), *partitions))
     on.start(submit(gpus=4, time_limit_s=7200))
-    rehearsed = Mock(wraps=Rehearsal)
-    monkeypatch.setattr(whatif, "Rehearsal", rehearsed)
+    rehearsed = Mock(wraps=Forecast)
+    monkeypatch.setattr(whatif, "Forecast", rehearsed)
     body = client.WhatIf(spec=typed("--gpus=4", "--time=30:00"))
 
     answer = on.study(body)

@@ -17,7 +17,7 @@ from gqd.control import snapshot
 from gqd.control.forecast import extend as extend_module
 from gqd.control.forecast.extend import MAX_COUNTED, MOST_TRIES
 from gqd.control.turn import Turn
-from gqd.sched.forecast import Rehearsal
+from gqd.sched.forecast import Forecast
 from gqd.sched.planner import plan_whole
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.events import event
@@ -165,8 +165,8 @@ def test_a_study_rehearses_the_queue_a_bounded_number_of_times(monkeypatch: pyte
     for _ in range(3 * MAX_COUNTED):
         host.submit(submit(gpus=4, time_limit_s=3600))
     host.schedule()
-    rehearsed = Mock(wraps=Rehearsal)
-    monkeypatch.setattr(extend_module, "Rehearsal", rehearsed)
+    rehearsed = Mock(wraps=Forecast)
+    monkeypatch.setattr(extend_module, "Forecast", rehearsed)
 
     assert isinstance(studied(host, 9 * 3600), client.Refused)
 

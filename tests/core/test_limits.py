@@ -702,7 +702,7 @@ def test_a_plan_is_the_same_however_it_is_sliced() -> None:
     plans = []
     for budget in (1, 2, 7, 1000):
         planner = Planner()
-        planner.begin(snapshot, stops_early=False)
+        planner.begin(snapshot, skip_reasons=False)
         while (plan := planner.step(budget)) is None:
             pass
         plans.append(plan)

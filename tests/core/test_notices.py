@@ -14,7 +14,7 @@ from gq.model.notice import Notifying, Target
 from gq.wire import client
 from gq.wire.node import AttemptStatus
 from gqd.control.notices import notice
-from gqd.control.turn import Draft, Turn
+from gqd.control.turn import Turn, TurnBuilder
 from gqd.state.effect import Reply, ReplyEvents, ReplyNotices, SendNotice
 from gqd.state.events.event import NoticeDelivered, NoticeDropped, NoticeFailed, NoticeQueued
 from gqd.state.input import NoticeCommand, NoticeReported, Tick
@@ -503,7 +503,7 @@ def test_what_is_not_said_the_default_says() -> None:
 
 
 def to_ada(scene: CoreHost) -> list[Any]:
-    draft = Draft(scene.cluster, scene.controller.policy, scene.controller.volatile, scene.now)
+    draft = TurnBuilder(scene.cluster, scene.controller.policy, scene.controller.volatile, scene.now)
     notice.to_owner(draft, "ada", 1000, "reservation", "nightly was released: nobody came", reservation="nightly")
     return draft.events
 

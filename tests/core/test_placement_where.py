@@ -17,7 +17,7 @@ from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.request import Shape, shape_of
 from gqd.sched.snapshot.gpu_links import topology_of
 from gqd.sched.snapshot.model import NodeFacts, Overlay
-from gqd.sched.snapshot.node_table import fleet_of
+from gqd.sched.snapshot.node_table import node_table_of
 from gqd.state.policy import Partition
 
 MAIN = Partition(name="main")
@@ -43,7 +43,7 @@ def overlay(*nodes: NodeFacts, **fields: Any) -> Overlay:
 def busy(view: Overlay, **gpus: int) -> Overlay:
     """So many GPUs of each node are taken, with a CPU each."""
     for name, count in gpus.items():
-        view.take(view.fleet.places[name], Grant(node=name, cpus=tuple(range(count)), gpus=tuple(range(count))))
+        view.take(view.node_table.places[name], Grant(node=name, cpus=tuple(range(count)), gpus=tuple(range(count))))
     return view
 
 
@@ -98,7 +98,7 @@ def test_after_single_gpus_were_placed_a_whole_node_is_free_as_long_as_the_sum_a
     for count in range(1, 25):
         grants = place(view, shape(gpus=1), [0, 1, 2, 3])
         assert grants is not None
-        view.take_all(view.fleet.places, grants)
+        view.take_all(view.node_table.places, grants)
         assert int(np.count_nonzero(view.gpu_counts == 8)) == (32 - count) // 8
 
 
@@ -459,11 +459,11 @@ def test_licences_are_counted_once_for_the_whole_job() -> None:
     grants = place(view, wanted, [0, 1])
 
     assert grants is not None and [grant.licenses for grant in grants] == [(Amount("matlab", 2),), ()]
-    view.take_all(view.fleet.places, grants)
+    view.take_all(view.node_table.places, grants)
     assert view.free_licenses == {"matlab": 1}
-    assert place(view, wanted, [0, 1]) is None and not is_possible(view, grants, view.fleet.places)
+    assert place(view, wanted, [0, 1]) is None and not is_possible(view, grants, view.node_table.places)
     for grant in grants:
-        view.give_back(view.fleet.places[grant.node], grant)
+        view.give_back(view.node_table.places[grant.node], grant)
     assert place(view, wanted, [0, 1]) == grants
 
 
@@ -491,8 +491,8 @@ def test_counts_and_masks_stay_in_step_through_taking_giving_back_and_rolling_ba
 
 def test_what_is_found_of_nodes_is_kept_as_long_as_they_are_the_same() -> None:
     nodes = (node("n1"), node("n2"))
-    assert fleet_of(nodes) is fleet_of(nodes)
-    assert fleet_of(nodes) is not fleet_of((node("n1"), node("n2")))
+    assert node_table_of(nodes) is node_table_of(nodes)
+    assert node_table_of(nodes) is not node_table_of((node("n1"), node("n2")))
     assert usable_places(nodes, shape(gpus=1), MAIN) is usable_places(nodes, shape(gpus=2), MAIN)
     assert usable_places(nodes, shape(exclude=("n1",)), MAIN).tolist() == [1]
 

@@ -10,8 +10,8 @@ import msgspec
 from gq.model.account import BUILT_IN_QOS, AccountInfo, Holder, LimitInfo, PreemptMode, QosInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Amount, Grant, ResourceRequest
-from gqd.sched.adoption import Applicant, Rooms
-from gqd.sched.forecast import Entry, Rehearsal, Scene
+from gqd.sched.adoption import PlanValidator, StartRequest
+from gqd.sched.forecast import Forecast, ForecastInput, ForecastStart
 from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
@@ -305,8 +305,8 @@ def test_inside_of_a_reservation_who_runs_there_gives_way_and_nobody_who_is_outs
     outer = pending(7, gpus=2, limit_s=600)
     assert victims(plan_whole(snapshot((node(0),), there, [outer], booked=(now,)))) == [{2}]
     view = snapshot((node(0),), there, [inner], booked=(now,))
-    assert Rooms(view).take_preemption(one, Applicant(JobId(7), "ada", "", "r", 600))
-    assert not Rooms(view).take_preemption(one, Applicant(JobId(7), "bob", "", "r", 600))
+    assert PlanValidator(view).admit_preemption(one, StartRequest(JobId(7), "ada", "", "r", 600))
+    assert not PlanValidator(view).admit_preemption(one, StartRequest(JobId(7), "bob", "", "r", 600))
 
 
 # ── guarantees ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -332,10 +332,10 @@ def test_an_owner_takes_back_what_it_is_guaranteed_from_those_who_borrowed_it() 
     plan = plan_whole(snapshot((node(0),), there, [of("lab", pending(7, gpus=2))], limits=limits))
 
     assert [(one.is_reclaim, one.victims[0].job_id) for one in plan.preemptions] == [(True, 1)]
-    applicant = Applicant(JobId(7), "ada", "lab", "", None)
+    applicant = StartRequest(JobId(7), "ada", "lab", "", None)
     view = snapshot((node(0),), there, [], limits=limits)
-    assert Rooms(view).take_preemption(plan.preemptions[0], applicant)
-    assert not Rooms(view).take_preemption(plan.preemptions[0], applicant._replace(account="guests"))
+    assert PlanValidator(view).admit_preemption(plan.preemptions[0], applicant)
+    assert not PlanValidator(view).admit_preemption(plan.preemptions[0], applicant._replace(account="guests"))
 
 
 def test_nothing_is_taken_back_for_who_would_be_over_its_guarantee_or_has_none() -> None:
@@ -446,11 +446,11 @@ def test_the_recheck_gives_a_claim_to_nobody_but_its_job() -> None:
     [start] = plan_whole(view).starts
     [other] = plan_whole(replace(view, claims=())).starts
 
-    rooms = Rooms(view)
+    validator = PlanValidator(view)
     assert other.job_id == 8
-    assert not Rooms(view).take(other, Applicant(JobId(8), "ada", "", "", None))
-    assert rooms.take(start, Applicant(JobId(7), "ada", "", "", 600))
-    assert not rooms.take(other, Applicant(JobId(8), "ada", "", "", None))
+    assert not PlanValidator(view).admit(other, StartRequest(JobId(8), "ada", "", "", None))
+    assert validator.admit(start, StartRequest(JobId(7), "ada", "", "", 600))
+    assert not validator.admit(other, StartRequest(JobId(8), "ada", "", "", None))
 
 
 def test_the_recheck_of_a_preemption_lets_no_victim_go_twice() -> None:
@@ -458,20 +458,20 @@ def test_the_recheck_of_a_preemption_lets_no_victim_go_twice() -> None:
     view = snapshot((node(0),), there, [pending(7, gpus=2)])
     [one] = plan_whole(view).preemptions
 
-    rooms = Rooms(view)
-    applicant = Applicant(JobId(7), "ada", "", "", None)
-    assert rooms.take_preemption(one, applicant)
-    assert not rooms.take_preemption(one, applicant)
-    assert not Rooms(view).take_preemption(one, applicant._replace(qos="scavenger"))
+    validator = PlanValidator(view)
+    applicant = StartRequest(JobId(7), "ada", "", "", None)
+    assert validator.admit_preemption(one, applicant)
+    assert not validator.admit_preemption(one, applicant)
+    assert not PlanValidator(view).admit_preemption(one, applicant._replace(qos="scavenger"))
     ended = replace(view, running=(replace(there[0], saved_at=None),))
-    assert not Rooms(ended).take_preemption(one, applicant)
+    assert not PlanValidator(ended).admit_preemption(one, applicant)
 
 
 # ── what is foreseen ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rehearsed(view: Snapshot, *wanted: int) -> dict[int, Entry]:
-    rehearsal = Rehearsal(Scene(view), [JobId(one) for one in wanted])
+def rehearsed(view: Snapshot, *wanted: int) -> dict[int, ForecastStart]:
+    rehearsal = Forecast(ForecastInput(view), [JobId(one) for one in wanted])
     while not rehearsal.step(10_000):
         pass
     return {int(job_id): entry for job_id, entry in rehearsal.entries.items()}

@@ -13,7 +13,7 @@ from gq.model.account import BUILT_IN_QOS, PreemptMode, QosInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.scheduling import PRESETS, Scheduling
 from gqd.control.explain.plan import takes_later
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.planner import plan_whole
 from gqd.sched.preemption.timeslice import (
     Givers,
@@ -225,13 +225,15 @@ def test_of_those_alike_only_the_first_is_looked_at() -> None:
 def test_a_decision_that_does_not_hold_any_more_is_not_adopted() -> None:
     there = runs(1, ("n0", 0, 4), here_s=9 * H)
     one = Preemption(job_id=JobId(9), attempt=0, grants=there.grants, victims=(AttemptId(JobId(1), 1),))
-    late = Applicant(JobId(9), "ada", "", "", None, since=NOW)
+    late = StartRequest(JobId(9), "ada", "", "", None, since=NOW)
 
-    assert Rooms(seen([there])).take_preemption(one, late)
-    assert not Rooms(seen([there])).take_preemption(one, late._replace(ran_s=9 * H)), "it has had its trial as well"
-    assert not Rooms(seen([replace(there, began_at=NOW - 1)])).take_preemption(one, late)
+    assert PlanValidator(seen([there])).admit_preemption(one, late)
+    assert not PlanValidator(seen([there])).admit_preemption(one, late._replace(ran_s=9 * H)), (
+        "it has had its trial as well"
+    )
+    assert not PlanValidator(seen([replace(there, began_at=NOW - 1)])).admit_preemption(one, late)
     by_qos = replace(seen([there]), policy=Policy(owner_uid=0))
-    assert not Rooms(by_qos).take_preemption(one, late), "nobody takes turns any more"
+    assert not PlanValidator(by_qos).admit_preemption(one, late), "nobody takes turns any more"
 
 
 # ── searches ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gqd.sched.snapshot.queue_scan import Walk, columns_of
+from gqd.sched.snapshot.queue_scan import QueueScan, columns_of
 from tests.core.test_backfill import EASY, job
 
 
@@ -15,19 +15,19 @@ from tests.core.test_backfill import EASY, job
 def test_the_jobs_of_a_shape_are_found_in_the_order_of_the_queue_however_many_shapes_there_are(most: int) -> None:
     jobs = tuple(job(number, 1, 60) for number in range(1, 7))
     codes = np.array([most, 3, most, 0, 3, most])
-    walk = Walk(replace(columns_of(jobs), shape=codes), EASY)
+    scan = QueueScan(replace(columns_of(jobs), shape=codes), EASY)
 
-    assert walk.codes == sorted({0, 3, most})
-    for code in walk.codes:
-        assert walk.of_shape(code).tolist() == np.flatnonzero(codes == code).tolist()
-    walk.leave_out_shape(most)
-    assert walk.is_left.tolist() == (codes != most).tolist()
+    assert scan.codes == sorted({0, 3, most})
+    for code in scan.codes:
+        assert scan.indices_of_shape(code).tolist() == np.flatnonzero(codes == code).tolist()
+    scan.skip_shape(most)
+    assert scan.is_left.tolist() == (codes != most).tolist()
 
 
 def test_of_a_shape_only_those_may_be_left_out_that_take_longer() -> None:
     jobs = tuple(job(number, 1, 60 * number) for number in range(1, 5))
-    walk = Walk(columns_of(jobs), EASY)
+    scan = QueueScan(columns_of(jobs), EASY)
 
-    walk.leave_out_shape(0, limit_over_s=120.0, expected_over_s=180.0)
+    scan.skip_shape(0, limit_over_s=120.0, expected_over_s=180.0)
 
-    assert walk.is_left.tolist() == [True, True, True, False]
+    assert scan.is_left.tolist() == [True, True, True, False]

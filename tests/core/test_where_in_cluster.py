@@ -157,7 +157,7 @@ def test_a_licence_that_is_there_no_more_is_said_so_until_it_is_there_again() ->
     planner = Planner()
 
     def told() -> Wait | None:
-        planner.begin(host.controller.snapshot(host.now), stops_early=False)
+        planner.begin(host.controller.snapshot(host.now), skip_reasons=False)
         while (plan := planner.step(1000)) is None:
             pass
         return plan.waits.get(JobId(job_id))

@@ -548,8 +548,8 @@ def test_the_queue_gives_the_reason_of_gqwhy_where_a_generic_resource_or_a_licen
     plan = brief.step(1_000_000)
     assert plan is not None
     on.adopt(plan)
-    for is_brief in (False, True):
-        shown = on.ask(client.ListJobs(filter=client.JobFilter(job_ids=(first, *others)), brief=is_brief))
+    for skip_planned_starts in (False, True):
+        shown = on.ask(client.ListJobs(filter=client.JobFilter(job_ids=(first, *others)), brief=skip_planned_starts))
         assert isinstance(shown, client.Jobs)
         assert [one.reason for one in shown.jobs] == [reason.value] * 4
     assert {on.explain(job_id).reason for job_id in (first, *others)} == {reason.value}

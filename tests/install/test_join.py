@@ -122,7 +122,6 @@ def test_a_login_token_makes_a_host_that_runs_nothing(hosts: dict[str, Host]) ->
     assert (node.login, node.step_listen) == (True, None)
 
 
-@pytest.mark.slow
 def test_a_call_that_was_interrupted_is_made_again_with_the_same_token(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     secret = token(a)
@@ -158,7 +157,6 @@ def test_a_node_that_was_removed_joins_again_with_a_new_token_and_a_new_key(host
     assert "controller" in b.path(f"{CONFIG_PATH}.old").read_text()
 
 
-@pytest.mark.slow
 def test_joining_again_keeps_what_the_administrator_had_set(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     b.ok("gqnode", "join", CONTROLLER, "--address=10.0.0.9", stdin=token(a))
@@ -177,7 +175,6 @@ def test_joining_again_keeps_what_the_administrator_had_set(hosts: dict[str, Hos
     assert "# by me\n" in text
 
 
-@pytest.mark.slow
 def test_settings_that_cannot_be_kept_are_named(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     b.ok("gqnode", "join", CONTROLLER, stdin=token(a))
@@ -296,7 +293,6 @@ def test_a_token_on_the_command_line_is_not_taken(hosts: dict[str, Host]) -> Non
         assert no_settings(hosts["b"])
 
 
-@pytest.mark.slow
 def test_a_host_that_wants_to_run_no_jobs_does_not_join_with_a_token_for_one_that_does(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     done = b.run("gqnode", "join", CONTROLLER, "--login", stdin=token(a))
@@ -332,7 +328,6 @@ def test_a_bad_value_is_refused_before_the_token_is_used(
     b.ok("gqnode", "join", CONTROLLER, stdin=good)
 
 
-@pytest.mark.slow
 def test_the_controllers_own_host_and_ordinary_users_are_told_what_to_do(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     own = a.run("gqnode", "join", "tcp://127.0.0.1:7133", stdin=token(a))
@@ -343,7 +338,6 @@ def test_the_controllers_own_host_and_ordinary_users_are_told_what_to_do(hosts: 
     assert "as root" in user.stderr or "run it as root" in user.stderr
 
 
-@pytest.mark.slow
 def test_a_host_whose_commands_go_to_another_cluster_is_not_made_a_node_of_this_one(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     b.path("/etc/gq").mkdir()
@@ -366,7 +360,6 @@ with socket.create_server(("0.0.0.0", 7200)) as server:
 """
 
 
-@pytest.mark.slow
 def test_a_service_that_is_no_controller_is_said_to_be_none(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     other = a.start(sys.executable, "-c", NO_CONTROLLER)
@@ -380,7 +373,6 @@ def test_a_service_that_is_no_controller_is_said_to_be_none(hosts: dict[str, Hos
     assert no_settings(b)
 
 
-@pytest.mark.slow
 def test_a_node_name_that_is_taken_is_not_given_again(hosts: dict[str, Host]) -> None:
     a, b = hosts.values()
     a.ok("gqd", "init", "--node=here", "--start")

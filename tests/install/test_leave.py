@@ -56,7 +56,6 @@ def test_a_node_leaves_and_says_what_the_administrator_has_to_do(net: MakeNet) -
     wait_until(lambda: states(a) == {"b": "IDLE"}, what="it comes back")
 
 
-@pytest.mark.slow
 def test_jobs_keep_it_unless_their_end_is_wanted(net: MakeNet) -> None:
     a, b = joined(net("ab"))
     alice = a.user(ALICE)
@@ -92,7 +91,6 @@ def test_on_the_host_of_the_controller_the_node_is_removed_there_and_the_control
     assert sorted(path.name for path in kept.rglob("*") if path.is_file()) == ["gqd.key", "gqd.pub"]
 
 
-@pytest.mark.slow
 def test_an_ordinary_user_cannot(net: MakeNet) -> None:
     _, b = joined(net("ab"))
 

@@ -155,7 +155,6 @@ def test_the_next_job_finds_nothing_in_tmp_and_shm_of_the_last_one(net: MakeNet)
     assert json.loads(head.ok("gqinfo", "-N", "--json"))[0]["isolation"]["tmp"] == "private"
 
 
-@pytest.mark.slow
 def test_from_a_login_host_users_submit_and_nothing_runs_there(net: MakeNet) -> None:
     hosts = net(("head", "n1", "login"))
     head, first, login = hosts.hosts.values()

@@ -38,7 +38,7 @@ def own_mounts(set_up: str = "") -> Iterator[RunAs]:
     try:
         if holder.stdout.readline() != "held\n":
             skip_or_fail(f"needs a mount namespace: {holder.communicate()[1].strip()}")
-        yield RunAs(os.geteuid(), ("nsenter", "-t", str(holder.pid), "-m", "--"))
+        yield RunAs(os.geteuid(), ("nsenter", "-t", str(holder.pid), "-m", "--"), holder.pid)
     finally:
         with contextlib.suppress(BrokenPipeError):
             holder.communicate()
@@ -53,7 +53,7 @@ def ordinary_user() -> Iterator[RunAs]:
     user = pwd.getpwnam(USER)
     drop = ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
     with own_mounts(uncover(needed())) as root:
-        run_as = RunAs(user.pw_uid, (*root.prefix, *drop))
+        run_as = RunAs(user.pw_uid, (*root.prefix, *drop), root.host_pid, user.pw_name)
         command = run_as.command((sys.executable, "-c", "import gq.cli._run, gqd, gqnode, zmq"), Path("/"))
         tried = subprocess.run(command, capture_output=True, text=True)
         if tried.returncode != 0:

@@ -208,10 +208,11 @@ def test_reservations_survive_a_crash_and_move_from_a_node_that_is_drained(priva
 # ── again and again ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_series_begins_at_each_full_minute_and_single_times_are_skipped_and_moved(cluster: PrivateCluster) -> None:
+def test_a_series_is_planned_at_each_full_minute_and_single_times_are_skipped_and_moved(
+    cluster: PrivateCluster,
+) -> None:
     create(cluster, "often", "--gpus=2", "--cron=* * * * *", "--duration=30s", "--no-show=10s")
     planned = occurrences(cluster, "often")
-    job = submit(cluster, "--gpus=2", "--time=10s", "--reservation=often", "--wrap", "true")
 
     assert len(planned) > 10
     assert all(one["start_at"].split("T")[1][5:8] == ":00" for one in planned)
@@ -221,6 +222,13 @@ def test_a_series_begins_at_each_full_minute_and_single_times_are_skipped_and_mo
     now = {one["number"]: one for one in occurrences(cluster, "often")}
     assert now[planned[2]["number"]]["state"] == "SKIPPED"
     assert now[planned[3]["number"]]["end_at"] != planned[3]["end_at"]
+
+
+@pytest.mark.slow  # it waits for a full minute
+def test_a_time_of_a_series_begins_at_the_full_minute_and_is_used(cluster: PrivateCluster) -> None:
+    create(cluster, "often", "--gpus=2", "--cron=* * * * *", "--duration=30s", "--no-show=10s")
+    job = submit(cluster, "--gpus=2", "--time=10s", "--reservation=often", "--wrap", "true")
+
     await_state(cluster, job, "COMPLETED", within_s=150)
     first = next(one for one in occurrences(cluster, "often") if one["used_at"])
     assert first["state"] in ("ACTIVE", "OVER")

@@ -43,13 +43,13 @@ def await_rest(*paths: Path) -> None:
 
 def test_a_running_job_gets_more_time_and_its_node_enforces_it(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1, fake_gpus=4, cpus=8)
-    job = submit(cluster, "-G4", "-t", "0:10", wrap="sleep 12")
+    job = submit(cluster, "-G4", "-t", "0:06", wrap="sleep 8")
     await_state(cluster, job, "RUNNING")
 
     said = cluster.ok("gqctl", "extend", job, "+2h")
 
     assert said.startswith(f"Job {job} may run until ")
-    assert said.strip().endswith("its time limit is 2:00:10.")
+    assert said.strip().endswith("its time limit is 2:00:06.")
     assert await_state(cluster, job, "COMPLETED", "TIMEOUT")["state"] == "COMPLETED"
 
 
@@ -158,10 +158,10 @@ def test_a_suspended_job_can_be_cancelled_and_its_program_may_finish(frozen_by: 
 def test_the_time_limit_stands_still_with_the_job(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1, cpus=8)
     counted = cluster.workdir / "counted"
-    job = submit(cluster, "-t", "0:08", wrap=COUNTING.format(counted))
+    job = submit(cluster, "-t", "0:05", wrap=COUNTING.format(counted))
     await_file(counted)
     cluster.ok("gqctl", "suspend", job)
-    wait_until(lambda: _since_s(cluster, job) > 9.0, LONG_S, "more than its limit is over")
+    wait_until(lambda: _since_s(cluster, job) > 6.0, LONG_S, "more than its limit is over")
 
     cluster.ok("gqctl", "resume", job)
 

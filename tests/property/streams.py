@@ -134,9 +134,9 @@ class Stream:
             return tuple(self.pending)
         return tuple(sorted(self.pending, key=lambda job: (job.expected_s, job.job_id)))
 
-    def schedule(self, explains: bool = True, is_brief: bool = False) -> Plan:
+    def schedule(self, explains: bool = True, skip_planned_starts: bool = False) -> Plan:
         """Plan and start; each job ends at its limit, or some time before, or just when it was known to end."""
-        plan = self.plan = sliced(self.snapshot(), 10**9, not explains, is_brief)
+        plan = self.plan = sliced(self.snapshot(), 10**9, not explains, skip_planned_starts)
         by_id = {job.job_id: job for job in self.pending}
         for start in plan.starts:
             self.start(by_id[start.job_id], start.grants, start.slot)
@@ -155,9 +155,9 @@ class Stream:
         self.ends[job.job_id] = self.now + (job.expected_s or 0.0 if is_known else runs_s)
 
 
-def sliced(snapshot: Snapshot, budget: int, stops_early: bool = False, is_brief: bool = False) -> Plan:
+def sliced(snapshot: Snapshot, budget: int, skip_reasons: bool = False, skip_planned_starts: bool = False) -> Plan:
     planner = Planner()
-    planner.begin(snapshot, stops_early, is_brief=is_brief)
+    planner.begin(snapshot, skip_reasons, skip_planned_starts=skip_planned_starts)
     while (plan := planner.step(budget)) is None:
         pass
     return plan

@@ -15,7 +15,7 @@ import pytest
 
 from gq.model.ids import AttemptId
 from gq.model.resource import Grant, ResourceRequest
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.placement.placement import is_possible
 from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
@@ -98,8 +98,8 @@ def test_as_little_as_must_be_is_lost_and_no_more_given_up_than_is_needed() -> N
         of_nodes += any(gift.is_node for gift in one.gifts)
         assert lost_gpu_s(ended) == pytest.approx(best, abs=0.01), f"seed {seed}: {one} for {job}"
         check_gifts(scene, job, one, ended, beyond, seed)
-        applicant = Applicant(job.job_id, job.user, job.account, "", job.time_limit_s, job.qos)
-        assert Rooms(scene.snapshot()).take_preemption(one, applicant), f"seed {seed}: it cannot be adopted"
+        applicant = StartRequest(job.job_id, job.user, job.account, "", job.time_limit_s, job.qos)
+        assert PlanValidator(scene.snapshot()).admit_preemption(one, applicant), f"seed {seed}: it cannot be adopted"
     assert decided > CLUSTERS // 4 and mixed, f"{decided} decided, {mixed} of both kinds"
     assert of_nodes, "no node was ever given up"
 

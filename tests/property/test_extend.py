@@ -25,7 +25,7 @@ from gq.units import parse_duration_s
 from gq.wire import client
 from gqd.control.forecast.estimate import promises_of, setting_of
 from gqd.control.forecast.extend import MAX_COUNTED, MAX_PASSES
-from gqd.sched.forecast import EXACT_PASSES, Rehearsal
+from gqd.sched.forecast import EXACT_PASSES, Forecast
 from gqd.sched.planner import plan_whole
 from gqd.state.plan import Plan
 from gqd.state.policy import Partition, Policy
@@ -112,7 +112,7 @@ def expected(life: Life, job_id: JobId, by_s: int, max_passes: int) -> tuple[dic
         for one in view.running
     )
     counted = [job.job_id for job in view.pending[:MAX_COUNTED]]
-    rehearsal = Rehearsal(replace(scene, snapshot=replace(view, running=running)), counted, most_passes=max_passes)
+    rehearsal = Forecast(replace(scene, snapshot=replace(view, running=running)), counted, max_passes=max_passes)
     while not rehearsal.step(1000):
         pass
     starts = {one: rehearsal.entries[one].starts_at for one in counted if one in rehearsal.entries}

@@ -18,7 +18,7 @@ from gq.model.account import BUILT_IN_QOS
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import Scheduling
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import Shape, shape_of
@@ -238,15 +238,15 @@ def test_what_is_planned_can_be_adopted() -> None:
     for seed in range(CLUSTERS):
         scene = Scene(seed)
         snapshot = scene.snapshot()
-        plan, rooms = plan_whole(snapshot), Rooms(replace(snapshot, pending=()))
+        plan, validator = plan_whole(snapshot), PlanValidator(replace(snapshot, pending=()))
         for start in plan.starts:
             job = scene.job(start.job_id)
-            applicant = Applicant(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
-            assert rooms.take(start, applicant), f"seed {seed}: {start}"
+            applicant = StartRequest(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
+            assert validator.admit(start, applicant), f"seed {seed}: {start}"
         for one in plan.preemptions:
             job = scene.job(one.job_id)
-            applicant = Applicant(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
-            assert rooms.take_preemption(one, applicant), f"seed {seed}: {one}"
+            applicant = StartRequest(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
+            assert validator.admit_preemption(one, applicant), f"seed {seed}: {one}"
 
 
 def test_a_job_of_the_reservation_waits_for_borrowers_no_longer_than_their_notice() -> None:
@@ -280,8 +280,8 @@ def see_that_it_starts_then(scene: Scene, plan: Plan, job: PendingJob, told: str
     victims = [each for each in scene.running if each.job_id in ids]
     assert victims and all(each.is_borrowing for each in victims), told
     snapshot = scene.snapshot()
-    applicant = Applicant(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
-    assert Rooms(replace(snapshot, pending=())).take_preemption(one, applicant), told
+    applicant = StartRequest(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
+    assert PlanValidator(replace(snapshot, pending=())).admit_preemption(one, applicant), told
     scene.running = [each for each in scene.running if each.job_id not in ids]
     [start] = plan_whole(scene.snapshot()).starts
     assert (start.job_id, start.reservation) == (job.job_id, one.reservation), told

@@ -18,7 +18,7 @@ import pytest
 from gq.model.account import BUILT_IN_QOS, QosInfo
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant, ResourceRequest
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.placement.placement import is_possible
 from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
@@ -436,16 +436,16 @@ def test_no_two_preemptors_share_a_victim_nothing_is_given_twice_and_the_recheck
         stay = [one.grants for one in scene.running if one.job_id not in going]
         to_come = [one.grants for one in (*plan.starts, *plan.preemptions)]
         assert not given_twice(scene, [*stay, *to_come]), f"seed {seed}"
-        rooms, jobs = Rooms(view), {one.job_id: one for one in scene.pending}
+        validator, jobs = PlanValidator(view), {one.job_id: one for one in scene.pending}
         for start in plan.starts:
-            assert rooms.take(start, applicant(jobs[start.job_id])), f"seed {seed}: {start}"
+            assert validator.admit(start, applicant(jobs[start.job_id])), f"seed {seed}: {start}"
         for one in plan.preemptions:
-            assert rooms.take_preemption(one, applicant(jobs[one.job_id])), f"seed {seed}: {one}"
+            assert validator.admit_preemption(one, applicant(jobs[one.job_id])), f"seed {seed}: {one}"
     assert several > CLUSTERS // 20
 
 
-def applicant(job: PendingJob) -> Applicant:
-    return Applicant(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
+def applicant(job: PendingJob) -> StartRequest:
+    return StartRequest(job.job_id, job.user, job.account, job.reservation, job.time_limit_s, job.qos)
 
 
 def given_twice(scene: Scene, grants: list[tuple[Grant, ...]]) -> list[object]:
@@ -481,11 +481,11 @@ def test_what_is_kept_for_somebody_is_given_to_nobody_else_and_is_theirs_when_th
                 assert not given_twice(scene, [start.grants, *others]), f"seed {seed}: {start}"
                 started += start.job_id in holds
             assert {one.job_id for one in plan.preemptions}.isdisjoint(holds), f"seed {seed}"
-            rooms, jobs = Rooms(scene.snapshot()), {one.job_id: one for one in scene.pending}
+            validator, jobs = PlanValidator(scene.snapshot()), {one.job_id: one for one in scene.pending}
             for start in plan.starts:
-                assert rooms.take(start, applicant(jobs[start.job_id])), f"seed {seed}: {start}"
+                assert validator.admit(start, applicant(jobs[start.job_id])), f"seed {seed}: {start}"
             for one in plan.preemptions:
-                assert rooms.take_preemption(one, applicant(jobs[one.job_id])), f"seed {seed}: {one}"
+                assert validator.admit_preemption(one, applicant(jobs[one.job_id])), f"seed {seed}: {one}"
             let_start(scene, plan)
             going = [one for one in scene.running if one.gives_way_to is not None]
             if going:

@@ -13,7 +13,7 @@ import pytest
 
 from gq.model.ids import JobId
 from gq.model.resource import Grant
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import NO_LIMITS
 from gqd.sched.snapshot.model import Booked, PendingJob, Snapshot
 from gqd.state.plan import Plan, Start
@@ -104,8 +104,8 @@ class Reserved(Stream):
     def snapshot(self) -> Snapshot:
         return replace(super().snapshot(), booked=tuple(sorted(self.booked, key=lambda one: one.begin_at)))
 
-    def schedule(self, explains: bool = True, is_brief: bool = False) -> Plan:
-        plan = self.plan = sliced(self.snapshot(), 10**9, not explains, is_brief)
+    def schedule(self, explains: bool = True, skip_planned_starts: bool = False) -> Plan:
+        plan = self.plan = sliced(self.snapshot(), 10**9, not explains, skip_planned_starts)
         by_id = {job.job_id: job for job in self.pending}
         for start in plan.starts:
             job = by_id[start.job_id]
@@ -206,11 +206,11 @@ def test_a_plan_still_holds_when_it_is_looked_at_start_by_start(policy: str) -> 
         snapshot = life.snapshot()
         plan = sliced(snapshot, 10**9)
         by_id = {job.job_id: job for job in life.pending}
-        rooms = Rooms(replace(snapshot, pending=(), columns=None, protected=(), limits=NO_LIMITS))
+        validator = PlanValidator(replace(snapshot, pending=(), columns=None, protected=(), limits=NO_LIMITS))
         for start in plan.starts:
             job = by_id[start.job_id]
-            applicant = Applicant(job.job_id, job.user, job.account, job.reservation, job.time_limit_s)
-            assert rooms.take(start, applicant), f"seed {life.seed}: {start}"
+            applicant = StartRequest(job.job_id, job.user, job.account, job.reservation, job.time_limit_s)
+            assert validator.admit(start, applicant), f"seed {life.seed}: {start}"
             taken += 1
         life.schedule()
     assert taken > 10 * LIVES
@@ -222,7 +222,7 @@ def test_a_plan_is_the_same_however_the_pass_is_sliced_and_whether_it_explains(p
         snapshot = life.snapshot()
         whole = sliced(snapshot, 10**9)
         assert sliced(snapshot, 3) == whole, f"seed {life.seed}"
-        assert sliced(snapshot, 10**9, stops_early=True).starts == whole.starts, f"seed {life.seed}"
+        assert sliced(snapshot, 10**9, skip_reasons=True).starts == whole.starts, f"seed {life.seed}"
         life.schedule()
 
 

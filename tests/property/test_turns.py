@@ -18,7 +18,7 @@ import pytest
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
 from gq.model.scheduling import PRESETS, Scheduling
-from gqd.sched.adoption import Applicant, Rooms
+from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import Shape, shape_of
@@ -160,11 +160,11 @@ def test_whoever_gives_its_turn_may_is_worth_it_and_could_not_stay(seed: int) ->
 
     for number, one in enumerate(plan.preemptions):
         job, victims = of(view, one)
-        applicant = Applicant(job.job_id, job.user, "", "", None, job.qos, job.since, job.ran_s)
+        applicant = StartRequest(job.job_id, job.user, "", "", None, job.qos, job.since, job.ran_s)
         assert all(may_take(job, each, NOW) for each in victims)
         assert worth_it_at(job, victims) <= NOW
         if number == 0 and not plan.starts:  # later ones are decided beside what goes before
-            assert Rooms(view).take_preemption(one, applicant)
+            assert PlanValidator(view).admit_preemption(one, applicant)
             assert not any(fits_without(view, set(some), job) for some in combinations(victims, len(victims) - 1))
 
 

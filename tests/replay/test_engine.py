@@ -61,7 +61,7 @@ def test_leaving_such_passes_out_changes_no_start(monkeypatch: pytest.MonkeyPatc
         jobs, pools = random_case(seed)
         short = replayed("fifo", sim_jobs(jobs), pools)
         with monkeypatch.context() as patch:
-            patch.setattr("gqd.sched.planner._Round._is_strict", lambda _: False)
+            patch.setattr("gqd.sched.planner.PlanningSession._is_strict", lambda _: False)
             long = replayed("fifo", sim_jobs(jobs), pools)
         assert (short.starts_s, short.ends_s) == (long.starts_s, long.ends_s), f"seed {seed}"
         assert short.passes <= long.passes

@@ -9,8 +9,8 @@ import msgspec
 from gq.model.crontab import CronEntry
 from gq.wire.client import CronJob, SetCrontab, Submit
 from gqd.shell.listeners.submission import digest, take_crontab_blobs
-from gqd.shell.listeners.users import LocalPeers
-from gqd.shell.requests.cron_fire import CronDesk
+from gqd.shell.listeners.users import UserDirectory
+from gqd.shell.requests.cron_fire import CronFire
 from gqd.shell.zones import load_zones, zones_named_by, zones_of
 from gqd.state.cluster import Cluster
 from gqd.state.crontab import Crontab, Entry
@@ -23,9 +23,9 @@ USER = pwd.getpwnam("nobody")
 
 def fired(user: str, uid: int) -> ClientRequest:
     entered: list[ClientRequest] = []
-    peers = LocalPeers(owner_uid=0, is_shared=True)
+    peers = UserDirectory(owner_uid=0, is_shared=True)
     due = CronDue(user=user, number=2, set_at=1.0, due_at=60.0)
-    desk = CronDesk(peers, lambda request, blobs: entered.append(request))
+    desk = CronFire(peers, lambda request, blobs: entered.append(request))
     desk.fire(FireCron(uid=uid, cron=due, spec=spec("nightly")))
     [request] = entered
     assert request.body == Submit(spec=spec("nightly"))

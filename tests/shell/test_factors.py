@@ -11,7 +11,7 @@ import pytest
 
 from gq.errors import UsageError
 from gqd.sched.priority.factor_check import sample
-from gqd.shell.factors import GROUP, Guarded, load_factors
+from gqd.shell.factors import GROUP, GuardedFactor, load_factors
 from gqd.state.index.queue import Columns, Floats
 
 PACKAGE = {
@@ -78,7 +78,7 @@ def too_short(jobs: Columns) -> Floats:
 def test_a_factor_that_fails_on_a_real_queue_counts_as_nothing_and_is_named_once(
     factor: Callable[[Columns], Floats], caplog: pytest.LogCaptureFixture
 ) -> None:
-    guarded = Guarded("mine", factor)
+    guarded = GuardedFactor("mine", factor)
 
     assert guarded(sample(7)).tolist() == guarded(sample(7)).tolist() == [0.0] * 7
     assert [record.getMessage().startswith("the factor mine") for record in caplog.records] == [True]

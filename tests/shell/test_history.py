@@ -8,7 +8,7 @@ import pytest
 
 from gq.model.ids import RequestId
 from gq.wire import client
-from gqd.shell.requests.history import HistoryDesk
+from gqd.shell.requests.history import HistoryQueries
 from gqd.state.effect import Reply, ReplyAudit, ReplyHistory
 from gqd.state.input import Peer
 from tests.builders import ALICE, BOB, SHARED, inventory, submit
@@ -21,7 +21,7 @@ ROUTE, ASKED = ("clients", b"c"), RequestId(b"r" * 16)
 def answer_to(host: CoreHost, effect: ReplyHistory | ReplyAudit) -> client.ReplyBody:
     async def ask() -> Reply:
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        desk = HistoryDesk(host.store, 100, answered.set_result)
+        desk = HistoryQueries(host.store, 100, answered.set_result)
         desk.ask(effect)
         reply = await asyncio.wait_for(answered, 10)
         desk.close()

@@ -17,7 +17,7 @@ from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import Planner
 from gqd.sched.snapshot.model import Snapshot
-from gqd.shell.commit_queue import Outgoing
+from gqd.shell.commit_queue import CommitQueue
 from gqd.shell.inbox import Inbox
 from gqd.shell.log import LOG
 from gqd.shell.loop import Loop
@@ -74,7 +74,7 @@ class Shell:
         self.loop = Loop(core, Planning(core, Planner()), clock or Clock(), tick_s, self.counters)
         self.inbox = Inbox(1000, self.loop.wake, lambda: None)
         blobs = MemoryBlobStore()
-        outgoing = Outgoing(self.store, blobs, self._release, self.loop.wake)
+        outgoing = CommitQueue(self.store, blobs, self._release, self.loop.wake)
         self.running = asyncio.create_task(self.loop.run(self.inbox, blobs, outgoing))
 
     def _release(self, effects: tuple[Effect, ...], blobs: Mapping[str, bytes]) -> None:

@@ -464,7 +464,7 @@ def test_links_that_nobody_introduces_are_hung_up_on_in_time(munged: Munged, mon
 def test_strangers_in_number_keep_out_no_user_with_a_key_and_none_of_another_address(
     munged: Munged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listeners, "MAX_STRANGERS", 8)
+    monkeypatch.setattr(listeners, "MAX_GUESTS", 8)
 
     async def scenario(shared: SharedRig) -> None:
         enrolled = await shared.enrolled()
@@ -485,7 +485,7 @@ def test_strangers_in_number_keep_out_no_user_with_a_key_and_none_of_another_add
 
 @pytest.mark.slow
 def test_many_commands_of_one_host_at_once_all_get_through(munged: Munged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "MAX_STRANGERS", 8)
+    monkeypatch.setattr(listeners, "MAX_GUESTS", 8)
 
     async def scenario(shared: SharedRig) -> None:
         location = elsewhere(shared, munged)

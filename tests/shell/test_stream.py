@@ -15,7 +15,7 @@ from gq.model.notice import Target
 from gq.model.step import StepRequest
 from gq.wire import client
 from gqd.control.apply.table import apply
-from gqd.shell.requests.event_stream import MAX_WAITING, MAX_WAITING_PER_USER, EventDesk
+from gqd.shell.requests.event_stream import MAX_WAITING, MAX_WAITING_PER_USER, EventQueries
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, ReplyEvents
 from gqd.state.input import Peer
@@ -112,7 +112,7 @@ def test_an_answer_is_held_back_until_something_became_a_fact() -> None:
     async def scene() -> client.ReplyBody:
         store = MemoryStore()
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        desk = EventDesk(store, answered.set_result)
+        desk = EventQueries(store, answered.set_result)
         release = desk.telling(lambda effects, blobs: None)
         desk.ask(asked(wait_s=20))
         with pytest.raises(TimeoutError):
@@ -145,7 +145,7 @@ def test_who_waits_looks_only_at_what_came_since() -> None:
         store = Watched()
         await store.commit(Batch(events=facts, upserts={}))
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        desk = EventDesk(store, answered.set_result)
+        desk = EventQueries(store, answered.set_result)
         release = desk.telling(lambda effects, blobs: None)
         desk.ask(asked(wait_s=1, job_ids=(99,)))
         await asyncio.sleep(0.2)
@@ -161,7 +161,7 @@ def test_who_waits_looks_only_at_what_came_since() -> None:
 def test_an_answer_with_nothing_in_it_comes_when_the_time_is_over() -> None:
     async def scene() -> client.ReplyBody:
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        desk = EventDesk(MemoryStore(), answered.set_result)
+        desk = EventQueries(MemoryStore(), answered.set_result)
         desk.ask(asked(wait_s=0.2, after=7))
         reply = await asyncio.wait_for(answered, 10)
         desk.close()
@@ -173,7 +173,7 @@ def test_an_answer_with_nothing_in_it_comes_when_the_time_is_over() -> None:
 def test_one_user_does_not_take_the_room_of_all() -> None:
     async def scene() -> list[client.ReplyBody]:
         answers: list[client.ReplyBody] = []
-        desk = EventDesk(MemoryStore(), lambda reply: answers.append(reply.body))
+        desk = EventQueries(MemoryStore(), lambda reply: answers.append(reply.body))
         mine = asked(wait_s=20)
         others = [msgspec.structs.replace(mine, user=f"user{number}") for number in range(MAX_WAITING)]
         for one in [mine] * (MAX_WAITING_PER_USER + 1) + others:
@@ -194,7 +194,7 @@ def test_one_user_does_not_take_the_room_of_all() -> None:
 def test_who_was_answered_makes_room_for_his_own() -> None:
     async def scene() -> list[client.ReplyBody]:
         answers: list[client.ReplyBody] = []
-        desk = EventDesk(MemoryStore(), lambda reply: answers.append(reply.body))
+        desk = EventQueries(MemoryStore(), lambda reply: answers.append(reply.body))
         some = MAX_WAITING_PER_USER // 2 + 1
         for times in (1, 2):
             for _ in range(some):

@@ -10,7 +10,7 @@ from gq.model.state import JobState
 from gq.wire import node as wire
 from gqd.control import attempt as attempt_control
 from gqd.control import orders
-from gqd.control.turn import Draft
+from gqd.control.turn import TurnBuilder
 from gqd.state.events import event
 from tests.builders import inventory, submit
 from tests.simulation.conftest import played_again_by, seeds_of
@@ -50,12 +50,12 @@ def test_gangs_start_whole_or_not_at_all(shard: int) -> None:
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """GO before all have acknowledged: the judge, or the table of a job's life, must see it within a few rounds."""
 
-    def on_prepared_too_early(draft: Draft, node: str, report: wire.Prepared) -> None:
+    def on_prepared_too_early(draft: TurnBuilder, node: str, report: wire.Prepared) -> None:
         attempt = draft.cluster.attempts.get(report.attempt_id)
         job = draft.cluster.jobs.get(report.attempt_id.job_id)
         if attempt is None or job is None or job.state is not JobState.STARTING or node not in attempt.parts:
             return
-        draft.note(event.PartsReleased(at=draft.now, attempt_id=report.attempt_id, nodes=(node,), master_port=1))
+        draft.emit(event.PartsReleased(at=draft.now, attempt_id=report.attempt_id, nodes=(node,), master_port=1))
         orders.send_owed(draft, attempt, node)
 
     monkeypatch.setattr(attempt_control, "on_prepared", on_prepared_too_early)

@@ -28,7 +28,7 @@ GPUS = FAKE_GPUS
 SHARE = GPUS // 2
 LONG_S = 60.0
 """On a machine that does nothing else it takes a second or two, and a task's length."""
-TASK_S = 2
+TASK_S = 1
 TASK = f"mkdir /tmp/held-$CUDA_VISIBLE_DEVICES || exit 9; sleep {TASK_S}; rmdir /tmp/held-$CUDA_VISIBLE_DEVICES"
 """It fails if somebody else has its GPU."""
 
@@ -69,7 +69,7 @@ def test_it_grows_to_all_idle_gpus_falls_back_as_tasks_end_and_grows_again(clust
     await_gpus(alice, GPUS, GPUS)
     assert re.search(rf"{array}_\[\d+-400%auto\]", alice.ok("gqstat"))
 
-    rivals = [submit(bob) for _ in range(10)]
+    rivals = [submit(bob) for _ in range(6)]
     await_gpus(bob, SHARE, GPUS)
     for _ in range(5):  # while rivals wait
         lines = queue(alice)

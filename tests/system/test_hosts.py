@@ -376,7 +376,6 @@ def test_a_host_with_an_unknown_key_is_kept_out_and_both_sides_say_so_until_the_
     stranger.ok("gqstat")
 
 
-@pytest.mark.slow
 def test_a_host_that_has_another_key_of_the_controller_says_so(cluster: HostCluster, stranger: Host) -> None:
     cluster.new_keys("e")
     cluster.copy_key("node-e.key", stranger)

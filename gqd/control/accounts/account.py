@@ -41,7 +41,7 @@ from gqd.state.events import event
 from gqd.state.index.tally import account_path
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_TEXT = 200
 MAX_FACTOR = 1_000_000.0
@@ -57,7 +57,7 @@ MEMBERS_PER_ACCOUNT = 10
 # ── accounts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set_account(draft: Draft, who: Caller, body: client.SetAccount) -> client.Done:
+def decide_set_account(draft: TurnBuilder, who: Caller, body: client.SetAccount) -> client.Done:
     account, cluster = body.account, draft.cluster
     refuse_bad_name("account", account.name)
     before = cluster.accounts.get(account.name)
@@ -69,7 +69,7 @@ def decide_set_account(draft: Draft, who: Caller, body: client.SetAccount) -> cl
         _refuse_more_than_own(who, cluster, before, account)
     _refuse_guarantees(cluster, account)
     if before != account:
-        draft.note(event.AccountSet(at=draft.now, account=account))
+        draft.emit(event.AccountSet(at=draft.now, account=account))
         draft.volatile.wants_plan = True
     return client.Done()
 
@@ -144,7 +144,7 @@ def _guaranteed(accounts: dict[str, AccountInfo], below: dict[str, list[str]], n
     return own if own is not None else sum(_guaranteed(accounts, below, one) for one in below.get(name, ()))
 
 
-def decide_remove_account(draft: Draft, body: client.RemoveAccount) -> client.Done:
+def decide_remove_account(draft: TurnBuilder, body: client.RemoveAccount) -> client.Done:
     """With the limits that are its own.  What was used in it goes on counting for the account above it."""
     name, cluster = body.name, draft.cluster
     known_account(cluster, name)
@@ -164,13 +164,13 @@ def decide_remove_account(draft: Draft, body: client.RemoveAccount) -> client.Do
         raise Refusal("in_use", f"QOS {_some(qos)} names account `{name}`", "change the QOS first")
     limit.remove_all(draft, Holder.ACCOUNT, name)
     for user in users:
-        draft.note(event.MemberRemoved(at=draft.now, user=user, account=name, heir=_heir(draft, user, name)))
-    draft.note(event.AccountRemoved(at=draft.now, name=name))
+        draft.emit(event.MemberRemoved(at=draft.now, user=user, account=name, heir=_heir(draft, user, name)))
+    draft.emit(event.AccountRemoved(at=draft.now, name=name))
     draft.volatile.wants_plan = True
     return client.Done()
 
 
-def _heir(draft: Draft, user: str, account: str) -> str:
+def _heir(draft: TurnBuilder, user: str, account: str) -> str:
     """The account above, or empty: of the root nobody is a member, and nothing stands beside it that could gain."""
     cluster = draft.cluster
     used = cluster.members[user, account].usage.value_at(draft.now, cluster.half_life_s)
@@ -181,7 +181,7 @@ def _heir(draft: Draft, user: str, account: str) -> str:
 # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set_member(draft: Draft, who: Caller, body: client.SetMember) -> client.Done:
+def decide_set_member(draft: TurnBuilder, who: Caller, body: client.SetMember) -> client.Done:
     cluster = draft.cluster
     info = msgspec.structs.replace(body.member, from_group=False)
     known_account(cluster, info.account)
@@ -197,12 +197,12 @@ def decide_set_member(draft: Draft, who: Caller, body: client.SetMember) -> clie
     if info.is_default:
         _take_default(draft, who, info)
     if known is None or known.info != info:
-        draft.note(event.MemberSet(at=draft.now, member=info))
+        draft.emit(event.MemberSet(at=draft.now, member=info))
         draft.volatile.wants_plan = True
     return client.Done()
 
 
-def _take_default(draft: Draft, who: Caller, info: MemberInfo) -> None:
+def _take_default(draft: TurnBuilder, who: Caller, info: MemberInfo) -> None:
     """A user has one default account."""
     cluster = draft.cluster
     others = [one for one in cluster.associations.accounts_of_user.get(info.user, ()) if one != info.account]
@@ -213,10 +213,10 @@ def _take_default(draft: Draft, who: Caller, info: MemberInfo) -> None:
         raise Denied("not_coordinator", message, "add them without --default, or ask an operator")
     for account in before:
         changed = msgspec.structs.replace(cluster.members[info.user, account].info, is_default=False)
-        draft.note(event.MemberSet(at=draft.now, member=changed))
+        draft.emit(event.MemberSet(at=draft.now, member=changed))
 
 
-def decide_remove_member(draft: Draft, body: client.RemoveMember) -> client.Done:
+def decide_remove_member(draft: TurnBuilder, body: client.RemoveMember) -> client.Done:
     """What they used goes on counting for the account: nobody's usage is forgotten by who leaves and comes back."""
     cluster, user, account = draft.cluster, body.user, body.account
     known_account(cluster, account)
@@ -230,20 +230,20 @@ def decide_remove_member(draft: Draft, body: client.RemoveMember) -> client.Done
             message = f"user {user} has jobs in account `{account}`: {_some(ids)}"
             raise Refusal("in_use", message, "wait for them, or cancel or move them first")
     if member.usage.value_at(draft.now, cluster.half_life_s) < FORGOTTEN_S:
-        draft.note(event.MemberRemoved(at=draft.now, user=user, account=account))
+        draft.emit(event.MemberRemoved(at=draft.now, user=user, account=account))
     elif member.info.from_group:
         message = f"user {user} was not added to account `{account}`, and is kept only for what was used there"
         raise Refusal("not_added", message, "who is in the account's Unix group is taken out of that")
     else:
         info = msgspec.structs.replace(member.info, shares=1, is_default=False, from_group=True)
-        draft.note(event.MemberSet(at=draft.now, member=info))
+        draft.emit(event.MemberSet(at=draft.now, member=info))
     return client.Done()
 
 
 # ── QOS ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set_qos(draft: Draft, body: client.SetQos) -> client.Done:
+def decide_set_qos(draft: TurnBuilder, body: client.SetQos) -> client.Done:
     qos, cluster = body.qos, draft.cluster
     refuse_bad_name("QOS", qos.name)
     is_there = qos.name in cluster.qos or (qos.name in BUILT_IN_QOS and (qos.name == NORMAL_QOS or not body.is_new))
@@ -264,7 +264,7 @@ def decide_set_qos(draft: Draft, body: client.SetQos) -> client.Done:
     if qos.name not in cluster.qos:
         refuse_too_many(draft)
     if qos_named(cluster, qos.name) != qos:
-        draft.note(event.QosSet(at=draft.now, qos=qos))
+        draft.emit(event.QosSet(at=draft.now, qos=qos))
         draft.volatile.wants_plan = True
     return client.Done()
 
@@ -297,7 +297,7 @@ def _preempted(known: Mapping[str, QosInfo], names: Iterable[str]) -> dict[str, 
     return reached
 
 
-def decide_remove_qos(draft: Draft, body: client.RemoveQos) -> client.Done:
+def decide_remove_qos(draft: TurnBuilder, body: client.RemoveQos) -> client.Done:
     """With the limits that are its own.  One that is always there is as it was at first again."""
     name, cluster = body.name, draft.cluster
     known_qos(cluster, name)
@@ -312,7 +312,7 @@ def decide_remove_qos(draft: Draft, body: client.RemoveQos) -> client.Done:
     if accounts:
         raise Refusal("in_use", f"QOS `{name}` is the default of account {_some(accounts)}", "give those another first")
     limit.remove_all(draft, Holder.QOS, name)
-    draft.note(event.QosRemoved(at=draft.now, name=name))
+    draft.emit(event.QosRemoved(at=draft.now, name=name))
     draft.volatile.wants_plan = True
     return client.Done(text=f"QOS {name} is again as it was at first" if name in BUILT_IN_QOS else "")
 

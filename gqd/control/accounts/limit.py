@@ -20,7 +20,7 @@ from gqd.control import attempt
 from gqd.control.accounts.association import known_account, known_qos
 from gqd.control.accounts.names import refuse_bad_user, refuse_too_many
 from gqd.control.explain import limits as explain_limits
-from gqd.sched.adoption import Rooms
+from gqd.sched.adoption import PlanValidator
 from gqd.sched.limits.ledger import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
 from gqd.sched.placement.billing import TYPE_PREFIX, billing_of
 from gqd.sched.request import Shape, shape_in
@@ -36,7 +36,7 @@ from gqd.state.policy import Policy
 from gqd.state.records import BudgetKey, Job, LimitKey, limit_key
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 PER_JOB = frozenset({"gpus_per_job", "nodes_per_job", "time"})
 MAX_MOST = 2.0**50
@@ -45,7 +45,7 @@ HOUR_S = 3600
 # ── set and remove ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set_limit(draft: Draft, body: client.SetLimit) -> client.Done:
+def decide_set_limit(draft: TurnBuilder, body: client.SetLimit) -> client.Done:
     limit = _as_kept(body.limit)
     match limit.holder:
         case Holder.ACCOUNT:
@@ -58,8 +58,8 @@ def decide_set_limit(draft: Draft, body: client.SetLimit) -> client.Done:
     if key not in draft.cluster.limits:
         refuse_too_many(draft)
     if draft.cluster.limits.get(key) != limit:
-        meet_periods(draft)
-        draft.note(event.LimitSet(at=draft.now, limit=limit))
+        roll_over_periods(draft)
+        draft.emit(event.LimitSet(at=draft.now, limit=limit))
         draft.volatile.wants_plan = True
     return client.Done()
 
@@ -95,7 +95,7 @@ def _is_typed(resource: str) -> bool:
     return gpu_type != resource and 0 < len(gpu_type) <= 64 and gpu_type.isprintable() and " " not in gpu_type
 
 
-def decide_remove_limit(draft: Draft, body: client.RemoveLimit) -> client.Done:
+def decide_remove_limit(draft: TurnBuilder, body: client.RemoveLimit) -> client.Done:
     holders = [one for one in Holder if one == body.holder]
     key = LimitKey(holders[0], body.name, body.resource, body.per_user) if holders else None
     if key is None or key not in draft.cluster.limits:
@@ -106,14 +106,14 @@ def decide_remove_limit(draft: Draft, body: client.RemoveLimit) -> client.Done:
     return client.Done()
 
 
-def remove_all(draft: Draft, holder: Holder, name: str) -> None:
+def remove_all(draft: TurnBuilder, holder: Holder, name: str) -> None:
     """Their holder goes."""
     for key in list(draft.cluster.associations.limits.get((holder, name), ())):
         _remove(draft, key)
 
 
-def _remove(draft: Draft, key: LimitKey) -> None:
-    draft.note(
+def _remove(draft: TurnBuilder, key: LimitKey) -> None:
+    draft.emit(
         event.LimitRemoved(at=draft.now, holder=key.holder, name=key.name, resource=key.resource, per_user=key.per_user)
     )
     draft.volatile.wants_plan = True
@@ -122,7 +122,7 @@ def _remove(draft: Draft, key: LimitKey) -> None:
 # ── budgets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def meet_periods(draft: Draft) -> None:
+def roll_over_periods(draft: TurnBuilder) -> None:
     """At the first thing that happens in a day, week or month: its budgets are new."""
     volatile = draft.volatile
     if draft.now < volatile.periods_until:
@@ -131,7 +131,7 @@ def meet_periods(draft: Draft) -> None:
     volatile.periods_until = next_periods_at(draft.now, draft.policy.zone).day
     budgets = draft.cluster.budgets
     if any(began.of(BUDGETS[key.limit.resource]) > budget.began_at for key, budget in budgets.items()):
-        draft.note(event.PeriodsBegan(at=draft.now, day_at=began.day, week_at=began.week, month_at=began.month))
+        draft.emit(event.PeriodsBegan(at=draft.now, day_at=began.day, week_at=began.week, month_at=began.month))
         volatile.wants_plan = True
 
 
@@ -206,7 +206,7 @@ def time_limit_under(cluster: Cluster, who: Asker, asked_s: int | None, time_lim
     return time_limit_s
 
 
-def refuse_changed(draft: Draft, changes: Sequence[tuple[Job, int, event.JobUpdated]]) -> None:
+def refuse_changed(draft: TurnBuilder, changes: Sequence[tuple[Job, int, event.JobUpdated]]) -> None:
     """`Refusal` where a limit leaves no room for what jobs would be: (job, how many jobs that is, what it would be)."""
     waiting = [one for one in changes if one[0].state is JobState.PENDING]
     ahead: list[Asked] = []
@@ -234,7 +234,7 @@ def _as_queued(policy: Policy, job: Job, count: int) -> Asked:
 
 
 def refuse_over(
-    draft: Draft, asked: Asked, ahead: Iterable[Asked] = (), before: Iterable[tuple[Job, int]] = ()
+    draft: TurnBuilder, asked: Asked, ahead: Iterable[Asked] = (), before: Iterable[tuple[Job, int]] = ()
 ) -> None:
     """`Refusal` where a limit leaves no room for the job, or would not even if it were alone.
 
@@ -263,7 +263,7 @@ def refuse_over(
             raise explain_limits.no_room(limit, used, wanted, user)
 
 
-def wanted_of(draft: Draft, asked: Asked) -> Wanted:
+def wanted_of(draft: TurnBuilder, asked: Asked) -> Wanted:
     """What one job or task of it would count for once it starts."""
     qos = draft.cluster.qos.get(asked.who.qos)
     billing = billing_of(draft.policy.billing, asked.amounts, 1.0 if qos is None else qos.usage_factor)
@@ -316,14 +316,14 @@ def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tu
 # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: Draft, ledger: Ledger, start: Start, rooms: Rooms) -> bool:
+def decide_start(draft: TurnBuilder, ledger: Ledger, start: Start, validator: PlanValidator) -> bool:
     """Adopt a start, if the limits as they are now leave room for it; the ledger then holds it too."""
     job = draft.cluster.jobs.get(start.job_id)
     if job is None:
         return False
     asker = Asker(job.user, job.account, job.qos)
     wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
-    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, rooms):
+    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, validator):
         return False
     ledger.take(asker, wanted)
     return True
@@ -399,7 +399,7 @@ def limits_of_job(cluster: Cluster, job: Job) -> Iterator[LimitInfo]:
     return _limits_of(cluster, job.user, account_path(cluster.accounts, member_of(job)[1]), job.qos)
 
 
-def budgets_of_job(draft: Draft, job: Job) -> Iterator[BudgetLeft]:
+def budgets_of_job(draft: TurnBuilder, job: Job) -> Iterator[BudgetLeft]:
     """Of a running one: those of its user, account and QOS, wherever they bind."""
     own = [one for one in limits_of_job(draft.cluster, job) if one.resource in BUDGETS]
     by_holder: dict[tuple[Holder, str], list[LimitInfo]] = {}

@@ -14,7 +14,7 @@ from gqd.state.cluster import Cluster
 from gqd.state.index.tally import account_path
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 Key = tuple[str, ...]
 """What sorts a line among those of its kind; with the kind before it, what the next page goes on behind."""
@@ -22,7 +22,7 @@ _Line = AccountInfo | MemberInfo | QosInfo | LimitInfo
 _Lines = Mapping[Key, _Line]
 
 
-def list_accounts(draft: Draft, body: client.ListAccounts, most: int | None) -> client.Accounts:
+def list_accounts(draft: TurnBuilder, body: client.ListAccounts, most: int | None) -> client.Accounts:
     """Everything, or what names one of these accounts, users or QOS: what is behind ``after``, and of that `most`."""
     cluster = draft.cluster
     found = _found(cluster, body, None if most is None else most + 1)

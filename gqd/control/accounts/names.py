@@ -8,7 +8,7 @@ from gq.errors import Refusal
 from gq.model.ids import NAME
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_USER_NAME = 64
 
@@ -27,7 +27,7 @@ def refuse_bad_user(noun: str, name: str) -> None:
         raise Refusal("bad_name", f"{name[:80]!r} is not the name of a {noun}", hint)
 
 
-def refuse_too_many(draft: Draft) -> None:
+def refuse_too_many(draft: TurnBuilder) -> None:
     cluster, most = draft.cluster, draft.policy.limits.accounts
     if len(cluster.accounts) + len(cluster.qos) + len(cluster.limits) >= most:
         message = f"there are {most} accounts, QOS and limits already, the most that there may be"

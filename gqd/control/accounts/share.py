@@ -37,18 +37,18 @@ from gqd.state.policy import Policy
 from gqd.state.records import Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 HOUR = 3600.0
 MAX_RUNS = 20
 """Of the tasks of an array that a line names."""
 
 
-def meet_half_life(draft: Draft) -> None:
+def reconcile_half_life(draft: TurnBuilder) -> None:
     """Usage decays as gq.toml says, from now on."""
     wanted = draft.policy.weights.half_life_s
     if wanted != draft.cluster.half_life_s:
-        draft.note(event.HalfLifeSet(at=draft.now, half_life_s=wanted))
+        draft.emit(event.HalfLifeSet(at=draft.now, half_life_s=wanted))
 
 
 # ── priorities ────────────────────────────────────────────────────────────────────────────────────────────────

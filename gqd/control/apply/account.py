@@ -25,7 +25,7 @@ def _move_counts(cluster: Cluster, account: str, at: float) -> None:
     cluster.tallies.known_places.clear()
     if (Holder.ACCOUNT, account, "") in cluster.tallies.by_place:
         tally.rebuild(cluster)
-        limit.meet_rates(cluster, at)
+        limit.reconcile_rates(cluster, at)
 
 
 def apply_account_removed(cluster: Cluster, fact: event.AccountRemoved) -> None:

@@ -21,7 +21,7 @@ def apply_limit_set(cluster: Cluster, fact: event.LimitSet) -> None:
     cluster.changes.limits[key] = None
     if key.resource in BUDGETS and BudgetKey(key, "") not in cluster.budgets:
         _open(cluster, BudgetKey(key, ""), Budget(began_at=fact.at, at=fact.at))
-        meet_rates(cluster, fact.at, key)
+        reconcile_rates(cluster, fact.at, key)
 
 
 def apply_limit_removed(cluster: Cluster, fact: event.LimitRemoved) -> None:
@@ -56,7 +56,7 @@ def bill(cluster: Cluster, job: Job, at: float, rate: int) -> None:
                     _change_rate(cluster, BudgetKey(key, job.user), at, rate)
 
 
-def meet_rates(cluster: Cluster, at: float, only: LimitKey | None = None) -> None:
+def reconcile_rates(cluster: Cluster, at: float, only: LimitKey | None = None) -> None:
     """Where the tree of accounts has changed, or a limit is new: bill what runs to whom it counts for now."""
     for key in [one.limit for one in cluster.budgets if not one.user and only in (None, one.limit)]:
         users = dict.fromkeys(cluster.tallies.users.get((key.holder, key.name), {})) if key.per_user else {}

@@ -19,7 +19,7 @@ from gq.model.reservation import Flag
 from gq.model.resource import ResourceRequest, least_demand
 from gq.units import format_duration
 from gqd.control.snapshot import booked_of
-from gqd.sched.forecast import Entry
+from gqd.sched.forecast import ForecastStart
 from gqd.sched.reasons.unschedulable import counted
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
@@ -48,12 +48,12 @@ class Variant(NamedTuple):
     """How much it still asks for, in its family."""
 
 
-Search: TypeAlias = Generator[Variant, Entry | None, None]
+Search: TypeAlias = Generator[Variant, ForecastStart | None, None]
 """Yields requests; is sent the expected start of each, or None: it cannot be made, or nobody knows when it starts."""
 
 
 def searches(
-    cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted, entry: Entry | None
+    cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted, entry: ForecastStart | None
 ) -> list[Search]:
     """All kinds, those first that take few rehearsals.  `asked`: the request with its defaults; `entry`: its start."""
     resources = asked.spec.resources
@@ -69,7 +69,7 @@ def searches(
     return [*map(_one_by_one, each), *(_halving(one, entry) for one in ranges if one.most >= one.least)]
 
 
-def is_sooner(entry: Entry | None, asked: Entry | None) -> bool:
+def is_sooner(entry: ForecastStart | None, asked: ForecastStart | None) -> bool:
     return entry is not None and (asked is None or entry.starts_at < asked.starts_at)
 
 
@@ -88,7 +88,7 @@ def _one_by_one(variants: Iterable[Variant]) -> Search:
     yield from variants
 
 
-def _halving(numbers: Range, asked: Entry | None) -> Search:
+def _halving(numbers: Range, asked: ForecastStart | None) -> Search:
     """The largest number that starts as soon as the smallest does, and the largest that starts sooner than asked.
 
     If the smallest starts no sooner, no other does: then one rehearsal is enough.
@@ -101,7 +101,9 @@ def _halving(numbers: Range, asked: Entry | None) -> Search:
     yield from _largest(numbers, low, lambda entry: is_sooner(entry, asked))
 
 
-def _largest(numbers: Range, low: int, suits: Callable[[Entry | None], bool]) -> Generator[Variant, Entry | None, int]:
+def _largest(
+    numbers: Range, low: int, suits: Callable[[ForecastStart | None], bool]
+) -> Generator[Variant, ForecastStart | None, int]:
     """The largest number from `low` on, which suits, up to where they do not suit any more."""
     high = numbers.most + 1
     while high - low > 1:

@@ -31,7 +31,7 @@ from gqd.control.explain import explain
 from gqd.control.explain.dependency import hangs_on_failure, line_of
 from gqd.control.explain.reservation import may_come_again
 from gqd.control.job_filter import select_jobs
-from gqd.sched.forecast import After, Entry, Gate, Rehearsal, Scene
+from gqd.sched.forecast import DeferredJob, Forecast, ForecastInput, ForecastStart, Prerequisite
 from gqd.sched.limits.ledger import Asker
 from gqd.sched.priority.factors import rank
 from gqd.sched.snapshot.model import Snapshot
@@ -48,7 +48,7 @@ from gqd.state.runtime_history import Signature
 from gqd.state.volatile import Volatile
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 EVERY_S = 30.0
 """So often at most the queue is studied where nobody asks."""
@@ -86,7 +86,7 @@ class Study(Protocol):
         """Go on; True: it is done."""
         ...
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         """Tell it."""
         ...
 
@@ -118,7 +118,7 @@ class Desk:
         """Somebody wants an answer."""
         return bool(self._asked) or any(not isinstance(one, StartsStudy) for one in self._studies)
 
-    def add(self, draft: Draft, study: Study) -> None:
+    def add(self, draft: TurnBuilder, study: Study) -> None:
         """Done at once, if that goes quickly."""
         if any(one.request_id == study.request_id for one in self._studies):
             return  # the client asks again, since it has not heard yet
@@ -131,14 +131,14 @@ class Desk:
         """With this, in the place of one that is done."""
         self._studies.appendleft(study)
 
-    def ask(self, draft: Draft, asked: Asked) -> None:
+    def ask(self, draft: TurnBuilder, asked: Asked) -> None:
         self._asked = [one for one in self._asked if one.request_id != asked.request_id]
         if len(self._asked) >= MOST_WAITING:
             raise Refusal("busy", f"{MOST_WAITING} such questions are being worked on already", "try again in a moment")
         self._asked.append(asked)
         self._work_quickly(draft)
 
-    def work(self, draft: Draft, budget: int) -> None:
+    def work(self, draft: TurnBuilder, budget: int) -> None:
         """A slice."""
         if not self._studies:
             asked, self._asked = self._asked, []
@@ -146,13 +146,13 @@ class Desk:
         if self._studies[0].step(budget):
             self._studies.popleft().finish(draft)
 
-    def tick(self, draft: Draft) -> None:
+    def tick(self, draft: TurnBuilder) -> None:
         """Nobody waits for ever."""
         late = [one for one in self._asked if draft.now - one.at >= WAIT_S]
         self._asked = [one for one in self._asked if one not in late]
         _answer(draft, late)
 
-    def _work_quickly(self, draft: Draft) -> None:
+    def _work_quickly(self, draft: TurnBuilder) -> None:
         work = 0 if len(self._studies) > 1 else QUICK_WORK // (10 + len(draft.cluster.nodes))
         while work > 0 and (self._studies or self._asked):
             self.work(draft, QUICK_SLICE)
@@ -162,7 +162,7 @@ class Desk:
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_estimate(draft: Draft, desk: Desk, request: ClientRequest, body: client.EstimateStarts) -> None:
+def decide_estimate(draft: TurnBuilder, desk: Desk, request: ClientRequest, body: client.EstimateStarts) -> None:
     """At once where there are fresh ones, else when the next study is done."""
     volatile = draft.volatile
     asked = Asked(request.route, request.request_id, body, draft.now)
@@ -187,13 +187,13 @@ def _wanted(cluster: Cluster, body: client.EstimateStarts) -> list[JobId]:
     return ids[: max(1, body.limit) + 1]
 
 
-def _answer(draft: Draft, asked: Iterable[Asked]) -> None:
+def _answer(draft: TurnBuilder, asked: Iterable[Asked]) -> None:
     for one in asked:
         limit = max(1, one.body.limit)
         ids = _wanted(draft.cluster, one.body)
         told = tuple(known_start(draft.cluster, draft.volatile, job_id) or _not_yet(job_id) for job_id in ids[:limit])
         body = client.StartEstimates(estimates=told, made_at=draft.volatile.estimates_at, more=len(ids) > limit)
-        draft.do(Reply(route=one.route, request_id=one.request_id, body=body))
+        draft.enqueue(Reply(route=one.route, request_id=one.request_id, body=body))
 
 
 def known_start(cluster: Cluster, volatile: Volatile, job_id: JobId) -> StartEstimate | None:
@@ -223,7 +223,7 @@ def _not_yet(job_id: JobId) -> StartEstimate:
 class Setting(NamedTuple):
     """A scene, and the queue that it is about."""
 
-    scene: Scene
+    scene: ForecastInput
     estimated: list[JobId]
     """The first that wait, in order: they are rehearsed, or cannot start."""
     positions: dict[JobId, int]
@@ -273,8 +273,8 @@ def _positions(ids: Integers, partitions: Integers) -> dict[JobId, int]:
 
 
 def scene_of(
-    cluster: Cluster, policy: Policy, view: Snapshot, gates: tuple[Gate, ...], bands: dict[JobId, int]
-) -> Scene:
+    cluster: Cluster, policy: Policy, view: Snapshot, gates: tuple[DeferredJob, ...], bands: dict[JobId, int]
+) -> ForecastInput:
     askers: dict[JobId, tuple[Asker, Amounts]] = {}
     if view.limits.binds or view.limits.has_guarantees:
         for job_id, amounts in cluster.tallies.held_by.items():
@@ -284,7 +284,7 @@ def scene_of(
     waiting = [cluster.jobs[one.job_id] for one in (*view.pending, *(gate.job for gate in gates))]
     arrays = {job.job_id: job.array_job_id for job in running if job.array_job_id is not None}
     late = {job.job_id: late_s for job in (*running, *waiting) if (late_s := _late_s(cluster, policy, job)) is not None}
-    return Scene(view, gates, askers, arrays, bands, late, deadlines_of(waiting))
+    return ForecastInput(view, gates, askers, arrays, bands, late, deadlines_of(waiting))
 
 
 def deadlines_of(jobs: Iterable[Job]) -> dict[JobId, float]:
@@ -304,7 +304,7 @@ def p90_length(cluster: Cluster, policy: Policy, job: Job) -> float | None:
     return last[ceil(0.9 * len(last)) - 1]
 
 
-def gate_of(cluster: Cluster, policy: Policy, job: Job, ahead: int, now: float) -> Gate | None:
+def gate_of(cluster: Cluster, policy: Policy, job: Job, ahead: int, now: float) -> DeferredJob | None:
     """Of a job that is not in the queue yet; None: it never comes there, or nobody can say when."""
     if job.hold is not None or job.never:
         return None
@@ -316,14 +316,14 @@ def gate_of(cluster: Cluster, policy: Policy, job: Job, ahead: int, now: float) 
     if job.array is not None and not startable_tasks(job):
         pending = replace(pending, tasks=job.array.waiting)
     is_any = job.dependency is not None and job.dependency.is_any
-    return Gate(pending, ahead, max(begin_at, opens_at), after, is_any)
+    return DeferredJob(pending, ahead, max(begin_at, opens_at), after, is_any)
 
 
 def _afters(
     cluster: Cluster, user: str, name: str, job_id: JobId, dependency: Dependency | None
-) -> tuple[tuple[After, ...] | None, float]:
+) -> tuple[tuple[Prerequisite, ...] | None, float]:
     """(what has to come first, not before when); None: that something ends badly, which nobody expects."""
-    after: list[After] = []
+    after: list[Prerequisite] = []
     opens_at = 0.0
     for term in () if dependency is None else dependency.terms:
         if term.kind is DependencyKind.AFTERNOTOK:
@@ -333,19 +333,19 @@ def _afters(
         if term.since is not None:
             opens_at = max(opens_at, term.since + term.delay_s)
         elif term.kind is DependencyKind.SINGLETON:
-            after += [After(one) for one in _namesakes(cluster, user, name, job_id)]
+            after += [Prerequisite(one) for one in _namesakes(cluster, user, name, job_id)]
         else:
             after.append(_after(cluster, term))
     return tuple(after), opens_at
 
 
-def _after(cluster: Cluster, term: DependencyTerm) -> After:
+def _after(cluster: Cluster, term: DependencyTerm) -> Prerequisite:
     job_id = JobId(term.job_id)
     parent = cluster.jobs.get(job_id)
     if parent is not None and parent.array is not None and term.task is not None:
         job_id = parent.array.jobs.get(term.task, job_id)
     is_success = term.kind in (DependencyKind.AFTEROK, DependencyKind.AFTERCORR)
-    return After(job_id, term.kind is DependencyKind.AFTER, is_success, float(term.delay_s))
+    return Prerequisite(job_id, term.kind is DependencyKind.AFTER, is_success, float(term.delay_s))
 
 
 def _namesakes(cluster: Cluster, user: str, name: str, before: JobId) -> Iterator[JobId]:
@@ -361,7 +361,7 @@ def _namesakes(cluster: Cluster, user: str, name: str, before: JobId) -> Iterato
 class StartsStudy:
     """Two rehearsals of the queue, as expected and late; and whom to tell."""
 
-    def __init__(self, draft: Draft, asked: list[Asked]) -> None:
+    def __init__(self, draft: TurnBuilder, asked: list[Asked]) -> None:
         draft.volatile.has_stale_estimates = False
         self.request_id: RequestId | None = None
         self._asked = asked
@@ -369,8 +369,8 @@ class StartsStudy:
         self._setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
         scene = self._setting.scene
         wanted = [job.job_id for job in scene.snapshot.pending] + [gate.job.job_id for gate in scene.gates]
-        self._expected = Rehearsal(scene, wanted)
-        self._late = Rehearsal(scene, wanted, is_late=True)
+        self._expected = Forecast(scene, wanted)
+        self._late = Forecast(scene, wanted, is_pessimistic=True)
 
     def step(self, budget: int) -> bool:
         if not self._expected.is_over:
@@ -378,7 +378,7 @@ class StartsStudy:
             return False
         return self._late.is_over or self._late.step(budget)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         volatile = draft.volatile
         volatile.estimates, volatile.reached = {}, {}
         volatile.positions = self._setting.positions
@@ -436,14 +436,14 @@ def promises_of(plan: Plan | None) -> dict[JobId, float]:
     return {} if plan is None else {one.job_id: one.starts_at for one in plan.protected if one.is_promise}
 
 
-def band(expected: Entry, late: Entry | None, promise: float | None) -> tuple[float, float | None]:
+def band(expected: ForecastStart, late: ForecastStart | None, promise: float | None) -> tuple[float, float | None]:
     """(start, p90): the second is the promise where there is one."""
     if promise is not None:
         return min(expected.starts_at, promise), promise
     return expected.starts_at, None if late is None else max(expected.starts_at, late.starts_at)
 
 
-def too_late(rehearsal: Rehearsal, job_id: JobId) -> str:
+def too_late(rehearsal: Forecast, job_id: JobId) -> str:
     """What is said of a job that leaves the queue when it could not be over by its deadline; '': it does not.
 
     It may start all the same, if others end earlier than they are expected to.
@@ -454,7 +454,7 @@ def too_late(rehearsal: Rehearsal, job_id: JobId) -> str:
     return f"no room for it is expected by @{{{int(last_at)}}}, when it would have to start for its deadline"
 
 
-def _note_first(draft: Draft, job_ids: Iterable[JobId]) -> None:
+def _note_first(draft: TurnBuilder, job_ids: Iterable[JobId]) -> None:
     """What a waiting job was told first, once for each attempt; arrays wait task by task, and are left out."""
     noted = 0
     for job_id in job_ids:
@@ -464,4 +464,4 @@ def _note_first(draft: Draft, job_ids: Iterable[JobId]) -> None:
         if job.estimate is None and job.array is None and job.is_waiting and noted < MOST_FIRST_ESTIMATES:
             noted += 1
             first = FirstEstimate(draft.now, told.start_at, told.p90_at, told.is_promised)
-            draft.note(event.StartEstimated(at=draft.now, job_id=job_id, estimate=first))
+            draft.emit(event.StartEstimated(at=draft.now, job_id=job_id, estimate=first))

@@ -31,7 +31,7 @@ from gqd.control.accounts import association, limit
 from gqd.control.explain import limits
 from gqd.control.forecast.estimate import Desk, promises_of, setting_of
 from gqd.control.reservation import overlap
-from gqd.sched.forecast import EXACT_PASSES, Rehearsal
+from gqd.sched.forecast import EXACT_PASSES, Forecast
 from gqd.sched.planner import Planner
 from gqd.sched.snapshot.model import RunningJob, Snapshot
 from gqd.state.events import event
@@ -42,7 +42,7 @@ from gqd.state.plan import Plan
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_SECONDS = 2**31
 MAX_COUNTED = 32
@@ -81,13 +81,13 @@ class Promise(NamedTuple):
     """The job waits without a promise: this is when it is expected to start."""
 
 
-def decide_extend(draft: Draft, desk: Desk, request: ClientRequest, body: client.ExtendJob) -> None:
+def decide_extend(draft: TurnBuilder, desk: Desk, request: ClientRequest, body: client.ExtendJob) -> None:
     """→ `Extended`, now or later"""
     asked = _asked(draft, job.running(draft, body.job_id, body.task), body.by_s)
     desk.add(draft, ExtendRequest(desk, request, asked))
 
 
-def _asked(draft: Draft, one: Job, by_s: int) -> Asked:
+def _asked(draft: TurnBuilder, one: Job, by_s: int) -> Asked:
     if not 0 < by_s <= MAX_SECONDS:
         raise Refusal("bad_number", f"{by_s} s is no extension", "for example `gqctl extend 12 +2h`")
     current = draft.cluster.attempts[one.attempt_id]
@@ -106,7 +106,7 @@ def _asked(draft: Draft, one: Job, by_s: int) -> Asked:
 # ── what bounds it besides other jobs ─────────────────────────────────────────────────────────────────────────
 
 
-def bounds(draft: Draft, one: Job, asked: Asked) -> Iterator[Bound]:
+def bounds(draft: TurnBuilder, one: Job, asked: Asked) -> Iterator[Bound]:
     """What says how long a job may run at all, and what is reserved."""
     current = draft.cluster.attempts[one.attempt_id]
     for most_s, why in _longest(draft, one):
@@ -119,7 +119,7 @@ def bounds(draft: Draft, one: Job, asked: Asked) -> Iterator[Bound]:
     yield from _of_budgets(draft, one, current, asked)
 
 
-def _longest(draft: Draft, one: Job) -> Iterator[tuple[int, str]]:
+def _longest(draft: TurnBuilder, one: Job) -> Iterator[tuple[int, str]]:
     partition = draft.policy.partition(one.partition)
     if partition is not None and partition.max_time_s is not None:
         yield partition.max_time_s, f"jobs of partition `{partition.name}` {_may_run(partition.max_time_s)}"
@@ -135,7 +135,7 @@ def _may_run(most_s: float) -> str:
     return f"may run {spoken_duration(most_s)} at most"
 
 
-def _of_budgets(draft: Draft, one: Job, current: Attempt, asked: Asked) -> Iterator[Bound]:
+def _of_budgets(draft: TurnBuilder, one: Job, current: Attempt, asked: Asked) -> Iterator[Bound]:
     """What is left of them counts until they are new."""
     if not current.billing:
         return
@@ -178,7 +178,7 @@ class ExtendRequest:
         """There is nothing to do yet."""
         return True
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         try:
             asked = _asked(draft, job.running(draft, self._asked.job_id), self._asked.by_s)
         except Refusal as refusal:
@@ -193,7 +193,7 @@ class QueueStudy:
     At most 1 + log2(`MAX_COUNTED`) extensions are tried, the longest first.
     """
 
-    def __init__(self, draft: Draft, desk: Desk, request: ClientRequest, asked: Asked) -> None:
+    def __init__(self, draft: TurnBuilder, desk: Desk, request: ClientRequest, asked: Asked) -> None:
         self.request_id: RequestId | None = request.request_id
         self._desk = desk
         self._request = request
@@ -228,7 +228,7 @@ class QueueStudy:
         self._rehearsal = self._rehearsed(by_s, self._before, EXACT_PASSES)
         return False
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         why = "" if self._obstacle is None else _put_off(draft, self._obstacle)
         known = Bound(self._asked.by_s if self._obstacle is None else self._found_s, why)
         try:
@@ -238,9 +238,9 @@ class QueueStudy:
         else:
             self._desk.go_on(ExtendStudy(draft, self._desk, self._request, asked, known))
 
-    def _rehearsed(self, by_s: int, wanted: Collection[JobId], max_passes: int) -> Rehearsal:
+    def _rehearsed(self, by_s: int, wanted: Collection[JobId], max_passes: int) -> Forecast:
         view = _as_if_limited(self._scene.snapshot, self._asked, self._asked.limit_s + by_s)
-        return Rehearsal(replace(self._scene, snapshot=view), wanted, most_passes=max_passes)
+        return Forecast(replace(self._scene, snapshot=view), wanted, max_passes=max_passes)
 
     def _see_baseline(self) -> None:
         self._is_baseline = False
@@ -282,7 +282,7 @@ class ExtendStudy:
     """A plan as things stand, then one for each extension that is tried: as asked, then ever shorter ones."""
 
     def __init__(
-        self, draft: Draft, desk: Desk, request: ClientRequest, asked: Asked, known: Bound, tries: int = 1
+        self, draft: TurnBuilder, desk: Desk, request: ClientRequest, asked: Asked, known: Bound, tries: int = 1
     ) -> None:
         self.request_id: RequestId | None = request.request_id
         self._desk = desk
@@ -330,7 +330,7 @@ class ExtendStudy:
             shorter = {floor(at - self._asked.ends_at) for at in before.values()}
             self._trials = sorted(one for one in shorter if 0 < one < by_s)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         try:
             answer = self._answer(draft)
         except Refusal as refusal:
@@ -340,7 +340,7 @@ class ExtendStudy:
             replies.remember(draft, self._request, answer)
             replies.send(draft, self._request, answer)
 
-    def _answer(self, draft: Draft) -> client.Extended | None:
+    def _answer(self, draft: TurnBuilder) -> client.Extended | None:
         """None: it is studied anew."""
         one = job.running(draft, self._asked.job_id)
         if draft.volatile.changes == self._changes:
@@ -351,17 +351,17 @@ class ExtendStudy:
             return None
         return _by_last_plan(draft, one, asked, self._known)
 
-    def _why_not(self, draft: Draft) -> str:
+    def _why_not(self, draft: TurnBuilder) -> str:
         return self._bound.why if self._obstacle is None else _put_off(draft, self._obstacle)
 
 
-def _refuse(draft: Draft, request: ClientRequest, refusal: Refusal) -> None:
+def _refuse(draft: TurnBuilder, request: ClientRequest, refusal: Refusal) -> None:
     refused = replies.refused(refusal)
     replies.audit(draft, request, refused)
     replies.send(draft, request, refused)
 
 
-def bound_of(draft: Draft, asked: Asked) -> Bound:
+def bound_of(draft: TurnBuilder, asked: Asked) -> Bound:
     """The tightest."""
     return min(bounds(draft, draft.cluster.jobs[asked.job_id], asked), default=Bound(asked.by_s, ""))
 
@@ -380,7 +380,7 @@ def _as_if(one: RunningJob, job_id: JobId, ends_at: float, limit_s: int, is_exac
     return replace(one, ends_at=ends_at, expected_s=one.expected_s if is_exact else float(limit_s))
 
 
-def _put_off(draft: Draft, promise: Promise) -> str:
+def _put_off(draft: TurnBuilder, promise: Promise) -> str:
     one = draft.cluster.jobs.get(promise.job_id)
     if one is None:
         return f"job {promise.job_id} would start later"
@@ -391,7 +391,7 @@ def _put_off(draft: Draft, promise: Promise) -> str:
 # ── while things change all the time ──────────────────────────────────────────────────────────────────────────
 
 
-def _by_last_plan(draft: Draft, one: Job, asked: Asked, known: Bound) -> client.Extended:
+def _by_last_plan(draft: TurnBuilder, one: Job, asked: Asked, known: Bound) -> client.Extended:
     """What the last plan keeps for those who were promised a start is still free for them when they start."""
     bound = min(known, bound_of(draft, asked))
     plan = draft.volatile.plan
@@ -414,13 +414,13 @@ def _may_meet(kept: tuple[Grant, ...], held: tuple[Grant, ...]) -> bool:
 # ── the answer ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _granted(draft: Draft, one: Job, asked: Asked, most_s: int, why_not: str) -> client.Extended:
+def _granted(draft: TurnBuilder, one: Job, asked: Asked, most_s: int, why_not: str) -> client.Extended:
     if most_s < asked.by_s:
         word = spoken_duration(asked.by_s)
         hint = f"at most +{format_duration(most_s)} would be granted now" if most_s > 0 else "nothing would be now"
         raise Refusal("not_extended", f"job {asked.label} cannot have {word} more: {why_not}", hint)
     fact = _updated(draft, one, asked.by_s)
-    draft.note(fact)
+    draft.emit(fact)
     draft.volatile.wants_plan = True
     for node in draft.cluster.attempts[one.attempt_id].parts:
         orders.send_time_limit(draft, one, node)
@@ -429,7 +429,7 @@ def _granted(draft: Draft, one: Job, asked: Asked, most_s: int, why_not: str) ->
     )
 
 
-def _updated(draft: Draft, one: Job, by_s: int) -> event.JobUpdated:
+def _updated(draft: TurnBuilder, one: Job, by_s: int) -> event.JobUpdated:
     """Whoever extends it says how long it will take."""
     limit_s = (one.time_limit_s or 0) + by_s
     return event.JobUpdated(

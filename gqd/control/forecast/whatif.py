@@ -32,7 +32,7 @@ from gqd.control.apply.job import job_of
 from gqd.control.explain import explain, limits
 from gqd.control.forecast.alternatives import Search, Variant, is_sooner, searches
 from gqd.control.forecast.estimate import Desk, Setting, band, deadlines_of, gate_of, promises_of, setting_of, too_late
-from gqd.sched.forecast import Entry, Gate, Rehearsal, Scene
+from gqd.sched.forecast import DeferredJob, Forecast, ForecastInput, ForecastStart
 from gqd.sched.limits.ledger import NO_LIMITS
 from gqd.sched.priority.factors import rank
 from gqd.sched.priority.order import order_of
@@ -47,7 +47,7 @@ from gqd.state.policy import Policy
 from gqd.state.records import Job
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_REHEARSED = 64
 MAX_CHECKED = 256
@@ -63,11 +63,11 @@ class Supposed(NamedTuple):
     """A job as if it had been queued."""
 
     job: Job
-    scene: Scene
+    scene: ForecastInput
 
 
 class Prediction(NamedTuple):
-    expected: Entry | None
+    expected: ForecastStart | None
     p90_at: float | None
     is_promised: bool
     why: str
@@ -77,14 +77,14 @@ class Prediction(NamedTuple):
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_test(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, body: client.Submit) -> None:
+def decide_test(draft: TurnBuilder, desk: Desk, who: Caller, request: ClientRequest, body: client.Submit) -> None:
     """When and where it would start.  → `Tested`, now or later; `Refusal` if it could not be queued"""
     setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     supposed = suppose(draft, setting, job.prepare(draft, who, request, body.spec).fact)
     desk.add(draft, _TestStudy(request, supposed, first_of(body.spec)))
 
 
-def decide_what_if(draft: Draft, desk: Desk, who: Caller, request: ClientRequest, body: client.WhatIf) -> None:
+def decide_what_if(draft: TurnBuilder, desk: Desk, who: Caller, request: ClientRequest, body: client.WhatIf) -> None:
     """→ `Alternatives`, now or later; `Refusal` if not even what was asked could be queued"""
     setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     asked = job.prepare(draft, who, request, body.spec).fact
@@ -109,7 +109,7 @@ def _key(fact: event.JobSubmitted) -> tuple[object, ...]:
 # ── a job that is not there ───────────────────────────────────────────────────────────────────────────────────
 
 
-def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Supposed:
+def suppose(draft: TurnBuilder, setting: Setting, fact: event.JobSubmitted) -> Supposed:
     """The scene with this job in its place."""
     cluster, policy = draft.cluster, draft.policy
     supposed = _job_of(fact)
@@ -133,7 +133,7 @@ def suppose(draft: Draft, setting: Setting, fact: event.JobSubmitted) -> Suppose
     return Supposed(supposed, replace(scene, snapshot=replace(view, pending=queue, columns=None), gates=gates))
 
 
-def _moved(gate: Gate, ahead: int) -> Gate:
+def _moved(gate: DeferredJob, ahead: int) -> DeferredJob:
     return replace(gate, ahead=gate.ahead + 1) if gate.ahead > ahead else gate
 
 
@@ -186,23 +186,23 @@ class _Trial:
     def __init__(self, supposed: Supposed, has_late: bool = True) -> None:
         self._supposed = supposed
         self.has_late = has_late
-        self._expected: Rehearsal | None = None
-        self._late: Rehearsal | None = None
+        self._expected: Forecast | None = None
+        self._late: Forecast | None = None
 
     def step(self, budget: int) -> bool:
         wanted = (self._supposed.job.job_id,)
         if self._expected is None:
-            self._expected = Rehearsal(self._supposed.scene, wanted)
+            self._expected = Forecast(self._supposed.scene, wanted)
         if not self._expected.is_over:
             return self._expected.step(budget) and not self.has_late
         if self.entry is None or not self.has_late:
             return True
         if self._late is None:
-            self._late = Rehearsal(self._supposed.scene, wanted, is_late=True)
+            self._late = Forecast(self._supposed.scene, wanted, is_pessimistic=True)
         return self._late.step(budget)
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> ForecastStart | None:
         """When the job is expected to start, and to end."""
         return None if self._expected is None else self._expected.entries.get(self._supposed.job.job_id)
 
@@ -228,7 +228,7 @@ class _Trial:
         promise = promises_of(self._expected.first_plan).get(supposed.job_id)
         late = None if self._late is None else self._late.entries.get(supposed.job_id)
         start_at, p90_at = band(entry, late, promise)
-        moved = Entry(start_at, start_at + entry.ends_at - entry.starts_at, entry.nodes)
+        moved = ForecastStart(start_at, start_at + entry.ends_at - entry.starts_at, entry.nodes)
         return Prediction(moved, p90_at, promise is not None, "")
 
 
@@ -253,7 +253,7 @@ class _TestStudy:
     def step(self, budget: int) -> bool:
         return self._trial.step(budget)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         seen = self._trial.prediction(draft.cluster)
         behind = _behind(self._supposed)
         if seen.expected is None:
@@ -291,7 +291,7 @@ class _WhatIfStudy:
 
     def __init__(
         self,
-        draft: Draft,
+        draft: TurnBuilder,
         desk: Desk,
         who: Caller,
         request: ClientRequest,
@@ -307,7 +307,7 @@ class _WhatIfStudy:
         self._fact = fact
         self._made_at = draft.now
         self._asked = self._current = asked
-        self._known: dict[tuple[object, ...], Entry | None] = {}
+        self._known: dict[tuple[object, ...], ForecastStart | None] = {}
         """Results of rehearsals by what the request changes."""
         self._searches: deque[tuple[Search, Variant]] | None = None
         """Each with its next request; None: the request as asked has not been rehearsed yet."""
@@ -321,7 +321,7 @@ class _WhatIfStudy:
     def step(self, budget: int) -> bool:
         return self._current.trial.step(budget)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, draft: TurnBuilder) -> None:
         """A rehearsal is over: note what it said, and go on with the next one."""
         if self._shown is None:
             self._note(draft)
@@ -336,7 +336,7 @@ class _WhatIfStudy:
         self._current = following
         self._desk.go_on(self)
 
-    def _note(self, draft: Draft) -> None:
+    def _note(self, draft: TurnBuilder) -> None:
         entry = self._current.trial.entry
         self._known[self._key] = entry
         if self._searches is None:
@@ -352,7 +352,7 @@ class _WhatIfStudy:
         if self._search is not None:
             self._resume(self._search, entry)
 
-    def _resume(self, search: Search, entry: Entry | None, is_first: bool = False) -> None:
+    def _resume(self, search: Search, entry: ForecastStart | None, is_first: bool = False) -> None:
         assert self._searches is not None, "a search goes on before the request as asked has been rehearsed"
         try:
             variant = next(search) if is_first else search.send(entry)
@@ -360,7 +360,7 @@ class _WhatIfStudy:
             return
         self._searches.append((search, variant))
 
-    def _next_request(self, draft: Draft) -> _Tried | None:
+    def _next_request(self, draft: TurnBuilder) -> _Tried | None:
         """The next request that is to be rehearsed; the searches take turns."""
         while self._searches and not self._is_cut_short(draft):
             search, variant = self._searches.popleft()
@@ -377,11 +377,11 @@ class _WhatIfStudy:
             return _Tried(variant, _Trial(suppose(draft, self._setting, fact), has_late=False))
         return None
 
-    def _is_cut_short(self, draft: Draft) -> bool:
+    def _is_cut_short(self, draft: TurnBuilder) -> bool:
         is_late = draft.now - self._made_at >= MAX_SEARCH_S
         return is_late or len(self._known) > MAX_REHEARSED or self._checked >= MAX_CHECKED
 
-    def _next_shown(self, draft: Draft) -> _Tried | None:
+    def _next_shown(self, draft: TurnBuilder) -> _Tried | None:
         """Rehearse an alternative that is to be shown once more, as if other jobs ran late, while there is time."""
         if self._shown is None:
             self._shown = worth_showing(self._sooner)
@@ -392,7 +392,7 @@ class _WhatIfStudy:
             following.trial.has_late = True
         return following
 
-    def _answer(self, draft: Draft) -> None:
+    def _answer(self, draft: TurnBuilder) -> None:
         shown = sorted(self._shown or (), key=lambda one: _entry(one)[:2])
         lines = tuple(_line(one.variant, one.trial.prediction(draft.cluster)) for one in (self._asked, *shown))
         is_cut_short = bool(self._searches)
@@ -400,7 +400,7 @@ class _WhatIfStudy:
         _reply(draft, self._request, body)
 
 
-def _entry(tried: _Tried) -> Entry:
+def _entry(tried: _Tried) -> ForecastStart:
     entry = tried.trial.entry
     assert entry is not None, f"{tried.variant.options} starts at no time"
     return entry
@@ -442,5 +442,5 @@ def _line(variant: Variant, seen: Prediction) -> Alternative:
     )
 
 
-def _reply(draft: Draft, request: ClientRequest, body: client.ReplyBody) -> None:
-    draft.do(Reply(route=request.route, request_id=request.request_id, body=body))
+def _reply(draft: TurnBuilder, request: ClientRequest, body: client.ReplyBody) -> None:
+    draft.enqueue(Reply(route=request.route, request_id=request.request_id, body=body))

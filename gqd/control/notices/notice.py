@@ -44,7 +44,7 @@ from gqd.state.volatile import Volatile
 
 if TYPE_CHECKING:
     from gqd.control.access import Caller
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 EXIT_NOT_FOUND = 127
 """Exit code of a shell that finds no such program."""
@@ -58,56 +58,56 @@ _WELL = (Outcome.COMPLETED, Outcome.CANCELLED)
 # ── what is told ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def follow(draft: Draft, fact: event.Event) -> None:
+def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     """What is to be told of this fact."""
     decide = _FOLLOWED.get(type(fact))
     if decide is not None:
         decide(draft, fact)
 
 
-def _on_submitted(draft: Draft, fact: event.JobSubmitted) -> None:
+def _on_submitted(draft: TurnBuilder, fact: event.JobSubmitted) -> None:
     if fact.never:
         _tell(draft, draft.cluster.jobs[fact.job_id], INVALID_DEPEND)
 
 
-def _on_dependency(draft: Draft, fact: event.DependencyChanged) -> None:
+def _on_dependency(draft: TurnBuilder, fact: event.DependencyChanged) -> None:
     if fact.never:
         _tell(draft, draft.cluster.jobs[fact.job_id], INVALID_DEPEND)
 
 
-def _on_started(draft: Draft, fact: event.JobStarted) -> None:
+def _on_started(draft: TurnBuilder, fact: event.JobStarted) -> None:
     job = draft.cluster.jobs[fact.attempt_id.job_id]
     if not job.spec.notify:
         return
     _tell(draft, job, BEGIN)
     known = draft.cluster.record_of(job)
     if known is not None and not draft.cluster.outbox.has_told(known[0].job_id, BEGIN):
-        draft.note(event.JobTold(at=draft.now, job_id=known[0].job_id, on=BEGIN))
+        draft.emit(event.JobTold(at=draft.now, job_id=known[0].job_id, on=BEGIN))
         _tell(draft, known[0], BEGIN)
     _mark_time(draft, job)
 
 
-def _on_requeued(draft: Draft, fact: event.JobRequeued) -> None:
+def _on_requeued(draft: TurnBuilder, fact: event.JobRequeued) -> None:
     if fact.counts or fact.hold is not None:
         _tell(draft, draft.cluster.jobs[fact.job_id], REQUEUE, fact.why)
 
 
-def _on_resumed(draft: Draft, fact: event.JobResumed | event.JobUnparked) -> None:
+def _on_resumed(draft: TurnBuilder, fact: event.JobResumed | event.JobUnparked) -> None:
     _mark_time(draft, draft.cluster.jobs[fact.attempt_id.job_id])
 
 
-def _on_asked(draft: Draft, fact: event.JobAsked) -> None:
+def _on_asked(draft: TurnBuilder, fact: event.JobAsked) -> None:
     """To all whom the job tells anything."""
     job = draft.cluster.jobs[fact.job_id]
     for target in _targets(job):
         _queue_of_job(draft, job, ASK, target)
 
 
-def _on_updated(draft: Draft, fact: event.JobUpdated) -> None:
+def _on_updated(draft: TurnBuilder, fact: event.JobUpdated) -> None:
     _mark_time(draft, draft.cluster.jobs[fact.job_id])
 
 
-def _on_ended(draft: Draft, fact: event.JobEnded) -> None:
+def _on_ended(draft: TurnBuilder, fact: event.JobEnded) -> None:
     job = draft.cluster.jobs[fact.job_id]
     if fact.job_id in draft.cluster.outbox.commands:
         _on_command_ended(draft, fact)
@@ -126,7 +126,7 @@ def _end_for(target: Target, outcome: Outcome) -> str:
     return TIMEOUT if TIMEOUT in target.on and outcome is Outcome.TIMEOUT else ""
 
 
-_FOLLOWED: dict[type, Callable[[Draft, Any], None]] = {
+_FOLLOWED: dict[type, Callable[[TurnBuilder, Any], None]] = {
     event.JobSubmitted: _on_submitted,
     event.DependencyChanged: _on_dependency,
     event.JobStarted: _on_started,
@@ -147,18 +147,20 @@ def _targets(job: Job) -> list[Target]:
     return [one for one in job.spec.notify if (ARRAY_TASKS in one.on) is is_task]
 
 
-def _tell(draft: Draft, job: Job, on: str, why: str = "") -> None:
+def _tell(draft: TurnBuilder, job: Job, on: str, why: str = "") -> None:
     for target in _targets(job):
         if on in target.on:
             _queue_of_job(draft, job, on, target, why)
 
 
-def _queue_of_job(draft: Draft, job: Job, on: str, target: Target, why: str = "") -> None:
+def _queue_of_job(draft: TurnBuilder, job: Job, on: str, target: Target, why: str = "") -> None:
     body = notice_text.body_of_job(draft.cluster, job, on, draft.now, why)
     _queue(draft, job.user, job.uid, on, target, body, job.job_id)
 
 
-def to_owner(draft: Draft, user: str, uid: int, on: str, text: str, target: Target | None = None, **said: Any) -> None:
+def to_owner(
+    draft: TurnBuilder, user: str, uid: int, on: str, text: str, target: Target | None = None, **said: Any
+) -> None:
     """Tell somebody of what is of no job; `target`: None is the cluster's default, and nobody if it has none.
 
     `said`: more for programs.
@@ -172,16 +174,22 @@ def to_owner(draft: Draft, user: str, uid: int, on: str, text: str, target: Targ
 
 
 def _queue(
-    draft: Draft, user: str, uid: int, on: str, target: Target, body: notice_text.Body, job_id: JobId | None = None
+    draft: TurnBuilder,
+    user: str,
+    uid: int,
+    on: str,
+    target: Target,
+    body: notice_text.Body,
+    job_id: JobId | None = None,
 ) -> None:
     outbox = draft.cluster.outbox
     if outbox.waiting.get(user, 0) >= draft.policy.notify.max_per_user:
-        draft.note(event.NoticeDropped(at=draft.now, user=user, job_id=job_id, on=on, kind=target.kind))
+        draft.emit(event.NoticeDropped(at=draft.now, user=user, job_id=job_id, on=on, kind=target.kind))
         return
     whole = {"notice_id": outbox.next_id, "cluster": draft.policy.cluster, **body}
     if dropped := outbox.dropped.get(user, 0):
         whole["dropped"] = dropped
-    draft.note(
+    draft.emit(
         event.NoticeQueued(
             at=draft.now,
             notice_id=outbox.next_id,
@@ -200,7 +208,7 @@ def _queue(
 # ── how far a job is in its time limit ────────────────────────────────────────────────────────────────────────
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Tell whom it concerns how far running jobs are, each attempt once."""
     marks = draft.volatile.time_marks
     while marks and marks[0][0] <= draft.now:
@@ -210,17 +218,17 @@ def tick(draft: Draft) -> None:
             _tell_time(draft, running)
 
 
-def _tell_time(draft: Draft, running: Job) -> None:
+def _tell_time(draft: TurnBuilder, running: Job) -> None:
     """Of several that are due at once, as after a shorter limit, only of the last."""
     due = [on for at, on in _marks_of(draft.cluster, running) if at <= draft.now]
     for on in due:
-        draft.note(event.JobTold(at=draft.now, job_id=running.job_id, on=on, attempt=running.attempt))
+        draft.emit(event.JobTold(at=draft.now, job_id=running.job_id, on=on, attempt=running.attempt))
     if due:
         _tell(draft, running, due[-1])
     _mark_time(draft, running)
 
 
-def _mark_time(draft: Draft, running: Job) -> None:
+def _mark_time(draft: TurnBuilder, running: Job) -> None:
     for at, _ in _marks_of(draft.cluster, running)[:1]:
         heappush(draft.volatile.time_marks, (at, running.job_id, running.attempt))
 
@@ -243,7 +251,7 @@ def _marks_of(cluster: Cluster, running: Job) -> list[tuple[float, str]]:
 # ── on the way ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def resume(draft: Draft) -> None:
+def resume(draft: TurnBuilder) -> None:
     """After a restart: whatever is in the outbox goes out, perhaps again; commands that run go on."""
     for one in draft.cluster.outbox.notices.values():
         if not one.by_job:
@@ -259,13 +267,13 @@ def next_at(volatile: Volatile) -> float | None:
     return min((at for at in due if at is not None), default=None)
 
 
-def send(draft: Draft) -> None:
+def send(draft: TurnBuilder) -> None:
     """Let go what is due and has room."""
     delivery = draft.volatile.delivery
     if not delivery.due or delivery.due[0][0] > draft.now:
         return
     for one in delivery.take(draft.cluster.outbox.notices, draft.now):
-        draft.do(
+        draft.enqueue(
             SendNotice(
                 notice_id=one.notice_id,
                 user=one.user,
@@ -278,7 +286,7 @@ def send(draft: Draft) -> None:
         )
 
 
-def on_reported(draft: Draft, happened: NoticeReported) -> None:
+def on_reported(draft: TurnBuilder, happened: NoticeReported) -> None:
     draft.volatile.delivery.done(happened.notice_id, draft.now)
     notice = draft.cluster.outbox.notices.get(happened.notice_id)
     if notice is None:
@@ -286,15 +294,15 @@ def on_reported(draft: Draft, happened: NoticeReported) -> None:
     if happened.why:
         _fail(draft, notice, happened.why, is_final=happened.is_final)
     else:
-        draft.note(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id))
+        draft.emit(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id))
 
 
-def _fail(draft: Draft, notice: Notice, why: str, *, is_final: bool) -> None:
+def _fail(draft: TurnBuilder, notice: Notice, why: str, *, is_final: bool) -> None:
     settings = draft.policy.notify
     at = draft.now + min(settings.retry_min_s * 2.0 ** min(notice.attempts, 30), settings.retry_max_s)
     is_hopeless = is_final or at > notice.queued_at + settings.give_up_s
     next_at = None if is_hopeless else at
-    draft.note(event.NoticeFailed(at=draft.now, notice_id=notice.notice_id, why=why[:500], next_at=next_at))
+    draft.emit(event.NoticeFailed(at=draft.now, notice_id=notice.notice_id, why=why[:500], next_at=next_at))
     if next_at is not None:
         draft.volatile.delivery.add(next_at, notice.notice_id)
 
@@ -302,7 +310,7 @@ def _fail(draft: Draft, notice: Notice, why: str, *, is_final: bool) -> None:
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def on_command(draft: Draft, happened: NoticeCommand) -> None:
+def on_command(draft: TurnBuilder, happened: NoticeCommand) -> None:
     """Queue the job that runs the command, in the turn that records it: a repeated input queues no second one."""
     draft.volatile.delivery.done(happened.notice_id, draft.now)
     notice = draft.cluster.outbox.notices.get(happened.notice_id)
@@ -318,14 +326,14 @@ def on_command(draft: Draft, happened: NoticeCommand) -> None:
     except Refusal as refusal:
         _fail(draft, notice, f"the command's job is refused: {refusal.message}", is_final=False)
     else:
-        draft.note(event.NoticeCommandQueued(at=draft.now, notice_id=notice.notice_id, by_job=job_id))
+        draft.emit(event.NoticeCommandQueued(at=draft.now, notice_id=notice.notice_id, by_job=job_id))
 
 
-def _on_command_ended(draft: Draft, fact: event.JobEnded) -> None:
+def _on_command_ended(draft: TurnBuilder, fact: event.JobEnded) -> None:
     """A command that succeeded has delivered its notice; another is run again later, unless its owner cancelled it."""
     notice = draft.cluster.outbox.notices[draft.cluster.outbox.commands[fact.job_id]]
     if fact.outcome is Outcome.COMPLETED:
-        draft.note(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id, by_job=fact.job_id))
+        draft.emit(event.NoticeDelivered(at=draft.now, notice_id=notice.notice_id, by_job=fact.job_id))
         return
     code = fact.exit.code if fact.exit is not None else 0
     how = f"exited with code {code}" if code else f"ended as {fact.outcome.value}"
@@ -334,7 +342,7 @@ def _on_command_ended(draft: Draft, fact: event.JobEnded) -> None:
     _fail(draft, notice, why, is_final=fact.outcome is Outcome.CANCELLED)
 
 
-def _command_spec(draft: Draft, notice: Notice, script_digest: str) -> JobSpec:
+def _command_spec(draft: TurnBuilder, notice: Notice, script_digest: str) -> JobSpec:
     """One CPU for a short time, where its job ran, and it tells nobody in its turn."""
     about = draft.cluster.jobs.get(notice.job_id)
     body: notice_text.Body = msgspec.json.decode(notice.body)
@@ -370,7 +378,7 @@ def variables(body: notice_text.Body, text: str) -> tuple[str, ...]:
 # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def list_notices(draft: Draft, who: Caller, request: ClientRequest, body: client.ListNotices, page: int) -> None:
+def list_notices(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.ListNotices, page: int) -> None:
     """Of the caller, or of all for operators; the store answers."""
     peer, user = who.shown_to, body.user
     if peer is not None and user not in ("", peer.user):
@@ -379,12 +387,12 @@ def list_notices(draft: Draft, who: Caller, request: ClientRequest, body: client
     user = user if peer is None else peer.user
     query = msgspec.structs.replace(body, user=user, limit=page)
     dropped = {name: count for name, count in draft.cluster.outbox.dropped.items() if user in ("", name)}
-    draft.do(
+    draft.enqueue(
         ReplyNotices(route=request.route, request_id=request.request_id, query=query, shown_to=peer, dropped=dropped)
     )
 
 
-def query_events(draft: Draft, who: Caller, request: ClientRequest, body: client.QueryEvents, page: int) -> None:
+def query_events(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.QueryEvents, page: int) -> None:
     """Of the caller's jobs, or all for operators; the store answers, when there is something."""
     for name in body.types:
         if name not in TYPES:
@@ -393,7 +401,7 @@ def query_events(draft: Draft, who: Caller, request: ClientRequest, body: client
             raise Refusal("unknown_event", f"there is no event `{name[:40]}`", hint)
     wait_s = min(max(body.wait_s, 0.0), MAX_WAIT_S)
     query = msgspec.structs.replace(body, limit=page, wait_s=wait_s)
-    draft.do(
+    draft.enqueue(
         ReplyEvents(
             route=request.route,
             request_id=request.request_id,

@@ -17,7 +17,7 @@ from gqd.control.notices import spec as notice_spec
 from gqd.state.events import event
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 RESERVATION, CRON = "reservation", "cron"
 _WORDS = {
@@ -27,29 +27,29 @@ _WORDS = {
 """Of ends that its owner did not ask for."""
 
 
-def follow(draft: Draft, fact: event.Event) -> None:
+def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     """What is to be told of this fact."""
     decide = _FOLLOWED.get(type(fact))
     if decide is not None:
         decide(draft, fact)
 
 
-def _on_planned(draft: Draft, fact: event.OccurrencePlanned) -> None:
+def _on_planned(draft: TurnBuilder, fact: event.OccurrencePlanned) -> None:
     if fact.missing_gpus and fact.grants:
         _tell(draft, fact.name, fact.number, f"lacks {fact.missing_gpus} GPUs: {fact.why}")
 
 
-def _on_changed(draft: Draft, fact: event.OccurrenceChanged) -> None:
+def _on_changed(draft: TurnBuilder, fact: event.OccurrenceChanged) -> None:
     if fact.why:
         _tell(draft, fact.name, fact.number, f"has changed: {fact.why}")
 
 
-def _on_ended(draft: Draft, fact: event.OccurrenceEnded) -> None:
+def _on_ended(draft: TurnBuilder, fact: event.OccurrenceEnded) -> None:
     if fact.state in _WORDS:
         _tell(draft, fact.name, fact.number, f"{_WORDS[fact.state]}: {fact.why}".removesuffix(": "))
 
 
-def _tell(draft: Draft, name: str, number: int, what: str) -> None:
+def _tell(draft: TurnBuilder, name: str, number: int, what: str) -> None:
     reservation = draft.cluster.reservations.get(name)
     if reservation is not None:
         text, owner, uid = f"occurrence {number} of reservation {name} {what}", reservation.owner, reservation.uid
@@ -57,13 +57,13 @@ def _tell(draft: Draft, name: str, number: int, what: str) -> None:
             notice.to_owner(draft, owner, uid, RESERVATION, text, target, reservation=name, occurrence=number)
 
 
-def _on_fired(draft: Draft, fact: event.CronFired) -> None:
+def _on_fired(draft: TurnBuilder, fact: event.CronFired) -> None:
     """A job that there is says for itself how it goes; of one that is in the way again and again is told once."""
     if fact.job_id is None and fact.why and not fact.is_known:
         _tell_cron(draft, fact.user, fact.number, f"became no job: {fact.why}")
 
 
-def _on_run_ended(draft: Draft, fact: event.CronRunEnded) -> None:
+def _on_run_ended(draft: TurnBuilder, fact: event.CronRunEnded) -> None:
     crontab = draft.cluster.crontabs.get(fact.user)
     entry = None if crontab is None else crontab.entries.get(fact.number)
     tells_itself = entry is not None and any(on in (END, FAIL) for one in entry.cron.spec.notify for on in one.on)
@@ -71,7 +71,7 @@ def _on_run_ended(draft: Draft, fact: event.CronRunEnded) -> None:
         _tell_cron(draft, fact.user, fact.number, f"failed: {fact.why}")
 
 
-def _tell_cron(draft: Draft, user: str, number: int, what: str) -> None:
+def _tell_cron(draft: TurnBuilder, user: str, number: int, what: str) -> None:
     crontab = draft.cluster.crontabs.get(user)
     entry = None if crontab is None else crontab.entries.get(number)
     if crontab is None or entry is None:
@@ -81,12 +81,12 @@ def _tell_cron(draft: Draft, user: str, number: int, what: str) -> None:
         notice.to_owner(draft, user, crontab.uid, CRON, text, target, line=entry.cron.line)
 
 
-def _own(draft: Draft, spec: JobSpec) -> tuple[Target, ...]:
+def _own(draft: TurnBuilder, spec: JobSpec) -> tuple[Target, ...]:
     """Who would be told of the end of its jobs, as far as that is possible by now."""
     return tuple([one for one in _possible(draft, spec.notify) if END in one.on or FAIL in one.on])
 
 
-def _possible(draft: Draft, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+def _possible(draft: TurnBuilder, targets: tuple[Target, ...]) -> tuple[Target, ...]:
     """None where the site does not let them be told any more."""
     try:
         return notice_spec.settled_targets(draft.policy, targets)
@@ -94,7 +94,7 @@ def _possible(draft: Draft, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         return ()
 
 
-_FOLLOWED: dict[type, Callable[[Draft, Any], None]] = {
+_FOLLOWED: dict[type, Callable[[TurnBuilder, Any], None]] = {
     event.OccurrencePlanned: _on_planned,
     event.OccurrenceChanged: _on_changed,
     event.OccurrenceEnded: _on_ended,

@@ -28,7 +28,7 @@ from gqd.state.records import Attempt, Node, mask_of
 from gqd.state.reservation import Occurrence, Reservation
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
 class Ground(NamedTuple):
@@ -63,7 +63,7 @@ def partition_of(policy: Policy, booking: Booking) -> Partition:
     raise Refusal("unknown_partition", f"partition `{booking.partition[:80]}` does not exist", hint)
 
 
-def ground_of(draft: Draft, booking: Booking, own: Reservation | None = None) -> Ground:
+def ground_of(draft: TurnBuilder, booking: Booking, own: Reservation | None = None) -> Ground:
     """`Refusal` where it could not be had even from an empty cluster.  What is kept by `own` is as if it were free."""
     partition = partition_of(draft.policy, booking)
     nodes = snapshot.nodes_of(draft.cluster, draft.volatile, draft.now)
@@ -124,7 +124,7 @@ def _kept(cluster: Cluster, own: Reservation | None) -> Iterator[Kept]:
             yield from (Kept(one.begin_at, one.end_at, one.grants) for one in reservation.occurrences.values())
 
 
-def _promised(draft: Draft) -> Iterator[Kept]:
+def _promised(draft: TurnBuilder) -> Iterator[Kept]:
     plan = draft.volatile.plan
     for one in () if plan is None else plan.protected:
         job = draft.cluster.jobs.get(one.job_id)
@@ -132,7 +132,7 @@ def _promised(draft: Draft) -> Iterator[Kept]:
             yield Kept(one.starts_at, one.until, one.grants)
 
 
-def _claimed(draft: Draft, own: Reservation | None) -> Iterator[Kept]:
+def _claimed(draft: TurnBuilder, own: Reservation | None) -> Iterator[Kept]:
     """By jobs to which others give way: from now on, though their limits count from when those have gone.
 
     Of those inside a reservation it is in what that keeps, if they are over before it is.
@@ -146,7 +146,7 @@ def _claimed(draft: Draft, own: Reservation | None) -> Iterator[Kept]:
             yield Kept(draft.now, until + draft.policy.clear_s, claim.grants)
 
 
-def _held(draft: Draft, own: Reservation | None, is_lent: bool) -> Iterator[Held]:
+def _held(draft: TurnBuilder, own: Reservation | None, is_lent: bool) -> Iterator[Held]:
     """By jobs, but for those inside a reservation that is under way: that they have it is in what it keeps.
 
     Who borrows makes room for what may be lent.

@@ -18,7 +18,7 @@ from gqd.state.records import Attempt
 from gqd.state.reservation import Occurrence, Reservation, occurrence_info
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
     from gqd.state.input import ClientRequest
 
 
@@ -46,7 +46,7 @@ def shown(booking: Booking) -> Booking:
 
 
 def list_reservations(
-    draft: Draft, request: ClientRequest, body: client.ListReservations, limit: int
+    draft: TurnBuilder, request: ClientRequest, body: client.ListReservations, limit: int
 ) -> client.Reservations | None:
     """By name; what is past is in the database, from where the answer comes then (None)."""
     there = draft.cluster.reservations
@@ -56,18 +56,18 @@ def list_reservations(
     if body.since is None:
         return client.Reservations(reservations=shown[:limit], more=len(shown) > limit)
     query = msgspec.structs.replace(body, limit=limit)
-    draft.do(ReplyReservations(route=request.route, request_id=request.request_id, query=query, current=shown))
+    draft.enqueue(ReplyReservations(route=request.route, request_id=request.request_id, query=query, current=shown))
     return None
 
 
-def _is_wanted(draft: Draft, reservation: Reservation, body: client.ListReservations) -> bool:
+def _is_wanted(draft: TurnBuilder, reservation: Reservation, body: client.ListReservations) -> bool:
     """What is over is shown to who names it, or asks for what is past."""
     if body.names:
         return reservation.name in body.names
     return body.since is not None or not occurrence.is_over(draft, reservation)
 
 
-def query_bookings(draft: Draft, request: ClientRequest, body: client.QueryBookings) -> None:
+def query_bookings(draft: TurnBuilder, request: ClientRequest, body: client.QueryBookings) -> None:
     """The answer comes from the database."""
     until = math.inf if body.until is None else body.until
     under_way = tuple(
@@ -76,10 +76,10 @@ def query_bookings(draft: Draft, request: ClientRequest, body: client.QueryBooki
         for one in reservation.occurrences.values()
         if one.state is OccurrenceState.ACTIVE and body.since <= one.begin_at < until
     )
-    draft.do(ReplyBookings(route=request.route, request_id=request.request_id, query=body, under_way=under_way))
+    draft.enqueue(ReplyBookings(route=request.route, request_id=request.request_id, query=body, under_way=under_way))
 
 
-def _usage_of(draft: Draft, reservation: Reservation, one: Occurrence) -> BookingUsage:
+def _usage_of(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> BookingUsage:
     used_gpu_s = one.used_gpu_s
     for attempt_id in one.inside:
         attempt = draft.cluster.attempts[attempt_id]

@@ -28,7 +28,7 @@ from gqd.state.records import Node
 from gqd.state.reservation import Occurrence, OccurrenceKey, Reservation
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_PLACED = 5
 """Occurrences that one tick plans or places anew; the next goes on."""
@@ -49,7 +49,7 @@ GIVES_ROOM = (
 """After these what is missing may be found, or something else is missing."""
 
 
-def follow(draft: Draft, fact: event.Event) -> None:
+def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     """Something happened that may concern reservations."""
     volatile = draft.volatile
     if isinstance(fact, NEWS):
@@ -63,13 +63,13 @@ def follow(draft: Draft, fact: event.Event) -> None:
             volatile.bookings_due_at = draft.now  # PURGE_COMP counts from then on, or nobody has come after all
 
 
-def tick(draft: Draft) -> None:
+def tick(draft: TurnBuilder) -> None:
     """Whatever is due; then, when something will be."""
     if draft.now < draft.volatile.bookings_due_at:
         return
     cluster, left = draft.cluster, MAX_PLACED
     for reservation in list(cluster.reservations.values()):
-        meet_time(draft, reservation)
+        reconcile_reservation(draft, reservation)
     for reservation in list(cluster.reservations.values()):
         left -= _mend(draft, reservation, left)
         left -= _plan_ahead(draft, reservation, left)
@@ -81,11 +81,11 @@ def tick(draft: Draft) -> None:
 # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def meet_time(draft: Draft, reservation: Reservation) -> None:
+def reconcile_reservation(draft: TurnBuilder, reservation: Reservation) -> None:
     """Occurrences begin and end as their times have come."""
     for one in list(reservation.occurrences.values()):
         if one.state is OccurrenceState.PLANNED and one.begin_at <= draft.now:
-            draft.note(event.OccurrenceBegan(at=draft.now, name=reservation.name, number=one.number))
+            draft.emit(event.OccurrenceBegan(at=draft.now, name=reservation.name, number=one.number))
         if one.state is not OccurrenceState.ACTIVE:
             continue
         if one.end_at <= draft.now:
@@ -98,11 +98,11 @@ def meet_time(draft: Draft, reservation: Reservation) -> None:
             end(draft, reservation.name, one, OccurrenceState.ENDED, f"nothing had run in it for {empty}")
 
 
-def end(draft: Draft, name: str, one: Occurrence, state: OccurrenceState, why: str) -> None:
-    draft.note(event.OccurrenceEnded(at=draft.now, name=name, number=one.number, state=state, why=why))
+def end(draft: TurnBuilder, name: str, one: Occurrence, state: OccurrenceState, why: str) -> None:
+    draft.emit(event.OccurrenceEnded(at=draft.now, name=name, number=one.number, state=state, why=why))
 
 
-def _no_show_at(draft: Draft, reservation: Reservation, one: Occurrence) -> float | None:
+def _no_show_at(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> float | None:
     """When it is released unless somebody comes; while the controller was away nobody could."""
     no_show_s = reservation.booking.no_show_s
     if not no_show_s or one.used_at is not None or Flag.MAINT in reservation.booking.flags:
@@ -124,7 +124,7 @@ def _purge_at(reservation: Reservation, one: Occurrence) -> float | None:
     return max(one.begin_at, one.empty_since) + purge_s
 
 
-def _due(draft: Draft, reservation: Reservation) -> Iterator[float]:
+def _due(draft: TurnBuilder, reservation: Reservation) -> Iterator[float]:
     """Instants at which something is to be done for it."""
     for one in reservation.occurrences.values():
         yield one.begin_at if one.state is OccurrenceState.PLANNED else one.end_at
@@ -140,26 +140,26 @@ def _due(draft: Draft, reservation: Reservation) -> Iterator[float]:
         yield reservation.over_at + _shown_s(draft)
 
 
-def _retire(draft: Draft, reservation: Reservation) -> None:
+def _retire(draft: TurnBuilder, reservation: Reservation) -> None:
     """What will not take place again is shown for a while."""
     if is_over(draft, reservation) and draft.now >= (reservation.over_at or 0.0) + _shown_s(draft):
-        draft.note(event.ReservationRemoved(at=draft.now, name=reservation.name))
+        draft.emit(event.ReservationRemoved(at=draft.now, name=reservation.name))
 
 
-def is_over(draft: Draft, reservation: Reservation) -> bool:
+def is_over(draft: TurnBuilder, reservation: Reservation) -> bool:
     """All of it is past, and nothing comes; of a zone that this host has lost nobody knows."""
     is_known = not reservation.booking.cron or reservation.booking.zone in draft.volatile.zones
     return reservation.over_at is not None and is_known and _next_begin(draft, reservation) is None
 
 
-def _shown_s(draft: Draft) -> float:
+def _shown_s(draft: TurnBuilder) -> float:
     return draft.policy.limits.ended_job_keep_s
 
 
 # ── those that come next ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _next_begin(draft: Draft, reservation: Reservation) -> float | None:
+def _next_begin(draft: TurnBuilder, reservation: Reservation) -> float | None:
     """Of the cron line, after all that were planned; None: none comes, or its zone is not known on this host."""
     booking = reservation.booking
     zone = draft.volatile.zones.get(booking.zone)
@@ -174,7 +174,7 @@ def _first_after(cron: str, zone: tzinfo, after: float) -> float | None:
     return next(instants(cron, zone, after), None)
 
 
-def _plan_ahead(draft: Draft, reservation: Reservation, most: int) -> int:
+def _plan_ahead(draft: TurnBuilder, reservation: Reservation, most: int) -> int:
     """Occurrences that have come within the horizon; how many."""
     booking, count = reservation.booking, 0
     if not booking.cron:
@@ -189,7 +189,7 @@ def _plan_ahead(draft: Draft, reservation: Reservation, most: int) -> int:
     return count
 
 
-def _pass_by(draft: Draft, reservation: Reservation) -> None:
+def _pass_by(draft: TurnBuilder, reservation: Reservation) -> None:
     """What would be over by now, since the controller was away, is not planned any more."""
     last_over = draft.now - reservation.booking.duration_s
     until = reservation.planned_until or reservation.created_at
@@ -197,14 +197,14 @@ def _pass_by(draft: Draft, reservation: Reservation) -> None:
         return
     first = _next_begin(draft, reservation)
     if first is not None and first <= last_over:
-        draft.note(event.OccurrencesPassed(at=draft.now, name=reservation.name, until=last_over))
+        draft.emit(event.OccurrencesPassed(at=draft.now, name=reservation.name, until=last_over))
 
 
-def _plan(draft: Draft, reservation: Reservation, span: Span) -> None:
+def _plan(draft: TurnBuilder, reservation: Reservation, span: Span) -> None:
     """With what there is; where there is nothing, it has failed."""
     found = _placed(draft, reservation, None, (), span)
     number = reservation.next_number
-    draft.note(
+    draft.emit(
         event.OccurrencePlanned(
             at=draft.now,
             name=reservation.name,
@@ -224,7 +224,7 @@ def _plan(draft: Draft, reservation: Reservation, span: Span) -> None:
 # ── nodes that fail ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _mend(draft: Draft, reservation: Reservation, most: int) -> int:
+def _mend(draft: TurnBuilder, reservation: Reservation, most: int) -> int:
     """What is on nodes that failed goes elsewhere for the rest of the time; how many were looked at."""
     if Flag.MAINT in reservation.booking.flags:
         return 0
@@ -239,7 +239,7 @@ def _mend(draft: Draft, reservation: Reservation, most: int) -> int:
     return count
 
 
-def _lost(draft: Draft, reservation: Reservation, one: Occurrence) -> list[str]:
+def _lost(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> list[str]:
     """Nodes on which it cannot have what it keeps."""
     if Flag.MAINT in reservation.booking.flags:
         return []
@@ -247,7 +247,7 @@ def _lost(draft: Draft, reservation: Reservation, one: Occurrence) -> list[str]:
     return [grant.node for grant in one.grants if not is_there(grant)]
 
 
-def _there(draft: Draft, booking: Booking) -> Callable[[Grant], bool]:
+def _there(draft: TurnBuilder, booking: Booking) -> Callable[[Grant], bool]:
     """Whether what was granted can still be had where it was."""
     nodes, partition = draft.cluster.nodes, known_partition(draft.policy, booking)
     return lambda grant: (
@@ -262,7 +262,7 @@ def _is_there(node: Node | None, grant: Grant) -> bool:
     return there.issuperset(grant.gpus) and max(grant.cpus, default=-1) < node.inventory.cpus
 
 
-def _place_anew(draft: Draft, reservation: Reservation, one: Occurrence, lost: Iterable[str]) -> None:
+def _place_anew(draft: TurnBuilder, reservation: Reservation, one: Occurrence, lost: Iterable[str]) -> None:
     gone = dict.fromkeys(lost)
     kept = tuple(grant for grant in one.grants if grant.node not in gone)
     found = _placed(draft, reservation, one, kept, Span(max(one.begin_at, draft.now), one.end_at))
@@ -277,7 +277,7 @@ def _place_anew(draft: Draft, reservation: Reservation, one: Occurrence, lost: I
         why = f"{trouble}: it has moved to {has}"
     else:
         why = f"nothing is missing any more: it has {has}"
-    draft.note(
+    draft.emit(
         event.OccurrenceChanged(
             at=draft.now,
             name=reservation.name,
@@ -291,7 +291,7 @@ def _place_anew(draft: Draft, reservation: Reservation, one: Occurrence, lost: I
     )
 
 
-def _trouble(draft: Draft, booking: Booking, name: str) -> str:
+def _trouble(draft: TurnBuilder, booking: Booking, name: str) -> str:
     """Why a node no longer has what was kept on it."""
     node, partition = draft.cluster.nodes.get(name), known_partition(draft.policy, booking)
     if node is None:
@@ -314,7 +314,7 @@ class _Found(NamedTuple):
 
 
 def _placed(
-    draft: Draft, reservation: Reservation, own: Occurrence | None, kept: tuple[Grant, ...], span: Span
+    draft: TurnBuilder, reservation: Reservation, own: Occurrence | None, kept: tuple[Grant, ...], span: Span
 ) -> _Found:
     """What it keeps, and as much more of the rest as there is."""
     before = 0 if own is None else own.missing_gpus + gpus_in(own.grants)

@@ -15,7 +15,7 @@ from gqd.state.records import Attempt, Job
 from gqd.state.reservation import Occurrence
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 
 class Bound(NamedTuple):
@@ -24,7 +24,7 @@ class Bound(NamedTuple):
     why: str
 
 
-def refuse_reaching(draft: Draft, job: Job, attempt: Attempt, time_limit_s: int | None) -> None:
+def refuse_reaching(draft: TurnBuilder, job: Job, attempt: Attempt, time_limit_s: int | None) -> None:
     """The attempt must not run so long; None: for ever."""
     began_at = attempt.allocated_at + held_up_s(draft, attempt) if attempt.start_at is None else attempt.start_at
     began_at += paused_s(attempt, draft.now)
@@ -35,12 +35,12 @@ def refuse_reaching(draft: Draft, job: Job, attempt: Attempt, time_limit_s: int 
         raise Refusal("reaches_reservation", message, f"at most --time={minutes} (minutes, from its start)")
 
 
-def first_bound(draft: Draft, attempt: Attempt) -> Bound | None:
+def first_bound(draft: TurnBuilder, attempt: Attempt) -> Bound | None:
     """What is first in its way."""
     return min(_bounds(draft, attempt), default=None)
 
 
-def held_up_s(draft: Draft, attempt: Attempt) -> float:
+def held_up_s(draft: TurnBuilder, attempt: Attempt) -> float:
     """How much longer than it may its launch takes by now: so much of `Policy.clear_s` is gone.  0 if it is over."""
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.state is not JobState.STARTING or job.attempt_id != attempt.attempt_id:
@@ -48,7 +48,7 @@ def held_up_s(draft: Draft, attempt: Attempt) -> float:
     return max(0.0, draft.now - attempt.allocated_at - draft.policy.timers.prepare_s)
 
 
-def late_for(draft: Draft, attempt: Attempt, began_at: float) -> str:
+def late_for(draft: TurnBuilder, attempt: Attempt, began_at: float) -> str:
     """Why a launch that a crash or a cut line held up is too late if it begins then; else empty."""
     job, policy = draft.cluster.jobs[attempt.attempt_id.job_id], draft.policy
     if began_at - attempt.allocated_at <= policy.timers.prepare_s:
@@ -59,7 +59,7 @@ def late_for(draft: Draft, attempt: Attempt, began_at: float) -> str:
     return "" if name is None else f"its start was held up until it would reach into reservation `{name}`"
 
 
-def _bounds(draft: Draft, attempt: Attempt) -> Iterator[Bound]:
+def _bounds(draft: TurnBuilder, attempt: Attempt) -> Iterator[Bound]:
     key = attempt.occurrence
     own = None if key is None else draft.cluster.reservations.get(key.name)
     if key is not None and own is not None and key.number in own.occurrences and Flag.FLEX not in own.booking.flags:
@@ -69,7 +69,7 @@ def _bounds(draft: Draft, attempt: Attempt) -> Iterator[Bound]:
         yield Bound(clear_at, f"reservation `{name}` keeps {', '.join(_shared(attempt, one))} then")
 
 
-def _met(draft: Draft, attempt: Attempt, before: float) -> Iterator[tuple[str, Occurrence]]:
+def _met(draft: TurnBuilder, attempt: Attempt, before: float) -> Iterator[tuple[str, Occurrence]]:
     """What begins before that and keeps what the attempt has, by the reservation's name.
 
     But for that it runs in; and who borrows is asked to go where it is wanted.

@@ -33,7 +33,7 @@ from gqd.state.records import Job
 from gqd.state.reservation import Occurrence, Reservation
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
     from gqd.state.input import ClientRequest
 
 LEAST_OFFER_S = 600
@@ -66,7 +66,7 @@ class Laid(NamedTuple):
 # ── make and change ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set(draft: Draft, who: Caller, request: ClientRequest, body: client.SetReservation) -> client.Reserved:
+def decide_set(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.SetReservation) -> client.Reserved:
     """Make it, or change the one of that name; the same again changes nothing.  → `Reserved`"""
     known = _known_for(draft, who, body)
     rules.refuse_unless_users_may(draft, who)
@@ -89,7 +89,7 @@ def decide_set(draft: Draft, who: Caller, request: ClientRequest, body: client.S
         return client.Reserved(reservation=_as_if(draft, who, known, booking, laid), skipped_at=skipped_at)
     _carry_out(draft, who, known, booking, laid)
     now_there = draft.cluster.reservations[booking.name]
-    occurrence.meet_time(draft, now_there)
+    occurrence.reconcile_reservation(draft, now_there)
     notes = waits.notes_on(draft, now_there)
     return client.Reserved(reservation=info.of(now_there), skipped_at=skipped_at, notes=notes)
 
@@ -100,7 +100,7 @@ def _refuse_to_skip(body: client.SetReservation) -> None:
         raise Refusal("contradiction", message, "--skip-conflicts is about a series; leave it out")
 
 
-def _known_for(draft: Draft, who: Caller, body: client.SetReservation) -> Reservation | None:
+def _known_for(draft: TurnBuilder, who: Caller, body: client.SetReservation) -> Reservation | None:
     """The one that is changed; one that is over makes room for a new one."""
     name = body.booking.name
     known = draft.cluster.reservations.get(name)
@@ -115,7 +115,7 @@ def _known_for(draft: Draft, who: Caller, body: client.SetReservation) -> Reserv
     return known
 
 
-def _says_the_same(draft: Draft, known: Reservation, booking: Booking) -> bool:
+def _says_the_same(draft: TurnBuilder, known: Reservation, booking: Booking) -> bool:
     """Who says "now" again while it is under way means what there is."""
     if occurrence.is_over(draft, known):
         return False
@@ -128,7 +128,7 @@ def _says_the_same(draft: Draft, known: Reservation, booking: Booking) -> bool:
 
 
 def _lay_out(
-    draft: Draft, who: Caller, booking: Booking, known: Reservation | None, skips_conflicts: bool
+    draft: TurnBuilder, who: Caller, booking: Booking, known: Reservation | None, skips_conflicts: bool
 ) -> list[Laid]:
     """All that is to be kept of it, as far ahead as is planned; `Conflict` where something of it cannot be had.
 
@@ -155,7 +155,9 @@ def _lay_out(
     return laid
 
 
-def _wanted(draft: Draft, booking: Booking, known: Reservation | None) -> Iterator[tuple[Occurrence | None, Span]]:
+def _wanted(
+    draft: TurnBuilder, booking: Booking, known: Reservation | None
+) -> Iterator[tuple[Occurrence | None, Span]]:
     """(the occurrence that it becomes, when) of each."""
     there = [] if known is None else sorted(known.occurrences.values(), key=lambda one: one.begin_at)
     if not booking.cron:
@@ -189,7 +191,7 @@ def _wanted(draft: Draft, booking: Booking, known: Reservation | None) -> Iterat
         yield by_begin.get(begin_at), Span(begin_at, begin_at + booking.duration_s)
 
 
-def _refuse_to_meet(draft: Draft, booking: Booking, active: Occurrence, span: Span) -> None:
+def _refuse_to_meet(draft: TurnBuilder, booking: Booking, active: Occurrence, span: Span) -> None:
     """What is under way goes on where the line is changed: nothing of the new line begins until it ends."""
     first_at = next(iter(_begins(draft, booking, draft.now, 1)), math.inf)
     if first_at < span.end_at:
@@ -215,7 +217,7 @@ def _comes(booking: Booking, one: Occurrence) -> bool:
     return has_begun or booking.until_at is None or one.begin_at < booking.until_at
 
 
-def _begins(draft: Draft, booking: Booking, after: float, most: int) -> list[float]:
+def _begins(draft: TurnBuilder, booking: Booking, after: float, most: int) -> list[float]:
     """Of a cron line, those that are due to be planned."""
     until = draft.now + draft.policy.booking.horizon_s
     until = until if booking.until_at is None else min(until, math.nextafter(booking.until_at, 0.0))
@@ -224,7 +226,7 @@ def _begins(draft: Draft, booking: Booking, after: float, most: int) -> list[flo
 
 
 def _grants(
-    draft: Draft, ground: Ground, booking: Booking, known: Reservation | None, one: Occurrence | None, span: Span
+    draft: TurnBuilder, ground: Ground, booking: Booking, known: Reservation | None, one: Occurrence | None, span: Span
 ) -> tuple[Grant, ...] | None:
     """What it has, if that will do; else of what it has, if there is enough; else anything."""
     if one is not None and known is not None:
@@ -250,7 +252,7 @@ def _has(ground: Ground, grants: Sequence[Grant], span: Span) -> bool:
     return all(one.node in nodes for one in grants) and ground.book.has(tuple(grants), span)
 
 
-def _among(draft: Draft, ground: Ground, grants: Sequence[Grant], span: Span) -> tuple[Grant, ...] | None:
+def _among(draft: TurnBuilder, ground: Ground, grants: Sequence[Grant], span: Span) -> tuple[Grant, ...] | None:
     """It fits in what it has: that of it."""
     left = ground.book.left(span)
     for name, where in ground.book.places.items():
@@ -263,11 +265,13 @@ def _among(draft: Draft, ground: Ground, grants: Sequence[Grant], span: Span) ->
     return place(left, ground.shape, ground.candidates)
 
 
-def _carry_out(draft: Draft, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[Laid]) -> None:
+def _carry_out(
+    draft: TurnBuilder, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[Laid]
+) -> None:
     now, name = draft.now, booking.name
     kept = {one.number for one in laid}
     if known is not None and occurrence.is_over(draft, known):
-        draft.note(event.ReservationRemoved(at=now, name=name))
+        draft.emit(event.ReservationRemoved(at=now, name=name))
         known = None
     followed = [now] if booking.cron else []
     if known is not None and _line(known.booking) != _line(booking):
@@ -275,7 +279,7 @@ def _carry_out(draft: Draft, who: Caller, known: Reservation | None, booking: Bo
     elif known is not None and known.planned_until is not None:
         last_at = math.inf if booking.until_at is None else math.ceil(booking.until_at) - 1
         followed.append(min(known.planned_until, last_at))
-    draft.note(
+    draft.emit(
         event.ReservationSet(
             at=now,
             booking=booking,
@@ -292,7 +296,7 @@ def _carry_out(draft: Draft, who: Caller, known: Reservation | None, booking: Bo
         _note_laid(draft, name, each)
 
 
-def _note_laid(draft: Draft, name: str, laid: Laid) -> None:
+def _note_laid(draft: TurnBuilder, name: str, laid: Laid) -> None:
     """It is to be so from now on; nothing happens where it is."""
     reservation = draft.cluster.reservations[name]
     number = reservation.next_number if laid.number is None else laid.number
@@ -308,22 +312,22 @@ def _note_laid(draft: Draft, name: str, laid: Laid) -> None:
     )
     one = reservation.occurrences.get(number)
     if one is None:
-        draft.note(planned)
+        draft.emit(planned)
         one = reservation.occurrences[number]
     if laid.is_skipped:
         occurrence.end(draft, name, one, OccurrenceState.SKIPPED, laid.why)
     elif (one.begin_at, one.end_at, one.grants, one.missing_gpus) != (*laid.span, laid.grants, laid.missing_gpus):
-        draft.note(event.OccurrenceChanged(**msgspec.structs.asdict(planned)))
+        draft.emit(event.OccurrenceChanged(**msgspec.structs.asdict(planned)))
 
 
-def _first_number(draft: Draft, name: str) -> int:
+def _first_number(draft: TurnBuilder, name: str) -> int:
     """Jobs that are left from one that had this name before are in no occurrence of this one."""
     keys = (one.occurrence for one in draft.cluster.attempts.values())
     return 1 + max((key.number for key in keys if key is not None and key.name == name), default=0)
 
 
 def _as_if(
-    draft: Draft, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[Laid]
+    draft: TurnBuilder, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[Laid]
 ) -> ReservationInfo:
     """As it would be."""
     first = 1 if known is None else known.next_number
@@ -349,7 +353,7 @@ def _as_if(
 # ── one occurrence ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_edit(draft: Draft, who: Caller, body: client.EditOccurrence) -> client.Reserved:
+def decide_edit(draft: TurnBuilder, who: Caller, body: client.EditOccurrence) -> client.Reserved:
     """Move one occurrence, or change its length.  → `Reserved`"""
     reservation = owned(draft, who, body.name)
     rules.refuse_unless_users_may(draft, who)
@@ -370,11 +374,11 @@ def decide_edit(draft: Draft, who: Caller, body: client.EditOccurrence) -> clien
         return client.Reserved(reservation=info.of(reservation), is_changed=False)
     laid = _moved(draft, who, reservation, one, span)
     _note_laid(draft, body.name, laid)
-    occurrence.meet_time(draft, reservation)
+    occurrence.reconcile_reservation(draft, reservation)
     return client.Reserved(reservation=info.of(reservation))
 
 
-def _moved(draft: Draft, who: Caller, reservation: Reservation, one: Occurrence, span: Span) -> Laid:
+def _moved(draft: TurnBuilder, who: Caller, reservation: Reservation, one: Occurrence, span: Span) -> Laid:
     """`Conflict` where it cannot be, `Refusal` beside others of its own."""
     others = [each for each in reservation.occurrences.values() if each is not one]
     for other in others:
@@ -394,7 +398,7 @@ def _moved(draft: Draft, who: Caller, reservation: Reservation, one: Occurrence,
     return laid
 
 
-def _refuse_reaching_next(draft: Draft, reservation: Reservation, span: Span) -> None:
+def _refuse_reaching_next(draft: TurnBuilder, reservation: Reservation, span: Span) -> None:
     """Into what its own line will name, and is not planned yet."""
     booking = reservation.booking
     zone = draft.volatile.zones.get(booking.zone)
@@ -409,7 +413,7 @@ def _refuse_reaching_next(draft: Draft, reservation: Reservation, span: Span) ->
         raise Refusal("overlap", message, "end it before then, or end the series before then: gqresv update --until")
 
 
-def decide_skip(draft: Draft, who: Caller, body: client.SkipOccurrence) -> client.Reserved:
+def decide_skip(draft: TurnBuilder, who: Caller, body: client.SkipOccurrence) -> client.Reserved:
     reservation = owned(draft, who, body.name)
     coming = [one for one in reservation.occurrences.values() if one.state is OccurrenceState.PLANNED]
     if body.number is not None:
@@ -425,7 +429,7 @@ def decide_skip(draft: Draft, who: Caller, body: client.SkipOccurrence) -> clien
     return client.Reserved(reservation=info.of(reservation))
 
 
-def decide_end(draft: Draft, who: Caller, body: client.EndReservation) -> client.Reserved:
+def decide_end(draft: TurnBuilder, who: Caller, body: client.EndReservation) -> client.Reserved:
     reservation = owned(draft, who, body.name)
     one = reservation.active()
     if one is None:
@@ -435,9 +439,9 @@ def decide_end(draft: Draft, who: Caller, body: client.EndReservation) -> client
     return client.Reserved(reservation=info.of(reservation))
 
 
-def decide_delete(draft: Draft, who: Caller, body: client.DeleteReservation) -> client.Done:
+def decide_delete(draft: TurnBuilder, who: Caller, body: client.DeleteReservation) -> client.Done:
     owned(draft, who, body.name)
-    draft.note(event.ReservationRemoved(at=draft.now, name=body.name))
+    draft.emit(event.ReservationRemoved(at=draft.now, name=body.name))
     waiting = sum(job.is_waiting and job.spec.reservation == body.name for job in draft.cluster.jobs.values())
     on = f"; {counted(waiting, 'jobs')} in the queue that named it: gqctl update JOB --reservation=none frees one"
     left = on if waiting else ""
@@ -456,7 +460,7 @@ def _numbered(reservation: Reservation, number: int) -> Occurrence:
 # ── whose it is ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def owned(draft: Draft, who: Caller, name: str) -> Reservation:
+def owned(draft: TurnBuilder, who: Caller, name: str) -> Reservation:
     """The reservation, if the caller may change it."""
     reservation = draft.cluster.reservations.get(name)
     if reservation is None:
@@ -471,7 +475,7 @@ def refuse_stranger(who: Caller, reservation: Reservation) -> None:
         raise Denied("not_owner", message, "only its owner and operators may change it")
 
 
-def refuse_unusable(draft: Draft, name: str, user: str, account: str) -> None:
+def refuse_unusable(draft: TurnBuilder, name: str, user: str, account: str) -> None:
     """`Refusal` unless a job of this user and account may run in it."""
     cluster = draft.cluster
     reservation = cluster.reservations.get(name)
@@ -495,7 +499,7 @@ def unknown(cluster: Cluster, name: str) -> Refusal:
 # ── what could be had ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _conflict(draft: Draft, who: Caller, ground: Ground, booking: Booking, span: Span) -> Conflict:
+def _conflict(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking, span: Span) -> Conflict:
     offers = [*_offers(draft, who, ground, booking, span)]
     words = [_words(draft, booking, span, one) for one in offers]
     hint = "; ".join(words) or "nothing of the kind is free within a year: give another partition, or fewer GPUs"
@@ -508,19 +512,19 @@ def _conflict(draft: Draft, who: Caller, ground: Ground, booking: Booking, span:
     return Conflict(_cannot_have(draft, ground, booking, span), hint, tuple(offers))
 
 
-def _cannot_have(draft: Draft, ground: Ground, booking: Booking, span: Span) -> str:
+def _cannot_have(draft: TurnBuilder, ground: Ground, booking: Booking, span: Span) -> str:
     message = f"`{booking.name}` cannot have {what_of(booking.resources)} from @{{{int(span.begin_at)}}} to"
     return f"{message} @{{{int(span.end_at)}}}: {_in_the_way(draft, ground, booking.name, span)}"
 
 
-def _holders(draft: Draft, ground: Ground, span: Span) -> list[Job]:
+def _holders(draft: TurnBuilder, ground: Ground, span: Span) -> list[Job]:
     """Running jobs that may hold something of its nodes when these are to be clear."""
     nodes = {ground.book.nodes[index].name for index in ground.candidates}
     clear_at = max(draft.now, span.begin_at - ground.book.clear_s)
     return waits.holders(draft, ground.book.held, nodes, clear_at)
 
 
-def _in_conflict(draft: Draft, ground: Ground, booking: Booking, one: Occurrence, span: Span) -> Conflict:
+def _in_conflict(draft: TurnBuilder, ground: Ground, booking: Booking, one: Occurrence, span: Span) -> Conflict:
     """Of a single occurrence only the times can be other ones."""
     shorter = ground.book.longest(ground.shape, ground.candidates, span, LEAST_OFFER_S)
     hint = "gqresv cal shows what is free"
@@ -530,7 +534,7 @@ def _in_conflict(draft: Draft, ground: Ground, booking: Booking, one: Occurrence
     return Conflict(_cannot_have(draft, ground, booking, span), hint, ())
 
 
-def _offers(draft: Draft, who: Caller, ground: Ground, booking: Booking, span: Span) -> Iterator[Offer]:
+def _offers(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking, span: Span) -> Iterator[Offer]:
     """Yield what the caller may reserve instead: the same later, fewer GPUs or nodes, or the same for a shorter time.
 
     An offer for a series changes each occurrence alike, and is made only where all occurrences are available so.
@@ -560,7 +564,7 @@ def _offers(draft: Draft, who: Caller, ground: Ground, booking: Booking, span: S
             yield offer
 
 
-def _may_have(draft: Draft, who: Caller, ground: Ground, booking: Booking, offer: Offer) -> bool:
+def _may_have(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking, offer: Offer) -> bool:
     """As far as what a user may reserve goes."""
     known = draft.cluster.reservations.get(booking.name)
     wanted = msgspec.structs.replace(booking, duration_s=offer.duration_s, resources=offer.resources)
@@ -579,7 +583,7 @@ def _may_have(draft: Draft, who: Caller, ground: Ground, booking: Booking, offer
     return True
 
 
-def _if_accepted(draft: Draft, booking: Booking, span: Span) -> Offer | None:
+def _if_accepted(draft: TurnBuilder, booking: Booking, span: Span) -> Offer | None:
     """The booking at the instant of this span, if all of it can be had."""
     known = draft.cluster.reservations.get(booking.name)
     ground = ground_of(draft, booking, known)
@@ -601,7 +605,7 @@ def _offer(ground: Ground, booking: Booking, span: Span, request: ResourceReques
     )
 
 
-def _words(draft: Draft, booking: Booking, span: Span, offer: Offer) -> str:
+def _words(draft: TurnBuilder, booking: Booking, span: Span, offer: Offer) -> str:
     """``4 GPUs for 12 h: earliest Sat 02:00``"""
     what = what_of(offer.resources)
     if offer.begin_at != span.begin_at:
@@ -619,7 +623,7 @@ def what_of(request: ResourceRequest) -> str:
     return counted(gpus, f"{kind}GPUs") if gpus else "what it asks for"
 
 
-def _in_the_way(draft: Draft, ground: Ground, own: str, span: Span) -> str:
+def _in_the_way(draft: TurnBuilder, ground: Ground, own: str, span: Span) -> str:
     """Whose it is then, as far as it can be named; what it has itself is not in its way."""
     nodes = {ground.book.nodes[one].name for one in ground.candidates}
     named = [

@@ -28,7 +28,7 @@ from gqd.state.records import Node
 from gqd.state.reservation import Reservation
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
     from gqd.state.input import ClientRequest
 
 MAX_RESERVATIONS = 2000
@@ -55,7 +55,7 @@ HOUR_S = 3600.0
 
 
 def checked(
-    draft: Draft, who: Caller, request: ClientRequest, booking: Booking, known: Reservation | None = None
+    draft: TurnBuilder, who: Caller, request: ClientRequest, booking: Booking, known: Reservation | None = None
 ) -> Booking:
     """As it is kept: flags and names once each, the cron line with one blank between fields."""
     refuse_bad_name("reservation", booking.name)
@@ -84,7 +84,7 @@ def checked(
     )
 
 
-def _targets(draft: Draft, who: Caller, booking: Booking, known: Reservation | None) -> tuple[Target, ...]:
+def _targets(draft: TurnBuilder, who: Caller, booking: Booking, known: Reservation | None) -> tuple[Target, ...]:
     """As a job's; a command runs as the owner, who alone may say it."""
     before = () if known is None else known.booking.notify
     wanted = spec.settled_targets(draft.policy, _whole(booking.notify, before))
@@ -120,7 +120,7 @@ def _refuse_bad_flags(who: Caller, booking: Booking) -> None:
             raise Denied("not_administrator", message, "ask one, or leave the flag out")
 
 
-def _refuse_unknown_people(draft: Draft, request: ClientRequest, booking: Booking) -> None:
+def _refuse_unknown_people(draft: TurnBuilder, request: ClientRequest, booking: Booking) -> None:
     if max(len(booking.users), len(booking.accounts)) > MAX_NAMED:
         raise Refusal("too_many_names", f"a reservation names {MAX_NAMED} users and accounts at most")
     members = {user for user, _ in draft.cluster.members}
@@ -146,7 +146,7 @@ def _refuse_bad_numbers(booking: Booking) -> None:
             )
 
 
-def zone_of(draft: Draft, request: ClientRequest, name: str) -> tzinfo:
+def zone_of(draft: TurnBuilder, request: ClientRequest, name: str) -> tzinfo:
     """The zone, whose rules are remembered from now on."""
     zone = request.zones.get(name) or draft.volatile.zones.get(name)
     if zone is None:
@@ -159,7 +159,7 @@ def zone_of(draft: Draft, request: ClientRequest, name: str) -> tzinfo:
 # ── when ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin_of(draft: Draft, booking: Booking, known: Reservation | None) -> float:
+def begin_of(draft: TurnBuilder, booking: Booking, known: Reservation | None) -> float:
     """Of one that takes place once: what was a moment ago is now."""
     begin_at, now = booking.begin_at, draft.now
     assert begin_at is not None
@@ -201,7 +201,7 @@ def refuse_bad_series(booking: Booking, zone: tzinfo, now: float) -> None:
 # ── how much ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refuse_new(draft: Draft, who: Caller) -> None:
+def refuse_new(draft: TurnBuilder, who: Caller) -> None:
     """One more reservation of this user."""
     rules, cluster = draft.policy.booking, draft.cluster
     if len(cluster.reservations) >= MAX_RESERVATIONS:
@@ -216,14 +216,14 @@ def refuse_new(draft: Draft, who: Caller) -> None:
         raise Denied("too_many_reservations", message, "delete one; `[reservations] max_per_user` in gq.toml sets it")
 
 
-def refuse_unless_users_may(draft: Draft, who: Caller) -> None:
+def refuse_unless_users_may(draft: TurnBuilder, who: Caller) -> None:
     if who.role < Role.OPERATOR and not draft.policy.booking.users:
         message = f"only operators and administrators reserve here, and {who.peer.user} is neither"
         raise Denied("not_operator", message, "ask one; `[reservations] users = true` in gq.toml lets everybody")
 
 
 def refuse_over_quota(
-    draft: Draft,
+    draft: TurnBuilder,
     who: Caller,
     known: Reservation | None,
     spans: Iterable[tuple[Span, Sequence[Grant]]],

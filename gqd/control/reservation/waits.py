@@ -25,7 +25,7 @@ from gqd.state.records import Job
 from gqd.state.reservation import Occurrence, Reservation
 
 if TYPE_CHECKING:
-    from gqd.control.turn import Draft
+    from gqd.control.turn import TurnBuilder
 
 MAX_LOOKED_AT = 1000
 """Waiting jobs, the oldest, that are looked at for one note."""
@@ -36,7 +36,7 @@ MAX_NAMED = 5
 # ── what a reservation keeps waiting ──────────────────────────────────────────────────────────────────────────
 
 
-def notes_on(draft: Draft, reservation: Reservation) -> tuple[str, ...]:
+def notes_on(draft: TurnBuilder, reservation: Reservation) -> tuple[str, ...]:
     """Which kinds of jobs, and which jobs in the queue, its first occurrence that is not over keeps waiting."""
     first = min(reservation.occurrences.values(), key=lambda one: one.begin_at, default=None)
     if first is None or not first.grants:
@@ -49,7 +49,7 @@ def notes_on(draft: Draft, reservation: Reservation) -> tuple[str, ...]:
     return (*filter(None, kinds), *_told_of_queued(draft, queued, reservation.name, clear_at))
 
 
-def _kind(draft: Draft, partition: Partition, name: str, first: Occurrence, clear_at: float) -> str:
+def _kind(draft: TurnBuilder, partition: Partition, name: str, first: Occurrence, clear_at: float) -> str:
     """Jobs of the partition that name no time limit; '': they are over in time."""
     limit_s = partition.implied_time_s
     if limit_s is not None and draft.now + limit_s <= clear_at:
@@ -78,7 +78,7 @@ def _way_out(partition: Partition) -> str:
     return f"submit them with --time, or set default_time and max_time of {table}"
 
 
-def _queued(draft: Draft, reservation: Reservation, first: Occurrence, clear_at: float) -> Iterator[Job]:
+def _queued(draft: TurnBuilder, reservation: Reservation, first: Occurrence, clear_at: float) -> Iterator[Job]:
     """Waiting jobs that fit only on what the occurrence keeps, and would not be over in time."""
     nodes = snapshot.nodes_of(draft.cluster, draft.volatile, draft.now)
     empty = Overlay.empty(nodes)
@@ -100,7 +100,7 @@ def _queued(draft: Draft, reservation: Reservation, first: Occurrence, clear_at:
             yield job
 
 
-def _told_of_queued(draft: Draft, queued: Iterable[Job], name: str, clear_at: float) -> Iterator[str]:
+def _told_of_queued(draft: TurnBuilder, queued: Iterable[Job], name: str, clear_at: float) -> Iterator[str]:
     jobs = list(queued)
     if not jobs:
         return
@@ -125,7 +125,7 @@ def _named(jobs: list[Job]) -> str:
 # ── what keeps a reservation from being made ──────────────────────────────────────────────────────────────────
 
 
-def holders(draft: Draft, held: Iterable[Held], nodes: Collection[str], clear_at: float) -> list[Job]:
+def holders(draft: TurnBuilder, held: Iterable[Held], nodes: Collection[str], clear_at: float) -> list[Job]:
     """Running jobs that may hold something of these nodes at `clear_at`; where some of them hold GPUs, only those."""
     found, with_gpus = [], []
     for one in held:
@@ -142,7 +142,7 @@ def told_of_holders(jobs: list[Job]) -> str:
     return f"{_named(jobs)} may run until then"
 
 
-def limits_hint(draft: Draft, jobs: list[Job]) -> str:
+def limits_hint(draft: TurnBuilder, jobs: list[Job]) -> str:
     """Which settings would have bounded these jobs, of which one has its partition's limit or none; '': no such job."""
     for job in jobs:
         partition = draft.policy.partition(job.partition)

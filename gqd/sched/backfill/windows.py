@@ -22,7 +22,7 @@ from gqd.sched.backfill.starvation import FIRST
 from gqd.sched.placement.placement import place
 from gqd.sched.reservation.windows import BookedWindow, Masks, masks_of
 from gqd.sched.snapshot.model import Overlay, PendingJob
-from gqd.sched.snapshot.scalar import Item, Items, items_of, level, set_level
+from gqd.sched.snapshot.scalar import Item, Items, free_amount, scalar_items, set_free_amount
 from gqd.sched.timeline.timeline import Candidates, Ends, beside
 from gqd.state.plan import Protected, RunsIntoReservation
 
@@ -125,7 +125,7 @@ class Guard:
             for item, spare in self._spare(window, {}).items():
                 lowest[item] = min(lowest.get(item, spare), spare)
         for item, spare in lowest.items():
-            set_level(left, item, min(spare, level(self.now, item)))
+            set_free_amount(left, item, min(spare, free_amount(self.now, item)))
         return left
 
     def _spare(self, one: JobWindow | BookedWindow, moved: Mapping[int, tuple[Grant, ...]]) -> dict[Item, int]:
@@ -142,7 +142,7 @@ class Guard:
         for other in self.windows:
             if other is not one and not other.at <= one.at < other.until:
                 continue
-            _take_off(spare, items_of(self.places, moved[id(other)]) if id(other) in moved else other.takes)
+            _take_off(spare, scalar_items(self.places, moved[id(other)]) if id(other) in moved else other.takes)
         return spare
 
     def spare(self, one: JobWindow | BookedWindow) -> dict[Item, int]:
@@ -171,13 +171,13 @@ class Guard:
         self._overlays.clear()
 
     def _count(self, one: JobWindow) -> None:
-        one.takes = items_of(self.places, one.grants)
-        one.free = {} if one.profile is None else {item: level(one.profile, item) for item in one.takes}
+        one.takes = scalar_items(self.places, one.grants)
+        one.free = {} if one.profile is None else {item: free_amount(one.profile, item) for item in one.takes}
 
     def start(self, grants: tuple[Grant, ...], ends: Ends) -> None:
         """A job starts, and ends then."""
         self.now.take_all(self.places, grants)
-        takes = items_of(self.places, grants)
+        takes = scalar_items(self.places, grants)
         if takes:
             self._overlays.clear()
         for overlay in self._overlays.values():
@@ -194,7 +194,7 @@ class Guard:
 
         What those would have left by the time of somebody's start stays counted as his: so he keeps his nodes.
         """
-        takes = items_of(self.places, grants)
+        takes = scalar_items(self.places, grants)
         for booked in self.booked_met(ends):
             _take_off(booked.free, takes)
         for one in self.met(ends):
@@ -209,7 +209,7 @@ class Guard:
         Then nobody is.
         """
         moved: dict[int, tuple[Grant, ...]] = {}
-        takes = items_of(self.places, grants)
+        takes = scalar_items(self.places, grants)
         if (booked := self._booked_in_the_way(grants, takes, ends)) is not None:
             return booked
         for one in self.met(ends):

@@ -35,7 +35,7 @@ from gqd.state.plan import OverFairShare, Preempts, Wait
 from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import Pass
+    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 TOLERANCE = 1e-6
 """Of GPUs: shares are fractions."""
@@ -91,7 +91,7 @@ class _Field:
             self.held[user] = self.held.get(user, 0) + count
 
 
-class Soak:
+class AutoThrottle:
     """Of a pass: who is put off, and what becomes of them."""
 
     def __init__(self) -> None:
@@ -110,22 +110,22 @@ class Soak:
 
     # ── what the pass asks ────────────────────────────────────────────────────────────────────────────────────
 
-    def puts_off(self, of: Pass, place: int, job: PendingJob) -> bool:
+    def defers(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
         """It is considered when everybody else has been."""
         if of.is_guaranteed_round or not self.is_over(of, job):
             return False
         self._put_off[place] = job.job_id
-        of.walk.leave_out(place)
+        of.scan.skip(place)
         return True
 
-    def is_over(self, of: Pass, job: PendingJob) -> bool:
+    def is_over(self, of: SchedulingPass, job: PendingJob) -> bool:
         """One task more, and its owner holds more than the fair share."""
-        if job.array_job_id not in of.snapshot.soaking.arrays:
+        if job.array_job_id not in of.snapshot.auto_throttle.arrays:
             return False
         held = self._held(of, job)
         return bool(held) and held + _wanted(job) > self._share(of, job) + TOLERANCE
 
-    def work(self, of: Pass) -> Iterator[None]:
+    def work(self, of: SchedulingPass) -> Iterator[None]:
         """What nobody else can use, of those with the same fullness the first first.  A start makes nobody less full:
         what was worked out before is at most too low.
         """
@@ -139,13 +139,13 @@ class Soak:
             of.spent += 1
             known, place, number = heappop(waiting)
             fullness = self._fullness(of, of.snapshot.pending[place])
-            if fullness <= known and not of.take_up(place, self._objection):
+            if fullness <= known and not of.start_deferred_task(place, self._objection):
                 groups[number].popleft()
             if groups[number]:
                 heappush(waiting, (fullness, groups[number][0], number))
             yield
 
-    def _groups(self, of: Pass) -> list[deque[int]]:
+    def _groups(self, of: SchedulingPass) -> list[deque[int]]:
         """Places of those that are as full as each other all the time, in the order of the queue."""
         groups: dict[tuple[str, Shape], deque[int]] = {}
         for place in sorted(self._put_off):
@@ -155,22 +155,22 @@ class Soak:
 
     # ── shares ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _fullness(self, of: Pass, job: PendingJob) -> float:
+    def _fullness(self, of: SchedulingPass, job: PendingJob) -> float:
         """How much of the share its owner holds."""
         held, share = self._held(of, job), self._share(of, job)
         return held / share if share else inf if held else 0.0
 
-    def _share(self, of: Pass, job: PendingJob) -> float:
+    def _share(self, of: SchedulingPass, job: PendingJob) -> float:
         partition = job.shape.partition
         if partition not in self._parts:
             of.spent += 1 + (len(of.snapshot.nodes) + len(of.snapshot.running)) // 64
             self._parts[partition] = _parts_in(of, partition)
         return self._parts[partition].get(job.user, 0.0) * self._field(of, job.shape).amount
 
-    def _held(self, of: Pass, job: PendingJob) -> int:
+    def _held(self, of: SchedulingPass, job: PendingJob) -> int:
         return self._field(of, job.shape).held.get(job.user, 0)
 
-    def _field(self, of: Pass, shape: Shape) -> _Field:
+    def _field(self, of: SchedulingPass, shape: Shape) -> _Field:
         known = self._fields.get(shape)
         if known is None:
             of.spent += 1 + (len(of.snapshot.nodes) + len(of.snapshot.running)) // 64
@@ -182,7 +182,7 @@ class Soak:
 
     # ── rivals ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _objection(self, of: Pass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait | None:
+    def _objection(self, of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait | None:
         """Who could use what it would take; None: nobody."""
         rivals = self._rivals_of(of, job.user)
         of.spent += 1 + len(rivals) // 64
@@ -199,9 +199,9 @@ class Soak:
             total=self._field(of, job.shape).amount,
         )
 
-    def _could_use(self, of: Pass, code: int, taken: Mapping[int, int]) -> bool:
+    def _could_use(self, of: SchedulingPass, code: int, taken: Mapping[int, int]) -> bool:
         """Jobs of this shape could use some of the GPUs that are taken there; of the CPUs, where no GPUs are."""
-        shape = of.snapshot.pending[int(of.walk.of_shape(code)[0])].shape
+        shape = of.snapshot.pending[int(of.scan.indices_of_shape(code)[0])].shape
         if code not in self._reach:
             self._reach[code] = frozenset(of.ground.standing(shape).available.tolist())
         there = [(place, gpus) for place, gpus in taken.items() if place in self._reach[code]]
@@ -209,18 +209,18 @@ class Soak:
             return bool(there)
         return any(gpus & _gpus_for(of, shape, place) for place, gpus in there)
 
-    def _rivals_of(self, of: Pass, user: str) -> list[tuple[int, int]]:
+    def _rivals_of(self, of: SchedulingPass, user: str) -> list[tuple[int, int]]:
         """In the order of the queue."""
         if user not in self._rivals:
-            firsts = ((self._first_rival(of, code, user), code) for code in of.walk.codes)
+            firsts = ((self._first_rival(of, code, user), code) for code in of.scan.codes)
             self._rivals[user] = sorted((place, code) for place, code in firsts if place is not None)
         return self._rivals[user]
 
-    def _first_rival(self, of: Pass, code: int, user: str) -> int | None:
-        places = of.walk.of_shape(code)[:MOST_LOOKS].tolist()
+    def _first_rival(self, of: SchedulingPass, code: int, user: str) -> int | None:
+        places = of.scan.indices_of_shape(code)[:MOST_LOOKS].tolist()
         return next((place for place in places if self._is_rival(of, place, user)), None)
 
-    def _is_rival(self, of: Pass, place: int, user: str) -> bool:
+    def _is_rival(self, of: SchedulingPass, place: int, user: str) -> bool:
         """Where the pass was cut short, nobody knows yet what becomes of those that were not looked at."""
         of.spent += 1
         job = of.snapshot.pending[place]
@@ -228,10 +228,10 @@ class Soak:
             return False
         if job.job_id in self._started and not of.tasks.get(job.job_id):
             return False
-        is_open = of.resumes_at is not None and bool(of.walk.is_left[place])
-        return of.waits_for_room(job) and (is_open or not self._fits(of, job))
+        is_open = of.resumes_at is not None and bool(of.scan.is_left[place])
+        return of.waits_for_resources(job) and (is_open or not self._fits(of, job))
 
-    def _fits(self, of: Pass, job: PendingJob) -> bool:
+    def _fits(self, of: SchedulingPass, job: PendingJob) -> bool:
         """It would have had a place, and something else keeps it back."""
         assert self._as_left is not None, "nobody has been put off"
         places = of.ground.available(job, of.snapshot.now)
@@ -245,7 +245,7 @@ def _wanted(job: PendingJob) -> int:
     return gpus or cpus
 
 
-def _gpus_for(of: Pass, shape: Shape, place: int) -> int:
+def _gpus_for(of: SchedulingPass, shape: Shape, place: int) -> int:
     """GPUs of the node that a job of this shape could use."""
     node, found = of.snapshot.nodes[place], 0
     for one in every_shape(shape):
@@ -254,7 +254,7 @@ def _gpus_for(of: Pass, shape: Shape, place: int) -> int:
     return found
 
 
-def _field_of(of: Pass, shape: Shape) -> _Field:
+def _field_of(of: SchedulingPass, shape: Shape) -> _Field:
     of_gpus = bool(wanted_in_all(shape)[0])
     nodes = of.snapshot.nodes
     available = of.ground.standing(shape).available.tolist()
@@ -268,16 +268,16 @@ def _field_of(of: Pass, shape: Shape) -> _Field:
     return found
 
 
-def _is_here(of: Pass, job: RunningJob) -> bool:
+def _is_here(of: SchedulingPass, job: RunningJob) -> bool:
     """It runs in the reservation that this pass is about, or, like the pass, in none."""
     inside = of.snapshot.inside
     return job.reservation == ("" if inside is None else inside.name)
 
 
-def _parts_in(of: Pass, partition: str) -> dict[str, float]:
+def _parts_in(of: SchedulingPass, partition: str) -> dict[str, float]:
     """By user, of those who hold or want something in the partition."""
-    columns = of.walk.columns
-    is_in = of.walk.by_shape([kind.partition == partition for kind in of.kinds])
+    columns = of.scan.columns
+    is_in = of.scan.expand_by_shape([kind.partition == partition for kind in of.kinds])
     waiting = [columns.members[code] for code in np.unique(columns.member[is_in]).tolist()]
     members = zip(of.snapshot.nodes, of.ground.members(partition).tolist(), strict=True)
     nodes = {node.name for node, is_member in members if is_member}
@@ -285,6 +285,6 @@ def _parts_in(of: Pass, partition: str) -> dict[str, float]:
     running = sorted({(job.user, job.account) for job in here if any(cell[0] in nodes for cell in job.cells)})
     parts: dict[str, float] = {}
     accounts = of.snapshot.limits.accounts
-    for (user, _), part in parts_due(accounts, of.snapshot.soaking.shares, [*waiting, *running]).items():
+    for (user, _), part in parts_due(accounts, of.snapshot.auto_throttle.shares, [*waiting, *running]).items():
         parts[user] = parts.get(user, 0.0) + part
     return parts

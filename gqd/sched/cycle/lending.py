@@ -28,7 +28,7 @@ from gqd.state.index.queue import Integers
 from gqd.state.plan import Plan, Start
 
 if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import Pass
+    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 
 def may_borrow(qos: str, known: Mapping[str, QosInfo]) -> bool:
@@ -36,32 +36,32 @@ def may_borrow(qos: str, known: Mapping[str, QosInfo]) -> bool:
     return own is not None and own.borrows_reserved and own.preempt_mode is not PreemptMode.OFF
 
 
-def lent_out(snapshot: Snapshot) -> Snapshot:
+def borrower_view(snapshot: Snapshot) -> Snapshot:
     """For who borrows: of what is reserved only what is never lent is there."""
     return outside(replace(snapshot, booked=tuple(one for one in snapshot.booked if not one.is_lent)))
 
 
-def borrowers(last: Pass) -> Integers:
+def borrowers(last: SchedulingPass) -> Integers:
     """By place in the queue: who may borrow, of those that the pass outside of all reservations has dealt with."""
-    snapshot, columns = last.snapshot, last.walk.columns
+    snapshot, columns = last.snapshot, last.scan.columns
     may = np.array([may_borrow(name, snapshot.qos) for name in columns.names_of_qos], np.bool_)
     if not may.any() or not any(one.is_lent for one in snapshot.booked):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~last.walk.is_left)
+    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~last.scan.is_left)
 
 
-def for_borrowers(snapshot: Snapshot, last: Pass, places: Integers) -> Snapshot:
+def snapshot_for_borrowers(snapshot: Snapshot, last: SchedulingPass, places: Integers) -> Snapshot:
     """What they meet after that pass.  `snapshot`: as it was before it, in and out of reservations.
 
     Where the pass was cut short, what is free outside may be for those whom it has not reached.
     """
-    there = with_running(snapshot, last.started())
+    there = with_running(snapshot, last.started_jobs())
     for one in last.preempting.decided if last.preempting else ():
         there = with_decided(there, one.claim, one.victims, one.gifts)
-    view = lent_out(there)
+    view = borrower_view(there)
     if last.resumes_at is not None:
         view = _without(view, last.guard.now)
-    columns = last.walk.columns
+    columns = last.scan.columns
     return replace(
         view,
         pending=Some(snapshot.pending, places),
@@ -81,18 +81,18 @@ def _without(view: Snapshot, free: Overlay) -> Snapshot:
     )
 
 
-def keep_off(within: Pass, last: Pass) -> None:
+def add_protected_windows(within: SchedulingPass, last: SchedulingPass) -> None:
     """Of those who wait outside everybody keeps the start that was worked out; borrowers have no others give way."""
     last.protection.settle()
     windows = last.guard.windows
     within.protection.promise((one.job, one.told()) for one in windows if one.is_promise)
-    own = set(within.walk.columns.job_id.tolist())
+    own = set(within.scan.columns.job_id.tolist())
     for one in windows:
         if not one.is_promise and one.job.job_id not in own:
             within.guard.add(replace(one, profile=None), may_move=False)
 
 
-def marked(snapshot: Snapshot, starts: Sequence[Start], limits_s: Mapping[JobId, float]) -> list[Start]:
+def with_lenders(snapshot: Snapshot, starts: Sequence[Start], limits_s: Mapping[JobId, float]) -> list[Start]:
     """With what each of them borrows."""
     lent = [one for one in snapshot.booked if one.is_lent]
     return [
@@ -107,7 +107,7 @@ def lenders(booked: Collection[Booked], grants: tuple[Grant, ...], now: float, l
     return tuple(sorted({one.name for one in met if overlap(grants, one.grants)}))
 
 
-def with_lent(plan: Plan, started: Collection[JobId]) -> Plan:
+def with_borrower_starts(plan: Plan, started: Collection[JobId]) -> Plan:
     """Those of whom nothing waits any more are told as starting."""
     if not started:
         return plan

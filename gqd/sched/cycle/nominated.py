@@ -13,8 +13,8 @@ from math import inf
 import numpy as np
 
 from gq.model.ids import JobId
-from gqd.sched.cycle.scheduling_pass import Pass
-from gqd.sched.cycle.wait_reasons import told_briefly
+from gqd.sched.cycle.scheduling_pass import SchedulingPass
+from gqd.sched.cycle.wait_reasons import brief_reason
 from gqd.sched.preemption.nominations import beside_claims, victims_of, without_claim
 from gqd.sched.preemption.suspend_victims import without_lent
 from gqd.sched.reservation.scope import Some, active, columns_in, inside, outside, with_running
@@ -25,7 +25,7 @@ LATE_S = 300.0
 """Who is there so long after it should have gone may never go: nobody waits for it any more."""
 
 
-def alone(snapshot: Snapshot, claim: Claim) -> Snapshot:
+def nominee_view(snapshot: Snapshot, claim: Claim) -> Snapshot:
     """What the claim's job may use, with nobody else in the queue; without it, where it is not ready to start."""
     view = beside_claims(snapshot, but=claim.job_id)
     of = next((one for one in active(view) if (one.name, one.number) == (claim.reservation, claim.occurrence)), None)
@@ -35,7 +35,7 @@ def alone(snapshot: Snapshot, claim: Claim) -> Snapshot:
     return replace(view, pending=Some(snapshot.pending, places), columns=columns.only(places), resumes_at=None)
 
 
-def promises(snapshot: Snapshot, view: Snapshot, but: JobId) -> list[tuple[PendingJob, Protected]]:
+def planned_starts_of_others(snapshot: Snapshot, view: Snapshot, but: JobId) -> list[tuple[PendingJob, Protected]]:
     """Of others that wait."""
     ids = columns_in(snapshot).job_id
     told = [one for one in view.protected if one.is_promise and one.job_id != but]
@@ -43,35 +43,35 @@ def promises(snapshot: Snapshot, view: Snapshot, but: JobId) -> list[tuple[Pendi
     return [(snapshot.pending[int(found[0])], one) for one, found in places if len(found)]
 
 
-def try_claim(within: Pass, claim: Claim, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
+def try_nomination(within: SchedulingPass, claim: Claim, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
     """The job starts if it can; else it is told why not, and holds its place with all limits.
 
     Nobody else gives way to it: the pass does not preempt.
     """
     job = within.snapshot.pending[0]
-    wait = within.waits_anyway(job)
+    wait = within.non_resource_reason(job)
     if wait is None and within.starts_on(0, claim.grants):
         return
     if wait is None:
         within.protection.promise(promised)
         within.consider(0)
-        if within.started():
+        if within.started_jobs():
             return
-    within.so_far.claimants[job.job_id] = wait or _told(within, job, claim)
-    within.settle(0, job, within.wanted_of(job, claim.grants))
+    within.draft.claimants[job.job_id] = wait or _told(within, job, claim)
+    within.charge(0, job, within.usage_of(job, claim.grants))
 
 
-def _told(within: Pass, job: PendingJob, claim: Claim) -> Wait:
+def _told(within: SchedulingPass, job: PendingJob, claim: Claim) -> Wait:
     """That others give way to it, as long as one of them is there, and none is late."""
     there = victims_of(within.snapshot.running, job.job_id)
     late_at = LATE_S + min((inf if one.ends_at is None else one.ends_at for one in there), default=inf)
     if not there or late_at <= within.snapshot.now:
-        return told_briefly(within, 0, job)
-    within.so_far.changes_at = min(within.so_far.changes_at, late_at)
+        return brief_reason(within, 0, job)
+    within.draft.changes_at = min(within.draft.changes_at, late_at)
     return Preempts(victims=tuple(sorted({one.job_id for one in there})), until=claim.until)
 
 
-def after_claim(snapshot: Snapshot, claim: Claim, started: Sequence[RunningJob]) -> Snapshot:
+def after_nomination(snapshot: Snapshot, claim: Claim, started: Sequence[RunningJob]) -> Snapshot:
     """If it has started, whoever gave way to it stays, nobody knows for how long; they are not asked again at once.
 
     What is being given up is given up all the same.

@@ -31,9 +31,9 @@ from gq.model.tasks import first_task, task_bit
 from gqd.sched.backfill.planned_starts import Protection
 from gqd.sched.backfill.starvation import FIRST, RANKS, WIDE, Slot, slots_of, taken_by
 from gqd.sched.backfill.windows import runs_into
-from gqd.sched.cycle.auto_throttle import Soak
-from gqd.sched.cycle.state import SoFar
-from gqd.sched.cycle.wait_reasons import explain, tell_lacking, told_briefly
+from gqd.sched.cycle.auto_throttle import AutoThrottle
+from gqd.sched.cycle.state import PlanDraft
+from gqd.sched.cycle.wait_reasons import brief_reason, explain, set_missing_resource_reasons
 from gqd.sched.limits.ledger import Asker, Wanted, hours, least_wanted
 from gqd.sched.placement.billing import amounts_of, billing_of
 from gqd.sched.placement.placement import is_possible
@@ -46,7 +46,7 @@ from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.reservation.scope import elsewhere
 from gqd.sched.reservation.windows import BookedWindow, Named, is_too_long, named_by, named_wait
 from gqd.sched.snapshot.model import Booked, Overlay, PendingJob, RunningJob, Snapshot
-from gqd.sched.snapshot.queue_scan import Booleans, Walk, columns_of
+from gqd.sched.snapshot.queue_scan import Booleans, QueueScan, columns_of
 from gqd.sched.timeline.timeline import Ends, ends_if_started
 from gqd.state.index.queue import Integers
 from gqd.state.index.tally import account_path
@@ -69,43 +69,45 @@ from gqd.state.plan import (
 )  # fmt: skip
 
 _NOTHING = Wanted({}, 0.0)
-Objection = Callable[["Pass", PendingJob, tuple[Grant, ...]], Wait | None]
+Objection = Callable[["SchedulingPass", PendingJob, tuple[Grant, ...]], Wait | None]
 """Why a job is not to start on these."""
 _Found = tuple[tuple[Grant, ...] | None, Wanted, Wait | None]
 """(grants, what they come to, the limit that they would be over)"""
 
 
-class Mode(NamedTuple):
+class PassOptions(NamedTuple):
     """See `Planner.begin`."""
 
-    stops_early: bool
+    skip_reasons: bool
     asked: Collection[JobId] | None
-    is_brief: bool
+    skip_planned_starts: bool
 
 
-class Pass:
+class SchedulingPass:
     """One pass under way over what is one cluster; `work` does it, one step after the other."""
 
-    def __init__(self, snapshot: Snapshot, ground: Ground, mode: Mode, so_far: SoFar, preempts: bool = True) -> None:
+    def __init__(
+        self, snapshot: Snapshot, ground: Ground, options: PassOptions, draft: PlanDraft, preempts: bool = True
+    ) -> None:
         """`preempts`: False, if nobody gives way to anybody in it."""
         self.snapshot = snapshot
         self.ground = ground
         self.scheduling = snapshot.policy.scheduling
-        self.stops_early, self.asked, self.is_brief = mode
-        self.so_far = so_far
-        self.walk = Walk(snapshot.columns or columns_of(snapshot.pending), self.scheduling)
-        self.kinds = ground.kinds_of(self.walk, snapshot.pending)
+        self.skip_reasons, self.asked, self.skip_planned_starts = options
+        self.draft = draft
+        self.scan = QueueScan(snapshot.columns or columns_of(snapshot.pending), self.scheduling)
+        self.kinds = ground.kinds_of(self.scan, snapshot.pending)
         self.protection = Protection(snapshot, ground)
         self.guard = self.protection.guard
-        self.ledger = so_far.ledger
-        self.preempting = preempting(snapshot, self.walk.columns) if preempts else None
-        self.soak = Soak()
+        self.ledger = draft.ledger
+        self.preempting = preempting(snapshot, self.scan.columns) if preempts else None
+        self.auto_throttle = AutoThrottle()
         self.is_guaranteed_round = False
         self.glance: Glance | None = None
         self.spent = 0
         self.resumes_at: JobId | None = None
-        self.starts, self.tasks, self.array_room = so_far.starts, so_far.tasks, so_far.array_room
-        self.waits: dict[JobId, Wait] = dict(so_far.claimants)
+        self.starts, self.tasks, self.array_room = draft.starts, draft.tasks, draft.array_room
+        self.waits: dict[JobId, Wait] = dict(draft.claimants)
         self.heads: dict[str, JobId] = {}
         self.runs_into: dict[JobId, RunsIntoReservation] = {}
         """Those that fit, and would still run when something is reserved."""
@@ -124,11 +126,11 @@ class Pass:
         self._slots = slots_of(self.scheduling)
         self._in_partition: dict[str, Booleans] = {}
         if self.preempting is not None:
-            self.walk.spare(self.preempting.who())
-        if snapshot.inside is None and len(self.walk.columns.reservations) > 1:
-            self.walk.forget(elsewhere(snapshot, self.walk.columns))
-        if seen_to := so_far.seen_to():
-            self.walk.forget(np.isin(self.walk.columns.job_id, seen_to))
+            self.scan.exempt(self.preempting.who())
+        if snapshot.inside is None and len(self.scan.columns.reservations) > 1:
+            self.scan.exclude(elsewhere(snapshot, self.scan.columns))
+        if seen_to := draft.seen_to():
+            self.scan.exclude(np.isin(self.scan.columns.job_id, seen_to))
 
     @property
     def cost(self) -> int:
@@ -145,32 +147,32 @@ class Pass:
                 yield from self._keep_protected(names)
                 yield from self._fill_slots(names)
         yield from self._walk_on()
-        yield from self.soak.work(self)
+        yield from self.auto_throttle.work(self)
         if self.preempting is not None:
             self.preempting.finish(self)
-        if not self.is_brief or self.protection.binds:
+        if not self.skip_planned_starts or self.protection.binds:
             self.protection.settle()
-        if self.stops_early:
-            tell_lacking(self)
+        if self.skip_reasons:
+            set_missing_resource_reasons(self)
         else:
             yield from explain(self)
 
     def _guaranteed(self) -> Iterator[None]:
         """Jobs that stay within what their account is guaranteed; the first that is blocked is always protected."""
         self.is_guaranteed_round = True
-        place = self.walk.next(0)
+        place = self.scan.next(0)
         while place is not None:
             job = self.snapshot.pending[place]
             if not self.ledger.is_guaranteed(job.asker, wanted_in_all(job.shape)[0]):
-                place = self.walk.next(place + 1)
+                place = self.scan.next(place + 1)
                 continue
             self.consider(place)
             yield
-            place = self.walk.next(place)
+            place = self.scan.next(place)
         self.is_guaranteed_round = False
         for code, partition in self.unfit.items():
             if self._is_full(partition):
-                self.walk.leave_out_shape(code)
+                self.scan.skip_shape(code)
 
     def _keep_protected(self, names: Collection[str]) -> Iterator[None]:
         """Who was promised a start goes before who gets one of these slots only now, so that those do not put it off.
@@ -198,8 +200,8 @@ class Pass:
         for one in self.snapshot.protected:
             if not one.is_promise or one.slot not in names:
                 continue
-            place = self.walk.place_of(one.job_id)
-            if place is None or not self.walk.is_unseen[place]:
+            place = self.scan.index_of(one.job_id)
+            if place is None or not self.scan.is_unvisited[place]:
                 continue
             slot = slots.get(one.slot)
             if one.job_id in firsts or (slot is not None and self._is_open(slot, self.snapshot.pending[place])):
@@ -213,24 +215,28 @@ class Pass:
         still: set[JobId] = set()
         partitions = {one for job_id in before if (one := self._partition_of(job_id)) is not None}
         for partition in sorted(partitions):
-            for place in np.flatnonzero(self.walk.is_unseen & self._is_in(partition)).tolist():
+            for place in np.flatnonzero(self.scan.is_unvisited & self._is_in(partition)).tolist():
                 job = self.snapshot.pending[place]
                 if job.job_id in before:
                     still.add(job.job_id)
-                elif job.job_id not in others and self.waits_for_room(job) and not self.soak.is_over(self, job):
+                elif (
+                    job.job_id not in others
+                    and self.waits_for_resources(job)
+                    and not self.auto_throttle.is_over(self, job)
+                ):
                     break
         return still
 
-    def waits_for_room(self, job: PendingJob) -> bool:
-        return self.waits_anyway(job) is None and self.ground.hopeless(self.snapshot, job) is None
+    def waits_for_resources(self, job: PendingJob) -> bool:
+        return self.non_resource_reason(job) is None and self.ground.hopeless(self.snapshot, job) is None
 
     def _partition_of(self, job_id: JobId) -> str | None:
-        place = self.walk.place_of(job_id)
+        place = self.scan.index_of(job_id)
         return None if place is None else self.snapshot.pending[place].shape.partition
 
     def _fill_slots(self, names: Collection[str]) -> Iterator[None]:
         slots = [one for one in self._slots if one.name in names]
-        if not slots or not len(self.walk.is_left):
+        if not slots or not len(self.scan.is_left):
             return
         for partition in self._partitions():
             is_in = self._is_in(partition)
@@ -238,7 +244,7 @@ class Pass:
             for slot in slots:
                 if self._has(slot.name, partition):
                     continue
-                taken = taken_by(slot, self.walk.columns, self.snapshot.now, self.walk.is_unseen & is_in, is_wide)
+                taken = taken_by(slot, self.scan.columns, self.snapshot.now, self.scan.is_unvisited & is_in, is_wide)
                 for place in taken:
                     if not self._is_open(slot, self.snapshot.pending[place]):
                         break
@@ -250,14 +256,14 @@ class Pass:
     def _walk_on(self) -> Iterator[None]:
         """All others; see the module for how a pass is cut short."""
         most = self.scheduling.plan_steps
-        turn = None if self.snapshot.resumes_at is None else self.walk.place_of(self.snapshot.resumes_at)
+        turn = None if self.snapshot.resumes_at is None else self.scan.index_of(self.snapshot.resumes_at)
         left_at: int | None = None
-        place = self.walk.next(0)
+        place = self.scan.next(0)
         while True:
             if place is not None and turn is not None and place < turn and 2 * self.cost >= most:
-                left_at, place, turn = place, self.walk.next(turn), None
+                left_at, place, turn = place, self.scan.next(turn), None
             if place is None and left_at is not None:
-                place, left_at = self.walk.next(left_at), None
+                place, left_at = self.scan.next(left_at), None
             if place is None:
                 return
             if self.cost >= most:
@@ -265,7 +271,7 @@ class Pass:
                 return
             self.consider(place)
             yield
-            place = self.walk.next(place)
+            place = self.scan.next(place)
 
     # ── one job ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -273,8 +279,8 @@ class Pass:
         """Start the job, or a task of it; False: it waits, and has been looked at."""
         job = self.snapshot.pending[place]
         self.spent += 1
-        early = self.waits_anyway(job)
-        if early is None and self.soak.puts_off(self, place, job):
+        early = self.non_resource_reason(job)
+        if early is None and self.auto_throttle.defers(self, place, job):
             return False
         if early is None:
             found = self._find(place, job)
@@ -282,7 +288,7 @@ class Pass:
                 self._start(place, job, found[0], found[1], slot)
                 return True
             early = found[2]
-        self.walk.leave_out(place)
+        self.scan.skip(place)
         if isinstance(early, OutOfLicenses | RunsIntoReservation | None) and self._preempts(place, job):
             return False
         if early is not None:
@@ -299,7 +305,7 @@ class Pass:
         """Start the job on these, if all of them are free."""
         job = self.snapshot.pending[place]
         open_to_it = {self.snapshot.nodes[one].name: one for one in self.ground.available(job, self.snapshot.now)}
-        wanted, ends = self.wanted_of(job, grants), ends_if_started(job, self.snapshot.now, self.scheduling)
+        wanted, ends = self.usage_of(job, grants), ends_if_started(job, self.snapshot.now, self.scheduling)
         if not is_possible(self.guard.now, grants, open_to_it) or self.ledger.over(job.asker, wanted) is not None:
             return False
         if self.guard.make_room(grants, ends) is not None:
@@ -307,21 +313,21 @@ class Pass:
         self._start(place, job, grants, wanted, "")
         return True
 
-    def take_up(self, place: int, objection: Objection) -> bool:
+    def start_deferred_task(self, place: int, objection: Objection) -> bool:
         """Start a task of it, if nobody objects; True: there are more."""
         job = self.snapshot.pending[place]
-        early = self.waits_anyway(job)
+        early = self.non_resource_reason(job)
         grants, wanted, wait = self._find(place, job) if early is None else (None, _NOTHING, early)
         if grants is not None and (wait := objection(self, job, grants)) is None:
             self._start(place, job, grants, wanted, "")
             return bool(self.tasks.get(job.job_id))
-        if wait is not None or self.stops_early:
-            self.waits[job.job_id] = wait or told_briefly(self, place, job)
+        if wait is not None or self.skip_reasons:
+            self.waits[job.job_id] = wait or brief_reason(self, place, job)
         return False
 
     def _find(self, place: int, job: PendingJob) -> _Found:
         """Where it goes without delaying anybody who is protected."""
-        code = int(self.walk.columns.shape[place])
+        code = int(self.scan.columns.shape[place])
         if code in self.unfit:
             return None, _NOTHING, None
         self.glance = self.glance or Glance(self.guard.now)
@@ -352,14 +358,14 @@ class Pass:
         """It has no place now.  What is said is why, if that is not that others have its nodes."""
         own = why_not_yet(self.snapshot, self.guard.now, job, places, self.snapshot.running, self.waited_s(job))
         if isinstance(own, WaitsForLocality):
-            self.so_far.changes_at = min(self.so_far.changes_at, own.until)
+            self.draft.changes_at = min(self.draft.changes_at, own.until)
         elif own is not None:
-            self.so_far.has_kept_cores |= isinstance(own, CoresKept)
+            self.draft.has_kept_cores |= isinstance(own, CoresKept)
             if job.avoid:
                 return own  # another of its shape may use more nodes
             self.unfit[code] = job.shape.partition
             self.lacking[code] = own
-            self.walk.leave_out_shape(code)
+            self.scan.skip_shape(code)
         elif not job.avoid and not is_picky(job.shape):
             self._leave_out_shape(code, job.shape.partition)
             if job.shape.resources and (short := self._short_of_generic(job, places)) is not None:
@@ -381,12 +387,12 @@ class Pass:
     def _leave_out_shape(self, code: int, partition: str) -> None:
         self.unfit[code] = partition
         if self._is_full(partition):
-            self.walk.leave_out_shape(code)
+            self.scan.skip_shape(code)
 
-    def leave_out_again(self, code: int) -> None:
+    def skip_shape_again(self, code: int) -> None:
         """Those of this shape who were spared until now."""
         if code in self.unfit and self._is_full(self.unfit[code]):
-            self.walk.leave_out_shape(code)
+            self.scan.skip_shape(code)
 
     def _leave_out_longer(self, place: int, code: int, ends: Ends) -> None:
         """It would be in somebody's way; so would those of its shape that end later."""
@@ -394,7 +400,7 @@ class Pass:
             return
         least = self.guard.longest_beside(self.guard.meets(ends))
         now = self.snapshot.now
-        self.walk.leave_out_shape(code, least.by_limit - now, least.expected - now)
+        self.scan.skip_shape(code, least.by_limit - now, least.expected - now)
 
     def _is_full(self, partition: str) -> bool:
         """Nobody else there becomes protected for being first: who does not fit need not be looked at."""
@@ -412,7 +418,7 @@ class Pass:
         first_over: Wait | None = None
         waited_s = self.waited_s(job)
         while (grants := put(overlay, job.shape, places, waited_s=waited_s, qos=job.qos)) is not None:
-            wanted = self.wanted_of(job, grants)
+            wanted = self.usage_of(job, grants)
             over = self.ledger.over(job.asker, wanted)
             if over is None:
                 return grants, wanted, None
@@ -427,15 +433,15 @@ class Pass:
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
         self.protection.start(job, grants, ends)
         self.glance = None
-        task = self.settle(place, job, wanted)
+        task = self.charge(place, job, wanted)
         billing = self._billing(wanted.amounts, job.qos)
         slot = "" if slot == FIRST else slot
         inside = self.snapshot.inside
         where = ("", 0) if inside is None else (inside.name, inside.number)
-        priority = int(self.walk.columns.priority[place])
+        priority = int(self.scan.columns.priority[place])
         self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, slot, *where, priority=priority))
 
-    def settle(self, place: int, job: PendingJob, wanted: Wanted) -> int | None:
+    def charge(self, place: int, job: PendingJob, wanted: Wanted) -> int | None:
         """It is seen to, and holds that; of an array's record the first task that waits."""
         self.ledger.take(job.asker, wanted)
         task = None
@@ -443,7 +449,7 @@ class Pass:
             task = first_task(tasks)
             tasks = self.tasks[job.job_id] = tasks & ~task_bit(task)
         if not tasks:
-            self.walk.leave_out(place)
+            self.scan.skip(place)
         if job.array_job_id in self.array_room:
             self.array_room[job.array_job_id] -= 1
         return task
@@ -465,11 +471,11 @@ class Pass:
             return
         self.heads.setdefault(partition, job.job_id)
         if is_stopping:
-            self.walk.leave_out_all(self._is_in(partition))
+            self.scan.skip_all(self._is_in(partition))
         elif self.scheduling.backfill == "protect" and is_protecting:
             self._protect(job, slot or FIRST)
-        if self.stops_early and job.job_id not in self.waits:
-            self.waits[job.job_id] = self.runs_into.get(job.job_id) or told_briefly(self, place, job)
+        if self.skip_reasons and job.job_id not in self.waits:
+            self.waits[job.job_id] = self.runs_into.get(job.job_id) or brief_reason(self, place, job)
 
     def _protect(self, job: PendingJob, slot: str) -> None:
         self.protection.protect(job, slot, self._is_outranked(job, slot))
@@ -479,7 +485,7 @@ class Pass:
             self.firsts[partition] = self.firsts.get(partition, 0) + 1
             if self._is_full(partition):
                 for code in [one for one, its in self.unfit.items() if its == partition]:
-                    self.walk.leave_out_shape(code)
+                    self.scan.skip_shape(code)
 
     def _is_outranked(self, job: PendingJob, slot: str) -> bool:
         """Jobs over several nodes wait that may want its nodes, and go before whom the other slots take: nothing is
@@ -491,8 +497,8 @@ class Pass:
         rivals = {one for one in self._partitions() if (self.ground.members(one) & members).any()}
         if any(self._has(WIDE, one) for one in rivals):
             return True
-        is_wide = self.walk.by_shape([kind.is_wide and kind.partition in rivals for kind in self.kinds])
-        return bool((self.walk.is_unseen & is_wide).any())
+        is_wide = self.scan.expand_by_shape([kind.is_wide and kind.partition in rivals for kind in self.kinds])
+        return bool((self.scan.is_unvisited & is_wide).any())
 
     # ── whole partitions ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -501,14 +507,14 @@ class Pass:
 
     def _is_in(self, partition: str) -> Booleans:
         if partition not in self._in_partition:
-            is_in = self.walk.by_shape([kind.partition == partition for kind in self.kinds])
+            is_in = self.scan.expand_by_shape([kind.partition == partition for kind in self.kinds])
             is_in.flags.writeable = False
             self._in_partition[partition] = is_in
         return self._in_partition[partition]
 
     @cached_property
     def _is_wide(self) -> Booleans:
-        return self.walk.by_shape([kind.is_wide for kind in self.kinds])
+        return self.scan.expand_by_shape([kind.is_wide for kind in self.kinds])
 
     def _has(self, slot: str, partition: str) -> bool:
         return (slot, partition) in self.slots
@@ -533,7 +539,7 @@ class Pass:
 
     # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def waits_anyway(self, job: PendingJob) -> Wait | None:
+    def non_resource_reason(self, job: PendingJob) -> Wait | None:
         """Reasons that no resource can lift."""
         if job.is_held:
             return Held()
@@ -555,11 +561,11 @@ class Pass:
             return None
         if inside is not None and not is_too_long(job, inside, now):
             return None
-        named = named_in(self.snapshot, job, self.snapshot.booked if inside is None else (inside,))
+        named = named_reservations(self.snapshot, job, self.snapshot.booked if inside is None else (inside,))
         wait = named_wait(named, job.user, job.time_limit_s, now)
         if wait is not None or named.is_flex:
             return wait
-        return Behind(self.so_far.heads_inside.get(job.reservation, job.job_id))
+        return Behind(self.draft.heads_inside.get(job.reservation, job.job_id))
 
     def _over_limit(self, job: PendingJob) -> Wait | None:
         """The limit that it would be over with the least that it asks for."""
@@ -571,7 +577,7 @@ class Pass:
             self.over[key] = self.ledger.over(asker, self._wanted(job, least_wanted(job.shape)))
         return self.over[key]
 
-    def wanted_of(self, job: PendingJob, grants: tuple[Grant, ...]) -> Wanted:
+    def usage_of(self, job: PendingJob, grants: tuple[Grant, ...]) -> Wanted:
         return self._wanted(job, amounts_of(grants, self.snapshot.nodes, self.ground.places))
 
     def _wanted(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
@@ -593,7 +599,7 @@ class Pass:
         """When all has been decided."""
         return frozenset(start.job_id for start in self.starts)
 
-    def started(self) -> list[RunningJob]:
+    def started_jobs(self) -> list[RunningJob]:
         """What this pass starts, as if it ran."""
         return [self._as_running(*one) for one in self.protection.started]
 
@@ -616,15 +622,15 @@ class Pass:
         )
 
     def plan(self) -> Plan:
-        snapshot, so_far = self.snapshot, self.so_far
+        snapshot, draft = self.snapshot, self.draft
         return Plan(
             made_at=snapshot.now,
             starts=tuple(self.starts),
-            preemptions=tuple(so_far.preemptions),
+            preemptions=tuple(draft.preemptions),
             waits=self.waits,
-            protected=(*so_far.protected, *self.protection.told()),
+            protected=(*draft.protected, *self.protection.told()),
             heads=self.heads,
-            heads_inside=so_far.heads_inside,
+            heads_inside=draft.heads_inside,
             closes={
                 (one.name, one.number): (one.closes_at, one.next_name)
                 for one in snapshot.booked
@@ -635,11 +641,11 @@ class Pass:
             starting=self._starting,
             kept_back={(one.user, one.account, one.qos): self.ledger.used(one) for one in snapshot.kept_back},
             resumes_at=self.resumes_at,
-            searches_from=so_far.searches_from,
-            changes_at=None if so_far.changes_at == inf else so_far.changes_at,
-            is_worth_another=so_far.has_kept_cores and bool(self.starts),
+            searches_from=draft.searches_from,
+            changes_at=None if draft.changes_at == inf else draft.changes_at,
+            is_worth_another=draft.has_kept_cores and bool(self.starts),
         )
 
 
-def named_in(snapshot: Snapshot, job: PendingJob, booked: Iterable[Booked]) -> Named:
+def named_reservations(snapshot: Snapshot, job: PendingJob, booked: Iterable[Booked]) -> Named:
     return named_by(job, booked, account_path(snapshot.limits.accounts, job.account))

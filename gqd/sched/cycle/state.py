@@ -13,7 +13,7 @@ from gqd.state.plan import Preemption, Protected, Start, Wait
 
 
 @dataclass(slots=True)
-class SoFar:
+class PlanDraft:
     """What has been decided, inside of reservations and outside."""
 
     ledger: Ledger
@@ -38,7 +38,7 @@ class SoFar:
     """Somebody was refused CPUs that are kept for GPUs which were idle then."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> SoFar:
+    def of(cls, snapshot: Snapshot) -> PlanDraft:
         return cls(Ledger(snapshot.limits), dict(snapshot.array_room), snapshot.running)
 
     def seen_to(self) -> list[JobId]:

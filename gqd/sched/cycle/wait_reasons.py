@@ -19,36 +19,36 @@ from gqd.sched.timeline.timeline import ends_if_started
 from gqd.state.plan import Behind, Insufficient, Wait, WouldDelay
 
 if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import Pass
+    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 _Known = dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait]
 
 
-def explain(of: Pass) -> Iterator[None]:
+def explain(of: SchedulingPass) -> Iterator[None]:
     """Everybody who has no reason yet gets one."""
-    running = [*of.snapshot.running, *of.started()]
+    running = [*of.snapshot.running, *of.started_jobs()]
     known: _Known = {}
     for job in of.snapshot.pending:
         is_through = job.job_id in of.waits or (of.asked is not None and job.job_id not in of.asked)
         if is_through or of.has_started(job):
             continue
-        wait = of.waits_anyway(job) or of.ground.hopeless(of.snapshot, job)
+        wait = of.non_resource_reason(job) or of.ground.hopeless(of.snapshot, job)
         of.waits[job.job_id] = wait or _why_blocked(of, job, running, known)
         yield
 
 
-def tell_lacking(of: Pass) -> None:
+def set_missing_resource_reasons(of: SchedulingPass) -> None:
     """Those that were left out for their shape lack the same as the first of it."""
     for code, wait in of.lacking.items():
-        places = of.walk.of_shape(code)
-        for job_id in of.walk.columns.job_id[places[of.walk.is_unseen[places]]].tolist():
+        places = of.scan.indices_of_shape(code)
+        for job_id in of.scan.columns.job_id[places[of.scan.is_unvisited[places]]].tolist():
             of.waits.setdefault(job_id, wait)
 
 
-def told_briefly(of: Pass, place: int, job: PendingJob) -> Insufficient:
+def brief_reason(of: SchedulingPass, place: int, job: PendingJob) -> Insufficient:
     """What it wants, without who holds it."""
     starts_at = of.protection.promised_at(job.job_id)
-    short = of.lacking.get(int(of.walk.columns.shape[place]))
+    short = of.lacking.get(int(of.scan.columns.shape[place]))
     if isinstance(short, Insufficient):
         return msgspec.structs.replace(short, starts_at=starts_at)
     gpus, cpus = wanted_in_all(job.shape)
@@ -67,7 +67,7 @@ def told_briefly(of: Pass, place: int, job: PendingJob) -> Insufficient:
     )
 
 
-def _why_blocked(of: Pass, job: PendingJob, running: list[RunningJob], known: _Known) -> Wait:
+def _why_blocked(of: SchedulingPass, job: PendingJob, running: list[RunningJob], known: _Known) -> Wait:
     places = of.ground.available(job, of.snapshot.now)
     key = (job.shape, job.avoid)
     if key not in known:
@@ -82,7 +82,7 @@ def _why_blocked(of: Pass, job: PendingJob, running: list[RunningJob], known: _K
     return known[key]
 
 
-def _would_delay(of: Pass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
+def _would_delay(of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
     """It fits, and does not start."""
     ends = ends_if_started(job, of.snapshot.now, of.scheduling)
     blocker = of.guard.make_room(grants, ends)

@@ -8,7 +8,7 @@ from gq.model.constraint import ANYTHING, Any, Constraint, Expression, is_met, n
 from gq.model.node import Inventory
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import NodeFacts
-from gqd.sched.snapshot.node_table import MAX_REMEMBERED, Fleet
+from gqd.sched.snapshot.node_table import MAX_REMEMBERED, NodeTable
 from gqd.state.index.queue import Booleans, Integers
 
 _NOT_PREFERRED = 1000
@@ -40,26 +40,26 @@ def may_be_one(node: NodeFacts, text: str) -> bool:
     return meets(node, constraint.each) and (not constraint.kinds or meets(node, Any(constraint.kinds)))
 
 
-def marked(fleet: Fleet, one: Expression) -> Booleans:
+def marked(node_table: NodeTable, one: Expression) -> Booleans:
     """By place."""
-    return np.fromiter((meets(node, one) for node in fleet.nodes), np.bool_, len(fleet.nodes))
+    return np.fromiter((meets(node, one) for node in node_table.nodes), np.bool_, len(node_table.nodes))
 
 
-def softness(fleet: Fleet, shape: Shape) -> Integers | None:
+def softness(node_table: NodeTable, shape: Shape) -> Integers | None:
     """By place, how much a node falls short of what is only wished for, 0: not at all; None: nothing is."""
     if not shape.prefer and not shape.data:
         return None
     key = ("soft", shape.prefer, shape.data)
-    if key not in fleet.ranks:
+    if key not in node_table.ranks:
         preferred = constraint_of(shape.prefer).each
         rank = [
             (0 if meets(node, preferred) else _NOT_PREFERRED) + sum(name not in node.data for name in shape.data)
-            for node in fleet.nodes
+            for node in node_table.nodes
         ]
-        if len(fleet.ranks) >= MAX_REMEMBERED:
+        if len(node_table.ranks) >= MAX_REMEMBERED:
             return np.array(rank, dtype=np.int64)
-        fleet.ranks[key] = np.array(rank, dtype=np.int64)
-    return fleet.ranks[key]
+        node_table.ranks[key] = np.array(rank, dtype=np.int64)
+    return node_table.ranks[key]
 
 
 def is_preferred(rank: Integers) -> Booleans:

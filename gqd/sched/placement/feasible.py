@@ -15,7 +15,7 @@ import numpy as np
 from gqd.sched.placement.constraints import may_be_one
 from gqd.sched.request import Shape, demand_for_units, wanted_in_all
 from gqd.sched.snapshot.model import NodeFacts, Overlay
-from gqd.sched.snapshot.node_table import MAX_REMEMBERED, as_places, fleet_of
+from gqd.sched.snapshot.node_table import MAX_REMEMBERED, as_places, node_table_of
 from gqd.state.index.queue import Integers
 from gqd.state.policy import ALL_NODES, Partition
 
@@ -36,15 +36,15 @@ def admits(shape: Shape, node: NodeFacts) -> bool:
 
 def usable_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition) -> Integers:
     """Nodes of the partition that the request `admits`; the very same array for all shapes that are alike in that."""
-    fleet = fleet_of(nodes)
+    node_table = node_table_of(nodes)
     key = (partition.name, partition.nodes, _selection(shape))
-    known = fleet.usable.get(key)
+    known = node_table.usable.get(key)
     if known is None:
         names = None if partition.nodes == ALL_NODES else set(partition.nodes)
         chosen = [p for p, node in enumerate(nodes) if (names is None or node.name in names) and admits(shape, node)]
         known = as_places(chosen)
-        if len(fleet.usable) < MAX_REMEMBERED:
-            fleet.usable[key] = known
+        if len(node_table.usable) < MAX_REMEMBERED:
+            node_table.usable[key] = known
     return known
 
 
@@ -173,7 +173,7 @@ def _room(overlay: Overlay, shape: Shape, needs: _Needs, places: Integers) -> In
         if need.fixed:
             room *= free >= need.fixed
     if needs.whole_memory:
-        room *= overlay.memory[places] >= overlay.fleet.memory[places]
+        room *= overlay.memory[places] >= overlay.node_table.memory[places]
     if shape.is_exclusive:
         room *= _idle(overlay, places)
     return np.maximum(room, 0, out=room)
@@ -204,9 +204,9 @@ def kept_cores(overlay: Overlay, places: Integers) -> Integers:
 
 
 def _idle(overlay: Overlay, places: Integers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    fleet = overlay.fleet
+    node_table = overlay.node_table
     return np.asarray(
-        (overlay.cpu_counts[places] == fleet.cpus[places])
-        & (overlay.gpu_counts[places] == fleet.gpus[places])
-        & (overlay.memory[places] == fleet.memory[places])
+        (overlay.cpu_counts[places] == node_table.cpus[places])
+        & (overlay.gpu_counts[places] == node_table.gpus[places])
+        & (overlay.memory[places] == node_table.memory[places])
     )

@@ -11,7 +11,7 @@ import numpy as np
 from gq.model.scheduling import Scheduling
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import NodeFacts
-from gqd.sched.snapshot.node_table import MAX_REMEMBERED, Fleet
+from gqd.sched.snapshot.node_table import MAX_REMEMBERED, NodeTable
 from gqd.state.index.queue import Integers
 
 
@@ -24,14 +24,14 @@ def type_order(scheduling: Scheduling, shape: Shape, qos: str) -> tuple[str, ...
     return scheduling.gpu_tiers[::-1] if qos in scheduling.high_tier_qos else ()
 
 
-def tier_ranks(fleet: Fleet, shape: Shape, order: tuple[str, ...]) -> Integers:
+def tier_ranks(node_table: NodeTable, shape: Shape, order: tuple[str, ...]) -> Integers:
     """By place: of the best card there that fits, its place in the order."""
     key = ("tier", order, shape.min_gpu_mem_mib)
-    known = fleet.ranks.get(key)
+    known = node_table.ranks.get(key)
     if known is None:
-        known = np.array([_rank(node, shape, order) for node in fleet.nodes], dtype=np.int64)
-        if len(fleet.ranks) < MAX_REMEMBERED:
-            fleet.ranks[key] = known
+        known = np.array([_rank(node, shape, order) for node in node_table.nodes], dtype=np.int64)
+        if len(node_table.ranks) < MAX_REMEMBERED:
+            node_table.ranks[key] = known
     return known
 
 

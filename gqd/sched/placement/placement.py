@@ -102,7 +102,7 @@ def _place_roles(
     if not overlay.switches:
         return place_roles(overlay, gang, places.tolist(), place_role)
     room = np.minimum(capacities(overlay, gang, places), 1)
-    tree = tree_of(overlay.fleet, overlay.switches)
+    tree = tree_of(overlay.node_table, overlay.switches)
     allowed = level_allowed(gang, overlay.scheduling, waited_s, len(tree.levels))
     whole = gang._replace(unit="gpu", units=1, nodes_min=1)
     for positions in scopes(tree, whole, allowed, places, room):
@@ -148,7 +148,7 @@ def _is_enough(shape: Shape, room: Integers) -> bool:
 
 def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Integers) -> bool:
     """Another bound: there are as many whole nodes as GPUs fill."""
-    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     if not kind.sizes or shape.units <= kind.sizes[-1] or room.max() >= shape.units:
         return bool(room.max() >= shape.units)
     totals = kind.counts[places] if len(kind.sizes) > 1 else kind.sizes[0]
@@ -167,7 +167,7 @@ def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] 
     """The places of the node list; None: one of them has no room."""
     if not shape.nodelist:
         return frozenset()
-    known = overlay.fleet.places
+    known = overlay.node_table.places
     listed = {known[name] for name in shape.nodelist if name in known}
     is_there = len(listed) == len(set(shape.nodelist)) and listed <= set(places.tolist())
     return frozenset(listed) if is_there else None
@@ -178,12 +178,12 @@ def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] 
 
 def _ranks(overlay: Overlay, shape: Shape, places: Integers, qos: str) -> Integers | None:
     """What is wished for comes before the tier of its GPUs."""
-    soft = softness(overlay.fleet, shape)
+    soft = softness(overlay.node_table, shape)
     order = type_order(overlay.scheduling, shape, qos)
     if soft is None and not order:
         return None
     rank = np.zeros(len(places), dtype=np.int64) if soft is None else soft[places] * (len(order) + 1)
-    return rank + tier_ranks(overlay.fleet, shape, order)[places] if order else rank
+    return rank + tier_ranks(overlay.node_table, shape, order)[places] if order else rank
 
 
 def _kinds(overlay: Overlay, shape: Shape, field: _Field) -> Iterator[_Field]:
@@ -194,7 +194,7 @@ def _kinds(overlay: Overlay, shape: Shape, field: _Field) -> Iterator[_Field]:
     constraint = constraint_of(shape.constraint)
     fields = [field]
     if constraint.kinds:
-        masks = (marked(overlay.fleet, kind)[field.places] for kind in constraint.kinds)
+        masks = (marked(overlay.node_table, kind)[field.places] for kind in constraint.kinds)
         fields = [field.only(np.flatnonzero(mask)) for mask in masks]
     for one in fields:
         if not constraint.counts:
@@ -206,7 +206,7 @@ def _kinds(overlay: Overlay, shape: Shape, field: _Field) -> Iterator[_Field]:
 def _counted(overlay: Overlay, shape: Shape, field: _Field) -> frozenset[int] | None:
     """Nodes that make up the counts: those that are several of what still lacks first, then the best fit."""
     chosen = dict.fromkeys(sorted(field.musts))
-    masks = [marked(overlay.fleet, one.one) for one in constraint_of(shape.constraint).counts]
+    masks = [marked(overlay.node_table, one.one) for one in constraint_of(shape.constraint).counts]
     missing = [one.nodes for one in constraint_of(shape.constraint).counts]
     missing = [count - sum(int(mask[one]) for one in chosen) for count, mask in zip(missing, masks, strict=True)]
     order = field.places[_in_order(overlay, shape, field)].tolist()
@@ -233,7 +233,7 @@ def _wishes(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) -> I
         return
     ranks = field.rank
     if holds_out_for_preferred(overlay, shape, waited_s):
-        soft = softness(overlay.fleet, shape)
+        soft = softness(overlay.node_table, shape)
         assert soft is not None
         preferred = is_preferred(soft[field.places])
         field = field.only(np.flatnonzero(preferred))
@@ -248,7 +248,7 @@ def holds_out_for_preferred(overlay: Overlay, shape: Shape, waited_s: float) -> 
     """It still waits for nodes that are what ``--prefer`` says, and there are some."""
     if not shape.prefer or waited_s >= overlay.scheduling.locality_wait_s:
         return False
-    soft = softness(overlay.fleet, shape)
+    soft = softness(overlay.node_table, shape)
     return soft is not None and bool(is_preferred(soft).any())
 
 
@@ -256,7 +256,7 @@ def _place_near(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) 
     """Within the smallest part of the topology that has room."""
     if not overlay.switches or shape.nodes_max == 1 or _fits_on_one(shape, field):
         return _deal(overlay, shape, field)
-    tree = tree_of(overlay.fleet, overlay.switches)
+    tree = tree_of(overlay.node_table, overlay.switches)
     allowed = level_allowed(shape, overlay.scheduling, waited_s, len(tree.levels))
     for positions in scopes(tree, shape, allowed, field.places, field.room):
         if demands := _deal(overlay, shape, field.only(positions)):
@@ -338,7 +338,7 @@ def _deal_units(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int]
 
 def _deal_densely(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int] | None:
     """Whole nodes as far as they go, and the rest on the node where it fits best; what one node has, on one node."""
-    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     in_order = field.only(_in_order(overlay, shape, field))
     totals = kind.counts[in_order.places]
     for size in kind.sizes:

@@ -18,7 +18,7 @@ from gqd.sched.preemption.partial_release import given
 from gqd.sched.preemption.suspend_victims import cut, give
 from gqd.sched.reservation.scope import with_free
 from gqd.sched.snapshot.model import Claim, Overlay, RunningJob, Snapshot
-from gqd.sched.snapshot.scalar import Item, items_of, level
+from gqd.sched.snapshot.scalar import Item, free_amount, scalar_items
 from gqd.state.plan import Gift
 from gqd.state.records import mask_of
 
@@ -69,13 +69,13 @@ def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]
 
 def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
     """Take what is free of the claim, and tell the rest: its job as if it ran, who gives way without what it has."""
-    places = books.fleet.places
+    places = books.node_table.places
     if claim.parks or claim.parked:
         running = list(running)
         stays = [grant for one in running if one.job_id in claim.parks for grant in one.grants]
         claim = replace(claim, grants=cut(claim.grants, (*stays, *claim.parked)))
         running = [replace(one, ends_at=None) if one.job_id in claim.parks else one for one in running]
-    left = items_of(places, claim.grants)
+    left = scalar_items(places, claim.grants)
     theirs: list[RunningJob] = []
     told: list[RunningJob | None] = []
     for one in running:
@@ -153,7 +153,7 @@ def _take(books: Overlay, grant: Grant, place: int, victims: Sequence[RunningJob
 def _counted(books: Overlay, left: Mapping[Item, int], item: Item, wanted: int) -> tuple[int, int]:
     """(what is taken of it now, what the job has then): what no victim leaves is taken, as far as it is free."""
     lacking = min(wanted, left.get(item, 0))
-    taken = max(0, min(lacking, level(books, item)))
+    taken = max(0, min(lacking, free_amount(books, item)))
     return taken, wanted - lacking + taken
 
 

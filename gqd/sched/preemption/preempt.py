@@ -36,14 +36,14 @@ from gqd.sched.preemption.victims_exact import Part
 from gqd.sched.request import wanted_in_all
 from gqd.sched.reservation.windows import BookedWindow, masks_of
 from gqd.sched.snapshot.model import Booked, Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
-from gqd.sched.snapshot.scalar import items_of
+from gqd.sched.snapshot.scalar import scalar_items
 from gqd.sched.timeline.timeline import Ends, ends_if_started
 from gqd.state.index.queue import Booleans, Integers
 from gqd.state.plan import Gift, Preemption, Preempts, TakesLater
 from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import Pass
+    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 MOST_ROUNDS = 4
 """For a job: where those with a long notice are in the way, it is tried without them."""
@@ -159,7 +159,7 @@ class _Found(NamedTuple):
     """There are some, and the job would be over a limit."""
     later: TakesLater | None = None
     """There are some, and it is not worth their price yet."""
-    is_brief: bool = False
+    skip_planned_starts: bool = False
     """Nobody may be ended for it, and what others could give up is not enough."""
 
 
@@ -212,17 +212,17 @@ class Preempting:
         """Somebody has what is kept for those who are looked at here."""
         return self._inside is not None and any(self._is_lent(one) for one in self._there)
 
-    def decide(self, of: Pass, place: int, job: PendingJob) -> bool:
+    def decide(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
         """Others give way to the job, to all of it that waits; False: it waits for something else."""
         while self._may_try(of, place, job):
             before = of.spent
             found = self._find(of, job)
             choice, has_searched = found.choice, of.spent > before
-            is_dear = choice is None and not found.is_brief
+            is_dear = choice is None and not found.skip_planned_starts
             self._tries = max(0, self._tries - has_searched * (COST_IN_VAIN if is_dear else 1))
             if found.later is not None:
                 of.waits[job.job_id] = found.later
-                of.so_far.changes_at = min(of.so_far.changes_at, found.later.at)
+                of.draft.changes_at = min(of.draft.changes_at, found.later.at)
             if choice is None and job.last_start_at is not None:
                 self._stop_if_done(of, place)  # there may be somebody for others like it, who have more time
                 return False
@@ -235,39 +235,39 @@ class Preempting:
                 return True
         return False
 
-    def finish(self, of: Pass) -> None:
+    def finish(self, of: SchedulingPass) -> None:
         """When time alone lets others give their turns."""
         if self._turns is not None:
             going = {one for each in self.decided for one in each.victims}
-            at = self._turns.changes_at(going, of.started())
-            of.so_far.changes_at = min(of.so_far.changes_at, at)
+            at = self._turns.changes_at(going, of.started_jobs())
+            of.draft.changes_at = min(of.draft.changes_at, at)
 
-    def _stop_if_done(self, of: Pass, place: int) -> None:
+    def _stop_if_done(self, of: SchedulingPass, place: int) -> None:
         """Nobody else is looked at for this in this pass; the next one goes on there."""
         if not self._tries:
-            behind = of.walk.next(place + 1)
-            of.so_far.searches_from = None if behind is None else of.snapshot.pending[behind].job_id
-            of.walk.spare(None)
+            behind = of.scan.next(place + 1)
+            of.draft.searches_from = None if behind is None else of.snapshot.pending[behind].job_id
+            of.scan.exempt(None)
             for code in list(of.unfit):
-                of.leave_out_again(code)
+                of.skip_shape_again(code)
 
-    def _give_up(self, of: Pass, place: int, job: PendingJob, is_limited: bool) -> None:
+    def _give_up(self, of: SchedulingPass, place: int, job: PendingJob, is_limited: bool) -> None:
         """For others like it, or of its owner if that counts, there is nobody either: they need not be looked at."""
         if self._turns is not None:
             self._turns.note_waiting(job, of.ground.kind_of(job.shape).is_wide)
         of_all, of_owner = self._keys(of, place, job)
         is_beside_all = not of.guard.windows and not of.snapshot.booked
         self._vain[of_owner if is_limited else of_all] = 0.0 if is_beside_all else _limit_s(job)
-        of.walk.stop_sparing(place, is_limited or of.is_guaranteed_round)
-        of.leave_out_again(of_all.shape)
+        of.scan.end_exemption(place, is_limited or of.is_guaranteed_round)
+        of.skip_shape_again(of_all.shape)
         self._stop_if_done(of, place)
 
-    def _keys(self, of: Pass, place: int, job: PendingJob) -> tuple[_Key, _Key]:
+    def _keys(self, of: SchedulingPass, place: int, job: PendingJob) -> tuple[_Key, _Key]:
         """(all that are alike, those of them that are its owner's)"""
-        shape, owner = int(of.walk.columns.shape[place]), job.account if of.is_guaranteed_round else ""
+        shape, owner = int(of.scan.columns.shape[place]), job.account if of.is_guaranteed_round else ""
         return _Key(shape, job.qos, owner), _Key(shape, job.qos, job.account, job.user)
 
-    def _may_try(self, of: Pass, place: int, job: PendingJob) -> bool:
+    def _may_try(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
         """Not for one that leaves out nodes where it could not be launched: it may fail again on those that go."""
         is_served = self._reach.get(job.qos) or of.is_guaranteed_round or self._has_lent
         is_allowed = self._turns is not None or is_served or self._may_use_spare(job)
@@ -277,7 +277,7 @@ class Preempting:
             return False
         known = [self._vain[key] for key in self._keys(of, place, job) if key in self._vain]
         is_vain = any(_limit_s(job) >= shortest_s for shortest_s in known)
-        return not is_vain and of.waits_anyway(job) is None
+        return not is_vain and of.non_resource_reason(job) is None
 
     def _may_use_spare(self, job: PendingJob) -> bool:
         """Most elastic jobs give up no CPUs."""
@@ -285,14 +285,14 @@ class Preempting:
             return bool(self._spare)
         return any(one.grants[0].cpus for one in self._spare.values())
 
-    def _is_before_turn(self, of: Pass, place: int) -> bool:
+    def _is_before_turn(self, of: SchedulingPass, place: int) -> bool:
         """Half of the searches are for those from where the pass before stopped."""
         if self._goes_on_at is None:
             at = of.snapshot.searches_from
-            self._goes_on_at = -1 if at is None else of.walk.place_of(at) or -1
+            self._goes_on_at = -1 if at is None else of.scan.index_of(at) or -1
         return place < self._goes_on_at
 
-    def _who_may_go(self, of: Pass, job: PendingJob) -> _May:
+    def _who_may_go(self, of: SchedulingPass, job: PendingJob) -> _May:
         names, may = self._reach.get(job.qos, frozenset()), _May()
         if self._inside is not None or not names.isdisjoint(self._there_of_qos):
             may = {one.job_id: None for one in self._there if one.qos in names or self._is_lent(one)}
@@ -309,7 +309,7 @@ class Preempting:
     def _is_lent(self, job: RunningJob) -> bool:
         return self._inside is not None and job.is_borrowing
 
-    def _find(self, of: Pass, job: PendingJob) -> _Found:
+    def _find(self, of: SchedulingPass, job: PendingJob) -> _Found:
         """Nobody is ended where it is enough that others give up some of what they have."""
         may = self._who_may_go(of, job)
         spare = list(self._spare.values()) if self._may_use_spare(job) else []
@@ -322,10 +322,10 @@ class Preempting:
         if there and not spare and (later := self._too_early(of, job)):
             return _Found(None, later=later)
         if not there:
-            return _Found(None, is_brief=True)
+            return _Found(None, skip_planned_starts=True)
         return self._search(of, job, [*spare, *there], may) or _Found(None)
 
-    def _search(self, of: Pass, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
+    def _search(self, of: SchedulingPass, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
         """As long as somebody's notice is in the way it is tried without those who have the longest.
 
         None: there is no place for it without them all; a choice that is not made is one that has come too late.
@@ -359,20 +359,20 @@ class Preempting:
             there = [one for one in there if gone_at(one, of.snapshot.now) < anyway_at]
         return found
 
-    def _too_early(self, of: Pass, job: PendingJob) -> TakesLater | None:
+    def _too_early(self, of: SchedulingPass, job: PendingJob) -> TakesLater | None:
         """Whoever went, it would not be worth it yet."""
         if self._turns is None or self._is_served_otherwise(of, job):
             return None
         at = self._turns.worth_it_at(job, self._turns.least_price(of, job))
         return TakesLater(victims=(), at=at) if at > of.snapshot.now else None
 
-    def _is_served_otherwise(self, of: Pass, job: PendingJob) -> bool:
+    def _is_served_otherwise(self, of: SchedulingPass, job: PendingJob) -> bool:
         """Some may go for it that need not be paid for."""
         names = self._reach.get(job.qos, frozenset())
         is_by_qos = self._has_lent or not names.isdisjoint(self._there_of_qos)
         return is_by_qos or (self._borrowed is not None and of.is_guaranteed_round)
 
-    def _not_yet(self, of: Pass, job: PendingJob, choice: Choice) -> TakesLater | None:
+    def _not_yet(self, of: SchedulingPass, job: PendingJob, choice: Choice) -> TakesLater | None:
         """These would go, and it is not worth their price yet; what its QOS or a guarantee gives it has none."""
         if self._turns is None:
             return None
@@ -387,7 +387,7 @@ class Preempting:
 
     def _choose(
         self,
-        of: Pass,
+        of: SchedulingPass,
         job: PendingJob,
         there: Iterable[RunningJob],
         may: _May,
@@ -405,7 +405,9 @@ class Preempting:
                 return choice
         return self._choose_of(of, wish, candidates, barrier)
 
-    def _choose_of(self, of: Pass, wish: Wish, candidates: list[Candidate], barrier: _Barrier) -> Choice | None:
+    def _choose_of(
+        self, of: SchedulingPass, wish: Wish, candidates: list[Candidate], barrier: _Barrier
+    ) -> Choice | None:
         wish.spent = wish.work = 0
         choice = choose(wish, candidates)
         of.spent += WORK_OF_TRY + len(of.snapshot.nodes) // 4 + wish.work
@@ -419,7 +421,7 @@ class Preempting:
         return choice if is_free else None
 
     def _candidates(
-        self, of: Pass, there: Iterable[RunningJob], may: _May, wish: Wish, barrier: _Barrier
+        self, of: SchedulingPass, there: Iterable[RunningJob], may: _May, wish: Wish, barrier: _Barrier
     ) -> list[Candidate]:
         """Those who have something that the job could use."""
         here = set(wish.places.tolist())
@@ -445,19 +447,19 @@ class Preempting:
                 candidates.append(replace(known, parts=useful, funds=funds))
         return candidates
 
-    def _useful(self, of: Pass, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
+    def _useful(self, of: SchedulingPass, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
         """Nodes on which it could come to have room if all of these went; none: it could not."""
         places = of.ground.available(job, of.snapshot.now)
         return useful_places(of.guard.now, job.shape, places, [self._gpus_at(of, one) for one in there])
 
-    def _gpus_at(self, of: Pass, job: RunningJob) -> GpusAt:
+    def _gpus_at(self, of: SchedulingPass, job: RunningJob) -> GpusAt:
         key = known_as(job)
         known = self._gpus.get(key)
         if known is None:
             known = self._gpus[key] = gpus_at(job, of.ground.places)
         return known
 
-    def _know(self, of: Pass, job: RunningJob) -> Candidate:
+    def _know(self, of: SchedulingPass, job: RunningJob) -> Candidate:
         """What of it is the same for everybody who asks in this pass."""
         places = of.ground.places
         cells = zip(job.grants, job.cells, strict=True)
@@ -468,13 +470,13 @@ class Preempting:
             return told
         whole = job
         if of.snapshot.inside is not None or job.is_borrowing:
-            whole = next((one for one in of.so_far.running if one.job_id == job.job_id), job)
+            whole = next((one for one in of.draft.running if one.job_id == job.job_id), job)
         rank = 0 if self._borrowed is None else self._borrowed.rank(job)
         cost = cost_of(whole, of.snapshot.now) if self._turns is None else self._turns.cost_of(whole)
         told = self._known[known_as(job)] = Candidate(job, cost, parts, None, rank)
         return told
 
-    def _settle(self, of: Pass, place: int, job: PendingJob, choice: Choice) -> None:
+    def _settle(self, of: SchedulingPass, place: int, job: PendingJob, choice: Choice) -> None:
         """It counts as if it ran there from now on, and its victims as if they knew."""
         snapshot = of.snapshot
         ended = [one for one in choice.victims if not one.job.is_part]
@@ -492,8 +494,8 @@ class Preempting:
         ends = _later(ends_if_started(job, snapshot.now, of.scheduling), claim.until - snapshot.now)
         of.protection.keep(job.job_id, running, claim.grants, ends)
         of.glance = None
-        task = of.settle(place, job, of.wanted_of(job, claim.grants))
-        of.so_far.preemptions.append(
+        task = of.charge(place, job, of.usage_of(job, claim.grants))
+        of.draft.preemptions.append(
             Preemption(
                 job_id=job.job_id,
                 attempt=job.attempt,
@@ -530,7 +532,7 @@ class Preempting:
 # ── what may be used ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _barrier(of: Pass, job: PendingJob, ends: Ends) -> _Barrier:
+def _barrier(of: SchedulingPass, job: PendingJob, ends: Ends) -> _Barrier:
     windows: list[JobWindow | BookedWindow] = [one for one in of.guard.met(ends) if one.job.job_id != job.job_id]
     windows += of.guard.booked_met(ends)
     masks: dict[int, tuple[int, int]] = {}
@@ -541,14 +543,14 @@ def _barrier(of: Pass, job: PendingJob, ends: Ends) -> _Barrier:
     return _Barrier(windows, masks)
 
 
-def _overlay(of: Pass, barrier: _Barrier) -> Overlay:
+def _overlay(of: SchedulingPass, barrier: _Barrier) -> Overlay:
     overlay = of.guard.now.copy()
     for where, (cpus, gpus) in barrier.masks.items():
         overlay.take_masks(where, cpus, gpus, 0)
     return overlay
 
 
-def _whole_part(of: Pass, place: int, grant: Grant, cpus: int, gpus: int) -> Part:
+def _whole_part(of: SchedulingPass, place: int, grant: Grant, cpus: int, gpus: int) -> Part:
     node = of.snapshot.nodes[place]
     resources = tuple((one.name, -one.count) for one in grant.resources)
     licenses = tuple((one.name, -one.count) for one in grant.licenses)
@@ -576,11 +578,11 @@ def is_beside(
     victims: Iterable[RunningJob],
 ) -> bool:
     """There is enough for all of what is only counted when the windows begin that the job meets."""
-    takes = items_of(guard.places, grants)
+    takes = scalar_items(guard.places, grants)
     for window in windows if takes else ():
         spare = guard.spare(window)
         gone = [grant for one in victims if _would_stay(one, window.at) for grant in one.grants]
-        freed = items_of(guard.places, gone)
+        freed = scalar_items(guard.places, gone)
         if any(takes[item] > spare[item] + freed.get(item, 0) for item in takes.keys() & spare.keys()):
             return False
     return True
@@ -591,11 +593,11 @@ def _would_stay(job: RunningJob, at: float) -> bool:
     return job.ends_at is None or job.ends_at > at
 
 
-def _has_room(of: Pass, job: PendingJob, grants: tuple[Grant, ...]) -> bool:
-    return of.ledger.over(job.asker, of.wanted_of(job, grants)) is None
+def _has_room(of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> bool:
+    return of.ledger.over(job.asker, of.usage_of(job, grants)) is None
 
 
-def _starts_anyway_at(of: Pass, job: PendingJob) -> float:
+def _starts_anyway_at(of: SchedulingPass, job: PendingJob) -> float:
     """When it would have a place if nobody went."""
     windows = [one for one in of.guard.windows if one.job.job_id != job.job_id]
     places = of.ground.available(job, of.snapshot.now)
@@ -614,11 +616,11 @@ def gone_at(job: RunningJob, now: float) -> float:
     return now + job.lead_s if job.ends_at is None else max(now, min(job.ends_at, now + job.lead_s))
 
 
-def _until(of: Pass, choice: Choice) -> float:
+def _until(of: SchedulingPass, choice: Choice) -> float:
     return max(gone_at(one.job, of.snapshot.now) for one in choice.victims)
 
 
-def _claim(of: Pass, job: PendingJob, choice: Choice) -> Claim:
+def _claim(of: SchedulingPass, job: PendingJob, choice: Choice) -> Claim:
     inside = of.snapshot.inside
     return Claim(
         job_id=job.job_id,

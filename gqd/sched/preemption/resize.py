@@ -32,7 +32,7 @@ from gqd.state.plan import Gift, Growth
 from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import Pass
+    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 MOST_LOOKS = 64
 """Waiting jobs of each shape that are asked whether they wait for room."""
@@ -170,7 +170,7 @@ def _node_given(job: RunningJob, generation: int, now: float) -> Gift:
 # ── taking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def growths(of: Pass) -> tuple[Growth, ...]:
+def growths(of: SchedulingPass) -> tuple[Growth, ...]:
     """What running jobs take; nothing, while nobody knows what all others come to.
 
     One GPU at a time, to the job that has the fewest.
@@ -188,7 +188,7 @@ def growths(of: Pass) -> tuple[Growth, ...]:
 
 
 def _more_gpus(
-    of: Pass, growing: list[RunningJob], waiting: list[PendingJob], without_gpus: list[PendingJob]
+    of: SchedulingPass, growing: list[RunningJob], waiting: list[PendingJob], without_gpus: list[PendingJob]
 ) -> tuple[Growth, ...]:
     queue = [(len(one.grants[0].gpus), one.job_id, one) for one in growing]
     free: dict[int, int] = {}
@@ -212,7 +212,7 @@ def _more_gpus(
     return tuple(_growth(job, more) for job, more in grown.values())
 
 
-def _may_grow(of: Pass, job: RunningJob) -> bool:
+def _may_grow(of: SchedulingPass, job: RunningJob) -> bool:
     one = job.stretch
     if one is None or job.gives_way_to is not None or job.reservation or job.grants[0].node not in of.ground.places:
         return False
@@ -223,24 +223,24 @@ def _may_grow(of: Pass, job: RunningJob) -> bool:
     return len(job.grants) < min(one.most, allowed)
 
 
-def _waiting(of: Pass, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
+def _waiting(of: SchedulingPass, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
     """Some of each shape that want GPUs and wait for room; and, where CPUs come with GPUs, of those who want none."""
     started = {start.job_id for start in of.starts if not of.tasks.get(start.job_id)}
     with_gpus: list[PendingJob] = []
     without_gpus: list[PendingJob] = []
-    for code in of.walk.codes:
-        for place in of.walk.of_shape(code)[:MOST_LOOKS].tolist():
+    for code in of.scan.codes:
+        for place in of.scan.indices_of_shape(code)[:MOST_LOOKS].tolist():
             job = of.snapshot.pending[place]
             of.spent += 1
             wants_gpus = wanted_in_all(job.shape)[0] > 0
             if not wants_gpus and not takes_cpus:
                 break
-            if job.job_id not in started and of.waits_for_room(job):
+            if job.job_id not in started and of.waits_for_resources(job):
                 (with_gpus if wants_gpus else without_gpus).append(job)
     return with_gpus, without_gpus
 
 
-def _more_nodes(of: Pass, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
+def _more_nodes(of: SchedulingPass, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
     """One for each job, that with the fewest first; none that somebody who waits could use."""
     wanted = {place for one in waiting for place in of.ground.standing(one.shape).capable.tolist()}
     growths = []
@@ -250,10 +250,10 @@ def _more_nodes(of: Pass, growing: list[RunningJob], waiting: list[PendingJob]) 
     return growths
 
 
-def _next_node(of: Pass, job: RunningJob, wanted: set[int]) -> Grant | None:
+def _next_node(of: SchedulingPass, job: RunningJob, wanted: set[int]) -> Grant | None:
     """Where its whole share fits best; the ledger and the guard then count it."""
     assert job.stretch is not None and job.stretch.share is not None, f"job {job.job_id} keeps what it has"
-    own = {grant.node for one in of.so_far.running if one.job_id == job.job_id for grant in one.grants}
+    own = {grant.node for one in of.draft.running if one.job_id == job.job_id for grant in one.grants}
     ends, shape = ends_of(job), share_in(of.snapshot.policy, *job.stretch.share)
     places = [place for place in of.ground.standing(shape).available.tolist() if place not in wanted]
     places = [place for place in places if _may_join(of.snapshot.nodes[place], own)]
@@ -284,7 +284,7 @@ def _growth(job: RunningJob, more: list[Grant]) -> Growth:
     return Growth(AttemptId(job.job_id, job.attempt), job.stretch.generation, grant)
 
 
-def _next_gpu(of: Pass, job: RunningJob, place: int, free: int) -> Grant | None:
+def _next_gpu(of: SchedulingPass, job: RunningJob, place: int, free: int) -> Grant | None:
     """The first that it may have, with the CPUs that come with it; the ledger and the guard then count it."""
     assert job.stretch is not None, f"job {job.job_id} keeps what it has"
     node = of.snapshot.nodes[place]
@@ -326,7 +326,7 @@ def wanted_by(snapshot: Snapshot, job: RunningJob, places: dict[str, int], grant
     return Wanted(amounts, hours(billing, left_s))
 
 
-def _wanted_there(of: Pass, place: int, waiting: list[PendingJob]) -> int:
+def _wanted_there(of: SchedulingPass, place: int, waiting: list[PendingJob]) -> int:
     """GPUs of the node that somebody who waits could use."""
     found, node = 0, of.snapshot.nodes[place]
     for job in waiting:

@@ -36,7 +36,7 @@ from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state.index.queue import Floats
 
 if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import Pass
+    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 
 def that_give_turns(jobs: Iterable[RunningJob], known: Mapping[str, QosInfo]) -> list[RunningJob]:
@@ -123,7 +123,7 @@ class Turns:
         """When the job may have others stopped at this price."""
         return worth_it_at(job.waits_since, price_gpu_s, wanted_in_all(job.shape)[0])
 
-    def least_price(self, of: Pass, job: PendingJob) -> float:
+    def least_price(self, of: SchedulingPass, job: PendingJob) -> float:
         """GPU-seconds that no set which suffices costs less than: it has to leave what is not free."""
         wanted = wanted_in_all(job.shape)[0]
         places = of.ground.available(job, of.snapshot.now)

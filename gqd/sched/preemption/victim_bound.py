@@ -8,7 +8,7 @@ import numpy as np
 
 from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay, RunningJob
-from gqd.sched.snapshot.node_table import Fleet
+from gqd.sched.snapshot.node_table import NodeTable
 from gqd.state.index.queue import Integers
 
 GpusAt = tuple[tuple[int, int], ...]
@@ -33,19 +33,19 @@ def useful_places(overlay: Overlay, shape: Shape, places: Integers, leaving: Ite
         for place, gpus in one:
             bound[place] += gpus
     there = np.array(bound, np.int64)[places]
-    each, nodes = _least_of_each(overlay.fleet, shape, wanted)
+    each, nodes = _least_of_each(overlay.node_table, shape, wanted)
     useful = places[there >= each]
     is_enough = len(useful) >= nodes and int(there.sum()) >= wanted
     return useful if is_enough else places[:0]
 
 
-def _least_of_each(fleet: Fleet, shape: Shape, wanted: int) -> tuple[int, int]:
+def _least_of_each(node_table: NodeTable, shape: Shape, wanted: int) -> tuple[int, int]:
     """(GPUs of which a node has to have as many to be of use, how many of these nodes there have to be)"""
     if shape.nodes_max == 1:
         return wanted, 1
     if shape.unit == "node":
         return wanted // shape.nodes_min, shape.nodes_min
-    sizes = fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib)).sizes
+    sizes = node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib)).sizes
     if not shape.is_dense or len(sizes) != 1:
         return 1, 1
     whole, rest = divmod(wanted, sizes[0])

@@ -157,12 +157,12 @@ def _table(overlay: Overlay, shape: Shape, some: list[tuple[int, list[tuple[int,
         **{f"gres:{name}": left(*_generic(overlay, name, places)) for name, _ in shape.resources},
     }
     room = room_of(shape, free, free["gpus"].shape)
-    fleet = overlay.fleet
+    node_table = overlay.node_table
     if shape.mem_per_node_mib == 0 or shape.is_exclusive:
-        room *= free["memory"] >= fleet.memory[places]
+        room *= free["memory"] >= node_table.memory[places]
     if shape.is_exclusive:
         gpus = left(overlay.gpu_counts[places], lambda _, one: one.gpus.bit_count())
-        room *= (free["cpus"] == fleet.cpus[places]) & (gpus == fleet.gpus[places])
+        room *= (free["cpus"] == node_table.cpus[places]) & (gpus == node_table.gpus[places])
     victims = np.array([[number for number, _ in there] for _, there in some], np.int64).reshape(len(some), count).T
     return _Table(victims, room, sets)
 

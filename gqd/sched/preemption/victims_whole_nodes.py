@@ -16,7 +16,7 @@ def cheapest_dense(
     overlay: Overlay, shape: Shape, places: Integers, parts: Sequence[Sequence[Part]], weights: Sequence[float]
 ) -> tuple[list[int] | None, int]:
     """As `cheapest_by_node`, for a dense shape on nodes with equally many GPUs."""
-    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     if len(kind.sizes) != 1:
         return None, 0
     checkpoint = overlay.checkpoint()
@@ -58,7 +58,7 @@ def _in_steps(
         if grants is None:
             return None, work
         for grant in grants:
-            overlay.take(overlay.fleet.places[grant.node], grant)
+            overlay.take(overlay.node_table.places[grant.node], grant)
         chosen += gone
         others = [one for one in others if one not in gone]
     return sorted(chosen), work

@@ -18,7 +18,7 @@ from gqd.sched.placement.feasible import capable_places, usable_places
 from gqd.sched.reasons.unschedulable import why_hopeless
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Booked, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
-from gqd.sched.snapshot.queue_scan import Walk
+from gqd.sched.snapshot.queue_scan import QueueScan
 from gqd.sched.timeline.timeline import Course, Ending, course_of, ending_of
 from gqd.state.index.queue import Floats, Integers
 from gqd.state.plan import NoNodes, Wait
@@ -162,16 +162,16 @@ class Ground:
                 )
         return self._hopeless[key]
 
-    def kinds_of(self, walk: Walk, pending: PendingJobs) -> list[Kind]:
-        """Of each of the walk's shapes."""
-        source = walk.columns.source
+    def kinds_of(self, scan: QueueScan, pending: PendingJobs) -> list[Kind]:
+        """Of each of the scan's shapes."""
+        source = scan.columns.source
         if source is None or source is not self.source or len(self.kinds) > KEPT_SHAPES:
             self.source, self.kinds = source, {}
         known = self.kinds
-        for code, place in zip(walk.codes, walk.one_of_each(), strict=True):
+        for code, place in zip(scan.codes, scan.first_of_each_shape(), strict=True):
             if code not in known:
                 known[code] = self.kind_of(pending[place].shape)
-        return [known[code] for code in walk.codes]
+        return [known[code] for code in scan.codes]
 
     def kind_of(self, shape: Shape) -> Kind:
         """Wide is what goes over several nodes."""

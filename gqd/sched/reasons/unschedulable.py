@@ -123,7 +123,7 @@ def _waits_for_locality(
     grants = place(overlay, shape, available) if waited_s < math.inf and is_picky(shape) else None
     if grants is None:
         return None
-    tree = tree_of(overlay.fleet, overlay.switches)
+    tree = tree_of(overlay.node_table, overlay.switches)
     levels = len(tree.levels)
     allowed = level_allowed(shape, overlay.scheduling, waited_s, levels)
     anywhere = shape._replace(switches=None)
@@ -131,7 +131,7 @@ def _waits_for_locality(
         what = "switches"
         level = "" if not allowed else f" of level {allowed + 1}"
         wanted = f"{counted(shape.switches or 1, 'switches')}{level}".replace("1 switche", "1 switch")
-        spread = spread_of(tree, overlay.fleet, [grant.node for grant in grants])
+        spread = spread_of(tree, overlay.node_table, [grant.node for grant in grants])
         offered = f"{spread} switch{'es' if spread > 1 else ''}"
         relaxes_s = patience_s(shape, overlay.scheduling) * (allowed + 1)
     else:
@@ -243,7 +243,7 @@ def _sums(overlay: Overlay, shape: Shape, places: Places) -> dict[str, tuple[int
     here = as_places(places)
     gpus, cpus = wanted_in_all(shape)
     free_gpus = int(overlay.kind_counts((shape.gpu_type, shape.min_gpu_mem_mib))[here].sum())
-    memory = _memory_wanted(shape, int(overlay.fleet.memory[here].max(initial=0)))
+    memory = _memory_wanted(shape, int(overlay.node_table.memory[here].max(initial=0)))
     sums = {
         "GPUs": (gpus, free_gpus),
         "CPUs": (cpus, int(overlay.cpu_counts[here].sum())),

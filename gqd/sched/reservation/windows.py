@@ -16,7 +16,7 @@ import msgspec
 from gq.model.resource import Grant, gpus_in
 from gqd.sched.reasons.infeasible import counted
 from gqd.sched.snapshot.model import Booked
-from gqd.sched.snapshot.scalar import Item, Items, items_of
+from gqd.sched.snapshot.scalar import Item, Items, scalar_items
 from gqd.sched.timeline.timeline import Timeline
 from gqd.state.plan import (
     Infeasible,
@@ -69,7 +69,7 @@ def windows_of(
     windows = []
     for one in sorted(booked, key=lambda one: (one.clear_at, one.name, one.number)):
         if one.clear_at > now and (grants := tuple(grant for grant in one.grants if grant.node in places)):
-            windows.append(BookedWindow(one, grants, masks_of(places, grants), items_of(places, grants), {}))
+            windows.append(BookedWindow(one, grants, masks_of(places, grants), scalar_items(places, grants), {}))
     _count_free(windows, timeline)
     return tuple(windows)
 

@@ -22,7 +22,7 @@ from gq.model.scheduling import Scheduling, Switch
 from gqd.sched.limits.ledger import NO_LIMITS, Asker, LimitView
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.gpu_links import GpuTopology
-from gqd.sched.snapshot.node_table import ANY_KIND, Fleet, Kind, fleet_of
+from gqd.sched.snapshot.node_table import ANY_KIND, Kind, NodeTable, node_table_of
 from gqd.state.index.queue import Integers, Member
 from gqd.state.plan import Protected
 from gqd.state.policy import Policy
@@ -100,10 +100,10 @@ def union(masks: Iterable[int]) -> int:
 
 def whole_nodes(nodes: tuple[NodeFacts, ...]) -> tuple[NodeFacts, ...]:
     """As they will be when nothing of them is drained any more."""
-    fleet = fleet_of(nodes)
-    if fleet.whole is None:
-        fleet.whole = tuple([one.whole() for one in nodes]) if any(one.drained for one in nodes) else nodes
-    return fleet.whole
+    node_table = node_table_of(nodes)
+    if node_table.whole is None:
+        node_table.whole = tuple([one.whole() for one in nodes]) if any(one.drained for one in nodes) else nodes
+    return node_table.whole
 
 
 @dataclass(slots=True, frozen=True)
@@ -352,7 +352,7 @@ class Claim:
     """What those who stand still already lend to the job: it is free for nobody else."""
 
 
-class Soaking(NamedTuple):
+class AutoThrottleShares(NamedTuple):
     """Arrays that take what is idle, and what their fair share is made from (see `gqd.sched.cycle.auto_throttle`)."""
 
     arrays: frozenset[JobId]
@@ -360,7 +360,7 @@ class Soaking(NamedTuple):
     """Of users in accounts; who is not here has one."""
 
 
-NO_SOAKING = Soaking(frozenset(), {})
+NO_AUTO_THROTTLE = AutoThrottleShares(frozenset(), {})
 
 
 @dataclass(slots=True, frozen=True)
@@ -379,7 +379,7 @@ class Snapshot:
     """By array with a throttle: how many more of its tasks may start."""
     array_throttle: dict[JobId, int] = field(default_factory=dict)
     """Likewise: how many there may be at once."""
-    soaking: Soaking = NO_SOAKING
+    auto_throttle: AutoThrottleShares = NO_AUTO_THROTTLE
     limits: LimitView = NO_LIMITS
     kept_back: tuple[Asker, ...] = ()
     """Of these there are jobs that limits keep back, and that are not in `pending`."""
@@ -452,7 +452,7 @@ class Overlay:
     free_now: tuple[list[int], list[int]] | None = None
     """Where this tells of later: masks of (CPUs, GPUs) that are free now.  What is held now is taken before these, so
     that they stay usable until then."""
-    fleet: Fleet = field(init=False, repr=False)
+    node_table: NodeTable = field(init=False, repr=False)
     gpu_counts: Integers = field(init=False, repr=False)
     """Free ones; kept in step with the masks, like the next two."""
     cpu_counts: Integers = field(init=False, repr=False)
@@ -464,12 +464,12 @@ class Overlay:
     """The last number of `since`; -1: nothing has been taken yet."""
 
     def __post_init__(self) -> None:
-        self.fleet = fleet_of(self.nodes)
+        self.node_table = node_table_of(self.nodes)
         size = len(self.nodes)
         self.gpu_counts = np.fromiter(map(int.bit_count, self.free_gpus), np.int64, size)
         self.cpu_counts = np.fromiter(map(int.bit_count, self.free_cpus), np.int64, size)
         self.memory = np.array(self.free_memory_mib, dtype=np.int64)
-        for name, total in self.fleet.resources.items():
+        for name, total in self.node_table.resources.items():
             self.free_resources.setdefault(name, total.copy())
 
     @classmethod
@@ -492,15 +492,15 @@ class Overlay:
     @classmethod
     def empty(cls, nodes: tuple[NodeFacts, ...]) -> Overlay:
         """As if nothing ran, and no rule but what the hardware has."""
-        fleet = fleet_of(nodes)
-        if not isinstance(fleet.empty, Overlay):
-            fleet.empty = cls(
+        node_table = node_table_of(nodes)
+        if not isinstance(node_table.empty, Overlay):
+            node_table.empty = cls(
                 nodes,
                 [node.cpu_mask for node in nodes],
                 [node.gpu_mask for node in nodes],
                 [node.memory_mib for node in nodes],
             )
-        return fleet.empty.copy()
+        return node_table.empty.copy()
 
     def copy(self) -> Overlay:
         """As it is now; neither sees what is done to the other."""
@@ -607,7 +607,7 @@ class Overlay:
         """Free GPUs of the kind, by place."""
         if kind == ANY_KIND:
             return self.gpu_counts
-        of_kind = self.fleet.kind(kind)
+        of_kind = self.node_table.kind(kind)
         if of_kind.is_pure:
             return np.where(of_kind.counts, self.gpu_counts, 0)
         known = self._kinds.get(kind)
@@ -622,7 +622,7 @@ class Overlay:
         self.gpu_counts[place] = gpus.bit_count()
         self.memory[place] = memory_mib
         for kind, counts in self._kinds.items():
-            counts[place] = (gpus & self.fleet.kind(kind).masks[place]).bit_count()
+            counts[place] = (gpus & self.node_table.kind(kind).masks[place]).bit_count()
 
     def _count(self, place: int, resources: _Counts, licenses: _Counts, sign: int = 1) -> None:
         for name, count in resources:

@@ -42,7 +42,7 @@ class GpuKind(NamedTuple):
 
 
 @dataclass(slots=True)
-class Fleet:
+class NodeTable:
     nodes: tuple[NodeFacts, ...]
     places: dict[str, int]
     cpus: Integers
@@ -88,15 +88,15 @@ class _Same(NamedTuple):
         return isinstance(other, _Same) and other.nodes is self.nodes
 
 
-def fleet_of(nodes: tuple[NodeFacts, ...]) -> Fleet:
-    return _fleet_of(_Same(nodes))
+def node_table_of(nodes: tuple[NodeFacts, ...]) -> NodeTable:
+    return _node_table_of(_Same(nodes))
 
 
 @lru_cache(maxsize=16)
-def _fleet_of(same: _Same) -> Fleet:
+def _node_table_of(same: _Same) -> NodeTable:
     nodes = same.nodes
     names = dict.fromkeys(name for node in nodes for name, _ in node.resources)
-    return Fleet(
+    return NodeTable(
         nodes=nodes,
         places={node.name: place for place, node in enumerate(nodes)},
         cpus=_column([node.cpus for node in nodes]),
@@ -121,5 +121,5 @@ def as_places(candidates: Integers | list[int]) -> Integers:
 
 
 def where(places: Integers, marked: Booleans) -> Integers:
-    """Those of the places that are marked, by place of the fleet."""
+    """Those of the places that are marked, by place of the node_table."""
     return places[marked[places]]

@@ -60,16 +60,16 @@ def _in_order(codes: Places) -> Places:
     return np.argsort(codes.astype(np.uint16) if is_short else codes, kind="stable")
 
 
-class Walk:
+class QueueScan:
     """Who is still to be looked at, by place in the queue."""
 
     def __init__(self, columns: PendingColumns, scheduling: Scheduling) -> None:
         self.columns = columns
         self._scheduling = scheduling
         self.is_left = np.ones(len(columns.shape), np.bool_)
-        self.is_unseen = np.ones(len(columns.shape), np.bool_)
+        self.is_unvisited = np.ones(len(columns.shape), np.bool_)
         """Not looked at itself, though it may be left out for its shape."""
-        self._is_spared: Booleans | None = None
+        self._is_exempt: Booleans | None = None
         self._by_shape: Places = _in_order(columns.shape)
         in_order = columns.shape[self._by_shape]
         is_first = np.ones(len(in_order), np.bool_)
@@ -93,58 +93,58 @@ class Walk:
         step = int(rest.argmax())
         return place + step if rest[step] else None
 
-    def leave_out(self, place: int) -> None:
-        self.is_left[place] = self.is_unseen[place] = False
+    def skip(self, place: int) -> None:
+        self.is_left[place] = self.is_unvisited[place] = False
 
-    def forget(self, which: Booleans) -> None:
+    def exclude(self, which: Booleans) -> None:
         """These are not to be looked at at all."""
-        self.is_left[which] = self.is_unseen[which] = False
+        self.is_left[which] = self.is_unvisited[which] = False
 
-    def spare(self, which: Booleans | None) -> None:
+    def exempt(self, which: Booleans | None) -> None:
         """These alone are looked at even if others of their shape were not worth it."""
-        self._is_spared = which
+        self._is_exempt = which
 
-    def stop_sparing(self, place: int, of_member: bool) -> None:
+    def end_exemption(self, place: int, of_member: bool) -> None:
         """Those of this one's shape and QOS, and of the same user and account if that counts."""
-        if self._is_spared is None:
+        if self._is_exempt is None:
             return
         columns = self.columns
-        places = self.of_shape(int(columns.shape[place]))
+        places = self.indices_of_shape(int(columns.shape[place]))
         places = places[columns.qos[places] == columns.qos[place]]
         if of_member:
             places = places[columns.member[places] == columns.member[place]]
-        self._is_spared[places] = False
+        self._is_exempt[places] = False
 
-    def leave_out_all(self, places: Places | Booleans) -> None:
+    def skip_all(self, places: Places | Booleans) -> None:
         self.is_left[places] = False
 
-    def leave_out_shape(self, code: int, limit_over_s: float = -np.inf, expected_over_s: float = -np.inf) -> None:
+    def skip_shape(self, code: int, limit_over_s: float = -np.inf, expected_over_s: float = -np.inf) -> None:
         """All of this shape whose limit and whose expected length are over these."""
-        places = self.of_shape(code)
+        places = self.indices_of_shape(code)
         if limit_over_s > -np.inf:
             places = places[self.columns.time_limit_s[places] > limit_over_s]
         if expected_over_s > -np.inf:
             places = places[self._lengths[places] > expected_over_s]
-        if self._is_spared is not None:
-            places = places[~self._is_spared[places]]
+        if self._is_exempt is not None:
+            places = places[~self._is_exempt[places]]
         self.is_left[places] = False
 
-    def of_shape(self, code: int) -> Places:
+    def indices_of_shape(self, code: int) -> Places:
         """Their places in the queue, in order."""
         number = self._number_of[code]
         return self._by_shape[self._bounds[number] : self._bounds[number + 1]]
 
-    def one_of_each(self) -> list[int]:
+    def first_of_each_shape(self) -> list[int]:
         """The place of the first of each shape, as `codes`."""
         places: list[int] = self._by_shape[self._bounds[:-1]].tolist()
         return places
 
-    def by_shape(self, values: Sequence[bool]) -> Booleans:
+    def expand_by_shape(self, values: Sequence[bool]) -> Booleans:
         """By place in the queue, what is said of each of `codes`."""
         spread = np.empty(len(self.is_left), np.bool_)
         spread[self._by_shape] = np.repeat(np.array(values, np.bool_), self._sizes)
         return spread
 
-    def place_of(self, job_id: int) -> int | None:
+    def index_of(self, job_id: int) -> int | None:
         places = np.flatnonzero(self.columns.job_id == job_id)
         return int(places[0]) if len(places) else None

@@ -19,7 +19,7 @@ Items: TypeAlias = Mapping[Item, int]
 _MEMORY, _ANYWHERE = "", -1
 
 
-def items_of(places: Mapping[str, int], grants: Iterable[Grant]) -> dict[Item, int]:
+def scalar_items(places: Mapping[str, int], grants: Iterable[Grant]) -> dict[Item, int]:
     """How much of each they take."""
     items: dict[Item, int] = {}
     for grant in grants:
@@ -43,7 +43,7 @@ def _add(items: dict[Item, int], item: Item, count: int) -> None:
     items[item] = items.get(item, 0) + count
 
 
-def level(overlay: Overlay, item: Item) -> int:
+def free_amount(overlay: Overlay, item: Item) -> int:
     """How much of it is free."""
     name, place = item
     if place == _ANYWHERE:
@@ -54,9 +54,9 @@ def level(overlay: Overlay, item: Item) -> int:
     return 0 if free is None else int(free[place])
 
 
-def set_level(overlay: Overlay, item: Item, count: int) -> None:
+def set_free_amount(overlay: Overlay, item: Item, count: int) -> None:
     name, place = item
-    more = count - level(overlay, item)
+    more = count - free_amount(overlay, item)
     if not more:
         return
     if place == _ANYWHERE:
@@ -67,7 +67,7 @@ def set_level(overlay: Overlay, item: Item, count: int) -> None:
         overlay.give_masks(place, 0, 0, 0, ((name, -more),))
 
 
-def lows(
+def lowest_levels(
     at: float, taken: Iterable[tuple[float, float, Items]], given_back: Iterable[tuple[float, Items]]
 ) -> dict[Item, int]:
     """By item that is `taken` (from when, until when, how much): the lowest level from `at` on, less that at `at`."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from gq.model.scheduling import Scheduling, Switch
 from gqd.sched.request import Shape
-from gqd.sched.snapshot.node_table import Fleet
+from gqd.sched.snapshot.node_table import NodeTable
 from gqd.state.index.queue import Integers
 
 _MAX_LEVELS = 16
@@ -33,13 +33,13 @@ class Tree(NamedTuple):
     """Leaf switches first; a level that all nodes share is not there."""
 
 
-def tree_of(fleet: Fleet, switches: tuple[Switch, ...]) -> Tree:
-    """Made once for a fleet and these very switches."""
-    for known, tree in fleet.trees:
+def tree_of(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
+    """Made once for a node_table and these very switches."""
+    for known, tree in node_table.trees:
         if known is switches:
             return tree
-    tree = _make(fleet, switches)
-    fleet.trees[:] = [(switches, tree)]
+    tree = _make(node_table, switches)
+    node_table.trees[:] = [(switches, tree)]
     return tree
 
 
@@ -48,10 +48,10 @@ def leaf_of(switches: tuple[Switch, ...], node: str) -> str:
     return next((one.name for one in switches if node in one.nodes), "")
 
 
-def _make(fleet: Fleet, switches: tuple[Switch, ...]) -> Tree:
+def _make(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
     leaves = {node: one.name for one in switches for node in one.nodes}
     above = {below: one.name for one in switches for below in one.switches}
-    names = [leaves.get(node.name, f"node {node.name}") for node in fleet.nodes]
+    names = [leaves.get(node.name, f"node {node.name}") for node in node_table.nodes]
     levels: list[Level] = []
     while len(levels) < _MAX_LEVELS:
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -110,8 +110,8 @@ def _wanted(shape: Shape, able: int) -> tuple[int, int]:
     return nodes, nodes
 
 
-def spread_of(tree: Tree, fleet: Fleet, nodes: list[str]) -> int:
+def spread_of(tree: Tree, node_table: NodeTable, nodes: list[str]) -> int:
     """Over how many leaf switches these nodes are."""
     if not tree.levels:
         return 1
-    return len({int(tree.levels[0].groups[fleet.places[name]]) for name in nodes})
+    return len({int(tree.levels[0].groups[node_table.places[name]]) for name in nodes})

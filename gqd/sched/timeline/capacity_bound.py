@@ -14,7 +14,7 @@ import numpy as np
 from gqd.sched.placement.feasible import counts_memory, keeps_cores, room_of
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Cell, Overlay
-from gqd.sched.snapshot.node_table import MOST_BITS, Fleet, as_places
+from gqd.sched.snapshot.node_table import MOST_BITS, NodeTable, as_places
 from gqd.state.index.queue import Booleans, Integers
 
 FEW = 32
@@ -73,13 +73,13 @@ class Bound:
     """Of one shape, on these places of an overlay, as more and more ends give back what they have."""
 
     def __init__(self, overlay: Overlay, sums: Sums, shape: Shape, candidates: Integers | list[int]) -> None:
-        self._fleet = overlay.fleet
+        self._node_table = overlay.node_table
         self._sums = sums
         self._shape = shape._replace(resources=()) if shape.resources else shape
         self._counts_memory = counts_memory(self._shape)
         places = as_places(candidates)
         self._is_all = len(places) == len(overlay.nodes)
-        self._places = overlay.fleet.all_places if self._is_all else places
+        self._places = overlay.node_table.all_places if self._is_all else places
         self._count = 0
         """So many ends are in the next three; none is asked about with fewer."""
         self._cpus = overlay.cpu_counts
@@ -143,7 +143,7 @@ class Bound:
         return cpus, np.add.accumulate(memory, axis=0, out=memory), gpus
 
     def _have_room(self, counts: Integers, taken: Sequence[Rows]) -> Booleans:
-        masks = self._fleet.gpu_masks
+        masks = self._node_table.gpu_masks
         assert masks is not None, "its numbers tell"
         cpus, memory, gpus = self._free(counts)
         if taken:
@@ -153,11 +153,11 @@ class Bound:
         counted = np.bitwise_count(gpus & masks).astype(np.int64)
         if not self._is_all:
             cpus, memory, counted = cpus[:, self._places], memory[:, self._places], counted[:, self._places]
-        return _have_room(self._fleet, self._shape, self._places, cpus, memory, counted)
+        return _have_room(self._node_table, self._shape, self._places, cpus, memory, counted)
 
 
 def _have_room(
-    fleet: Fleet, shape: Shape, places: Integers, cpus: Integers, memory: Integers, gpus: Integers
+    node_table: NodeTable, shape: Shape, places: Integers, cpus: Integers, memory: Integers, gpus: Integers
 ) -> Booleans:
     """Whether a job of this shape may fit where so much is free of these places; a row each, a column for each place.
 
@@ -165,14 +165,18 @@ def _have_room(
     """
     if not len(places):
         return np.zeros(len(gpus), np.bool_)
-    kind = fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     of_kind = kind.counts[places]
     fitting = gpus if of_kind.all() else np.where(of_kind, gpus, 0)
     room = room_of(shape, {"cpus": cpus, "memory": memory, "gpus": fitting}, gpus.shape)
     if shape.mem_per_node_mib == 0:
-        room *= memory >= fleet.memory[places]
+        room *= memory >= node_table.memory[places]
     if shape.is_exclusive:
-        room *= (cpus == fleet.cpus[places]) & (gpus == fleet.gpus[places]) & (memory == fleet.memory[places])
+        room *= (
+            (cpus == node_table.cpus[places])
+            & (gpus == node_table.gpus[places])
+            & (memory == node_table.memory[places])
+        )
     has_room: Booleans = (room.sum(axis=1) if shape.nodes_max > 1 else room.max(axis=1)) >= shape.units
     if shape.nodes_min > 1 or shape.unit == "node":
         has_room &= np.count_nonzero(room, axis=1) >= shape.nodes_min
@@ -193,5 +197,7 @@ def _have_whole_nodes(shape: Shape, sizes: Sequence[int], totals: Integers, room
 
 def numbers_tell(overlay: Overlay, shape: Shape) -> bool:
     """Whether it fits hangs on sums per node, which only grow as jobs end."""
-    kind = overlay.fleet.kind((shape.gpu_type, shape.min_gpu_mem_mib))
-    return overlay.fleet.gpu_masks is not None and kind.is_pure and not (shape.roles or keeps_cores(overlay, shape))
+    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    return (
+        overlay.node_table.gpu_masks is not None and kind.is_pure and not (shape.roles or keeps_cores(overlay, shape))
+    )

@@ -20,7 +20,15 @@ from gq.model.scheduling import Scheduling
 from gqd.sched.placement.placement import place
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Cell, Overlay, PendingJob, RunningJob
-from gqd.sched.snapshot.scalar import Item, Items, items_of, level, lows, memory_item, set_level
+from gqd.sched.snapshot.scalar import (
+    Item,
+    Items,
+    free_amount,
+    lowest_levels,
+    memory_item,
+    scalar_items,
+    set_free_amount,
+)
 from gqd.sched.timeline.capacity_bound import Bound, Rows, Sums, numbers_tell, packed, rows_of
 from gqd.state.records import mask_of
 
@@ -209,7 +217,7 @@ class Timeline:
             until = self.ended(at)
             self.give_back(profile, count, until)
             count = until
-            told.append({item: level(profile, item) for item in items})
+            told.append({item: free_amount(profile, item) for item in items})
         return told
 
     def at(self, at: float) -> Overlay:
@@ -235,18 +243,18 @@ class Timeline:
         last = max((opens_at for opens_at, _, items in taken if items), default=at)
         if last > at:  # what was given back until then is there for them
             gone = (one for one in self.endings[count : self.ended(last)] if one.at > at)
-            for item, low in lows(at, taken, ((one.at, self._items(one)) for one in gone)).items():
-                set_level(left, item, level(profile, item) + low)
+            for item, low in lowest_levels(at, taken, ((one.at, self._items(one)) for one in gone)).items():
+                set_free_amount(left, item, free_amount(profile, item) + low)
         return left
 
     def _items_of(self, window: Window) -> Items:
         if any(grant.resources or grant.licenses for grant in window.grants):
-            return items_of(self._places, window.grants)
+            return scalar_items(self._places, window.grants)
         return {memory_item(where): memory_mib for where, _, _, memory_mib in self._cells(window) if memory_mib}
 
     def _items(self, ending: Ending) -> Items:
         if ending.extras:
-            return items_of(self._places, ending.extras)
+            return scalar_items(self._places, ending.extras)
         return {memory_item(place): memory_mib for place, _, _, memory_mib in ending.cells if memory_mib}
 
     @property

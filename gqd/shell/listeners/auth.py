@@ -17,7 +17,7 @@ from zmq.utils import z85
 
 from gq.connection.curve import KeyPair, detect_lost_peer
 from gq.model.key import KeyKind
-from gqd.shell.listeners.keys import Holder
+from gqd.shell.listeners.keys import KeyHolder
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ZAP_VERSION = b"1.0"
@@ -34,7 +34,7 @@ LOST_AFTER_S = 60
 
 NOT_KNOWN = "its key is not known"
 
-WhyNoStranger = Callable[[bytes], str]
+WhyNoGuest = Callable[[bytes], str]
 """Why a door (by its domain) lets in no key that is not known; empty: it does."""
 RefusedKey = Callable[[str, str], None]
 """Told the address of a host that was turned away, and why."""
@@ -70,13 +70,13 @@ class KeyCheck:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        holder: Callable[[str], Holder | None],
+        holder: Callable[[str], KeyHolder | None],
         on_refused: RefusedKey,
-        why_no_stranger: WhyNoStranger = lambda domain: NOT_KNOWN,
+        why_no_guest: WhyNoGuest = lambda domain: NOT_KNOWN,
     ) -> None:
         self._holder = holder
         self._on_refused = on_refused
-        self._why_no_stranger = why_no_stranger
+        self._why_no_guest = why_no_guest
         self._socket = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ZAP_ENDPOINT)
@@ -109,7 +109,7 @@ class KeyCheck:
         """Empty: it may come in."""
         found = self._holder(public)
         if found is None:
-            return self._why_no_stranger(domain)
+            return self._why_no_guest(domain)
         if found.kind not in KINDS.get(domain, ()):
             return f"the key of {found.kind.value} {found.name or '(a token)'} is not for the door of {domain.decode()}"
         return ""

@@ -21,10 +21,10 @@ from gq.wire import client as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
 from gqd.shell.listeners.auth import address, proven_key
 from gqd.shell.listeners.keys import KeyRing
-from gqd.shell.listeners.rejections import Incidents
-from gqd.shell.listeners.socket import Door
+from gqd.shell.listeners.rejections import Rejections
+from gqd.shell.listeners.socket import Listener
 from gqd.shell.listeners.submission import take_blobs, take_chain_blobs, take_crontab_blobs
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.metrics import Counters
 from gqd.shell.zones import load_zones, zones_named_by
 from gqd.state.input import ClientRequest, NamedUser, Peer, Route
@@ -45,7 +45,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
 
 
-class RequestDesk:
+class RequestHandler:
     """Takes requests from any door: from clients of this host, from those with keys, and those that a node relays.
 
     `enter` takes what may come in, with the blobs that must be durable before it is handled.
@@ -53,24 +53,24 @@ class RequestDesk:
 
     def __init__(
         self,
-        peers: LocalPeers,
+        users: UserDirectory,
         limits: LimitSettings,
         enter: Callable[[ClientRequest, dict[str, bytes]], None],
         counters: Counters,
-        incidents: Incidents,
+        rejections: Rejections,
     ) -> None:
-        self._peers = peers
+        self._users = users
         self._limits = limits
         self._enter = enter
         self._counters = counters
-        self._incidents = incidents
+        self._rejections = rejections
 
     def take(self, data: Bytes, route: Route, caller: Caller) -> bytes | None:
         """Let the request in; or return the bytes of a refusal.  What cannot be answered is dropped."""
         head = head_of(data)
         if head is None:
             self._counters.malformed += 1
-            self._incidents.tell("Malformed", caller.origin, "what came is no request", caller.user, caller.uid)
+            self._rejections.record("Malformed", caller.origin, "what came is no request", caller.user, caller.uid)
             return None
         try:
             peer = self._identify(caller)
@@ -91,16 +91,16 @@ class RequestDesk:
             return caller.establish()
         except Refusal as refusal:
             self._counters.not_served += 1
-            self._incidents.tell(action_of(refusal), caller.origin, refusal.message, caller.user, caller.uid)
+            self._rejections.record(action_of(refusal), caller.origin, refusal.message, caller.user, caller.uid)
             raise
 
     def _named_user(self, body: wire.RequestBody) -> NamedUser | None:
-        return self._peers.named(body.user) if isinstance(body, wire.AddKey | wire.SetCrontab) and body.user else None
+        return self._users.named(body.user) if isinstance(body, wire.AddKey | wire.SetCrontab) and body.user else None
 
     def _strangers(self, body: wire.RequestBody) -> tuple[str, ...]:
         """Users of a booking whom this host does not know; of very many only the first are looked up."""
         users = body.booking.users if isinstance(body, wire.SetReservation) else ()
-        return tuple(user for user in users[:MAX_LOOKED_UP] if self._peers.named(user) is None)
+        return tuple(user for user in users[:MAX_LOOKED_UP] if self._users.named(user) is None)
 
     def _read(self, data: Bytes, head: wire.RequestHead) -> wire.Request:
         check_version(head.version)
@@ -129,37 +129,39 @@ class RequestDesk:
         return body, {}
 
 
-class ClientDoor:
+class ClientListener:
     """A door for clients; `identify` says who sent a message, or None where that cannot even be refused."""
 
-    def __init__(self, desk: RequestDesk, counters: Counters, identify: Callable[[zmq.Frame], Caller | None]) -> None:
-        self._desk = desk
+    def __init__(
+        self, handler: RequestHandler, counters: Counters, identify: Callable[[zmq.Frame], Caller | None]
+    ) -> None:
+        self._handler = handler
         self._counters = counters
         self._identify = identify
-        self.door: Door | None = None
+        self.listener: Listener | None = None
         """Set once the socket is open; messages come only then."""
 
     def receive(self, peer_id: bytes, frame: zmq.Frame) -> None:
-        assert self.door is not None
+        assert self.listener is not None
         caller = self._identify(frame)
         if caller is None:
             self._counters.malformed += 1
             return
-        refusal = self._desk.take(frame.buffer, (self.door.name, peer_id), caller)
-        if refusal is not None and not self.door.send(peer_id, refusal):
+        refusal = self._handler.take(frame.buffer, (self.listener.name, peer_id), caller)
+        if refusal is not None and not self.listener.send(peer_id, refusal):
             self._counters.replies_dropped += 1
 
 
-def local_caller(peers: LocalPeers, frame: zmq.Frame) -> Caller | None:
+def local_caller(users: UserDirectory, frame: zmq.Frame) -> Caller | None:
     """A client of this host, over ipc: the kernel says who it is."""
     who = credentials(frame)
     if who is None:
         return None
     uid, gid = who
-    return Caller(establish=lambda: peers.local(uid, gid), origin="local", uid=uid)
+    return Caller(establish=lambda: users.local(uid, gid), origin="local", uid=uid)
 
 
-def enrolled_caller(peers: LocalPeers, ring: KeyRing, frame: zmq.Frame) -> Caller:
+def enrolled_caller(users: UserDirectory, ring: KeyRing, frame: zmq.Frame) -> Caller:
     """A client outside of the cluster, by the key that it proved when it came in, and which may be void by now."""
     public, host = proven_key(frame), address(frame)
 
@@ -169,7 +171,7 @@ def enrolled_caller(peers: LocalPeers, ring: KeyRing, frame: zmq.Frame) -> Calle
             raise Refusal(
                 "revoked_key", "the key of this link is not valid any more", "`gqctl key add` enrols a new one"
             )
-        return peers.enrolled(found.name, found.uid, public, host)
+        return users.enrolled(found.name, found.uid, public, host)
 
     return Caller(establish=establish, origin=f"key {public[:8]} ({host})")
 

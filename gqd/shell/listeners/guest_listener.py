@@ -16,43 +16,43 @@ from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
 from gq.wire import client as wire
 from gqd.shell.listeners.auth import address, proven_key
-from gqd.shell.listeners.clients import Caller, ClientDoor, RequestDesk, action_of, check_version, head_of
+from gqd.shell.listeners.clients import Caller, ClientListener, RequestHandler, action_of, check_version, head_of
 from gqd.shell.listeners.keys import KeyRing
-from gqd.shell.listeners.munge_auth import Introductions
-from gqd.shell.listeners.rejections import Incidents
-from gqd.shell.listeners.socket import Door
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.munge_auth import MungeAuth
+from gqd.shell.listeners.rejections import Rejections
+from gqd.shell.listeners.socket import Listener
+from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.metrics import Counters
 
 NO_INTRODUCTION = "NoIntroduction"
 """What the audit trail calls it."""
 
 
-class Reception:
-    """`enrolled` takes what links of enrolled keys bring, `desk` the requests of users whom MUNGE vouched for."""
+class GuestListener:
+    """`enrolled` takes what links of enrolled keys bring, `handler` the requests of users whom MUNGE vouched for."""
 
     def __init__(
         self,
-        enrolled: ClientDoor,
-        desk: RequestDesk,
-        peers: LocalPeers,
+        enrolled: ClientListener,
+        handler: RequestHandler,
+        users: UserDirectory,
         ring: KeyRing,
         links: Links,
-        introductions: Introductions,
+        introductions: MungeAuth,
         counters: Counters,
-        incidents: Incidents,
+        rejections: Rejections,
     ) -> None:
         self._enrolled = enrolled
-        self._desk = desk
-        self._peers = peers
+        self._handler = handler
+        self._users = users
         self._ring = ring
         self._links = links
         self._introductions = introductions
         self._counters = counters
-        self._incidents = incidents
+        self._rejections = rejections
         self._under_way: dict[str, asyncio.Task[None]] = {}
         """By the key that is being introduced."""
-        self.door: Door | None = None
+        self.listener: Listener | None = None
         """Set once the socket is open; messages come only then."""
 
     def close(self) -> None:
@@ -76,8 +76,8 @@ class Reception:
     # ── users who are known ───────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, peer_id: bytes, frame: zmq.Frame, public: str) -> None:
-        assert self.door is not None
-        refusal = self._desk.take(frame.buffer, (self.door.name, peer_id), self._caller(public, address(frame)))
+        assert self.listener is not None
+        refusal = self._handler.take(frame.buffer, (self.listener.name, peer_id), self._caller(public, address(frame)))
         if refusal is not None:
             self._send(peer_id, refusal)
 
@@ -85,7 +85,7 @@ class Reception:
         found = self._introductions.holder(public)
         assert found is not None
         return Caller(
-            establish=lambda: self._peers.introduced(found.user, found.uid, host),
+            establish=lambda: self._users.introduced(found.user, found.uid, host),
             origin=f"munge ({host})",
             uid=found.uid,
             user=found.user,
@@ -109,13 +109,13 @@ class Reception:
         except Refusal as refusal:
             self._counters.introductions_refused += 1
             uid = refusal.uid if isinstance(refusal, MungeRefused) else None
-            self._incidents.tell(action_of(refusal), host, refusal.message, uid=uid)
+            self._rejections.record(action_of(refusal), host, refusal.message, uid=uid)
             self._answer(peer_id, introduction.request_id, refusal)
         else:
             self._counters.introductions += 1
             self._send(peer_id, wire.reply(introduction.request_id, wire.Done(text=f"user {found.user}")))
-        assert self.door is not None
-        self.door.look()
+        assert self.listener is not None
+        self.listener.poll_soon()
 
     # ── links that nobody has introduced ──────────────────────────────────────────────────────────────────────
 
@@ -124,9 +124,9 @@ class Reception:
         head = head_of(frame.buffer)
         is_new = self._links.is_silent(frame)
         if is_new:
-            self._incidents.tell(NO_INTRODUCTION, address(frame), "it asked before anybody vouched for its key")
+            self._rejections.record(NO_INTRODUCTION, address(frame), "it asked before anybody vouched for its key")
         elif not self._introductions.has_known(public):
-            self._incidents.tell(NO_INTRODUCTION, address(frame), "its key is not valid any more")
+            self._rejections.record(NO_INTRODUCTION, address(frame), "its key is not valid any more")
         if head is None or (is_new and len(frame.buffer) > wire.MAX_INTRODUCTION_BYTES):
             self._counters.malformed += 1
             self._links.hang_up(frame)
@@ -145,8 +145,8 @@ class Reception:
         self._send(peer_id, wire.reply(request_id, body))
 
     def _send(self, peer_id: bytes, data: bytes) -> None:
-        assert self.door is not None
-        if not self.door.send(peer_id, data):
+        assert self.listener is not None
+        if not self.listener.send(peer_id, data):
             self._counters.replies_dropped += 1
 
 

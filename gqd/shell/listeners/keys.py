@@ -22,7 +22,7 @@ _SETTLED_S = 0.1
 """A directory that changed so short a time before it was read may have changed after, within one tick of its clock."""
 
 
-class Holder(NamedTuple):
+class KeyHolder(NamedTuple):
     """Who proved a key.  ``name``: of the node or the user; of a token: the node that it is for, or empty."""
 
     kind: KeyKind
@@ -54,15 +54,15 @@ class KeyRing:
         self._read_at = float("-inf")
         self._is_settled = False
 
-    def holder(self, public: str) -> Holder | None:
+    def holder(self, public: str) -> KeyHolder | None:
         """None: this key opens nothing (any more)."""
         row = self._rows().get(public)
         if row is None:
             name = self._pinned().get(public)
-            return None if name is None or name in self._void_files() else Holder(KeyKind.NODE, name, is_file=True)
+            return None if name is None or name in self._void_files() else KeyHolder(KeyKind.NODE, name, is_file=True)
         if row.expires_at is not None and row.expires_at <= self._now():
             return None
-        return Holder(row.kind, row.name, row.uid)
+        return KeyHolder(row.kind, row.name, row.uid)
 
     def remove_file(self, node: str) -> None:
         """The key of this node that was pinned by hand; when this returns no power cut brings it back.  `OSError`."""

@@ -27,19 +27,19 @@ from gq.wire.codec import MAX_MESSAGE_BYTES
 from gq.wire.node import MAX_NODE_MESSAGE_BYTES
 from gqd.shell.inbox import Inbox
 from gqd.shell.listeners.auth import BACKLOG, CLIENT_DOMAIN, NODE_DOMAIN, NOT_KNOWN, KeyCheck, guard
-from gqd.shell.listeners.clients import ClientDoor, RequestDesk, enrolled_caller, local_caller
+from gqd.shell.listeners.clients import ClientListener, RequestHandler, enrolled_caller, local_caller
 from gqd.shell.listeners.keys import KeyRing
-from gqd.shell.listeners.nodes import NodeDoor
-from gqd.shell.listeners.rejections import Incidents
-from gqd.shell.listeners.socket import Door, bind_ipc, router
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.nodes import NodeListener
+from gqd.shell.listeners.rejections import Rejections
+from gqd.shell.listeners.socket import Listener, bind_ipc, router
+from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.state.input import ClientRequest
 
 if TYPE_CHECKING:
-    from gqd.shell.listeners.guest_listener import Reception
-    from gqd.shell.listeners.munge_auth import Introductions
+    from gqd.shell.listeners.guest_listener import GuestListener
+    from gqd.shell.listeners.munge_auth import MungeAuth
 
 CLIENTS = "clients"
 NODES = "nodes"
@@ -47,8 +47,8 @@ REMOTE_NODES = "remote-nodes"
 REMOTE_CLIENTS = "remote-clients"
 ENVELOPE_BYTES = 4096
 """What a message may be longer than the request in it.  Strangers can make a tcp door take in one message each."""
-TCP_DOORS = 2
-MAX_STRANGERS = 4096
+TCP_LISTENERS = 2
+MAX_GUESTS = 4096
 """Links that nobody has introduced yet; what they bring is bounded as of all (`gq.connection.memory_guard`)."""
 INTRODUCE_S = 15.0
 """How long such a link may take to be introduced."""
@@ -59,7 +59,7 @@ LINGER_S = 0.5
 """How long the last answers may take to leave."""
 
 
-class Doors:
+class Listeners:
     """`opened` by name.  `enter`: where requests of clients go; all else goes into the inbox."""
 
     def __init__(
@@ -68,22 +68,22 @@ class Doors:
         config: Config,
         inbox: Inbox,
         counters: Counters,
-        peers: LocalPeers,
+        users: UserDirectory,
         ring: KeyRing,
         enter: Callable[[ClientRequest, dict[str, bytes]], None],
     ) -> None:
-        self.opened: dict[str, Door] = {}
+        self.opened: dict[str, Listener] = {}
         self._location = location
         self._config = config
         self._inbox = inbox
         self._counters = counters
-        self._peers = peers
+        self._users = users
         self._ring = ring
-        self._incidents = Incidents(inbox, counters)
-        self._desk = RequestDesk(peers, config.limits, enter, counters, self._incidents)
+        self._rejections = Rejections(inbox, counters)
+        self._handler = RequestHandler(users, config.limits, enter, counters, self._rejections)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._key_check: KeyCheck | None = None
-        self._reception: Reception | None = None
+        self._guest_listener: GuestListener | None = None
         """Where MUNGE vouches for users."""
         self._links: dict[zmq.Socket[bytes], Links] = {}
         self._appetites: Appetites | None = None
@@ -97,23 +97,23 @@ class Doors:
         if settings.listen_clients is not None:
             self._open_remote_clients(settings.listen_clients)
         self._open_clients()
-        if self._peers.is_shared:
+        if self._users.is_shared:
             self._appetites = Appetites(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
 
-    def look(self) -> None:
+    def poll_soon(self) -> None:
         """There is room in the inbox again."""
-        for door in self.opened.values():
-            door.look()
+        for listener in self.opened.values():
+            listener.poll_soon()
 
     def close(self) -> None:
         if self._appetites is not None:
             self._appetites.close()
-        if self._reception is not None:
-            self._reception.close()
+        if self._guest_listener is not None:
+            self._guest_listener.close()
         for links in self._links.values():
             links.close()
-        for door in self.opened.values():
-            door.close(LINGER_S)
+        for listener in self.opened.values():
+            listener.close(LINGER_S)
         if self._key_check is not None:
             self._key_check.close()
         self._context.term()
@@ -122,69 +122,71 @@ class Doors:
 
     def _open_clients(self) -> None:
         socket = router(self._context, MAX_MESSAGE_BYTES)
-        if self._peers.is_shared:
+        if self._users.is_shared:
             bounds = local_bounds(raise_descriptor_limit())
             self._watch(socket, bounds, on_unproven=lambda user, how: None)  # a command that looks for a controller
-        bind_ipc(socket, self._location.client_endpoint, 0o666 if self._peers.is_shared else 0o600)
-        clients = ClientDoor(self._desk, self._counters, partial(local_caller, self._peers))
-        clients.door = self._door(CLIENTS, socket, clients.receive)
+        bind_ipc(socket, self._location.client_endpoint, 0o666 if self._users.is_shared else 0o600)
+        clients = ClientListener(self._handler, self._counters, partial(local_caller, self._users))
+        clients.listener = self._add_listener(CLIENTS, socket, clients.receive)
 
     def _open_local_nodes(self) -> None:
         socket = router(self._context, MAX_NODE_MESSAGE_BYTES)
         bind_ipc(socket, self._location.node_endpoint)
-        nodes = self._node_door()
-        nodes.door = self._door(NODES, socket, nodes.receive_local)
+        nodes = self._new_node_listener()
+        nodes.listener = self._add_listener(NODES, socket, nodes.receive_local)
 
     # ── tcp ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _open_remote_nodes(self, endpoint: str) -> None:
         socket = self._listen(endpoint, "listen", NODE_DOMAIN, MAX_MESSAGE_BYTES)
-        nodes = self._node_door()
-        nodes.door = self._door(REMOTE_NODES, socket, partial(nodes.receive_proven, ring=self._ring))
+        nodes = self._new_node_listener()
+        nodes.listener = self._add_listener(REMOTE_NODES, socket, partial(nodes.receive_proven, ring=self._ring))
 
     def _open_remote_clients(self, endpoint: str) -> None:
-        introductions = self._introductions() if self._config.controller.munge else None  # may refuse: before the door
+        introductions = self._new_munge_auth() if self._config.controller.munge else None  # may refuse: before the door
         socket = self._listen(endpoint, "listen_clients", CLIENT_DOMAIN, self._config.limits.message_bytes)
-        clients = ClientDoor(self._desk, self._counters, partial(enrolled_caller, self._peers, self._ring))
+        clients = ClientListener(self._handler, self._counters, partial(enrolled_caller, self._users, self._ring))
         if introductions is not None:
-            self._reception = self._receive_strangers(clients, self._links[socket], introductions)
-            receive = self._reception.receive
-            self._reception.door = clients.door = self._door(REMOTE_CLIENTS, socket, receive, notes=False)
+            self._guest_listener = self._new_guest_listener(clients, self._links[socket], introductions)
+            receive = self._guest_listener.receive
+            self._guest_listener.listener = clients.listener = self._add_listener(
+                REMOTE_CLIENTS, socket, receive, notes=False
+            )
         else:
-            clients.door = self._door(REMOTE_CLIENTS, socket, clients.receive)
+            clients.listener = self._add_listener(REMOTE_CLIENTS, socket, clients.receive)
 
-    def _introductions(self) -> Introductions:
-        from gqd.shell.listeners.munge_auth import Introductions  # only where a site has MUNGE
+    def _new_munge_auth(self) -> MungeAuth:
+        from gqd.shell.listeners.munge_auth import MungeAuth  # only where a site has MUNGE
 
-        return Introductions(self._peers, self._config.controller.munge_socket)
+        return MungeAuth(self._users, self._config.controller.munge_socket)
 
-    def _receive_strangers(self, clients: ClientDoor, links: Links, introductions: Introductions) -> Reception:
-        from gqd.shell.listeners.guest_listener import Reception  # likewise
+    def _new_guest_listener(self, clients: ClientListener, links: Links, introductions: MungeAuth) -> GuestListener:
+        from gqd.shell.listeners.guest_listener import GuestListener  # likewise
 
-        return Reception(
-            clients, self._desk, self._peers, self._ring, links, introductions, self._counters, self._incidents
+        return GuestListener(
+            clients, self._handler, self._users, self._ring, links, introductions, self._counters, self._rejections
         )
 
-    def _why_no_stranger(self, domain: bytes) -> str:
+    def _why_no_guest(self, domain: bytes) -> str:
         if domain != CLIENT_DOMAIN or not self._config.controller.munge:
             return NOT_KNOWN
         strangers = sum(links.silent_count for links in self._links.values() if links.has_strangers)
-        return "" if strangers <= self._most_strangers() else NO_ROOM
+        return "" if strangers <= self._max_guests() else NO_ROOM
 
-    def _most_strangers(self) -> int:
-        return min(MAX_STRANGERS, links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG) // 2)
+    def _max_guests(self) -> int:
+        return min(MAX_GUESTS, links_per_door(raise_descriptor_limit(), TCP_LISTENERS, BACKLOG) // 2)
 
     def _bounds(self, domain: bytes) -> Bounds:
-        most = links_per_door(raise_descriptor_limit(), TCP_DOORS, BACKLOG)
+        most = links_per_door(raise_descriptor_limit(), TCP_LISTENERS, BACKLOG)
         of_host = max(1, most // SHARE_OF_HOST)
         if domain != CLIENT_DOMAIN or not self._config.controller.munge:
             return Bounds(most, of_host)
-        return Bounds(most, of_host, silent=self._most_strangers() // SHARE_OF_HOST, proof_s=INTRODUCE_S)
+        return Bounds(most, of_host, silent=self._max_guests() // SHARE_OF_HOST, proof_s=INTRODUCE_S)
 
     def _listen(self, endpoint: str, setting: str, domain: bytes, message_bytes: int) -> zmq.Socket[bytes]:
         keys = read_keys(server_key_path(self._location.keys_dir))
         if self._key_check is None:
-            self._key_check = KeyCheck(self._context, self._ring.holder, self._on_refused_key, self._why_no_stranger)
+            self._key_check = KeyCheck(self._context, self._ring.holder, self._on_refused_key, self._why_no_guest)
         socket = router(self._context, message_bytes + ENVELOPE_BYTES)
         guard(socket, keys, domain)
         self._watch(socket, self._bounds(domain), self._on_unproven)
@@ -208,16 +210,16 @@ class Doors:
         loop = asyncio.get_running_loop()
         self._links[socket] = Links(self._context, socket, bounds, loop, LOG, on_unproven, self._on_crowd)
 
-    def _node_door(self) -> NodeDoor:
-        return NodeDoor(self._peers, self._desk, self._inbox, self._counters, self._incidents)
+    def _new_node_listener(self) -> NodeListener:
+        return NodeListener(self._users, self._handler, self._inbox, self._counters, self._rejections)
 
-    def _door(
+    def _add_listener(
         self,
         name: str,
         socket: zmq.Socket[bytes],
         receive: Callable[[bytes, zmq.Frame], None],
         notes: bool = True,
-    ) -> Door:
+    ) -> Listener:
         """`notes`: any message proves what there is to prove."""
         links = self._links.get(socket) if notes else None
 
@@ -227,11 +229,11 @@ class Doors:
             receive(peer_id, frame)
 
         max_waiting = MAX_WAITING_OF_NODE if name in (NODES, REMOTE_NODES) else MAX_WAITING
-        door = Door(
+        listener = Listener(
             name, socket, receive_and_note, self._inbox.has_room, self._count_malformed, self._on_flood, max_waiting
         )
-        self.opened[name] = door
-        return door
+        self.opened[name] = listener
+        return listener
 
     def _count_malformed(self) -> None:
         self._counters.malformed += 1
@@ -240,28 +242,28 @@ class Doors:
         self._counters.handshakes_refused += 1
         for links in self._links.values():
             links.was_turned_away(address)
-        self._incidents.tell("HandshakeRefused", address, why)
+        self._rejections.record("HandshakeRefused", address, why)
 
     def _on_unproven(self, address: str, how: str) -> None:
         self._counters.links_unproven += 1
-        self._incidents.tell("NoIntroduction" if how == NO_WORD else "NoHandshake", address, how)
+        self._rejections.record("NoIntroduction" if how == NO_WORD else "NoHandshake", address, how)
 
     def _on_crowd(self, peer: str) -> None:
         """`peer` as `Links` names it: an address, or ``uid 1000``."""
         self._counters.links_cut += 1
-        self._tell_of_peer("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
+        self._record_peer("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
 
     def _on_greedy(self, peer: str, size: int) -> None:
         """`peer` likewise."""
         self._counters.links_cut += 1
         detail = f"it sent {size >> 20} MiB of messages that did not end, and was hung up on"
-        self._tell_of_peer("TooMuchAtOnce", peer, detail)
+        self._record_peer("TooMuchAtOnce", peer, detail)
 
     def _on_flood(self, peer: str) -> None:
         """`peer` likewise."""
         self._counters.links_cut += 1
-        self._tell_of_peer("TooMuchAtOnce", peer, "it sent more than can be handled, and was hung up on")
+        self._record_peer("TooMuchAtOnce", peer, "it sent more than can be handled, and was hung up on")
 
-    def _tell_of_peer(self, action: str, peer: str, detail: str) -> None:
+    def _record_peer(self, action: str, peer: str, detail: str) -> None:
         uid = int(peer.removeprefix(OF_USER)) if peer.startswith(OF_USER) else None
-        self._incidents.tell(action, peer if uid is None else "local", detail, uid=uid)
+        self._rejections.record(action, peer if uid is None else "local", detail, uid=uid)

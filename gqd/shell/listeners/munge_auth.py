@@ -17,7 +17,7 @@ from typing import NamedTuple
 from gq.connection import munge
 from gq.errors import Refusal
 from gq.wire.client import Introduce
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.users import UserDirectory
 
 KEEP_S = 3600.0
 MAX_KEPT = 20_000
@@ -29,7 +29,7 @@ DECODE_S = 5.0
 """A thread that waits for a munged that hangs is held by libmunge for twice that."""
 
 
-class Introduced(NamedTuple):
+class VouchedUser(NamedTuple):
     """Whose a key is; `until` by the monotonic clock."""
 
     user: str
@@ -37,15 +37,15 @@ class Introduced(NamedTuple):
     until: float
 
 
-class Introductions:
-    def __init__(self, peers: LocalPeers, socket: str = "", now: Callable[[], float] = time.monotonic) -> None:
+class MungeAuth:
+    def __init__(self, users: UserDirectory, socket: str = "", now: Callable[[], float] = time.monotonic) -> None:
         """Raises `Refusal` where there is no libmunge, or where others could answer in munged's place."""
         munge.load()
         _refuse_open_directory(socket or munge.DEFAULT_SOCKET)
-        self._peers = peers
+        self._users = users
         self._socket = socket
         self._now = now
-        self._kept: dict[str, Introduced] = {}
+        self._kept: dict[str, VouchedUser] = {}
         """By public key, the oldest first."""
         self._of_user: dict[int, dict[str, None]] = {}
         self._waiting = 0
@@ -54,7 +54,7 @@ class Introductions:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def holder(self, public: str) -> Introduced | None:
+    def holder(self, public: str) -> VouchedUser | None:
         """None: nobody has introduced this key, or it was too long ago."""
         found = self._kept.get(public)
         return found if found is not None and self._now() < found.until else None
@@ -63,17 +63,17 @@ class Introductions:
         """Whether somebody has introduced this key, however long ago; some are forgotten."""
         return public in self._kept
 
-    async def introduce(self, public: str, body: Introduce) -> Introduced:
+    async def introduce(self, public: str, body: Introduce) -> VouchedUser:
         """From now on the key is this user's.  Raises `Refusal`: `munge.MungeRefused` where the uid is known."""
         decoded = await self._decode(body.credential)
         if decoded.payload != munge.payload_of(public):
             message = "this MUNGE credential is not one of gq's over the key of this link"
             raise munge.MungeRefused("munge_other_key", message, "make one for each key", decoded.uid)
         try:
-            peer = self._peers.introduced(body.user, decoded.uid, "")
+            peer = self._users.introduced(body.user, decoded.uid, "")
         except Refusal as error:
             raise munge.MungeRefused(error.code, error.message, error.hint, decoded.uid) from error
-        return self._keep(public, Introduced(peer.user, peer.uid, self._now() + KEEP_S))
+        return self._keep(public, VouchedUser(peer.user, peer.uid, self._now() + KEEP_S))
 
     async def _decode(self, credential: str) -> munge.Decoded:
         if self._waiting >= MAX_WAITING:
@@ -88,7 +88,7 @@ class Introductions:
         finally:
             self._waiting -= 1
 
-    def _keep(self, public: str, fresh: Introduced) -> Introduced:
+    def _keep(self, public: str, fresh: VouchedUser) -> VouchedUser:
         self._forget(public)
         theirs = self._of_user.setdefault(fresh.uid, {})
         if len(theirs) >= MAX_KEPT_OF_USER:

@@ -2,7 +2,7 @@
 
 Owns the rule that a node speaks only for itself: over tcp its CURVE key says which node it is, over ipc its uid must
 be the controller's own or root's.  A key is asked for again at each message, so that one that was revoked is dead at
-once; a token is good for one message, `Join`.  Requests that a node relays go to the `RequestDesk` like any other,
+once; a token is good for one message, `Join`.  Requests that a node relays go to the `RequestHandler` like any other,
 with the user that the node vouches for.
 """
 
@@ -19,12 +19,12 @@ from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
 from gqd.shell.inbox import Inbox
 from gqd.shell.listeners.auth import address, proven_key
-from gqd.shell.listeners.clients import Caller, RequestDesk
-from gqd.shell.listeners.keys import Holder, KeyRing
+from gqd.shell.listeners.clients import Caller, RequestHandler
+from gqd.shell.listeners.keys import KeyHolder, KeyRing
 from gqd.shell.listeners.node_limits import why_unacceptable
-from gqd.shell.listeners.rejections import Incidents
-from gqd.shell.listeners.socket import Door
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.rejections import Rejections
+from gqd.shell.listeners.socket import Listener
+from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.metrics import Counters
 from gqd.state.input import NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Route
 
@@ -35,43 +35,43 @@ MAX_JOINS_PER_MINUTE = 20
 """With one token, since each try is a line of the audit trail: whoever has one that is used could fill it."""
 
 
-def relay_route(door: str, peer_id: bytes, relay_id: int) -> Route:
+def relay_route(listener: str, peer_id: bytes, relay_id: int) -> Route:
     """Where the answer to a relayed request goes: the node's link, and the node's number for the request."""
-    return f"relay:{door}", relay_id.to_bytes(RELAY_ID_BYTES, "big", signed=True) + peer_id
+    return f"relay:{listener}", relay_id.to_bytes(RELAY_ID_BYTES, "big", signed=True) + peer_id
 
 
 def relay_target(route: Route) -> tuple[Route, int] | None:
     """The inverse of `relay_route`; None for a route that is not relayed."""
-    kind, _, door = route[0].partition(":")
+    kind, _, listener = route[0].partition(":")
     if kind != "relay":
         return None
     relay_id = int.from_bytes(route[1][:RELAY_ID_BYTES], "big", signed=True)
-    return (door, route[1][RELAY_ID_BYTES:]), relay_id
+    return (listener, route[1][RELAY_ID_BYTES:]), relay_id
 
 
-class NodeDoor:
+class NodeListener:
     """What both doors for nodes do with a message whose sender is established."""
 
     def __init__(
-        self, peers: LocalPeers, desk: RequestDesk, inbox: Inbox, counters: Counters, incidents: Incidents
+        self, users: UserDirectory, handler: RequestHandler, inbox: Inbox, counters: Counters, rejections: Rejections
     ) -> None:
-        self._peers = peers
-        self._desk = desk
+        self._users = users
+        self._handler = handler
         self._inbox = inbox
         self._counters = counters
-        self._incidents = incidents
+        self._rejections = rejections
         self._joins: dict[str, int] = {}
         self._joins_since = 0.0
-        self.door: Door | None = None
+        self.listener: Listener | None = None
         """Set once the socket is open; messages come only then."""
 
     def receive_local(self, peer_id: bytes, frame: zmq.Frame) -> None:
         """Over ipc: any node of this host, by the uid of its daemon."""
         who = credentials(frame)
-        if who is None or not self._peers.may_be_node(who[0]):
+        if who is None or not self._users.may_be_node(who[0]):
             self._counters.not_served += 1
             uid = None if who is None else who[0]
-            self._incidents.tell("NotServed", "local", f"uid {uid} may not be a node of this cluster", uid=uid)
+            self._rejections.record("NotServed", "local", f"uid {uid} may not be a node of this cluster", uid=uid)
             return
         message = self._read(peer_id, frame, "local")
         if isinstance(message, wire.Join):
@@ -85,21 +85,21 @@ class NodeDoor:
         found = ring.holder(public)
         if found is None or found.kind is KeyKind.USER:
             self._counters.impostors += 1
-            self._incidents.tell("RevokedKey", address(frame), f"its key {public[:8]} is not valid any more")
+            self._rejections.record("RevokedKey", address(frame), f"its key {public[:8]} is not valid any more")
             self._turn_away(peer_id, "the key of this link is not valid any more")
         elif found.kind is KeyKind.JOIN:
             self._join(peer_id, frame, public)
         else:
             self._take_from(peer_id, frame, found, "" if found.is_file else public)
 
-    def _take_from(self, peer_id: bytes, frame: zmq.Frame, sender: Holder, key: str) -> None:
+    def _take_from(self, peer_id: bytes, frame: zmq.Frame, sender: KeyHolder, key: str) -> None:
         message = self._read(peer_id, frame, f"node {sender.name}")
         if message is None:
             return
         if message.node != sender.name:
             self._counters.impostors += 1
             why = f"this key belongs to node {sender.name}, not to {message.node}"
-            self._incidents.tell("Impostor", address(frame), why)
+            self._rejections.record("Impostor", address(frame), why)
             self._turn_away(peer_id, why)
         elif isinstance(message, wire.Join):
             self._turn_away(peer_id, f"node {sender.name} is a member already; a token lets nodes join")
@@ -107,7 +107,7 @@ class NodeDoor:
             self._take(peer_id, message, key)
 
     def _join(self, peer_id: bytes, frame: zmq.Frame, token: str) -> None:
-        assert self.door is not None
+        assert self.listener is not None
         host = address(frame)
         is_small = len(frame) <= MAX_JOIN_BYTES
         message = self._read(peer_id, frame, host) if is_small else None
@@ -116,11 +116,11 @@ class NodeDoor:
                 self._turn_away(peer_id, "this token is tried too often; wait a minute")
                 return
             self._counters.joins += 1
-            self._inbox.put(NodeJoin(route=(self.door.name, peer_id), token=token, address=host, join=message))
+            self._inbox.put(NodeJoin(route=(self.listener.name, peer_id), token=token, address=host, join=message))
             return
         self._counters.impostors += 1
         what = type(message).__name__ if message is not None else "what is no message"
-        self._incidents.tell(
+        self._rejections.record(
             "TokenMisused", host, f"token {token[:8]} was used to say {what}; it is good for Join only"
         )
         self._turn_away(peer_id, "a token is good for joining only")
@@ -140,26 +140,26 @@ class NodeDoor:
             why = why_unacceptable(message)
         except ProtocolError as error:
             self._counters.malformed += 1
-            self._incidents.tell("Malformed", origin, error.message)
+            self._rejections.record("Malformed", origin, error.message)
             return None
         if not why:
             return message
         self._counters.malformed += 1
-        self._incidents.tell("Malformed", origin, f"{type(message).__name__}: {why}")
+        self._rejections.record("Malformed", origin, f"{type(message).__name__}: {why}")
         self._turn_away(peer_id, f"its {type(message).__name__} is not acceptable: {why}")
         return None
 
     def _take(
         self, peer_id: bytes, message: wire.Hello | wire.Heartbeat | wire.Report | wire.Relay, key: str = ""
     ) -> None:
-        assert self.door is not None
-        route = (self.door.name, peer_id)
+        assert self.listener is not None
+        route = (self.listener.name, peer_id)
         match message:
             case wire.Hello():
                 self._counters.hellos += 1
                 if not OLDEST_WIRE_VERSION <= message.version <= WIRE_VERSION:
                     why = f"the controller speaks version {WIRE_VERSION} of the protocol"
-                    self._incidents.tell("WrongVersion", f"node {message.node}", why)
+                    self._rejections.record("WrongVersion", f"node {message.node}", why)
                     self._turn_away(peer_id, why)
                     return
                 self._inbox.put(NodeHello(route=route, hello=message, key=key))
@@ -181,12 +181,14 @@ class NodeDoor:
                 self._relay(peer_id, message)
 
     def _relay(self, peer_id: bytes, message: wire.Relay) -> None:
-        assert self.door is not None
+        assert self.listener is not None
         node, user, uid, gid = message.node, message.user, message.uid, message.gid
         caller = Caller(
-            establish=lambda: self._peers.relayed(node, user, uid, gid), origin=f"node {node}", uid=uid, user=user
+            establish=lambda: self._users.relayed(node, user, uid, gid), origin=f"node {node}", uid=uid, user=user
         )
-        refusal = self._desk.take(message.payload, relay_route(self.door.name, peer_id, message.relay_id), caller)
+        refusal = self._handler.take(
+            message.payload, relay_route(self.listener.name, peer_id, message.relay_id), caller
+        )
         if refusal is not None:
             self._send(peer_id, wire.RelayReply(relay_id=message.relay_id, payload=refusal))
 
@@ -194,6 +196,6 @@ class NodeDoor:
         self._send(peer_id, wire.Unwelcome(why=why))
 
     def _send(self, peer_id: bytes, message: wire.ControllerMessage) -> None:
-        assert self.door is not None
-        if not self.door.send(peer_id, wire.CONTROLLER_MESSAGES.encode(message)):
+        assert self.listener is not None
+        if not self.listener.send(peer_id, wire.CONTROLLER_MESSAGES.encode(message)):
             self._counters.replies_dropped += 1

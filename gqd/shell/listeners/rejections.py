@@ -21,7 +21,7 @@ MAX_WORDS = 300
 """Characters of a reason: it may quote what the stranger says of itself."""
 
 
-class Incidents:
+class Rejections:
     def __init__(self, inbox: Inbox, counters: Counters, now: Callable[[], float] = time.monotonic) -> None:
         self._inbox = inbox
         self._counters = counters
@@ -29,7 +29,7 @@ class Incidents:
         self._told_at: dict[tuple[str, str], float] = {}
         self._is_overrun = False
 
-    def tell(self, action: str, origin: str, detail: str, user: str = "", uid: int | None = None) -> None:
+    def record(self, action: str, origin: str, detail: str, user: str = "", uid: int | None = None) -> None:
         """`origin` as in `AuditEntry`: ``local``, ``node n1``, the address of a stranger."""
         now = self._now()
         place = f"{origin} {uid}" if origin == "local" else origin  # one user's noise does not hide another

@@ -29,7 +29,7 @@ Receive = Callable[[bytes, zmq.Frame], None]
 """Takes a peer's routing id and the message's only frame."""
 
 
-class Door:
+class Listener:
     """Reads what comes; hands each message to `receive` while `has_room()`.
 
     For the other arguments see `Backlog`.
@@ -54,16 +54,16 @@ class Door:
         self._is_due = False
         self._is_open = True
         self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read)
-        self.look()
+        self.poll_soon()
 
-    def look(self) -> None:
+    def poll_soon(self) -> None:
         """Read soon, if there may be something: after sending, or when there is room again."""
         if not self._is_due and self._is_open:
             self._is_due = True
             self._loop.call_soon(self._read)
 
     def send(self, peer: bytes, data: bytes) -> bool:
-        """Hand a message to libzmq; False if the peer has gone or does not read.  Call `look` after the last."""
+        """Hand a message to libzmq; False if the peer has gone or does not read.  Call `poll_soon` after the last."""
         try:
             self._socket.send(peer, zmq.NOBLOCK | zmq.SNDMORE)
             self._socket.send(data, zmq.NOBLOCK, copy=len(data) < 65536)
@@ -86,10 +86,10 @@ class Door:
         if not self._is_open:
             return
         if self._backlog.hand_on(self._receive, self._may_receive, MAX_BURST):
-            self.look()
+            self.poll_soon()
 
     def _may_receive(self) -> bool:
-        """`look` is called once there is room again."""
+        """`poll_soon` is called once there is room again."""
         return self._is_open and self._has_room()
 
 

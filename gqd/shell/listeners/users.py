@@ -34,7 +34,7 @@ class _Account(NamedTuple):
     gids: frozenset[int]
 
 
-class LocalPeers:
+class UserDirectory:
     """All methods that return a `Peer` raise `Refusal` for one who is not served."""
 
     def __init__(self, owner_uid: int, is_shared: bool = False, now: Callable[[], float] = time.monotonic) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from gq.errors import Refusal
 from gq.model.notice import COMMAND, MAIL, Notifying
 from gqd.shell.inbox import Inbox
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.log import LOG
 from gqd.shell.notify import mail, webhook
 from gqd.shell.notify.webhook import NotDelivered
@@ -44,12 +44,12 @@ def send_now(settings: Notifying, one: SendNotice) -> None:
         webhook.post(settings, one.kind, one.to, one.body)
 
 
-class Courier:
+class Notifier:
     """`settings` may be changed."""
 
-    def __init__(self, settings: Notifying, peers: LocalPeers, inbox: Inbox, send: Send = send_now) -> None:
+    def __init__(self, settings: Notifying, users: UserDirectory, inbox: Inbox, send: Send = send_now) -> None:
         self.settings = settings
-        self._peers = peers
+        self._users = users
         self._inbox = inbox
         self._send = send
         self._is_closed = False
@@ -77,7 +77,7 @@ class Courier:
         self._inbox.put(command, {SCRIPT_DIGEST: SCRIPT})
 
     def _owner(self, one: SendNotice) -> Peer:
-        return self._peers.enrolled(one.user, one.uid, "", "")
+        return self._users.enrolled(one.user, one.uid, "", "")
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, one: SendNotice) -> None:
         """In a thread of its own."""

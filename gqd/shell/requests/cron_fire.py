@@ -12,7 +12,7 @@ import msgspec
 from gq.errors import Refusal
 from gq.model.ids import RequestId
 from gq.wire.client import Submit
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.users import UserDirectory
 from gqd.state.effect import FireCron
 from gqd.state.input import ClientRequest, Peer
 
@@ -20,18 +20,18 @@ NOBODY = ("", b"")
 """Where the answer goes."""
 
 
-class CronDesk:
+class CronFire:
     """`enter` takes submissions."""
 
-    def __init__(self, peers: LocalPeers, enter: Callable[[ClientRequest, dict[str, bytes]], None]) -> None:
-        self._peers = peers
+    def __init__(self, users: UserDirectory, enter: Callable[[ClientRequest, dict[str, bytes]], None]) -> None:
+        self._users = users
         self._enter = enter
 
     def fire(self, one: FireCron) -> None:
         """The scripts were made durable when the crontab was set."""
         cron = one.cron
         try:
-            peer = self._peers.owner(cron.user, one.uid)
+            peer = self._users.owner(cron.user, one.uid)
         except Refusal as refusal:
             peer = Peer(uid=one.uid, gid=one.uid, user=cron.user)
             cron = msgspec.structs.replace(cron, why_not=refusal.message)

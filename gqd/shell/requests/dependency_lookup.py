@@ -27,7 +27,7 @@ MAX_IDS = 10 * MAX_TERMS
 Enter = Callable[[ClientRequest, dict[str, bytes]], None]
 
 
-class PastDesk:
+class DependencyLookup:
     """`enter` takes requests with all that is known; `answer` sends a refusal; `is_known`: the job is in memory."""
 
     def __init__(

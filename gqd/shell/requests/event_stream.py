@@ -25,7 +25,7 @@ SETTLE_S = 0.2
 """Between two looks for the same one: events come in bursts."""
 
 
-class EventDesk:
+class EventQueries:
     """`answer` sends a reply; it is called on the loop.  `telling` says when something became a fact."""
 
     def __init__(self, store: Store, answer: Callable[[Reply], None]) -> None:

@@ -35,7 +35,7 @@ Question = ReplyHistory | ReplyAudit | ReplyAccuracy | ReplyNotices | ReplyReser
 MAX_WAITING = 256
 
 
-class HistoryDesk:
+class HistoryQueries:
     """`answer` sends a reply; it is called on the loop.  `page`: jobs or lines in one answer, at most;
     it may be changed."""
 

@@ -81,7 +81,7 @@ async def try_hook(settings: HookSettings) -> None:
         raise Refusal("bad_hook", message, "mend the file, or submit_hook in gq.toml") from failure
 
 
-async def tell_if_broken(settings: HookSettings) -> None:
+async def log_if_broken(settings: HookSettings) -> None:
     """In the log, before the first job finds out."""
     try:
         await try_hook(settings)
@@ -90,7 +90,7 @@ async def tell_if_broken(settings: HookSettings) -> None:
         LOG.error("%s; until it is mended every job is %s (hint: %s)", refusal.message, fate, refusal.hint)
 
 
-class HookDesk:
+class HookQueue:
     """`enter` takes the requests that have been looked at, and those that need not be."""
 
     def __init__(self, settings: HookSettings, enter: Enter) -> None:

@@ -8,11 +8,11 @@ import pwd
 import pytest
 
 from gq.errors import Refusal
-from gqd.shell.listeners.users import KEEP_UNKNOWN_S, MAX_KEPT, LocalPeers
+from gqd.shell.listeners.users import KEEP_UNKNOWN_S, MAX_KEPT, UserDirectory
 
 USER = pwd.getpwnam("nobody")
 ROOT = pwd.getpwuid(0)
-SHARED = LocalPeers(owner_uid=0, is_shared=True)
+SHARED = UserDirectory(owner_uid=0, is_shared=True)
 
 
 def test_the_groups_of_a_user_are_those_of_this_host() -> None:
@@ -57,7 +57,7 @@ def test_a_key_is_good_for_name_and_uid_as_they_were_when_it_was_enrolled() -> N
 
 
 def test_a_private_cluster_serves_its_owner_and_root_whatever_they_are_called() -> None:
-    private = LocalPeers(owner_uid=2**31 - 7)
+    private = UserDirectory(owner_uid=2**31 - 7)
     assert private.local(2**31 - 7, 9).user == str(2**31 - 7)
     assert private.local(0, 0).groups == ()
     assert private.relayed("n1", "whoever", 0, 0).via_node == "n1"
@@ -76,7 +76,7 @@ def test_a_new_account_is_seen_after_a_moment_and_strangers_do_not_fill_the_memo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at = 100.0
-    peers = LocalPeers(owner_uid=0, is_shared=True, now=lambda: at)
+    peers = UserDirectory(owner_uid=0, is_shared=True, now=lambda: at)
     assert peers.named("gqt-newcomer") is None
     account = pwd.struct_passwd(("gqt-newcomer", "x", 5000, USER.pw_gid, "", "/", "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwnam", lambda name: account)

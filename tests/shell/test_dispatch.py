@@ -9,14 +9,14 @@ from gq.model.node import GpuSummary
 from gq.model.resource import Grant
 from gq.model.state import Outcome
 from gq.wire import client, node
-from gqd.shell.dispatch import MAX_BLOB_BYTES, Releaser, wanted_blobs
+from gqd.shell.dispatch import MAX_BLOB_BYTES, EffectDispatcher, wanted_blobs
 from gqd.shell.listeners.nodes import relay_route, relay_target
 from gqd.shell.metrics import Counters
 from gqd.state import effect
 from gqd.state.policy import Policy
 
 
-class FakeDoor:
+class FakeListener:
     """Remembers what was sent; peers in `gone` cannot be reached."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class FakeDoor:
         self.sent.append((peer, data))
         return True
 
-    def look(self) -> None:
+    def poll_soon(self) -> None:
         self.looks += 1
 
     def said(self, peer: bytes) -> list[node.ControllerMessage]:
@@ -39,14 +39,14 @@ class FakeDoor:
 
 class Rig:
     def __init__(self) -> None:
-        self.nodes, self.clients = FakeDoor(), FakeDoor()
+        self.nodes, self.clients = FakeListener(), FakeListener()
         self.counters = Counters()
         self.history: list[effect.ReplyHistory] = []
-        doors = {"nodes": self.nodes, "clients": self.clients}
-        self.releaser = Releaser(doors, Policy(), self.counters, self.history.append)  # type: ignore[arg-type]
+        listeners = {"nodes": self.nodes, "clients": self.clients}
+        self.dispatcher = EffectDispatcher(listeners, Policy(), self.counters, self.history.append)  # type: ignore[arg-type]
 
     def release(self, *effects: effect.Effect, blobs: dict[str, bytes] | None = None) -> None:
-        self.releaser.release(effects, blobs or {})
+        self.dispatcher.release(effects, blobs or {})
 
 
 def prepare(job_id: int, script: str = "", environment: str = "") -> node.Prepare:

@@ -13,7 +13,7 @@ import pytest
 from gq.config.config import HistorySettings
 from gq.wire.client import CancelJobs, JobFilter, QueryAudit, RequestBody
 from gqd.control.controller import Controller
-from gqd.shell.retention import Upkeep
+from gqd.shell.retention import Retention
 from gqd.state.events.event import Event
 from gqd.state.input import Peer, Tick
 from gqd.state.policy import Policy
@@ -64,8 +64,8 @@ class Files:
         finally:
             found.close()
 
-    def upkeep(self, settings: HistorySettings = SETTINGS, settle_s: float = 0.0) -> Upkeep:
-        return Upkeep(self.store, self.blobs, settings, settle_s)
+    def upkeep(self, settings: HistorySettings = SETTINGS, settle_s: float = 0.0) -> Retention:
+        return Retention(self.store, self.blobs, settings, settle_s)
 
     def close(self) -> None:
         self.store.close()

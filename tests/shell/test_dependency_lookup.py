@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from gq.model.dependency import parse_dependency
 from gq.wire import client
-from gqd.shell.requests.dependency_lookup import MAX_WAITING, PastDesk, named_jobs
+from gqd.shell.requests.dependency_lookup import MAX_WAITING, DependencyLookup, named_jobs
 from gqd.state.effect import Reply
 from gqd.state.input import ClientRequest, PastJob
 from gqd.store.memory import MemoryStore
@@ -41,7 +41,7 @@ class Desk:
         self.store = SlowStore()
         self.entered: list[ClientRequest] = []
         self.answers: list[Reply] = []
-        self.desk = PastDesk(
+        self.desk = DependencyLookup(
             self.store, lambda one: one == 1, lambda request, blobs: self.entered.append(request), self.answers.append
         )
 

@@ -11,9 +11,9 @@ import pytest
 
 from gq.model.notice import Notifying
 from gqd.shell.inbox import Inbox
-from gqd.shell.listeners.users import LocalPeers
+from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.notify import mail
-from gqd.shell.notify.notifier import SCRIPT, SCRIPT_DIGEST, Courier
+from gqd.shell.notify.notifier import SCRIPT, SCRIPT_DIGEST, Notifier
 from gqd.shell.notify.webhook import NotDelivered
 from gqd.state.effect import SendNotice
 from gqd.state.input import Input, NoticeCommand, NoticeReported
@@ -37,7 +37,7 @@ def notice(kind: str = "webhook", to: str = "", number: int = 3) -> SendNotice:
 def taken_out(settings: Notifying, *notices: SendNotice) -> list[tuple[Input, dict[str, bytes]]]:
     """What comes of them, in the inbox."""
     inbox = Inbox(100, on_item=lambda: None, on_room=lambda: None)
-    courier = Courier(settings, LocalPeers(0, is_shared=True), inbox)
+    courier = Notifier(settings, UserDirectory(0, is_shared=True), inbox)
 
     async def scene() -> None:
         for one in notices:
