@@ -31,9 +31,10 @@ import msgspec
 from gq.connection.client import Client as Connection
 from gq.connection.client import expect
 from gq.connection.locate import find_cluster
-from gq.errors import Refusal, UsageError, nearest
+from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
 from gq.model.sweep import format_sweep
+from gq.near_miss import nearest
 from gq.request.directives import Header, read_header
 from gq.request.getopt import Arguments, Given
 from gq.request.jobspec import Submission, exported_environment, job_spec

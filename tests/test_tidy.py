@@ -27,6 +27,7 @@ PACKAGES = ("gq", "gqd", "gqnode")
 
 PURE = (
     "gq/errors.py",
+    "gq/near_miss.py",
     "gq/units.py",
     "gq/version.py",
     "gq/model/",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 
 from cronsim import CronSim, CronSimError
 
-from gq.errors import suggestion
+from gq.near_miss import suggestion
 
 FIELDS = ("minute", "hour", "day of the month", "month", "day of the week")
 WORDS = {

@@ -28,12 +28,13 @@ from gq.config.settings import NodeSettings as NodeSettings
 from gq.config.settings import PartitionSettings as PartitionSettings
 from gq.config.topology_settings import READERS, check_switches
 from gq.connection.locate import Location, has_system_cluster, why_chosen
-from gq.errors import Refusal, UsageError, nearest, suggestion
+from gq.errors import Refusal, UsageError
 from gq.host.job_rlimits import default_rlimits
 from gq.model.ids import NAME
 from gq.model.notice import Notifying
 from gq.model.policy_tables import Accounting, Billing, Booking, PriorityWeights, Timers
 from gq.model.scheduling import BACKFILLS, EXPECTATIONS, MAX_HISTORY_JOBS, ORDERS, PREEMPTS, PRESETS, Scheduling, Switch
+from gq.near_miss import nearest, suggestion
 from gq.units import parse_duration_s, parse_memory_mib
 from gq.wire.client import MAX_SCRIPT_BYTES
 from gq.wire.codec import MAX_MESSAGE_BYTES

@@ -20,9 +20,9 @@ from enum import StrEnum
 
 import msgspec
 
-from gq.errors import nearest
 from gq.model.resource import Count
 from gq.model.tasks import parse_tasks, tasks_in
+from gq.near_miss import nearest
 
 _JOB = re.compile(r"(\d{1,18})(?:_(\d{1,9}|\[[^\[\]]*\]))?(?:\+(\d{1,9}))?")
 MAX_TERMS = 1000

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gq.errors import none_of, suggestion
+from gq.near_miss import none_of, suggestion
 
 MAIL, WEBHOOK, SLACK, COMMAND = "mail", "webhook", "slack", "command"
 KINDS = (MAIL, WEBHOOK, SLACK, COMMAND)

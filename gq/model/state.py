@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gq.errors import suggestion
+from gq.near_miss import suggestion
 
 
 class JobState(StrEnum):

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from gq.calendar.schedule import FIELDS, read_schedule
-from gq.errors import GqError, UsageError, suggestion
+from gq.errors import GqError, UsageError
 from gq.model.crontab import CronEntry, Missed, Overlap
+from gq.near_miss import suggestion
 from gq.request.directives import option_line
 from gq.request.getopt import Arguments, Given, Option, bad_value
 from gq.request.jobspec import Submission, exported_environment, job_spec

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-from gq.errors import Refusal, UsageError, nearest
+from gq.errors import Refusal, UsageError
+from gq.near_miss import nearest
 
 T = TypeVar("T")
 MAX_DIGITS = 18

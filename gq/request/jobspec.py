@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from gq.errors import UsageError, none_of, suggestion
+from gq.errors import UsageError
 from gq.model.dependency import Dependency, parse_dependency
 from gq.model.job import REQUEUE_ON, JobSpec, SignalSpec
 from gq.model.nodelist import expand
 from gq.model.notice import Target
 from gq.model.resource import ResourceRequest, RoleRequest
 from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
+from gq.near_miss import none_of, suggestion
 from gq.request.getopt import Arguments, Given, bad_value, not_available, whole_number
 from gq.request.signals import parse_signal
 from gq.units import parse_duration_s, parse_instant, parse_memory_mib, parse_seconds

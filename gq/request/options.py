@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
+from gq.near_miss import nearest
 from gq.request.getopt import Arguments, Given, Option, not_available
 
 SUB = "gqsub"

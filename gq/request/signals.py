@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gq.errors import suggestion
+from gq.near_miss import suggestion
 
 
 def parse_signal(text: str) -> int:

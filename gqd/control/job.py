@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.account import DEFAULT_ACCOUNT, Holder, MemberInfo
 from gq.model.ids import JobId, RequestId
 from gq.model.job import ExitStatus, JobSpec
@@ -20,6 +20,7 @@ from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import pack_tasks
 from gq.model.text import has_controls
+from gq.near_miss import nearest
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import (

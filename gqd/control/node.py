@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.job import Usage
 from gq.model.key import KeyKind
+from gq.near_miss import nearest
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.resource import Grant, Role, RoleRequest, RoleShare
 from gq.model.step import StepLayout, StepPart, StepRequest, StepRole
+from gq.near_miss import nearest
 from gqd.state.records import Attempt, Job
 
 _Free = dict[str, tuple[set[int], set[int]]]

@@ -17,7 +17,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 import numpy as np
 
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
+from gq.near_miss import nearest
 from gqd.sched.plugins import PriorityFactor
 from gqd.sched.priority.factor_check import breach
 from gqd.shell.log import LOG

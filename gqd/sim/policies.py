@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gq.config.config import Config, config_of
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
 from gq.model.scheduling import PRESETS
+from gq.near_miss import nearest
 from gqd.shell.settings import policy_of
 from gqd.state.policy import Policy
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
+from gq.near_miss import nearest
 from gqd.sim.sacct import read_sacct
 from gqd.sim.swf import read_swf, swf_pools
 from gqd.sim.workload import Pool, SimJob, Site, account_from, gpus_wanted, name_from, setup_for, site_of

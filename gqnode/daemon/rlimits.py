@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 from collections.abc import Mapping
 
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
+from gq.near_miss import nearest
 
 UNLIMITED = ("unlimited", "infinity", "-1")
 KERNEL_LIMITS = {

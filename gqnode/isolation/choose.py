@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from gq.errors import nearest
 from gq.model.node import IsolationLevels
+from gq.near_miss import nearest
 from gqnode.isolation import cgroup_v1, cgroup_v2
 from gqnode.isolation.cells import Cells
 from gqnode.isolation.device_filter import device_number

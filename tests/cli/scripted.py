@@ -9,10 +9,10 @@ from typing import TypeVar
 import zmq
 
 from gq.connection.locate import Location
-from gq.errors import nearest
 from gq.model.account import QosInfo
 from gq.model.job import JobInfo
 from gq.model.node import ClusterInfo, PartitionInfo
+from gq.near_miss import nearest
 from gq.wire import client as wire
 from gq.wire.codec import WIRE_VERSION
 

@@ -7,7 +7,8 @@ import pytest
 from gq.cli._run import load
 from gq.cli.framework.command import all_options
 from gq.cli.resv.options import BOOKING_OPTIONS
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
+from gq.near_miss import nearest
 from gq.request.directives import read_header
 from gq.request.options import input_variables
 from gq.request.slurm_options import COUNTERPARTS, GUESSES, NOTHING, RESERVATION_GUESSES, SLURM_OPTIONS

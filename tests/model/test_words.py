@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gq.errors import GqError, ProtocolError, Refusal, Unreachable, UsageError, nearest
+from gq.errors import GqError, ProtocolError, Refusal, Unreachable, UsageError
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus
 from gq.model.node import Inventory, IsolationLevels
@@ -21,6 +21,7 @@ from gq.model.state import (
     state_letters,
     state_word,
 )
+from gq.near_miss import nearest
 
 # ── identities ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,10 +25,11 @@ from gq.cli.framework.output import job_json, write_json_list, write_records
 from gq.cli.framework.request_view import asked_json
 from gq.cli.framework.submission import read_dependency, read_instant
 from gq.connection.client import Client
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
 from gq.model.job import JobInfo
 from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
 from gq.model.tasks import MAX_TASK, format_tasks
+from gq.near_miss import nearest
 from gq.request.getopt import Arguments, Given, Option
 from gq.request.jobspec import (
     AUTO,

@@ -9,8 +9,9 @@ from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import ask, ask_accounts, controller
 from gq.cli.framework.operands import operands, refuse_operands
 from gq.cli.framework.output import Column, JsonValue, write_json_list, write_table
-from gq.errors import UsageError, nearest
+from gq.errors import UsageError
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
+from gq.near_miss import nearest
 from gq.request.getopt import Arguments, Option, whole_number
 from gq.units import format_duration, format_memory, parse_duration_s, parse_memory_mib
 from gq.wire.client import Done, ListAccounts, RemoveLimit, SetLimit

@@ -13,8 +13,8 @@ from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.operands import job_id, refuse_operands
 from gq.cli.framework.output import Column, plural, recent_time, write_json_list, write_table
 from gq.connection.client import Client
-from gq.errors import none_of
 from gq.model.notice import NoticeInfo
+from gq.near_miss import none_of
 from gq.request.getopt import Arguments, Option
 from gq.units import iso_instant
 from gq.wire.client import ListNotices, Notices

@@ -14,12 +14,12 @@ import msgspec
 
 from gq.cli.framework import request_view
 from gq.cli.framework.output import Column, local_time, printable
-from gq.errors import nearest
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress
 from gq.model.state import state_letters
 from gq.model.sweep import format_sweep, sweep_of_task
 from gq.model.tasks import parse_tasks, tasks_in
+from gq.near_miss import nearest
 from gq.units import format_duration
 
 DEFAULT_FIELD_WIDTH = 20

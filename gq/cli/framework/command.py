@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from gq.errors import GqError, ProtocolError, Unreachable, UsageError, nearest
+from gq.errors import GqError, ProtocolError, Unreachable, UsageError
+from gq.near_miss import nearest
 from gq.request.getopt import Arguments, Option, not_available, parse
 from gq.units import tell_instants
 

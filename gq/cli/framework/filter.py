@@ -10,9 +10,10 @@ from collections.abc import Collection
 from gq.cli.framework.connection import ask, ask_accounts
 from gq.cli.framework.operands import NamedJobs
 from gq.connection.client import Client
-from gq.errors import Refusal, suggestion
+from gq.errors import Refusal
 from gq.model.nodelist import expand
 from gq.model.state import parse_state_word
+from gq.near_miss import suggestion
 from gq.request.getopt import Arguments, Option
 from gq.wire.client import Cluster, GetCluster, JobFilter, ListAccounts, ListNodes, ListShares, Nodes, Shares
 

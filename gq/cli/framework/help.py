@@ -17,7 +17,8 @@ from typer.completion import shell_complete
 from typer.core import MarkupMode, TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from gq.cli.framework.command import Command, all_options, verb_rows
-from gq.errors import UsageError, suggestion
+from gq.errors import UsageError
+from gq.near_miss import suggestion
 from gq.request.getopt import Option
 
 SHELLS = ("bash", "zsh", "fish")

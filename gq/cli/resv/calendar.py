@@ -19,8 +19,9 @@ from gq.cli.resv.options import zone_of
 from gq.cli.resv.render import current, what
 from gq.cli.views.estimates import estimates
 from gq.connection.client import Client
-from gq.errors import Refusal, suggestion
+from gq.errors import Refusal
 from gq.model.reservation import ReservationInfo
+from gq.near_miss import suggestion
 from gq.request.getopt import Arguments
 from gq.units import iso_instant, spoken_duration
 from gq.wire.client import JobFilter, ListJobs, ListNodes, Nodes

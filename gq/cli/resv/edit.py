@@ -26,8 +26,9 @@ from gq.cli.resv.options import (
 )
 from gq.cli.resv.render import ask_in, echo, echo_one, echo_skipped, reservation_json, show_offers
 from gq.connection.client import Client
-from gq.errors import Refusal, UsageError, nearest
+from gq.errors import Refusal, UsageError
 from gq.model.reservation import OccurrenceInfo, OccurrenceState, ReservationInfo
+from gq.near_miss import nearest
 from gq.request.getopt import Arguments, whole_number
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import (

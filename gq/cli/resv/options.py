@@ -13,10 +13,11 @@ import msgspec
 from gq.calendar.times import local_zone, moment, spoken_moment, zone_named
 from gq.cli.framework.command import warn
 from gq.cli.framework.submission import refuse_missing_programs
-from gq.errors import UsageError, suggestion
+from gq.errors import UsageError
 from gq.model.nodelist import compress
 from gq.model.reservation import Booking, Flag, Offer
 from gq.model.resource import ResourceRequest
+from gq.near_miss import suggestion
 from gq.request.getopt import Arguments, Given, Option, bad_value
 from gq.request.jobspec import resource_request
 from gq.request.notify import targets

@@ -18,10 +18,10 @@ from gq.cli.framework.columns import (
     suspended_s,
 )
 from gq.cli.framework.output import Column, local_time
-from gq.errors import nearest
 from gq.model.job import JobInfo, StepInfo, Usage
 from gq.model.nodelist import compress
 from gq.model.sweep import format_sweep
+from gq.near_miss import nearest
 from gq.units import format_duration, format_memory
 
 UNKNOWN_TIME = "Unknown"

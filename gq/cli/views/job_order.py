@@ -10,9 +10,9 @@ import msgspec
 from gq.cli.framework.columns import column_named, elapsed_s, node_count
 from gq.cli.framework.connection import ask, job_pages
 from gq.connection.client import Client
-from gq.errors import nearest
 from gq.model.job import JobInfo
 from gq.model.state import state_letters
+from gq.near_miss import nearest
 from gq.wire.client import Jobs, ListJobs
 
 QUEUE = "queue"

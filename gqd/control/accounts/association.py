@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.account import (
     BUILT_IN_QOS,
     DEFAULT_ACCOUNT,
@@ -23,6 +23,7 @@ from gq.model.account import (
 )
 from gq.model.nodelist import compress
 from gq.model.resource import ResourceRequest, Role, as_request, as_role, least_demand
+from gq.near_miss import nearest
 from gq.units import format_duration, spoken_duration
 from gq.wire import client
 from gqd.sched.limits.access import is_listed

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, BUDGETS, LIMITED, Holder, LimitAt, LimitInfo
 from gq.model.state import JobState
+from gq.near_miss import nearest
 from gq.wire import client
 from gqd.control import attempt
 from gqd.control.accounts.association import known_account, known_qos

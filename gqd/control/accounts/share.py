@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.account import ROOT, AccountInfo, Holder, PriorityInfo, ShareInfo
 from gq.model.ids import JobId
 from gq.model.tasks import format_tasks
+from gq.near_miss import nearest
 from gq.units import format_duration
 from gq.wire import client
 from gqd.control.job_filter import select_jobs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.ids import JobId, RequestId
 from gq.model.job import JobSpec
 from gq.model.notice import (
@@ -30,6 +30,7 @@ from gq.model.notice import (
 )
 from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome
+from gq.near_miss import nearest
 from gq.wire import client
 from gqd.control import access, job
 from gqd.control.notices import text as notice_text

@@ -10,9 +10,10 @@ from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.reservation import NEVER_LENT, Booking, Flag, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest
+from gq.near_miss import nearest
 from gqd.control import snapshot
 from gqd.control.reservation import overlap
 from gqd.sched.placement.feasible import usable_places

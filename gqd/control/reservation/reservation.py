@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gq.calendar.schedule import instants
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.reservation import Booking, OccurrenceInfo, OccurrenceState, Offer, ReservationInfo
 from gq.model.resource import Grant, ResourceRequest, gpus_in
+from gq.near_miss import nearest
 from gq.units import spoken_duration
 from gq.wire import client
 from gqd.control.access import Caller, Denied, Role

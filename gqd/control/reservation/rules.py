@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gq.calendar.schedule import instants, read_schedule
-from gq.errors import Refusal, nearest
+from gq.errors import Refusal
 from gq.model.notice import COMMAND, Target, shown
 from gq.model.reservation import Booking, Flag
 from gq.model.resource import Grant
+from gq.near_miss import nearest
 from gq.units import spoken_duration
 from gqd.control.access import Caller, Denied, Role
 from gqd.control.accounts import association

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gq.errors import nearest
 from gq.model.constraint import Any
+from gq.near_miss import nearest
 from gq.units import format_memory
 from gqd.sched.placement.constraints import constraint_of, meets, unknown_name
 from gqd.sched.placement.feasible import admits, capacities, keeps_cores, usable_places

@@ -1,0 +1,53 @@
+"""Misspelt words: the known word that was probably meant, for hints of errors.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that `word` is a misspelling of, or '' (used for "did you mean" hints).
+
+    A misspelling has at most one edit for each three letters (at least one); an edit inserts, deletes or replaces a
+    letter, or swaps two neighbours.  Letter case and the dashes before an option do not count.  Of several known
+    words the closest wins, then the first.  Example: `nodse` means `nodes`; `gpus-each` means neither `gpus` nor
+    `gpus-per-node`.
+    """
+    meant = word.lstrip("-").casefold()
+    best, fewest = "", max(len(meant) // 3, 1) + 1
+    for candidate in known:
+        edits = _edit_distance(meant, candidate.lstrip("-").casefold(), fewest)
+        if edits < fewest:
+            best, fewest = candidate, edits
+    return best
+
+
+def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The hint for a word that is none of `known`: the known word that is meant, else `otherwise`."""
+    close = nearest(word, known)
+    return f"did you mean `{close}`?" if close else otherwise
+
+
+def none_of(word: str, known: Iterable[str]) -> str:
+    """The complaint about a word that is none of `known`, with the known word that is meant behind a semicolon."""
+    words = list(known)
+    close = nearest(word, words)
+    return f"`{word[:40]}` is none of {', '.join(words)}" + (f"; did you mean `{close}`?" if close else "")
+
+
+def _edit_distance(word: str, other: str, limit: int) -> int:
+    """Optimal string alignment distance (Damerau 1964, without overlapping edits); `limit` if it is not below."""
+    if abs(len(word) - len(other)) >= limit:
+        return limit
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, 1):
+        above, before, row = before, row, [i]
+        for j, wanted in enumerate(other, 1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == wanted:
+                edits = min(edits, above[j - 2] + 1)
+            row.append(edits)
+        if min(row) >= limit:
+            return limit
+    return row[-1]
