@@ -1,7 +1,7 @@
-"""Who pays and who may how much: accounts in a tree, their members, QOS and limits, as they are kept and shown.
+"""Accounts in a tree, their members, QOS and limits, as gq stores and shows them.
 
-An account is a team (or a group of teams); its parent is another account or the `ROOT` of the tree.  A member is a
-user in an account, what Slurm calls an association.  A QOS is a class of service that a job asks for.
+An account is a team (or a group of teams); its parent is another account or the `ROOT` of the tree.  A member is a user
+in an account, what Slurm calls an association.  A QOS is a class of service that a job requests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 from gq.model.resource import Count
 
 ROOT = "root"
-"""The account at the top of the tree; always there, and nobody's jobs are in it."""
+"""The account at the top of the tree; it always exists and has no jobs."""
 DEFAULT_ACCOUNT = "default"
-"""Of users who are in no other; always there."""
+"""The account of users who are in no other; it always exists."""
 NORMAL_QOS = "normal"
-"""Of jobs that ask for none; always there."""
+"""The QOS of jobs that request none; it always exists."""
 
 
 class AccountInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,17 +26,17 @@ class AccountInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     parent: str = ROOT
     description: str = ""
     shares: Count = 1
-    """Of what its parent has, in proportion to its siblings' (accounts and members alike)."""
+    """The account's weight for fair share among its siblings (accounts and members alike)."""
     guaranteed_gpus: Count | None = None
-    """GPUs that its jobs get before those of others who borrow; None: none are set aside."""
+    """GPUs that the account's jobs get before borrowers do; None: the account has no guarantee."""
     borrow_gpus: Count | None = None
-    """GPUs that it may hold beyond the guaranteed ones; None: as many as are idle."""
+    """Maximum number of GPUs that the account may hold beyond its guarantee; None: as many as are idle."""
     group: str = ""
-    """A Unix group whose members are in the account without being added."""
+    """A Unix group whose members are members of the account without being added."""
     coordinators: tuple[str, ...] = ()
-    """Users who may add members and limits below it, and steer its jobs."""
+    """Users who may add members and limits below the account, and control its jobs."""
     default_qos: str = ""
-    """Of its jobs that ask for none; empty: its parent's."""
+    """The QOS of the account's jobs that request none; empty: the parent's."""
 
 
 class MemberInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,44 +44,46 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     account: str
     shares: Count = 1
     is_default: bool = False
-    """Of the user's accounts the one that jobs go to which name none."""
+    """Whether the user's jobs that name no account go to this one."""
     from_group: bool = False
-    """Not added by hand: in it through the account's Unix group, or there only for what was used in it."""
+    """Whether nobody added the member: the account's Unix group has the user, or only past usage is left."""
 
 
 class PreemptMode(StrEnum):
-    """How a job gives way to one that may preempt it."""
+    """The ways to preempt a job."""
 
     OFF = "off"
-    """It does not."""
+    """The job is never preempted."""
     REQUEUE = "requeue"
-    """It waits again, as old as it is, if it may be queued again; else it is cancelled."""
+    """The job is queued again with its age if it may be requeued, else it is cancelled."""
     CANCEL = "cancel"
     SUSPEND = "suspend"
-    """It stands still where it is, and lends its GPUs and CPUs to the other one; where that cannot be, as REQUEUE."""
+    """The job is suspended on its nodes and lends its GPUs and CPUs to the preemptor; if that is impossible, as
+    REQUEUE."""
 
 
 class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     description: str = ""
     priority: Count = 0
-    """The highest there is counts as 1 in the priority's QOS factor."""
+    """Priority; the highest priority of any QOS counts as 1 in the priority's QOS factor."""
     usage_factor: float = 1.0
-    """What its jobs use is billed so many times."""
+    """Factor by which the usage of the QOS's jobs is multiplied."""
     max_time_s: Count | None = None
     users: tuple[str, ...] = ()
-    """Who may ask for it; users, groups and accounts empty: everybody."""
+    """Users who may request the QOS; users, groups and accounts empty: everybody may."""
     groups: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
-    """And the accounts below them."""
+    """Accounts whose members may request the QOS, accounts below them included."""
     preempts: tuple[str, ...] = ()
-    """QOS whose jobs give way to its jobs."""
+    """QOS whose jobs the QOS's jobs may preempt."""
     preempt_mode: PreemptMode = PreemptMode.REQUEUE
-    """How its own jobs give way."""
+    """How the QOS's own jobs are preempted."""
     min_run_s: Count = 0
-    """They have run so long before they do."""
+    """Seconds that a job of the QOS runs before it may be preempted."""
     borrows_reserved: bool = False
-    """They may start on what a reservation keeps and nobody uses, and go when it is wanted."""
+    """Whether the QOS's jobs may start on idle reserved resources; they are preempted when the reservation needs
+    these."""
 
 
 BUILT_IN_QOS = {
@@ -92,45 +94,46 @@ BUILT_IN_QOS = {
         QosInfo(name="high", description="goes first", priority=100, users=("root",), preempts=("scavenger", "normal")),
     )
 }
-"""Always there, as long as nobody has changed them."""
+"""QOS that exist in every cluster until an administrator changes them."""
 
 
 def with_built_in(own: Mapping[str, QosInfo]) -> dict[str, QosInfo]:
-    """All that there are, by name; `own`: those that were added or changed."""
+    """Return all QOS by name; `own` are the QOS that were added or changed."""
     return {**BUILT_IN_QOS, **own}
 
 
 class Holder(StrEnum):
-    """Whose limit."""
+    """The kind of a limit's holder."""
 
     USER = "user"
     ACCOUNT = "account"
-    """With everything below it in the tree."""
+    """The account and everything below it in the tree."""
     QOS = "qos"
 
 
 class LimitAt(StrEnum):
-    """Where a limit binds."""
+    """When a limit is checked."""
 
     SUBMIT = "submit"
-    """What is pending counts, too, and a job over it is refused."""
+    """At submission: pending jobs count, too, and a job over the limit is refused."""
     START = "start"
-    """What runs counts, and a job over it waits."""
+    """At the start: running jobs count, and a job over the limit waits."""
 
 
 class LimitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """At most so much of a resource.  ``resource``: one of `LIMITED`, or ``gpus:TYPE``."""
+    """The maximum of one resource for one holder.  ``resource``: a key of `LIMITED`, or ``gpus:TYPE``."""
 
     holder: Holder
     name: str
     resource: str
     most: float
-    """GPUs, CPUs, jobs; MiB of ``memory``; seconds of ``time``; GPU-hours of the budgets."""
+    """The maximum: GPUs, CPUs, jobs; MiB for ``memory``; seconds for ``time``; GPU-hours for the budgets."""
     per_user: bool = False
-    """Each user of the account or the QOS, not all of them together."""
+    """Whether the limit holds for each user of the account or QOS, rather than for all of them together."""
     at: LimitAt = LimitAt.START
     used: float | None = None
-    """Now, by what counts at that point; only in answers.  With ``per_user``: by whoever uses the most."""
+    """Current usage that counts against the limit; only in answers.  With ``per_user``, the usage of the heaviest
+    user."""
 
 
 LIMITED = {
@@ -146,44 +149,45 @@ LIMITED = {
     "gpu_hours_per_week": "GPU-hours a week",
     "gpu_hours_per_month": "GPU-hours a month",
 }
-"""What can be limited, and what it is called in sentences."""
+"""Resources that can be limited → their names in sentences."""
 BUDGETS = {"gpu_hours_per_day": "day", "gpu_hours_per_week": "week", "gpu_hours_per_month": "month"}
-"""Limits of what is used up in a day, a week (from Monday on) or a month."""
+"""Limits on consumption in a day, a week (from Monday on) or a month → the period."""
 AT_SUBMIT_ONLY = frozenset({"pending_jobs", "gpus_per_job", "nodes_per_job", "time"})
-"""Limits that say what may be queued at all."""
+"""Limits on the jobs that may be queued."""
 AT_START_ONLY = frozenset({"running_jobs"})
 
 
 class ShareInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of `gqshare`: an account, or a user in one.  The tree in order, parents first."""
+    """A line of `gqshare`: an account, or a user in an account.  Lines are in tree order, parents first."""
 
     account: str
     user: str = ""
-    """Empty: the line is the account's."""
+    """Empty: the line shows the account."""
     depth: Count = 0
     shares: Count = 1
     norm_shares: float = 0.0
-    """Of the whole cluster: 0…1."""
+    """Shares as a fraction of the whole cluster: 0…1."""
     usage: float = 0.0
-    """Decayed, in weighted GPU-seconds."""
+    """Decayed usage in weighted GPU-seconds."""
     norm_usage: float = 0.0
-    """Of all that was used: 0…1."""
+    """Usage as a fraction of all usage: 0…1."""
     level_fs: float | None = None
-    """Shares against usage among its siblings; below 1: more was used than is due.  None: nothing was used yet."""
+    """Ratio of shares to usage among the siblings; below 1: usage exceeds the share.  None: no usage yet."""
     fair_share: float | None = None
-    """Of a user: 0…1, the factor of the priority."""
+    """The user's fair-share factor of the priority: 0…1; None for an account."""
     gpus: Count = 0
-    """Held now."""
+    """GPUs that running jobs hold now."""
     guaranteed_gpus: Count | None = None
     borrowed_gpus: Count = 0
     may_borrow_gpus: Count | None = None
-    """So many more; None: as many as are idle."""
+    """Number of GPUs that may still be borrowed; None: as many as are idle."""
     gives_back: Count | None = None
-    """1: the first who would have to give GPUs back if an owner came; None: it has borrowed none."""
+    """Position among the borrowers that would be preempted if the guarantee's owner submitted jobs, from 1; None: the
+    line has borrowed nothing."""
 
 
 class PriorityInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of `gqprio`: the points of each factor add up to the priority."""
+    """A line of `gqprio`; the sum of the factors' points is the priority."""
 
     job_id: int
     user: str
@@ -192,10 +196,10 @@ class PriorityInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     qos: str
     priority: int
     points: dict[str, int]
-    """Factor → its share of the priority, in the order of the columns; ``nice`` is negative where it takes away."""
+    """Factor → its points, in the order of the columns; ``nice`` is negative if it lowers the priority."""
     factors: dict[str, float] = {}
-    """Factor → 0…1, before it is weighed."""
+    """Factor → 0…1, before it is weighted."""
     array_tasks: str = ""
-    """Of an array record: those that wait."""
+    """For an array's record: its pending tasks."""
     array_job_id: int | None = None
     array_task_id: int | None = None

@@ -1,4 +1,4 @@
-"""A favour that somebody asks of the holder of a job.  Pure."""
+"""Asks: requests of one user to the owner of a running job.  Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import msgspec
 
 class AskAnswer(StrEnum):
     RELEASE = "release"
-    """The job was ended, or queued again, for whoever asked."""
+    """The owner ended or requeued the job."""
     SHRINK = "shrink"
-    """The job went on with fewer GPUs, or nodes."""
+    """The owner let the job continue with fewer GPUs or nodes."""
     DECLINE = "decline"
 
 
 class AskInfo(msgspec.Struct, kw_only=True):
-    """As it is shown."""
+    """An ask as commands show it."""
 
     job_id: int
     label: str
-    """The job as people write it: ``7``, of a task ``7_3``."""
+    """The job as users write it: ``7``, or ``7_3`` for a task."""
     holder: str
     job_state: str
     by: str
     at: float
     text: str
     answer: AskAnswer | None = None
-    """None: not yet."""
+    """None: the owner has not answered."""
     answer_text: str = ""
     answered_by: str = ""
     answered_at: float | None = None

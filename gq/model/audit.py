@@ -1,4 +1,4 @@
-"""Who did what, when, from where, and what came of it.  Pure."""
+"""The audit trail: who did what, when, from where, and the outcome.  Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import msgspec
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the audit trail, which is only ever added to."""
+    """An entry of the audit trail, which is append-only."""
 
     at: float
     user: str
-    """Empty where nobody proved who they are."""
+    """Empty: the caller is not authenticated."""
     uid: int | None = None
     origin: str = ""
-    """``local``, ``node n1``, ``key laptop (192.0.2.7)``, ``munge (192.0.2.7)``, or the address of a stranger."""
+    """``local``, ``node n1``, ``key laptop (192.0.2.7)``, ``munge (192.0.2.7)``, or an unknown caller's address."""
     action: str = ""
-    """The request's name (``CancelJobs``), or what a door saw (``HandshakeRefused``, ``Impostor``, ``Malformed``)."""
+    """The request (``CancelJobs``), or the event of a listener (``HandshakeRefused``, ``Impostor``, ``Malformed``)."""
     object: str = ""
     """``job 7``, ``node n1``, ``key <first characters>``."""
     outcome: str = "done"
     """``done``, or the code of the refusal."""
     detail: str = ""
-    """One line, printable, at most 500 characters."""
+    """A printable line of at most 500 characters."""

@@ -1,16 +1,16 @@
-"""What a job wants its nodes to be (``--constraint``, ``--prefer``): features and comparisons of attributes.  Pure.
+"""Constraints on the nodes of a job (``--constraint``, ``--prefer``): features and comparisons of attributes.  Pure.
 
     constraint := all ('|' all)*             any of them
     all        := one (('&' | ',') one)*     all of them
     one        := '!' one | '(' constraint ')' ['*' N] | '[' … ']' | NAME [op VALUE] ['*' N]
     op         := '=' | '==' | '!=' | '<' | '<=' | '>' | '>='
 
-``ib*2``: two of the nodes at least; ``[rack1*2&rack2*4]`` is so many of each; ``[a|b]``: all of the nodes are of one
-kind.  These speak of all nodes of the job together, so they stand outside of parentheses, ``!`` and ``|``.
+``ib*2``: at least two of the nodes have ``ib``; ``[rack1*2&rack2*4]`` counts each; ``[a|b]``: all nodes are of one
+kind.  These apply to all nodes of the job together, so they cannot be inside parentheses, ``!`` or ``|``.
 
-Values are compared as versions (12.10 is more than 12.4), those with a unit (40G) as amounts, where a number without
-one is MiB.  An attribute may have several values, separated by commas: one that equals is enough, and all must be more
-or less.  `parse_constraint` raises ``ValueError`` with a sentence that names the position.
+Values are compared as versions (12.10 is more than 12.4), values with a unit (40G) as amounts, where a number without a
+unit is in MiB.  An attribute may have several values, separated by commas: ``=`` needs one equal value, ``<`` and ``>``
+need all values to compare so.  `parse_constraint` raises ``ValueError`` with a sentence that names the position.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_LENGTH = 1024
 MAX_DEPTH = 16
 MAX_COUNT = 100_000
 NO = frozenset({"", "0", "no", "false", "off", "none"})
-"""Values of an attribute that make its bare name untrue."""
+"""Values of an attribute for which its bare name is false."""
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[\w.+:/-]+)|(?P<op>[<>!=]=|[<>=])|(?P<mark>[&|,!*()\[\]]))", re.ASCII)
 NAME = re.compile(r"[A-Za-z_][\w.:/-]*", re.ASCII)
-"""Of a feature or an attribute."""
+"""Pattern of the names of features and attributes."""
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP])(?:i?B)?", re.IGNORECASE | re.ASCII)
 _MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _PIECE = re.compile(r"\d+|[^\d.+:/_-]+", re.ASCII)
@@ -65,7 +65,7 @@ Expression: TypeAlias = Term | Not | All | Any
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many of the nodes, at least, are so."""
+    """At least `nodes` of the job's nodes match the expression."""
 
     one: Expression
     nodes: int
@@ -74,14 +74,14 @@ class Count:
 @dataclass(frozen=True, slots=True)
 class Constraint:
     each: Expression
-    """What every node must be; an empty `All` is anything."""
+    """The expression that every node must match; an empty `All` matches any node."""
     counts: tuple[Count, ...] = ()
     kinds: tuple[Expression, ...] = ()
-    """All nodes are of one of these; empty: no matter."""
+    """Alternatives for the whole job: all nodes match the same alternative; empty: no such rule."""
 
     @property
     def nodes_min(self) -> int:
-        """So many nodes the counts come to together."""
+        """Sum of the counts: the minimum number of nodes."""
         return sum(one.nodes for one in self.counts)
 
 
@@ -90,7 +90,7 @@ ANYTHING = Constraint(All(()))
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """``[a|b]``, before it is known to stand where it may."""
+    """``[a|b]`` before the parser has checked its position."""
 
     ones: tuple[Expression, ...]
 
@@ -102,12 +102,12 @@ class _Token(NamedTuple):
     kind: str
     text: str
     position: int
-    """From 1."""
+    """Counted from 1."""
 
 
 @lru_cache(maxsize=1024)
 def parse_constraint(text: str) -> Constraint:
-    """ValueError where it cannot be read."""
+    """Parse a constraint; ValueError if its syntax is wrong."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"it has {len(text)} characters; at most {MAX_LENGTH} are read")
     if not text.strip():
@@ -116,7 +116,7 @@ def parse_constraint(text: str) -> Constraint:
 
 
 def least_nodes(text: str) -> int:
-    """How many nodes its counts come to; 0 also for what cannot be read, which is refused elsewhere."""
+    """Return the minimum number of nodes of a constraint; 0 also for a syntax error, which is refused elsewhere."""
     try:
         return parse_constraint(text).nodes_min if text else 0
     except ValueError:
@@ -124,7 +124,7 @@ def least_nodes(text: str) -> int:
 
 
 class _Parser:
-    """One constraint while it is read."""
+    """The recursive-descent parser of one constraint."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -163,7 +163,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *texts: str) -> bool:
-        """Go past the next token if it is one of these."""
+        """Consume the next token if it is one of `texts`."""
         is_one = self._next.kind in ("mark", "op") and self._next.text in texts
         self._at += is_one
         return is_one
@@ -205,7 +205,7 @@ class _Parser:
             self._depth -= 1
 
     def _bracket(self) -> _Parsed:
-        """``[a|b]`` is of one kind; ``[a*2&b*2]`` is what it is without brackets."""
+        """Parse the rest of a bracket: ``[a|b]`` are kinds; ``[a*2&b*2]`` means the same without brackets."""
         ones = [self._all()]
         while self._take("|"):
             ones.append(self._all())
@@ -243,7 +243,7 @@ class _Parser:
         return Count(one, int(number.text))
 
     def _of_a_node(self, one: _Parsed) -> Expression:
-        """Refuse what speaks of all nodes together."""
+        """Return the expression of one node; refuse expressions about all nodes together."""
         if isinstance(one, Count | _Kinds) or (
             isinstance(one, All) and any(isinstance(part, Count | _Kinds) for part in one.ones)
         ):
@@ -255,7 +255,7 @@ class _Parser:
 
 
 def is_met(one: Expression, features: Set[str], attributes: Mapping[str, str]) -> bool:
-    """A node with these is so."""
+    """Whether a node with these features and attributes matches the expression."""
     match one:
         case Term(name, "", _):
             return name in features or attributes.get(name, "").lower() not in NO
@@ -272,7 +272,7 @@ def is_met(one: Expression, features: Set[str], attributes: Mapping[str, str]) -
 
 
 def names_in(constraint: Constraint) -> tuple[str, ...]:
-    """Every feature and attribute that it speaks of, as it does."""
+    """Return every feature and attribute of the constraint once, in its order."""
     parts = (constraint.each, *(one.one for one in constraint.counts), *constraint.kinds)
     return tuple(dict.fromkeys(name for part in parts for name in _names(part)))
 
@@ -308,7 +308,7 @@ _ORDERS: dict[str, Callable[[int], bool]] = {
 
 
 def compare(left: str, right: str) -> int:
-    """-1, 0 or 1: as amounts if one has a unit and both are numbers, else as versions."""
+    """Return -1, 0 or 1: compare as amounts if a value has a unit and both are numbers, else as versions."""
     amounts = _amount(left), _amount(right)
     if amounts[0] is not None and amounts[1] is not None and not (_is_plain(left) and _is_plain(right)):
         return (amounts[0] > amounts[1]) - (amounts[0] < amounts[1])
@@ -323,7 +323,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _amount(text: str) -> float | None:
-    """In MiB."""
+    """Return the amount in MiB; None if the text is no number."""
     if match := _AMOUNT.fullmatch(text):
         return float(match[1]) * _MIB[match[2].upper()]
     try:
@@ -333,6 +333,6 @@ def _amount(text: str) -> float | None:
 
 
 def _pieces(text: str) -> list[tuple[int, int, str]]:
-    """Numbers come after nothing, words before it: 12.4rc1 < 12.4 < 12.4.1."""
+    """Split a version; numbers sort after nothing, words before: 12.4rc1 < 12.4 < 12.4.1."""
     pieces = _PIECE.findall(text.lower())
     return [(0, int(one[:18]), "") if one[0].isdecimal() else (-1, 0, one) for one in pieces]

@@ -1,7 +1,7 @@
-"""Crontabs: command lines that become jobs of their owner again and again.  Pure.
+"""Crontabs: command lines that become jobs of their owner on a schedule.  Pure.
 
-A *crontab* is a user's text, as crontab(5) has it; each line of it with a schedule is an *entry*, which becomes a job
-each time that it is *due*.
+A *crontab* is a user's text in the format of crontab(5); each line of it with a schedule is an *entry*, which becomes a
+job each time that it is *due*.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ NO_TROUBLE = ""
 
 
 class Overlap(StrEnum):
-    """What happens when an entry is due and its last job is not over."""
+    """The rule for an entry that is due while its previous job has not ended."""
 
     SKIP = "skip"
     ALLOW = "allow"
 
 
 class Missed(StrEnum):
-    """What happens to due times at which no controller was there."""
+    """The rule for due times that passed while the controller was down."""
 
     SKIP = "skip"
     ONCE = "once"
-    """One job for all of them."""
+    """A single job is created for all missed due times."""
 
 
 class CronEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is asked for."""
+    """An entry as its owner requests it."""
 
     line: Count
-    """Of the text, from 1."""
+    """Line number in the crontab, from 1."""
     schedule: str
-    """The five fields of crontab(5), see `gq.calendar.schedule`."""
+    """The five fields of crontab(5); see `gq.calendar.schedule`."""
     zone: str = ""
     """Name of a time zone; empty: the controller's own."""
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.SKIP
     spec: JobSpec
-    """Of each job; its instants (`begin_at`, `deadline_at`) are seconds after it is due."""
+    """The request for each job; `begin_at` and `deadline_at` in it are seconds after the due time."""
 
 
 class CronEntryInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry as it is shown."""
+    """An entry as commands show it."""
 
     line: int
     schedule: str
@@ -56,27 +56,27 @@ class CronEntryInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.SKIP
     name: str = ""
-    """Of its jobs."""
+    """Name of the entry's jobs."""
     command: str = ""
     next_at: tuple[float, ...] = ()
-    """When it is due next."""
+    """The next due times."""
     next: tuple[str, ...] = ()
-    """The same in its zone: ISO 8601."""
+    """The next due times in the entry's zone: ISO 8601."""
     last_due_at: float | None = None
     job_id: int | None = None
-    """Of the last job that it became."""
+    """Id of the entry's last job."""
     state: str = ""
-    """How that job stands, or ended (Slurm's long word)."""
+    """State or outcome of the last job (Slurm's long word)."""
     trouble: str = NO_TROUBLE
-    """Why it became no job the last time, or how its job failed; until one has ended well again."""
+    """Why the last due time created no job, or how the last job failed; cleared when a job of the entry succeeds."""
     trouble_at: float | None = None
 
 
 class CrontabInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A user's crontab as it is shown."""
+    """A user's crontab as commands show it."""
 
     user: str
     set_at: float
     text: str = ""
-    """Only to those who may read it, and not in lists of several."""
+    """The crontab's text; left out in lists, and for users who may not read it."""
     entries: tuple[CronEntryInfo, ...] = ()

@@ -1,13 +1,13 @@
-"""What a job waits for besides resources: other jobs (``--dependency``).  Pure.
+"""Job dependencies (``--dependency``): conditions on other jobs that a pending job waits for.  Pure.
 
-====================  ==========================================================================================
-after:J[+minutes]     J has started (so long ago) or was cancelled before it did
-afterany:J            J has ended
-afterok:J             J has ended well (of an array: every task)
-afternotok:J          J has ended badly (of an array: any task)
-aftercorr:J           of two arrays: task T of this one after task T of J has ended well
-singleton             no other job of this name and user that was queued before is left
-====================  ==========================================================================================
+    ====================  ==========================================================================================
+    after:J[+minutes]     J started (at least `minutes` ago), or was cancelled before its start
+    afterany:J            J ended
+    afterok:J             J succeeded (an array: every task did)
+    afternotok:J          J failed (an array: any task did)
+    aftercorr:J           both are arrays: task T of this array waits until task T of J succeeded
+    singleton             every job of this name and user that was queued before has ended
+    ====================  ==========================================================================================
 
 J is a job, an array or a task of one (``7_3``); ``7_[1-3,8]`` is a term for each of these tasks.  ``,`` between terms:
 all of them; ``?``: any of them.
@@ -42,17 +42,17 @@ class DependencyTerm(msgspec.Struct, frozen=True, omit_defaults=True):
     job_id: Count = 0
     """0 for ``singleton``."""
     task: Count | None = None
-    """Of an array; None: the job, or all of the array."""
+    """The array task; None: the job, or the whole array."""
     delay_s: Count = 0
-    """Of ``after``: so long after the start."""
+    """For ``after``: seconds that must have passed since the start."""
     since: float | None = None
-    """Of ``after`` with a delay, once the job has started: when it did.  Set by the controller."""
+    """For ``after`` with a delay: when the other job started; None: not started.  Set by the controller."""
     good: str | None = None
-    """Of ``aftercorr``, once it is decided for all tasks: those that may start (`gq.model.tasks.pack_tasks`).  Set by
-    the controller."""
+    """For ``aftercorr``, once it is decided for all tasks: the tasks that may start (`gq.model.tasks.pack_tasks`).  Set
+    by the controller."""
 
     def __str__(self) -> str:
-        """As it is written; without what stands before the number, where that is wanted, see `format_dependency`."""
+        """Format the term in the syntax of ``--dependency``."""
         if self.kind is DependencyKind.SINGLETON:
             return self.kind.value
         task = "" if self.task is None else f"_{self.task}"
@@ -63,11 +63,11 @@ class DependencyTerm(msgspec.Struct, frozen=True, omit_defaults=True):
 class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
     terms: tuple[DependencyTerm, ...]
     is_any: bool = False
-    """One of the terms is enough."""
+    """Whether a single met term is enough."""
 
 
 def parse_dependency(text: str) -> Dependency:
-    """``afterok:7:8,singleton`` → its terms; ValueError says what is wrong and how it is written."""
+    """Parse ``afterok:7:8,singleton`` into its terms; ValueError names the mistake and the syntax."""
     if len(_parts(text, ",")) > 1 and "?" in text:
         raise ValueError("`,` (all of them) and `?` (any of them) cannot be mixed")
     is_any = "?" in text
@@ -77,7 +77,7 @@ def parse_dependency(text: str) -> Dependency:
 
 
 def _parts(text: str, between: str) -> list[str]:
-    """Brackets stay whole."""
+    """Split at `between` outside of brackets."""
     return re.split(rf"{re.escape(between)}(?![^\[]*\])", text)
 
 
@@ -102,7 +102,7 @@ def _terms(text: str) -> list[DependencyTerm]:
 
 
 def _kind_hint(text: str) -> str:
-    """The way out of a term without a known kind: `26` most likely means `afterok:26`."""
+    """Return the hint for a term without a known kind: `26` most likely means `afterok:26`."""
     if all(_JOB.fullmatch(one) for one in _parts(text, ":")):
         return f"did you mean {DependencyKind.AFTEROK.value}:{text}?"
     word, colon, jobs = text.partition(":")
@@ -126,11 +126,11 @@ def _terms_of_job(kind: DependencyKind, text: str) -> list[DependencyTerm]:
 
 
 def as_asked(dependency: Dependency) -> Dependency:
-    """Without what only the controller may say."""
+    """Return the dependency without the fields that only the controller sets."""
     terms = tuple([msgspec.structs.replace(term, since=None, good=None) for term in dependency.terms])
     return Dependency(terms, dependency.is_any)
 
 
 def format_dependency(dependency: Dependency) -> str:
-    """As `parse_dependency` reads it."""
+    """Format the dependency in the syntax of `parse_dependency`."""
     return ("?" if dependency.is_any else ",").join(str(term) for term in dependency.terms)

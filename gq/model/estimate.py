@@ -1,4 +1,4 @@
-"""When waiting jobs start as far as can be known, what could be asked for instead, and how wrong estimates were."""
+"""Estimates of the start of pending jobs, cheaper alternatives to a request, and the accuracy of past estimates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class FirstEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a waiting job was told first."""
+    """The first estimate that a pending job got."""
 
     made_at: float
     start_at: float
@@ -15,48 +15,49 @@ class FirstEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StartEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a waiting job starts, as far as can be known now; `never`: it cannot, and why."""
+    """When a pending job is expected to start; `never` is why the job can never start."""
 
     job_id: int
     position: int
-    """Among those that wait in its partition, from 1."""
+    """Position among the pending jobs of the partition, from 1."""
     start_at: float | None = None
-    """As jobs are expected to run; None: not known."""
+    """Expected start if running jobs take their predicted time; None: unknown."""
     p90_at: float | None = None
-    """If jobs before it run late; nine of ten such jobs have started by then.  None: not known."""
+    """Instant by which nine of ten such jobs have started; None: unknown."""
     end_at: float | None = None
     is_promised: bool = False
-    """Protected, and everything in its way has a time limit: not later than `p90_at`."""
+    """Whether the job has a planned start and every job in its way a time limit, so that it starts by `p90_at`."""
     nodes: tuple[str, ...] = ()
     why: str = ""
-    """Why there is no better answer, or what it is based on."""
+    """The basis of the estimate, or why there is none."""
     never: str = ""
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`options`: what to add to the command line, or to change in it; empty: as it was asked."""
+    """A change of the request.  `options`: what to add to or change in the command line; empty: the request as it
+    is."""
 
     options: str
     what: str
-    """The same in words: ``4 GPUs instead of 8``."""
+    """The options in words: ``4 GPUs instead of 8``."""
     start_at: float | None = None
     p90_at: float | None = None
     end_at: float | None = None
     nodes: tuple[str, ...] = ()
     why: str = ""
-    """Where there is no start: why."""
+    """Why there is no start."""
 
 
 class AccuracyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of estimates: seconds that jobs started later (negative: earlier) than was said first."""
+    """Errors of first estimates: seconds that jobs started later (negative: earlier) than estimated."""
 
     kind: str
-    """``promised``, ``estimated`` or ``all``"""
+    """``promised``, ``estimated`` or ``all``."""
     jobs: int
     median_error_s: float
-    """Of the absolute error; likewise the next."""
+    """Median of the absolute error."""
     p90_error_s: float
     median_bias_s: float
-    """With its sign: how much later than said."""
+    """Median of the signed error: how much later than estimated jobs started."""
     within_band: float
-    """Part of them that had started by their p90."""
+    """Fraction of the jobs that had started by their p90."""

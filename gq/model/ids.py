@@ -1,4 +1,4 @@
-"""Identities.  A job id alone names a job for people; on the wire a try at running it is `(job_id, attempt)`."""
+"""Identifiers of jobs, attempts, steps and nodes.  Users name a job by its id; the wire names `(job_id, attempt)`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 JobId = NewType("JobId", int)
 NodeName = NewType("NodeName", str)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-"""Of clusters, partitions and nodes."""
+"""Pattern of the names of clusters, partitions and nodes."""
 RequestId = NewType("RequestId", bytes)  # 16 random bytes chosen by the client: the same bytes, the same request
 
 
 class AttemptId(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """One try at running a job.  The first attempt is 1; a requeue makes the next."""
+    """An attempt: one try at running a job.  The first attempt is 1; a requeue creates the next."""
 
     job_id: JobId
     attempt: int
@@ -25,7 +25,7 @@ class AttemptId(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class StepId(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """One `gqrun` inside an attempt.  Steps count from 0 in each attempt."""
+    """A step: one `gqrun` inside an attempt.  Steps count from 0 in each attempt."""
 
     job_id: JobId
     attempt: int

@@ -1,4 +1,5 @@
-"""A job as its user describes it (`JobSpec`) and as it is shown (`JobInfo`), and how a process ended (`ExitStatus`)."""
+"""A job as its user requests it (`JobSpec`) and as commands show it (`JobInfo`), and how a process ended
+(`ExitStatus`)."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ class SignalSpec(msgspec.Struct, frozen=True, kw_only=True):
     signum: Signum
     before_s: Count = 60
     to_batch_shell: bool = False
-    """True: the batch script's process only; False: every step, not the batch script (as Slurm)."""
+    """True: signal the batch script's process only; False: signal every step, not the batch script (as Slurm)."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What was asked for.  None means "the default of the partition or of the cluster"."""
+    """A job request.  None stands for the default of the partition or of the cluster."""
 
     name: str
     resources: ResourceRequest = ResourceRequest()
@@ -40,23 +41,23 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     begin_at: float | None = None
     is_held: bool = False
     nice: Nice = 0
-    """Added to the place in the queue: larger goes later.  Negative only for operators."""
+    """Subtracted from the job's priority.  Only operators may set a negative value."""
     requeue: bool | None = None
-    """May be queued again after a node failure; None: the cluster's ``job_requeue``."""
+    """Whether the job may be queued again after a node failure; None: the cluster's ``job_requeue``."""
     signal: SignalSpec | None = None
     kill_on_bad_exit: bool = True
     """The job's steps end when one of their tasks fails (a step may override it)."""
     no_kill: bool = False
-    """Goes on when one of its nodes is lost."""
+    """The job continues when one of its nodes is lost."""
     is_interactive: bool = False
-    """No batch script: `gqalloc` or `gqrun` holds it and must keep it alive."""
+    """The job has no batch script: a `gqalloc` or `gqrun` process holds it and must keep it alive."""
     args: tuple[str, ...] = ()
     """Arguments of the batch script."""
     chdir: str = "/"
     output: str | None = None
     """File name pattern; None: ``gq-%j.out`` in the submit directory."""
     error: str | None = None
-    """None: with the output."""
+    """None: standard error goes to the same file as standard output."""
     input: str | None = None
     open_mode: str = "truncate"
     """``truncate`` or ``append``; a restarted attempt always appends."""
@@ -65,7 +66,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     submit_dir: str = "/"
     submit_host: str = ""
     command: str = ""
-    """What is shown as the job's command: the script's path, or the wrapped command line."""
+    """The command shown for the job: the script's path, or the wrapped command line."""
     is_gate: bool = False
     """The job runs the command of another job's ``--if``, which `command` shows."""
     account: str | None = None
@@ -73,39 +74,44 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     qos: str | None = None
     """None: the default of the account."""
     array: str = ""
-    """The tasks of an array (`gq.model.tasks`): ``1-100000:2``; empty: it is none."""
+    """The array's task numbers (`gq.model.tasks`): ``1-100000:2``; empty: the job is not an array."""
     array_throttle: Count | None = None
-    """So many of its tasks at once; None: as many as fit."""
+    """Maximum number of the array's tasks that run at once; None: no maximum."""
     fail_fast: bool = False
-    """When a task of the array ends badly, the others end, too."""
+    """The first task of the array that fails ends the array's other tasks."""
     dependency: Dependency | None = None
     kill_on_invalid_dep: bool | None = None
-    """It ends when its dependency can never be met; else it stays and says so.  None: as the site likes."""
+    """Whether the job ends when its dependency can never be met, rather than stay pending; None: the cluster's
+    default."""
     deadline_at: float | None = None
-    """It must be over by then: it never starts when it could not be, and ends at the latest then."""
+    """Instant by which the job must have ended: it never starts too late for that, and is ended at that instant."""
     grace_s: Count | None = None
-    """From TERM to KILL, whenever it is ended; None: the cluster's ``grace_s``."""
+    """Seconds between TERM and KILL whenever the job is ended; None: the cluster's ``grace_s``."""
     requeue_on: tuple[str, ...] = ()
-    """Of `REQUEUE_ON`: after these ends it waits again; empty: after a node failure or preemption, if `requeue`."""
+    """The ends of `REQUEUE_ON` after which the job is queued again; empty: node failure and preemption, if
+    `requeue`."""
     max_requeue: Count | None = None
-    """So many times at most; None: the cluster's ``restarts``."""
+    """Maximum number of requeues; None: the cluster's ``restarts``."""
     resume_s: Count | None = None
-    """What it needs, when it was stopped and starts again, until it is where it was: it saves its work when it is told
-    to go.  None: as long as the cluster's policy says."""
+    """Seconds that the job needs after a restart to reach the point where it was stopped; it saves its work when it is
+    notified of the stop.  None: the cluster's ``resume_cost``."""
     array_auto: bool = False
-    """So many tasks of the array at once as there are idle GPUs, and no fewer than its owner's fair share."""
+    """The number of the array's tasks that run at once follows the idle GPUs, and is at least the owner's fair
+    share."""
     sweep: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(name, values): the array has a task for each combination, the last name varies fastest."""
+    """(name, values): the array has a task for each combination; the last name varies fastest."""
     priority: Count | None = None
-    """An operator's word instead of what the factors add up to."""
+    """A priority set by an operator, which replaces the sum of the factors."""
     reservation: str = ""
-    """It runs in this one only; empty: outside of all, or in one that is magnetic."""
+    """Name of the only reservation that the job may run in; empty: outside of reservations, or in a magnetic
+    reservation."""
     notify: tuple[Target, ...] = ()
-    """Who is told of what happens to it."""
+    """The notification targets for events of the job."""
     cron: str = ""
-    """The entry of its owner's crontab that it is of: ``line 3: 0 20 * * *``; set by the controller."""
+    """The entry of its owner's crontab that created the job: ``line 3: 0 20 * * *``; set by the controller."""
     script_digest: str = ""
-    """SHA-256 (hex) of the script in the blob store; set by the controller's door, never by a client."""
+    """SHA-256 (hex) of the script in the blob store; set by the controller when it receives a job, never by a
+    client."""
     environment_digest: str = ""
 
 
@@ -121,12 +127,12 @@ class ExitStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shell_code(self) -> int:
-        """What a shell would report: the code, or 128 + signal."""
+        """Return the exit code that a shell would report: the code, or 128 + signal."""
         return 128 + self.signal if self.signal else self.code
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an attempt or a step used on one node."""
+    """CPU time and peak memory that an attempt or a step used on one node."""
 
     user_cpu_s: float = 0.0
     system_cpu_s: float = 0.0
@@ -134,14 +140,14 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepInfo(msgspec.Struct, kw_only=True):
-    """A step as it is shown."""
+    """A step as commands show it."""
 
     job_id: int
     attempt: int
     step: int
     name: str
     state: str
-    """RUNNING, or an `Outcome`."""
+    """``RUNNING``, or an `Outcome`."""
     nodes: tuple[str, ...] = ()
     tasks: int = 1
     cpus: int = 0
@@ -154,7 +160,7 @@ class StepInfo(msgspec.Struct, kw_only=True):
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
-    """A job as it is shown, live or from history.  Instants are seconds since the epoch."""
+    """A job as commands show it, live or from history.  Instants are seconds since the epoch."""
 
     job_id: int
     name: str
@@ -165,55 +171,56 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """Slurm's long word (see ``gq.model.state.state_word``)."""
     reason: str = Reason.NONE.value
     why: str = ""
-    """One plain sentence."""
+    """A sentence that explains `reason`."""
     account: str = ""
     qos: str = NORMAL_QOS
     array_job_id: int | None = None
-    """The array's id, of its record and of each task that has left it."""
+    """The array's id, in the array's record and in the record of each task split out of it."""
     array_task_id: int | None = None
-    """Of a task that has left the array's record."""
+    """The task's number, in the record of a task split out of its array."""
     array_tasks: str = ""
-    """Of an array's record: the tasks that wait in it (`gq.model.tasks`), or that were cancelled there."""
+    """In an array's record: the tasks that are pending in it (`gq.model.tasks`), or that were cancelled while
+    pending."""
     array_task_count: int = 0
-    """How many these are."""
+    """The number of tasks in `array_tasks`."""
     array_throttle: int | None = None
     array_auto: bool = False
-    """Its throttle is the idle GPUs, and the fair share."""
+    """The throttle is automatic: it follows the idle GPUs and the owner's fair share."""
     sweep: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(name, values) of what varies in the array; of a task of it with its one value."""
+    """(name, values) of the array's sweep; in a task's record, each name has only the task's value."""
     fail_fast: bool = False
     reservation: str = ""
-    """That it asks for, or runs in."""
+    """The reservation that the job requests or runs in."""
     cron: str = ""
-    """The entry of its owner's crontab that it is of: ``line 3: 0 20 * * *``."""
+    """The entry of its owner's crontab that created the job: ``line 3: 0 20 * * *``."""
     dependency: str = ""
-    """What it still waits for, as `gq.model.dependency.format_dependency` writes it."""
+    """The dependencies that are not met yet, as `gq.model.dependency.format_dependency` writes them."""
     kill_on_invalid_dep: bool = False
     deadline_at: float | None = None
     billing: float = 0.0
-    """Weighted GPUs that it is billed for while it runs; of a waiting job what it would be."""
+    """Weighted GPUs that the job is billed for while it runs; for a pending job, the expected value."""
     hook: str = ""
-    """What the site's submit hook did to it."""
+    """Changes that the site's submit hook made to the job."""
     borrows: tuple[str, ...] = ()
-    """It runs on what these reservations keep, and may be asked to go at any time."""
+    """Reservations whose unused resources the job borrows; it may be preempted at any time."""
     preempted: int = 0
-    """So often it has given way to others."""
+    """Number of times that the job was preempted."""
     preempted_by: str = ""
-    """The last time: to this one …"""
+    """The job that preempted this job last."""
     preempted_at: float | None = None
-    """… then."""
+    """When the last preemption was."""
     lost_gpu_s: float = 0.0
-    """What it had done and not saved whenever it gave way, in GPU-seconds."""
+    """Work not saved at the job's preemptions, summed, in GPU-seconds."""
     resume_s: float | None = None
-    """What a resume costs it: as it has measured itself, else as its owner says."""
+    """Seconds that the job takes to resume: as the job has measured, else as its owner specified."""
     attempt: int = 0
     restart_count: int = 0
     grants: tuple[Grant, ...] = ()
-    """What it holds, or held last; empty while pending for the first time."""
+    """Resources that the job holds, or held last; empty while it is pending for the first time."""
     nodes_wanted: int = 1
     tasks: int = 1
     cpus: int = 1
-    """Held while it runs, wanted while it waits; likewise the next two."""
+    """CPUs held while the job runs, requested while it is pending; `gpus` and `memory_mib` have the same meaning."""
     gpus: int = 0
     memory_mib: int = 0
     gpu_type: str | None = None
@@ -224,13 +231,13 @@ class JobInfo(msgspec.Struct, kw_only=True):
     end_at: float | None = None
     expected_start_at: float | None = None
     expected_start_p90_at: float | None = None
-    """Of ten such estimates nine are right that it starts by then."""
+    """Instant by which the job starts in nine of ten such estimates."""
     is_start_promised: bool = False
-    """Its start is protected, and everything in its way has a time limit."""
+    """The job has a planned start, and every job that it waits for has a time limit."""
     queue_position: int | None = None
-    """Among those that wait in its partition, from 1."""
+    """Position among the pending jobs of its partition, from 1."""
     expected_s: float | None = None
-    """How long it is expected to run."""
+    """Predicted run time."""
     exit_code: int | None = None
     signal: int | None = None
     failure_class: str = ""
@@ -241,7 +248,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     begin_at: float | None = None
     chdir: str = ""
     output_path: str = ""
-    """Patterns expanded as far as they are known; absolute."""
+    """Absolute path, with the pattern expanded as far as its values are known."""
     error_path: str = ""
     input_path: str = ""
     command: str = ""
@@ -252,18 +259,18 @@ class JobInfo(msgspec.Struct, kw_only=True):
     is_interactive: bool = False
     usage: Usage = Usage()
     open_asks: int = 0
-    """What others ask of its owner, and is not answered."""
+    """Number of asks to the job's owner that have no answer yet."""
     suspended_at: float | None = None
-    """Its processes stand still since then …"""
+    """Since when the job's processes are stopped."""
     suspended_s: float = 0.0
-    """… and stood still so long before that: does not count against its time limit."""
+    """Seconds that the processes were stopped before `suspended_at`; these do not count against the time limit."""
     parked_for: str = ""
-    """It stands still for this job, and goes on when that is over."""
+    """The preemptor for which this job is suspended; the job resumes when the preemptor ends."""
     runs_on_parked: tuple[str, ...] = ()
-    """It has GPUs or CPUs of these jobs, which stand still for it."""
+    """Suspended jobs whose GPUs or CPUs this job uses."""
     resources: ResourceRequest = ResourceRequest()
     steps: tuple[StepInfo, ...] = ()
-    """Only where steps were asked for."""
+    """Filled only if the request asked for steps."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -271,4 +278,5 @@ class JobInfo(msgspec.Struct, kw_only=True):
 
 
 class BriefJobInfo(JobInfo, kw_only=True, omit_defaults=True, gc=False):
-    """The same, sent without what is at its default, which in a long list is most; the collector passes it over."""
+    """`JobInfo` for lists: the wire omits fields that have their default, and the garbage collector does not track
+    it."""

@@ -1,8 +1,8 @@
-"""Who may come in from another host: CURVE keys, and what each is good for.  Pure.
+"""CURVE keys that give access to the cluster from other hosts.  Pure.
 
-Whoever holds the secret half of a key proves it in the handshake; what a key is good for is the controller's
-knowledge, never the holder's claim.  A *join key* is a token: the secret half is the token, so that it is never on
-the controller's disk, and the handshake of `gqnode join` is encrypted and authenticated both ways from the first byte.
+The holder of a key proves in the handshake that it has the secret half; the controller alone decides what the key
+allows, never the holder's claim.  A *join key* is a token: the token is the secret half, so that it is never on the
+controller's disk, and the handshake of `gqnode join` is encrypted and authenticated both ways from the first byte.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from enum import Enum
 import msgspec
 
 PUBLIC_KEY_CHARACTERS = 40
-"""Z85, of secret halves, too."""
+"""Length of a key in Z85, for both halves of a pair."""
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _Z85_VALUE = {character: value for value, character in enumerate(_Z85)}
 
 
 class KeyKind(Enum):
     NODE = "node"
-    """A node daemon's."""
+    """The key of a node daemon."""
     USER = "user"
-    """Of a user on a machine that is not part of the cluster."""
+    """The key of a user on a machine that is not part of the cluster."""
     JOIN = "join"
-    """Lets one node join, once."""
+    """A key that lets one node join, once."""
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A key as people are shown it; nothing in it is secret."""
+    """A key as commands show it; nothing in it is secret."""
 
     public: str
-    """Z85."""
+    """The public half in Z85."""
     kind: KeyKind
     name: str
-    """Of the node or the user; of a join key: the node that it is for, empty: any."""
+    """Name of the node or the user; for a join key, the node that may join, empty: any node."""
     uid: int | None = None
-    """Of the user."""
+    """The user's uid."""
     is_login: bool = False
-    """The node is a login node: it runs nothing and vouches for all users of its host."""
+    """Whether the node is a login node, which runs no jobs and authenticates all users of its host."""
     added_at: float = 0.0
     added_by: str = ""
     expires_at: float | None = None
     joined: str = ""
-    """The node that a join key let in."""
+    """The node that joined with the key."""
     note: str = ""
 
 
 def is_key(text: str) -> bool:
-    """32 bytes in Z85: each five characters are a number below 2**32."""
+    """Whether the text is 32 bytes in Z85, in which each group of five characters is a number below 2**32."""
     if len(text) != PUBLIC_KEY_CHARACTERS or not all(one in _Z85_VALUE for one in text):
         return False
     for start in range(0, PUBLIC_KEY_CHARACTERS, 5):

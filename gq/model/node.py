@@ -1,4 +1,5 @@
-"""A node: what it has (`Inventory`, said by the node itself), what it enforces, and how it is shown (`NodeInfo`)."""
+"""Nodes: hardware as the node reports it (`Inventory`), what the node enforces, and how commands show it
+(`NodeInfo`)."""
 
 from __future__ import annotations
 
@@ -6,32 +7,32 @@ import msgspec
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU of a node.  ``type`` is NVML's name normalised (``a100``, ``h100``), ``fake`` if pretended."""
+    """A GPU of a node.  ``type`` is NVML's name normalised (``a100``, ``h100``), or ``fake`` for a simulated GPU."""
 
     index: int
     uuid: str
     type: str
     memory_mib: int
     device: str = ""
-    """Path of the character device, ``/dev/nvidia0``; empty where there is none to guard."""
+    """Path of the character device, ``/dev/nvidia0``; empty: there is no device to guard."""
     numa: int | None = None
     driver: str = ""
     is_fake: bool = False
     nvlink: tuple[tuple[int, int], ...] = ()
-    """(index of another GPU, number of links to it); through a switch, each counts all links."""
+    """(index of another GPU, number of links to it); a GPU behind a switch counts all its links."""
     pcie: tuple[tuple[int, int], ...] = ()
-    """(index of another GPU, how near on PCIe: NVML's ``nvmlGpuTopologyLevel_t``, smaller is nearer)."""
+    """(index of another GPU, distance on PCIe: NVML's ``nvmlGpuTopologyLevel_t``, smaller is nearer)."""
 
 
 KERNEL_FUNCTIONS = ("cpu", "cpuset", "memory", "devices", "pids", "kill")
-"""Those fields of `IsolationLevels` that control groups can enforce."""
+"""The fields of `IsolationLevels` that control groups can enforce."""
 
 
 class IsolationLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the node enforces, per function.
+    """How the node enforces each kind of isolation.
 
-    The words: ``cgroup2``, ``cgroup1``, ``weight``, ``watched``, ``environment``, ``subreaper`` or ``none``; of ``tmp``
-    ``shared`` or ``private``; of ``user`` ``daemon`` (jobs run as the daemon's user) or ``submitter``.
+    Values: ``cgroup2``, ``cgroup1``, ``weight``, ``watched``, ``environment``, ``subreaper`` or ``none``; for ``tmp``
+    ``shared`` or ``private``; for ``user`` ``daemon`` (jobs run as the daemon's user) or ``submitter``.
     """
 
     cpu: str = "none"
@@ -44,12 +45,12 @@ class IsolationLevels(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     user: str = "daemon"
 
     def summary(self) -> str:
-        """``cpu=cgroup1 memory=watched …`` for one line of a table."""
+        """Return ``cpu=cgroup1 memory=watched …`` for one line of a table."""
         return " ".join(f"{name}={getattr(self, name)}" for name in self.__struct_fields__)
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """The hardware of a node as found or configured."""
+    """The hardware of a node as detected or configured."""
 
     cpus: int
     memory_mib: int
@@ -58,32 +59,32 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
     gq_version: str = ""
     attributes: dict[str, str] = {}
-    """Name → value, for ``--constraint``: as configured, as a script said, and what gqnode finds (``driver``, …)."""
+    """Name → value, for ``--constraint``: configured, from the attribute script, and detected (``driver``, …)."""
     resources: dict[str, int] = {}
-    """Generic resources: name → how many; ``tmp`` in MiB."""
+    """Generic resources: name → count; ``tmp`` in MiB."""
     data: tuple[str, ...] = ()
-    """Data sets that it holds."""
+    """Data sets that the node holds."""
     cpu_numa: tuple[tuple[int, str], ...] = ()
-    """(NUMA node, its CPUs as `gq.model.resource.format_ids` writes them); empty: not known."""
+    """(NUMA node, its CPUs in the format of `gq.model.resource.format_ids`); empty: unknown."""
     can_suspend: bool = False
-    """It knows `gq.wire.node.SetSuspended`; a gqnode from before that does not, nor what else came with it:
-    `Launch.parameters`, and `SignalAttempt.told_at`."""
+    """The node implements `gq.wire.node.SetSuspended`, `Launch.parameters` and `SignalAttempt.told_at`, which older
+    versions of gqnode do not."""
     can_resize: bool = False
-    """Its daemon knows how to give a running job other GPUs."""
+    """The node implements changes of a running job's GPUs (`gq.wire.node.ResizeAttempt`)."""
     can_join: bool = False
-    """It can come to a running job, and knows what it is told of nodes that do (`ResizeAttempt.members`)."""
+    """The node can join a running job, and understands changes of a job's nodes (`ResizeAttempt.members`)."""
     can_park: bool = False
-    """It says what a job that stands still holds of the memory of its GPUs (`gq.wire.node.SetSuspended.parked_at`)."""
+    """The node reports the GPU memory that a suspended job uses (`gq.wire.node.SetSuspended.parked_at`)."""
     confirms_orders: bool = False
     """The node confirms signals, lines for jobs and ends of steps (`gq.wire.node.OrderConfirmed`)."""
 
 
 class XidError(msgspec.Struct, frozen=True, kw_only=True):
-    """An error that the NVIDIA driver reported of a GPU, by the driver's number for it."""
+    """An error that the NVIDIA driver reported for a GPU, with the driver's number for it."""
 
     xid: int
     at: float
-    """When gqnode read it."""
+    """When gqnode read the error."""
 
 
 class GpuReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,35 +93,35 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: int
     does_answer: bool = True
     utilisation_percent: int | None = None
-    """Share of the last sample period in which a kernel ran; None: not known."""
+    """Fraction of the last sample period in which a kernel ran; None: unknown."""
     memory_used_mib: int | None = None
     xids: tuple[XidError, ...] = ()
-    """Since gqnode started, oldest first; only the newest."""
+    """The newest errors since gqnode started, oldest first."""
 
 
 class GpuInfo(msgspec.Struct, kw_only=True):
-    """A GPU as it is shown."""
+    """A GPU as commands show it."""
 
     index: int
     uuid: str
     type: str
     memory_mib: int
     state: str
-    """``IDLE``, ``ALLOCATED``, ``DRAINED``."""
+    """``IDLE``, ``ALLOCATED`` or ``DRAINED``."""
     job_id: int | None = None
     does_answer: bool | None = None
-    """False: it fell off the bus or hangs.  None, here and below: its node has not sent a sample."""
+    """False: the GPU fell off the bus or hangs.  None, here and below: the node has not sent a sample."""
     utilisation_percent: int | None = None
     memory_used_mib: int | None = None
     xids: tuple[XidError, ...] = ()
 
 
 class NodeInfo(msgspec.Struct, kw_only=True):
-    """A node as it is shown."""
+    """A node as commands show it."""
 
     node: str
     state: str
-    """``IDLE``, ``MIXED``, ``ALLOCATED``, ``DRAINED``, ``DRAINING``, ``DOWN`` or ``UNKNOWN`` (never heard of)."""
+    """``IDLE``, ``MIXED``, ``ALLOCATED``, ``DRAINED``, ``DRAINING``, ``DOWN`` or ``UNKNOWN`` (never connected)."""
     reason: str = ""
     address: str = ""
     partitions: tuple[str, ...] = ()
@@ -134,18 +135,18 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     gq_version: str = ""
     last_heard_at: float | None = None
     backed_off_until: float | None = None
-    """Left out of planning until then, after a launch it refused."""
+    """The node is left out of planning until then, since it refused a launch."""
     features: tuple[str, ...] = ()
     attributes: dict[str, str] = {}
     resources: dict[str, int] = {}
     resources_free: dict[str, int] = {}
     data: tuple[str, ...] = ()
     switch: str = ""
-    """The leaf of the topology that it hangs on."""
+    """The leaf switch of the topology that the node is connected to."""
 
 
 class GpuSummary(msgspec.Struct, kw_only=True):
-    """GPUs of one type over the cluster."""
+    """GPUs of one type in the cluster."""
 
     type: str
     total: int
@@ -153,7 +154,7 @@ class GpuSummary(msgspec.Struct, kw_only=True):
 
 
 class PartitionInfo(msgspec.Struct, kw_only=True):
-    """A partition as it is shown."""
+    """A partition as commands show it."""
 
     partition: str
     is_default: bool
@@ -168,21 +169,21 @@ class PartitionInfo(msgspec.Struct, kw_only=True):
 
 
 class GangSize(msgspec.Struct, frozen=True, kw_only=True):
-    """A gang that could start now: `gpus` GPUs over `nodes` nodes."""
+    """The size of a job that could start now: `gpus` GPUs over `nodes` nodes."""
 
     gpus: int
     nodes: int
 
 
 class ClusterInfo(msgspec.Struct, kw_only=True):
-    """What `gqinfo` begins with, and the controller's own state for `gq status`."""
+    """Summary of the cluster for `gqinfo`, and the controller's state for `gq status`."""
 
     cluster: str
     gq_version: str
     started_at: float
     gpus: tuple[GpuSummary, ...] = ()
     largest_gangs: tuple[GangSize, ...] = ()
-    """The largest on one node, then (where larger) the largest over several."""
+    """The largest size on one node, then the largest over several nodes if that has more GPUs."""
     partitions: tuple[PartitionInfo, ...] = ()
     jobs_pending: int = 0
     jobs_running: int = 0

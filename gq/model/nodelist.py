@@ -1,7 +1,7 @@
-"""Node lists as people and Slurm write them: ``n[1-4]``, ``gpu[01-03,7],login``, and counts such as ``2(x2),1``.  Pure.
+"""Node lists as users and Slurm write them: ``n[1-4]``, ``gpu[01-03,7],login``, and counts such as ``2(x2),1``.  Pure.
 
-`compress` keeps the order of the names, since the first node of a job means something; `expand` is its inverse
-and also reads several brackets in one name (``r[1-2]n[1-3]``).  `expand` raises ``ValueError`` with a sentence.
+`compress` keeps the order of the names, since a job's first node has a special role; `expand` is its inverse and also
+reads several brackets in one name (``r[1-2]n[1-3]``).  `expand` raises ``ValueError`` with a sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 MAX_NAMES = 65_536
-"""More than that in one list is a slip of the pen."""
+"""Maximum number of names in one list; a longer list is taken for a mistake."""
 
 _TRAILING_NUMBER = re.compile(r"(.*?)([0-9]+)", re.DOTALL)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
@@ -22,7 +22,7 @@ _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,5})\))?")
 class _Name(NamedTuple):
     prefix: str
     number: str
-    """Its digits, leading zeros kept; empty: the name does not end in a number."""
+    """The trailing digits with leading zeros; empty: the name does not end in a number."""
 
 
 def _split(name: str) -> _Name:
@@ -31,7 +31,7 @@ def _split(name: str) -> _Name:
 
 
 def compress(names: Iterable[str]) -> str:
-    """``("n1", "n2", "n4", "login")`` → ``n[1-2,4],login``; the order of the names stays."""
+    """Format node names, keeping their order: ``("n1", "n2", "n4", "login")`` → ``n[1-2,4],login``."""
     groups: list[str] = []
     for (prefix, is_numbered), members in groupby(
         (_split(name) for name in names), lambda n: (n.prefix, bool(n.number))
@@ -47,7 +47,7 @@ def compress(names: Iterable[str]) -> str:
 
 
 def _ranges(numbers: Sequence[str]) -> list[str]:
-    """``["1", "2", "4"]`` → ``["1-2", "4"]``; a range holds only numbers padded alike."""
+    """Return the ranges: ``["1", "2", "4"]`` → ``["1-2", "4"]``; the numbers of a range have the same padding."""
     ranges: list[str] = []
     first = last = numbers[0]
     for number in numbers[1:]:
@@ -64,7 +64,7 @@ def _range(first: str, last: str) -> str:
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """``n[1-2,4],login`` → ``("n1", "n2", "n4", "login")``; blanks around names are ignored."""
+    """Parse a node list, ignoring blanks around names: ``n[1-2,4],login`` → ``("n1", "n2", "n4", "login")``."""
     names: list[str] = []
     for word in _words(text):
         names.extend(_expand_word(word, text))
@@ -74,7 +74,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def _words(text: str) -> list[str]:
-    """Split at commas outside brackets."""
+    """Split a node list at commas outside of brackets."""
     words, depth, word = [], 0, ""
     for letter in text:
         depth += (letter == "[") - (letter == "]")
@@ -92,7 +92,7 @@ def _words(text: str) -> list[str]:
 
 
 def _expand_word(word: str, text: str) -> list[str]:
-    """All names of one word: every bracket multiplies what stands before it."""
+    """Return all names of one word: the product of its literals and brackets."""
     names = [""]
     for literal, inside in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", word):
         choices = [literal] if literal else _numbers(inside, text)
@@ -116,7 +116,7 @@ def _numbers(inside: str, text: str) -> list[str]:
 
 
 def compress_counts(counts: Iterable[int]) -> str:
-    """One count per node, as in ``SLURM_TASKS_PER_NODE``: ``(2, 2, 1)`` → ``2(x2),1``."""
+    """Format one count per node, as in ``SLURM_TASKS_PER_NODE``: ``(2, 2, 1)`` → ``2(x2),1``."""
     words = []
     for count, run in groupby(counts):
         times = len(list(run))
@@ -125,7 +125,7 @@ def compress_counts(counts: Iterable[int]) -> str:
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
-    """The inverse of `compress_counts`."""
+    """Parse the output of `compress_counts`."""
     counts: list[int] = []
     for word in text.split(",") if text else ():
         match = _COUNT.fullmatch(word)

@@ -1,4 +1,4 @@
-"""Who is told of what, and how: what a job asks for, the settings, and what was told.  Pure."""
+"""Notifications: what a job requests, the site's settings, and the notices shown.  Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from gq.near_miss import none_of, suggestion
 MAIL, WEBHOOK, SLACK, COMMAND = "mail", "webhook", "slack", "command"
 KINDS = (MAIL, WEBHOOK, SLACK, COMMAND)
 DEFAULT = ""
-"""As the kind of a target: what ``[notify] default`` says."""
+"""The kind of a target that stands for the kind that ``[notify] default`` sets."""
 
 BEGIN, END, FAIL, REQUEUE, TIMEOUT, INVALID_DEPEND = "begin", "end", "fail", "requeue", "timeout", "invalid_depend"
 ARRAY_TASKS = "array_tasks"
 ASK = "ask"
-"""Somebody asks a favour: told to all whom the job tells anything."""
+"""A user asks the job's owner for something; every target of the job is notified."""
 TIMEOUTS = {"timeout_50": 0.5, "timeout_80": 0.8, "timeout_90": 0.9}
-"""Event → share of the time limit that is used up."""
+"""Event → fraction of the time limit that is used up."""
 OCCASIONS = (BEGIN, END, FAIL, REQUEUE, TIMEOUT, INVALID_DEPEND, *TIMEOUTS)
 ALL = (BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND)
 USUAL = (END,)
-"""Where nothing is said of when."""
+"""The events of a target that names none."""
 NONE = "none"
 MAX_TARGETS = 8
 MAX_TO = 2048
-"""Characters of an address, a URL or a command."""
+"""Maximum length of an address, a URL or a command."""
 
 _PROGRAM = r"\s*(?:[A-Za-z_]\w*=[^\s'\"$`\\]*\s+)*(?P<quote>['\"]?)(?P<word>[\w./~+@,:%-]+)(?P=quote)(?=[\s;&|<>()]|$)"
-"""The first word of a shell command behind its assignments, where it is plain text."""
+"""Matches the program of a shell command, after its assignments, if the word is plain text."""
 
 _SLURM = {
     "ALL": ALL, "NONE": (), "BEGIN": (BEGIN,), "END": (END,), "FAIL": (FAIL,), "REQUEUE": (REQUEUE,),
@@ -37,58 +37,58 @@ _SLURM = {
     "TIME_LIMIT_90": ("timeout_90",), "INVALID_DEPEND": (INVALID_DEPEND,), "ARRAY_TASKS": (ARRAY_TASKS,),
     "STAGE_OUT": (),
 }  # fmt: skip
-"""Slurm's words; there is no burst buffer whose stage-out could be told of."""
+"""Slurm's words → events; gq has no burst buffer, so ``STAGE_OUT`` has none."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One way to tell a job's owner, and of what."""
+    """A recipient of a job's notifications, and its events."""
 
     kind: str = DEFAULT
     to: str = ""
-    """An address, a URL or a command; of mail empty: the owner."""
+    """An address, a URL or a command; empty, for mail: the job's owner."""
     on: tuple[str, ...] = USUAL
-    """Of `OCCASIONS`, and ``array_tasks``: of each task of an array, not of all together."""
+    """Events of `OCCASIONS`; with ``array_tasks``, each task of an array notifies, not the array as a whole."""
     is_optional: bool = False
-    """As scripts for Slurm ask for mail: where the site sends none, the job is queued all the same."""
+    """The job is queued even if the site sends no mail, which scripts for Slurm may request."""
 
 
 class Notifying(msgspec.Struct, frozen=True, kw_only=True):
-    """``[notify]``"""
+    """The table ``[notify]``."""
 
     webhook_hosts: tuple[str, ...] = ()
-    """Where webhooks may go: ``NAME``, ``*.NAME`` or ``ADDRESS``, each with ``:PORT`` or without; empty: nowhere."""
+    """Hosts that webhooks may reach: ``NAME``, ``*.NAME`` or ``ADDRESS``, with or without ``:PORT``; empty: none."""
     webhook_networks: tuple[str, ...] = ()
-    """Addresses (``10.0.0.0/8``) that names of these hosts may stand for though they are not of the public internet."""
+    """Networks (``10.0.0.0/8``) outside of the public internet that the names of these hosts may resolve to."""
     mail: str = ""
-    """Path of sendmail, or ``smtp://HOST:PORT``; empty: no mail is sent."""
+    """Path of sendmail, or ``smtp://HOST:PORT``; empty: gq sends no mail."""
     mail_from: str = ""
     """The sender; empty: ``gq`` at this host."""
     mail_domain: str = ""
-    """Appended to names of users; empty: the mail system knows them."""
+    """Domain appended to user names; empty: the mail system resolves user names."""
     default: str = ""
-    """For who does not say how: ``mail``, ``slack:URL``, …"""
+    """The target of jobs that request a notification without a kind: ``mail``, ``slack:URL``, …"""
     max_per_user: int = 200
-    """Notices that may wait to be delivered; what is more is dropped, and counted."""
+    """Maximum number of undelivered notices of a user; further notices are dropped and counted."""
     retry_min_s: float = 30.0
-    """After the first failure, then doubling."""
+    """Delay after the first failure, which then doubles."""
     retry_max_s: float = 3600.0
     give_up_s: float = 86_400.0
-    """So long after what it tells of."""
+    """Seconds after the event at which a notice is given up."""
     timeout_s: float = 10.0
-    """Of one delivery."""
+    """Timeout of one delivery."""
 
 
 class NoticeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A notice as it is shown."""
+    """A notice as commands show it."""
 
     notice_id: int
     user: str
     job_id: int = 0
-    """0: it is of no job."""
+    """0: the notice is not about a job."""
     on: str = ""
     kind: str = ""
     to: str = ""
-    """Of a URL only the host: the rest may be a secret."""
+    """The recipient; of a URL only the host, since the rest may be a secret."""
     state: str = "waiting"
     """``waiting``, ``delivered`` or ``given_up``."""
     queued_at: float = 0.0
@@ -101,7 +101,7 @@ class NoticeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the change log as it is shown."""
+    """A line of the change log as commands show it."""
 
     seq: int
     at: float
@@ -109,11 +109,11 @@ class EventInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_id: int | None = None
     node: str = ""
     body: str = ""
-    """JSON: the whole of it, less what opens doors."""
+    """The whole event as JSON, without secrets."""
 
 
 def parse_target(text: str) -> Target:
-    """``mail``, ``mail:ada@example.org``, ``webhook:https://…``; ``ValueError`` with a sentence."""
+    """Parse ``mail``, ``mail:ada@example.org`` or ``webhook:https://…``; ``ValueError`` with a sentence."""
     kind, _, to = text.strip().partition(":")
     if kind not in KINDS:
         way_out = suggestion(kind, KINDS, "for example mail or webhook:https://…")
@@ -127,7 +127,7 @@ def parse_target(text: str) -> Target:
 
 
 def refuse_relative(command: str) -> None:
-    """``ValueError`` for a command whose program has a relative path."""
+    """Raise ``ValueError`` for a command whose program has a relative path."""
     program = program_of(command)
     if "/" in program and program[0] not in "/~":
         message = f"`{program[:80]}` is a relative path, and the command runs on any node of the cluster"
@@ -135,7 +135,8 @@ def refuse_relative(command: str) -> None:
 
 
 def program_of(command: str) -> str:
-    """The word of a shell command that names its program; empty where only the shell can tell, as in ``$TOOL x``."""
+    """Return the word of a shell command that names its program; empty if only the shell can tell, as in ``$TOOL
+    x``."""
     import re  # few jobs tell anybody by a command
 
     match = re.match(_PROGRAM, command)
@@ -143,13 +144,13 @@ def program_of(command: str) -> str:
 
 
 def parse_occasions(text: str) -> tuple[str, ...]:
-    """``begin,end,timeout_80``, ``all``, ``none``; ``ValueError`` with a sentence."""
+    """Parse ``begin,end,timeout_80``, ``all`` or ``none``; ``ValueError`` with a sentence."""
     known = {one: (one,) for one in (*OCCASIONS, ARRAY_TASKS)} | {"all": ALL, NONE: ()}
     return _occasions(text.lower().replace("-", "_"), known)
 
 
 def parse_mail_type(text: str) -> tuple[str, ...]:
-    """Slurm's ``--mail-type``; ``ValueError`` with a sentence."""
+    """Parse Slurm's ``--mail-type``; ``ValueError`` with a sentence."""
     return _occasions(text.upper(), _SLURM)
 
 
@@ -164,18 +165,18 @@ def _occasions(text: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def in_order(occasions: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in the order of the table."""
+    """Return each event once, in the order of `OCCASIONS`."""
     said = set(occasions)
     return tuple(one for one in (*OCCASIONS, ARRAY_TASKS) if one in said)
 
 
 def shown(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """As others than their owner may see them."""
+    """Return the targets as users other than the job's owner may see them."""
     return tuple([msgspec.structs.replace(one, to=host_only(one.kind, one.to)) for one in targets])
 
 
 def host_only(kind: str, to: str) -> str:
-    """Of a URL: what may be shown to others than its owner."""
+    """Return the recipient as users other than its owner may see it: of a URL the scheme and the host."""
     if kind not in (WEBHOOK, SLACK):
         return to
     scheme, _, rest = to.partition("://")

@@ -1,4 +1,4 @@
-"""Tables of gq.toml that decisions depend on as they are: bounds, times, weights.  Names and defaults of their keys."""
+"""Tables of gq.toml that the deciding code uses as they are: bounds, times, weights, with their keys and defaults."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Every bound of the deciding code; each is a key of ``[limits]`` in gq.toml."""
+    """Every bound of the deciding code; each field is a key of ``[limits]`` in gq.toml."""
 
     jobs: int = 1_000_000
-    """Jobs that may be pending or running at once."""
+    """Maximum number of jobs that are pending or running at once."""
     jobs_per_user: int = 200_000
     nodes: int = 10_000
     steps_per_job: int = 40_000
     keys: int = 20_000
-    """Keys of nodes and users, and tokens that are open."""
+    """Maximum number of keys of nodes and users and of open tokens."""
     running_steps_per_job: int = 512
     waiting_requests: int = 10_000
-    """Requests whose answer is held back (`WaitJobs`, `CreateStep`)."""
+    """Maximum number of requests whose answer is delayed (`WaitJobs`, `CreateStep`)."""
     page: int = 2000
-    """Jobs in one answer."""
+    """Maximum number of jobs in one answer."""
     ended_job_keep_s: int = 300
-    """Ended jobs stay in memory (and in `gqstat -t all`) that long; history has them for ever."""
+    """Seconds that ended jobs stay in memory (and in `gqstat -t all`); history keeps them."""
     request_memory_s: int = 600
     restarts: int = 20
-    """A job that has started again so often is not queued again after one more failure of a node."""
+    """Number of restarts after which the failure of a node no longer requeues a job."""
     array_tasks: int = 100_000
-    """Of one array."""
+    """Maximum number of tasks of one array."""
     accounts: int = 10_000
-    """Accounts, QOS and limits together; members may be ten times as many."""
+    """Maximum number of accounts, QOS and limits together; ten times as many members are permitted."""
     crontab_entries: int = 100
-    """Of one user."""
+    """Maximum number of crontab entries of one user."""
     launch_failures: int = 10
-    """After so many failed launches in a row that are the job's fault it is held."""
+    """Number of consecutive failed launches, caused by the job, after which the job is held."""
 
 
 class Timers(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds; keys of ``[timers]`` in gq.toml."""
+    """Durations in seconds; each field is a key of ``[timers]`` in gq.toml."""
 
     heartbeat_s: float = 5.0
     node_lost_s: float = 60.0
@@ -44,11 +44,11 @@ class Timers(msgspec.Struct, frozen=True, kw_only=True):
     prepare_ack_s: float = 2.0
     """Silence after a PREPARE (or GO) that fails the launch."""
     prepare_s: float = 120.0
-    """From PREPARE to ready on all nodes."""
+    """Maximum time from PREPARE until all nodes are ready."""
     resend_s: float = 5.0
-    """Between repeats of an order that was not acknowledged."""
+    """Interval between repeats of an order that was not acknowledged."""
     grace_s: int = 30
-    """Between TERM and KILL."""
+    """Time between TERM and KILL."""
     backoff_min_s: float = 30.0
     backoff_max_s: float = 600.0
     interactive_lost_s: float = 60.0
@@ -57,7 +57,7 @@ class Timers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriorityWeights(msgspec.Struct, frozen=True, kw_only=True):
-    """``[priority]``: points of each factor where it is 1."""
+    """The table ``[priority]``: points of each factor at its value 1."""
 
     due: float = 10_000.0
     short: float = 3000.0
@@ -67,51 +67,51 @@ class PriorityWeights(msgspec.Struct, frozen=True, kw_only=True):
     partition: float = 15_000.0
     qos: float = 30_000.0
     max_age_s: float = 7 * 86400.0
-    """Older counts as 1."""
+    """Age at which the age factor reaches 1."""
     favor_small: bool = False
     """The job size factor is 1 for the smallest job, not for the largest."""
     half_life_s: float | None = 7 * 86400.0
-    """Of usage; None (``"never"``): nothing is forgotten."""
+    """Half-life of usage; None (``"never"``): usage does not decay."""
     factors: dict[str, float] = {}
     """Weights of the site's own factors, by the name of their entry point in ``gq.priority_factors``."""
 
 
 class Billing(msgspec.Struct, frozen=True, kw_only=True):
-    """``[billing]``: how much an hour of each costs, in hours of a GPU of weight 1."""
+    """The table ``[billing]``: the cost of an hour of each resource, in hours of a GPU of weight 1."""
 
     gpu: float = 1.0
     gpu_types: dict[str, float] = {}
-    """By type; those that are not here have the weight of ``gpu``."""
+    """Weight by GPU type; other types have the weight of ``gpu``."""
     cpu: float = 0.0
     memory_gib: float = 0.0
 
 
 class Accounting(msgspec.Struct, frozen=True, kw_only=True):
-    """``[accounts]``"""
+    """The table ``[accounts]``."""
 
     require: bool = False
-    """Refuse jobs of users who are in no account; else they go to the default account."""
+    """Whether jobs of users without an account are refused; else they go to the default account."""
     kill_on_invalid_dep: bool = False
-    """Jobs end when their dependency can never be met, unless they say otherwise."""
+    """Whether jobs whose dependency can never be met are ended, unless the job specifies otherwise."""
 
 
 class Booking(msgspec.Struct, frozen=True, kw_only=True):
-    """``[reservations]``"""
+    """The table ``[reservations]``."""
 
     users: bool = False
-    """Everybody may reserve, within the next four; else only administrators and operators."""
+    """Whether every user may reserve, within the next four limits; else only administrators and operators may."""
     max_per_user: int = 5
-    """Reservations of one user that are not over."""
+    """Maximum number of a user's reservations that are not over."""
     max_gpu_hours: float | None = 1000.0
-    """That one user may have booked ahead; None: any number."""
+    """Maximum number of GPU-hours that a user may have reserved ahead; None: no maximum."""
     max_ahead_s: int | None = 30 * 86400
-    """From now to the begin; None: any time."""
+    """Maximum number of seconds from now to the begin; None: no maximum."""
     max_duration_s: int | None = 7 * 86400
-    """Of one occurrence, likewise."""
+    """Maximum duration of one occurrence; None: no maximum."""
     horizon_s: int = 14 * 86400
-    """Occurrences of a cron line that begin until then are planned."""
+    """Occurrences of a cron line that begin within this time are planned."""
     clear_time_s: int = 30
-    """So long before one begins the last job of others is gone from its place, however long that took to start and to
-    give way: for epilogs, and clocks that differ."""
+    """Seconds before an occurrence begins at which other jobs must have left its resources, their start and preemption
+    delays included: time for epilogs, and for clocks that differ."""
     no_show_s: int | None = None
-    """Of reservations that say nothing of it; None: who never comes keeps it to the end."""
+    """Default of a reservation's no-show time; None: an unused occurrence lasts until its end."""

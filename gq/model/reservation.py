@@ -1,8 +1,8 @@
-"""Reservations: GPUs or nodes that are kept for some people for a while, once or again and again.  Pure.
+"""Reservations: GPUs or nodes that are reserved for some users for a period, once or repeatedly.  Pure.
 
-A *reservation* has a name and says what is kept, for whom, and when.  Each time that it is kept is an *occurrence* of
-it, with exact nodes, CPUs and GPUs; a single one has one, one with a cron line has one for each time that the line
-names, planned ahead as far as the site's horizon.
+A *reservation* has a name and defines what is reserved, for whom, and when.  Each period of it is an *occurrence* with
+exact nodes, CPUs and GPUs.  A reservation without a cron line has one occurrence; with a cron line it has one for each
+time that the line names, planned ahead as far as the site's horizon.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from gq.model.resource import Count, Grant, ResourceRequest, gpus_in
 
 
 class Flag(StrEnum):
-    """As Slurm's."""
+    """Reservation flags with Slurm's names, and `NO_LEND`."""
 
     MAINT = "MAINT"
-    """For maintenance: only administrators; what runs in it is not billed, and nobody has to come."""
+    """For maintenance: only administrators use the reservation, its jobs are not billed, and it has no no-shows."""
     FLEX = "FLEX"
-    """Jobs that name it may begin before it, end after it and run outside it."""
+    """Jobs that name the reservation may begin before it, end after it and run outside of it."""
     MAGNETIC = "MAGNETIC"
-    """Jobs of its users run in it also where they do not name it."""
+    """Jobs of the reservation's users run in it even if they do not name it."""
     IGNORE_JOBS = "IGNORE_JOBS"
-    """Made whatever runs there: what still does when it begins goes on."""
+    """The reservation is made even if jobs use its resources; jobs that still run when it begins continue."""
     NO_LEND = "NO_LEND"
-    """Nobody borrows what it keeps while it is not used (not Slurm's)."""
+    """Idle resources of the reservation are never lent (not a flag of Slurm)."""
 
 
 NEVER_LENT = frozenset({Flag.MAINT, Flag.NO_LEND})
@@ -37,14 +37,14 @@ class OccurrenceState(StrEnum):
     PLANNED = "PLANNED"
     ACTIVE = "ACTIVE"
     OVER = "OVER"
-    """Its time was up."""
+    """The occurrence reached its end."""
     RELEASED = "RELEASED"
-    """Nobody came, and others have what it kept."""
+    """No job used the occurrence, and its resources were released."""
     SKIPPED = "SKIPPED"
     ENDED = "ENDED"
-    """By hand, or because its jobs had ended (PURGE_COMP), before its time."""
+    """The occurrence was ended before its time, by a user or because its jobs had ended (PURGE_COMP)."""
     FAILED = "FAILED"
-    """There was nothing that could be kept."""
+    """No resources were available for the occurrence."""
 
     @property
     def is_past(self) -> bool:
@@ -52,60 +52,60 @@ class OccurrenceState(StrEnum):
 
 
 class Booking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is asked for.  Instants are seconds since the epoch."""
+    """The request for a reservation.  Instants are seconds since the epoch."""
 
     name: str
     resources: ResourceRequest = ResourceRequest()
-    """CPUs and memory that are not said: each GPU's share of its node."""
+    """The resources of each occurrence; unspecified CPUs and memory are each GPU's share of its node."""
     partition: str = ""
-    """Empty: the default one."""
+    """Empty: the default partition."""
     begin_at: float | None = None
-    """None: by the cron line."""
+    """None: the cron line sets the begin."""
     cron: str = ""
-    """crontab(5)'s five fields, in the zone; empty: once."""
+    """The five fields of crontab(5), in `zone`; empty: a single occurrence."""
     zone: str = "UTC"
     """Name of a time zone (``Europe/Berlin``)."""
     until_at: float | None = None
-    """No occurrence begins from then on; None: for ever."""
+    """No occurrence begins at or after this instant; None: the reservation repeats without end."""
     duration_s: Count
-    """Time that passes, also over a change to daylight saving."""
+    """Elapsed time, whatever the clock shows at a change to daylight saving."""
     users: tuple[str, ...] = ()
-    """Who may use it besides its owner; likewise the next."""
+    """Users besides the owner who may use the reservation."""
     accounts: tuple[str, ...] = ()
     flags: tuple[Flag, ...] = ()
     no_show_s: Count | None = None
-    """So long after its begin an occurrence that no job has used is released; None: never."""
+    """Seconds after its begin at which an unused occurrence is released; None: never."""
     purge_s: Count | None = None
-    """PURGE_COMP: an occurrence that was used ends when nothing has run in it for so long; None: never."""
+    """PURGE_COMP: seconds without a running job after which a used occurrence ends; None: never."""
     comment: str = ""
     notify: tuple[Target, ...] = ()
-    """Who is told of what was not meant: a no-show, nodes that fail; empty: as ``[notify] default`` says.  Shown is of
-    a URL only the host, which stands for the whole where it is sent back."""
+    """Targets notified of no-shows and failed nodes; empty: the target that ``[notify] default`` sets.  Answers show of
+    a URL only the host; a request that repeats the host stands for the whole URL."""
 
 
 class OccurrenceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An occurrence as it is shown."""
+    """An occurrence as commands show it."""
 
     number: int
-    """From 1, in the order in which they were planned."""
+    """Number from 1, in the order of planning."""
     begin_at: float
     end_at: float
-    """As planned; one that ended before has `ended_at`."""
+    """The planned end; `ended_at` is set if the occurrence ended earlier."""
     state: OccurrenceState = OccurrenceState.PLANNED
     grants: tuple[Grant, ...] = ()
     missing_gpus: int = 0
-    """Of those that it should have: nodes have failed, and there are no others for them."""
+    """Number of GPUs that the occurrence lacks, since nodes failed without replacement."""
     ended_at: float | None = None
     why: str = ""
-    """Of its state, or of what is missing: one plain sentence."""
+    """A sentence that explains the state, or what is missing."""
     used_at: float | None = None
-    """When the first job began in it."""
+    """When the first job began in the occurrence."""
     used_gpu_s: float = 0.0
-    """GPU-seconds of jobs that ran in it, until now."""
+    """GPU-seconds of jobs that ran in the occurrence, until now."""
     job_ids: tuple[int, ...] = ()
-    """Jobs that run in it."""
+    """Jobs that run in the occurrence."""
     lent_to: tuple[int, ...] = ()
-    """Jobs that have borrowed of it, while it is under way; only in the list of reservations."""
+    """Jobs that borrow resources of the active occurrence; only in the list of reservations."""
 
     @property
     def gpus(self) -> int:
@@ -118,20 +118,20 @@ class OccurrenceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ReservationInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reservation as it is shown."""
+    """A reservation as commands show it."""
 
     booking: Booking
     owner: str
     uid: int
     created_at: float
     occurrences: tuple[OccurrenceInfo, ...] = ()
-    """By their begin; past ones only where they were asked for."""
+    """Occurrences by begin; past occurrences only if requested."""
     gone_at: float | None = None
-    """Since when it is deleted, or nothing of it is left; None: it is there."""
+    """When the reservation was deleted or its last occurrence ended; None: the reservation exists."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What could be had instead of what was refused; taken if it is asked for at once."""
+    """A reservation that is possible instead of a refused request, at the time of the answer."""
 
     begin_at: float
     duration_s: int
@@ -141,12 +141,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BookingUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one user, over a span of time."""
+    """A user's reservations and their usage over a period."""
 
     user: str
     occurrences: int = 0
-    """That began in it."""
+    """Number of occurrences that began in the period."""
     no_shows: int = 0
     booked_gpu_s: float = 0.0
-    """What was kept, until it ended or was released."""
+    """GPU-seconds reserved, until each occurrence ended or was released."""
     used_gpu_s: float = 0.0

@@ -1,7 +1,7 @@
-"""What a job asks for and what it is given.
+"""Requests for resources (`ResourceRequest`) and what a job receives on a node (`Grant`).
 
-A request is either *per node* (``-N 4 --gpus-per-node=8``) or *by tasks* (``-n 30 --gpus-per-task=1``) or a
-mixture; None means "not said", which is not the same as 0 or 1.  A grant is exact: CPU ids and GPU indices.
+A request is *per node* (``-N 4 --gpus-per-node=8``), *by tasks* (``-n 30 --gpus-per-task=1``) or a mixture; None means
+"not specified", which differs from 0 and 1.  A grant is exact: CPU ids and GPU indices.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-"""What comes over the wire: neither negative nor larger than the database or a sum of many may hold."""
+"""A number that comes over the wire: not negative, and small enough for the database and for sums."""
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """So many of something that has a name: licences, FPGAs, scratch space in MiB (``tmp``)."""
+    """A number of a named resource: licences, FPGAs, scratch space in MiB (``tmp``)."""
 
     name: str
     count: Count
 
 
 class RoleRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The resources of one role of a gang, or of a job, as asked.  At most one of the three ``mem_*`` fields is set.
+    """The requested resources of one role of a het job, or of a job.  At most one of the three ``mem_*`` fields is set.
 
     ``gpus`` counts over the whole job.  ``mem_per_node_mib`` 0 means all memory of each node.
     """
@@ -46,56 +46,57 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     exclude: tuple[str, ...] = ()
     is_exclusive: bool = False
     is_dense: bool = False
-    """GPUs that are dealt out fill whole nodes; only the last node may be shared with others."""
+    """The requested GPUs fill whole nodes; only the last node may be shared with other jobs."""
     min_gpu_mem_mib: Count | None = None
     constraint: str = ""
-    """What its nodes must be (`gq.model.constraint`)."""
+    """The constraint that the job's nodes must meet (`gq.model.constraint`)."""
     prefer: str = ""
-    """What they should be, likewise."""
+    """The constraint that the job's nodes should meet, in the same syntax."""
     data: tuple[str, ...] = ()
-    """Nodes that say they hold these are preferred."""
+    """Data sets; the planner prefers nodes that hold them."""
     resources: tuple[Amount, ...] = ()
-    """Generic resources of each node, by name."""
+    """Generic resources on each node."""
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A part of a gang that asks for something else than the others; they start together or not at all."""
+    """A role of a het job: resources of its own; the roles of a job start together or not at all."""
 
     name: str
     resources: RoleRequest
 
 
 class ResourceRequest(RoleRequest, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The resources of one job, as asked.  ``roles`` not empty: the job is these, and no field of a role is set."""
+    """The requested resources of one job.  If ``roles`` is not empty, the roles are the request, and no other field of
+    a role is set."""
 
     switches: Count | None = None
-    """Over so many leaf switches at most …"""
+    """Maximum number of leaf switches that the job's nodes may span …"""
     switches_wait_s: Count | None = None
-    """… for which it waits so long; None: as long as the cluster's ``locality_wait``."""
+    """… and how long the job waits for such nodes; None: the cluster's ``locality_wait``."""
     licenses: tuple[Amount, ...] = ()
-    """Of the cluster, over the whole job."""
+    """Licences of the cluster, for the whole job."""
     most_gpus: Count | None = None
-    """``gpus`` is the least, with which it starts; while it runs on its one node it takes up to so many that are idle,
-    and gives them back when others want them."""
+    """Maximum of an elastic job's GPUs; it starts with ``gpus``.  While it runs, on its one node, it takes idle GPUs up
+    to this number and returns them when other jobs need them."""
     is_elastic: bool = False
-    """``nodes_min`` is the least, with which it starts; while it runs it takes up to ``nodes_max`` that are idle, and
-    gives them back when others want them."""
+    """The job is elastic over nodes: it starts with ``nodes_min``.  While it runs it takes idle nodes up to
+    ``nodes_max`` and returns them when other jobs need them."""
     roles: tuple[Role, ...] = ()
 
 
 def as_request(role: RoleRequest) -> ResourceRequest:
-    """What a role asks for, as if it were a job of its own."""
+    """Return a role's request as the request of a job."""
     return ResourceRequest(**{field: getattr(role, field) for field in RoleRequest.__struct_fields__})
 
 
 def as_role(name: str, request: RoleRequest) -> Role:
-    """The inverse; what can only be asked for a whole job is left out."""
+    """Return a job's request as a role; fields that only a whole job has are left out."""
     fields = {field: getattr(request, field) for field in RoleRequest.__struct_fields__}
     return Role(name=name, resources=RoleRequest(**fields))
 
 
 class RoleShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What of a grant is one role's."""
+    """A role's share of a grant."""
 
     role: str
     tasks: int
@@ -105,7 +106,7 @@ class RoleShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one attempt holds on one node."""
+    """The resources that one attempt holds on one node."""
 
     node: str
     tasks: int = 1
@@ -114,17 +115,17 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: tuple[int, ...] = ()
     """GPU indices of the node, ascending."""
     memory_mib: int = 0
-    """Counted and limited; 0 where memory was not asked for (neither counted nor limited)."""
+    """Memory that is reserved and enforced; 0 if the job requested none (neither reserved nor enforced)."""
     resources: tuple[Amount, ...] = ()
     """Generic resources."""
     licenses: tuple[Amount, ...] = ()
-    """Of the cluster, for the whole job: the first grant has them."""
+    """Licences of the cluster for the whole job; only the first grant has them."""
     roles: tuple[RoleShare, ...] = ()
-    """Of a gang of roles: who has what of it."""
+    """The grant divided among the roles of a het job."""
 
 
 def shares(one: Grant, other: Grant) -> bool:
-    """Both have some CPU or GPU of the same node."""
+    """Whether both grants have a CPU or GPU of the same node."""
     is_same = one.node == other.node
     return is_same and not (set(one.gpus).isdisjoint(other.gpus) and set(one.cpus).isdisjoint(other.cpus))
 
@@ -134,7 +135,8 @@ def gpus_in(grants: Iterable[Grant]) -> int:
 
 
 def format_ids(ids: tuple[int, ...]) -> str:
-    """``(0, 1, 2, 5)`` → ``0-2,5``: how CPU and GPU sets are stored and shown (cpuset's list format)."""
+    """Format ids in cpuset's list format, in which CPU and GPU sets are stored and shown: ``(0, 1, 2, 5)`` →
+    ``0-2,5``."""
     ranges: list[str] = []
     position = 0
     while position < len(ids):
@@ -147,7 +149,7 @@ def format_ids(ids: tuple[int, ...]) -> str:
 
 
 def parse_ids(text: str) -> tuple[int, ...]:
-    """The inverse of `format_ids`."""
+    """Parse the output of `format_ids`."""
     ids: list[int] = []
     for part in text.split(",") if text else ():
         low, dash, high = part.partition("-")
@@ -156,7 +158,7 @@ def parse_ids(text: str) -> tuple[int, ...]:
 
 
 class Demand(NamedTuple):
-    """The least that a request comes to over the whole job."""
+    """The minimum resources that a request needs over the whole job."""
 
     nodes: int
     tasks: int
@@ -167,10 +169,10 @@ class Demand(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def least_demand(request: ResourceRequest) -> Demand:
-    """What is shown of a waiting job: the request with Slurm's defaults filled in (1 node, 1 task, 1 CPU a task).
+    """Return the demand shown for a pending job: the request with Slurm's defaults (1 node, 1 task, 1 CPU per task).
 
-    What a plan gives may be more: whole nodes, a larger number of nodes, CPUs rounded up on each node.  Roles may
-    share nodes: of a gang of them the number of nodes is that of its widest role.
+    A plan may grant more: whole nodes, more nodes, CPUs rounded up on each node.  Since the roles of a het job may
+    share nodes, its number of nodes is that of its widest role.
     """
     if request.roles:
         each = [least_demand(as_request(role.resources)) for role in request.roles]
@@ -189,7 +191,8 @@ def least_demand(request: ResourceRequest) -> Demand:
 
 
 def _least_nodes(request: ResourceRequest) -> int:
-    """Nodes where their number was not said: those named, or as many as the limits per node imply."""
+    """Return the number of nodes of a request without one: the nodes named, or the number that limits per node
+    imply."""
     by_tasks = -(-request.ntasks // request.ntasks_per_node) if request.ntasks and request.ntasks_per_node else 1
     by_gpus = -(-request.gpus // request.gpus_per_node) if request.gpus and request.gpus_per_node else 1
     return max(1, len(request.nodelist), by_tasks, by_gpus, _counted_nodes(request.constraint))
@@ -204,7 +207,7 @@ def _counted_nodes(constraint: str) -> int:
 
 
 def _least_tasks(request: ResourceRequest, nodes: int) -> int:
-    """Tasks where their number was not said: by node, by GPU, else one on each node."""
+    """Return the number of tasks of a request without one: by node, by GPU, else one per node."""
     if request.ntasks_per_node:
         return nodes * request.ntasks_per_node
     if request.gpus and request.gpus_per_task:

@@ -1,4 +1,4 @@
-"""The names of roles: what they may be, and how they stand in the names of variables.  Pure."""
+"""The names of het job roles and their form in names of variables.  Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 
 MAX_ROLES = 64
-"""Of one gang."""
+"""Maximum number of roles of one job."""
 MAX_ROLE_NAME = 32
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 
 
 def check_role_name(name: str) -> str:
-    """The name, or ``ValueError`` with a sentence."""
+    """Return the name, or raise ``ValueError`` with a sentence."""
     if len(name) > MAX_ROLE_NAME or not re.fullmatch(_NAME, name):
         rule = f"a role has a name of 1 to {MAX_ROLE_NAME} letters, digits, `_` and `-`, a letter first"
         raise ValueError(f"`{name[:40]}` cannot be a role's name; {rule}")
@@ -20,12 +20,12 @@ def check_role_name(name: str) -> str:
 
 
 def role_word(name: str) -> str:
-    """How it stands in a variable: ``param-server`` → ``PARAM_SERVER``."""
+    """Return the role's part of a variable's name: ``param-server`` → ``PARAM_SERVER``."""
     return name.upper().replace("-", "_")
 
 
 def check_roles(names: Iterable[str]) -> None:
-    """Of one gang: so many at most, and all different in variables; ``ValueError`` with a sentence."""
+    """Raise ``ValueError`` if a job has too many roles, or two roles with the same form in variables."""
     seen: dict[str, str] = {}
     for name in names:
         word = role_word(check_role_name(name))

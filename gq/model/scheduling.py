@@ -1,6 +1,6 @@
-"""How the queue is planned (``[scheduler]`` in gq.toml): in which order jobs are considered, what they may overtake.
+"""Scheduling policy (``[scheduler]`` in gq.toml): the order of jobs, and which jobs may overtake others.
 
-The same values are the file's and the planner's; `PRESETS` are the policies that have a name.
+The file and the planner use the same values; `PRESETS` are the named policies.
 """
 
 from __future__ import annotations
@@ -14,60 +14,62 @@ BACKFILLS = ("none", "skip", "protect")
 PREEMPTS = ("qos", "turns")
 EXPECTATIONS = ("predicted", "limit", "exact")
 MAX_HISTORY_JOBS = 32
-"""Lengths that are kept of each signature (`gqd.state.runtime_history`)."""
+"""Run times stored for each signature (`gqd.state.runtime_history`)."""
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
-    """``[scheduler]``.  What is not set in the file is as the named policy has it."""
+    """The table ``[scheduler]``.  A key that the file does not set has the named policy's value."""
 
     policy: str = "default"
     """A name of `PRESETS`."""
     order: str = "priority"
-    """``priority``, ``shortest`` (expected length, then id), ``arrival`` (id) or ``attained`` (who has not
-    had its trial, then since when it waits, a requeue left out, then id)."""
+    """``priority``, ``shortest`` (expected run time, then id), ``arrival`` (id) or ``attained`` (jobs that have not
+    used their trial, then the time since they are pending, requeues left out, then id)."""
     backfill: str = "protect"
-    """What jobs behind a blocked one may do: ``none`` nothing, ``skip`` start wherever they fit, ``protect`` start
-    where they do not delay a protected one."""
+    """The rule for jobs behind a blocked job: ``none``: nothing, ``skip``: start on any free resources, ``protect``:
+    start if no planned start is delayed."""
     protected_jobs: int = 0
-    """With ``protect``: so many blocked jobs of each partition, the first in order, get a protected start (EASY: 1)."""
+    """For ``protect``: number of blocked jobs of each partition, first in order, that get a planned start (EASY:
+    1)."""
     protect_wide_after_s: float | None = 600.0
-    """The oldest job over several nodes that has waited so long gets one, too; None: none does."""
+    """Pending time after which the oldest job over several nodes gets a planned start, too; None: never."""
     protect_any_after_s: float | None = 7200.0
-    """And so do two of any size that have waited so long: the oldest, and the oldest of those whose users had least of
-    what is due to them (`gqd.sched.backfill.starvation`)."""
+    """Pending time after which two jobs of any size get a planned start, too: the oldest, and the oldest of the users
+    furthest below their fair share (`gqd.sched.backfill.starvation`)."""
     protect_fair_share: float = 0.2
-    """What the second of them starts holds no more than this part of the GPUs, or is one job."""
+    """Maximum fraction of the GPUs held by jobs that the fair-share slot started; a single job may exceed it."""
     protect_oldest_share: float = 0.3
-    """The oldest likewise."""
+    """Maximum fraction of the GPUs held by jobs that the oldest-job slot started; a single job may exceed it."""
     preempt: str = "qos"
-    """Who gives way: ``qos`` (as QOS and guarantees say), or ``turns`` (also who has had its trial or its turn, see
-    `gqd.sched.preemption.timeslice`)."""
+    """Which jobs may be preempted: ``qos``: as QOS and guarantees permit; ``turns``: also jobs that have used their
+    trial or turn (`gqd.sched.preemption.timeslice`)."""
     trial_s: float = 10_800.0
-    """So long each job runs, over all its attempts, before it takes turns."""
+    """Seconds that each job runs, over all its attempts, before it takes turns with others."""
     turn_s: float = 7200.0
-    """So long one that takes turns runs before who was submitted earlier has its place back."""
+    """Seconds that a job runs in its turn before a job submitted earlier may preempt it."""
     resume_s: float = 60.0
-    """What a job that was stopped needs until it is again where it was, if it does not say so itself."""
+    """Seconds that a preempted job needs after its restart to reach the point where it was stopped, unless it specifies
+    them."""
     expect: str = "predicted"
-    """How long a job is expected to run: ``predicted`` (its limit, else as jobs like it did), ``limit`` (what has none
-    is expected to run for ever), or ``exact`` (gqsim only: as long as it will)."""
+    """The expected run time of a job: ``predicted`` (its limit, else a prediction from similar jobs), ``limit`` (a job
+    without a limit runs for ever), or ``exact`` (gqsim only: the true run time)."""
     history_jobs: int = 10
-    """A prediction is the mean of so many of the jobs that ended last of the same account and size."""
+    """A prediction is the mean over this number of jobs that ended last, of the same account and size."""
     expected_without_history_s: float = 3600.0
     locality_wait_s: float = 600.0
-    """How long ``--switches`` and ``--prefer`` hold out where the job does not say."""
+    """Default number of seconds that ``--switches`` and ``--prefer`` wait for matching nodes."""
     cores_kept_per_gpu: int = 0
     """CPUs that jobs without GPUs leave free for each idle GPU of a node."""
     low_tier_qos: tuple[str, ...] = ("scavenger",)
-    """Their jobs get the oldest GPUs that fit (see ``gpu_tiers``) …"""
+    """QOS whose jobs get the oldest GPUs that fit (see ``gpu_tiers``)."""
     high_tier_qos: tuple[str, ...] = ("high",)
-    """… and theirs the newest; others go by best fit alone."""
+    """QOS whose jobs get the newest GPUs that fit; jobs of other QOS get the best fit."""
     gpu_tiers: tuple[str, ...] = ()
     """GPU types, the oldest first."""
     plan_steps: int = 200_000
-    """Units of work after which a pass ends with what it has."""
+    """Units of work after which a scheduling pass ends with the decisions made so far."""
     estimate_jobs: int = 1000
-    """Waiting jobs, the first in order, whose start is estimated in the background."""
+    """Number of pending jobs, first in order, whose start is estimated in the background."""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -91,7 +93,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """One ``[[topology]]``: nodes, or other switches, that hang together."""
+    """A ``[[topology]]`` table: a switch that connects nodes, or other switches."""
 
     name: str
     nodes: tuple[str, ...] = ()

@@ -1,4 +1,5 @@
-"""The words for where a job stands.  Five states, the outcome apart from them, and Slurm's words for people."""
+"""States, outcomes and pending reasons of jobs: five states, the outcome apart from them, and Slurm's words for
+users."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from gq.near_miss import suggestion
 
 
 class JobState(StrEnum):
-    """A job's life; who may go where is in ``gqd.state.lifecycle``."""
+    """The state of a job's life cycle; ``gqd.state.lifecycle`` lists the permitted transitions."""
 
     PENDING = "PENDING"
     STARTING = "STARTING"
@@ -32,7 +33,7 @@ class Outcome(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a job waits or how it ended, in Slurm's words; one word each."""
+    """Why a job is pending or how it ended, in Slurm's words, each without blanks."""
 
     NONE = "None"
     PRIORITY = "Priority"
@@ -96,13 +97,13 @@ STATE_LETTERS = {
     "DEADLINE": "DL",
     "BOOT_FAIL": "BF",
 }
-"""Slurm's long word → its letters, for every word that gq shows."""
+"""Slurm's long state word → its letters, for every word that gq shows."""
 
 ACTIVE_WORDS = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"})
 
 
 def state_word(state: JobState, outcome: Outcome | None) -> str:
-    """Slurm's long word for a job: its state while it lives, its outcome once it has ended."""
+    """Return Slurm's long word for a job: its state until it ends, then its outcome."""
     match state:
         case JobState.STARTING:
             return "CONFIGURING"
@@ -114,12 +115,12 @@ def state_word(state: JobState, outcome: Outcome | None) -> str:
 
 
 def state_letters(word: str) -> str:
-    """Slurm's letters for a long word (``RUNNING`` → ``R``)."""
+    """Return Slurm's letters for a long word (``RUNNING`` → ``R``)."""
     return STATE_LETTERS[word]
 
 
 def parse_state_word(text: str) -> str:
-    """A long word from a name or its letters in any case; ValueError lists what there is."""
+    """Return the long word for a name or its letters in any case; ValueError lists the valid words."""
     upper = text.strip().upper()
     if upper in STATE_LETTERS:
         return upper

@@ -1,4 +1,4 @@
-"""A step: one `gqrun` inside an allocation, its tasks spread over the nodes of the attempt."""
+"""Steps: one `gqrun` inside an allocation, its tasks spread over the nodes of the attempt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class StepRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What `gqrun` asks of an allocation; None: all that the job holds (tasks: the job's)."""
+    """The resources that `gqrun` requests of an allocation; None: all that the job holds (tasks: the job's number)."""
 
     name: str
     nodes: int | None = None
@@ -21,13 +21,13 @@ class StepRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     overlap: bool = False
     """Share CPUs and GPUs with other steps instead of waiting for free ones."""
     kill_on_bad_exit: bool | None = None
-    """None: the job's."""
+    """None: as the job."""
     roles: tuple[str, ...] = ()
-    """Of a gang: those that it has tasks of, by name or number; empty: all."""
+    """For a het job: the roles, by name or number, that the step has tasks of; empty: all."""
 
 
 class StepRole(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a part is one role's: consecutive ranks, among all and within the role."""
+    """A role's share of a step part: consecutive ranks, among all ranks and within the role."""
 
     role: str
     first_rank: int
@@ -36,12 +36,12 @@ class StepRole(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
     gpus_per_task: int | None = None
-    """None: every task of the role sees all GPUs that it has on this node."""
+    """None: every task of the role sees all GPUs of the role on this node."""
     cpus_per_task: int = 1
 
 
 class StepPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step has on one node.  Ranks of a node are consecutive (block distribution), or those of each role."""
+    """A node's share of a step.  Ranks of a node, or of each role on it, are consecutive (block distribution)."""
 
     node: str
     first_rank: int
@@ -49,31 +49,31 @@ class StepPart(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
     roles: tuple[StepRole, ...] = ()
-    """Of a step that has tasks of roles."""
+    """The shares of the roles, for a step of a het job."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Of its tasks, in the order of their local ranks."""
+        """Ranks of the part's tasks, in the order of their local ranks."""
         spans = [(one.first_rank, one.tasks) for one in self.roles] or [(self.first_rank, self.tasks)]
         return tuple(rank for first, tasks in spans for rank in range(first, first + tasks))
 
     def role_of(self, rank: int) -> StepRole | None:
-        """The role that the task of this rank has; None: none."""
+        """Return the role of the task with this rank, or None."""
         return next((one for one in self.roles if 0 <= rank - one.first_rank < one.tasks), None)
 
 
 class StepNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Where `gqrun` finds one node of its step."""
+    """How `gqrun` connects to one node of its step."""
 
     part: StepPart
     endpoint: str
-    """ZeroMQ endpoint of the node's step door (``ipc://…`` or ``tcp://…``)."""
+    """ZeroMQ endpoint of the node's step listener (``ipc://…`` or ``tcp://…``)."""
     public_key: str = ""
-    """Z85 CURVE key of that door; empty on ipc."""
+    """Z85 CURVE key of that listener; empty on ipc."""
 
 
 class StepLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole step, as every node and `gqrun` see it."""
+    """The layout of the whole step, which every node and `gqrun` know."""
 
     name: str
     parts: tuple[StepPart, ...]
@@ -82,9 +82,9 @@ class StepLayout(msgspec.Struct, frozen=True, kw_only=True):
     """None: every task of a node sees all GPUs that the step has there."""
     kill_on_bad_exit: bool = True
     overlap: bool = False
-    """It shares its CPUs and GPUs: nobody waits for them."""
+    """The step shares its CPUs and GPUs, so that no other step waits for them."""
     roles: tuple[str, ...] = ()
-    """Of a gang's step: all roles of its job, in their order."""
+    """All roles of the het job, in their order."""
 
     @property
     def ntasks(self) -> int:

@@ -1,7 +1,7 @@
-"""Sweeps: ``lr=1e-3,1e-4 bs=32,64`` as people write them, and which values are a task's.  Pure.
+"""Sweeps of parameters: ``lr=1e-3,1e-4 bs=32,64`` as users write them, and the values of each task.  Pure.
 
-A sweep has a task for each combination of its values, numbered from 0; the last name varies fastest, as the last
-digit of a number does.  So the values of a task follow from its number, and nothing is kept for each.
+A sweep has a task for each combination of its values, numbered from 0; the last name varies fastest, as the last digit
+of a number does.  The values of a task follow from its number, so nothing is stored for each task.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TypeAlias
 from gq.model.tasks import MAX_TASK
 
 Sweep: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
-"""(name, its values) of each; of a task each has one value."""
+"""(name, its values) for each name; in a task's sweep each name has one value."""
 
 PREFIX = "GQ_SWEEP_"
-"""Before the names of variables that the user's own cannot hide."""
+"""Prefix of a second name for each variable, which the user's environment cannot hide."""
 MAX_NAMES = 64
 MAX_CHARACTERS = 10_000
-"""Of all values together: they are in the record of the array, and in every list that shows it."""
+"""Maximum length of all values together, which are in the array's record and in every list that shows it."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _PLAIN = r"[^\s,'\"\\]+"
@@ -33,7 +33,7 @@ _RESERVED_BEGINNINGS = ("GQ_", "SLURM_", "SLURMD_", "LD_", "BASH_FUNC_")
 
 
 def parse_sweep(text: str) -> Sweep:
-    """What somebody wrote; ValueError says what is wrong and how it is written."""
+    """Parse a sweep; ValueError names the mistake and the syntax."""
     found: dict[str, tuple[str, ...]] = {}
     for name, values in _items(text):
         if name in found:
@@ -45,7 +45,7 @@ def parse_sweep(text: str) -> Sweep:
 
 
 def check_sweep(sweep: Sweep) -> None:
-    """ValueError unless each name can be a variable of the job, and all of it can be an array."""
+    """Raise ValueError unless each name can be a variable of the job and the sweep is small enough for an array."""
     if not sweep:
         raise ValueError("nothing is to vary; for example --sweep 'lr=1e-3,1e-4 bs=32,64'")
     if len(sweep) > MAX_NAMES:
@@ -74,12 +74,12 @@ def _check_name(name: str) -> None:
 
 
 def tasks_of(sweep: Sweep) -> int:
-    """How many combinations there are."""
+    """Return the number of combinations."""
     return prod(len(values) for _, values in sweep)
 
 
 def sweep_of_task(sweep: Sweep, task: int) -> Sweep:
-    """The one value of each name that this task has."""
+    """Return the sweep with the one value of each name that this task has."""
     own: list[tuple[str, tuple[str, ...]]] = []
     for name, values in reversed(sweep):
         task, place = divmod(task, len(values))
@@ -88,12 +88,12 @@ def sweep_of_task(sweep: Sweep, task: int) -> Sweep:
 
 
 def parameters(sweep: Sweep) -> dict[str, str]:
-    """Of a task: name → value."""
+    """Return the parameters of a task's sweep: name → value."""
     return {name: values[0] for name, values in sweep}
 
 
 def format_sweep(sweep: Sweep) -> str:
-    """As `parse_sweep` reads it."""
+    """Format a sweep in the syntax of `parse_sweep`."""
     return " ".join(f"{name}={','.join(map(_quoted, values))}" for name, values in sweep)
 
 
@@ -107,7 +107,7 @@ def _quoted(value: str) -> str:
 
 
 def _items(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(name, values) of each word; quotes and backslashes as in a shell."""
+    """Yield (name, values) of each word, with quotes and backslashes as in a shell."""
     words = _words(text)
     for word in words:
         plain = "".join(letter for letter, _ in word)
@@ -119,7 +119,7 @@ def _items(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 _Word: TypeAlias = list[tuple[str, bool]]
-"""(letter, whether it was quoted); what was quoted and is empty is an empty letter."""
+"""(letter, whether it was quoted); an empty quoted string is an empty letter."""
 
 
 def _values(name: str, word: _Word) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Sets of array tasks: ``1-100,200-300:10`` as people write them, and as a bit set to compute with.  Pure.
+"""Sets of array tasks: ``1-100,200-300:10`` as users write them, and as a bit set to compute with.  Pure.
 
-Bit n of the set is task n.  A hundred thousand tasks are one number of 12.5 kB, and taking one out of it or finding
+Bit n of the set is task n.  A set of a hundred thousand tasks is an integer of 12.5 kB, and removing a task or finding
 the first takes a microsecond.
 """
 
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 MAX_TASK = 1_000_000
-"""The largest number of a task."""
+"""The largest task number."""
 MAX_PARTS = 1024
-"""In one set as people write it: each may be a million tasks."""
+"""Maximum number of ranges in one set; each range may have a million tasks."""
 READABLE_RUNS = 256
 _SPAN = re.compile(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
 
 
 def parse_tasks(text: str) -> int:
-    """``1-5,8,10-20:5`` → the set; ValueError says what is wrong and how it is written."""
+    """Parse ``1-5,8,10-20:5`` into a set; ValueError names the mistake and the syntax."""
     parts = text.split(",")
     if len(parts) > MAX_PARTS:
         raise ValueError(f"it has {len(parts)} tasks and ranges; at most {MAX_PARTS} can be named")
@@ -46,7 +46,8 @@ def _span(text: str) -> int:
 
 
 def _every(step: int, count: int) -> int:
-    """`count` bits, `step` apart, from bit 0; by doubling, since one by one would take seconds for millions."""
+    """Return `count` bits, `step` apart, from bit 0; by doubling, since a loop over millions of bits would take
+    seconds."""
     if step == 1:
         return (1 << count) - 1
     bits, made = 1, 1
@@ -59,7 +60,8 @@ def _every(step: int, count: int) -> int:
 
 @lru_cache(maxsize=64)
 def format_tasks(tasks: int, most_parts: int | None = None) -> str:
-    """The set as `parse_tasks` reads it, shortest first; with `most_parts`, what is beyond is ``...``."""
+    """Format the set in the syntax of `parse_tasks`, shortest form; ``...`` replaces what exceeds `max_parts`
+    ranges."""
     parts: list[str] = []
     for place, part in enumerate(_parts(tasks)):
         if place == most_parts:
@@ -69,20 +71,21 @@ def format_tasks(tasks: int, most_parts: int | None = None) -> str:
 
 
 def pack_tasks(tasks: int) -> str:
-    """The set for a row: as people write it, or where that would be long, its bits as ``0x...``."""
+    """Format the set for a database row: in the users' syntax, or as a hexadecimal bit set (``0x...``) if that is
+    long."""
     runs = (tasks & ~(tasks << 1)).bit_count()
     return format_tasks(tasks) if runs <= READABLE_RUNS else hex(tasks)
 
 
 def unpack_tasks(text: str) -> int:
-    """What `pack_tasks` made."""
+    """Parse the output of `pack_tasks`."""
     if not text:
         return 0
     return int(text, 16) if text.startswith("0x") else parse_tasks(text)
 
 
 def _parts(tasks: int) -> Iterator[str]:
-    """Runs of neighbours; what is apart evenly, at least four times, as one range with a step."""
+    """Yield the set's ranges; four or more single tasks at equal distance become one range with a step."""
     runs = list(_runs(tasks))
     place = 0
     while place < len(runs):
@@ -97,7 +100,7 @@ def _parts(tasks: int) -> Iterator[str]:
 
 
 def _evenly_apart(runs: list[tuple[int, int]], place: int) -> int:
-    """How many single tasks from here on are as far apart as the first two."""
+    """Return how many single tasks, from run `index` on, have the distance of the first two."""
     if place + 1 == len(runs) or runs[place][0] != runs[place][1]:
         return 1
     last, step, count = runs[place][0], runs[place + 1][0] - runs[place][0], 1
@@ -107,7 +110,7 @@ def _evenly_apart(runs: list[tuple[int, int]], place: int) -> int:
 
 
 def _runs(tasks: int) -> Iterator[tuple[int, int]]:
-    """(first, last) of each run of neighbours, in order."""
+    """Yield (first, last) of each run of consecutive tasks, in order."""
     least = first_task(tasks) if tasks else 0
     bits = bin(tasks >> least)[:1:-1]
     first = bits.find("1")
@@ -120,13 +123,13 @@ def _runs(tasks: int) -> Iterator[tuple[int, int]]:
 
 
 def tasks_in(tasks: int) -> Iterator[int]:
-    """The tasks, in order."""
+    """Yield the task numbers in order."""
     for first, last in _runs(tasks):
         yield from range(first, last + 1)
 
 
 def first_task(tasks: int) -> int:
-    """The lowest task of a set that is not empty."""
+    """Return the lowest task of a set that is not empty."""
     return (tasks & -tasks).bit_length() - 1
 
 

@@ -1,4 +1,4 @@
-"""Requests about accounts, QOS, limits and shares, and what is answered to them; part of `gq.wire.client`."""
+"""Requests about accounts, QOS, limits and shares, and their answers; part of `gq.wire.client`."""
 
 from __future__ import annotations
 
@@ -8,58 +8,58 @@ from gq.model.account import AccountInfo, LimitInfo, MemberInfo, QosInfo, ShareI
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Base of these bodies: tagged with the class name."""
+    """Base of the bodies in this module: tagged with the class name."""
 
 
 class SetAccount(_Body, frozen=True, kw_only=True):
-    """Add an account, or give one that is there these values (all of them).  → `Done`"""
+    """Add an account, or replace all values of an existing account.  → `Done`"""
 
     account: AccountInfo
     is_new: bool = False
-    """Refused if it is there; else refused if it is not."""
+    """True: refused if the account exists; False: refused if it does not."""
 
 
 class RemoveAccount(_Body, frozen=True, kw_only=True):
-    """Refused while it has members, accounts below it or jobs.  → `Done`"""
+    """Remove an account; refused while it has members, accounts below it or jobs.  → `Done`"""
 
     name: str
 
 
 class SetMember(_Body, frozen=True, kw_only=True):
-    """Add a user to an account, or change what they are in it.  → `Done`"""
+    """Add a user to an account, or change the membership.  → `Done`"""
 
     member: MemberInfo
     is_new: bool = False
 
 
 class RemoveMember(_Body, frozen=True, kw_only=True):
-    """Refused while they have jobs there.  → `Done`"""
+    """Remove a user from an account; refused while the user has jobs in it.  → `Done`"""
 
     user: str
     account: str
 
 
 class SetQos(_Body, frozen=True, kw_only=True):
-    """As `SetAccount`.  → `Done`"""
+    """Add a QOS, or replace all values of an existing QOS, as `SetAccount`.  → `Done`"""
 
     qos: QosInfo
     is_new: bool = False
 
 
 class RemoveQos(_Body, frozen=True, kw_only=True):
-    """Refused while jobs have it.  → `Done`"""
+    """Remove a QOS; refused while jobs have it.  → `Done`"""
 
     name: str
 
 
 class SetLimit(_Body, frozen=True, kw_only=True):
-    """Set or change a limit.  What is queued or runs already is not touched.  → `Done`"""
+    """Set or change a limit; jobs that are queued or running are not affected.  → `Done`"""
 
     limit: LimitInfo
 
 
 class RemoveLimit(_Body, frozen=True, kw_only=True):
-    """→ `Done`"""
+    """Remove a limit.  → `Done`"""
 
     holder: str
     name: str
@@ -68,25 +68,25 @@ class RemoveLimit(_Body, frozen=True, kw_only=True):
 
 
 class ListAccounts(_Body, frozen=True, kw_only=True):
-    """Accounts, members, QOS and limits; all of them, or those that name one of these.  → `Accounts`"""
+    """List accounts, members, QOS and limits: all, or the entries that name one of these.  → `Accounts`"""
 
     accounts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    """Of the answer before, its ``last``."""
+    """``last`` of the previous answer."""
     limit: int | None = None
-    """Lines of all kinds in one answer; None, as the version before asks: all of them."""
+    """Maximum number of lines of all kinds in one answer; None, from clients of the previous version: all lines."""
 
 
 class ListShares(_Body, frozen=True, kw_only=True):
-    """The fair-share tree as it stands.  → `Shares`"""
+    """Query the current fair-share tree.  → `Shares`"""
 
     accounts: tuple[str, ...] = ()
-    """Only these and what is below them."""
+    """Only these accounts and everything below them."""
     users: tuple[str, ...] = ()
     explain: str = ""
-    """A user: ``why`` says in words why they stand where they stand."""
+    """A user; the answer's ``why`` explains the user's fair share in sentences."""
 
 
 class Accounts(_Body, frozen=True, kw_only=True):
@@ -95,16 +95,16 @@ class Accounts(_Body, frozen=True, kw_only=True):
     qos: tuple[QosInfo, ...] = ()
     limits: tuple[LimitInfo, ...] = ()
     defaults: dict[str, str] = {}
-    """By user of the members: the account that jobs go to which name none."""
+    """User among the members → default account."""
     past: tuple[tuple[str, str], ...] = ()
-    """(user, account) of members who may not use it any more: they are there for what was used in it."""
+    """(user, account) of members who may not use the account any more and are listed only for their past usage."""
     more: bool = False
     last: tuple[str, ...] = ()
-    """``last``: ask on with ``after`` = this, while ``more`` is true."""
+    """Value of ``after`` in the next request, while ``more`` is true."""
 
 
 class Shares(_Body, frozen=True, kw_only=True):
     lines: tuple[ShareInfo, ...]
     half_life_s: float | None = None
-    """None: nothing decays."""
+    """None: usage does not decay."""
     why: str = ""

@@ -1,4 +1,4 @@
-"""Who did what: messages between clients and the controller."""
+"""Requests for the audit trail: messages between clients and the controller."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class QueryAudit(_Body, frozen=True, kw_only=True):
-    """The audit trail, newest last (operators).  → `AuditTrail`, paged by ``after`` as in `ListJobs`"""
+    """Query the audit trail, newest last (operators).  → `AuditTrail`, paged by ``after`` as in `ListJobs`"""
 
     user: str = ""
     action: str = ""
     outcome: str = ""
-    """``refused``: everything but ``done``."""
+    """``refused`` selects every outcome except ``done``."""
     since: float | None = None
     until: float | None = None
     after: int = 0
@@ -25,7 +25,7 @@ class QueryAudit(_Body, frozen=True, kw_only=True):
 
 
 class AuditTrail(_Body, frozen=True, kw_only=True):
-    """``last``: ask on with ``after`` = this, while ``more`` is true."""
+    """A page of the audit trail; ``last`` is the ``after`` of the next request while ``more`` is true."""
 
     entries: tuple[AuditEntry, ...]
     last: int = 0

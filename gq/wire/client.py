@@ -1,10 +1,10 @@
-"""What a client asks of the controller, and what it answers.
+"""Requests of clients to the controller, and the answers.
 
-A client (DEALER) sends one frame, a `Request`; the controller (ROUTER) answers with one frame, a `Reply` that
-carries the same ``request_id``.  A client that heard nothing sends the same bytes again: a request that changes
-something is done once per ``request_id`` (remembered durably), and answered alike.  Who asks is never in the
-message: the door tells, from the kernel's peer credentials.  Only of a key that nobody enrolled is it said by a
-message, an `Introduction`, and then MUNGE must vouch for it.
+A client (DEALER) sends one frame, a `Request`; the controller (ROUTER) answers with one frame, a `Reply` that carries
+the same ``request_id``.  A client that gets no answer sends the same bytes again: a request that changes something is
+carried out once per ``request_id`` (remembered durably), and gets the same answer.  No message names its caller: the
+listener takes the caller from the kernel's peer credentials, or from the key of the link.  Only for a key that is not
+enrolled does a message name the caller, an `Introduction`, which needs a credential of MUNGE.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class Submit(_Body, frozen=True, kw_only=True):
-    """Queue a job.  ``script`` empty for an interactive one.  → `Submitted`"""
+    """Queue a job.  ``script`` is empty for an interactive job.  → `Submitted`"""
 
     spec: JobSpec
     script: bytes = b""
     environment: dict[str, str] = {}
     test_only: bool = False
-    """Check and estimate, queue nothing.  → `Tested`"""
+    """Check and estimate the job without queuing it.  → `Tested`"""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which jobs; all that are given must hold; empty means all.  States are Slurm's long words."""
+    """A selection of jobs: all fields that are not empty must match.  States are Slurm's long words."""
 
     job_ids: tuple[int, ...] = ()
     users: tuple[str, ...] = ()
@@ -104,14 +104,14 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     accounts: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
     tasks: dict[int, str] = {}
-    """Array id → which of its tasks (`gq.model.tasks`); the id is not in ``job_ids`` then."""
+    """Array id → the selected tasks (`gq.model.tasks`); such an id is not in ``job_ids``."""
 
 
 class ListJobs(_Body, frozen=True, kw_only=True):
-    """Jobs that the controller has in memory (active, or ended within ``ended_job_keep``), by job id.  → `Jobs`
+    """List jobs that the controller has in memory (active, or ended within ``ended_job_keep``), by job id.  → `Jobs`
 
-    Paged: ask again with ``after`` = the last id seen while ``more`` is true.  ``in_queue_order`` sorts as the
-    queue stands (running first, then pending by place) and cannot be paged (``after`` must be 0).
+    Paged: ask again with ``after`` = the last id seen while ``more`` is true.  ``in_queue_order`` sorts in the queue's
+    order (running jobs first, then pending jobs by position) and cannot be paged (``after`` must be 0).
     """
 
     filter: JobFilter = JobFilter()
@@ -120,11 +120,12 @@ class ListJobs(_Body, frozen=True, kw_only=True):
     limit: int = 2000
     in_queue_order: bool = False
     brief: bool = False
-    """Only what a line of the queue shows; what takes long to work out (paths, sentences, priority) is left empty."""
+    """Fill only the fields that a line of `gqstat` shows; paths, sentences and priority, which cost most, are left
+    empty."""
 
 
 class QueryHistory(_Body, frozen=True, kw_only=True):
-    """Jobs from the database, active ones included, by job id.  → `Jobs` (paged likewise)"""
+    """Query jobs from the database, active jobs included, by job id.  → `Jobs`, paged as in `ListJobs`"""
 
     filter: JobFilter = JobFilter()
     started_before: float | None = None
@@ -135,53 +136,54 @@ class QueryHistory(_Body, frozen=True, kw_only=True):
 
 
 class Explain(_Body, frozen=True, kw_only=True):
-    """Why does this job wait (or how did it end).  → `Explanation`"""
+    """Explain why a job is pending, or how it ended.  → `Explanation`"""
 
     job_id: int
     task: int | None = None
-    """Of the array ``job_id``."""
+    """The task of the array ``job_id``."""
 
 
 class EstimateStarts(_Body, frozen=True, kw_only=True):
-    """When the waiting jobs of the filter are expected to start.  → `StartEstimates`"""
+    """Estimate the starts of the selected pending jobs.  → `StartEstimates`"""
 
     filter: JobFilter = JobFilter()
     after: int = 0
-    """Of the answer before, its last job id."""
+    """Last job id of the previous answer."""
     limit: int = 1000
 
 
 class WhatIf(_Body, frozen=True, kw_only=True):
-    """What could be asked for instead, and when each would start and end.  Nothing is queued.  → `Alternatives`"""
+    """Estimate the start and end of alternatives to a request, without queuing it.  → `Alternatives`"""
 
     spec: JobSpec
 
 
 class QueryAccuracy(_Body, frozen=True, kw_only=True):
-    """How wrong were the estimates for jobs that started since then.  → `Accuracy`"""
+    """Query the errors of estimates for jobs that started since ``since``.  → `Accuracy`"""
 
     since: float
     until: float | None = None
 
 
 class GetScript(_Body, frozen=True, kw_only=True):
-    """The batch script of a job (owner and operators).  → `Script`"""
+    """Get the batch script of a job (owner and operators).  → `Script`"""
 
     job_id: int
     task: int | None = None
-    """Of the array ``job_id``."""
+    """The task of the array ``job_id``."""
 
 
 class WaitJobs(_Body, frozen=True, kw_only=True):
-    """Answer when the jobs have come so far, or after ``timeout_s`` (at most 30; the client asks again).  → `Waited`
+    """Wait until the jobs have reached a state, or ``timeout_s`` has passed (at most 30; the client asks again).  →
+    `Waited`
 
-    ``until``: ``started`` (RUNNING or further) or ``ended``.
+    ``until``: ``started`` (RUNNING or later) or ``ended``.
     """
 
     job_ids: tuple[int, ...]
-    """An array's id means all of its tasks."""
+    """Job ids; an array's id stands for all of its tasks."""
     tasks: dict[int, str] = {}
-    """As in `JobFilter`."""
+    """Tasks of arrays as in `JobFilter`."""
     until: str = "ended"
     wait_any: bool = False
     timeout_s: float = 25.0
@@ -190,8 +192,8 @@ class WaitJobs(_Body, frozen=True, kw_only=True):
 class CancelJobs(_Body, frozen=True, kw_only=True):
     """Cancel jobs, or signal them.  → `JobsDone`
 
-    ``signum`` None cancels; else the signal goes to ``scope`` of running jobs: ``steps``, ``batch`` or ``all``.
-    Ids given by number and unknown or ended are reported in ``skipped``, which is no error.
+    ``signum`` None cancels; else the signal goes to ``scope`` of running jobs: ``steps``, ``batch`` or ``all``.  Ids of
+    unknown or ended jobs in the filter are reported in ``skipped``, which is no error.
     """
 
     filter: JobFilter
@@ -200,41 +202,41 @@ class CancelJobs(_Body, frozen=True, kw_only=True):
 
 
 class SignalStep(_Body, frozen=True, kw_only=True):
-    """Signal one step; ``signum`` None ends it (TERM, then KILL).  → `Done`"""
+    """Signal one step; ``signum`` None ends the step (TERM, then KILL).  → `Done`"""
 
     job_id: int
     step: int
     signum: Signum | None = None
     task: int | None = None
-    """Of the array ``job_id``."""
+    """The task of the array ``job_id``."""
 
 
 class HoldJobs(_Body, frozen=True, kw_only=True):
-    """→ `JobsDone`"""
+    """Hold pending jobs.  → `JobsDone`"""
 
     job_ids: tuple[int, ...]
     tasks: dict[int, str] = {}
-    """As in `JobFilter`."""
+    """Tasks of arrays as in `JobFilter`."""
 
 
 class ReleaseJobs(_Body, frozen=True, kw_only=True):
-    """→ `JobsDone`"""
+    """Release held jobs.  → `JobsDone`"""
 
     job_ids: tuple[int, ...]
     tasks: dict[int, str] = {}
-    """As in `JobFilter`."""
+    """Tasks of arrays as in `JobFilter`."""
 
 
 class RequeueJobs(_Body, frozen=True, kw_only=True):
-    """End the attempt and queue the job again, whatever its ``requeue`` says.  → `JobsDone`"""
+    """End the attempt and queue the job again, whatever the job's ``requeue``.  → `JobsDone`"""
 
     job_ids: tuple[int, ...]
     tasks: dict[int, str] = {}
-    """As in `JobFilter`."""
+    """Tasks of arrays as in `JobFilter`."""
 
 
 class UpdateJob(_Body, frozen=True, kw_only=True):
-    """Change a job; None leaves a field.  Resources, partition, begin and nice only while pending.  → `Done`
+    """Change a job; None leaves a field.  Resources, partition, begin and nice can change only while pending.  → `Done`
 
     ``time_limit_s`` 0 means unlimited; ordinary users may only lower it once the job runs.
     """
@@ -252,55 +254,55 @@ class UpdateJob(_Body, frozen=True, kw_only=True):
     resources: ResourceRequest | None = None
     """Replaces the whole request."""
     tasks: str = ""
-    """Only these tasks of the array ``job_id``; what one of them changes it leaves the array's record for."""
+    """Tasks of the array ``job_id``; a changed task that differs from the others leaves the array's record."""
     account: str | None = None
     qos: str | None = None
     priority: Count | None = None
-    """Instead of what the factors add up to (operators)."""
+    """A priority that replaces the sum of the factors (operators)."""
     clear_priority: bool = False
-    """By the factors again (operators)."""
+    """Compute the priority from the factors again (operators)."""
     dependency: Dependency | None = None
     clear_dependency: bool = False
     deadline_at: float | None = None
-    """0: none any more."""
+    """0 removes the deadline."""
     array_throttle: Count | None = None
-    """Of an array; 0: none any more."""
+    """Maximum number of the array's tasks that run at once; 0 removes the maximum."""
     array_auto: bool = False
-    """Instead of a number: as many tasks at once as there are idle GPUs."""
+    """Replace the throttle by an automatic one, which follows the idle GPUs."""
     reservation: str | None = None
-    """Empty: in none any more."""
+    """Empty: remove the reservation."""
 
 
 class NotifyJob(_Body, frozen=True, kw_only=True):
-    """Write a line into the job's standard error.  → `Done`"""
+    """Write a line to the job's standard error.  → `Done`"""
 
     job_id: int
     text: str
     task: int | None = None
-    """Of the array ``job_id``."""
+    """The task of the array ``job_id``."""
 
 
 class KeepAlive(_Body, frozen=True, kw_only=True):
-    """The client that holds an interactive job is still there.  → `Done`
+    """Report that the client of an interactive job is alive.  → `Done`
 
-    Sent every 10 s; after 60 s of silence the job is cancelled.
+    The client sends it every 10 s; after 60 s without it the job is cancelled.
     """
 
     job_id: int
 
 
 class EndInteractive(_Body, frozen=True, kw_only=True):
-    """The client of an interactive job is done with it, with this exit code.  → `Done`"""
+    """End an interactive job with the exit code of its client.  → `Done`"""
 
     job_id: int
     exit_code: Count = 0
 
 
 class CreateStep(_Body, frozen=True, kw_only=True):
-    """Make a step in a running allocation.  Waits for resources that other steps hold.  → `StepCreated`
+    """Create a step in a running allocation, which may wait for resources of other steps.  → `StepCreated`
 
-    ``wait_s``: how long the controller may hold the answer (≤ 30); then it refuses with ``step_waits`` and the
-    client asks again under a new request id.
+    ``wait_s``: how long the controller may hold the answer (≤ 30); then it refuses with ``step_waits`` and the client
+    asks again under a new request id.
     """
 
     job_id: int
@@ -309,33 +311,33 @@ class CreateStep(_Body, frozen=True, kw_only=True):
 
 
 class AccessLog(_Body, frozen=True, kw_only=True):
-    """Where the output of a job is and how to read it from its node.  → `LogAccess`"""
+    """Get the location of a job's output and the means to read it from its node.  → `LogAccess`"""
 
     job_id: int
     stream: str = "output"
     """``output`` or ``error``."""
     task: int | None = None
-    """Of the array ``job_id``."""
+    """The task of the array ``job_id``."""
 
 
 class GetJobEnvironment(_Body, frozen=True, kw_only=True):
-    """Everything that `gqalloc` needs to make the environment of a running interactive job.  → `JobEnvironment`"""
+    """Get everything that `gqalloc` needs for the environment of a running interactive job.  → `JobEnvironment`"""
 
     job_id: int
 
 
 class ListNodes(_Body, frozen=True, kw_only=True):
-    """→ `Nodes`"""
+    """List nodes by name; no names: all nodes.  → `Nodes`"""
 
     names: tuple[str, ...] = ()
 
 
 class GetCluster(_Body, frozen=True, kw_only=True):
-    """→ `Cluster`"""
+    """Get the summary of the cluster.  → `Cluster`"""
 
 
 class UpdateNodes(_Body, frozen=True, kw_only=True):
-    """``action``: ``drain``, ``resume`` or ``down``; ``drain`` and ``down`` need a reason.  → `Done`
+    """Drain, resume or set down nodes; the actions ``drain`` and ``down`` need a reason.  → `Done`
 
     ``gpu`` drains or resumes one GPU of (exactly one) node instead of the node.
     """
@@ -347,31 +349,31 @@ class UpdateNodes(_Body, frozen=True, kw_only=True):
 
 
 class Ping(_Body, frozen=True, kw_only=True):
-    """→ `Done`"""
+    """Check that the controller answers.  → `Done`"""
 
 
 class WhoAmI(_Body, frozen=True, kw_only=True):
-    """Who the controller takes the caller for.  → `Identity`"""
+    """Get the caller's identity as the controller sees it.  → `Identity`"""
 
 
 class RemoveNode(_Body, frozen=True, kw_only=True):
-    """Take a node out for good: its key is void at once, what ran there ends as on a lost node.  → `Done`"""
+    """Remove a node for good: its key is revoked at once, and its attempts end as on a lost node.  → `Done`"""
 
     name: str
     reason: str = ""
 
 
 class SubmitChain(_Body, frozen=True, kw_only=True):
-    """Queue jobs of which each begins when the one before has ended well; all of them or none.  → `ChainSubmitted`
+    """Queue jobs each of which starts after the previous job succeeded; all are queued or none.  → `ChainSubmitted`
 
-    What their own dependencies say holds besides.
+    A stage's own dependencies apply in addition.
     """
 
     stages: tuple[Submit, ...]
 
 
 class ListPriorities(_Body, frozen=True, kw_only=True):
-    """Pending jobs and how their priority comes about, highest first.  → `Priorities`, paged by ``skip``"""
+    """List pending jobs and the points of their priority, highest first.  → `Priorities`, paged by ``skip``"""
 
     filter: JobFilter = JobFilter()
     skip: int = 0
@@ -379,15 +381,16 @@ class ListPriorities(_Body, frozen=True, kw_only=True):
 
 
 class ReloadConfig(_Body, frozen=True, kw_only=True):
-    """Read gq.toml again, as SIGHUP does.  A file that is wrong changes nothing, and is refused.  → `Done`"""
+    """Read gq.toml again, as SIGHUP does; a file with an error is refused and changes nothing.  → `Done`"""
 
 
 class CheckConfig(_Body, frozen=True, kw_only=True):
-    """Say what would change if `text` were gq.toml; nothing changes.  A wrong text is refused.  → `Done`"""
+    """Report what would change if `text` were gq.toml, and change nothing; a text with an error is refused.  →
+    `Done`"""
 
     text: str
     path: str
-    """Where it was read, for messages."""
+    """Path of the file that the client read, for messages."""
 
 
 RequestBody = (
@@ -406,29 +409,29 @@ RequestBody = (
 
 
 class Introduce(_Body, frozen=True, kw_only=True):
-    """Whose key this link has proved, where MUNGE says so.  → `Done`
+    """Name the user whose key this link has proved, with a MUNGE credential.  → `Done`
 
-    Not one of `RequestBody`: only the tcp door for clients takes it, and nothing behind the door ever sees it.
+    Not one of `RequestBody`: only the tcp listener for clients accepts it, and never passes it on.
     """
 
     user: str
-    """The caller's name on its own host; the credential says only the uid."""
+    """The caller's name on its own host; the credential has only the uid."""
     credential: str
-    """Of MUNGE, over the words of `gq.connection.munge.payload_of`: the public key of this very link."""
+    """MUNGE credential over `gq.connection.munge.payload_of`: the public key of this very link."""
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Submitted(_Body, frozen=True, kw_only=True):
-    """``note``: of what was asked for and could be left out, what is left out."""
+    """A queued job; ``note`` names the requested features that were left out because the job can run without them."""
 
     job_id: int
     note: str = ""
 
 
 class Tested(_Body, frozen=True, kw_only=True):
-    """The job could be queued; when and where it would start, as far as that is known."""
+    """The job could be queued; with the estimated start and nodes, as far as known."""
 
     start_at: float | None = None
     nodes: tuple[str, ...] = ()
@@ -444,7 +447,7 @@ class HeldResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Resources that a running job or a reservation holds on the nodes that a waiting job may use."""
 
     job_id: int | None = None
-    """None: a reservation keeps it, and no job uses it."""
+    """None: a reservation holds the resources, and no job uses them."""
     user: str = ""
     reservation: str = ""
     nodes: tuple[str, ...] = ()
@@ -452,7 +455,7 @@ class HeldResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cpus: int = 0
     memory_mib: int = 0
     ends_at: float | None = None
-    """None: no time limit says when it ends."""
+    """None: no time limit bounds the end."""
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -462,22 +465,22 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``GPUs``, ``CPUs``, ``memory``, ``idle nodes``, or the name of a generic resource."""
     wanted: int
     free: int
-    """On the nodes that the job may use, whether or not in the right places."""
+    """Free amount on the nodes that the job may use, even if fragmented."""
     is_fragmented: bool = False
     selection: str = ""
-    """The options that leave nodes of the partition out: ``--constraint=rack=r2``."""
+    """The options that exclude nodes of the partition: ``--constraint=rack=r2``."""
     nodes: int = 0
-    """Nodes that are up and meet the selection; counted only where there is one, as are the next two."""
+    """Number of nodes that are up and match the selection; 0, as the next two, without a selection."""
     idle_nodes: int = 0
     free_elsewhere: int = 0
     holders: tuple[HeldResource, ...] = ()
 
 
 class Explanation(_Body, frozen=True, kw_only=True):
-    """Why a job stands where it stands.
+    """The explanation of a job's state.
 
-    ``why`` is the sentence with numbers, ``facts`` the same one fact at a time, ``hint`` one change that would help,
-    ``blockers`` the ids of the jobs that hold what is missing, ``shortage`` the numbers of ``why``.
+    ``why`` is the sentence with numbers, ``facts`` has the same one fact at a time, ``hint`` is one change that would
+    help, ``blockers`` are the ids of the jobs that hold what is missing, ``shortage`` has the numbers of ``why``.
     """
 
     job_id: int
@@ -498,12 +501,12 @@ class StartEstimates(_Body, frozen=True, kw_only=True):
 
 
 class Alternatives(_Body, frozen=True, kw_only=True):
-    """The first is as it was asked."""
+    """Alternatives to a request, the first of which is the unchanged request."""
 
     alternatives: tuple[Alternative, ...]
     made_at: float = 0.0
     is_cut_short: bool = False
-    """Not everything was tried: the search took too long."""
+    """The search took too long, so that some alternatives are missing."""
 
 
 class Accuracy(_Body, frozen=True, kw_only=True):
@@ -515,17 +518,18 @@ class Script(_Body, frozen=True, kw_only=True):
 
 
 class Waited(_Body, frozen=True, kw_only=True):
-    """``is_done`` false: the time ran out.  ``jobs`` tells how each stands."""
+    """The end of a wait with the state of each job; ``is_done`` false: the timeout passed first."""
 
     is_done: bool
     jobs: tuple[JobInfo, ...]
 
 
 class JobsDone(_Body, frozen=True, kw_only=True):
-    """``tasks``: those that had no id of their own, as (array id, which).
+    """The result of a request about several jobs; ``tasks`` has the affected tasks without ids of their own, as (array
+    id, tasks).
 
-    ``refused`` holds (job id, sentence) pairs of jobs that exist but may not or cannot be changed; ``labels`` says of
-    those among them that are tasks of arrays what people call them: (job id, ``7_3``).
+    ``refused`` has (job id, sentence) for jobs that exist but may not or cannot be changed; ``labels`` has the users'
+    name of array tasks among the refused jobs: (job id, ``7_3``).
     """
 
     job_ids: tuple[int, ...] = ()
@@ -540,7 +544,7 @@ class Done(_Body, frozen=True, kw_only=True):
 
 
 class StepCreated(_Body, frozen=True, kw_only=True):
-    """``key`` opens the step doors of these nodes for this step."""
+    """A new step; ``key`` authenticates the client to the step listeners of these nodes for this step."""
 
     job_id: int
     attempt: int
@@ -551,7 +555,8 @@ class StepCreated(_Body, frozen=True, kw_only=True):
 
 
 class LogAccess(_Body, frozen=True, kw_only=True):
-    """``path`` as the node sees it; where the client cannot read it there, it connects to ``endpoint`` with ``ticket``.
+    """Access to a job's output: ``path`` as on the node; a client that cannot read it there uses ``endpoint`` and
+    ``ticket``.
 
     ``state`` is the job's long word at this moment; ``path`` is empty while the job waits for its first start.
     """
@@ -567,7 +572,7 @@ class LogAccess(_Body, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     allocated_at: float | None = None
-    """When the attempt began: a file of that name that was not touched since is another's."""
+    """When the attempt began: a file at ``path`` that was not modified since is not the attempt's."""
 
 
 class JobEnvironment(_Body, frozen=True, kw_only=True):
@@ -575,7 +580,7 @@ class JobEnvironment(_Body, frozen=True, kw_only=True):
     variables: dict[str, str]
     chdir: str
     use_interactive_step: bool = False
-    """The setting of that name in the controller's gq.toml."""
+    """The setting of this name in the controller's gq.toml."""
 
 
 class Nodes(_Body, frozen=True, kw_only=True):
@@ -587,7 +592,7 @@ class Cluster(_Body, frozen=True, kw_only=True):
 
 
 class Identity(_Body, frozen=True, kw_only=True):
-    """``role``: ``user``, ``operator`` or ``administrator``.  ``origin`` as in `AuditEntry`."""
+    """The caller; ``role``: ``user``, ``operator`` or ``administrator``; ``origin`` as in `AuditEntry`."""
 
     user: str
     uid: int
@@ -595,15 +600,15 @@ class Identity(_Body, frozen=True, kw_only=True):
     origin: str
     cluster: str
     now: float
-    """The controller's clock, so that skew can be seen."""
+    """The controller's clock, with which clients can detect skew."""
     client_endpoint: str = ""
-    """Where clients outside the cluster connect (``tcp://ADDRESS:PORT``); empty: nowhere."""
+    """Endpoint for clients outside the cluster (``tcp://ADDRESS:PORT``); empty: the controller has none."""
     server_key: str = ""
-    """The controller's public key (Z85), for them to pin."""
+    """The controller's public key (Z85), which clients pin."""
 
 
 class ChainSubmitted(_Body, frozen=True, kw_only=True):
-    """In the order of the stages.  ``note`` as in `Submitted`."""
+    """Ids of the queued jobs in the order of the stages; ``note`` as in `Submitted`."""
 
     job_ids: tuple[int, ...]
     note: str = ""
@@ -612,7 +617,7 @@ class ChainSubmitted(_Body, frozen=True, kw_only=True):
 class Priorities(_Body, frozen=True, kw_only=True):
     jobs: tuple[PriorityInfo, ...]
     weights: dict[str, float] = {}
-    """Of the factors, as gq.toml says."""
+    """Weights of the factors in gq.toml."""
     more: bool = False
 
 
@@ -623,7 +628,7 @@ class Refused(_Body, frozen=True, kw_only=True):
     message: str
     hint: str = ""
     offers: tuple[Offer, ...] = ()
-    """Of a reservation: what could be had instead."""
+    """For a reservation request: reservations that are possible instead."""
 
 
 ReplyBody = (
@@ -659,7 +664,7 @@ class Introduction(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RequestHead(msgspec.Struct, frozen=True, array_like=True):
-    """Only the head of a `Request`: what can still be answered when the body is unknown (a newer client's)."""
+    """The head of a `Request`, which the controller can answer even if a newer client's body is unknown."""
 
     version: int
     request_id: RequestId
@@ -675,12 +680,12 @@ REPLIES: Codec[Reply] = Codec(Reply, max_bytes=64 * 1024 * 1024)
 
 
 def request(request_id: RequestId, body: RequestBody) -> bytes:
-    """The bytes of a request, to be sent as they are as often as needed."""
+    """Encode a request; the client sends the same bytes again until it gets an answer."""
     return REQUESTS.encode(Request(WIRE_VERSION, request_id, body))
 
 
 def introduction(request_id: RequestId, body: Introduce) -> bytes:
-    """Good for one try: the same credential is not taken twice."""
+    """Encode an introduction for one try, since MUNGE accepts a credential only once."""
     return INTRODUCTIONS.encode(Introduction(WIRE_VERSION, request_id, body))
 
 

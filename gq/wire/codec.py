@@ -1,10 +1,10 @@
-"""MessagePack by msgspec: bytes ↔ typed messages, with a version and a size limit.
+"""The codec: MessagePack by msgspec, bytes ↔ typed messages, with a version and a size limit.
 
 Every message is one frame that holds ``[version, body]`` (or a `Struct` with its own header, see `client`).
-What does not decode is a `ProtocolError`; nothing here raises anything else on hostile bytes.
+Undecodable bytes raise a `ProtocolError`, and no other error, however hostile.
 
-Compatibility: version N reads N−1.  Fields are only ever added, with defaults; a message or field is never
-reused for another meaning; `tests/wire/golden` keeps the bytes of every message of every version.
+Compatibility: version N reads N−1.  Fields are only ever added, with defaults; a message or field is never reused for
+another meaning; `tests/wire/golden` keeps the bytes of every message of every version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Codec(Generic[T]):
         return self._encoder.encode(message)
 
     def decode(self, data: bytes | memoryview) -> T:
-        """The message, or `ProtocolError` with code ``too_large`` or ``malformed``."""
+        """Return the message, or raise `ProtocolError` with code ``too_large`` or ``malformed``."""
         if len(data) > self._max_bytes:
             raise ProtocolError("too_large", f"a message of {len(data)} bytes is over the limit of {self._max_bytes}")
         try:

@@ -1,4 +1,4 @@
-"""Requests about crontabs, and what answers them; part of `gq.wire.client`."""
+"""Requests about crontabs, and their answers; part of `gq.wire.client`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class CronJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry, and what its jobs run; as a `Submit` would bring it."""
+    """A crontab entry and the script and environment of its jobs, as in a `Submit`."""
 
     entry: CronEntry
     script: bytes = b""
@@ -20,35 +20,35 @@ class CronJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SetCrontab(_Body, frozen=True, kw_only=True):
-    """This is the crontab from now on; what is the same in it goes on as it was.  → `Crontab`
+    """Replace a crontab; unchanged entries keep their state.  → `Crontab`
 
-    ``text`` is kept to be shown and edited; what is done is what ``jobs`` say.
+    ``text`` is stored only to be shown and edited; ``jobs`` define what runs.
     """
 
     text: str
     jobs: tuple[CronJob, ...]
     user: str = ""
-    """Empty: the caller's own; another's: administrators only, since it acts as that user."""
+    """Empty: the caller's own crontab.  Administrators only may set another user's, since its jobs run as that user."""
 
 
 class GetCrontab(_Body, frozen=True, kw_only=True):
-    """→ `Crontab`, with the next ``count`` due times of each entry"""
+    """Get a crontab with the next ``count`` due times of each entry.  → `Crontab`"""
 
     user: str = ""
     count: int = 1
 
 
 class RemoveCrontab(_Body, frozen=True, kw_only=True):
-    """Jobs that it became go on.  → `Done`"""
+    """Remove a crontab; jobs already queued continue.  → `Done`"""
 
     user: str = ""
 
 
 class ListCrontabs(_Body, frozen=True, kw_only=True):
-    """Those of all users (operators).  → `Crontabs`"""
+    """List the crontabs of all users (operators).  → `Crontabs`"""
 
     after: str = ""
-    """Of the answer before, its last user."""
+    """Last user of the previous answer."""
     limit: int = 500
 
 
@@ -57,7 +57,7 @@ class Crontab(_Body, frozen=True, kw_only=True):
 
 
 class Crontabs(_Body, frozen=True, kw_only=True):
-    """By user."""
+    """Crontabs in the order of users."""
 
     crontabs: tuple[CrontabInfo, ...]
     more: bool = False

@@ -1,4 +1,4 @@
-"""Keys that open the cluster, and tokens with which nodes join: messages between clients and the controller."""
+"""Requests for keys that give access to the cluster, and for tokens with which nodes join."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CreateToken(_Body, frozen=True, kw_only=True):
     public: str
     ttl_s: Count = 3600
     node: str = ""
-    """Only a node of this name; empty: any that is not a member yet."""
+    """Name of the only node that may join; empty: any node that is not a member yet."""
     is_login: bool = False
 
 
@@ -27,26 +27,27 @@ class AddKey(_Body, frozen=True, kw_only=True):
 
     public: str
     user: str = ""
-    """Empty: the caller.  Another's: administrators only."""
+    """Empty: the caller's.  Administrators only may enrol another user's key."""
     note: str = ""
 
 
 class ListKeys(_Body, frozen=True, kw_only=True):
-    """The caller's keys; operators and administrators see all.  → `Keys`"""
+    """List the caller's keys; operators and administrators see all keys.  → `Keys`"""
 
     user: str = ""
-    """Only this user's; empty: all that may be seen."""
+    """Only this user's keys; empty: all keys that the caller may see."""
 
 
 class RevokeKey(_Body, frozen=True, kw_only=True):
-    """From now on the key opens nothing, also on links that stand.  → `Done`"""
+    """Revoke a key at once, also on established links.  → `Done`"""
 
     public: str
-    """Or its first characters, at least 6, where only one key begins so."""
+    """The public half, or its first characters, at least 6, if they are unique."""
 
 
 class TokenCreated(_Body, frozen=True, kw_only=True):
-    """What a node needs besides the token: where the controller listens, and its public key (Z85)."""
+    """A token was created; with the controller's endpoint and public key (Z85), which the node needs besides the
+    token."""
 
     endpoint: str
     server_key: str

@@ -1,12 +1,12 @@
-"""What a node tells the controller and what the controller orders.
+"""Reports of nodes to the controller and orders of the controller to nodes.
 
-A node (DEALER) speaks to the controller's node door (ROUTER); one frame is one message.  Both directions repeat
-themselves until acknowledged, so every order and every report is idempotent:
+A node (DEALER) is connected to the controller's node listener (ROUTER); one frame is one message.  Both sides repeat
+messages until they are acknowledged, so every order and every report is idempotent:
 
 * **Orders** carry `(job_id, attempt)`.  The controller keeps an order until a report shows that it was received;
-  a node that gets one again reports its state again.
+    a node that receives an order again reports its state again.
 * **Reports** carry a sequence number of this incarnation of the node daemon; the controller acknowledges a report
-  *after* it is on disk, and the node repeats what was not acknowledged.  What a node must not forget is in its spool.
+    *after* it is on disk, and the node repeats unacknowledged reports.  The node's durable state is in its spool.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class GangMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node of an allocation, as every other node of it needs to know it."""
+    """A node of an allocation, as every other node of the allocation needs to know it."""
 
     node: str
     address: str
-    """Host name or IP address that the other nodes reach it by."""
+    """Host name or IP address at which the other nodes reach this node."""
     tasks: int
     cpus: int
     gpus: int
@@ -43,21 +43,21 @@ class GangMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LaunchRole(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One role of a gang: what every process of the job is told of it."""
+    """A role of a het job, for the variables of every process of the job."""
 
     name: str
     nodes: tuple[str, ...]
     tasks: tuple[int, ...]
-    """On each of them; likewise the next two."""
+    """Tasks on each of the nodes; `cpus` and `gpus` have one entry per node, too."""
     cpus: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
     cpus_per_task: int | None = None
-    """As asked; None where it was not said.  Likewise the next one."""
+    """The requested value, as in the next field; None: not specified."""
     mem_per_cpu_mib: int | None = None
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything a node needs to run its share of one attempt."""
+    """Everything that a node needs to run its part of one attempt."""
 
     attempt_id: AttemptId
     job_name: str
@@ -71,21 +71,21 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     members: tuple[GangMember, ...]
     grant: Grant
     is_interactive: bool = False
-    """No batch script runs; the attempt lives until it is stopped."""
+    """No batch script runs; the attempt lasts until it is stopped."""
     time_limit_s: int | None = None
-    """From the start; the node enforces it."""
+    """Counted from the start; the node enforces it."""
     grace_s: int = 30
     signal: SignalSpec | None = None
     script_digest: str = ""
-    """Of the blob beside the order; empty on all but the batch node."""
+    """Digest of the script's blob, sent beside the order; empty on all nodes but the batch node."""
     environment_digest: str = ""
     command: str = ""
     args: tuple[str, ...] = ()
     chdir: str = "/"
     output_path: str = ""
-    """Pattern; the node expands what only it knows (``%N``) and opens it as the user."""
+    """File name pattern; the node expands what only it knows (``%N``) and opens the file as the user."""
     error_path: str = ""
-    """Empty: with the output."""
+    """Empty: standard error goes to the same file as the output."""
     input_path: str = ""
     open_mode: str = "truncate"
     umask: int = 0o022
@@ -93,7 +93,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submit_host: str = ""
     restart_count: int = 0
     ntasks: int | None = None
-    """As asked; None where it was not said.  Likewise the next ones: Slurm's variables depend on it."""
+    """The requested value, as in the next fields, on which Slurm's variables depend; None: not specified."""
     ntasks_per_node: int | None = None
     cpus_per_task: int | None = None
     mem_per_node_mib: int | None = None
@@ -102,29 +102,29 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     account: str = ""
     qos: str = ""
     array_job_id: int | None = None
-    """Of a task of an array; then also the next ones."""
+    """Set for a task of an array, as are the next fields."""
     array_task_id: int | None = None
     array_task_min: int = 0
     array_task_max: int = 0
     array_task_step: int = 1
     array_task_count: int = 0
     roles: tuple[LaunchRole, ...] = ()
-    """Of a gang of roles, in their order."""
+    """The roles of a het job, in their order."""
     reservation: str = ""
-    """That it runs in."""
+    """The reservation that the attempt runs in."""
     parameters: tuple[tuple[str, str], ...] = ()
-    """Of a task of a sweep: names of variables and their values."""
+    """For a task of a sweep: names of variables and their values."""
     most_gpus: int | None = None
-    """Its GPUs may become more, up to so many, and fewer."""
+    """Maximum number of GPUs of an elastic job; its GPUs may change while it runs."""
     most_nodes: int | None = None
-    """Likewise its nodes."""
+    """Maximum number of nodes of an elastic job; its nodes may change while it runs."""
     join: int = 0
-    """Not 0: this node comes to a running attempt, and by this number it is known which time that is.  Orders and
-    reports with a lower one are of an earlier time."""
+    """Not 0: the node joins a running attempt, and this is the generation of the join.  Orders and reports with a lower
+    generation concern an earlier membership."""
 
 
 class Prepare(_Message, frozen=True, kw_only=True):
-    """Make the cell, run what comes before, hold everything ready.
+    """Create the cell and hold everything ready for the start.
 
     → `PrepareReceived` within 2 s, then `Prepared` or `PrepareRefused`
     """
@@ -137,15 +137,15 @@ class Go(_Message, frozen=True, kw_only=True):
 
     attempt_id: AttemptId
     master_port: int
-    """Leased by the batch node when it prepared."""
+    """Port that the batch node leased when it prepared."""
     join: int = 0
-    """As of `Launch`."""
+    """Generation as in `Launch`."""
 
 
 class Stop(_Message, frozen=True, kw_only=True):
     """End the attempt on this node: signal, grace, KILL, until the cell is empty; undo a preparation.  → `CellEmptied`
 
-    For an attempt that the node does not know, `CellEmptied` at once.
+    A node that does not know the attempt answers `CellEmptied` at once.
     """
 
     attempt_id: AttemptId
@@ -153,18 +153,19 @@ class Stop(_Message, frozen=True, kw_only=True):
     grace_s: int = 30
     """0: KILL at once."""
     text: str = ""
-    """For the job's standard error: ``CANCELLED AT {time}`` becomes ``*** JOB 7 ON n1 CANCELLED AT 2026-… ***``."""
+    """Line for the job's standard error: ``CANCELLED AT {time}`` becomes ``*** JOB 7 ON n1 CANCELLED AT 2026-…
+    ***``."""
     join: int = 0
-    """Whatever came to the node with this number (`Launch.join`), or a lower one."""
+    """Highest generation (`Launch.join`) of the node's membership that the order ends."""
 
 
 class SignalAttempt(_Message, frozen=True, kw_only=True):
-    """Send a signal to ``scope``: ``steps``, ``batch`` (the script's process only) or ``all``.
-    → `OrderConfirmed`, where it has an ``order_id``.
+    """Send a signal to ``scope``: ``steps``, ``batch`` (the script's process only) or ``all``.  → `OrderConfirmed`, if
+    ``order_id`` is set.
 
-    With ``told_at`` the attempt is told to give way to another job: that is repeated when the node says hello, and done
-    once for each ``told_at``.  ``text`` is then for the job's standard error, as that of `Stop`, with ``{time}`` for
-    ``ends_at``.
+    With ``told_at`` the signal is the notice of a preemption: the controller repeats it when the node says hello, and
+    the node carries it out once for each ``told_at``.  ``text`` is then a line for the job's standard error, as in
+    `Stop`, with ``{time}`` for ``ends_at``.
     """
 
     attempt_id: AttemptId
@@ -174,13 +175,14 @@ class SignalAttempt(_Message, frozen=True, kw_only=True):
     ends_at: float | None = None
     text: str = ""
     order_id: bytes = b""
-    """Carried out once for each id; empty: neither repeated nor confirmed.  Likewise in `Notify` and `StopStep`."""
+    """The node carries out each id once; empty: neither repeated nor confirmed.  `Notify` and `StopStep` have the same
+    field."""
 
 
 class SetTimeLimit(_Message, frozen=True, kw_only=True):
-    """The attempt's limit is now this, counted from its start; None: unlimited.  → `TimeLimitSet`
+    """Replace the attempt's time limit, counted from its start; None: unlimited.  → `TimeLimitSet`
 
-    An attempt that is not here (yet), or is being ended, is passed over in silence.
+    The node ignores the order for an attempt that it does not have (yet) or is ending.
     """
 
     attempt_id: AttemptId
@@ -188,11 +190,11 @@ class SetTimeLimit(_Message, frozen=True, kw_only=True):
 
 
 class SetSuspended(_Message, frozen=True, kw_only=True):
-    """Stop all processes of the attempt where they are, or let them go on.  → `SuspendedSet`
+    """Stop all processes of the attempt, or let them continue.  → `SuspendedSet`
 
-    The time limit stands still meanwhile.  An attempt that does not run here (yet, or any more) is passed over in
-    silence.  With ``parked_at`` it is to lend its GPUs: the answer comes when it does stand still, with the same
-    ``parked_at``, and says what is in use of their memory.  Sent to nodes whose inventory says that they know it.
+    Suspended time does not count against the time limit.  The node ignores the order for an attempt that does not run
+    on it.  With ``parked_at`` the attempt lends its GPUs: the node answers once all processes are stopped, with the
+    same ``parked_at`` and the GPU memory in use.  Sent only to nodes whose inventory has ``can_suspend``.
     """
 
     attempt_id: AttemptId
@@ -201,12 +203,13 @@ class SetSuspended(_Message, frozen=True, kw_only=True):
 
 
 class ResizeAttempt(_Message, frozen=True, kw_only=True):
-    """The attempt's GPUs here are now these; of them it keeps ``keeps``, and has given up the rest by ``ends_at``.
+    """Change the attempt's GPUs on this node to ``gpus``; of them the attempt keeps ``keeps`` and releases the rest by
+    ``ends_at``.
 
-    → `AttemptResized` at once, and again when the rest is gone.  What is to go is the job's until then: it is told, and
-    at that instant the processes that still use it are ended, and no others.  The highest ``generation`` counts; with
-    the same one only an earlier ``ends_at`` does.  Sent to nodes whose inventory says that they know it; an attempt
-    that is not here (yet), or is being ended, is passed over in silence.
+    → `AttemptResized` at once, and again when the rest is released.  The job may use the rest until ``ends_at``: it is
+    notified, and at that instant the node ends the processes that still use it, and no others.  The highest
+    ``generation`` wins; with equal ones, the earlier ``ends_at``.  Sent only to nodes whose inventory has
+    ``can_resize``; the node ignores it for an attempt that it does not have (yet) or is ending.
     """
 
     attempt_id: AttemptId
@@ -215,17 +218,17 @@ class ResizeAttempt(_Message, frozen=True, kw_only=True):
     keeps: tuple[int, ...]
     ends_at: float | None = None
     cpus: tuple[int, ...] | None = None
-    """Its CPUs here, where they come and go with its GPUs …"""
+    """The attempt's CPUs on this node, if they change with its GPUs …"""
     keeps_cpus: tuple[int, ...] | None = None
-    """… and those that it keeps when the GPUs have gone."""
+    """… and the CPUs that it keeps when the GPUs are released."""
     members: tuple[GangMember, ...] = ()
-    """The nodes that live, where these come and go; empty: they stay …"""
+    """The attempt's live nodes, if they change; empty: they do not …"""
     leaving: tuple[str, ...] = ()
-    """… and those of them that go by ``ends_at``: the controller stops them then."""
+    """… and the nodes among them that leave by ``ends_at``, when the controller stops them."""
 
 
 class Notify(_Message, frozen=True, kw_only=True):
-    """Append a line to the job's standard error.  → `OrderConfirmed`, where it has an ``order_id``."""
+    """Append a line to the job's standard error.  → `OrderConfirmed`, if ``order_id`` is set."""
 
     attempt_id: AttemptId
     text: str
@@ -233,7 +236,7 @@ class Notify(_Message, frozen=True, kw_only=True):
 
 
 class LaunchStep(_Message, frozen=True, kw_only=True):
-    """Expect a `gqrun` with this key; run the tasks it brings.  → `StepReceived`, at the end `StepEnded`
+    """Expect a `gqrun` with this key; run the tasks that it brings.  → `StepReceived`, at the end `StepEnded`
 
     If no client attaches within 30 s the node reports `StepEnded` with ``was_attached`` false.
     """
@@ -244,7 +247,7 @@ class LaunchStep(_Message, frozen=True, kw_only=True):
 
 
 class StopStep(_Message, frozen=True, kw_only=True):
-    """Signal the step's tasks; ``signum`` None ends it (TERM, grace, KILL) and is repeated until `StepEnded`."""
+    """Signal the step's tasks; ``signum`` None ends the step (TERM, grace, KILL) and is repeated until `StepEnded`."""
 
     step_id: StepId
     signum: int | None = None
@@ -257,27 +260,27 @@ Order = (
 )
 
 OneOffOrder = SignalAttempt | Notify | StopStep
-"""Orders that follow from a user's request alone, and not from what the controller wants of an attempt."""
+"""Orders that follow from a user's request alone, not from the controller's intended state of an attempt."""
 
 
 # ── reports: gqnode → gqd ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class PrepareReceived(_Message, frozen=True, kw_only=True):
-    """The order is in the spool."""
+    """The order `Prepare` is in the spool."""
 
     attempt_id: AttemptId
 
 
 class Prepared(_Message, frozen=True, kw_only=True):
-    """The cell stands.  ``master_port`` is set by the batch node."""
+    """The cell is ready.  The batch node sets ``master_port``."""
 
     attempt_id: AttemptId
     master_port: int = 0
 
 
 class PrepareRefused(_Message, frozen=True, kw_only=True):
-    """Nothing of the attempt is left here.  ``is_job_fault``: another job would have been prepared."""
+    """The preparation failed and is undone.  ``is_job_fault``: the job is the cause, not the node."""
 
     attempt_id: AttemptId
     why: str
@@ -300,13 +303,12 @@ WORKDIR = "workdir"
 
 
 class AttemptEnded(_Message, frozen=True, kw_only=True):
-    """The batch script is over (or the node ended the attempt: time limit, memory).
+    """The batch script ended (or the node ended the attempt: time limit, memory).
 
-    ``outcome`` is what the node knows: COMPLETED, FAILED, TIMEOUT, OUT_OF_MEMORY, CANCELLED, NODE_FAIL (the process
-    is gone and nobody saw how: a reboot), BOOT_FAIL (could not be started: ``why`` says it).
-    ``cell_emptied``: nothing is left of it here (saves a `CellEmptied`).
-    ``launch_failure``: with BOOT_FAIL, why nothing of the job ran where it may run on another node: ``workdir`` (its
-    working directory cannot be entered).
+    ``outcome`` is what the node knows: COMPLETED, FAILED, TIMEOUT, OUT_OF_MEMORY, CANCELLED, NODE_FAIL (the process is
+    gone and its exit status unknown: a reboot), BOOT_FAIL (the start failed, see ``why``). ``cell_emptied``: no process
+    is left on this node (saves a `CellEmptied`). ``launch_failure``: with BOOT_FAIL, the cause if nothing of the job
+    ran and it may run on another node: ``workdir`` (its working directory cannot be entered).
     """
 
     attempt_id: AttemptId
@@ -321,12 +323,12 @@ class AttemptEnded(_Message, frozen=True, kw_only=True):
 
 
 class CellEmptied(_Message, frozen=True, kw_only=True):
-    """No process of the attempt is left on this node, its GPUs and CPUs are free."""
+    """No process of the attempt is left on this node; its GPUs and CPUs are free."""
 
     attempt_id: AttemptId
     usage: Usage = Usage()
     join: int = 0
-    """As of `Launch`: what came with a higher number is not meant."""
+    """Generation as in `Launch`: a membership with a higher one is not affected."""
 
 
 class TimeLimitSet(_Message, frozen=True, kw_only=True):
@@ -337,18 +339,18 @@ class TimeLimitSet(_Message, frozen=True, kw_only=True):
 
 
 class SuspendedSet(_Message, frozen=True, kw_only=True):
-    """The attempt stands still on this node, or goes on."""
+    """The attempt is suspended on this node, or runs again."""
 
     attempt_id: AttemptId
     is_suspended: bool
     parked_at: float | None = None
-    """Of the order that this answers."""
+    """``parked_at`` of the order that this report answers."""
     gpu_memory: tuple[tuple[int, int], ...] = ()
-    """(GPU, MiB in use); one that is not here cannot tell."""
+    """(GPU, MiB in use); a GPU that the node cannot read is left out."""
 
 
 class AttemptResized(_Message, frozen=True, kw_only=True):
-    """The GPUs that the attempt can use here now, and the newest change that is known."""
+    """The GPUs that the attempt can use on this node now, and the newest generation that the node knows."""
 
     attempt_id: AttemptId
     generation: int
@@ -360,7 +362,7 @@ class StepReceived(_Message, frozen=True, kw_only=True):
 
 
 class StepEnded(_Message, frozen=True, kw_only=True):
-    """This node's part of a step is over; ``exit`` is the worst of its tasks."""
+    """This node's part of a step ended; ``exit`` is the worst exit status of its tasks."""
 
     step_id: StepId
     exit: ExitStatus = ExitStatus()
@@ -372,7 +374,7 @@ class StepEnded(_Message, frozen=True, kw_only=True):
 
 
 class OrderConfirmed(_Message, frozen=True, kw_only=True):
-    """A `OneOffOrder` with this id has been carried out, or there is nothing here to carry it out on."""
+    """A `OneOffOrder` with this id has been carried out, or its attempt or step is not on this node."""
 
     attempt_id: AttemptId
     order_id: bytes
@@ -388,49 +390,48 @@ ReportBody = (
 
 
 class AttemptStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An attempt that a node still has something of."""
+    """An attempt that has a cell or an unacknowledged report on the node."""
 
     attempt_id: AttemptId
     phase: str
-    """``preparing``, ``prepared``, ``running`` (or let go), ``stopping`` or ``ended`` (and its report is not
-    acknowledged yet)."""
+    """``preparing``, ``prepared``, ``running``, ``stopping`` or ``ended`` (its report is not acknowledged yet)."""
     time_limit_s: int | None = None
-    """As this node enforces it; the controller sends it anew where it should be another."""
+    """The limit that the node enforces; the controller sends its own again if it differs."""
     is_suspended: bool = False
-    """Likewise."""
+    """The node's state; the controller sends its own again if it differs."""
     generation: int = 0
-    """Of the newest `ResizeAttempt` that it knows."""
+    """Generation of the newest `ResizeAttempt` that the node knows."""
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """First message on a link, and again whenever the controller asks who is there."""
+    """First message on a link, and again whenever the controller sends `WhoIsThere`."""
 
     node: str
     version: int
     incarnation: str
     """Random, new at each start of the node daemon."""
     boot_id: str
-    """The kernel's; a new one means that no process survived."""
+    """The kernel's boot id; a new one means that no process survived."""
     address: str
     inventory: Inventory
     step_endpoint: str
     step_public_key: str = ""
     ticket_key: bytes = b""
-    """Secret of this incarnation; the controller signs log tickets with it (see ``gq.wire.step``)."""
+    """Secret of this incarnation with which the controller signs log tickets (see ``gq.wire.step``)."""
     attempts: tuple[AttemptStatus, ...] = ()
     last_seq: int = 0
-    """Number of the newest report of this incarnation: an older hello, late on its way, says nothing new."""
+    """Number of the newest report of this incarnation; the controller ignores a delayed, older hello."""
     is_relay: bool = False
-    """Runs no jobs; relays the clients of its host."""
+    """The node runs no jobs; it relays the clients of its host."""
 
 
 class Heartbeat(_Message, frozen=True, kw_only=True):
-    """Every ``heartbeat_s``; → `HeartbeatSeen` (or `WhoIsThere`)."""
+    """Sign of life, sent every ``heartbeat_s``.  → `HeartbeatSeen` (or `WhoIsThere`)"""
 
     node: str
     incarnation: str
     at: float
-    """The node's clock, so that skew can be seen."""
+    """The node's clock, with which the controller can detect skew."""
     load: float = 0.0
     memory_available_mib: int = 0
     gpus: tuple[GpuReading, ...] = ()
@@ -444,7 +445,7 @@ class Report(_Message, frozen=True, kw_only=True):
 
 
 class Relay(_Message, frozen=True, kw_only=True):
-    """A client request of this node's host, with who asks by the kernel's word."""
+    """A client request from this node's host, with the caller's credentials from the kernel."""
 
     node: str
     incarnation: str
@@ -456,14 +457,14 @@ class Relay(_Message, frozen=True, kw_only=True):
 
 
 class Join(_Message, frozen=True, kw_only=True):
-    """Over a link that a join key opened: let me in as ``node``, with this key from now on.  → `Joined`, `Unwelcome`
+    """Over a link opened with a join key: add ``node`` to the cluster with this public key.  → `Joined`, `Unwelcome`
 
-    Said again with the same key it gets the same answer, since the first may have been lost.
+    The same key gets the same answer again, since the first answer may have been lost.
     """
 
     node: str
     public_key: str
-    """Z85, of the pair that the node just made."""
+    """Z85; the public half of the pair that the node just made."""
     version: int
 
 
@@ -474,27 +475,28 @@ NodeMessage = Hello | Heartbeat | Report | Relay | Join
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """The node is known; what it reports counts from here."""
+    """The node is a member; the controller counts its reports from here."""
 
     cluster: str
     version: int
     heartbeat_s: float
     owner_uid: int
-    """Whose requests a relay may pass on, besides root's."""
+    """The uid of the private cluster's owner; besides root's, only this user's requests may be relayed."""
     is_shared: bool = False
-    """Everybody is served: a relay passes on the requests of all users of its host, and jobs run as their submitter."""
+    """The cluster serves all users: a relay passes on the requests of all users of its host, and jobs run as their
+    submitter."""
 
 
 class WhoIsThere(_Message, frozen=True, kw_only=True):
-    """This link is not known (the controller or the link restarted): say `Hello` again."""
+    """The link is unknown (the controller or the link restarted): send `Hello` again."""
 
 
 class Unwelcome(_Message, frozen=True, kw_only=True):
-    """This node may not join, and why; the daemon ends."""
+    """The node may not join, for the reason ``why``; the daemon ends."""
 
     why: str
     is_removed: bool = False
-    """It was a member and is none any more: nobody counts on its jobs, so it ends them before itself."""
+    """The node is no longer a member: the controller has given its jobs up, so the daemon ends them first."""
 
 
 class HeartbeatSeen(_Message, frozen=True, kw_only=True):
@@ -508,7 +510,7 @@ class Ack(_Message, frozen=True, kw_only=True):
 
 
 class Orders(_Message, frozen=True, kw_only=True):
-    """Orders in sequence, with the scripts and environments (by digest) that they name."""
+    """Orders in sequence, with the scripts and environments (by digest) that they refer to."""
 
     orders: tuple[Order, ...]
     blobs: dict[str, bytes] = {}
@@ -520,7 +522,7 @@ class RelayReply(_Message, frozen=True, kw_only=True):
 
 
 class Joined(_Message, frozen=True, kw_only=True):
-    """The key is known from now on; the node writes its settings and says `Hello` with it."""
+    """The key is enrolled; the node writes its settings and sends `Hello` with the key."""
 
     cluster: str
     node: str

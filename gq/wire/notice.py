@@ -1,4 +1,4 @@
-"""Asking for notices and for the change log: messages between clients and the controller."""
+"""Requests for notices and for the change log: messages between clients and the controller."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class QueryEvents(_Body, frozen=True, kw_only=True):
-    """Lines of the change log, oldest first: of the caller's jobs; operators see all.  → `Events`
+    """Query the change log, oldest line first: of the caller's jobs; operators see all lines.  → `Events`
 
-    Paged by ``after``.  Where there is none yet, the answer is held back for ``wait_s`` (at most 30) until there is.
+    Paged by ``after``.  While no line matches, the answer is held back for at most ``wait_s`` (at most 30).
     """
 
     after: int = 0
-    """Lines with a larger number."""
+    """Only lines with a larger number."""
     since: float | None = None
-    """Not from before."""
+    """Only lines from this instant on."""
     job_ids: tuple[int, ...] = ()
-    """An array's id means all of its tasks, too."""
+    """Job ids; an array's id stands for its tasks, too."""
     types: tuple[str, ...] = ()
     limit: int = 1000
     wait_s: float = 0.0
     from_now: bool = False
-    """Nothing that there is already: the answer says only after which number to go on."""
+    """Return no existing line, only the number after which to continue."""
 
 
 class ListNotices(_Body, frozen=True, kw_only=True):
-    """The caller's notices, newest last; operators see those of all.  → `Notices`"""
+    """List the caller's notices, newest last; operators see all notices.  → `Notices`"""
 
     user: str = ""
-    """Of this one only."""
+    """Only this user's notices."""
     job_ids: tuple[int, ...] = ()
     states: tuple[str, ...] = ()
     after: int = 0
@@ -42,7 +42,7 @@ class ListNotices(_Body, frozen=True, kw_only=True):
 
 
 class Events(_Body, frozen=True, kw_only=True):
-    """``last``: ask on with ``after`` = this."""
+    """A page of the change log; ``last`` is the ``after`` of the next request."""
 
     events: tuple[EventInfo, ...] = ()
     last: int = 0
@@ -50,7 +50,8 @@ class Events(_Body, frozen=True, kw_only=True):
 
 
 class Notices(_Body, frozen=True, kw_only=True):
-    """``dropped``: by user, notices for which there was no room since the last one for which there was."""
+    """A page of notices; ``dropped``: user → number of notices dropped since the user's last stored notice, for lack of
+    room."""
 
     notices: tuple[NoticeInfo, ...] = ()
     dropped: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What a job says of itself while others may want its place: messages between clients and the controller."""
+"""Reports of a job about its checkpoints and resumption: messages between clients and the controller."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class CheckpointDone(_Body, frozen=True, kw_only=True):
-    """All that the running job has done so far is saved: if it is ended now, that is not lost.  → `Done`
+    """The running job has saved all of its work so far: ending it now loses nothing.  → `Done`
 
-    Said more often than once a second it changes nothing.
+    More than once a second it has no effect.
     """
 
     job_id: int
 
 
 class ResumeDone(_Body, frozen=True, kw_only=True):
-    """The running job, which was started again, is where it was before.  → `Done`
+    """The restarted job has reached the point where it was stopped.  → `Done`
 
-    Only the first time in an attempt counts, and of one that is not the first.
+    Only the first report of an attempt counts, and only in attempts after the first.
     """
 
     job_id: int
 
 
 class GiveUpGpus(_Body, frozen=True, kw_only=True):
-    """The running job uses no longer what it was told to give up: that may be taken at once.  → `Done`
+    """The running job has stopped using the GPUs or nodes that it must release: they may be taken at once.  → `Done`
 
-    ``generation``: of what it was told; None: of the newest.  Where nothing is to go, nothing changes.
+    ``generation``: of the request to release; None: the newest.  Without a release under way nothing changes.
     """
 
     job_id: int

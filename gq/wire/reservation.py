@@ -1,4 +1,4 @@
-"""Requests about reservations, and what answers them; part of `gq.wire.client`."""
+"""Requests about reservations, and their answers; part of `gq.wire.client`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class SetReservation(_Body, frozen=True, kw_only=True):
-    """Make a reservation, or change one: everything that is not said is at its default.  → `Reserved`
+    """Create or change a reservation; unspecified values take their defaults.  → `Reserved`
 
     A conflict is a `Refused` with `offers`.
     """
 
     booking: Booking
     replace: bool = False
-    """There may be one of that name: it keeps what it has where that will do; the same again changes nothing."""
+    """A reservation of that name may exist: it keeps its resources as far as they fit; an equal request changes
+    nothing."""
     must_exist: bool = False
-    """There must be one of that name."""
+    """Refuse the request if no reservation of that name exists."""
     test_only: bool = False
-    """Only say what it would keep, or why not."""
+    """Report the resources that the reservation would get, or the conflict, and change nothing."""
     skip_conflicts: bool = False
-    """Of a series: times that cannot be had are left out, unless all of them are."""
+    """Leave out occurrences for which no resources are available, unless that is every occurrence."""
 
 
 class EditOccurrence(_Body, frozen=True, kw_only=True):
@@ -39,53 +40,54 @@ class EditOccurrence(_Body, frozen=True, kw_only=True):
 
 
 class SkipOccurrence(_Body, frozen=True, kw_only=True):
-    """One that has not begun does not take place.  → `Reserved`"""
+    """Skip an occurrence that has not begun.  → `Reserved`"""
 
     name: str
     number: Count | None = None
-    """None: the next."""
+    """None: the next occurrence."""
 
 
 class EndReservation(_Body, frozen=True, kw_only=True):
-    """End the occurrence that is under way; jobs in it go on as others do.  → `Reserved`"""
+    """End the active occurrence; jobs that run in it continue outside of it.  → `Reserved`"""
 
     name: str
 
 
 class DeleteReservation(_Body, frozen=True, kw_only=True):
-    """Nothing of it is kept any more; jobs in it go on as others do, those that wait for it are told.  → `Done`"""
+    """Delete a reservation; jobs that run in it continue outside of it, and owners of its pending jobs are notified.  →
+    `Done`"""
 
     name: str
 
 
 class ListReservations(_Body, frozen=True, kw_only=True):
-    """→ `Reservations`"""
+    """List reservations by name.  → `Reservations`"""
 
     names: tuple[str, ...] = ()
-    """Empty: all that are not over."""
+    """Empty: all reservations that are not over."""
     since: float | None = None
-    """Also past occurrences, those that ended after this, and reservations that are over."""
+    """Include reservations that are over and past occurrences, if they ended after this instant."""
     after: str = ""
-    """Of the answer before, its last name."""
+    """Last name of the previous answer."""
     limit: int = 500
 
 
 class QueryBookings(_Body, frozen=True, kw_only=True):
-    """Who booked how much, and used how much of it.  → `Bookings`"""
+    """Query the reserved and the used GPU time of each user.  → `Bookings`"""
 
     since: float
     until: float | None = None
 
 
 class Reserved(_Body, frozen=True, kw_only=True):
-    """As it is now.  ``is_changed`` false: it was so already."""
+    """The reservation after the request.  ``is_changed`` false: the request changed nothing."""
 
     reservation: ReservationInfo
     is_changed: bool = True
     skipped_at: tuple[float, ...] = ()
-    """Begins of what `skip_conflicts` left out."""
+    """Begins of the occurrences that `skip_conflicts` left out."""
     notes: tuple[str, ...] = ()
-    """Which jobs the reservation keeps waiting, and what would let them start before."""
+    """Jobs that the reservation keeps pending, and changes that would let them start before it."""
 
 
 class Reservations(_Body, frozen=True, kw_only=True):

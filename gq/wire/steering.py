@@ -1,4 +1,4 @@
-"""What is asked about running jobs while they run: messages between clients and the controller."""
+"""Requests that control running jobs: messages between clients and the controller."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
 
 
 class ExtendJob(_Body, frozen=True, kw_only=True):
-    """Give a running job so much more time, if nobody's promised start and no reservation is in the way.  → `Extended`
+    """Extend a running job's time limit unless a planned start or a reservation is in the way.  → `Extended`
 
-    Refused otherwise, with what is in the way and how much would be granted.
+    A refusal names the obstacle and the extension that would be granted.
     """
 
     job_id: int
@@ -23,15 +23,16 @@ class ExtendJob(_Body, frozen=True, kw_only=True):
 
 
 class SuspendJobs(_Body, frozen=True, kw_only=True):
-    """Let running jobs stand still; they keep what they hold, and their time limits stand still, too.  → `JobsDone`"""
+    """Suspend running jobs; they keep their resources, and suspended time does not count against their limits.  →
+    `JobsDone`"""
 
     job_ids: tuple[int, ...] = ()
     tasks: dict[int, str] = {}
-    """As of `HoldJobs`."""
+    """Tasks of arrays as in `JobFilter`."""
 
 
 class ResumeJobs(_Body, frozen=True, kw_only=True):
-    """Let suspended jobs go on.  → `JobsDone`"""
+    """Resume suspended jobs.  → `JobsDone`"""
 
     job_ids: tuple[int, ...] = ()
     tasks: dict[int, str] = {}
@@ -40,15 +41,15 @@ class ResumeJobs(_Body, frozen=True, kw_only=True):
 class Extended(_Body, frozen=True, kw_only=True):
     job_id: int
     time_limit_s: int
-    """From now on."""
+    """The new time limit."""
     end_at: float
-    """When it is over by that."""
+    """End of the job by the new limit."""
 
 
 class AskJob(_Body, frozen=True, kw_only=True):
-    """Ask the holder of a job a favour.  → `Done`
+    """Ask the owner of a job for something.  → `Done`
 
-    The holder is told, and answers or does not.  One line; one open request of a user and job.
+    The owner is notified, and may answer.  ``text`` is one line; a user may have one open ask per job.
     """
 
     job_id: int
@@ -57,10 +58,10 @@ class AskJob(_Body, frozen=True, kw_only=True):
 
 
 class AnswerAsks(_Body, frozen=True, kw_only=True):
-    """Answer all who have asked something of this job.  → `Done`
+    """Answer all open asks of this job.  → `Done`
 
-    ``release`` also ends the job; with ``requeue`` it is queued again.  ``shrink`` takes ``keep`` GPUs, or nodes, as
-    the most that an elastic job has from now on; None: those that it began with.
+    ``release`` also ends the job; with ``requeue`` it is queued again.  ``shrink`` sets the maximum of an elastic job
+    to ``keep`` GPUs, or nodes; None: the number that it began with.
     """
 
     job_id: int
@@ -72,11 +73,11 @@ class AnswerAsks(_Body, frozen=True, kw_only=True):
 
 
 class ListAsks(_Body, frozen=True, kw_only=True):
-    """What was asked of the caller's jobs, and what the caller has asked.  Operators see all.  → `Asks`"""
+    """List asks about the caller's jobs and asks that the caller sent.  Operators see all asks.  → `Asks`"""
 
     job_ids: tuple[int, ...] = ()
     limit: int = 1000
-    """The newest."""
+    """Maximum number of asks, newest first."""
 
 
 class Asks(_Body, frozen=True, kw_only=True):

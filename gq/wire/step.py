@@ -1,9 +1,9 @@
-"""Between `gqrun` or `gqlog` and the step door of a node: bulk bytes, which never pass through the controller.
+"""Messages between `gqrun` or `gqlog` and a node's step listener: bulk data, which never passes through the controller.
 
-A client (DEALER) connects to the door (ROUTER) of each node of its step.  It opens with `Attach` (a step: the
-key that the controller gave it) or `OpenLog` (a file: a ticket that the controller signed).  Output is numbered
-by byte offsets per (rank, stream) and kept by the node until acknowledged, so that a client that reconnects, or a
-node daemon that restarts, loses nothing and repeats nothing.
+A client (DEALER) connects to the step listener (ROUTER) of each node of its step.  It opens with `Attach` (a step: the
+key that the controller created for it) or `OpenLog` (a file: a ticket that the controller signed).  Output is numbered
+by byte offsets per (rank, stream) and kept by the node until acknowledged, so that output is neither lost nor repeated
+when a client reconnects or a node daemon restarts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 _Cells = Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
-"""As wide as the kernel's ``struct winsize``."""
+"""The range of the kernel's ``struct winsize``."""
 _Signum = Annotated[int, msgspec.Meta(ge=1, le=64)]
 
 
@@ -38,7 +38,7 @@ class WindowSize(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamPosition(msgspec.Struct, frozen=True, array_like=True):
-    """How far a client has one stream of one task."""
+    """The position up to which a client has received one stream of one task."""
 
     rank: int
     stream: str
@@ -46,13 +46,13 @@ class StreamPosition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Attach(_Message, frozen=True, kw_only=True):
-    """Start (or, after a lost link, meet again) this node's tasks of a step.  → `Attached` or `StepRefused`"""
+    """Start this node's tasks of a step, or reattach to them after a lost link.  → `Attached` or `StepRefused`"""
 
     step_id: StepId
     key: bytes
     argv: tuple[str, ...]
     environment: dict[str, str]
-    """Of the `gqrun` process; the node adds the step's and the task's own variables."""
+    """Environment of the `gqrun` process; the node adds the step's and the task's own variables."""
     chdir: str
     umask: int = 0o022
     pty: WindowSize | None = None
@@ -60,13 +60,14 @@ class Attach(_Message, frozen=True, kw_only=True):
     stdin_rank: int | None = None
     """Only this rank gets standard input; None: every rank; -1: none (``/dev/null``)."""
     received: tuple[StreamPosition, ...] = ()
-    """On meeting again: where to go on."""
+    """After a lost link: the positions from which the node sends again."""
     programs: dict[str, tuple[str, ...]] = {}
-    """By role: what its tasks run instead of `argv`."""
+    """Role → the command of its tasks, instead of `argv`."""
 
 
 class Stdin(_Message, frozen=True, kw_only=True):
-    """Bytes for the tasks; ``offset`` is the position of the first, ``eof`` closes after them.  → `StdinTaken`"""
+    """Bytes for the tasks; ``offset`` is the position of the first, ``eof`` closes standard input after them.  →
+    `StdinTaken`"""
 
     step_id: StepId
     offset: int
@@ -87,20 +88,20 @@ class SignalTasks(_Message, frozen=True, kw_only=True):
 
 
 class Received(_Message, frozen=True, kw_only=True):
-    """The client has these streams so far; the node may forget them, and read on."""
+    """The client has received these streams up to the positions; the node may discard that output and read more."""
 
     step_id: StepId
     positions: tuple[StreamPosition, ...]
 
 
 class Detach(_Message, frozen=True, kw_only=True):
-    """The client has everything and goes."""
+    """The client has received everything and disconnects."""
 
     step_id: StepId
 
 
 class OpenLog(_Message, frozen=True, kw_only=True):
-    """Read a file by a ticket.  → `LogData` …, ended by ``eof`` when the end of the file is reached now"""
+    """Read a file by a ticket.  → `LogData` …, the last with ``eof`` at the current end of the file"""
 
     ticket: bytes
     offset: int = 0
@@ -108,10 +109,10 @@ class OpenLog(_Message, frozen=True, kw_only=True):
 
 
 class FindCells(_Message, frozen=True, kw_only=True):
-    """Which attempts of this user run here?  → `Cells`
+    """List the attempts of a user that run on this node.  → `Cells`
 
-    Answered only over the socket of the host itself, by the kernel's word to root, and to the user: then without what
-    only root can make use of.
+    The node answers only over the local socket of its host: to root, and to the user without the fields that only root
+    can use.  The caller's uid comes from the kernel.
     """
 
     uid: int
@@ -128,7 +129,7 @@ class Attached(_Message, frozen=True, kw_only=True):
 
 
 class StepRefused(_Message, frozen=True, kw_only=True):
-    """``code`` ``not_yet``: the controller's order has not arrived here; try again in a moment."""
+    """The step cannot start; ``code`` ``not_yet``: the controller's order has not arrived on the node; try again."""
 
     code: str
     message: str
@@ -141,7 +142,8 @@ class TaskStarted(_Message, frozen=True, kw_only=True):
 
 
 class Output(_Message, frozen=True, kw_only=True):
-    """``stream``: ``stdout`` or ``stderr``; ``offset`` of the first byte; ``eof`` after the last."""
+    """Output of one task; ``stream``: ``stdout`` or ``stderr``; ``offset`` of the first byte; ``eof`` after the last
+    byte."""
 
     step_id: StepId
     rank: int
@@ -152,14 +154,15 @@ class Output(_Message, frozen=True, kw_only=True):
 
 
 class StdinTaken(_Message, frozen=True, kw_only=True):
-    """Standard input up to ``offset`` is in the tasks' pipes; at most 256 KiB may be on the way."""
+    """Standard input up to ``offset`` is in the tasks' pipes; at most 256 KiB may be in flight."""
 
     step_id: StepId
     offset: int
 
 
 class TaskExited(_Message, frozen=True, kw_only=True):
-    """Comes after all output of that task.  ``oom``: the memory limit ended it.  ``why``: it could not be started."""
+    """A task ended, after all of its output.  ``oom``: the memory limit ended it.  ``why``: the reason of a failed
+    start."""
 
     step_id: StepId
     rank: int
@@ -173,23 +176,24 @@ class LogData(_Message, frozen=True, kw_only=True):
     data: bytes = b""
     eof: bool = False
     is_missing: bool = False
-    """There is no such file (yet)."""
+    """The file does not exist (yet)."""
 
 
 class CellPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where an attempt lives on this node, for who joins it; only `attempt_id` is told to others than root."""
+    """The cell of an attempt on this node, for processes that join it; other users than root get only `attempt_id`."""
 
     attempt_id: AttemptId
     procs_files: tuple[str, ...] = ()
     """``cgroup.procs`` files: a process joins by writing ``0`` into each, in this order."""
     namespace_pid: int = 0
-    """Process whose mount namespace is the attempt's (its own ``/tmp`` and ``/dev/shm``); 0: it has none."""
+    """Process whose mount namespace is the attempt's (its own ``/tmp`` and ``/dev/shm``); 0: the attempt has no
+    namespace."""
     marker: str = ""
-    """Value of ``GQ_CELL`` in the environment of the attempt's processes, by which strays are found."""
+    """Value of ``GQ_CELL`` in the environment of the attempt's processes, which identifies stray processes."""
 
 
 class Cells(_Message, frozen=True, kw_only=True):
-    """Those that run, oldest first."""
+    """The attempts that run on the node, oldest first."""
 
     cells: tuple[CellPlace, ...] = ()
 
@@ -200,14 +204,14 @@ TO_DOOR: Codec[ToDoor] = Codec(ToDoor)
 FROM_DOOR: Codec[FromDoor] = Codec(FromDoor)
 STDIN_WINDOW_BYTES = 256 * 1024
 OUTPUT_WINDOW_BYTES = 256 * 1024
-"""Per (rank, stream): how much the node keeps unacknowledged before it stops reading the task's pipe."""
+"""Maximum unacknowledged output per (rank, stream) that the node keeps before it stops reading the task's pipe."""
 
 
 # ── tickets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class LogTicket(msgspec.Struct, frozen=True, array_like=True):
-    """What a ticket allows: read `path` of this job's output until `expires_at`."""
+    """The permission to read `path` of this job's output until `expires_at`."""
 
     job_id: int
     attempt: int
@@ -217,13 +221,13 @@ class LogTicket(msgspec.Struct, frozen=True, array_like=True):
 
 
 def seal(ticket: LogTicket, key: bytes) -> bytes:
-    """HMAC-SHA256 over the ticket, in front of it."""
+    """Return the ticket with its HMAC-SHA256 in front."""
     body = msgspec.msgpack.encode(ticket)
     return hmac.digest(key, body, hashlib.sha256) + body
 
 
 def unseal(sealed: bytes, key: bytes) -> LogTicket:
-    """The ticket, or `ProtocolError` if it was not sealed with `key`."""
+    """Return the ticket, or raise `ProtocolError` if it was not sealed with `key`."""
     mac, body = sealed[:32], sealed[32:]
     if not hmac.compare_digest(mac, hmac.digest(key, body, hashlib.sha256)):
         raise ProtocolError("bad_ticket", "the ticket was not signed for this node")
