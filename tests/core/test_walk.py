@@ -21,7 +21,7 @@ def test_the_jobs_of_a_shape_are_found_in_the_order_of_the_queue_however_many_sh
     for code in scan.codes:
         assert scan.indices_of_shape(code).tolist() == np.flatnonzero(codes == code).tolist()
     scan.skip_shape(most)
-    assert scan.is_left.tolist() == (codes != most).tolist()
+    assert scan.is_candidate.tolist() == (codes != most).tolist()
 
 
 def test_of_a_shape_only_those_may_be_left_out_that_take_longer() -> None:
@@ -30,4 +30,4 @@ def test_of_a_shape_only_those_may_be_left_out_that_take_longer() -> None:
 
     scan.skip_shape(0, limit_over_s=120.0, expected_over_s=180.0)
 
-    assert scan.is_left.tolist() == [True, True, True, False]
+    assert scan.is_candidate.tolist() == [True, True, True, False]

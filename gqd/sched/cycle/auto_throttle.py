@@ -228,7 +228,7 @@ class AutoThrottle:
             return False
         if job.job_id in self._started and not of.tasks.get(job.job_id):
             return False
-        is_open = of.resumes_at is not None and bool(of.scan.is_left[place])
+        is_open = of.resumes_at is not None and bool(of.scan.is_candidate[place])
         return of.waits_for_resources(job) and (is_open or not self._fits(of, job))
 
     def _fits(self, of: SchedulingPass, job: PendingJob) -> bool:

@@ -47,7 +47,7 @@ def borrowers(last: SchedulingPass) -> Integers:
     may = np.array([may_borrow(name, snapshot.qos) for name in columns.names_of_qos], np.bool_)
     if not may.any() or not any(one.is_lent for one in snapshot.booked):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~last.scan.is_left)
+    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~last.scan.is_candidate)
 
 
 def snapshot_for_borrowers(snapshot: Snapshot, last: SchedulingPass, places: Integers) -> Snapshot:

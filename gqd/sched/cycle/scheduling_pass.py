@@ -46,9 +46,9 @@ from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.reservation.scope import elsewhere
 from gqd.sched.reservation.windows import BookedWindow, Named, is_too_long, named_by, named_wait
 from gqd.sched.snapshot.model import Booked, Overlay, PendingJob, RunningJob, Snapshot
-from gqd.sched.snapshot.queue_scan import Booleans, QueueScan, columns_of
+from gqd.sched.snapshot.queue_scan import QueueScan, columns_of
 from gqd.sched.timeline.timeline import Ends, ends_if_started
-from gqd.state.index.queue import Integers
+from gqd.state.index.queue import Booleans, Integers
 from gqd.state.index.tally import account_path
 from gqd.state.plan import (
     BeginsLater,
@@ -236,7 +236,7 @@ class SchedulingPass:
 
     def _fill_slots(self, names: Collection[str]) -> Iterator[None]:
         slots = [one for one in self._slots if one.name in names]
-        if not slots or not len(self.scan.is_left):
+        if not slots or not len(self.scan.is_candidate):
             return
         for partition in self._partitions():
             is_in = self._is_in(partition)

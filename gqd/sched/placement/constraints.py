@@ -8,7 +8,7 @@ from gq.model.constraint import ANYTHING, Any, Constraint, Expression, is_met, n
 from gq.model.node import Inventory
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import NodeFacts
-from gqd.sched.snapshot.node_table import MAX_REMEMBERED, NodeTable
+from gqd.sched.snapshot.node_table import MAX_CACHED, NodeTable
 from gqd.state.index.queue import Booleans, Integers
 
 _NOT_PREFERRED = 1000
@@ -56,7 +56,7 @@ def softness(node_table: NodeTable, shape: Shape) -> Integers | None:
             (0 if meets(node, preferred) else _NOT_PREFERRED) + sum(name not in node.data for name in shape.data)
             for node in node_table.nodes
         ]
-        if len(node_table.ranks) >= MAX_REMEMBERED:
+        if len(node_table.ranks) >= MAX_CACHED:
             return np.array(rank, dtype=np.int64)
         node_table.ranks[key] = np.array(rank, dtype=np.int64)
     return node_table.ranks[key]

@@ -15,7 +15,7 @@ import numpy as np
 from gqd.sched.placement.constraints import may_be_one
 from gqd.sched.request import Shape, demand_for_units, wanted_in_all
 from gqd.sched.snapshot.model import NodeFacts, Overlay
-from gqd.sched.snapshot.node_table import MAX_REMEMBERED, as_places, node_table_of
+from gqd.sched.snapshot.node_table import MAX_CACHED, as_places, node_table_of
 from gqd.state.index.queue import Integers
 from gqd.state.policy import ALL_NODES, Partition
 
@@ -43,7 +43,7 @@ def usable_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partiti
         names = None if partition.nodes == ALL_NODES else set(partition.nodes)
         chosen = [p for p, node in enumerate(nodes) if (names is None or node.name in names) and admits(shape, node)]
         known = as_places(chosen)
-        if len(node_table.usable) < MAX_REMEMBERED:
+        if len(node_table.usable) < MAX_CACHED:
             node_table.usable[key] = known
     return known
 

@@ -11,7 +11,7 @@ import numpy as np
 from gq.model.scheduling import Scheduling
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import NodeFacts
-from gqd.sched.snapshot.node_table import MAX_REMEMBERED, NodeTable
+from gqd.sched.snapshot.node_table import MAX_CACHED, NodeTable
 from gqd.state.index.queue import Integers
 
 
@@ -30,7 +30,7 @@ def tier_ranks(node_table: NodeTable, shape: Shape, order: tuple[str, ...]) -> I
     known = node_table.ranks.get(key)
     if known is None:
         known = np.array([_rank(node, shape, order) for node in node_table.nodes], dtype=np.int64)
-        if len(node_table.ranks) < MAX_REMEMBERED:
+        if len(node_table.ranks) < MAX_CACHED:
             node_table.ranks[key] = known
     return known
 

@@ -1,9 +1,9 @@
-"""How the GPUs of one node hang together, and which of the free ones belong together.  Pure.
+"""The links between the GPUs of a node, and the choice of the best connected free GPUs.  Pure.
 
-What is chosen is, in this order: a clique of NVLink (each linked with each) wherever the free GPUs have one of that
-size; most links within; nearest on PCIe; on the fewest NUMA nodes; what leaves the others most together (fewest links
-and neighbours to what stays free); the lowest indices.  Exact wherever there are at most `MAX_CHOICES` ways to choose;
-beyond, a clique is still found if there is one, and the rest is grown GPU by GPU.
+Sets of GPUs are compared by, in this order: being an NVLink clique (every pair is linked); the number of links within;
+the PCIe distance within; the number of NUMA nodes; the connectivity of the GPUs left over (the fewer links and near
+neighbours are cut, the better); the lowest indices.  The choice is exact if there are at most `MAX_CHOICES` sets of the
+size.  Beyond that a clique is still found if one exists, and otherwise a set is grown GPU by GPU.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from typing import NamedTuple
 from gq.model.node import Gpu
 
 MAX_CHOICES = 2000
+"""Number of sets of GPUs that are compared exhaustively."""
 _FAR = 100
-"""On PCIe, where nothing is known: farther than all that NVML names."""
+"""PCIe distance of GPUs whose distance is unknown: larger than every level that NVML reports."""
 
 
 class GpuTopology(NamedTuple):
-    """Square tables by GPU index."""
+    """Links and distances between the GPUs of a node, as square tables by GPU index."""
 
     links: tuple[tuple[int, ...], ...]
-    """NVLinks between two; symmetric."""
+    """Number of NVLinks between two GPUs; symmetric."""
     distance: tuple[tuple[int, ...], ...]
-    """On PCIe, smaller is nearer."""
+    """PCIe distance between two GPUs; smaller is nearer."""
     numa: tuple[int, ...]
-    """-1: not known."""
+    """NUMA node of each GPU; -1: unknown."""
 
 
 def topology_of(gpus: Iterable[Gpu]) -> GpuTopology | None:
-    """None: nothing is known, or there is nothing to choose."""
+    """Return the topology of a node's GPUs; None: nothing is known, or there is only one GPU."""
     by_index = {gpu.index: gpu for gpu in gpus}
     if len(by_index) < 2 or not any(gpu.nvlink or gpu.pcie or gpu.numa is not None for gpu in by_index.values()):
         return None
@@ -47,15 +48,14 @@ def topology_of(gpus: Iterable[Gpu]) -> GpuTopology | None:
         for other, level in gpu.pcie:
             if other in by_index and other != index:
                 distance[index][other] = distance[other][index] = min(level, distance[index][other])
-    numa = [by_index[one].numa if one in by_index else None for one in range(size)]
-    return GpuTopology(
-        tuple(map(tuple, links)), tuple(map(tuple, distance)), tuple(-1 if one is None else one for one in numa)
-    )
+    numas = [by_index[index].numa if index in by_index else None for index in range(size)]
+    known_numas = tuple(-1 if numa is None else numa for numa in numas)
+    return GpuTopology(tuple(map(tuple, links)), tuple(map(tuple, distance)), known_numas)
 
 
 @lru_cache(maxsize=32768)
 def choose_gpus(topology: GpuTopology | None, free: int, count: int) -> tuple[int, ...]:
-    """`count` indices of the mask `free`, which has as many, ascending."""
+    """Return the best `count` GPU indices of the mask `free`, ascending; the mask has at least that many."""
     indices = tuple(index for index in range(free.bit_length()) if free >> index & 1)
     if topology is None or count in (0, len(indices)):
         return indices[:count]
@@ -66,31 +66,32 @@ def choose_gpus(topology: GpuTopology | None, free: int, count: int) -> tuple[in
 
 
 def _badness(topology: GpuTopology, free: tuple[int, ...], chosen: tuple[int, ...]) -> tuple[int, ...]:
-    links = [topology.links[one][other] for one, other in combinations(chosen, 2)]
-    distance = sum(topology.distance[one][other] for one, other in combinations(chosen, 2))
-    left = [one for one in free if one not in chosen]
-    torn = sum(topology.links[one][other] for one in chosen for other in left)
-    near = sum(_FAR - topology.distance[one][other] for one in chosen for other in left)
-    numas = {topology.numa[one] for one in chosen}
-    beside = sum(topology.numa[one] in numas for one in left)
-    return (0 in links, -sum(links), distance, len(numas), torn, near, beside)
+    """Return the key by which sets of GPUs are compared, smaller is better; see the module docstring."""
+    links = [topology.links[gpu][other] for gpu, other in combinations(chosen, 2)]
+    distance = sum(topology.distance[gpu][other] for gpu, other in combinations(chosen, 2))
+    left = [gpu for gpu in free if gpu not in chosen]
+    cut_links = sum(topology.links[gpu][other] for gpu in chosen for other in left)
+    cut_nearness = sum(_FAR - topology.distance[gpu][other] for gpu in chosen for other in left)
+    numas = {topology.numa[gpu] for gpu in chosen}
+    left_on_numas = sum(topology.numa[gpu] in numas for gpu in left)
+    return (0 in links, -sum(links), distance, len(numas), cut_links, cut_nearness, left_on_numas)
 
 
 def _is_clique(topology: GpuTopology, indices: tuple[int, ...]) -> bool:
-    return all(topology.links[one][other] for one, other in combinations(indices, 2))
+    return all(topology.links[gpu][other] for gpu, other in combinations(indices, 2))
 
 
 def _find_clique(topology: GpuTopology, free: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The first clique of that size; empty: there is none.  Branches end where too few candidates are left."""
+    """Return the first clique of `count` GPUs; empty: none exists.  A branch ends once too few candidates are left."""
 
     def extend(chosen: tuple[int, ...], candidates: tuple[int, ...]) -> tuple[int, ...]:
         if len(chosen) == count:
             return chosen
-        for position, one in enumerate(candidates):
+        for position, gpu in enumerate(candidates):
             if len(chosen) + len(candidates) - position < count:
                 break
-            linked = tuple(other for other in candidates[position + 1 :] if topology.links[one][other])
-            if found := extend((*chosen, one), linked):
+            linked = tuple(other for other in candidates[position + 1 :] if topology.links[gpu][other])
+            if found := extend((*chosen, gpu), linked):
                 return found
         return ()
 
@@ -98,22 +99,22 @@ def _find_clique(topology: GpuTopology, free: tuple[int, ...], count: int) -> tu
 
 
 def _grow(topology: GpuTopology, free: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """From each GPU as the first, always the nearest next one; the best of these."""
+    """Grow a set from every free GPU by the best connected next GPU, and return the best of these sets."""
     grown = {_grown_from(topology, free, first, count) for first in free}
     return min(sorted(grown), key=lambda chosen: _badness(topology, free, chosen))
 
 
 def _grown_from(topology: GpuTopology, free: tuple[int, ...], first: int, count: int) -> tuple[int, ...]:
     chosen = [first]
-    left = [one for one in free if one != first]
+    left = [gpu for gpu in free if gpu != first]
     while len(chosen) < count:
         nearest = max(
             left,
-            key=lambda one: (
-                sum(topology.links[one][other] for other in chosen),
-                -sum(topology.distance[one][other] for other in chosen),
-                sum(topology.numa[one] == topology.numa[other] for other in chosen),
-                -one,
+            key=lambda gpu: (
+                sum(topology.links[gpu][other] for other in chosen),
+                -sum(topology.distance[gpu][other] for other in chosen),
+                sum(topology.numa[gpu] == topology.numa[other] for other in chosen),
+                -gpu,
             ),
         )
         left.remove(nearest)

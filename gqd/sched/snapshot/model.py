@@ -1,8 +1,8 @@
-"""What a plan is made from: an immutable snapshot of the cluster, and an overlay to try things on.  Pure.
+"""The planner's input: an immutable snapshot of the cluster, and an overlay of free resources for trials.  Pure.
 
-A snapshot holds nodes as parallel tuples (one place per node), so that a pass touches numbers, not objects.
-An `Overlay` changes copies of the free resources and can be rolled back to any checkpoint; it has them as masks, from
-which exact GPUs are picked, and beside them as vectors of counts, by which nodes are found.
+A snapshot describes the nodes in parallel tuples that share one node index, so that a pass touches numbers, not
+objects.  An `Overlay` holds copies of the free resources, which it changes and rolls back to any checkpoint.  It keeps
+masks, from which exact GPUs are picked, and vectors of counts, by which suitable nodes are found; both always agree.
 """
 
 from __future__ import annotations
@@ -33,114 +33,118 @@ USUAL = Scheduling()
 
 @dataclass(slots=True, frozen=True)
 class NodeFacts:
-    """A node as the planner needs it."""
+    """The facts about a node that do not depend on the jobs that run there."""
 
     name: str
     cpus: int
     memory_mib: int
     gpu_types: tuple[tuple[str, int], ...]
-    """(type, mask of the GPUs of that type), drained GPUs left out."""
+    """(type, mask of the GPUs of that type), without drained GPUs."""
     drained: tuple[tuple[str, int], ...] = ()
-    """Likewise, the drained ones."""
+    """(type, mask of the drained GPUs of that type)."""
     unavailable: str = ""
-    """Why it gets no jobs now (``down``, ``drained: …``, ``backed off``); empty: it may."""
+    """Why the node gets no jobs now (``down``, ``drained: …``, ``backed off``); empty: jobs may start there."""
     backoff_until: float = 0.0
+    """When the back-off after failed launches ends."""
     gpu_memory: tuple[tuple[int, int], ...] = ()
-    """(MiB, mask of the GPUs that have so much)."""
+    """(MiB, mask of the GPUs with that much memory)."""
     topology: GpuTopology | None = None
     cpu_numa: tuple[tuple[int, int], ...] = ()
-    """(NUMA node, mask of its CPUs); empty: not known."""
+    """(NUMA node, mask of its CPUs); empty: unknown."""
     features: frozenset[str] = frozenset()
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     resources: tuple[tuple[str, int], ...] = ()
-    """Generic resources: (name, how many in all)."""
+    """Generic resources: (name, total count)."""
     data: frozenset[str] = frozenset()
     kept_cpus: int | None = None
-    """Of the part of a node that a reservation keeps: the mask of its `cpus`; None: the first ones, all that it has."""
+    """Mask of the CPUs, where this is only the part of a node that a reservation holds; None: all CPUs of the node."""
     is_part: bool = False
-    """It is less than the node: nobody can have the node alone."""
+    """This is only a part of a node, so no job can have the node exclusively."""
     can_join: bool = False
-    """It can come to a job that runs."""
+    """The node can join a running elastic job."""
     gpu_mask: int = field(init=False)
-    """All of `gpu_types`; every placement asks for it."""
+    """Mask of all GPUs in `gpu_types`; computed once, since every placement reads it."""
     cpu_mask: int = field(init=False)
 
     def __post_init__(self) -> None:
         mask = 0
-        for _, one in self.gpu_types:
-            mask |= one
+        for _, gpus in self.gpu_types:
+            mask |= gpus
         object.__setattr__(self, "gpu_mask", mask)
         object.__setattr__(self, "cpu_mask", (1 << self.cpus) - 1 if self.kept_cpus is None else self.kept_cpus)
 
     def whole(self) -> NodeFacts:
-        """The node as it will be when nothing of it is drained any more."""
+        """Return the node as it would be without drained GPUs."""
         masks = dict(self.gpu_types)
         for gpu_type, mask in self.drained:
             masks[gpu_type] = masks.get(gpu_type, 0) | mask
         return replace(self, gpu_types=tuple(masks.items()), drained=())
 
     def type_mask(self, gpu_type: str | None) -> int:
-        """GPUs of a type; None: of any."""
+        """Return the mask of the GPUs of a type; None: of any type."""
         if gpu_type is None:
             return self.gpu_mask
         return next((mask for name, mask in self.gpu_types if name == gpu_type), 0)
 
-    def fitting_mask(self, gpu_type: str | None, least_mib: int = 0) -> int:
-        """GPUs of a type with so much memory."""
+    def fitting_mask(self, gpu_type: str | None, min_mib: int = 0) -> int:
+        """Return the mask of the GPUs of a type with at least `min_mib` of memory."""
         mask = self.type_mask(gpu_type)
-        return mask & union(one for mib, one in self.gpu_memory if mib >= least_mib) if least_mib else mask
+        return mask & union(gpus for mib, gpus in self.gpu_memory if mib >= min_mib) if min_mib else mask
 
 
 def union(masks: Iterable[int]) -> int:
     whole = 0
-    for one in masks:
-        whole |= one
+    for mask in masks:
+        whole |= mask
     return whole
 
 
 def whole_nodes(nodes: tuple[NodeFacts, ...]) -> tuple[NodeFacts, ...]:
-    """As they will be when nothing of them is drained any more."""
+    """Return the nodes as they would be without drained GPUs; the same tuple if no GPU is drained."""
     node_table = node_table_of(nodes)
     if node_table.whole is None:
-        node_table.whole = tuple([one.whole() for one in nodes]) if any(one.drained for one in nodes) else nodes
+        node_table.whole = tuple([node.whole() for node in nodes]) if any(node.drained for node in nodes) else nodes
     return node_table.whole
 
 
 @dataclass(slots=True, frozen=True)
 class PendingJob:
+    """A job that waits in the queue; the record of a job array stands for all of its waiting tasks."""
+
     job_id: JobId
     attempt: int
-    """Of the latest attempt: an adopted plan must still find it so."""
+    """Number of the latest attempt; a plan is adopted only while the job still has this number."""
     user: str
     shape: Shape
     time_limit_s: int | None
     is_held: bool
     begin_at: float | None
     avoid: tuple[tuple[str, float], ...] = ()
-    """Nodes that this job leaves out, until when."""
+    """(node, until when the job is not placed there after a failed launch)."""
     account: str = ""
     qos: str = NORMAL_QOS
     groups: tuple[str, ...] = ()
     tasks: int = field(default=0, repr=False)
-    """Of an array's record: the tasks that may start (a bit set); the job stands for all of them."""
+    """Bit set of the tasks that may start, for the record of a job array; 0 for any other job."""
     array_job_id: JobId | None = None
-    """Of a record its own id; of a task that has left it, the array's."""
+    """The array's job id, for its record and for a task with a record of its own; None: not part of an array."""
     expected_s: float | None = None
-    """How long it is expected to run; None: nobody knows."""
+    """Expected run time; None: unknown."""
     since: float = 0.0
-    """Since when it could have started as far as its owner and its dependencies go."""
+    """Since when neither a hold, a begin time nor a dependency has kept the job from starting."""
     waits_since: float = 0.0
-    """Likewise, or when it last came back to the queue."""
+    """The later of `since` and the time at which the job was last requeued."""
     reservation: str = ""
-    """It names this one."""
+    """Name of the reservation that the job asks for; empty: none."""
     last_start_at: float | None = None
-    """If it started later it could not be over by its deadline."""
+    """Latest start at which the job would still end by its deadline; None: no deadline."""
     ran_s: float = 0.0
-    """So long it has run already, in attempts that are over."""
+    """Run time of the job's earlier attempts."""
     resume_s: float | None = None
-    """See `RunningJob`."""
+    """Time that the job needs to resume after a stop, as measured, else as its owner states; None: unknown."""
     fits_beside: bool = False
-    """It says how much memory of its GPUs it needs, and keeps those that it begins with."""
+    """The job needs no GPUs, or states how much GPU memory it needs, so it could run on the GPUs of a suspended job,
+    which keeps its GPU memory."""
 
     @property
     def asker(self) -> Asker:
@@ -148,155 +152,163 @@ class PendingJob:
 
 
 class PendingJobs(Protocol):
-    """A tuple of them, or what is as good as one."""
+    """A sequence of pending jobs in queue order: a tuple, or a view that builds them on demand."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[PendingJob]: ...
     @overload
-    def __getitem__(self, place: int, /) -> PendingJob: ...
+    def __getitem__(self, queue_index: int, /) -> PendingJob: ...
     @overload
-    def __getitem__(self, place: slice, /) -> tuple[PendingJob, ...]: ...
+    def __getitem__(self, queue_indices: slice, /) -> tuple[PendingJob, ...]: ...
 
 
 class Share(NamedTuple):
-    """What a job has on each of its nodes, as it was asked for."""
+    """The request that an elastic job makes for each of its nodes."""
 
     request: ResourceRequest
     partition: str
 
 
 class Stretch(NamedTuple):
-    """Of a running job whose GPUs may become more and fewer now."""
+    """The resize bounds of a running elastic job."""
 
     least: tuple[int, ...]
-    """These stay its own."""
+    """Indices of the GPUs that the job keeps in any case."""
     most: int
+    """Maximum number of GPUs; of nodes, where `share` is given."""
     gpu_type: str | None
     min_gpu_mem_mib: int
     generation: int
+    """Number of the job's latest resize; a proposal made for another generation is void."""
     lead_s: float = 0.0
-    """So long after it was told to give some up they are gone."""
+    """Time from the request to release GPUs or a node until they are free."""
     cpus_per_gpu: int = 0
-    """So many come and go with each of them …"""
+    """CPUs that the job gains or releases with each GPU."""
     least_cpus: tuple[int, ...] = ()
-    """… beside these."""
+    """Indices of the CPUs that the job keeps in any case."""
     share: Share | None = None
-    """Of one whose nodes become more and fewer, up to `most`: what it has on each of them …"""
+    """The request for each node, if the job grows and shrinks by nodes; None: by GPUs of one node."""
     joined: tuple[str, ...] = ()
-    """… and those that came to it."""
+    """Names of the nodes that joined the job, which it may release."""
 
 
 @dataclass(slots=True, frozen=True)
 class RunningJob:
-    """What holds resources; `ends_at` None: it has no time limit."""
+    """A job, or a part of one, that holds resources; `ends_at` None: no time limit."""
 
     job_id: JobId
     user: str
     grants: tuple[Grant, ...]
     ends_at: float | None
     is_stranded: bool = False
-    """Its node is lost or silent: nobody knows when this is free again."""
+    """A node of the job is lost or silent, so the time at which its resources become free is unknown."""
     began_at: float = 0.0
-    """When it was started, or allocated as long as it has not."""
+    """When the job started; when it was allocated, as long as it has not started."""
     expected_s: float | None = None
-    """How long it was expected to run in all; None: nobody knows."""
+    """Expected total run time; None: unknown."""
     slot: str = ""
-    """Of its start: see `gqd.state.plan.Start`; likewise the next two."""
+    """The slot that started the job; see `gqd.state.plan.Start`."""
     reservation: str = ""
+    """The reservation that the job runs in; empty: none."""
     occurrence: int = 0
+    """Number of the occurrence of `reservation`."""
     attempt: int = 0
     account: str = ""
     qos: str = NORMAL_QOS
     saved_at: float | None = None
-    """What it had done by then is not lost if it is ended: its last checkpoint, else `began_at`; None: it has not
-    started, is being ended, or is none that could give way for another reason."""
+    """Work done by this instant survives a preemption: the last checkpoint, else `began_at`.  None: the job cannot be
+    preempted, because it has not started, is ending, or for another reason."""
     stood_s: float = 0.0
-    """So long it was suspended."""
+    """Time for which the job was suspended."""
     lead_s: float = 0.0
-    """So long after it was told to give way it is ended."""
+    """Time from the preemption notice until the job is ended."""
     gives_way_to: JobId | None = None
-    """It was told to, and will be gone by `ends_at` at the latest."""
+    """The job that preempts this one, which then ends by `ends_at` at the latest; None: it is not being preempted."""
     stretch: Stretch | None = None
-    """None: it keeps the GPUs that it has."""
+    """Resize bounds of an elastic job; None: the job keeps its GPUs and nodes."""
     is_borrowing: bool = False
-    """It started on what reservations keep, and gives way to their jobs."""
+    """The job started on idle reserved resources; jobs of the reservation may preempt it."""
     since: float = 0.0
-    """As of `PendingJob`: what it was when it waited."""
+    """`PendingJob.since`, as it was when the job started."""
     ran_s: float = 0.0
-    """So long it had run before `began_at`, in attempts that are over."""
+    """Run time of earlier attempts, before `began_at`."""
     resume_s: float | None = None
-    """What it says that it needs to go on after a stop."""
+    """Time that the job needs to resume after a stop, as measured, else as its owner states; None: unknown."""
     saves: bool = False
-    """It saves its work when it is told to go."""
+    """The job saves its work when it gets a preemption notice."""
     kept_for: str = ""
-    """It may be over before `ends_at`: what it has stays with this reservation until then."""
+    """The reservation that keeps the job's resources until `ends_at`, even if the job ends earlier; empty: none."""
     comes_back: bool = False
-    """If it gives way it waits again."""
+    """The job is requeued if it is preempted."""
     is_part: bool = False
-    """No job, but what one gives up by `ends_at`: that job is told apart from it."""
+    """This is not a job but the resources that a job releases by `ends_at`; the job itself is listed without them."""
     can_park: bool = False
-    """It could stand still, and lend its CPUs and GPUs to another one (`gqd.sched.preemption.suspend_victims`)."""
+    """The job could be suspended and lend its CPUs and GPUs to its preemptor
+    (`gqd.sched.preemption.suspend_victims`)."""
     cells: tuple[tuple[str, int, int], ...] = field(init=False, compare=False, repr=False)
-    """(node, mask of CPUs, mask of GPUs) of each grant; every plan asks for it."""
+    """(node, mask of CPUs, mask of GPUs) of each grant; computed once, since every plan reads it."""
 
     def __post_init__(self) -> None:
-        cells = tuple((one.node, mask_of(one.cpus), mask_of(one.gpus)) for one in self.grants)
+        cells = tuple((grant.node, mask_of(grant.cpus), mask_of(grant.gpus)) for grant in self.grants)
         object.__setattr__(self, "cells", cells)
 
 
 @dataclass(slots=True, frozen=True)
 class PendingColumns:
-    """What a pass asks of all jobs at once, by place in `Snapshot.pending`."""
+    """Attributes of all pending jobs as vectors in the order of `Snapshot.pending`, to evaluate all jobs at once."""
 
     job_id: NDArray[np.int64]
     shape: NDArray[np.int64]
-    """Codes: equal numbers mean equal shapes, and only equal ones do."""
+    """Codes: two jobs have the same code exactly if their shapes are equal."""
     expected_s: NDArray[np.float64]
-    """Infinite: nobody knows."""
+    """Expected run time; infinite: unknown."""
     time_limit_s: NDArray[np.float64]
-    """Infinite: it has none."""
+    """Infinite: no time limit."""
     since: NDArray[np.float64]
     band: NDArray[np.int64]
-    """Slots take the oldest of the lowest number: what an administrator said of it, and whether its user had more than
-    is due."""
+    """Slots take the oldest job of the lowest band, which combines an administrator's priority override and whether the
+    user had more than the fair share."""
     priority: NDArray[np.int64]
     reservation: NDArray[np.int64]
-    """Codes: places in `reservations`; likewise the next in `members`."""
+    """Codes: indices of `reservations`."""
     member: NDArray[np.int64]
+    """Codes: indices of `members`."""
     qos: NDArray[np.int64]
-    """Codes: places in `names_of_qos`."""
+    """Codes: indices of `names_of_qos`."""
     reservations: tuple[str, ...]
-    """The first is none at all."""
+    """Names; the first, empty one stands for no reservation."""
     members: tuple[Member, ...]
+    """(user, account)."""
     names_of_qos: tuple[str, ...]
     source: object = None
-    """Columns of the same source have the same codes for the same shapes; None: nothing is known of that."""
+    """Columns with the same source use the same codes for the same shapes; None: the codes are those of this object
+    only."""
 
-    def only(self, places: NDArray[np.int64]) -> PendingColumns:
-        """Of these alone."""
+    def only(self, queue_indices: NDArray[np.int64]) -> PendingColumns:
+        """Return the columns of the jobs at these indices of the queue."""
         return replace(
             self,
-            job_id=self.job_id[places],
-            shape=self.shape[places],
-            expected_s=self.expected_s[places],
-            time_limit_s=self.time_limit_s[places],
-            since=self.since[places],
-            band=self.band[places],
-            priority=self.priority[places],
-            reservation=self.reservation[places],
-            member=self.member[places],
-            qos=self.qos[places],
+            job_id=self.job_id[queue_indices],
+            shape=self.shape[queue_indices],
+            expected_s=self.expected_s[queue_indices],
+            time_limit_s=self.time_limit_s[queue_indices],
+            since=self.since[queue_indices],
+            band=self.band[queue_indices],
+            priority=self.priority[queue_indices],
+            reservation=self.reservation[queue_indices],
+            member=self.member[queue_indices],
+            qos=self.qos[queue_indices],
         )
 
 
 @dataclass(slots=True, frozen=True)
 class Booked:
-    """An occurrence of a reservation that is not over: what is kept, for whom, when."""
+    """An occurrence of a reservation that has not ended: the resources it holds, for which users, and when."""
 
     name: str
     number: int
     clear_at: float
-    """From then on nobody else may have what it keeps: a while before it begins, for what ends late."""
+    """When other jobs must have left the reserved resources: shortly before `begin_at`, since jobs may end late."""
     begin_at: float
     end_at: float
     grants: tuple[Grant, ...]
@@ -306,58 +318,59 @@ class Booked:
     is_magnetic: bool = False
     is_flex: bool = False
     is_lent: bool = False
-    """Who may borrow it has what nobody uses of it, until somebody comes."""
+    """Idle reserved resources are lent to jobs whose QOS may borrow, until a job of the reservation needs them."""
     next_clear_at: float = inf
-    """When some of it is to be clear for what comes after it, and begins before or soon after it ends …"""
+    """`clear_at` of the next occurrence of another reservation on some of these resources, if that begins soon after
+    `end_at`; else infinite."""
     next_name: str = ""
-    """… in another reservation, by this name."""
+    """Name of that other reservation."""
 
     @property
     def closes_at(self) -> float:
-        """What runs in it must be over by then."""
+        """The instant by which jobs that run in the occurrence must have ended."""
         return min(self.end_at, self.next_clear_at)
 
     def is_in_force(self, now: float) -> bool:
-        """What it keeps is nobody else's."""
+        """Return whether the reserved resources are closed to other jobs now."""
         return self.clear_at <= now < self.end_at
 
     def is_active(self, now: float) -> bool:
-        """Jobs may start in it."""
+        """Return whether jobs may start in the occurrence now."""
         return self.begin_at <= now < self.end_at
 
     def is_for(self, user: str, path: Sequence[str]) -> bool:
-        """`path`: the user's account and those above it."""
-        return user == self.owner or user in self.users or any(one in self.accounts for one in path)
+        """Return whether the user may use the reservation; `path`: the user's account and its parent accounts."""
+        return user == self.owner or user in self.users or any(account in self.accounts for account in path)
 
 
 @dataclass(slots=True, frozen=True)
 class Claim:
-    """What a waiting job is to have when others have given way; what is free of it already is kept for it."""
+    """The resources nominated for a preemptor once its victims are gone; those already free are kept for it."""
 
     job_id: JobId
     grants: tuple[Grant, ...]
     until: float
-    """When the last of them is ended."""
+    """When the last victim is ended."""
     user: str = ""
-    """Of the job; likewise the next two."""
+    """The preemptor's user."""
     time_limit_s: int | None = None
     expected_s: float | None = None
     reservation: str = ""
-    """It is to start in this one …"""
+    """The reservation in which the preemptor is to start; empty: none."""
     occurrence: int = 0
-    """… in this occurrence of it."""
+    """Number of the occurrence of `reservation`."""
     parks: frozenset[JobId] = frozenset()
-    """Of those that give way: they will stand still, and have back what they lend when the job is over."""
+    """The victims that are suspended instead of ended; they get their resources back when the preemptor ends."""
     parked: tuple[Grant, ...] = ()
-    """What those who stand still already lend to the job: it is free for nobody else."""
+    """Resources that suspended victims already lend to the preemptor; no other job may use them."""
 
 
 class AutoThrottleShares(NamedTuple):
-    """Arrays that take what is idle, and what their fair share is made from (see `gqd.sched.cycle.auto_throttle`)."""
+    """The auto-throttled arrays and the shares that their fair share follows from (`gqd.sched.cycle.auto_throttle`)."""
 
     arrays: frozenset[JobId]
     shares: Mapping[Member, int]
-    """Of users in accounts; who is not here has one."""
+    """Shares of (user, account); a member that is not listed has 1."""
 
 
 NO_AUTO_THROTTLE = AutoThrottleShares(frozenset(), {})
@@ -365,103 +378,106 @@ NO_AUTO_THROTTLE = AutoThrottleShares(frozenset(), {})
 
 @dataclass(slots=True, frozen=True)
 class Snapshot:
+    """The cluster and its queue at one instant, as far as planning needs them."""
+
     now: float
     policy: Policy
     nodes: tuple[NodeFacts, ...]
     free_cpus: tuple[int, ...]
-    """Masks, by place of the node."""
+    """Masks, by node index."""
     free_gpus: tuple[int, ...]
+    """Masks, by node index."""
     free_memory_mib: tuple[int, ...]
+    """Free memory by node index."""
     pending: PendingJobs
-    """As the queue stands; no more than the policy's planning depth."""
+    """The first jobs of the queue in its order, at most as many as the policy's planning depth."""
     running: Sequence[RunningJob]
     array_room: dict[JobId, int] = field(default_factory=dict)
-    """By array with a throttle: how many more of its tasks may start."""
+    """How many more tasks of each throttled array may start."""
     array_throttle: dict[JobId, int] = field(default_factory=dict)
-    """Likewise: how many there may be at once."""
+    """How many tasks of each throttled array may run at once."""
     auto_throttle: AutoThrottleShares = NO_AUTO_THROTTLE
     limits: LimitView = NO_LIMITS
     kept_back: tuple[Asker, ...] = ()
-    """Of these there are jobs that limits keep back, and that are not in `pending`."""
+    """The subjects of limits whose jobs are left out of `pending` because a limit holds them back."""
     columns: PendingColumns | None = None
-    """Of `pending`; None: the planner makes them."""
+    """Columns of `pending`; None: the planner builds them."""
     protected: tuple[Protected, ...] = ()
-    """Of the plan before: who has a protected start is not pushed back by who gets one later."""
+    """Planned starts of the previous plan, which later planned starts may not delay."""
     free_resources: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Generic resources: name → free ones by place."""
+    """Generic resources: name → free count by node index."""
     free_licenses: dict[str, int] = field(default_factory=dict)
-    """What is left of those in use; the others are all free."""
+    """Free count of each licence in use; licences that are not listed are all free."""
     since: tuple[int, ...] = ()
-    """By place: the order in which nodes came to have as many free GPUs as they have; empty: not known."""
+    """Order, by node index, in which the nodes came to their present number of free GPUs; empty: unknown."""
     resumes_at: JobId | None = None
-    """The first job that the plan before did not reach, where it was cut short."""
+    """The first job that the previous plan did not reach, if its step budget ran out."""
     searches_from: JobId | None = None
-    """The first job for which the plan before looked for nobody who might give way, since it had looked so often."""
+    """The first job for which the previous plan searched no victims, if its victim-search budget ran out."""
     booked: tuple[Booked, ...] = ()
-    """By their begin. What these keep is among what is free; the planner sees to it
+    """Occurrences by their begin.  The free resources include what they reserve: the planner keeps it apart
     (`gqd.sched.reservation.windows`)."""
     claims: tuple[Claim, ...] = ()
-    """As they were made.  What of them no job holds is among what is free; the planner sees to it."""
+    """Claims of preemptors, the oldest first.  The free resources include what no job holds of them: the planner keeps
+    it apart (`gqd.sched.preemption.nominations`)."""
     qos: Mapping[str, QosInfo] = field(default_factory=lambda: BUILT_IN_QOS, hash=False)
-    """By name: who gives way to whom, and how."""
+    """QOS by name: which QOS preempts which, and how."""
     gives_back: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """By account that has borrowed GPUs: 1 is the first to give some back."""
+    """Rank of each account that has borrowed guaranteed GPUs: GPUs are reclaimed from rank 1 first."""
     inside: Booked | None = None
-    """This is no cluster but what this occurrence keeps, and who may use it."""
-
-    def place_of(self, name: str) -> int | None:
-        return next((place for place, node in enumerate(self.nodes) if node.name == name), None)
+    """The occurrence that this snapshot is restricted to: its resources and the jobs that may use them; None: the whole
+    cluster."""
 
 
 Cell: TypeAlias = tuple[int, int, int, int]
-"""What is held of a node: its place, masks of CPUs and GPUs, memory."""
+"""Resources held on a node: (node index, mask of CPUs, mask of GPUs, memory in MiB)."""
 _Counts: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class _Before(NamedTuple):
-    """What a node had free before a change, and what the change takes back when it is undone."""
+    """The free resources of a node before a change, and the counts to add back when the change is undone."""
 
-    place: int
+    node_index: int
     cpus: int
     gpus: int
     memory_mib: int
     resources: _Counts
     licenses: _Counts
     since: int | None = None
-    """`Overlay.since`, where the change gave the node another."""
+    """The node's previous `Overlay.since`, if the change replaced it."""
 
 
 @dataclass(slots=True)
 class Overlay:
-    """Free resources to try things on: checkpoint, take and give back, then roll back or leave it so."""
+    """Free resources for trials: take a checkpoint, take and give back resources, then roll back or keep the result."""
 
     nodes: tuple[NodeFacts, ...]
     free_cpus: list[int]
     free_gpus: list[int]
     free_memory_mib: list[int]
     free_resources: dict[str, Integers] = field(default_factory=dict)
-    """Generic resources by place; what is not named here is all free."""
+    """Free generic resources by node index; a resource that is not listed is entirely free."""
     free_licenses: dict[str, int] | None = None
-    """None: as many as one wants."""
+    """Free licences by name; None: unlimited."""
     since: Integers | None = None
-    """Of nodes that are equally free, the one with the smallest number goes first; None: the first in order."""
+    """Among equally free nodes, the one with the smallest number is used first; None: the first in node order."""
     cores_kept: int = 0
-    """CPUs that are left for each idle GPU by those who want none."""
+    """CPUs per idle GPU that jobs without GPUs must leave free."""
     scheduling: Scheduling = USUAL
     switches: tuple[Switch, ...] = ()
     free_now: tuple[list[int], list[int]] | None = None
-    """Where this tells of later: masks of (CPUs, GPUs) that are free now.  What is held now is taken before these, so
-    that they stay usable until then."""
+    """Masks of (CPUs, GPUs) that are free now, where the overlay describes a later instant.  A planned start prefers
+    resources that are held now, so that those free now stay usable until then."""
     node_table: NodeTable = field(init=False, repr=False)
     gpu_counts: Integers = field(init=False, repr=False)
-    """Free ones; kept in step with the masks, like the next two."""
+    """Number of free GPUs by node index; every change of the masks updates it, `cpu_counts` and `memory`."""
     cpu_counts: Integers = field(init=False, repr=False)
     memory: Integers = field(init=False, repr=False)
     _kinds: dict[Kind, Integers] = field(default_factory=dict, repr=False)
-    """Free GPUs of a kind, where nodes have others beside them."""
+    """Number of free GPUs of a kind by node index, for kinds that share nodes with other GPUs."""
     _undo: list[_Before] = field(default_factory=list, repr=False)
     _stamp: int = field(default=-1, repr=False)
-    """The last number of `since`; -1: nothing has been taken yet."""
+    """The largest number given out in `since`; -1: none yet."""
 
     def __post_init__(self) -> None:
         self.node_table = node_table_of(self.nodes)
@@ -474,7 +490,7 @@ class Overlay:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Overlay:
-        """As things stand."""
+        """Return the free resources of a snapshot."""
         policy = snapshot.policy
         return cls(
             snapshot.nodes,
@@ -491,7 +507,7 @@ class Overlay:
 
     @classmethod
     def empty(cls, nodes: tuple[NodeFacts, ...]) -> Overlay:
-        """As if nothing ran, and no rule but what the hardware has."""
+        """Return an overlay in which every node is idle and no policy applies; only the hardware limits placement."""
         node_table = node_table_of(nodes)
         if not isinstance(node_table.empty, Overlay):
             node_table.empty = cls(
@@ -503,7 +519,7 @@ class Overlay:
         return node_table.empty.copy()
 
     def copy(self) -> Overlay:
-        """As it is now; neither sees what is done to the other."""
+        """Return an independent overlay with the same free resources and without history to roll back."""
         twin = object.__new__(Overlay)
         for name in self.__slots__:
             setattr(twin, name, getattr(self, name))
@@ -524,114 +540,117 @@ class Overlay:
     def rollback(self, checkpoint: int) -> None:
         while len(self._undo) > checkpoint:
             before = self._undo.pop()
-            self._set(before.place, before.cpus, before.gpus, before.memory_mib)
-            self._count(before.place, before.resources, before.licenses)
+            self._set(before.node_index, before.cpus, before.gpus, before.memory_mib)
+            self._count(before.node_index, before.resources, before.licenses)
             if before.since is not None and self.since is not None:
-                self.since[before.place] = before.since
+                self.since[before.node_index] = before.since
 
-    def take(self, place: int, grant: Grant) -> None:
-        resources = tuple((one.name, one.count) for one in grant.resources)
-        licenses = tuple((one.name, one.count) for one in grant.licenses)
-        self.take_masks(place, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
+    def take(self, node_index: int, grant: Grant) -> None:
+        resources = tuple((amount.name, amount.count) for amount in grant.resources)
+        licenses = tuple((amount.name, amount.count) for amount in grant.licenses)
+        self.take_masks(node_index, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
         if self.since is not None and grant.gpus:
-            self._undo[-1] = self._undo[-1]._replace(since=int(self.since[place]))
+            self._undo[-1] = self._undo[-1]._replace(since=int(self.since[node_index]))
             self._stamp = (int(self.since.max()) if self._stamp < 0 else self._stamp) + 1
-            self.since[place] = self._stamp
+            self.since[node_index] = self._stamp
 
-    def give_back(self, place: int, grant: Grant) -> None:
-        resources = tuple((one.name, -one.count) for one in grant.resources)
-        licenses = tuple((one.name, -one.count) for one in grant.licenses)
-        self.give_masks(place, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
+    def give_back(self, node_index: int, grant: Grant) -> None:
+        resources = tuple((amount.name, -amount.count) for amount in grant.resources)
+        licenses = tuple((amount.name, -amount.count) for amount in grant.licenses)
+        self.give_masks(node_index, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
 
     def take_masks(
-        self, place: int, cpus: int, gpus: int, memory_mib: int, resources: _Counts = (), licenses: _Counts = ()
+        self, node_index: int, cpus: int, gpus: int, memory_mib: int, resources: _Counts = (), licenses: _Counts = ()
     ) -> None:
-        """`resources`, `licenses`: what is taken, by name."""
-        self._remember(place, resources, licenses)
-        free = self.free_memory_mib[place] - memory_mib
-        self._set(place, self.free_cpus[place] & ~cpus, self.free_gpus[place] & ~gpus, free)
-        self._count(place, resources, licenses, -1)
+        """Take resources; `resources` and `licenses` are (name, count taken)."""
+        self._remember(node_index, resources, licenses)
+        free = self.free_memory_mib[node_index] - memory_mib
+        self._set(node_index, self.free_cpus[node_index] & ~cpus, self.free_gpus[node_index] & ~gpus, free)
+        self._count(node_index, resources, licenses, -1)
 
     def give_masks(
-        self, place: int, cpus: int, gpus: int, memory_mib: int, resources: _Counts = (), licenses: _Counts = ()
+        self, node_index: int, cpus: int, gpus: int, memory_mib: int, resources: _Counts = (), licenses: _Counts = ()
     ) -> None:
-        """Drained GPUs do not come back.  `resources`, `licenses`: as less than nothing that is taken."""
-        self._remember(place, resources, licenses)
-        node = self.nodes[place]
-        whole_cpus = self.free_cpus[place] | (cpus & node.cpu_mask)
-        free = self.free_memory_mib[place] + memory_mib
-        self._set(place, whole_cpus, self.free_gpus[place] | (gpus & node.gpu_mask), free)
-        self._count(place, resources, licenses, -1)
+        """Free resources, except drained GPUs; `resources` and `licenses` are (name, minus the count given back)."""
+        self._remember(node_index, resources, licenses)
+        node = self.nodes[node_index]
+        whole_cpus = self.free_cpus[node_index] | (cpus & node.cpu_mask)
+        free = self.free_memory_mib[node_index] + memory_mib
+        self._set(node_index, whole_cpus, self.free_gpus[node_index] | (gpus & node.gpu_mask), free)
+        self._count(node_index, resources, licenses, -1)
 
     def give_back_cells(self, cells: Iterable[Cell]) -> None:
-        """Many at once, and for good: this is not undone by a rollback."""
+        """Free many cells at once, permanently: a rollback does not undo this."""
         touched = set()
-        for place, cpus, gpus, memory_mib in cells:
-            touched.add(place)
-            self.free_cpus[place] |= cpus
-            self.free_gpus[place] |= gpus
-            self.free_memory_mib[place] += memory_mib
-        for place in touched:
-            node = self.nodes[place]
-            free_cpus = self.free_cpus[place] & node.cpu_mask
-            self._set(place, free_cpus, self.free_gpus[place] & node.gpu_mask, self.free_memory_mib[place])
+        for node_index, cpus, gpus, memory_mib in cells:
+            touched.add(node_index)
+            self.free_cpus[node_index] |= cpus
+            self.free_gpus[node_index] |= gpus
+            self.free_memory_mib[node_index] += memory_mib
+        for node_index in touched:
+            node = self.nodes[node_index]
+            free_cpus = self.free_cpus[node_index] & node.cpu_mask
+            free_gpus = self.free_gpus[node_index] & node.gpu_mask
+            self._set(node_index, free_cpus, free_gpus, self.free_memory_mib[node_index])
 
-    def take_all(self, places: dict[str, int], grants: Sequence[Grant]) -> None:
-        """Whole nodes first, and of equal ones those that had been so for longest, as the cluster will note it."""
+    def take_all(self, node_indices: dict[str, int], grants: Sequence[Grant]) -> None:
+        """Take all grants of a job, the largest first and equal ones by age, in the order in which the cluster records
+        `since`."""
         since = self.since
         if len(grants) > 1 and since is not None:
-            grants = sorted(grants, key=lambda one: (-len(one.gpus), since[places[one.node]]))
+            grants = sorted(grants, key=lambda grant: (-len(grant.gpus), since[node_indices[grant.node]]))
         for grant in grants:
-            self.take(places[grant.node], grant)
+            self.take(node_indices[grant.node], grant)
 
-    def renew(self, place: int) -> None:
-        """GPUs were given back here: from now on it is as free as it is."""
+    def renew(self, node_index: int) -> None:
+        """Record in `since` that the node's number of free GPUs has just changed."""
         if self.since is not None:
             self._stamp = (int(self.since.max()) if self._stamp < 0 else self._stamp) + 1
-            self.since[place] = self._stamp
+            self.since[node_index] = self._stamp
 
-    def has(self, place: int, grant: Grant) -> bool:
-        """Everything in the grant is free here, as far as it is counted; licences with what was taken before."""
+    def has(self, node_index: int, grant: Grant) -> bool:
+        """Return whether everything in the grant is free on the node; licences are counted over all nodes."""
         cpus, gpus = mask_of(grant.cpus), mask_of(grant.gpus)
-        if cpus & ~self.free_cpus[place] or gpus & ~self.free_gpus[place]:
+        if cpus & ~self.free_cpus[node_index] or gpus & ~self.free_gpus[node_index]:
             return False
-        if grant.memory_mib and grant.memory_mib > self.free_memory_mib[place]:
+        if grant.memory_mib and grant.memory_mib > self.free_memory_mib[node_index]:
             return False
         free = self.free_resources
-        if any(one.name not in free or one.count > free[one.name][place] for one in grant.resources):
+        if any(amount.name not in free or amount.count > free[amount.name][node_index] for amount in grant.resources):
             return False
         licenses = self.free_licenses
-        return licenses is None or all(one.count <= licenses.get(one.name, 0) for one in grant.licenses)
+        return licenses is None or all(amount.count <= licenses.get(amount.name, 0) for amount in grant.licenses)
 
     def kind_counts(self, kind: Kind) -> Integers:
-        """Free GPUs of the kind, by place."""
+        """Return the number of free GPUs of the kind, by node index."""
         if kind == ANY_KIND:
             return self.gpu_counts
         of_kind = self.node_table.kind(kind)
         if of_kind.is_pure:
             return np.where(of_kind.counts, self.gpu_counts, 0)
-        known = self._kinds.get(kind)
-        if known is None:
+        kind_counts = self._kinds.get(kind)
+        if kind_counts is None:
             counts = ((free & mask).bit_count() for free, mask in zip(self.free_gpus, of_kind.masks, strict=True))
-            known = self._kinds[kind] = np.fromiter(counts, np.int64, len(self.nodes))
-        return known
+            kind_counts = self._kinds[kind] = np.fromiter(counts, np.int64, len(self.nodes))
+        return kind_counts
 
-    def _set(self, place: int, cpus: int, gpus: int, memory_mib: int) -> None:
-        self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place] = cpus, gpus, memory_mib
-        self.cpu_counts[place] = cpus.bit_count()
-        self.gpu_counts[place] = gpus.bit_count()
-        self.memory[place] = memory_mib
+    def _set(self, node_index: int, cpus: int, gpus: int, memory_mib: int) -> None:
+        self.free_cpus[node_index], self.free_gpus[node_index] = cpus, gpus
+        self.free_memory_mib[node_index] = memory_mib
+        self.cpu_counts[node_index] = cpus.bit_count()
+        self.gpu_counts[node_index] = gpus.bit_count()
+        self.memory[node_index] = memory_mib
         for kind, counts in self._kinds.items():
-            counts[place] = (gpus & self.node_table.kind(kind).masks[place]).bit_count()
+            counts[node_index] = (gpus & self.node_table.kind(kind).masks[node_index]).bit_count()
 
-    def _count(self, place: int, resources: _Counts, licenses: _Counts, sign: int = 1) -> None:
+    def _count(self, node_index: int, resources: _Counts, licenses: _Counts, sign: int = 1) -> None:
         for name, count in resources:
             if name in self.free_resources:
-                self.free_resources[name][place] += sign * count
+                self.free_resources[name][node_index] += sign * count
         for name, count in licenses if self.free_licenses is not None else ():
             assert self.free_licenses is not None
             self.free_licenses[name] = self.free_licenses.get(name, 0) + sign * count
 
-    def _remember(self, place: int, resources: _Counts, licenses: _Counts) -> None:
-        before = (self.free_cpus[place], self.free_gpus[place], self.free_memory_mib[place])
-        self._undo.append(_Before(place, *before, resources, licenses))
+    def _remember(self, node_index: int, resources: _Counts, licenses: _Counts) -> None:
+        before = (self.free_cpus[node_index], self.free_gpus[node_index], self.free_memory_mib[node_index])
+        self._undo.append(_Before(node_index, *before, resources, licenses))

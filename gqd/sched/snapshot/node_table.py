@@ -1,6 +1,7 @@
-"""What is always so of all nodes, as vectors by place: totals, kinds of GPUs, who may use what.  Pure.
+"""The node table: static facts about all nodes as vectors by node index, such as totals and kinds of GPUs.  Pure.
 
-Made once for a tuple of nodes and kept as long as that very tuple is in use, with what was asked of it.
+A table is built once for a tuple of nodes and cached, with the answers computed from it, while that same tuple object
+is in use.
 """
 
 from __future__ import annotations
@@ -18,66 +19,71 @@ if TYPE_CHECKING:
     from gqd.sched.snapshot.model import NodeFacts
     from gqd.sched.snapshot.switches import Tree
 
-MAX_REMEMBERED = 4096
-"""Of masks by request: a thousand nodes are a kilobyte each."""
+MAX_CACHED = 4096
+"""Maximum number of cached vectors of each kind; for a thousand nodes a mask takes about a kilobyte."""
 
-MOST_BITS = 63
-"""Of a mask that is one number of a vector."""
+MAX_MASK_BITS = 63
+"""Number of GPUs of a node up to which its GPU mask fits into one signed 64-bit number."""
 
 Kind = tuple[str | None, int]
-"""Of GPUs: type (None: any), least memory in MiB."""
+"""Kind of GPUs: (type, or None for any; minimum memory in MiB)."""
 ANY_KIND: Kind = (None, 0)
 
 
 class GpuKind(NamedTuple):
-    """GPUs of a kind."""
+    """The GPUs of one kind on all nodes."""
 
     masks: tuple[int, ...]
-    """By place."""
+    """GPU masks by node index."""
     counts: Integers
+    """Number of these GPUs by node index."""
     is_pure: bool
-    """On each node all GPUs are of the kind, or none."""
+    """On each node either all GPUs are of this kind, or none is."""
     sizes: tuple[int, ...]
-    """How many nodes have of it, each number once, the largest first."""
+    """The distinct non-zero values of `counts`, in descending order."""
 
 
 @dataclass(slots=True)
 class NodeTable:
+    """Vectors of static facts about the nodes, and caches of what other modules derive from them."""
+
     nodes: tuple[NodeFacts, ...]
     places: dict[str, int]
+    """Node name → node index."""
     cpus: Integers
     gpus: Integers
-    """Drained ones left out."""
+    """Number of GPUs, without drained ones."""
     gpu_masks: Integers | None
-    """Likewise; None: some node has too many."""
+    """Masks of the GPUs, without drained ones; None: some node has more than `MAX_MASK_BITS` GPUs."""
     memory: Integers
     all_places: Integers
     resources: dict[str, Integers]
-    """Generic ones, in all."""
+    """Total count of each generic resource."""
     _kinds: dict[Kind, GpuKind] = field(default_factory=dict)
     usable: dict[object, Integers] = field(default_factory=dict)
-    """What `gqd.sched.placement.feasible` and `gqd.sched.affinity` found of requests, by what they asked."""
+    """Cache of `gqd.sched.placement.feasible` and `gqd.sched.placement.constraints`: usable nodes by request."""
     ranks: dict[object, Integers] = field(default_factory=dict)
     empty: object = None
-    """`gqd.sched.snapshot.model.Overlay.empty` of these nodes, to be copied."""
+    """`gqd.sched.snapshot.model.Overlay.empty` of these nodes, which callers copy."""
     whole: tuple[NodeFacts, ...] | None = None
-    """`gqd.sched.snapshot.model.whole_nodes` of them."""
+    """`gqd.sched.snapshot.model.whole_nodes` of these nodes."""
     trees: list[tuple[tuple[Switch, ...], Tree]] = field(default_factory=list)
 
     def kind(self, kind: Kind) -> GpuKind:
-        known = self._kinds.get(kind)
-        if known is None:
+        """Return the GPUs of this kind on all nodes."""
+        gpu_kind = self._kinds.get(kind)
+        if gpu_kind is None:
             masks = tuple(node.fitting_mask(*kind) for node in self.nodes)
             counts = np.fromiter(map(int.bit_count, masks), np.int64, len(masks))
             sizes = tuple(sorted({size for size in counts.tolist() if size}, reverse=True))
-            known = GpuKind(masks, counts, bool(((counts == 0) | (counts == self.gpus)).all()), sizes)
-            if len(self._kinds) < MAX_REMEMBERED:
-                self._kinds[kind] = known
-        return known
+            gpu_kind = GpuKind(masks, counts, bool(((counts == 0) | (counts == self.gpus)).all()), sizes)
+            if len(self._kinds) < MAX_CACHED:
+                self._kinds[kind] = gpu_kind
+        return gpu_kind
 
 
-class _Same(NamedTuple):
-    """Compares by identity: the nodes themselves are not looked at."""
+class _Identity(NamedTuple):
+    """Cache key that compares tuples of nodes by identity, so that a look-up does not compare the nodes."""
 
     nodes: tuple[NodeFacts, ...]
 
@@ -85,20 +91,21 @@ class _Same(NamedTuple):
         return id(self.nodes)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.nodes is self.nodes
+        return isinstance(other, _Identity) and other.nodes is self.nodes
 
 
 def node_table_of(nodes: tuple[NodeFacts, ...]) -> NodeTable:
-    return _node_table_of(_Same(nodes))
+    """Return the table of these nodes, from the cache if this tuple object was used recently."""
+    return _node_table_of(_Identity(nodes))
 
 
 @lru_cache(maxsize=16)
-def _node_table_of(same: _Same) -> NodeTable:
-    nodes = same.nodes
+def _node_table_of(identity: _Identity) -> NodeTable:
+    nodes = identity.nodes
     names = dict.fromkeys(name for node in nodes for name, _ in node.resources)
     return NodeTable(
         nodes=nodes,
-        places={node.name: place for place, node in enumerate(nodes)},
+        places={node.name: node_index for node_index, node in enumerate(nodes)},
         cpus=_column([node.cpus for node in nodes]),
         gpus=_column([node.gpu_mask.bit_count() for node in nodes]),
         gpu_masks=_masks([node.gpu_mask for node in nodes]),
@@ -109,7 +116,7 @@ def _node_table_of(same: _Same) -> NodeTable:
 
 
 def _masks(masks: list[int]) -> Integers | None:
-    return None if any(mask.bit_length() > MOST_BITS for mask in masks) else _column(masks)
+    return None if any(mask.bit_length() > MAX_MASK_BITS for mask in masks) else _column(masks)
 
 
 def _column(values: list[int]) -> Integers:
@@ -117,9 +124,10 @@ def _column(values: list[int]) -> Integers:
 
 
 def as_places(candidates: Integers | list[int]) -> Integers:
+    """Return the node indices as a vector."""
     return np.asarray(candidates, dtype=np.int64)
 
 
-def where(places: Integers, marked: Booleans) -> Integers:
-    """Those of the places that are marked, by place of the node_table."""
-    return places[marked[places]]
+def where(node_indices: Integers, mask: Booleans) -> Integers:
+    """Return the node indices for which the mask, which covers all nodes, is true."""
+    return node_indices[mask[node_indices]]

@@ -1,7 +1,7 @@
-"""What is only counted (memory, generic resources, licences), and how much of it is left over a time.  Pure.
+"""Scalar resources: memory, generic resources and licences, of which only amounts matter, over time.  Pure.
 
-Of CPUs and GPUs it is enough to know who uses them at all before somebody is over.  What is counted is a level that
-goes up and down: what some take one after the other does not add up.
+A CPU or GPU is either used by another job within an interval or not.  The free amount of a scalar resource rises and
+falls instead: jobs that use it one after the other do not add up, so its lowest value over the interval counts.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from gq.model.resource import Grant
 from gqd.sched.snapshot.model import Overlay
 
 Item: TypeAlias = tuple[str, int]
-"""(name, place of the node); memory has no name, and a licence no node."""
+"""(name, node index); memory has the name "", and a licence, which belongs to no node, the index -1."""
 Items: TypeAlias = Mapping[Item, int]
+"""Amount of each item; memory in MiB."""
 _MEMORY, _ANYWHERE = "", -1
 
 
-def scalar_items(places: Mapping[str, int], grants: Iterable[Grant]) -> dict[Item, int]:
-    """How much of each they take."""
+def scalar_items(node_indices: Mapping[str, int], grants: Iterable[Grant]) -> dict[Item, int]:
+    """Return the amount of each item that the grants take; grants on nodes that `node_indices` lacks are ignored."""
     items: dict[Item, int] = {}
     for grant in grants:
-        place = places.get(grant.node)
-        if place is None:
+        node_index = node_indices.get(grant.node)
+        if node_index is None:
             continue
         if grant.memory_mib:
-            _add(items, (_MEMORY, place), grant.memory_mib)
-        for one in grant.resources:
-            _add(items, (one.name, place), one.count)
-        for one in grant.licenses:
-            _add(items, (one.name, _ANYWHERE), one.count)
+            _add(items, (_MEMORY, node_index), grant.memory_mib)
+        for amount in grant.resources:
+            _add(items, (amount.name, node_index), amount.count)
+        for amount in grant.licenses:
+            _add(items, (amount.name, _ANYWHERE), amount.count)
     return items
 
 
-def memory_item(place: int) -> Item:
-    return _MEMORY, place
+def memory_item(node_index: int) -> Item:
+    return _MEMORY, node_index
 
 
 def _add(items: dict[Item, int], item: Item, count: int) -> None:
@@ -44,45 +45,50 @@ def _add(items: dict[Item, int], item: Item, count: int) -> None:
 
 
 def free_amount(overlay: Overlay, item: Item) -> int:
-    """How much of it is free."""
-    name, place = item
-    if place == _ANYWHERE:
+    """Return the amount of the item that is free."""
+    name, node_index = item
+    if node_index == _ANYWHERE:
         return (overlay.free_licenses or {}).get(name, 0)
     if name == _MEMORY:
-        return overlay.free_memory_mib[place]
+        return overlay.free_memory_mib[node_index]
     free = overlay.free_resources.get(name)
-    return 0 if free is None else int(free[place])
+    return 0 if free is None else int(free[node_index])
 
 
 def set_free_amount(overlay: Overlay, item: Item, count: int) -> None:
-    name, place = item
-    more = count - free_amount(overlay, item)
-    if not more:
+    """Set the amount of the item that is free."""
+    name, node_index = item
+    change = count - free_amount(overlay, item)
+    if not change:
         return
-    if place == _ANYWHERE:
-        overlay.give_masks(0, 0, 0, 0, (), ((name, -more),))
+    if node_index == _ANYWHERE:
+        overlay.give_masks(0, 0, 0, 0, (), ((name, -change),))
     elif name == _MEMORY:
-        overlay.give_masks(place, 0, 0, more)
+        overlay.give_masks(node_index, 0, 0, change)
     else:
-        overlay.give_masks(place, 0, 0, 0, ((name, -more),))
+        overlay.give_masks(node_index, 0, 0, 0, ((name, -change),))
 
 
 def lowest_levels(
     at: float, taken: Iterable[tuple[float, float, Items]], given_back: Iterable[tuple[float, Items]]
 ) -> dict[Item, int]:
-    """By item that is `taken` (from when, until when, how much): the lowest level from `at` on, less that at `at`."""
+    """Return, for each taken item, its lowest free amount from `at` on, relative to that at `at`.
+
+    `taken`: (from when, until when, amounts); `given_back`: (when, amounts).  Example: 3 licences taken from 10 to 20
+    and 2 from 20 to 30 give -3.
+    """
     changes: list[tuple[float, bool, Item, int]] = []
     for opens_at, until, items in taken:
         for item, count in items.items():
             changes.append((max(at, opens_at), True, item, -count))
             if until < inf:
                 changes.append((until, False, item, count))
-    wanted = {item for _, _, item, _ in changes}
+    taken_items = {item for _, _, item, _ in changes}
     for gives_at, items in given_back:
-        changes += [(gives_at, False, item, count) for item, count in items.items() if item in wanted]
+        changes += [(gives_at, False, item, count) for item, count in items.items() if item in taken_items]
     levels: dict[Item, int] = {}
     lowest: dict[Item, int] = {}
-    for _, _, item, change in sorted(changes):  # at one instant what is given back comes first
-        now = levels[item] = levels.get(item, 0) + change
-        lowest[item] = min(lowest.get(item, 0), now)
+    for _, _, item, change in sorted(changes):  # at one instant, amounts given back are counted first
+        level = levels[item] = levels.get(item, 0) + change
+        lowest[item] = min(lowest.get(item, 0), level)
     return lowest

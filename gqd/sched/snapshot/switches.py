@@ -1,8 +1,8 @@
-"""How nodes hang together by switches, and within which of them a gang may be placed now.  Pure.
+"""The network topology: a tree of switches, and the parts of it in which a multi-node job may be placed now.  Pure.
 
-A gang goes into the smallest part of the tree in which it fits, whether or not that was asked for.  With
-``--switches=N`` it holds out for at most N leaf switches for as long as it said, then for N switches of each next level
-as long again, and then it goes anywhere.  A node that hangs on no switch is a switch of its own.
+A job is placed in the smallest part of the tree in which it fits, whether or not it asks for switches.  With
+``--switches=N`` it waits for nodes on at most N leaf switches for the time it states, then as long for N switches of
+each next level, and after that it starts anywhere.  A node without a switch counts as a switch of its own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,25 @@ _MAX_LEVELS = 16
 
 @dataclass(frozen=True, slots=True)
 class Level:
+    """The switches at one height of the tree."""
+
     groups: Integers
-    """By place: number of the switch of this level that it hangs on."""
+    """Number, by node index, of the switch of this level above the node."""
     count: int
+    """Number of switches of this level."""
 
 
 class Tree(NamedTuple):
+    """The tree of switches above the nodes of a node table."""
+
     levels: tuple[Level, ...]
-    """Leaf switches first; a level that all nodes share is not there."""
+    """Levels from the leaf switches upwards, without a level whose one switch all nodes share."""
 
 
 def tree_of(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
-    """Made once for a node_table and these very switches."""
-    for known, tree in node_table.trees:
-        if known is switches:
+    """Return the tree, which is cached in the node table for this tuple of switches."""
+    for cached_switches, tree in node_table.trees:
+        if cached_switches is switches:
             return tree
     tree = _make(node_table, switches)
     node_table.trees[:] = [(switches, tree)]
@@ -44,13 +49,13 @@ def tree_of(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
 
 
 def leaf_of(switches: tuple[Switch, ...], node: str) -> str:
-    """The switch that a node hangs on; empty: none."""
-    return next((one.name for one in switches if node in one.nodes), "")
+    """Return the name of the node's leaf switch; empty: none."""
+    return next((switch.name for switch in switches if node in switch.nodes), "")
 
 
 def _make(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
-    leaves = {node: one.name for one in switches for node in one.nodes}
-    above = {below: one.name for one in switches for below in one.switches}
+    leaves = {node: switch.name for switch in switches for node in switch.nodes}
+    above = {below: switch.name for switch in switches for below in switch.switches}
     names = [leaves.get(node.name, f"node {node.name}") for node in node_table.nodes]
     levels: list[Level] = []
     while len(levels) < _MAX_LEVELS:
@@ -65,11 +70,11 @@ def _make(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
     return Tree(tuple(levels))
 
 
-# ── where a gang may go ───────────────────────────────────────────────────────────────────────────────────────
+# ── where a job may go ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def level_allowed(shape: Shape, scheduling: Scheduling, waited_s: float, levels: int) -> int:
-    """The highest level on whose switches it may spread by now; `levels`: anywhere."""
+    """Return the highest level to which the job may extend after `waited_s`; `levels`: it may start anywhere."""
     if shape.switches is None:
         return levels
     wait_s = patience_s(shape, scheduling)
@@ -77,21 +82,21 @@ def level_allowed(shape: Shape, scheduling: Scheduling, waited_s: float, levels:
 
 
 def patience_s(shape: Shape, scheduling: Scheduling) -> float:
-    """How long it holds out at each level."""
+    """Return the time for which the job waits at each level."""
     return float(scheduling.locality_wait_s if shape.switches_wait_s is None else shape.switches_wait_s)
 
 
-def scopes(tree: Tree, shape: Shape, allowed: int, places: Integers, room: Integers) -> Iterator[Integers]:
-    """Positions in `places` of nodes to try together, the nearest to each other first.
+def scopes(tree: Tree, shape: Shape, allowed: int, node_indices: Integers, room: Integers) -> Iterator[Integers]:
+    """Yield sets of nodes to try, as positions in `node_indices`, those nearest to each other first.
 
-    `room`: what each node can take.  Only what could hold the job is given out.
+    `room`: how many of the job's units each node can hold.  A switch is yielded only if it could hold the job.
     """
     for number, level in enumerate(tree.levels[: allowed + 1]):
-        groups = level.groups[places]
+        groups = level.groups[node_indices]
         units = np.bincount(groups, weights=room, minlength=level.count)
-        able = np.bincount(groups, weights=room > 0, minlength=level.count)
-        wanted, nodes = _wanted(shape, int((room > 0).sum()))
-        enough = np.flatnonzero((units >= wanted) & (able >= nodes))
+        able_nodes = np.bincount(groups, weights=room > 0, minlength=level.count)
+        min_units, min_nodes = _minimum_size(shape, int((room > 0).sum()))
+        enough = np.flatnonzero((units >= min_units) & (able_nodes >= min_nodes))
         for group in enough[np.argsort(units[enough], kind="stable")].tolist():
             yield np.flatnonzero(groups == group)
         if number == allowed and shape.switches is not None:
@@ -99,19 +104,19 @@ def scopes(tree: Tree, shape: Shape, allowed: int, places: Integers, room: Integ
             for count in range(2, min(shape.switches, level.count) + 1):
                 yield np.flatnonzero(np.isin(groups, roomiest[:count]))
     if allowed >= len(tree.levels):
-        yield np.arange(len(places))
+        yield np.arange(len(node_indices))
 
 
-def _wanted(shape: Shape, able: int) -> tuple[int, int]:
-    """(units, nodes) that a part of the tree must have; a range of nodes is not cut short for being near."""
+def _minimum_size(shape: Shape, able_nodes: int) -> tuple[int, int]:
+    """Return the (units, nodes) that a part of the tree must offer; nearness does not cut a range of nodes short."""
     if shape.unit != "node":
         return shape.units, shape.nodes_min
-    nodes = shape.nodes_min if shape.switches is not None else max(shape.nodes_min, min(shape.nodes_max, able))
+    nodes = shape.nodes_min if shape.switches is not None else max(shape.nodes_min, min(shape.nodes_max, able_nodes))
     return nodes, nodes
 
 
 def spread_of(tree: Tree, node_table: NodeTable, nodes: list[str]) -> int:
-    """Over how many leaf switches these nodes are."""
+    """Return the number of leaf switches above these nodes."""
     if not tree.levels:
         return 1
     return len({int(tree.levels[0].groups[node_table.places[name]]) for name in nodes})

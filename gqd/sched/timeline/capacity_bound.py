@@ -14,7 +14,7 @@ import numpy as np
 from gqd.sched.placement.feasible import counts_memory, keeps_cores, room_of
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Cell, Overlay
-from gqd.sched.snapshot.node_table import MOST_BITS, NodeTable, as_places
+from gqd.sched.snapshot.node_table import MAX_MASK_BITS, NodeTable, as_places
 from gqd.state.index.queue import Booleans, Integers
 
 FEW = 32
@@ -23,7 +23,7 @@ MOST = 65_536
 """So many numbers are looked at at once, or few of many nodes."""
 
 
-_BITS = (1 << MOST_BITS) - 1
+_BITS = (1 << MAX_MASK_BITS) - 1
 """Of masks of GPUs; where a node has more, numbers do not tell, and nobody looks at them."""
 
 
