@@ -147,7 +147,7 @@ def main() -> int:
     from tests.clusters import new_mark
     from tests.integration.jobs import submit
     from tests.system.accounts import BOB
-    from tests.system.hosts import CONTROLLER_PORT, KEYS, STEP_PORT, network
+    from tests.system.hosts import CONTROLLER_PORT, STEP_PORT, network
     from tests.system.stage import ACCOUNTS, NAMES, PORT_OF_CLIENTS, set_stage
     from tests.wire.record import read_golden
 
@@ -169,7 +169,7 @@ def main() -> int:
         server = stage.server_key.decode()
         of_user = {"server": server, "public": user_keys.public.decode(), "secret": user_keys.secret.decode()}
         of_node = {"server": server, "public": node_keys.public.decode(), "secret": node_keys.secret.decode()}
-        of_step = of_user | {"server": stage.root.path(f"{KEYS}/nodes/n1.pub").read_text().strip()}
+        of_step = of_user | {"server": stage.root.path("/var/lib/gq/controller/keys/nodes/n1.pub").read_text().strip()}
         local = {"server": "", "address": "", "port": ""}
         ctl, n1 = stage.root.address, stage.host("n1").address
         doors = {

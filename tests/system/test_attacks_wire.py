@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import sys
 
 import msgspec
 import pytest
@@ -231,6 +232,27 @@ def test_frames_that_are_no_requests(stage: Stage) -> None:
         line.send(*frames)
 
     wait_until(lambda: stage.counters()["malformed"] >= before + 8, LONG_S, "they were counted")
+    assert is_alive(stage)
+
+
+SPEAK_ZMTP_2 = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as link:
+    link.connect(sys.argv[1].removeprefix("ipc://"))
+    link.sendall(b"\\xff" + bytes(8) + b"\\x7f\\x01\\x05" + bytes(2))
+    for _ in range(2000):
+        link.sendall(b"\\0\\x03old")
+"""
+"""A greeting of ZMTP 2.0 as a DEALER, then messages: libzmq does not say which link brings them."""
+
+
+@attack("Messages of a version of ZMTP that names no link", REFUSED, NOTHING)
+def test_messages_of_a_version_of_zmtp_that_names_no_link(stage: Stage) -> None:
+    before = stage.counters()["malformed"]
+
+    stage.user(BOB, "ctl").ok(sys.executable, "-c", SPEAK_ZMTP_2, CLIENT_SOCKET)
+
+    wait_until(lambda: stage.counters()["malformed"] > before, LONG_S, "they were counted")
     assert is_alive(stage)
 
 
