@@ -23,6 +23,7 @@ from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.shell.requests.dependency_lookup import named_jobs
 from gqd.shell.zones import load_zones, zones_of
+from gqd.state import invariants
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply, SendOrder
 from gqd.state.events.event import Audited, Event
@@ -209,7 +210,7 @@ class CoreHost:
         self.replies.extend(effect for effect in turn.effects if isinstance(effect, Reply))
         asyncio.run(self.store.commit(materialise(self.cluster, turn.events)))
         if self.is_checked:
-            self.cluster.check()
+            invariants.check(self.cluster)
             for fact in turn.events:
                 apply(self.folded, fact)
             assert self.folded == self.cluster, "fold(apply, events) differs from the cluster"

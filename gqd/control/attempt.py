@@ -25,7 +25,6 @@ from gqd.state.index.queue import member_of
 from gqd.state.parked import lends
 from gqd.state.phases import AfterEnding, Hold, PartPhase
 from gqd.state.plan import Start
-from gqd.state.preemption import lost_gpu_s
 from gqd.state.records import Attempt, Job
 from gqd.state.volatile import OrderClock
 
@@ -388,7 +387,7 @@ def end(
             why=why,
             failure_class=failure_class,
             grace_s=grace_s,
-            lost_gpu_s=lost_gpu_s(attempt, at) if outcome is Outcome.PREEMPTED else 0.0,
+            lost_gpu_s=attempt.unsaved_gpu_s(at) if outcome is Outcome.PREEMPTED else 0.0,
         )
     )
     if not was_stopping:

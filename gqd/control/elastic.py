@@ -27,13 +27,13 @@ from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
-from gqd.state.elastic import Elastic, shrink_notice_s, staying
+from gqd.state.elastic import shrink_notice_s, staying
 from gqd.state.events import event
 from gqd.state.index.deadlines import time_limit_of
+from gqd.state.index.job_tally import granted
 from gqd.state.index.queue import member_of
-from gqd.state.index.tally import granted
 from gqd.state.phases import PartPhase
-from gqd.state.records import Attempt, Job
+from gqd.state.records import Attempt, Elastic, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder

@@ -20,12 +20,12 @@ from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
-from gqd.state.elastic import LEAVE_GRACE_S, Elastic, is_left, staying_on
+from gqd.state.elastic import LEAVE_GRACE_S, is_left, staying_on
 from gqd.state.events import event
-from gqd.state.index.tally import granted
+from gqd.state.index.job_tally import granted
 from gqd.state.phases import PartPhase
 from gqd.state.policy import Policy
-from gqd.state.records import Attempt, Job
+from gqd.state.records import Attempt, Elastic, Job
 
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from gq.wire import node as wire
 from gqd.state.effect import SendOrder
-from gqd.state.owed_order import OrderConfirmed, OrderOwed, OwedKey
+from gqd.state.events.owed_order import OrderConfirmed, OrderOwed
+from gqd.state.owed_order import OwedKey
 from gqd.state.records import Attempt
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
 from gqd.state.events import event
+from gqd.state.index.job_tally import granted
 from gqd.state.index.queue import member_of
-from gqd.state.index.tally import granted
 from gqd.state.phases import PartPhase
 from gqd.state.preemption import GivingWay, notice_s
 from gqd.state.records import Attempt, Job

@@ -42,9 +42,9 @@ from gqd.state.index.deadlines import last_start_at, time_limit_of
 from gqd.state.index.queue import Integers, PendingQueue, member_of, startable_tasks
 from gqd.state.parked import can_park, fits_beside, lent_masks, lent_to
 from gqd.state.policy import Policy
-from gqd.state.preemption import Claim as Kept
 from gqd.state.preemption import notice_s
 from gqd.state.records import Attempt, Job, Node, mask_of
+from gqd.state.records import Claim as ClaimRecord
 from gqd.state.reservation import Occurrence, Reservation
 from gqd.state.volatile import Volatile
 
@@ -468,7 +468,7 @@ def claims_of(cluster: Cluster, now: float) -> tuple[Claim, ...]:
     return tuple([_claim(cluster, one, now) for one in cluster.claims.values()])
 
 
-def _claim(cluster: Cluster, one: Kept, now: float) -> Claim:
+def _claim(cluster: Cluster, one: ClaimRecord, now: float) -> Claim:
     job = cluster.jobs[one.job_id]
     there = [cluster.holding.get(attempt_id) for attempt_id in one.victims]
     parked = (cluster.parked.get(attempt_id) for attempt_id in one.victims)

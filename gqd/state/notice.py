@@ -82,17 +82,6 @@ class Outbox:
     def has_told(self, job_id: JobId, on: str, attempt: int = 0) -> bool:
         return self.told.get(job_id, {}).get(on) == attempt
 
-    def check(self) -> None:
-        """AssertionError if the index differs from a recount (14)."""
-        counted: dict[str, int] = {}
-        for one in self.notices.values():
-            counted[one.user] = counted.get(one.user, 0) + 1
-            assert one.state == WAITING, f"14: notice {one.notice_id} is {one.state} and in the outbox"
-        by_job = {one.by_job: one.notice_id for one in self.notices.values() if one.by_job}
-        assert by_job == self.commands, f"14: commands of notices run as {by_job}, the index says {self.commands}"
-        assert counted == self.waiting, f"14: notices that wait are {counted}, the index says {self.waiting}"
-        assert all(one < self.next_id for one in self.notices), "14: a notice is newer than the newest"
-
 
 @dataclass(slots=True)
 class Delivery:

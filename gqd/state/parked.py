@@ -8,32 +8,16 @@ job's, until its node says that nothing is left of it.  At that moment the parke
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from gq.model.ids import AttemptId, JobId
+from gq.model.ids import AttemptId
 from gq.model.resource import Grant, ResourceRequest
-
-if TYPE_CHECKING:
-    from gqd.state.cluster import Cluster
-    from gqd.state.records import Attempt
-
+from gqd.state.cluster import Cluster
+from gqd.state.records import Attempt
 
 NOT_PARKED = "; it was not parked: "
 """Before the reason, in what is said of the end of one that was to be."""
-
-
-class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of an attempt on one node."""
-
-    to: JobId
-    at: float
-    """When its node was told; no other parking of it has the same."""
-    lent: Grant | None = None
-    """None: its node has not said yet that it stands still."""
-    gpu_memory: tuple[tuple[int, int], ...] = ()
-    """(GPU, MiB that it holds) of those that it lends."""
 
 
 def overlap(grant: Grant, other: Grant) -> Grant:
@@ -133,26 +117,6 @@ def is_back(cluster: Cluster, lent: Grant) -> bool:
     node = cluster.nodes[lent.node]
     held = node.held.values()
     return not any(set(one.cpus) & set(lent.cpus) or set(one.gpus) & set(lent.gpus) for one in held)
-
-
-def check(cluster: Cluster) -> None:
-    """Invariant 17: who is parked runs on one node and stands still; what it lends is had by at most one other job,
-    and nobody lends it besides."""
-    for attempt_id, parked in cluster.parked.items():
-        attempt, name = cluster.attempts[attempt_id], f"17: parked {attempt_id}"
-        job = cluster.jobs[attempt_id.job_id]
-        assert job.attempt_id == attempt_id and attempt.end_at is None, f"{name} is over"
-        assert len(attempt.grants) == 1 and attempt.suspended_at is not None, f"{name} does not stand still on one node"
-        if parked.lent is None:
-            assert is_waited_for(cluster, attempt_id), f"{name} is parked for nobody"
-            continue
-        lent, node = parked.lent, cluster.nodes[parked.lent.node]
-        users = [one for one, grant in node.held.items() if set(grant.gpus) & set(lent.gpus)]
-        assert all(one.job_id == parked.to for one in users), f"{name} lends to {parked.to}, and {users} have it"
-        assert users or lent_is_due(cluster, attempt_id, lent), f"{name} is parked for nobody"
-        for other, theirs in lent_on(cluster, lent.node):
-            is_both = other != attempt_id and (set(theirs.gpus) & set(lent.gpus) or set(theirs.cpus) & set(lent.cpus))
-            assert not is_both, f"{name} and {other} lend the same"
 
 
 def lent_is_due(cluster: Cluster, attempt_id: AttemptId, lent: Grant) -> bool:

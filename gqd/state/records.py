@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from gq.model.account import NORMAL_QOS, Holder, LimitInfo, MemberInfo
 from gq.model.dependency import Dependency
 from gq.model.estimate import FirstEstimate
@@ -12,16 +14,91 @@ from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import ExitStatus, JobSpec, Usage
 from gq.model.key import KeyKind
 from gq.model.node import Inventory
-from gq.model.resource import Grant
+from gq.model.resource import Grant, gpus_in
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout
 from gq.model.tasks import format_tasks
 from gqd.state.ask import Ask
-from gqd.state.elastic import Elastic
 from gqd.state.index.usage import DecayedUsage
 from gqd.state.phases import AfterEnding, Hold, PartPhase
 from gqd.state.preemption import GivingWay, Preempted, Resumed
 from gqd.state.reservation import OccurrenceKey
+
+
+class Left(msgspec.Struct, frozen=True, array_like=True):
+    """A share of a node that the attempt has left; its part stays until the node says that nothing is there."""
+
+    grant: Grant
+    ends_at: float
+    """By then it is empty."""
+
+
+class Agreement(msgspec.Struct, frozen=True, array_like=True):
+    """A job's owner has agreed to keep at most `keeps` GPUs or nodes, because a user asked for the others.
+
+    The agreement ends with the asker's job: the first job of that user that starts after the answer.
+    """
+
+    keeps: int
+    user: str
+    """The user who asked."""
+    uid: int
+    job_id: JobId | None = None
+    """The asker's job (of an array the array's record); None: no job of the asker has started since the answer."""
+
+
+class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of an attempt.  What it holds is in its grants; what is to go is held until its node says so.
+
+    Of GPUs it is on one node.  Of nodes (`is_of_nodes`) whole grants come and go, and no GPU of one does.
+    """
+
+    least: tuple[int, ...] = ()
+    """The GPUs that it began with: these stay its own."""
+    most: int
+    """So many GPUs, or nodes, it asked for."""
+    agreed: int | None = None
+    """The lowest number of GPUs, or nodes, in the agreements that are in force; None: there are none."""
+    agreements: tuple[Agreement, ...] = ()
+    """The agreements, one for each user who asked and whose job has not ended yet."""
+    least_cpus: tuple[int, ...] = ()
+    """The CPUs that it began with; likewise."""
+    cpus_per_gpu: int = 0
+    """So many come and go with each GPU."""
+    generation: int = 0
+    """Grows with each change; the node acts on the newest."""
+    keeps: tuple[int, ...] | None = None
+    """What it is to have when the others are gone; None: nothing is to go."""
+    keeps_cpus: tuple[int, ...] | None = None
+    """Of its CPUs; None: all of them."""
+    ends_at: float | None = None
+    """By then they are gone; earlier, if the job says that it has given them up."""
+    to: tuple[tuple[JobId, int], ...] = ()
+    """For whom they are given up, and how many for each."""
+    changed_at: float | None = None
+    """When it came to hold what it holds; None: it began with it."""
+    gpu_s_before: float = 0.0
+    """GPU-seconds from its start until then."""
+    cpu_s_before: float = 0.0
+    """Likewise CPU-seconds."""
+    billed_s_before: float = 0.0
+    """Weighted ones."""
+    is_of_nodes: bool = False
+    joined: tuple[tuple[str, int], ...] = ()
+    """The nodes beyond those that it began with, and the generation in which each came: a node may come again."""
+    going: tuple[str, ...] = ()
+    """Those of them that it is to give up by `ends_at`."""
+    left: tuple[Left, ...] = ()
+    """What it does not have any more, and its node has not said to be empty."""
+
+    @property
+    def takes(self) -> int:
+        """So many GPUs, or nodes, it takes, if they are idle."""
+        return self.most if self.agreed is None else self.agreed
+
+    def join_of(self, node: str) -> int:
+        """When that came to it; 0: it began with it, or does not have it."""
+        return dict(self.joined).get(node, 0)
 
 
 @dataclass(slots=True)
@@ -119,6 +196,14 @@ class Attempt:
     def waits_for(self) -> list[str]:
         """Nodes whose parts must be gone before the attempt is over."""
         return [node for node, part in self.parts.items() if not part.is_stranded]
+
+    def unsaved_gpu_s(self, at: float) -> float:
+        """GPU-seconds of work since the last checkpoint (else since the start), without suspended time, by `at`."""
+        if self.start_at is None:
+            return 0.0
+        suspended_s = self.suspended_s + (0.0 if self.suspended_at is None else at - self.suspended_at)
+        since_s = at - max(self.start_at, self.checkpoint_at or 0.0)
+        return max(0.0, min(since_s, at - self.start_at - suspended_s)) * gpus_in(self.grants)
 
 
 @dataclass(slots=True)
@@ -317,6 +402,30 @@ def mask_of(ids: tuple[int, ...]) -> int:
     for one in ids:
         mask |= 1 << one
     return mask
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a waiting job is to have when others have given way.  Nobody else gets what is free of it."""
+
+    job_id: JobId
+    grants: tuple[Grant, ...]
+    victims: tuple[AttemptId, ...]
+    made_at: float
+    reservation: str = ""
+    occurrence: int = 0
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of an attempt on one node."""
+
+    to: JobId
+    at: float
+    """When its node was told; no other parking of it has the same."""
+    lent: Grant | None = None
+    """None: its node has not said yet that it stands still."""
+    gpu_memory: tuple[tuple[int, int], ...] = ()
+    """(GPU, MiB that it holds) of those that it lends."""
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.state.cluster import Cluster
 from gqd.state.events.event import RequestAnswered
+from gqd.state.events.owed_order import OrderConfirmed, OrderOwed
 from gqd.state.input import Tick
-from gqd.state.owed_order import OrderConfirmed, OrderOwed
 from tests.builders import attempt_id, hello, inventory, submit
 from tests.hosts import CoreHost
 

@@ -13,7 +13,7 @@ from gq.model.job import ExitStatus
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.state.parked import Parked
+from gqd.state.records import Parked
 from tests.builders import OWNER, ROOT, attempt_id, hello, inventory, submit
 from tests.core.test_preemption import START, WARNED, cluster, kinds, signals, stops, tick
 from tests.hosts import CoreHost

@@ -445,7 +445,7 @@ def test_a_queue_that_is_loaded_at_once_is_the_one_to_which_the_jobs_came_one_by
     loaded, built = PendingQueue.of(jobs), PendingQueue()
     for job in jobs:
         built.add(job)
-        loaded.check(job)
+        assert loaded.stored_row(job.job_id) == loaded.expected_row(job)
 
     assert len(loaded) == len(built) == count
     assert (loaded.integers("job_id") == built.integers("job_id")).all()

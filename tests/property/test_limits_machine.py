@@ -22,8 +22,9 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.sched.planner import plan_whole
 from gqd.state.events import event
+from gqd.state.index.job_tally import places_of_job
 from gqd.state.index.period import periods_at
-from gqd.state.index.tally import asked_amounts, places_of_job
+from gqd.state.index.tally import asked_amounts
 from gqd.state.index.usage import MILLION
 from gqd.state.input import Peer, Tick
 from gqd.state.plan import Plan

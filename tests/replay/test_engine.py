@@ -8,6 +8,7 @@ import pytest
 from gqd.sim.engine import Engine
 from gqd.sim.report import Replay, courses_of, jobs_csv, left_out, summary_of
 from gqd.sim.workload import LeftOut, gpus_wanted
+from gqd.state import invariants
 from tests.effort import first
 from tests.replay.traces import ALL, engine_of, job, random_case, replayed, sim_jobs
 
@@ -73,7 +74,7 @@ def test_all_resources_are_free_again_when_all_jobs_have_ended() -> None:
 
     engine.run()
 
-    engine.controller.cluster.check()
+    invariants.check(engine.controller.cluster)
     assert all(not node.held for node in engine.controller.cluster.nodes.values())
 
 

@@ -21,6 +21,7 @@ from gqd.control.turn import Turn
 from gqd.sim.engine import EPOCH, Engine
 from gqd.sim.policies import read_policies
 from gqd.sim.workload import Pool, SimJob, site_of
+from gqd.state import invariants
 from gqd.state.events import event
 from gqd.state.policy import Partition
 from tests.replay.traces import ALL, job
@@ -76,7 +77,7 @@ class Watch:
             case event.OccurrencePlanned():
                 self.planned.append(fact)
                 self.open[fact.number] = fact
-                self.controller.cluster.check()
+                invariants.check(self.controller.cluster)
             case event.OccurrenceBegan():
                 self.began[fact.number] = fact.at
             case event.OccurrenceEnded():

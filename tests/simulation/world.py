@@ -29,6 +29,7 @@ from gqd.sched.planner import plan_whole
 from gqd.shell.zones import load_zones, zones_of
 from gqd.state import effect as controller_effect
 from gqd.state import input as controller_input
+from gqd.state import invariants
 from gqd.state.input import Peer
 from gqd.state.policy import Policy
 from gqd.store.memory import MemoryStore
@@ -305,7 +306,7 @@ class World:
         assert self.controller is not None
         if self._crashes(0.25):
             return
-        self.controller.cluster.check()
+        invariants.check(self.controller.cluster)
         self.store.write(materialise(self.controller.cluster, turn.events))
         if self._crashes(0.25):
             return

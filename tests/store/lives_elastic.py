@@ -9,10 +9,9 @@ from gq.model.resource import Grant
 from gq.model.state import JobState
 from gqd.state import parked
 from gqd.state.cluster import Cluster
-from gqd.state.elastic import Elastic
 from gqd.state.events import event
 from gqd.state.events.event import Event
-from gqd.state.records import Attempt, Node
+from gqd.state.records import Attempt, Elastic, Node
 
 Free = Callable[[Node, Random, tuple[int, int] | None], Grant | None]
 """Some of what a node has free."""

@@ -14,6 +14,7 @@ from gq.model.ids import AttemptId
 from gq.model.job import Usage
 from gq.model.state import JobState
 from gqd.control.apply.table import apply
+from gqd.state import invariants
 from gqd.state.cluster import Cluster
 from gqd.state.events.event import Audited, Event
 from gqd.state.index.changes import Changes
@@ -203,4 +204,4 @@ def test_folding_the_stored_events_gives_the_cluster(seed: int) -> None:
             apply(folded, rows.event_of(rows.event_row(event)))
 
     assert folded == lives.cluster
-    lives.cluster.check()
+    invariants.check(lives.cluster)

@@ -15,6 +15,7 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gq.model.tasks import parse_tasks
 from gq.wire.client import JobFilter, QueryAudit
+from gqd.state import invariants
 from gqd.state.cluster import Cluster
 from gqd.state.events.event import Audited, RequestsForgotten
 from gqd.state.phases import Hold, PartPhase
@@ -52,7 +53,7 @@ def test_what_is_loaded_after_any_commit_is_the_cluster(store: Store, seed: int)
             assert loaded.keys == lives.cluster.keys
             assert (loaded.login_nodes, loaded.join_keys) == (lives.cluster.login_nodes, lives.cluster.join_keys)
             assert list(loaded.attempts) == list(lives.cluster.attempts)
-            loaded.check()
+            invariants.check(loaded)
 
     asyncio.run(live())
     shown = list(store.history(HistoryQuery(filter=JobFilter(), limit=10_000)))

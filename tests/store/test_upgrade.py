@@ -22,6 +22,7 @@ from gq.model.account import BUILT_IN_QOS, DEFAULT_ACCOUNT, NORMAL_QOS, PreemptM
 from gq.model.ids import JobId
 from gq.model.state import JobState
 from gq.wire import client as wire
+from gqd.state import invariants
 from gqd.store.protocol import HistoryQuery
 from gqd.store.sqlite import SqliteStore
 from tests.clusters import PrivateCluster, wait_until
@@ -52,7 +53,7 @@ def test_a_database_of_the_version_before_is_loaded_with_every_job(form: str, tm
     store = SqliteStore(str(tmp_path / "gq.db"))
     try:
         cluster = store.load()
-        cluster.check()
+        invariants.check(cluster)
         history = {one.job_id: one.state for one in store.history(HistoryQuery(filter=wire.JobFilter()))}
     finally:
         store.close()

@@ -28,9 +28,10 @@ from gqd.sched.request import Shape, shape_in
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.index.deadlines import paused_s, time_limit_of
+from gqd.state.index.job_tally import granted, places_of_job
 from gqd.state.index.period import next_periods_at, periods_at
 from gqd.state.index.queue import member_of
-from gqd.state.index.tally import Amounts, Place, account_path, add, asked_amounts, granted, places_of, places_of_job
+from gqd.state.index.tally import Amounts, Place, account_path, add, asked_amounts, places_of
 from gqd.state.index.usage import MILLION, Budget
 from gqd.state.plan import Start
 from gqd.state.policy import Policy

@@ -6,7 +6,7 @@ from gq.model.account import Holder, MemberInfo
 from gqd.control.apply import limit
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.state.index import tally
+from gqd.state.index import job_tally
 from gqd.state.index.usage import MOST_HALF_LIVES
 from gqd.state.records import Member
 
@@ -24,7 +24,7 @@ def _move_counts(cluster: Cluster, account: str, at: float) -> None:
     """The account is somewhere else in the tree: what is below it counts for others than before."""
     cluster.tallies.known_places.clear()
     if (Holder.ACCOUNT, account, "") in cluster.tallies.by_place:
-        tally.rebuild(cluster)
+        job_tally.rebuild(cluster)
         limit.reconcile_rates(cluster, at)
 
 

@@ -11,7 +11,7 @@ from gq.model.sweep import sweep_of_task
 from gq.model.tasks import parse_tasks, task_bit, unpack_tasks
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.state.index import dependants, tally
+from gqd.state.index import dependants, job_tally
 from gqd.state.lifecycle import next_state
 from gqd.state.records import ArrayTasks, Job
 
@@ -43,7 +43,7 @@ def apply_task_left(cluster: Cluster, fact: event.ArrayTaskLeft) -> None:
 def _shrink(cluster: Cluster, record: Job, array: ArrayTasks, by: int) -> None:
     """So many tasks fewer wait in the record."""
     cluster.count_active(record.user, -by)
-    tally.count_waiting(cluster, record, -by)
+    job_tally.count_waiting(cluster, record, -by)
     _requeue(cluster, record, array)
 
 

@@ -10,6 +10,7 @@ from gqd.control.apply import (
     elastic,
     limit,
     nomination,
+    owed_order,
     parked,
     preemption,
     reservation,
@@ -18,10 +19,9 @@ from gqd.control.apply import (
     usage,
 )
 from gqd.control.apply.job import move
-from gqd.state import owed_order
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.state.index import tally
+from gqd.state.index import job_tally
 from gqd.state.phases import AfterEnding, PartPhase
 from gqd.state.records import Attempt, Job, Part
 from gqd.state.reservation import OccurrenceKey
@@ -56,7 +56,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
     for grant in _as_chosen(cluster, fact.grants):
         cluster.hold(attempt, grant)
         _touch(cluster, fact.attempt_id, grant.node)
-    tally.count_held(cluster, job, attempt)
+    job_tally.count_held(cluster, job, attempt)
     reservation.enter(cluster, attempt)
     elastic.begin_askers_job(cluster, job)
 

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from gq.model.resource import Grant, gpus_in
 from gqd.control.apply import limit, usage
 from gqd.state.cluster import Cluster
-from gqd.state.elastic import Agreement, Elastic, Left, has_joined, staying
+from gqd.state.elastic import has_joined, staying
 from gqd.state.events import event
-from gqd.state.index import tally
+from gqd.state.index import job_tally
 from gqd.state.index.usage import MILLION
 from gqd.state.phases import PartPhase
-from gqd.state.records import Attempt, Job, Part
+from gqd.state.records import Agreement, Attempt, Elastic, Job, Left, Part
 
 
 def elastic_of(job: Job, attempt: Attempt) -> Elastic | None:
@@ -206,7 +206,7 @@ def _count(cluster: Cluster, attempt: Attempt, before: tuple[Grant, ...], at: fl
         cpu_s_before=one.cpu_s_before + sum(len(grant.cpus) for grant in before) * passed_s,
         billed_s_before=one.billed_s_before + attempt.billing / MILLION * passed_s,
     )
-    tally.count_changed(cluster, job, attempt)
+    job_tally.count_changed(cluster, job, attempt)
     usage.bill_change(cluster, job, at, billing - attempt.billing)
     limit.bill(cluster, job, at, billing - attempt.billing)
     attempt.billing = billing

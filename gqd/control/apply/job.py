@@ -7,7 +7,7 @@ from gq.model.tasks import unpack_tasks
 from gqd.control.apply import array, elastic, nomination, notice
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.state.index import tally
+from gqd.state.index import job_tally
 from gqd.state.lifecycle import next_state
 from gqd.state.phases import Hold
 from gqd.state.records import Attempt, Job
@@ -37,9 +37,9 @@ def move(cluster: Cluster, job: Job, kind: type) -> None:
 def _count(cluster: Cluster, job: Job, before: JobState) -> None:
     """The tallies of what waits and what is held; what it is given is counted when the attempt is there."""
     if before is JobState.COMPLETING:
-        tally.count_freed(cluster, job)
+        job_tally.count_freed(cluster, job)
     elif job.state is JobState.ENDED and job.array is None:
-        tally.count_waiting(cluster, job, -1)
+        job_tally.count_waiting(cluster, job, -1)
 
 
 def job_of(fact: event.JobSubmitted) -> Job:
@@ -79,7 +79,7 @@ def apply_submitted(cluster: Cluster, fact: event.JobSubmitted) -> None:
     cluster.count_active(job.user, job.width)
     if job.array is not None:
         cluster.arrays[job.job_id] = None
-    tally.count_waiting(cluster, job, tally.width(job))
+    job_tally.count_waiting(cluster, job, job.width)
     cluster.dependants.enter(job, cluster.jobs.values())
     cluster.changes.jobs[job.job_id] = None
     cluster.changes.next_job_id = True
@@ -125,7 +125,7 @@ def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
     is_pending, is_waiting = job.state is JobState.PENDING, job.is_waiting
     if is_waiting:
         cluster.dequeue(job)
-        tally.count_waiting(cluster, job, -tally.width(job))
+        job_tally.count_waiting(cluster, job, -job.width)
     before = job.spec
     cluster.dependants.leave(job)
     job.spec, job.partition = fact.spec, fact.partition
@@ -137,7 +137,7 @@ def apply_updated(cluster: Cluster, fact: event.JobUpdated) -> None:
         cluster.dependants.enter(job, cluster.jobs.values())
     if is_waiting:
         cluster.enqueue(job)
-        tally.count_waiting(cluster, job, tally.width(job))
+        job_tally.count_waiting(cluster, job, job.width)
     if is_pending:
         job.eligible_at = max(job.submit_at, fact.spec.begin_at or 0.0)
     move(cluster, job, event.JobUpdated)

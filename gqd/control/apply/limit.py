@@ -9,7 +9,7 @@ from __future__ import annotations
 from gq.model.account import BUDGETS
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.state.index import tally
+from gqd.state.index import job_tally
 from gqd.state.index.usage import Budget
 from gqd.state.records import BudgetKey, Job, LimitKey, limit_key
 
@@ -47,8 +47,8 @@ def bill(cluster: Cluster, job: Job, at: float, rate: int) -> None:
     """From `at` on so much more is billed to all that the job counts for; a negative rate: less."""
     if not rate:
         return
-    tally.count_billed(cluster, job, rate)
-    for holder, name, user in tally.places_of_job(cluster, job):
+    job_tally.count_billed(cluster, job, rate)
+    for holder, name, user in job_tally.places_of_job(cluster, job):
         for key in cluster.associations.limits.get((holder, name), ()) if not user else ():
             if key.resource in BUDGETS:
                 _change_rate(cluster, BudgetKey(key, ""), at, rate)

@@ -10,14 +10,14 @@ from gqd.control.apply.suspension import end_pause
 from gqd.state import parked
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.state.records import Attempt
+from gqd.state.records import Attempt, Parked
 
 
 def apply_parking(cluster: Cluster, fact: event.JobParking) -> None:
     attempt = cluster.attempts[fact.attempt_id]
     move(cluster, cluster.jobs[fact.attempt_id.job_id], event.JobParking)
     attempt.suspended_at = fact.at
-    cluster.parked[fact.attempt_id] = parked.Parked(to=fact.to, at=fact.at)
+    cluster.parked[fact.attempt_id] = Parked(to=fact.to, at=fact.at)
     _touch(cluster, attempt)
 
 

@@ -8,8 +8,8 @@ from gqd.control.apply.job import move
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.parked import NOT_PARKED
-from gqd.state.preemption import Claim, GivingWay, Preempted, Resumed
-from gqd.state.records import Attempt, Job
+from gqd.state.preemption import GivingWay, Preempted, Resumed
+from gqd.state.records import Attempt, Claim, Job
 
 
 def apply_decided(cluster: Cluster, fact: event.PreemptionDecided) -> None:

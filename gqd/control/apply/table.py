@@ -23,6 +23,7 @@ from gqd.control.apply import (
     limit,
     node,
     notice,
+    owed_order,
     parked,
     preemption,
     request,
@@ -30,7 +31,6 @@ from gqd.control.apply import (
     step,
     suspension,
 )
-from gqd.state import owed_order
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gqd.sched.reasons.unschedulable import counted
 from gqd.state.cluster import Cluster
-from gqd.state.elastic import Elastic, Giver, givers_to
+from gqd.state.elastic import Giver, givers_to
 from gqd.state.phases import PartPhase
-from gqd.state.records import Attempt, Job
+from gqd.state.records import Attempt, Elastic, Job
 
 MAX_NAMED = 4
 

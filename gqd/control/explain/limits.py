@@ -17,7 +17,8 @@ from gqd.sched.placement.billing import billing_of
 from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
-from gqd.state.index.tally import Place, asked_amounts, granted, places_of_job
+from gqd.state.index.job_tally import granted, places_of_job
+from gqd.state.index.tally import Place, asked_amounts
 from gqd.state.records import Job
 
 MAX_NAMED = 4

@@ -71,6 +71,8 @@ from gqd.state.events.notice import NoticeDelivered as NoticeDelivered
 from gqd.state.events.notice import NoticeDropped as NoticeDropped
 from gqd.state.events.notice import NoticeFailed as NoticeFailed
 from gqd.state.events.notice import NoticeQueued as NoticeQueued
+from gqd.state.events.owed_order import OrderConfirmed as OrderConfirmed
+from gqd.state.events.owed_order import OrderOwed as OrderOwed
 from gqd.state.events.parked import JobParked as JobParked
 from gqd.state.events.parked import JobParking as JobParking
 from gqd.state.events.parked import JobUnparked as JobUnparked
@@ -93,8 +95,6 @@ from gqd.state.events.step import StepPartReceived as StepPartReceived
 from gqd.state.events.step import StepStarted as StepStarted
 from gqd.state.events.suspension import JobResumed as JobResumed
 from gqd.state.events.suspension import JobSuspended as JobSuspended
-from gqd.state.owed_order import OrderConfirmed as OrderConfirmed
-from gqd.state.owed_order import OrderOwed as OrderOwed
 
 Event = (
     JobSubmitted | JobHeld | JobReleased | JobUpdated | JobAllocated | PartPrepared | PartsReleased | PartWentLive

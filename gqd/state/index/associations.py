@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from gq.model.account import BUDGETS, AccountInfo, Holder
-
-if TYPE_CHECKING:
-    from gqd.state.cluster import Cluster
-    from gqd.state.records import LimitKey
+from gq.model.account import AccountInfo, Holder
+from gqd.state.records import LimitKey
 
 Index = dict[str, dict[str, None]]
 
@@ -22,6 +19,20 @@ class Associations:
     """By user: accounts that they coordinate themselves, without those below."""
     limits: dict[tuple[Holder, str], dict[LimitKey, None]] = field(default_factory=dict)
     """By whose they are."""
+
+    @classmethod
+    def of(
+        cls, accounts: Iterable[AccountInfo], members: Iterable[tuple[str, str]], limits: Iterable[LimitKey]
+    ) -> Associations:
+        """Build the index of these accounts, members (user, account) and limits."""
+        index = cls()
+        for account in accounts:
+            index.set_account(None, account)
+        for user, name in members:
+            index.add_member(user, name)
+        for key in limits:
+            index.add_limit(key)
+        return index
 
     def set_account(self, before: AccountInfo | None, after: AccountInfo | None) -> None:
         """None: it was not there; it is there no more."""
@@ -54,33 +65,3 @@ def _drop(index: Index, key: str, value: str) -> None:
     del index[key][value]
     if not index[key]:
         del index[key]
-
-
-def recount(cluster: Cluster) -> Associations:
-    index = Associations()
-    for account in cluster.accounts.values():
-        index.set_account(None, account)
-    for user, name in cluster.members:
-        index.add_member(user, name)
-    for key in cluster.limits:
-        index.add_limit(key)
-    return index
-
-
-def check(cluster: Cluster) -> None:
-    """The index equals one made anew; the tree of accounts is one; whoever submits is a member."""
-    assert cluster.associations == recount(cluster), "9: the indices of accounts, members and limits differ from them"
-    for job in cluster.jobs.values():
-        if job.account and job.end_at is None:
-            assert (job.user, job.account) in cluster.members, f"9: {job.user} is not in account {job.account}"
-    _check_budgets(cluster)
-
-
-def _check_budgets(cluster: Cluster) -> None:
-    """Each budget is one of a limit that is there, and grows as fast as those run whom it counts."""
-    for key in cluster.limits:
-        assert key.resource not in BUDGETS or (key, "") in cluster.budgets, f"10: {key} has no budget"
-    for place, budget in cluster.budgets.items():
-        assert place.limit in cluster.limits, f"10: {place} is the budget of no limit"
-        rate = cluster.tallies.of((place.limit.holder, place.limit.name, place.user)).rate
-        assert budget.rate == rate, f"10: {place} grows by {budget.rate}, what runs by {rate}"

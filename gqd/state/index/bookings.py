@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
-from typing import TYPE_CHECKING
 
 from gq.model.ids import AttemptId, JobId
 from gq.model.reservation import OccurrenceState
 from gq.model.resource import shares
-from gqd.state.reservation import Occurrence, Reservation
-
-if TYPE_CHECKING:
-    from gqd.state.cluster import Cluster
-    from gqd.state.records import Attempt
+from gqd.state.cluster import Cluster
+from gqd.state.records import Attempt
+from gqd.state.reservation import Occurrence, OccurrenceKey, Reservation
 
 
 def occurrence_of(cluster: Cluster, attempt: Attempt) -> tuple[Reservation, Occurrence] | None:
@@ -49,42 +45,10 @@ def _lends(name: str, one: Occurrence, attempt: Attempt) -> bool:
     return one.state is OccurrenceState.ACTIVE and any(shares(own, other) for own, other in both)
 
 
-def rebuild(cluster: Cluster) -> None:
-    """The index, after loading."""
-    inside = _inside(cluster)
-    for reservation in cluster.reservations.values():
-        for one in reservation.occurrences.values():
-            one.inside = dict.fromkeys(inside.get(id(one), ()))
-
-
-def _inside(cluster: Cluster) -> dict[int, list[AttemptId]]:
-    found: dict[int, list[AttemptId]] = {}
+def attempts_inside(cluster: Cluster) -> dict[OccurrenceKey, list[AttemptId]]:
+    """Attempts that still have parts, by the occurrence in which they run."""
+    inside: dict[OccurrenceKey, list[AttemptId]] = {}
     for attempt in cluster.holding.values():
-        if (known := occurrence_of(cluster, attempt)) is not None:
-            found.setdefault(id(known[1]), []).append(attempt.attempt_id)
-    return found
-
-
-def check(cluster: Cluster) -> None:
-    """Invariant 13; see `gqd.state.cluster`."""
-    inside = _inside(cluster)
-    open_ones = [(one, each) for one in cluster.reservations.values() for each in one.occurrences.values()]
-    for reservation, one in open_ones:
-        name = f"13: occurrence {one.number} of reservation {reservation.name}"
-        assert not one.state.is_past, f"{name} is {one.state}, and still there"
-        assert one.number < reservation.next_number, f"{name} is beyond the next, {reservation.next_number}"
-        assert one.begin_at < one.end_at, f"{name} has no length"
-        assert set(one.inside) == set(inside.get(id(one), ())), f"{name} miscounts who is inside"
-    for name, reservation in cluster.reservations.items():
-        assert name == reservation.name, f"13: reservation {name} is called {reservation.name}"
-        assert reservation.reservation_id < cluster.next_reservation_id, f"13: the number of {name} is not given yet"
-        assert bool(reservation.occurrences) == (reservation.over_at is None), f"13: {name} is over, or is not"
-    for (first, one), (second, other) in combinations(open_ones, 2):
-        if one.begin_at < other.end_at and other.begin_at < one.end_at:
-            both = _things(one) & _things(other)
-            assert not both, f"13: {first.name} {one.number} and {second.name} {other.number} both keep {sorted(both)}"
-
-
-def _things(one: Occurrence) -> set[tuple[str, str, int]]:
-    cpus = {(grant.node, "CPU", cpu) for grant in one.grants for cpu in grant.cpus}
-    return cpus | {(grant.node, "GPU", gpu) for grant in one.grants for gpu in grant.gpus}
+        if attempt.occurrence is not None and occurrence_of(cluster, attempt) is not None:
+            inside.setdefault(attempt.occurrence, []).append(attempt.attempt_id)
+    return inside

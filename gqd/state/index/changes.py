@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.model.job import Usage
@@ -11,11 +10,9 @@ from gq.model.resource import Grant
 from gqd.state.crontab import EntryKey
 from gqd.state.notice import Notice
 from gqd.state.owed_order import OwedKey
+from gqd.state.records import Attempt, BudgetKey, Job, LimitKey, Step
 from gqd.state.reservation import Occurrence, Reservation
 from gqd.state.runtime_history import Signature
-
-if TYPE_CHECKING:
-    from gqd.state.records import Attempt, BudgetKey, Job, LimitKey, Step
 
 
 @dataclass(slots=True)

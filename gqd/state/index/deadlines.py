@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gqd.state.cluster import Cluster
-    from gqd.state.records import Attempt, Job
+from gqd.state.records import Attempt, Job
 
 
 def last_start_at(job: Job) -> float | None:
@@ -33,15 +29,3 @@ def limit_under(deadline_at: float | None, time_limit_s: int | None, attempt: At
 def paused_s(attempt: Attempt, now: float) -> float:
     """How long it has stood still: its time limit is over so much later."""
     return attempt.suspended_s + (0.0 if attempt.suspended_at is None else max(0.0, now - attempt.suspended_at))
-
-
-def index(cluster: Cluster, job: Job) -> None:
-    """Of a job that waits in the queue."""
-    at = last_start_at(job)
-    if at is not None:
-        cluster.deadlines[job.job_id] = at
-
-
-def check(cluster: Cluster) -> None:
-    due = {job.job_id: at for job in cluster.jobs.values() if job.is_waiting and (at := last_start_at(job)) is not None}
-    assert due == cluster.deadlines, f"12: deadlines are {due}, the index says {cluster.deadlines}"

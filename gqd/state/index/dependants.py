@@ -6,9 +6,8 @@ names it that is not decided.  `check` compares it with one that is made anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,10 +15,7 @@ from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
 from gq.model.ids import JobId
 from gq.model.state import JobState
 from gq.model.tasks import task_bit, unpack_tasks
-
-if TYPE_CHECKING:
-    from gqd.state.cluster import Cluster
-    from gqd.state.records import Job
+from gqd.state.records import Job
 
 Name = tuple[str, str]
 """User, and name of the job."""
@@ -54,6 +50,16 @@ class Dependants:
     """Of the names that a singleton waits for."""
     due: dict[JobId, float] = field(default_factory=dict)
     """Jobs that wait for some minutes to pass: when the first of them have."""
+
+    @classmethod
+    def of(cls, jobs: Collection[Job]) -> Dependants:
+        """Build the index of all jobs."""
+        index = cls()
+        singletons = [job for job in jobs if any(not term.job_id for term in open_terms(job))]
+        index.groups = {name_of(job): NameGroup() for job in singletons}
+        for job in jobs:
+            index.enter(job, ())
+        return index
 
     def enter(self, job: Job, jobs: Iterable[Job]) -> None:
         """The job is new in the queue, or has another name or other terms.  `jobs`: all that there are."""
@@ -136,31 +142,3 @@ def _own(term: DependencyTerm, task: int) -> DependencyTerm | None:
     if term.good is not None and unpack_tasks(term.good) & task_bit(task):
         return None
     return msgspec.structs.replace(term, kind=DependencyKind.AFTEROK, task=task, good=None)
-
-
-# ── the whole of it ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def rebuild(cluster: Cluster) -> None:
-    cluster.dependants = _made_anew(cluster)
-
-
-def _made_anew(cluster: Cluster) -> Dependants:
-    fresh = Dependants()
-    singletons = {name_of(job) for job in cluster.jobs.values() for term in open_terms(job) if not term.job_id}
-    for name in singletons:
-        fresh.groups[name] = NameGroup()
-    for job in cluster.jobs.values():
-        fresh.enter(job, ())
-    return fresh
-
-
-def check(cluster: Cluster) -> None:
-    assert cluster.dependants == _made_anew(cluster), "8: the index of dependants differs from the jobs"
-    for parent in cluster.dependants.by_parent:
-        job = cluster.jobs.get(parent)
-        assert job is not None, f"8: jobs depend on job {parent}, which is not known any more"
-        assert job.state is not JobState.ENDED, f"8: jobs depend on job {parent}, which has ended"
-    for job in cluster.jobs.values():
-        if job.dependency is not None and job.state is not JobState.ENDED:
-            assert job.state is JobState.PENDING, f"8: job {job.job_id} is {job.state} and depends on others"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from gq.model.account import DEFAULT_ACCOUNT
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest, least_demand
-
-if TYPE_CHECKING:
-    from gqd.state.records import Job
+from gqd.state.records import Job
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -195,12 +193,14 @@ class PendingQueue:
         self._floats[:, place] = self._floats_of(job)
         self._integers[:, place] = self._integers_of(job)
 
-    def check(self, job: Job) -> None:
-        place = self._place_of.get(job.job_id)
-        assert place is not None, f"4: job {job.job_id} waits and is not in the queue"
-        kept = (*self._floats[:, place].tolist(), *self._integers[:_TICK, place].tolist())
-        wanted = (*self._floats_of(job), *self._integers_of(job)[:_TICK])
-        assert kept == wanted, f"4: the queue has job {job.job_id} as {kept}, and it is {wanted}"
+    def stored_row(self, job_id: JobId) -> tuple[float, ...]:
+        """The values that the columns hold for the job, without the tick; empty: the job is not in the queue."""
+        place = self._place_of.get(job_id)
+        return () if place is None else (*self._floats[:, place].tolist(), *self._integers[:_TICK, place].tolist())
+
+    def expected_row(self, job: Job) -> tuple[float, ...]:
+        """The values that the columns must hold for the job as it is now, without the tick."""
+        return (*self._floats_of(job), *self._integers_of(job)[:_TICK])
 
     def _floats_of(self, job: Job) -> tuple[float, ...]:
         return (

@@ -13,16 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gq.model.account import DEFAULT_ACCOUNT, ROOT, AccountInfo, Holder
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest, as_request, least_demand
-from gq.model.state import JobState
-
-if TYPE_CHECKING:
-    from gqd.state.cluster import Cluster
-    from gqd.state.records import Attempt, Job
 
 Amounts = dict[str, int]
 """By resource: ``jobs``, ``gpus``, ``cpus``, ``memory`` (MiB), and ``gpus:TYPE``; what is 0 is not there."""
@@ -184,109 +178,3 @@ class Tallies:
 
 
 _NOTHING = Tally()
-
-# ── the jobs of a cluster, counted ────────────────────────────────────────────────────────────────────────────
-
-
-def places_of_job(cluster: Cluster, job: Job) -> list[Place]:
-    """All that the job counts for."""
-    known = cluster.tallies.known_places
-    key = (job.user, job.account, job.qos)
-    if key not in known:
-        known[key] = places_of(job.user, account_path(cluster.accounts, job.account), job.qos)
-    return known[key]
-
-
-def width(job: Job) -> int:
-    """How many jobs it stands for: an array's record for all tasks that wait in it."""
-    return 1 if job.array is None else job.array.waiting.bit_count()
-
-
-def count_waiting(cluster: Cluster, job: Job, count: int) -> None:
-    """So many more jobs or tasks of it wait, a negative number: fewer."""
-    if count:
-        cluster.tallies.wait(places_of_job(cluster, job), asked_amounts(job.spec.resources), count)
-
-
-def count_held(cluster: Cluster, job: Job, attempt: Attempt) -> None:
-    """One that waited was given an attempt."""
-    cluster.tallies.hold(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
-
-
-def count_changed(cluster: Cluster, job: Job, attempt: Attempt) -> None:
-    """What its attempt holds has become another."""
-    cluster.tallies.change(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
-
-
-def count_freed(cluster: Cluster, job: Job) -> None:
-    """The job has left its attempt, and waits again or has ended."""
-    asked = None if job.state is JobState.PENDING else asked_amounts(job.spec.resources)
-    cluster.tallies.free(places_of_job(cluster, job), job.job_id, asked)
-
-
-def count_billed(cluster: Cluster, job: Job, rate: int) -> None:
-    if rate:
-        cluster.tallies.bill(places_of_job(cluster, job), rate)
-
-
-def granted(cluster: Cluster, grants: Iterable[Grant]) -> Amounts:
-    """What grants come to, by the types that the nodes have now."""
-    types = {}
-    for grant in grants:
-        if grant.gpus and grant.node in cluster.nodes:
-            types[grant.node] = {gpu.index: gpu.type for gpu in cluster.nodes[grant.node].inventory.gpus}
-    return granted_amounts(grants, types)
-
-
-def recount(cluster: Cluster, held_by: Mapping[JobId, Amounts] | None = None) -> Tallies:
-    """From the jobs alone; `held_by`: what is known to be held, of which the types cannot be told any more."""
-    tallies = Tallies()
-    for job, amounts, count in _waiting_alike(cluster):
-        tallies.add_waiting(places_of_job(cluster, job), amounts, count)
-    for job in cluster.jobs.values():
-        if job.state in (JobState.PENDING, JobState.ENDED):
-            continue
-        places, attempt = places_of_job(cluster, job), cluster.attempts[job.attempt_id]
-        tallies.wait(places, asked_amounts(job.spec.resources), 1)
-        tallies.hold(places, job.job_id, (held_by or {}).get(job.job_id) or granted(cluster, attempt.grants))
-        if attempt.start_at is not None and attempt.end_at is None and attempt.billing:
-            tallies.bill(places, attempt.billing)
-    return tallies
-
-
-def _waiting_alike(cluster: Cluster) -> list[tuple[Job, Amounts, int]]:
-    """Of each user, account and QOS: a job, what waits in all, and how many: there may be very many jobs."""
-    widths: dict[tuple[tuple[str, str, str], ResourceRequest], int] = {}
-    some: dict[tuple[str, str, str], Job] = {}
-    for job in cluster.jobs.values():
-        if job.state is JobState.PENDING:
-            who = (job.user, job.account, job.qos)
-            some.setdefault(who, job)
-            alike = (who, job.spec.resources)
-            widths[alike] = widths.get(alike, 0) + width(job)
-    sums: dict[tuple[str, str, str], Amounts] = {who: {} for who in some}
-    for (who, request), count in widths.items():
-        add(sums[who], asked_amounts(request), count)
-    return [(some[who], amounts, amounts["jobs"]) for who, amounts in sums.items() if amounts]
-
-
-def rebuild(cluster: Cluster) -> None:
-    """After loading, or when the tree of accounts has changed."""
-    held_by = cluster.tallies.held_by
-    cluster.tallies.known_places.clear()
-    tallies = recount(cluster, held_by)
-    tallies.known_places = cluster.tallies.known_places
-    cluster.tallies = tallies
-
-
-def check(cluster: Cluster) -> None:
-    """The counters equal a recount."""
-    tallies = cluster.tallies
-    recounted = recount(cluster, tallies.held_by)
-    assert tallies.by_place == recounted.by_place, f"8: tallies are {tallies.by_place}, not {recounted.by_place}"
-    assert tallies.users == recounted.users, "8: the index of users with jobs differs from the tallies"
-    assert tallies.held_by.keys() == recounted.held_by.keys(), "8: what is held is counted for the wrong jobs"
-    for job_id, held in tallies.held_by.items():
-        attempt = cluster.attempts[cluster.jobs[job_id].attempt_id]
-        plain = granted_amounts(attempt.grants, {})
-        assert plain == {name: held[name] for name in plain}, f"8: job {job_id} holds {plain}, counted is {held}"

@@ -9,12 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from gqd.state.index.queue import member_of
-
-if TYPE_CHECKING:
-    from gqd.state.cluster import Cluster
 
 MILLION = 1_000_000
 """Of a billing rate: one GPU of weight 1."""
@@ -57,19 +51,6 @@ class DecayedUsage:
                     late.advance(min(until, self.at), before_s)
             self.value += late.value_at(self.at, half_life_s)
         self.rate += by
-
-
-def check(cluster: Cluster) -> None:
-    """Everybody is billed for what runs, and for nothing else."""
-    rates: dict[tuple[str, str], int] = {}
-    for job in cluster.jobs.values():
-        attempt = cluster.attempt_of(job)
-        if attempt is not None and attempt.start_at is not None and attempt.end_at is None:
-            place = member_of(job)
-            rates[place] = rates.get(place, 0) + attempt.billing
-    billed = {place: member.usage.rate for place, member in cluster.members.items() if member.usage.rate}
-    wanted = {place: rate for place, rate in rates.items() if rate}
-    assert billed == wanted, f"11: members are billed {billed}, and what runs comes to {wanted}"
 
 
 @dataclass(slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gqd.state.elastic import Elastic
-from gqd.state.records import Attempt
+from gqd.state.records import Attempt, Elastic
 
 _decode = msgspec.json.Decoder(Elastic).decode
 

@@ -10,7 +10,7 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
 from gqd.state.cluster import Cluster
 from gqd.state.index.changes import Changes
-from gqd.state.parked import Parked
+from gqd.state.records import Parked
 from gqd.store.protocol import Row
 
 _grant_of = msgspec.json.Decoder(Grant).decode

@@ -9,7 +9,7 @@ from gq.model.resource import Grant
 from gqd.state.cluster import Cluster
 from gqd.state.index.changes import Changes
 from gqd.state.job_view import held
-from gqd.state.preemption import Claim
+from gqd.state.records import Claim
 from gqd.store.protocol import Row
 
 _grants_of = msgspec.json.Decoder(tuple[Grant, ...]).decode

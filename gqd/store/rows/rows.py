@@ -34,6 +34,7 @@ from gqd.state.ask import Ask
 from gqd.state.cluster import Cluster
 from gqd.state.events.event import Audited, Event
 from gqd.state.index.changes import Changes
+from gqd.state.index.rebuild import rebuild_indices
 from gqd.state.index.usage import Budget, HalfLives
 from gqd.state.job_view import held, job_demand
 from gqd.state.parked import as_written
@@ -651,7 +652,7 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
         attempt = cluster.attempts.get(AttemptId(row[0], row[1]))
         if attempt is not None:
             attempt.steps[row[2]] = step_of(row)
-    cluster.rebuild_indices()
+    rebuild_indices(cluster)
     return cluster
 
 
