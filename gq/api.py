@@ -36,9 +36,11 @@ from gq.model.job import JobInfo
 from gq.model.sweep import format_sweep
 from gq.near_miss import nearest
 from gq.request.directives import Header, read_header
-from gq.request.getopt import Arguments, Given
+from gq.request.getopt import Arguments
 from gq.request.jobspec import Submission, exported_environment, job_spec
-from gq.request.options import SUB, job_arguments, merge, options_of
+from gq.request.layers import job_arguments, merge
+from gq.request.option import Given
+from gq.request.options import SUB, options_of
 from gq.wire import client as wire
 
 Script = str | os.PathLike[str] | Sequence[str]

@@ -36,7 +36,8 @@ from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
 from gq.model.tasks import parse_tasks
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory
 
 

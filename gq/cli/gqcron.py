@@ -24,7 +24,8 @@ from gq.cli.framework.submission import refuse_missing_programs, submission
 from gq.errors import GqError, Refusal, UsageError
 from gq.model.crontab import MAX_TEXT_BYTES, CronEntryInfo, CrontabInfo
 from gq.request.crontab import CRON_OPTIONS, Surroundings, parse_crontab
-from gq.request.getopt import Arguments, Option, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import Option
 from gq.units import iso_instant
 from gq.wire.client import Crontab, Crontabs, Done, GetCrontab, ListCrontabs, RemoveCrontab, SetCrontab
 

@@ -27,7 +27,8 @@ from gq.cli.framework.operands import JobWord, NamedJobs, job_word, listed, one_
 from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.tasks import parse_tasks
-from gq.request.getopt import Arguments, Option, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import Option
 from gq.request.signals import parse_signal, signal_name
 from gq.wire.client import CancelJobs, Done, JobFilter, JobsDone, SignalStep
 

@@ -19,7 +19,8 @@ from gq.cli.views.reserved import reserved_line
 from gq.connection.client import Client
 from gq.model.node import ClusterInfo, GangSize, GpuInfo, GpuSummary, IsolationLevels, NodeInfo, PartitionInfo
 from gq.model.nodelist import compress, expand
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import format_duration, format_memory
 from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
 

@@ -20,7 +20,8 @@ from gq.connection.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS, Reason
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import tell_instants
 from gq.wire.client import AccessLog, JobFilter, Jobs, LogAccess, QueryHistory, Waited, WaitJobs
 

@@ -15,7 +15,8 @@ from gq.cli.framework.output import Column, JsonValue, is_terminal, write_json, 
 from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.account import PriorityInfo
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.wire.client import JobFilter, ListPriorities, Priorities
 
 _MOST_OF_TASKS = 6

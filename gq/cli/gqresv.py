@@ -10,7 +10,8 @@ from importlib import import_module
 
 from gq.cli.framework.command import JSON, Command
 from gq.cli.resv.options import BOOKING_OPTIONS, DURATION, END, FOR_OPTIONS, START, WHAT_OPTIONS, ZONE
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 
 _NAME = Option(name="name", metavar="NAME", help="Its name, also as an operand.")
 _TEST = Option(name="test-only", help="Only say whether it can be had, and what it would keep.")

@@ -27,8 +27,9 @@ from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest
-from gq.request.getopt import Arguments, Given, bad_value, whole_number
+from gq.request.getopt import Arguments, whole_number
 from gq.request.jobspec import job_spec, refuse_unknown_code, resource_request
+from gq.request.option import Given, bad_value
 from gq.request.options import RUN, shown_options
 from gq.request.patterns import expand_pattern
 from gq.wire.client import CreateStep, Done, SignalStep, StepCreated

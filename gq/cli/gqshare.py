@@ -22,7 +22,8 @@ from gq.cli.framework.output import (
 from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.account import ShareInfo
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import tell_instants
 from gq.wire.client import ListShares, Shares
 

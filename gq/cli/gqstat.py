@@ -36,7 +36,8 @@ from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import parse_seconds
 from gq.wire.client import JobFilter, Jobs, ListJobs, QueryHistory
 

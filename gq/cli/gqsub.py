@@ -24,8 +24,9 @@ from gq.cli.views.chain import Stage, gate_of, jobs_of
 from gq.connection.client import Client
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.request.directives import read_header
-from gq.request.getopt import Arguments, Given
+from gq.request.getopt import Arguments
 from gq.request.jobspec import RESOURCE_OPTIONS, job_spec
+from gq.request.option import Given
 from gq.request.options import SUB, options_of
 from gq.units import iso_instant, tell_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested

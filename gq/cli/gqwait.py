@@ -9,7 +9,8 @@ from gq.cli.framework.connection import await_jobs, controller, job_exit_code, m
 from gq.cli.framework.operands import jobs_named
 from gq.cli.framework.output import job_json, write_json_list
 from gq.model.state import ACTIVE_WORDS
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import parse_seconds
 
 EXIT_TIMEOUT = 124

@@ -18,9 +18,11 @@ from gq.errors import GqError, UsageError
 from gq.model.crontab import CronEntry, Missed, Overlap
 from gq.near_miss import suggestion
 from gq.request.directives import option_line
-from gq.request.getopt import Arguments, Given, Option, bad_value
+from gq.request.getopt import Arguments
 from gq.request.jobspec import Submission, exported_environment, job_spec
-from gq.request.options import SUB, job_arguments
+from gq.request.layers import job_arguments
+from gq.request.option import Given, Option, bad_value
+from gq.request.options import SUB
 from gq.wire.crontab import CronJob
 
 CRON_OPTIONS = (

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gq.errors import UsageError
-from gq.request.getopt import Given, Option, parse
+from gq.request.getopt import parse
+from gq.request.option import Given, Option
 from gq.request.options import NO_EFFECT, SUB, header_options
 
 GQ = "#GQ"

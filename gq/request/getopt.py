@@ -12,65 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-import msgspec
-
-from gq.errors import Refusal, UsageError
+from gq.errors import UsageError
 from gq.near_miss import nearest
+from gq.request.option import Given, Option, bad_value
 
 T = TypeVar("T")
 MAX_DIGITS = 18
 """Of a whole number: no setting means more, and longer ones take time to read."""
-
-
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One option.  An empty `metavar` makes it a flag."""
-
-    name: str
-    """Long name, without dashes."""
-    letter: str = ""
-    aliases: tuple[str, ...] = ()
-    """Other long names."""
-    metavar: str = ""
-    if_bare: str | None = None
-    """Value of an option that was written without its (optional) argument; None: the argument is needed."""
-    help: str = ""
-    group: str = ""
-    """Heading of the help text under which the option is listed; empty: `Options`."""
-    is_hidden: bool = False
-    """Left out of help and completion."""
-
-    @property
-    def takes_value(self) -> bool:
-        return bool(self.metavar)
-
-
-class Given(msgspec.Struct, frozen=True):
-    """An option as somebody wrote it."""
-
-    name: str
-    """Its long name, whatever was written."""
-    value: str
-    """Empty for a flag."""
-    written: str
-    """``-N``, ``--nodes``, ``GQSUB_NODES``."""
-    source: str = ""
-    """``job.sh:3`` for a header line; empty for the command line and for variables."""
-
-    @property
-    def place(self) -> str:
-        """What a complaint begins with: ``job.sh:3: `--nodes```."""
-        return f"{self.source}: `{self.written}`" if self.source else f"`{self.written}`"
-
-
-def bad_value(given: Given, rule: str, way_out: str = "") -> UsageError:
-    """A complaint about a value.  `rule` may bring its way out behind a semicolon, as the parsers of `gq.units` do."""
-    sentence, _, rest = rule.partition("; ")
-    return UsageError("bad_value", f"{given.place}: {sentence}", way_out or rest)
-
-
-def not_available(what: str) -> Refusal:
-    """The refusal of something that the documents name and that this version does not have."""
-    return Refusal("not_available", f"{what} is not available in this version")
 
 
 # ── reading words ─────────────────────────────────────────────────────────────────────────────────────────────

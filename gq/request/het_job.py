@@ -13,9 +13,10 @@ import msgspec
 from gq.errors import UsageError
 from gq.model.resource import Amount, ResourceRequest, Role, RoleRequest, as_role
 from gq.model.role import check_role_name, check_roles
-from gq.request.getopt import Arguments, bad_value, whole_number
+from gq.request.getopt import Arguments, whole_number
 from gq.request.jobspec import NOTHING, RESOURCE_OPTIONS, Gpus, gpu_count, resource_request
 from gq.request.node_options import TMP, read_constraint
+from gq.request.option import bad_value
 from gq.units import parse_memory_mib
 
 MAX_TASKS = 1_000_000

@@ -22,7 +22,8 @@ from gq.model.notice import Target
 from gq.model.resource import ResourceRequest, RoleRequest
 from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
 from gq.near_miss import none_of, suggestion
-from gq.request.getopt import Arguments, Given, bad_value, not_available, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import Given, bad_value, not_available
 from gq.request.signals import parse_signal
 from gq.units import parse_duration_s, parse_instant, parse_memory_mib, parse_seconds
 

@@ -10,7 +10,8 @@ import re
 from typing import NamedTuple
 
 from gq.model.resource import Amount, ResourceRequest
-from gq.request.getopt import Arguments, bad_value, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import bad_value
 from gq.units import parse_duration_s, parse_memory_mib
 
 TMP = "tmp"

@@ -10,7 +10,8 @@ from gq.model.notice import ARRAY_TASKS, MAIL, MAX_TARGETS, MAX_TO, USUAL, Targe
 from gq.model.notice import parse_mail_type as mail_type
 from gq.model.notice import parse_occasions as occasions
 from gq.model.notice import parse_target as target
-from gq.request.getopt import Arguments, bad_value
+from gq.request.getopt import Arguments
+from gq.request.option import bad_value
 
 OPTIONS = ("notify", "notify-on", "mail-type", "mail-user")
 

@@ -7,13 +7,9 @@ header lines and ``GQSUB_…`` variables all come from here: an option is writte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 import msgspec
 
-from gq.errors import UsageError
-from gq.near_miss import nearest
-from gq.request.getopt import Arguments, Given, Option, not_available
+from gq.request.option import Option
 
 SUB = "gqsub"
 RUN = "gqrun"
@@ -325,107 +321,3 @@ def shown_options(command: str) -> tuple[JobOption, ...]:
 def header_options() -> tuple[JobOption, ...]:
     """What may stand in a script's header."""
     return tuple(option for option in options_of(SUB) if option.in_header)
-
-
-# ── layers: script < variables < command line ─────────────────────────────────────────────────────────────────
-
-_ON = frozenset({"", "1", "yes", "true", "on"})
-_OFF = frozenset({"0", "no", "false", "off"})
-
-
-def input_variables(command: str, environ: Mapping[str, str]) -> list[Given]:
-    """Options from ``GQSUB_<OPTION>`` (``GQRUN_…``, ``GQALLOC_…``); a variable that names no option is refused."""
-    prefix = f"{command.upper()}_"
-    known = {variable_name(command, option): option for option in options_of(command)}
-    given: list[Given] = []
-    for variable in sorted(name for name in environ if name.startswith(prefix)):
-        option = known.get(variable)
-        if option is None:
-            from gq.request.slurm_options import refusal  # loaded only when something is wrong
-
-            if found := refusal(command, f"--{variable.removeprefix(prefix).lower().replace('_', '-')}", variable):
-                raise found
-            shown = [name.removeprefix(prefix) for name, one in known.items() if not one.is_unbuilt]
-            close = nearest(variable.removeprefix(prefix), shown)
-            hint = f"did you mean `{prefix}{close}`?" if close else f"`{command} --help` lists the options"
-            raise UsageError("unknown_option", f"`{variable}` in the environment names no option", hint)
-        given.extend(_from_variable(option, variable, environ[variable]))
-    return given
-
-
-def variable_name(command: str, option: Option) -> str:
-    """``gqsub``, ``cpus-per-task`` → ``GQSUB_CPUS_PER_TASK``."""
-    return f"{command}_{option.name}".upper().replace("-", "_")
-
-
-def _from_variable(option: Option, variable: str, value: str) -> list[Given]:
-    if option.takes_value:
-        if not value and option.if_bare is not None:
-            value = option.if_bare
-        return [Given(option.name, value, variable)]
-    if value.lower() in _OFF:
-        return []
-    if value.lower() not in _ON:
-        raise UsageError("bad_value", f"`{variable}`: `{value}` is neither yes nor no", "use 1 or 0")
-    return [Given(option.name, "", variable)]
-
-
-def merge(*layers: Iterable[Given]) -> list[Given]:
-    """One list out of layers, the weakest first: what a stronger layer says replaces it and its rivals.
-
-    Within one layer rivals exclude each other.  Unbuilt options are refused here, wherever they stand.
-    """
-    merged: list[Given] = []
-    for layer in layers:
-        stronger = list(layer)
-        _refuse_unbuilt(stronger)
-        _refuse_rivals(stronger)
-        merged = [left for one in merged if (left := _left_of(one, stronger)) is not None] + stronger
-    return merged
-
-
-def _left_of(weaker: Given, stronger: Iterable[Given]) -> Given | None:
-    """What of an option holds beside those of a stronger layer."""
-    for one in stronger:
-        if one.name == weaker.name:
-            return None
-        if _is_rival(one, weaker):
-            return _without_gpus(weaker) if weaker.name == "gres" else None
-    return weaker
-
-
-def _is_rival(one: Given, other: Given) -> bool:
-    """``--gres`` says the same as another option only where it speaks of GPUs."""
-    says_other = [gres for gres in (one, other) if gres.name == "gres" and _without_gpus(gres) == gres]
-    return other.name in _BY_NAME[one.name].rivals and not says_other
-
-
-def _without_gpus(gres: Given) -> Given | None:
-    parts = [part for part in gres.value.split(",") if part.strip().partition(":")[0] != "gpu"]
-    return Given(gres.name, ",".join(parts), gres.written, gres.source) if parts else None
-
-
-_BY_NAME = {option.name: option for option in JOB_OPTIONS}
-
-
-def _refuse_unbuilt(layer: Iterable[Given]) -> None:
-    for one in layer:
-        if _BY_NAME[one.name].is_unbuilt:
-            raise not_available(one.place)
-
-
-def _refuse_rivals(layer: Iterable[Given]) -> None:
-    seen: dict[str, Given] = {}
-    for one in layer:
-        for rival in _BY_NAME[one.name].rivals:
-            if rival in seen and rival != one.name and _is_rival(one, seen[rival]):
-                message = f"{one.place} and {seen[rival].place} exclude each other"
-                raise UsageError("contradiction", message, "give one of them")
-        seen[one.name] = one
-
-
-def job_arguments(
-    command: str, given: Iterable[Given], environ: Mapping[str, str], header: Iterable[Given] = ()
-) -> Arguments:
-    """The job options that hold: command line before variables before script.  Other options are left out."""
-    return Arguments(merge(header, input_variables(command, environ), [one for one in given if one.name in _BY_NAME]))

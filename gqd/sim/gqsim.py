@@ -15,7 +15,8 @@ from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.operands import refuse_operands
 from gq.errors import UsageError
 from gq.host.error_text import folded
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 
 if TYPE_CHECKING:
     from gqd.sim.report import Replay, Summary

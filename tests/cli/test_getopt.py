@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gq.errors import UsageError
-from gq.request.getopt import Arguments, Given, Option, parse, whole_number
+from gq.request.getopt import Arguments, parse, whole_number
+from gq.request.option import Given, Option
 
 TABLE = (
     Option(name="nodes", letter="N", metavar="COUNT"),

@@ -9,9 +9,11 @@ import pytest
 from gq.errors import Refusal, UsageError
 from gq.model.job import JobSpec, SignalSpec
 from gq.model.resource import ResourceRequest
-from gq.request.getopt import Given, parse
+from gq.request.getopt import parse
 from gq.request.jobspec import UNLIMITED_S, Submission, exported_environment, job_spec, resource_request
-from gq.request.options import SUB, job_arguments, options_of
+from gq.request.layers import job_arguments
+from gq.request.option import Given
+from gq.request.options import SUB, options_of
 
 NOW = 1_800_000_000.0
 HERE = Submission(

@@ -8,8 +8,9 @@ from gq.errors import UsageError
 from gq.model.notice import Target
 from gq.request.directives import read_header
 from gq.request.getopt import Arguments, parse
+from gq.request.layers import job_arguments
 from gq.request.notify import targets
-from gq.request.options import SUB, job_arguments, options_of
+from gq.request.options import SUB, options_of
 
 
 def asked(*words: str) -> tuple[Target, ...]:

@@ -6,19 +6,10 @@ import pytest
 
 from gq.errors import Refusal, UsageError
 from gq.request.environment import OWN_VARIABLES
-from gq.request.getopt import Given, parse
-from gq.request.options import (
-    ALLOC,
-    JOB_OPTIONS,
-    RUN,
-    SUB,
-    JobOption,
-    header_options,
-    input_variables,
-    job_arguments,
-    merge,
-    options_of,
-)
+from gq.request.getopt import parse
+from gq.request.layers import input_variables, job_arguments, merge
+from gq.request.option import Given
+from gq.request.options import ALLOC, JOB_OPTIONS, RUN, SUB, JobOption, header_options, options_of
 
 SPINE = [
     "job-name", "partition", "time", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu",

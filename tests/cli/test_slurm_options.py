@@ -10,7 +10,7 @@ from gq.cli.resv.options import BOOKING_OPTIONS
 from gq.errors import UsageError
 from gq.near_miss import nearest
 from gq.request.directives import read_header
-from gq.request.options import input_variables
+from gq.request.layers import input_variables
 from gq.request.slurm_options import COUNTERPARTS, GUESSES, NOTHING, RESERVATION_GUESSES, SLURM_OPTIONS
 from tests.cli.conftest import Run
 

@@ -18,7 +18,8 @@ from gq.model.scheduling import Scheduling
 from gq.model.state import JobState
 from gq.request.getopt import parse
 from gq.request.jobspec import Submission, job_spec
-from gq.request.options import SUB, job_arguments, options_of
+from gq.request.layers import job_arguments
+from gq.request.options import SUB, options_of
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.forecast import whatif

@@ -12,7 +12,8 @@ from gq.model.ids import RequestId
 from gq.model.job import JobSpec
 from gq.request.getopt import parse
 from gq.request.jobspec import Submission, job_spec
-from gq.request.options import SUB, job_arguments, options_of
+from gq.request.layers import job_arguments
+from gq.request.options import SUB, options_of
 from gq.wire import client
 from gqd.sim.engine import EPOCH, Engine
 from gqd.sim.workload import SimJob

@@ -14,7 +14,8 @@ from gq.cli.framework.output import Column, JsonValue, write_json_list, write_ta
 from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.account import AccountInfo, MemberInfo
-from gq.request.getopt import Arguments, Option, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import Option
 from gq.wire.client import Accounts, Done, ListAccounts, RemoveAccount, RemoveMember, SetAccount, SetMember
 
 Readers = dict[str, tuple[str, Callable[[str], object]]]

@@ -15,7 +15,8 @@ from gq.cli.framework.operands import refuse_operands
 from gq.cli.framework.output import Column, local_time, recent_time, write_json_list, write_records, write_table
 from gq.connection.client import Client
 from gq.model.audit import AuditEntry
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import iso_instant
 from gq.wire.client import AuditTrail, Identity, QueryAudit, WhoAmI
 

@@ -21,7 +21,8 @@ from gq.cli.framework.output import (
     write_table,
 )
 from gq.errors import Refusal, UsageError
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import tell_instants
 from gq.wire.client import CheckConfig, Done, ReloadConfig
 

@@ -15,7 +15,8 @@ from gq.cli.framework.operands import job_id, refuse_operands
 from gq.cli.framework.output import is_terminal, json_text, local_time, printable
 from gq.connection.client import Client
 from gq.model.notice import EventInfo
-from gq.request.getopt import Arguments, Option, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import Option
 from gq.units import iso_instant
 from gq.wire.client import Events, QueryEvents
 

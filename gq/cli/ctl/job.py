@@ -30,7 +30,7 @@ from gq.model.job import JobInfo
 from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
 from gq.model.tasks import MAX_TASK, format_tasks
 from gq.near_miss import nearest
-from gq.request.getopt import Arguments, Given, Option
+from gq.request.getopt import Arguments
 from gq.request.jobspec import (
     AUTO,
     MAX_PRIORITY,
@@ -40,7 +40,9 @@ from gq.request.jobspec import (
     resource_request,
     time_limit_s,
 )
-from gq.request.options import JOB_OPTIONS, merge
+from gq.request.layers import merge
+from gq.request.option import Given, Option
+from gq.request.options import JOB_OPTIONS
 from gq.units import iso_instant
 from gq.wire.client import (
     Done,

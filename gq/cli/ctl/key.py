@@ -12,7 +12,8 @@ from gq.cli.framework.output import Column, JsonValue, local_time, write_json_li
 from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.key import PUBLIC_KEY_CHARACTERS, KeyInfo, KeyKind
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import iso_instant
 from gq.wire.client import AddKey, Done, Identity, Keys, ListKeys, RevokeKey, WhoAmI
 

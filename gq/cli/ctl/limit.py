@@ -12,7 +12,8 @@ from gq.cli.framework.output import Column, JsonValue, write_json_list, write_ta
 from gq.errors import UsageError
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
 from gq.near_miss import nearest
-from gq.request.getopt import Arguments, Option, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import Option
 from gq.units import format_duration, format_memory, parse_duration_s, parse_memory_mib
 from gq.wire.client import Done, ListAccounts, RemoveLimit, SetLimit
 

@@ -12,7 +12,8 @@ from gq.cli.framework.output import local_time, node_json, write_json_list, writ
 from gq.errors import Refusal, UsageError
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.nodelist import expand
-from gq.request.getopt import Arguments, Option, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import Option
 from gq.units import iso_instant
 from gq.wire.client import Done, ListNodes, Nodes, RemoveNode, UpdateNodes
 

@@ -15,7 +15,8 @@ from gq.cli.framework.output import Column, plural, recent_time, write_json_list
 from gq.connection.client import Client
 from gq.model.notice import NoticeInfo
 from gq.near_miss import none_of
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import iso_instant
 from gq.wire.client import ListNotices, Notices
 

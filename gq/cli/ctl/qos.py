@@ -14,7 +14,8 @@ from gq.cli.framework.output import Column, JsonValue, write_json_list, write_ta
 from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.account import PreemptMode, QosInfo
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import format_duration, parse_duration_s
 from gq.wire.client import Done, ListAccounts, RemoveQos, SetQos
 

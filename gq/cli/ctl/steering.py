@@ -12,7 +12,8 @@ from gq.cli.framework.output import Column, recent_time, write_json_list, write_
 from gq.errors import UsageError
 from gq.model.ask import AskAnswer, AskInfo
 from gq.model.state import ACTIVE_WORDS
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import format_duration, iso_instant, parse_duration_s, tell_instants
 from gq.wire.client import (
     AnswerAsks,

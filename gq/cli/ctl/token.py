@@ -18,7 +18,8 @@ from gq.cli.framework.operands import refuse_operands
 from gq.cli.framework.output import Column, JsonValue, is_terminal, local_time, write_json_list, write_table
 from gq.host.files import create_file
 from gq.model.key import KeyInfo, KeyKind
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import iso_instant, parse_duration_s
 from gq.wire.client import CreateToken, Done, RevokeKey, TokenCreated
 

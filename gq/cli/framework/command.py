@@ -15,7 +15,8 @@ import msgspec
 
 from gq.errors import GqError, ProtocolError, Unreachable, UsageError
 from gq.near_miss import nearest
-from gq.request.getopt import Arguments, Option, not_available, parse
+from gq.request.getopt import Arguments, parse
+from gq.request.option import Option, not_available
 from gq.units import tell_instants
 
 EXIT_NO_ANSWER = 125

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gq.request.getopt import Arguments, Given, parse
-from gq.request.options import job_arguments, merge, options_of
+from gq.request.getopt import Arguments, parse
+from gq.request.layers import job_arguments, merge
+from gq.request.option import Given
+from gq.request.options import options_of
 
 SEPARATOR = ":"
 

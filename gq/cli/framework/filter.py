@@ -14,7 +14,8 @@ from gq.errors import Refusal
 from gq.model.nodelist import expand
 from gq.model.state import parse_state_word
 from gq.near_miss import suggestion
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.wire.client import Cluster, GetCluster, JobFilter, ListAccounts, ListNodes, ListShares, Nodes, Shares
 
 ME = Option(name="me", help="Only your own jobs.")

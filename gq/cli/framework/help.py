@@ -19,7 +19,7 @@ from typer.core import MarkupMode, TyperArgument, TyperCommand, TyperGroup, Type
 from gq.cli.framework.command import Command, all_options, verb_rows
 from gq.errors import UsageError
 from gq.near_miss import suggestion
-from gq.request.getopt import Option
+from gq.request.option import Option
 
 SHELLS = ("bash", "zsh", "fish")
 DISTRIBUTION = "gq-batch"

@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeVar
 
 from gq.errors import UsageError
 from gq.model.tasks import first_task, format_tasks, parse_tasks, task_bit
-from gq.request.getopt import Arguments, bad_value, whole_number
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import bad_value
 from gq.wire.client import JobsDone
 
 T = TypeVar("T")

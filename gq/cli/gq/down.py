@@ -25,7 +25,8 @@ from gq.host import daemons
 from gq.host.daemons import Daemon
 from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.wire.client import CancelJobs, JobFilter, JobsDone, ListJobs, Waited, WaitJobs
 
 _END_WITHIN_S = 120.0

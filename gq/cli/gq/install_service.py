@@ -11,7 +11,8 @@ from gq.cli.framework.output import JsonValue, write_json_list, write_line
 from gq.connection.locate import SYSTEM_CONFIG
 from gq.errors import Refusal, UsageError
 from gq.host import service
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 
 
 def run(arguments: Arguments) -> int:

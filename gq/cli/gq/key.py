@@ -11,7 +11,8 @@ from pathlib import Path
 from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.operands import refuse_operands
 from gq.cli.framework.output import write_json_list, write_line
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 
 DEFAULT_PATH = "~/.config/gq/key"
 

@@ -22,7 +22,8 @@ from gq.cli.framework.output import write_line
 from gq.config.config import load_config
 from gq.connection.locate import SYSTEM_CONFIG, Location, system_location
 from gq.errors import GqError, ProtocolError, Refusal, UsageError
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.wire import step as wire
 
 _ANSWER_S = 5.0

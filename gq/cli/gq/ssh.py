@@ -26,7 +26,8 @@ from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
 from gq.model.resource import Grant
 from gq.model.step import StepRequest
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.wire.client import GetJobEnvironment, JobEnvironment
 
 _PATIENCE_S = 60.0

@@ -21,7 +21,8 @@ from gq.errors import Refusal, Unreachable, UsageError
 from gq.host import daemons
 from gq.host.daemons import Daemon
 from gq.model.node import ClusterInfo, NodeInfo
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import iso_instant
 from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
 

@@ -26,7 +26,8 @@ from gq.errors import Refusal, Unreachable, UsageError
 from gq.host import daemons
 from gq.host.daemons import Daemon
 from gq.model.node import NodeInfo
-from gq.request.getopt import Arguments, Option
+from gq.request.getopt import Arguments
+from gq.request.option import Option
 from gq.units import parse_memory_mib
 from gq.wire.client import Done, ListNodes, Nodes, Ping
 

@@ -26,7 +26,8 @@ from gq.cli.resv.render import ask_in, echo
 from gq.connection.client import Client
 from gq.errors import GqError, Refusal, UsageError
 from gq.model.reservation import Booking, OccurrenceInfo, ReservationInfo
-from gq.request.getopt import Arguments, Given
+from gq.request.getopt import Arguments
+from gq.request.option import Given
 from gq.wire.client import Cluster, EditOccurrence, GetCluster, RequestBody, SetReservation, SkipOccurrence
 
 if TYPE_CHECKING:

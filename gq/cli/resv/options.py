@@ -18,9 +18,10 @@ from gq.model.nodelist import compress
 from gq.model.reservation import Booking, Flag, Offer
 from gq.model.resource import ResourceRequest
 from gq.near_miss import suggestion
-from gq.request.getopt import Arguments, Given, Option, bad_value
+from gq.request.getopt import Arguments
 from gq.request.jobspec import resource_request
 from gq.request.notify import targets
+from gq.request.option import Given, Option, bad_value
 from gq.request.options import JOB_OPTIONS
 from gq.units import format_duration, parse_duration_s
 

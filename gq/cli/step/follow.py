@@ -19,7 +19,7 @@ from types import FrameType
 import gq.elastic
 from gq.errors import Refusal, UsageError
 from gq.host.interpreter import isolated_python
-from gq.request.getopt import Given
+from gq.request.option import Given
 
 LOOK_S = 0.5
 _NOT_HERE = ("nodes", "nodelist", "exclude", "ntasks", "pty", "jobid", "role", "het-group")
