@@ -250,7 +250,8 @@ class Client:
             self._open_local()
 
     def _open_remote(self) -> None:
-        from gq.connection.remote import link, read_remote  # heavy, and not for those who have a door on their host
+        # Heavy, and not for those who have a door on their host.
+        from gq.connection.remote import link, read_remote, renewed
 
         if self._remote is None:
             self._remote = read_remote(self.location)
@@ -267,6 +268,8 @@ class Client:
                 self._hang_up()
                 raise
             self._hang_up()
+            # The controller may still check the credential of the lost link, and refuses a second one of the same key.
+            self._remote = renewed(self._remote)
         message = f"the controller at {self._remote.endpoint} hung up before it knew who asks"
         raise self._explained(Unreachable("unreachable", message, "many may be asking at once; try again"))
 

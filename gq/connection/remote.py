@@ -67,6 +67,11 @@ def read_remote(location: Location) -> RemoteController:
     return RemoteController(settings.controller, settings.server_key.encode("ascii"), keys)
 
 
+def renewed(remote: RemoteController) -> RemoteController:
+    """The same controller with a fresh key pair, where MUNGE says who the user is; enrolled keys stay."""
+    return remote._replace(keys=fresh_keys()) if remote.by_munge else remote
+
+
 def introduction(remote: RemoteController, request_id: RequestId) -> bytes:
     """What a link begins with where MUNGE says who the user is; good for once.  `Refusal` where MUNGE does not."""
     from gq.connection import munge  # only where a site has it
