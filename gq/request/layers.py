@@ -11,8 +11,6 @@ from gq.request.option import Given, Option, not_available
 from gq.request.options import JOB_OPTIONS, options_of
 
 _ON = frozenset({"", "1", "yes", "true", "on"})
-
-
 _OFF = frozenset({"0", "no", "false", "off"})
 
 
