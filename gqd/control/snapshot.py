@@ -18,7 +18,7 @@ from gq.model.resource import Grant, ResourceRequest, parse_ids, shares
 from gq.model.state import JobState
 from gqd.control import array, requeue
 from gqd.control.accounts import limit, share
-from gqd.sched.cycle.nominated import LATE_S
+from gqd.sched.cycle.nominated import OVERDUE_S
 from gqd.sched.placement.constraints import attributes_of
 from gqd.sched.preemption.partial_release import parts_going
 from gqd.sched.preemption.suspend_victims import cut
@@ -452,7 +452,7 @@ def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:
             claims = ((claim.job_id, grant) for claim in cluster.claims.values() for grant in claim.grants)
             kept = {job_id: grant for job_id, grant in claims if grant.node == going.node}
             parts = parts_going(_told(cluster, attempt), going, ends_at, kept)
-            is_late = now > ends_at + LATE_S or attempt.parts[going.node].is_stranded
+            is_late = now > ends_at + OVERDUE_S or attempt.parts[going.node].is_stranded
             yield from (replace(part, is_stranded=True) for part in parts) if is_late else parts
 
 

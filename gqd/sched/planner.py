@@ -1,5 +1,9 @@
-"""Planning, resumable: a pass inside of each reservation that is under way, one outside of all, and last those who
-borrow what is reserved.  Pure."""
+"""The planner: makes a plan from a snapshot in small steps, so that the controller's loop is never held up.  Pure.
+
+A plan is made in this order: (1) jobs that already have victims; (2) one scheduling pass inside each active
+reservation; (3) one pass outside all reservations; (4) borrowers of idle reserved resources; (5) growth of elastic
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ from gqd.state.plan import Growth, Infeasible, NoNodes, Plan, ReservationBegins,
 
 
 class PlanningSession:
-    """A pass under way: inside of each occurrence in which jobs may start, outside of all, then for who borrows."""
+    """The making of one plan: runs the scheduling passes in their order and collects their results."""
 
     def __init__(self, snapshot: Snapshot, grounds: Grounds, options: PassOptions) -> None:
         self.snapshot = snapshot
@@ -43,136 +47,145 @@ class PlanningSession:
         self.growths: tuple[Growth, ...] = ()
         self.outside: SchedulingPass | None = None
         self.lends = False
-        """Somebody starts on what is reserved."""
+        """A job starts on reserved resources that it borrows."""
         self.lent: set[JobId] = set()
-        """Those of whom nothing waits any more, since they borrow what is reserved."""
+        """The borrowers that have started, except arrays of which tasks still wait."""
 
     @property
     def cost(self) -> int:
-        """Units of work done."""
+        """Units of work done so far."""
         return self.spent + (0 if self.current is None else self.current.cost)
 
     def work(self) -> Iterator[None]:
-        yield from self._claimants()
-        for one in active(self.snapshot):
-            view = inside(self.snapshot, one)
+        """Make the plan; yields after each step."""
+        yield from self._try_nominated()
+        for occurrence in active(self.snapshot):
+            view = inside(self.snapshot, occurrence)
             if len(view.pending):
-                within = self._begin(view)
-                yield from within.work()
-                self._end_inside(within, one)
-        last = self.outside = self._begin(outside(self.snapshot))
-        last.waits |= self.draft.waits_inside
-        yield from last.work()
-        yield from self._lend(last)
-        self.growths = () if self.lends else growths(last)  # in another pass, beside those who borrow
+                inside_pass = self._begin(view)
+                yield from inside_pass.work()
+                self._end_inside(inside_pass, occurrence)
+        self.outside = self._begin(outside(self.snapshot))
+        self.outside.waits |= self.draft.waits_inside
+        yield from self.outside.work()
+        yield from self._lend(self.outside)
+        self.growths = () if self.lends else growths(self.outside)  # beside borrowers, the next plan decides on growth
         if not self.options.skip_reasons:
-            yield from self._tell_too_big(last)
+            yield from self._find_too_big(self.outside)
 
-    def _claimants(self) -> Iterator[None]:
-        """Those to whom others give way go first; for everybody else they then run, or count as if they did."""
+    def _try_nominated(self) -> Iterator[None]:
+        """Try the jobs that already have victims first; later passes see them as running on their grants."""
         for claim in self.snapshot.claims:
             view = nominee_view(self.snapshot, claim)
             if len(view.pending):
-                within = self._begin(view, preempts=False)
-                try_nomination(within, claim, planned_starts_of_others(self.snapshot, view, claim.job_id))
-                self.snapshot = after_nomination(self.snapshot, claim, within.started_jobs())
+                nominee_pass = self._begin(view, preempts=False)
+                try_nomination(nominee_pass, claim, planned_starts_of_others(self.snapshot, view, claim.job_id))
+                self.snapshot = after_nomination(self.snapshot, claim, nominee_pass.started_jobs())
                 yield
         self.snapshot = beside_claims(self.snapshot)
 
-    def _lend(self, last: SchedulingPass) -> Iterator[None]:
-        """What is reserved and idle, when everybody else has been considered; as many steps again at most."""
-        places = borrowers(last)
-        if not len(places):
+    def _lend(self, outside_pass: SchedulingPass) -> Iterator[None]:
+        """Lend idle reserved resources after all other jobs have been tried, in at most `plan_steps` further steps."""
+        candidates = borrowers(outside_pass)
+        if not len(candidates):
             return
-        within = self._begin(snapshot_for_borrowers(self.snapshot, last, places), preempts=False)
-        add_protected_windows(within, last)
+        lending_pass = self._begin(snapshot_for_borrowers(self.snapshot, outside_pass, candidates), preempts=False)
+        add_protected_windows(lending_pass, outside_pass)
         starts, limits_s = self.draft.starts, dict[JobId, float]()
         before = len(starts)
-        place = within.scan.next(0)
-        while place is not None and within.cost < within.scheduling.plan_steps:
-            job = within.snapshot.pending[place]
-            if within.consider(place):
+        queue_index = lending_pass.scan.next(0)
+        while queue_index is not None and lending_pass.cost < lending_pass.scheduling.plan_steps:
+            job = lending_pass.snapshot.pending[queue_index]
+            if lending_pass.consider(queue_index):
                 limits_s[job.job_id] = inf if job.time_limit_s is None else job.time_limit_s
             yield
-            place = within.scan.next(place)
+            queue_index = lending_pass.scan.next(queue_index)
         starts[before:] = with_lenders(self.snapshot, starts[before:], limits_s)
         self.lends = len(starts) > before
         self.lent = {job_id for job_id in limits_s if not self.draft.tasks.get(job_id)}
 
     def plan(self) -> Plan:
-        assert self.outside is not None, "it has not come so far"
+        """Return the plan; `work` must have ended."""
+        assert self.outside is not None, "the pass outside reservations has not begun"
         plan = with_borrower_starts(self.outside.plan(), self.lent)
         plan = msgspec.structs.replace(plan, growths=self.growths)
         return msgspec.structs.replace(plan, is_strict=True) if self._is_strict() else plan
 
     def _is_strict(self) -> bool:
-        """Nobody overtakes: neither by the order, nor by a guarantee or a reservation."""
+        """Return whether no job can overtake another: by the order, backfill, a guarantee or a reservation."""
         scheduling = self.snapshot.policy.scheduling
         if scheduling.order != "arrival" or scheduling.backfill != "none":
             return False
         return not self.snapshot.limits.has_guarantees and not self.snapshot.booked
 
     def _begin(self, view: Snapshot, preempts: bool = True) -> SchedulingPass:
+        """Begin a pass over this view of the cluster, with cached eligibility."""
         self.spent = self.cost
         ground = self.grounds.of(view)
-        known = view if view.nodes is ground.nodes else replace(view, nodes=ground.nodes)
-        self.current = SchedulingPass(known, ground, self.options, self.draft, preempts)
+        view = view if view.nodes is ground.nodes else replace(view, nodes=ground.nodes)
+        self.current = SchedulingPass(view, ground, self.options, self.draft, preempts)
         return self.current
 
-    def _end_inside(self, within: SchedulingPass, one: Booked) -> None:
-        """Nothing is promised here to those who may as well start outside, and why they wait is said there."""
-        columns = within.scan.columns
-        places = () if one.is_flex else np.flatnonzero(columns.reservation).tolist()
-        bound = {JobId(int(columns.job_id[place])): place for place in places}
-        told = [each for each in within.protection.told() if each.job_id in bound]
-        self.draft.protected += [msgspec.structs.replace(each, reservation=one.name) for each in told]
-        for head in within.heads.values():
-            self.draft.heads_inside.setdefault(one.name, head)
-        for job_id, wait in within.waits.items():
+    def _end_inside(self, inside_pass: SchedulingPass, occurrence: Booked) -> None:
+        """Collect the results of a pass inside a reservation.
+
+        Jobs that could start outside as well get no planned start and no reason here: the pass outside gives them.
+        """
+        columns = inside_pass.scan.columns
+        bound_indices = () if occurrence.is_flex else np.flatnonzero(columns.reservation).tolist()
+        bound = {JobId(int(columns.job_id[queue_index])): queue_index for queue_index in bound_indices}
+        planned_starts = [start for start in inside_pass.protection.told() if start.job_id in bound]
+        name = occurrence.name
+        self.draft.protected += [msgspec.structs.replace(start, reservation=name) for start in planned_starts]
+        for head in inside_pass.heads.values():
+            self.draft.heads_inside.setdefault(name, head)
+        for job_id, wait in inside_pass.waits.items():
             if job_id in bound:
-                job = within.snapshot.pending[bound[job_id]]
-                self.draft.waits_inside[job_id] = self._told_inside(job, wait, one)
-        self.snapshot = with_running(self.snapshot, within.started_jobs())
-        for each in within.preempting.decided if within.preempting else ():
-            self.snapshot = with_decided(self.snapshot, each.claim, each.victims, each.gifts)
+                job = inside_pass.snapshot.pending[bound[job_id]]
+                self.draft.waits_inside[job_id] = self._reason_inside(job, wait, occurrence)
+        self.snapshot = with_running(self.snapshot, inside_pass.started_jobs())
+        for decision in inside_pass.preempting.decided if inside_pass.preempting else ():
+            self.snapshot = with_decided(self.snapshot, decision.claim, decision.victims, decision.gifts)
 
-    def _told_inside(self, job: PendingJob, wait: Wait, one: Booked) -> Wait:
+    def _reason_inside(self, job: PendingJob, wait: Wait, occurrence: Booked) -> Wait:
+        """Return why a job waits that could start only inside the reservation."""
         named = named_reservations(self.snapshot, job, self.snapshot.booked)
-        return named_wait(named, job.user, job.time_limit_s, self.snapshot.now) or as_told_inside(job, wait, one)
+        return named_wait(named, job.user, job.time_limit_s, self.snapshot.now) or as_told_inside(job, wait, occurrence)
 
-    def _tell_too_big(self, last: SchedulingPass) -> Iterator[None]:
-        """Of those that wait until theirs begins: who would not fit in it then."""
-        for job_id, wait in list(last.waits.items()):
-            place = last.scan.index_of(job_id)
+    def _find_too_big(self, outside_pass: SchedulingPass) -> Iterator[None]:
+        """Find the jobs that wait for their reservation to begin but could never fit into it, and say so."""
+        for job_id, wait in list(outside_pass.waits.items()):
+            queue_index = outside_pass.scan.index_of(job_id)
             is_asked = self.options.asked is None or job_id in self.options.asked
-            if isinstance(wait, ReservationBegins) and place is not None and is_asked:
-                last.waits[job_id] = self._never_inside(last.snapshot.pending[place]) or wait
+            if isinstance(wait, ReservationBegins) and queue_index is not None and is_asked:
+                outside_pass.waits[job_id] = self._never_inside(outside_pass.snapshot.pending[queue_index]) or wait
                 yield
 
     def _never_inside(self, job: PendingJob) -> Wait | None:
-        """Why it does not fit in the first occurrence; None: it fits in some."""
-        told = None
-        for one in (one for one in self.snapshot.booked if one.name == job.reservation):
-            view = inside(self.snapshot, one)
+        """Return why the job does not fit into the first occurrence of its reservation; None: it fits into one."""
+        first_reason = None
+        for occurrence in (booked for booked in self.snapshot.booked if booked.name == job.reservation):
+            view = inside(self.snapshot, occurrence)
             ground = self.grounds.of(view)
             wait = ground.hopeless(replace(view, nodes=ground.nodes), job)
             if not isinstance(wait, Infeasible | NoNodes):
                 return None
-            told = told or as_told_inside(job, wait, one)
-        return told
+            first_reason = first_reason or as_told_inside(job, wait, occurrence)
+        return first_reason
 
 
 class Planner:
-    """`begin` a pass on a snapshot, then `step` until a plan comes out."""
+    """Makes plans: `begin` with a snapshot, then `step` until it returns the plan."""
 
     def __init__(self) -> None:
-        self._pass: PlanningSession | None = None
+        self._session: PlanningSession | None = None
         self._work: Iterator[None] = iter(())
         self._grounds = Grounds()
 
     @property
     def is_busy(self) -> bool:
-        return self._pass is not None
+        """Whether a plan is being made."""
+        return self._session is not None
 
     def begin(
         self,
@@ -182,32 +195,32 @@ class Planner:
         *,
         skip_planned_starts: bool = False,
     ) -> None:
-        """Forget a pass that is under way and start on this snapshot.
+        """Begin a plan for this snapshot; a plan that is being made is dropped.
 
-        A pass that stops early leaves out reasons that would have to be worked out; else each job has its own, or
-        those that are asked for.  A brief one also leaves out when the protected start, where nothing hangs on it:
-        what it starts is the same, and so is what later ones start.
+        skip_reasons: leave out reasons that take extra work; else every job, or every job in `asked`, gets its own.
+        skip_planned_starts: leave out planned starts on which no decision depends; what this plan and later ones start
+        is the same without them.
         """
         self._grounds.forget_all_but(snapshot.booked)
-        self._pass = PlanningSession(snapshot, self._grounds, PassOptions(skip_reasons, asked, skip_planned_starts))
-        self._work = self._pass.work()
+        self._session = PlanningSession(snapshot, self._grounds, PassOptions(skip_reasons, asked, skip_planned_starts))
+        self._work = self._session.work()
 
     def step(self, budget: int) -> Plan | None:
-        """Go on for so many units of work; the plan when the pass is over, else None.
+        """Do about `budget` units of work; return the plan once it is complete, else None.
 
-        Deterministic: the same snapshot gives the same plan, however the budget slices it.
+        The same snapshot gives the same plan, however the work is divided into steps.
         """
-        assert self._pass is not None, "begin first"
-        until = self._pass.cost + budget
+        assert self._session is not None, "begin first"
+        until = self._session.cost + budget
         for _ in self._work:
-            if self._pass.cost >= until:
+            if self._session.cost >= until:
                 return None
-        plan, self._pass = self._pass.plan(), None
+        plan, self._session = self._session.plan(), None
         return plan
 
 
 def plan_whole(snapshot: Snapshot, asked: Collection[JobId] | None = None) -> Plan:
-    """A whole pass at once, with the reason of every job, or of those asked: for explanations, estimates and tests."""
+    """Make a plan at once, with the reason of every job or of those in `asked`: for explanations and estimates."""
     planner = Planner()
     planner.begin(snapshot, skip_reasons=False, asked=asked)
     while (plan := planner.step(1_000_000)) is None:

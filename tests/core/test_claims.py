@@ -9,7 +9,7 @@ import msgspec
 from gq.model.job import SignalSpec
 from gq.model.policy_tables import Timers
 from gq.model.scheduling import Scheduling
-from gqd.sched.cycle.nominated import LATE_S
+from gqd.sched.cycle.nominated import OVERDUE_S
 from gqd.state.input import PolicyChanged, Tick
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, hello, inventory, submit
@@ -67,8 +67,8 @@ def test_nothing_is_kept_any_more_when_who_gave_way_is_still_there_long_after_it
     host.handle(Tick(), ended_at)
     host.orders.clear()  # the node never does it
 
-    host.schedule(ended_at + 20 + LATE_S - 1)
+    host.schedule(ended_at + 20 + OVERDUE_S - 1)
     assert list(host.cluster.claims) == [wants]
-    host.schedule(ended_at + 20 + LATE_S)
+    host.schedule(ended_at + 20 + OVERDUE_S)
 
     assert not host.cluster.claims

@@ -1,1 +1,1 @@
-"""One scheduling pass over the queue, and what the passes of a plan have decided so far."""
+"""The scheduling pass over the queue, and the draft of a plan to which the passes add their decisions."""

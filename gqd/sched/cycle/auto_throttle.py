@@ -1,14 +1,14 @@
-"""Arrays that take what is idle (``%auto``): how far they go before others who wait, and who those are.  Pure.
+"""Auto-throttled arrays (``%auto``): which of their tasks start although the owner exceeds the fair share.  Pure.
 
-A task of such an array starts as any job does as long as its owner stays within the fair share: the owner's part of the
-fair-share tree, among those who hold or want something there now, of the GPUs that the tasks could use (of the CPUs, if
-they want no GPUs).  Beyond that it is put off until everybody else has been considered, and then starts only where no
-job of another user waits that could use what it would take; of several arrays the one whose owner holds least of the
-share goes first.  So nothing is idle that somebody wants, and within the length of a task the array is back at its
-share when others come.
+A task of such an array starts like any job while its owner stays within the fair share.  The share is the owner's part
+of the fair-share tree, among the users that hold or want resources there now, of the GPUs that the tasks could use (of
+the CPUs, if the tasks need no GPUs).  Tasks beyond the share are deferred until all other jobs have been tried.  They
+then start only on resources that no waiting job of another user, a *competitor*, could use; of several arrays, the one
+whose owner has the lowest ratio of held resources to the share goes first.  So no resource that a job could use stays
+idle, and once others submit jobs the array is back at its share within the run time of a task.
 
-Nobody's rival is who waits for something else: a hold, a limit, nodes that are down, the protected start of another, a
-reservation; nor who is put off likewise.  One task may always run as any job.
+A job is no competitor while it waits for anything but resources: a hold, a limit, nodes that are down, another job's
+planned start or a reservation; nor is a deferred task.  One task of an owner always starts like any job.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 TOLERANCE = 1e-6
-"""Of GPUs: shares are fractions."""
-MOST_LOOKS = 1000
-"""Jobs of one shape that are asked whether they wait for room."""
+"""Rounding error allowed when a share, which may be a fraction of a GPU, is compared."""
+MAX_VISITED = 1000
+"""Number of jobs of one shape that are examined in search of a competitor."""
 
 
 def parts_due(
     accounts: Mapping[str, AccountInfo], shares: Mapping[Member, int], present: Iterable[Member]
 ) -> dict[Member, float]:
-    """What part of the whole is each one's, of those who are there, as the fair-share tree divides it."""
+    """Return the part of the whole (0 to 1) that the fair-share tree gives to each of the members present."""
     members = dict.fromkeys(present)
     below: dict[str, dict[str | Member, int]] = {}
     for member in members:
@@ -58,233 +58,252 @@ def parts_due(
 
 
 def _part_of(member: Member, path: tuple[str, ...], below: Mapping[str, Mapping[str | Member, int]]) -> float:
-    part = _among(member, below[path[0]])
+    part = _part_among(member, below[path[0]])
     for name, parent in pairwise(path):
-        part *= _among(name, below[parent])
+        part *= _part_among(name, below[parent])
     return part
 
 
-def _among(one: str | Member, siblings: Mapping[str | Member, int]) -> float:
+def _part_among(child: str | Member, siblings: Mapping[str | Member, int]) -> float:
     shares = sum(siblings.values())
-    return siblings[one] / shares if shares else 0.0
+    return siblings[child] / shares if shares else 0.0
 
 
 @dataclass(slots=True)
-class _Field:
-    """What tasks of a shape could have, and who has how much of it."""
+class ResourceScope:
+    """The resources that tasks of a shape could use, and how much of them each user holds."""
 
     masks: Mapping[str, int]
-    """By node: GPUs; CPUs, if they want no GPUs."""
+    """Node name → mask of its GPUs; of its CPUs, if the tasks need no GPUs."""
     of_gpus: bool
+    """GPUs count; else CPUs."""
     amount: int = 0
-    """All of it, but for what is reserved for others."""
+    """Number of these GPUs or CPUs, without those held inside reservations."""
     held: dict[str, int] = field(default_factory=dict)
-    """By user."""
-    seen: int = 0
-    """So many of the pass's starts are in `held`."""
+    """User → number held."""
+    counted_starts: int = 0
+    """Number of the pass's starts that `held` includes."""
 
     def count(self, node: str, cpus: int, gpus: int) -> int:
+        """Return how many of these resources the masks hold."""
         return ((gpus if self.of_gpus else cpus) & self.masks.get(node, 0)).bit_count()
 
     def add(self, user: str, cells: Iterable[tuple[str, int, int]]) -> None:
+        """Count the cells as held by the user."""
         if count := sum(self.count(*cell) for cell in cells):
             self.held[user] = self.held.get(user, 0) + count
 
 
 class AutoThrottle:
-    """Of a pass: who is put off, and what becomes of them."""
+    """The deferred tasks of a pass."""
 
     def __init__(self) -> None:
-        self._put_off: dict[int, JobId] = {}
-        """By place in the queue."""
-        self._fields: dict[Shape, _Field] = {}
+        self._deferred: dict[int, JobId] = {}
+        """Queue index → job of which tasks are deferred."""
+        self._scopes: dict[Shape, ResourceScope] = {}
         self._parts: dict[str, dict[str, float]] = {}
-        """By partition and user."""
-        self._rivals: dict[str, list[tuple[int, int]]] = {}
-        """By user: places of the first of each shape that waits for room and is another's, with the shape's code."""
-        self._reach: dict[int, frozenset[int]] = {}
-        """By code of a shape: the nodes that its jobs may get."""
-        self._as_left: Overlay | None = None
-        """What the others have left."""
+        """Partition → user → part of the fair-share tree."""
+        self._competitors: dict[str, list[tuple[int, int]]] = {}
+        """User → (queue index, shape code) of the first competitor of each shape."""
+        self._available: dict[int, frozenset[int]] = {}
+        """Shape code → indices of the nodes that its jobs may use."""
+        self._free_before: Overlay | None = None
+        """Free resources when all other jobs had been tried."""
         self._started: set[JobId] = set()
+        """Jobs that had started by then."""
 
-    # ── what the pass asks ────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the pass ────────────────────────────────────────────────────────────────────────────────────
 
-    def defers(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
-        """It is considered when everybody else has been."""
-        if of.is_guaranteed_round or not self.is_over(of, job):
+    def defers(self, state: SchedulingPass, queue_index: int, job: PendingJob) -> bool:
+        """Defer a task that would exceed its owner's share until all other jobs were tried; return whether it is."""
+        if state.is_guaranteed_round or not self.exceeds_share(state, job):
             return False
-        self._put_off[place] = job.job_id
-        of.scan.skip(place)
+        self._deferred[queue_index] = job.job_id
+        state.scan.skip(queue_index)
         return True
 
-    def is_over(self, of: SchedulingPass, job: PendingJob) -> bool:
-        """One task more, and its owner holds more than the fair share."""
-        if job.array_job_id not in of.snapshot.auto_throttle.arrays:
+    def exceeds_share(self, state: SchedulingPass, job: PendingJob) -> bool:
+        """Return whether the owner would exceed the fair share with one more task of this auto-throttled array."""
+        if job.array_job_id not in state.snapshot.auto_throttle.arrays:
             return False
-        held = self._held(of, job)
-        return bool(held) and held + _wanted(job) > self._share(of, job) + TOLERANCE
+        held = self._held(state, job)
+        return bool(held) and held + _requested(job) > self._share(state, job) + TOLERANCE
 
-    def work(self, of: SchedulingPass) -> Iterator[None]:
-        """What nobody else can use, of those with the same fullness the first first.  A start makes nobody less full:
-        what was worked out before is at most too low.
+    def work(self, state: SchedulingPass) -> Iterator[None]:
+        """Start deferred tasks on resources that no competitor could use; yields after each step.
+
+        The lowest share ratio goes first, and queue order breaks ties.  A start never lowers a ratio, so a cached ratio
+        is a lower bound, which is refreshed only when it comes first.
         """
-        if self._put_off:
-            self._as_left = of.guard.now.copy()
-            self._started = {start.job_id for start in of.starts}
-        groups = self._groups(of)
-        waiting = [(0.0, places[0], number) for number, places in enumerate(groups)]
-        heapify(waiting)
-        while waiting:
-            of.spent += 1
-            known, place, number = heappop(waiting)
-            fullness = self._fullness(of, of.snapshot.pending[place])
-            if fullness <= known and not of.start_deferred_task(place, self._objection):
+        if self._deferred:
+            self._free_before = state.guard.now.copy()
+            self._started = {start.job_id for start in state.starts}
+        groups = self._groups(state)
+        heap = [(0.0, indices[0], number) for number, indices in enumerate(groups)]
+        heapify(heap)
+        while heap:
+            state.spent += 1
+            min_ratio, queue_index, number = heappop(heap)
+            share_ratio = self._share_ratio(state, state.snapshot.pending[queue_index])
+            if share_ratio <= min_ratio and not state.start_deferred_task(queue_index, self._objection):
                 groups[number].popleft()
             if groups[number]:
-                heappush(waiting, (fullness, groups[number][0], number))
+                heappush(heap, (share_ratio, groups[number][0], number))
             yield
 
-    def _groups(self, of: SchedulingPass) -> list[deque[int]]:
-        """Places of those that are as full as each other all the time, in the order of the queue."""
+    def _groups(self, state: SchedulingPass) -> list[deque[int]]:
+        """Group the queue indices of deferred jobs by user and shape, which always have the same share ratio."""
         groups: dict[tuple[str, Shape], deque[int]] = {}
-        for place in sorted(self._put_off):
-            job = of.snapshot.pending[place]
-            groups.setdefault((job.user, job.shape), deque()).append(place)
+        for queue_index in sorted(self._deferred):
+            job = state.snapshot.pending[queue_index]
+            groups.setdefault((job.user, job.shape), deque()).append(queue_index)
         return list(groups.values())
 
     # ── shares ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _fullness(self, of: SchedulingPass, job: PendingJob) -> float:
-        """How much of the share its owner holds."""
-        held, share = self._held(of, job), self._share(of, job)
+    def _share_ratio(self, state: SchedulingPass, job: PendingJob) -> float:
+        """Return what the owner holds, divided by the share."""
+        held, share = self._held(state, job), self._share(state, job)
         return held / share if share else inf if held else 0.0
 
-    def _share(self, of: SchedulingPass, job: PendingJob) -> float:
+    def _share(self, state: SchedulingPass, job: PendingJob) -> float:
+        """Return the owner's fair share, as a number of GPUs or CPUs."""
         partition = job.shape.partition
         if partition not in self._parts:
-            of.spent += 1 + (len(of.snapshot.nodes) + len(of.snapshot.running)) // 64
-            self._parts[partition] = _parts_in(of, partition)
-        return self._parts[partition].get(job.user, 0.0) * self._field(of, job.shape).amount
+            state.spent += 1 + (len(state.snapshot.nodes) + len(state.snapshot.running)) // 64
+            self._parts[partition] = _parts_in(state, partition)
+        return self._parts[partition].get(job.user, 0.0) * self._resources(state, job.shape).amount
 
-    def _held(self, of: SchedulingPass, job: PendingJob) -> int:
-        return self._field(of, job.shape).held.get(job.user, 0)
+    def _held(self, state: SchedulingPass, job: PendingJob) -> int:
+        return self._resources(state, job.shape).held.get(job.user, 0)
 
-    def _field(self, of: SchedulingPass, shape: Shape) -> _Field:
-        known = self._fields.get(shape)
-        if known is None:
-            of.spent += 1 + (len(of.snapshot.nodes) + len(of.snapshot.running)) // 64
-            known = self._fields[shape] = _field_of(of, shape)
-        for job, grants, _ in of.protection.started[known.seen :]:
-            known.add(job.user, ((one.node, mask_of(one.cpus), mask_of(one.gpus)) for one in grants))
-        known.seen = len(of.protection.started)
-        return known
+    def _resources(self, state: SchedulingPass, shape: Shape) -> ResourceScope:
+        resources = self._scopes.get(shape)
+        if resources is None:
+            state.spent += 1 + (len(state.snapshot.nodes) + len(state.snapshot.running)) // 64
+            resources = self._scopes[shape] = _resource_scope(state, shape)
+        for job, grants, _ in state.protection.started[resources.counted_starts :]:
+            resources.add(job.user, ((grant.node, mask_of(grant.cpus), mask_of(grant.gpus)) for grant in grants))
+        resources.counted_starts = len(state.protection.started)
+        return resources
 
-    # ── rivals ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── competitors ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _objection(self, of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait | None:
-        """Who could use what it would take; None: nobody."""
-        rivals = self._rivals_of(of, job.user)
-        of.spent += 1 + len(rivals) // 64
-        gpus = {of.ground.places[one.node]: mask_of(one.gpus) for one in grants}
-        first = next((place for place, code in rivals if self._could_use(of, code, gpus)), None)
+    def _objection(self, state: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait | None:
+        """Return the first competitor that could use the grants as the reason not to start; None: there is none."""
+        competitors = self._competitors_of(state, job.user)
+        state.spent += 1 + len(competitors) // 64
+        gpus = {state.ground.places[grant.node]: mask_of(grant.gpus) for grant in grants}
+        first = next((queue_index for queue_index, code in competitors if self._could_use(state, code, gpus)), None)
         if first is None:
             return None
         return OverFairShare(
-            job_id=of.snapshot.pending[first].job_id,
-            resource="GPUs" if self._field(of, job.shape).of_gpus else "CPUs",
+            job_id=state.snapshot.pending[first].job_id,
+            resource="GPUs" if self._resources(state, job.shape).of_gpus else "CPUs",
             partition=job.shape.partition,
-            held=self._held(of, job),
-            share=self._share(of, job),
-            total=self._field(of, job.shape).amount,
+            held=self._held(state, job),
+            share=self._share(state, job),
+            total=self._resources(state, job.shape).amount,
         )
 
-    def _could_use(self, of: SchedulingPass, code: int, taken: Mapping[int, int]) -> bool:
-        """Jobs of this shape could use some of the GPUs that are taken there; of the CPUs, where no GPUs are."""
-        shape = of.snapshot.pending[int(of.scan.indices_of_shape(code)[0])].shape
-        if code not in self._reach:
-            self._reach[code] = frozenset(of.ground.standing(shape).available.tolist())
-        there = [(place, gpus) for place, gpus in taken.items() if place in self._reach[code]]
+    def _could_use(self, state: SchedulingPass, code: int, taken: Mapping[int, int]) -> bool:
+        """Return whether jobs of this shape could use some of the taken GPUs; of the CPUs, if no GPUs are taken.
+
+        `taken`: node index → mask of GPUs.
+        """
+        shape = state.snapshot.pending[int(state.scan.indices_of_shape(code)[0])].shape
+        if code not in self._available:
+            self._available[code] = frozenset(state.ground.standing(shape).available.tolist())
+        usable = [(index, gpus) for index, gpus in taken.items() if index in self._available[code]]
         if not any(taken.values()):
-            return bool(there)
-        return any(gpus & _gpus_for(of, shape, place) for place, gpus in there)
+            return bool(usable)
+        return any(gpus & _gpus_for(state, shape, index) for index, gpus in usable)
 
-    def _rivals_of(self, of: SchedulingPass, user: str) -> list[tuple[int, int]]:
-        """In the order of the queue."""
-        if user not in self._rivals:
-            firsts = ((self._first_rival(of, code, user), code) for code in of.scan.codes)
-            self._rivals[user] = sorted((place, code) for place, code in firsts if place is not None)
-        return self._rivals[user]
+    def _competitors_of(self, state: SchedulingPass, user: str) -> list[tuple[int, int]]:
+        """Return (queue index, shape code) of the first competitor of each shape, in queue order."""
+        if user not in self._competitors:
+            firsts = ((self._first_competitor(state, code, user), code) for code in state.scan.codes)
+            self._competitors[user] = sorted(
+                (queue_index, code) for queue_index, code in firsts if queue_index is not None
+            )
+        return self._competitors[user]
 
-    def _first_rival(self, of: SchedulingPass, code: int, user: str) -> int | None:
-        places = of.scan.indices_of_shape(code)[:MOST_LOOKS].tolist()
-        return next((place for place in places if self._is_rival(of, place, user)), None)
+    def _first_competitor(self, state: SchedulingPass, code: int, user: str) -> int | None:
+        indices = state.scan.indices_of_shape(code)[:MAX_VISITED].tolist()
+        return next((queue_index for queue_index in indices if self._is_competitor(state, queue_index, user)), None)
 
-    def _is_rival(self, of: SchedulingPass, place: int, user: str) -> bool:
-        """Where the pass was cut short, nobody knows yet what becomes of those that were not looked at."""
-        of.spent += 1
-        job = of.snapshot.pending[place]
-        if job.user == user or place in self._put_off or isinstance(of.waits.get(job.job_id), Preempts):
+    def _is_competitor(self, state: SchedulingPass, queue_index: int, user: str) -> bool:
+        """Return whether the job is another user's and waits for resources alone.
+
+        A job that the pass did not reach, because it ran out of steps, counts even if it fits: it may yet start.
+        """
+        state.spent += 1
+        job = state.snapshot.pending[queue_index]
+        if job.user == user or queue_index in self._deferred or isinstance(state.waits.get(job.job_id), Preempts):
             return False
-        if job.job_id in self._started and not of.tasks.get(job.job_id):
+        if job.job_id in self._started and not state.tasks.get(job.job_id):
             return False
-        is_open = of.resumes_at is not None and bool(of.scan.is_candidate[place])
-        return of.waits_for_resources(job) and (is_open or not self._fits(of, job))
+        is_open = state.resumes_at is not None and bool(state.scan.is_candidate[queue_index])
+        return state.waits_for_resources(job) and (is_open or not self._fits(state, job))
 
-    def _fits(self, of: SchedulingPass, job: PendingJob) -> bool:
-        """It would have had a place, and something else keeps it back."""
-        assert self._as_left is not None, "nobody has been put off"
-        places = of.ground.available(job, of.snapshot.now)
-        of.spent += 1 + len(places) // 64
-        waited_s = of.snapshot.now - job.since
-        return put(self._as_left, job.shape, places, waited_s=waited_s, qos=job.qos) is not None
+    def _fits(self, state: SchedulingPass, job: PendingJob) -> bool:
+        """Return whether the job fitted after all other jobs had been tried, so that not resources keep it back."""
+        assert self._free_before is not None, "no task is deferred"
+        node_indices = state.ground.available(job, state.snapshot.now)
+        state.spent += 1 + len(node_indices) // 64
+        waited_s = state.snapshot.now - job.since
+        return put(self._free_before, job.shape, node_indices, waited_s=waited_s, qos=job.qos) is not None
 
 
-def _wanted(job: PendingJob) -> int:
+def _requested(job: PendingJob) -> int:
+    """Return the number of GPUs that the job asks for; of CPUs, if it asks for no GPUs."""
     gpus, cpus = wanted_in_all(job.shape)
     return gpus or cpus
 
 
-def _gpus_for(of: SchedulingPass, shape: Shape, place: int) -> int:
-    """GPUs of the node that a job of this shape could use."""
-    node, found = of.snapshot.nodes[place], 0
-    for one in every_shape(shape):
-        if wanted_in_all(one)[0]:
-            found |= node.fitting_mask(one.gpu_type, one.min_gpu_mem_mib)
-    return found
+def _gpus_for(state: SchedulingPass, shape: Shape, node_index: int) -> int:
+    """Return the mask of the node's GPUs that a job of this shape could use."""
+    node, gpus = state.snapshot.nodes[node_index], 0
+    for part in every_shape(shape):
+        if wanted_in_all(part)[0]:
+            gpus |= node.fitting_mask(part.gpu_type, part.min_gpu_mem_mib)
+    return gpus
 
 
-def _field_of(of: SchedulingPass, shape: Shape) -> _Field:
+def _resource_scope(state: SchedulingPass, shape: Shape) -> ResourceScope:
+    """Return the resources that jobs of this shape could use, with what running jobs hold of them."""
     of_gpus = bool(wanted_in_all(shape)[0])
-    nodes = of.snapshot.nodes
-    available = of.ground.standing(shape).available.tolist()
-    masks = {nodes[one].name: _gpus_for(of, shape, one) if of_gpus else nodes[one].cpu_mask for one in available}
-    found = _Field(masks, of_gpus, sum(mask.bit_count() for mask in masks.values()))
-    for job in of.snapshot.running:
-        if _is_here(of, job):
-            found.add(job.user, job.cells)
+    nodes = state.snapshot.nodes
+    available = state.ground.standing(shape).available.tolist()
+    masks = {
+        nodes[index].name: _gpus_for(state, shape, index) if of_gpus else nodes[index].cpu_mask for index in available
+    }
+    scope = ResourceScope(masks, of_gpus, sum(mask.bit_count() for mask in masks.values()))
+    for job in state.snapshot.running:
+        if _is_here(state, job):
+            scope.add(job.user, job.cells)
         else:
-            found.amount -= sum(found.count(*cell) for cell in job.cells)
-    return found
+            scope.amount -= sum(scope.count(*cell) for cell in job.cells)
+    return scope
 
 
-def _is_here(of: SchedulingPass, job: RunningJob) -> bool:
-    """It runs in the reservation that this pass is about, or, like the pass, in none."""
-    inside = of.snapshot.inside
+def _is_here(state: SchedulingPass, job: RunningJob) -> bool:
+    """Return whether the job runs in the reservation that this pass is restricted to; like the pass, in none."""
+    inside = state.snapshot.inside
     return job.reservation == ("" if inside is None else inside.name)
 
 
-def _parts_in(of: SchedulingPass, partition: str) -> dict[str, float]:
-    """By user, of those who hold or want something in the partition."""
-    columns = of.scan.columns
-    is_in = of.scan.expand_by_shape([kind.partition == partition for kind in of.kinds])
+def _parts_in(state: SchedulingPass, partition: str) -> dict[str, float]:
+    """Return the part of the fair-share tree of each user that holds or wants resources in the partition."""
+    columns = state.scan.columns
+    is_in = state.scan.expand_by_shape([kind.partition == partition for kind in state.kinds])
     waiting = [columns.members[code] for code in np.unique(columns.member[is_in]).tolist()]
-    members = zip(of.snapshot.nodes, of.ground.members(partition).tolist(), strict=True)
+    members = zip(state.snapshot.nodes, state.ground.members(partition).tolist(), strict=True)
     nodes = {node.name for node, is_member in members if is_member}
-    here = (job for job in of.snapshot.running if job.account and _is_here(of, job))
+    here = (job for job in state.snapshot.running if job.account and _is_here(state, job))
     running = sorted({(job.user, job.account) for job in here if any(cell[0] in nodes for cell in job.cells)})
     parts: dict[str, float] = {}
-    accounts = of.snapshot.limits.accounts
-    for (user, _), part in parts_due(accounts, of.snapshot.auto_throttle.shares, [*waiting, *running]).items():
+    accounts = state.snapshot.limits.accounts
+    for (user, _), part in parts_due(accounts, state.snapshot.auto_throttle.shares, [*waiting, *running]).items():
         parts[user] = parts.get(user, 0.0) + part
     return parts

@@ -1,10 +1,9 @@
-"""What is reserved and idle, lent to jobs that may be asked to go at any time.  Pure.
+"""Lending: idle reserved resources go to jobs that may be preempted at any time.  Pure.
 
-When everybody else has been considered, jobs whose QOS borrows are tried again as if nothing were kept that may be
-lent: neither by an occurrence that is under way, nor by one that their limits reach into.  They keep off what is never
-lent, and put off nobody who was promised a start outside.  Who starts so is marked, and from then on stands in the way
-of no job of a reservation: one that wants to start on what the borrower has, has it give way
-(`gqd.sched.preemption.preempt`).
+After all other jobs, jobs whose QOS may borrow are tried again as if lendable reservations did not exist: neither
+active occurrences nor later ones that they could still run into.  They do not use reservations that are never lent,
+and delay no guaranteed planned start outside.  A job that starts so is marked as a borrower.  From then on it blocks
+no job of a reservation: such a job preempts the borrower if it needs the resources (`gqd.sched.preemption.preempt`).
 """
 
 from __future__ import annotations
@@ -31,41 +30,44 @@ if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 
-def may_borrow(qos: str, known: Mapping[str, QosInfo]) -> bool:
-    own = known.get(qos)
-    return own is not None and own.borrows_reserved and own.preempt_mode is not PreemptMode.OFF
+def may_borrow(qos: str, qos_by_name: Mapping[str, QosInfo]) -> bool:
+    """Return whether jobs of the QOS may start on reserved resources: it must allow that, and be preemptible."""
+    info = qos_by_name.get(qos)
+    return info is not None and info.borrows_reserved and info.preempt_mode is not PreemptMode.OFF
 
 
 def borrower_view(snapshot: Snapshot) -> Snapshot:
-    """For who borrows: of what is reserved only what is never lent is there."""
-    return outside(replace(snapshot, booked=tuple(one for one in snapshot.booked if not one.is_lent)))
+    """Return the snapshot as borrowers see it: without the occurrences that are lent."""
+    return outside(
+        replace(snapshot, booked=tuple(occurrence for occurrence in snapshot.booked if not occurrence.is_lent))
+    )
 
 
-def borrowers(last: SchedulingPass) -> Integers:
-    """By place in the queue: who may borrow, of those that the pass outside of all reservations has dealt with."""
-    snapshot, columns = last.snapshot, last.scan.columns
+def borrowers(outside_pass: SchedulingPass) -> Integers:
+    """Return the queue indices of the jobs that may borrow, of those that the pass outside reservations has tried."""
+    snapshot, columns = outside_pass.snapshot, outside_pass.scan.columns
     may = np.array([may_borrow(name, snapshot.qos) for name in columns.names_of_qos], np.bool_)
-    if not may.any() or not any(one.is_lent for one in snapshot.booked):
+    if not may.any() or not any(occurrence.is_lent for occurrence in snapshot.booked):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~last.scan.is_candidate)
+    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~outside_pass.scan.is_candidate)
 
 
-def snapshot_for_borrowers(snapshot: Snapshot, last: SchedulingPass, places: Integers) -> Snapshot:
-    """What they meet after that pass.  `snapshot`: as it was before it, in and out of reservations.
+def snapshot_for_borrowers(snapshot: Snapshot, outside_pass: SchedulingPass, indices: Integers) -> Snapshot:
+    """Return what borrowers see after the pass outside reservations; `snapshot`: the whole cluster before that pass.
 
-    Where the pass was cut short, what is free outside may be for those whom it has not reached.
+    If the pass ran out of steps, borrowers get nothing that is free outside: jobs it has not reached may use that.
     """
-    there = with_running(snapshot, last.started_jobs())
-    for one in last.preempting.decided if last.preempting else ():
-        there = with_decided(there, one.claim, one.victims, one.gifts)
-    view = borrower_view(there)
-    if last.resumes_at is not None:
-        view = _without(view, last.guard.now)
-    columns = last.scan.columns
+    after = with_running(snapshot, outside_pass.started_jobs())
+    for one in outside_pass.preempting.decided if outside_pass.preempting else ():
+        after = with_decided(after, one.claim, one.victims, one.gifts)
+    view = borrower_view(after)
+    if outside_pass.resumes_at is not None:
+        view = _without(view, outside_pass.guard.now)
+    columns = outside_pass.scan.columns
     return replace(
         view,
-        pending=Some(snapshot.pending, places),
-        columns=columns.only(places),
+        pending=Some(snapshot.pending, indices),
+        columns=columns.only(indices),
         protected=(),
         kept_back=(),
         resumes_at=None,
@@ -73,7 +75,7 @@ def snapshot_for_borrowers(snapshot: Snapshot, last: SchedulingPass, places: Int
 
 
 def _without(view: Snapshot, free: Overlay) -> Snapshot:
-    """As if somebody had what is free there."""
+    """Return the view without what is free in `free`."""
     return replace(
         view,
         free_cpus=tuple(own & ~other for own, other in zip(view.free_cpus, free.free_cpus, strict=True)),
@@ -81,34 +83,36 @@ def _without(view: Snapshot, free: Overlay) -> Snapshot:
     )
 
 
-def add_protected_windows(within: SchedulingPass, last: SchedulingPass) -> None:
-    """Of those who wait outside everybody keeps the start that was worked out; borrowers have no others give way."""
-    last.protection.settle()
-    windows = last.guard.windows
-    within.protection.promise((one.job, one.told()) for one in windows if one.is_promise)
-    own = set(within.scan.columns.job_id.tolist())
-    for one in windows:
-        if not one.is_promise and one.job.job_id not in own:
-            within.guard.add(replace(one, profile=None), may_move=False)
+def add_protected_windows(state: SchedulingPass, outside_pass: SchedulingPass) -> None:
+    """Keep the planned starts of the pass outside reservations, so that borrowers delay none of them."""
+    outside_pass.protection.settle()
+    windows = outside_pass.guard.windows
+    state.protection.promise((window.job, window.told()) for window in windows if window.is_promise)
+    borrower_ids = set(state.scan.columns.job_id.tolist())
+    for window in windows:
+        if not window.is_promise and window.job.job_id not in borrower_ids:
+            state.guard.add(replace(window, profile=None), may_move=False)
 
 
 def with_lenders(snapshot: Snapshot, starts: Sequence[Start], limits_s: Mapping[JobId, float]) -> list[Start]:
-    """With what each of them borrows."""
-    lent = [one for one in snapshot.booked if one.is_lent]
+    """Return the starts, each with the reservations from which it borrows; `limits_s`: time limits by job."""
+    lent = [occurrence for occurrence in snapshot.booked if occurrence.is_lent]
     return [
-        msgspec.structs.replace(one, borrows=lenders(lent, one.grants, snapshot.now, limits_s.get(one.job_id, inf)))
-        for one in starts
+        msgspec.structs.replace(
+            start, borrows=lenders(lent, start.grants, snapshot.now, limits_s.get(start.job_id, inf))
+        )
+        for start in starts
     ]
 
 
 def lenders(booked: Collection[Booked], grants: tuple[Grant, ...], now: float, limit_s: float) -> tuple[str, ...]:
-    """The reservations that keep some of it before a job would be over that starts now."""
-    met = (one for one in booked if one.clear_at < now + limit_s and one.end_at > now)
-    return tuple(sorted({one.name for one in met if overlap(grants, one.grants)}))
+    """Return the names of the reservations that hold some of the grants at a time when a job started now could run."""
+    met = (occurrence for occurrence in booked if occurrence.clear_at < now + limit_s and occurrence.end_at > now)
+    return tuple(sorted({occurrence.name for occurrence in met if overlap(grants, occurrence.grants)}))
 
 
 def with_borrower_starts(plan: Plan, started: Collection[JobId]) -> Plan:
-    """Those of whom nothing waits any more are told as starting."""
+    """Return the plan with these borrowers listed as starting and no longer as waiting."""
     if not started:
         return plan
     return msgspec.structs.replace(
@@ -116,5 +120,5 @@ def with_borrower_starts(plan: Plan, started: Collection[JobId]) -> Plan:
         starting=plan.starting | frozenset(started),
         waits={job_id: wait for job_id, wait in plan.waits.items() if job_id not in started},
         heads={partition: job_id for partition, job_id in plan.heads.items() if job_id not in started},
-        protected=tuple(one for one in plan.protected if one.job_id not in started),
+        protected=tuple(start for start in plan.protected if start.job_id not in started),
     )

@@ -1,7 +1,7 @@
-"""Those to whom others give way, in a pass: each is tried before everybody else, as if it waited alone.  Pure.
+"""Nominated jobs, for which victims make room: each is tried before all other jobs, as if it waited alone.  Pure.
 
-A claimant starts on what is kept for it as soon as all of that is free; or on something else that is, where it puts
-off nobody who was promised a start.
+A nominated job starts on its nominated resources as soon as all of them are free.  Before that it starts on other free
+resources if it delays no planned start.
 """
 
 from __future__ import annotations
@@ -21,68 +21,70 @@ from gqd.sched.reservation.scope import Some, active, columns_in, inside, outsid
 from gqd.sched.snapshot.model import Claim, PendingJob, RunningJob, Snapshot
 from gqd.state.plan import Preempts, Protected, Wait
 
-LATE_S = 300.0
-"""Who is there so long after it should have gone may never go: nobody waits for it any more."""
+OVERDUE_S = 300.0
+"""Time after its expected end from which the preemptor no longer counts on a victim: it may never end."""
 
 
 def nominee_view(snapshot: Snapshot, claim: Claim) -> Snapshot:
-    """What the claim's job may use, with nobody else in the queue; without it, where it is not ready to start."""
+    """Return what the nominated job may use; the queue holds this job alone, or nothing if it is not ready."""
     view = beside_claims(snapshot, but=claim.job_id)
-    of = next((one for one in active(view) if (one.name, one.number) == (claim.reservation, claim.occurrence)), None)
-    view = outside(view) if of is None else inside(view, of)
+    key = (claim.reservation, claim.occurrence)
+    occurrence = next((active_ for active_ in active(view) if (active_.name, active_.number) == key), None)
+    view = outside(view) if occurrence is None else inside(view, occurrence)
     columns = columns_in(snapshot)
-    places = np.flatnonzero(columns.job_id == claim.job_id)
-    return replace(view, pending=Some(snapshot.pending, places), columns=columns.only(places), resumes_at=None)
+    indices = np.flatnonzero(columns.job_id == claim.job_id)
+    return replace(view, pending=Some(snapshot.pending, indices), columns=columns.only(indices), resumes_at=None)
 
 
 def planned_starts_of_others(snapshot: Snapshot, view: Snapshot, but: JobId) -> list[tuple[PendingJob, Protected]]:
-    """Of others that wait."""
+    """Return the guaranteed planned starts of the other pending jobs, each with its job."""
     ids = columns_in(snapshot).job_id
-    told = [one for one in view.protected if one.is_promise and one.job_id != but]
-    places = [(one, np.flatnonzero(ids == one.job_id)) for one in told]
-    return [(snapshot.pending[int(found[0])], one) for one, found in places if len(found)]
+    starts = [start for start in view.protected if start.is_promise and start.job_id != but]
+    found = [(start, np.flatnonzero(ids == start.job_id)) for start in starts]
+    return [(snapshot.pending[int(indices[0])], start) for start, indices in found if len(indices)]
 
 
-def try_nomination(within: SchedulingPass, claim: Claim, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
-    """The job starts if it can; else it is told why not, and holds its place with all limits.
+def try_nomination(state: SchedulingPass, claim: Claim, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
+    """Start the nominated job if possible; else record why it waits and count it against all limits.
 
-    Nobody else gives way to it: the pass does not preempt.
+    The job gets no further victims, since the pass does not preempt.
     """
-    job = within.snapshot.pending[0]
-    wait = within.non_resource_reason(job)
-    if wait is None and within.starts_on(0, claim.grants):
+    job = state.snapshot.pending[0]
+    wait = state.non_resource_reason(job)
+    if wait is None and state.starts_on(0, claim.grants):
         return
     if wait is None:
-        within.protection.promise(promised)
-        within.consider(0)
-        if within.started_jobs():
+        state.protection.promise(promised)
+        state.consider(0)
+        if state.started_jobs():
             return
-    within.draft.claimants[job.job_id] = wait or _told(within, job, claim)
-    within.charge(0, job, within.usage_of(job, claim.grants))
+    state.draft.claimants[job.job_id] = wait or _wait_reason(state, job, claim)
+    state.charge(0, job, state.usage_of(job, claim.grants))
 
 
-def _told(within: SchedulingPass, job: PendingJob, claim: Claim) -> Wait:
-    """That others give way to it, as long as one of them is there, and none is late."""
-    there = victims_of(within.snapshot.running, job.job_id)
-    late_at = LATE_S + min((inf if one.ends_at is None else one.ends_at for one in there), default=inf)
-    if not there or late_at <= within.snapshot.now:
-        return brief_reason(within, 0, job)
-    within.draft.changes_at = min(within.draft.changes_at, late_at)
-    return Preempts(victims=tuple(sorted({one.job_id for one in there})), until=claim.until)
+def _wait_reason(state: SchedulingPass, job: PendingJob, claim: Claim) -> Wait:
+    """Return that the job waits for its victims, as long as some are left and none is overdue."""
+    victims = victims_of(state.snapshot.running, job.job_id)
+    overdue_at = OVERDUE_S + min((inf if victim.ends_at is None else victim.ends_at for victim in victims), default=inf)
+    if not victims or overdue_at <= state.snapshot.now:
+        return brief_reason(state, 0, job)
+    state.draft.changes_at = min(state.draft.changes_at, overdue_at)
+    return Preempts(victims=tuple(sorted({victim.job_id for victim in victims})), until=claim.until)
 
 
 def after_nomination(snapshot: Snapshot, claim: Claim, started: Sequence[RunningJob]) -> Snapshot:
-    """If it has started, whoever gave way to it stays, nobody knows for how long; they are not asked again at once.
+    """Return the snapshot after a nominated job was tried; `started`: the job, if it has started.
 
-    What is being given up is given up all the same.
+    Its victims then stay, until an unknown instant, so that this plan does not preempt them again.  Resources that an
+    elastic job is already releasing are released all the same.
     """
     if not started:
         return snapshot
-    running = [_staying(one) if one.gives_way_to == claim.job_id else one for one in snapshot.running]
+    running = [_staying(job) if job.gives_way_to == claim.job_id else job for job in snapshot.running]
     return with_running(
         without_claim(replace(snapshot, running=running), claim.job_id), without_lent(started, claim.parked)
     )
 
 
-def _staying(one: RunningJob) -> RunningJob:
-    return replace(one, gives_way_to=None) if one.is_part else replace(one, ends_at=None)
+def _staying(victim: RunningJob) -> RunningJob:
+    return replace(victim, gives_way_to=None) if victim.is_part else replace(victim, ends_at=None)

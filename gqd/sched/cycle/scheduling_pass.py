@@ -1,19 +1,21 @@
-"""Who starts now: the queue in its order, with protected starts for some who wait, in one pass.  Pure.
+"""A scheduling pass: it decides which jobs of the queue start now, and which get a planned start.  Pure.
 
-The pass walks the queue once.  A job that fits starts.  For one that does not, `Scheduling.backfill` says what those
-behind it in its partition may do: ``none``, nothing; ``skip``, start wherever they fit; ``protect``, start where they
-do not delay those that have a protected start: the first `protected_jobs` that are blocked, and whom the slots take.
-A job that cannot start even on its available nodes empty (they are down, drained or left out) holds up nobody, nor
-does one that a limit of its user, account or QOS keeps back.
+The pass scans the queue once, in its order.  A job that fits starts.  If a job does not fit, `Scheduling.backfill`
+decides what later jobs of its partition may do.  ``none``: nothing.  ``skip``: start wherever they fit.  ``protect``:
+start where they delay no planned start; planned starts go to the first `protected_jobs` blocked jobs and to the jobs
+that the slots take (`gqd.sched.backfill.starvation`).  A job blocks no other job if it could not start even on its
+available nodes when they were idle (the others are down, drained or avoided), or if a limit of its user, account or
+QOS holds it back.
 
-What reservations keep is no part of this: inside of each that is under way those who may use it are planned first, as
-in a small cluster of its own, and outside nobody starts on it or would run into it (`gqd.sched.reservation.scope`).
+Reserved resources take no part in this.  Jobs of an active reservation are planned first, as in a small cluster of
+their own.  Outside, no job starts on reserved resources or where it would run into a reservation
+(`gqd.sched.reservation.scope`).
 
-Where accounts are guaranteed GPUs, jobs that stay within a guarantee go before all of this; all others borrow what is
-left.  The record of an array stands for all of its tasks: each start is one of them, the lowest first.
+If accounts have guaranteed GPUs, jobs within a guarantee are tried before all others, which borrow what is left.  The
+record of a job array stands for all of its tasks: each start is one task, the lowest first.
 
-A pass that has used up its `plan_steps` ends with what it has.  The next walks the first jobs of the queue with half
-of its steps, and with the other half goes on where this one was cut short; so everybody is reached.
+A pass ends when it has used up its `plan_steps`.  The next pass then spends half of its steps on the first jobs of the
+queue, and the other half from where this pass ended, so that every job is reached.
 """
 
 from __future__ import annotations
@@ -70,13 +72,13 @@ from gqd.state.plan import (
 
 _NOTHING = Wanted({}, 0.0)
 Objection = Callable[["SchedulingPass", PendingJob, tuple[Grant, ...]], Wait | None]
-"""Why a job is not to start on these."""
+"""A function that returns why the job must not start on these grants; None: it may."""
 _Found = tuple[tuple[Grant, ...] | None, Wanted, Wait | None]
-"""(grants, what they come to, the limit that they would be over)"""
+"""(grants, or None if there are none; the usage that they add; the limit that they would exceed, or None)"""
 
 
 class PassOptions(NamedTuple):
-    """See `Planner.begin`."""
+    """Options of a plan; see `Planner.begin`."""
 
     skip_reasons: bool
     asked: Collection[JobId] | None
@@ -84,12 +86,12 @@ class PassOptions(NamedTuple):
 
 
 class SchedulingPass:
-    """One pass under way over what is one cluster; `work` does it, one step after the other."""
+    """A pass over the snapshot of a cluster, or of a reservation's part of it; `work` runs it step by step."""
 
     def __init__(
         self, snapshot: Snapshot, ground: Ground, options: PassOptions, draft: PlanDraft, preempts: bool = True
     ) -> None:
-        """`preempts`: False, if nobody gives way to anybody in it."""
+        """Begin a pass that adds to `draft`; `preempts`: False if no job may preempt others in it."""
         self.snapshot = snapshot
         self.ground = ground
         self.scheduling = snapshot.policy.scheduling
@@ -110,43 +112,44 @@ class SchedulingPass:
         self.waits: dict[JobId, Wait] = dict(draft.claimants)
         self.heads: dict[str, JobId] = {}
         self.runs_into: dict[JobId, RunsIntoReservation] = {}
-        """Those that fit, and would still run when something is reserved."""
+        """Jobs that fit, but would still run when reserved resources must be clear → that reservation."""
         self.over: dict[tuple[Asker, Shape, int | None], Wait | None] = {}
-        """Those alike of whom one is over a limit: all are, since in a pass what is held only grows."""
+        """Jobs that are alike → the limit that they exceed; it stays so, since within a pass usage only grows."""
         self.unfit: dict[int, str] = {}
-        """Codes of shapes that do not fit any more → their partition."""
-        self.lacking: dict[int, Wait] = {}
-        """Codes of shapes, where what they lack is not the nodes of those that go first → what that is."""
+        """Code of each shape that no longer fits → its partition."""
+        self.missing_by_shape: dict[int, Wait] = {}
+        """Code of a shape → what its jobs lack, unless they only lack nodes that other jobs hold."""
         self.slot_gpus: dict[tuple[str, str], int] = {}
-        """By slot and partition: what those hold there that run already."""
-        self.firsts: dict[str, int] = {}
-        """By partition: how many have a protected start since they are first."""
+        """(slot, partition) → GPUs there that running jobs started by the slot hold."""
+        self.first_counts: dict[str, int] = {}
+        """Partition → number of jobs that have a planned start because they are first in the queue."""
         self.slots: set[tuple[str, str]] = set()
-        """(slot, partition) of those that are taken."""
+        """(slot, partition) of the slots that a job has taken."""
         self._slots = slots_of(self.scheduling)
         self._in_partition: dict[str, Booleans] = {}
         if self.preempting is not None:
             self.scan.exempt(self.preempting.who())
         if snapshot.inside is None and len(self.scan.columns.reservations) > 1:
             self.scan.exclude(elsewhere(snapshot, self.scan.columns))
-        if seen_to := draft.seen_to():
-            self.scan.exclude(np.isin(self.scan.columns.job_id, seen_to))
+        if decided := draft.decided_jobs():
+            self.scan.exclude(np.isin(self.scan.columns.job_id, decided))
 
     @property
     def cost(self) -> int:
-        """Units of work done."""
+        """Units of work done so far."""
         return self.spent + self.protection.spent
 
     # ── the order ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def work(self) -> Iterator[None]:
+        """Run the pass; yields after each step."""
         if self.snapshot.limits.has_guarantees:
-            yield from self._guaranteed()
+            yield from self._start_guaranteed()
         if self.scheduling.backfill == "protect":
             for names in RANKS:
-                yield from self._keep_protected(names)
+                yield from self._retry_promised(names)
                 yield from self._fill_slots(names)
-        yield from self._walk_on()
+        yield from self._scan_queue()
         yield from self.auto_throttle.work(self)
         if self.preempting is not None:
             self.preempting.finish(self)
@@ -157,85 +160,87 @@ class SchedulingPass:
         else:
             yield from explain(self)
 
-    def _guaranteed(self) -> Iterator[None]:
-        """Jobs that stay within what their account is guaranteed; the first that is blocked is always protected."""
+    def _start_guaranteed(self) -> Iterator[None]:
+        """Try the jobs within their account's guarantee; the first one blocked always gets a planned start."""
         self.is_guaranteed_round = True
-        place = self.scan.next(0)
-        while place is not None:
-            job = self.snapshot.pending[place]
+        queue_index = self.scan.next(0)
+        while queue_index is not None:
+            job = self.snapshot.pending[queue_index]
             if not self.ledger.is_guaranteed(job.asker, wanted_in_all(job.shape)[0]):
-                place = self.scan.next(place + 1)
+                queue_index = self.scan.next(queue_index + 1)
                 continue
-            self.consider(place)
+            self.consider(queue_index)
             yield
-            place = self.scan.next(place)
+            queue_index = self.scan.next(queue_index)
         self.is_guaranteed_round = False
         for code, partition in self.unfit.items():
-            if self._is_full(partition):
+            if self._protects_no_more(partition):
                 self.scan.skip_shape(code)
 
-    def _keep_protected(self, names: Collection[str]) -> Iterator[None]:
-        """Who was promised a start goes before who gets one of these slots only now, so that those do not put it off.
+    def _retry_promised(self, names: Collection[str]) -> Iterator[None]:
+        """Retry jobs that held a planned start before a job takes one of these slots, so that it delays no old promise.
 
-        Not so where somebody came in ahead of them.  Who was protected already when something was promised to those of
-        later ranks did not: while it is looked at these promises are kept, too.
+        A job that has since been overtaken in the queue loses this precedence.  Planned starts of later slots stay in
+        force meanwhile: they were given when the jobs retried here were already protected.
         """
         later = RANKS[-1] if names == RANKS[0] else ()
-        still = self._promised_still({*names, *later})
-        for place, one in still:
-            self.protection.remember(self.snapshot.pending[place], one)
-        for place, one in still:
-            if one.slot in names:
-                self.consider(place, one.slot)
+        promised = self._still_promised({*names, *later})
+        for queue_index, start in promised:
+            self.protection.remember(self.snapshot.pending[queue_index], start)
+        for queue_index, start in promised:
+            if start.slot in names:
+                self.consider(queue_index, start.slot)
                 yield
-        if yielding := [one.job_id for _, one in still if one.slot in later]:
-            self.protection.settle()  # beside those, too
+        if yielding := [start.job_id for _, start in promised if start.slot in later]:
+            self.protection.settle()  # while the planned starts of later slots are still in force
             self.protection.forget(yielding)
 
-    def _promised_still(self, names: Collection[str]) -> list[tuple[int, Protected]]:
-        """With their places in the queue."""
-        firsts = self._firsts_still()
+    def _still_promised(self, names: Collection[str]) -> list[tuple[int, Protected]]:
+        """Return the queue index and the planned start of each job that still has precedence for one of these slots."""
+        first_jobs = self._still_first()
         slots = {slot.name: slot for slot in self._slots}
-        still: list[tuple[int, Protected]] = []
-        for one in self.snapshot.protected:
-            if not one.is_promise or one.slot not in names:
+        promised: list[tuple[int, Protected]] = []
+        for start in self.snapshot.protected:
+            if not start.is_promise or start.slot not in names:
                 continue
-            place = self.scan.index_of(one.job_id)
-            if place is None or not self.scan.is_unvisited[place]:
+            queue_index = self.scan.index_of(start.job_id)
+            if queue_index is None or not self.scan.is_unvisited[queue_index]:
                 continue
-            slot = slots.get(one.slot)
-            if one.job_id in firsts or (slot is not None and self._is_open(slot, self.snapshot.pending[place])):
-                still.append((place, one))
-        return still
+            slot, job = slots.get(start.slot), self.snapshot.pending[queue_index]
+            if start.job_id in first_jobs or (slot is not None and self._is_open(slot, job)):
+                promised.append((queue_index, start))
+        return promised
 
-    def _firsts_still(self) -> set[JobId]:
-        """Those that are still the first of their partitions that could wait for nodes."""
-        before = {one.job_id for one in self.snapshot.protected if one.slot == FIRST}
-        others = {one.job_id for one in self.snapshot.protected} - before
+    def _still_first(self) -> set[JobId]:
+        """Return the jobs with a planned start as first in the queue that no other waiting job has overtaken."""
+        before = {start.job_id for start in self.snapshot.protected if start.slot == FIRST}
+        others = {start.job_id for start in self.snapshot.protected} - before
         still: set[JobId] = set()
-        partitions = {one for job_id in before if (one := self._partition_of(job_id)) is not None}
+        partitions = {name for job_id in before if (name := self._partition_of(job_id)) is not None}
         for partition in sorted(partitions):
-            for place in np.flatnonzero(self.scan.is_unvisited & self._is_in(partition)).tolist():
-                job = self.snapshot.pending[place]
+            for queue_index in np.flatnonzero(self.scan.is_unvisited & self._is_in(partition)).tolist():
+                job = self.snapshot.pending[queue_index]
                 if job.job_id in before:
                     still.add(job.job_id)
                 elif (
                     job.job_id not in others
                     and self.waits_for_resources(job)
-                    and not self.auto_throttle.is_over(self, job)
+                    and not self.auto_throttle.exceeds_share(self, job)
                 ):
                     break
         return still
 
     def waits_for_resources(self, job: PendingJob) -> bool:
+        """Return whether the job could start if enough resources were free."""
         return self.non_resource_reason(job) is None and self.ground.hopeless(self.snapshot, job) is None
 
     def _partition_of(self, job_id: JobId) -> str | None:
-        place = self.scan.index_of(job_id)
-        return None if place is None else self.snapshot.pending[place].shape.partition
+        queue_index = self.scan.index_of(job_id)
+        return None if queue_index is None else self.snapshot.pending[queue_index].shape.partition
 
     def _fill_slots(self, names: Collection[str]) -> Iterator[None]:
-        slots = [one for one in self._slots if one.name in names]
+        """Try jobs for each of these slots that is still free in a partition, until one takes it."""
+        slots = [slot for slot in self._slots if slot.name in names]
         if not slots or not len(self.scan.is_candidate):
             return
         for partition in self._partitions():
@@ -245,135 +250,140 @@ class SchedulingPass:
                 if self._has(slot.name, partition):
                     continue
                 taken = taken_by(slot, self.scan.columns, self.snapshot.now, self.scan.is_unvisited & is_in, is_wide)
-                for place in taken:
-                    if not self._is_open(slot, self.snapshot.pending[place]):
+                for queue_index in taken:
+                    if not self._is_open(slot, self.snapshot.pending[queue_index]):
                         break
-                    self.consider(place, slot.name)
+                    self.consider(queue_index, slot.name)
                     yield
                     if self._has(slot.name, partition):
                         break
 
-    def _walk_on(self) -> Iterator[None]:
-        """All others; see the module for how a pass is cut short."""
-        most = self.scheduling.plan_steps
-        turn = None if self.snapshot.resumes_at is None else self.scan.index_of(self.snapshot.resumes_at)
+    def _scan_queue(self) -> Iterator[None]:
+        """Try all remaining jobs; the module docstring says how a pass that runs out of steps is continued."""
+        max_steps = self.scheduling.plan_steps
+        resume_at = None if self.snapshot.resumes_at is None else self.scan.index_of(self.snapshot.resumes_at)
         left_at: int | None = None
-        place = self.scan.next(0)
+        queue_index = self.scan.next(0)
         while True:
-            if place is not None and turn is not None and place < turn and 2 * self.cost >= most:
-                left_at, place, turn = place, self.scan.next(turn), None
-            if place is None and left_at is not None:
-                place, left_at = self.scan.next(left_at), None
-            if place is None:
+            if (
+                queue_index is not None
+                and resume_at is not None
+                and queue_index < resume_at
+                and 2 * self.cost >= max_steps
+            ):
+                left_at, queue_index, resume_at = queue_index, self.scan.next(resume_at), None
+            if queue_index is None and left_at is not None:
+                queue_index, left_at = self.scan.next(left_at), None
+            if queue_index is None:
                 return
-            if self.cost >= most:
-                self.resumes_at = self.snapshot.pending[place].job_id
+            if self.cost >= max_steps:
+                self.resumes_at = self.snapshot.pending[queue_index].job_id
                 return
-            self.consider(place)
+            self.consider(queue_index)
             yield
-            place = self.scan.next(place)
+            queue_index = self.scan.next(queue_index)
 
     # ── one job ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def consider(self, place: int, slot: str = "") -> bool:
-        """Start the job, or a task of it; False: it waits, and has been looked at."""
-        job = self.snapshot.pending[place]
+    def consider(self, queue_index: int, slot: str = "") -> bool:
+        """Start the job, or a task of it; False: it does not start, and has been dealt with."""
+        job = self.snapshot.pending[queue_index]
         self.spent += 1
-        early = self.non_resource_reason(job)
-        if early is None and self.auto_throttle.defers(self, place, job):
+        reason = self.non_resource_reason(job)
+        if reason is None and self.auto_throttle.defers(self, queue_index, job):
             return False
-        if early is None:
-            found = self._find(place, job)
+        if reason is None:
+            found = self._find(queue_index, job)
             if found[0]:
-                self._start(place, job, found[0], found[1], slot)
+                self._start(queue_index, job, found[0], found[1], slot)
                 return True
-            early = found[2]
-        self.scan.skip(place)
-        if isinstance(early, OutOfLicenses | RunsIntoReservation | None) and self._preempts(place, job):
+            reason = found[2]
+        self.scan.skip(queue_index)
+        if isinstance(reason, OutOfLicenses | RunsIntoReservation | None) and self._preempts(queue_index, job):
             return False
-        if early is not None:
-            self.waits[job.job_id] = early
+        if reason is not None:
+            self.waits[job.job_id] = reason
         else:
-            self._block(place, job, slot)
+            self._block(queue_index, job, slot)
         return False
 
-    def _preempts(self, place: int, job: PendingJob) -> bool:
-        """Others give way to it, or to all of its tasks that wait."""
-        return self.preempting is not None and self.preempting.decide(self, place, job)
+    def _preempts(self, queue_index: int, job: PendingJob) -> bool:
+        """Return whether the job, or every waiting task of an array, gets victims."""
+        return self.preempting is not None and self.preempting.decide(self, queue_index, job)
 
-    def starts_on(self, place: int, grants: tuple[Grant, ...]) -> bool:
-        """Start the job on these, if all of them are free."""
-        job = self.snapshot.pending[place]
-        open_to_it = {self.snapshot.nodes[one].name: one for one in self.ground.available(job, self.snapshot.now)}
+    def starts_on(self, queue_index: int, grants: tuple[Grant, ...]) -> bool:
+        """Start the job on exactly these grants if they are free and no rule forbids it; return whether it starts."""
+        job = self.snapshot.pending[queue_index]
+        available = {self.snapshot.nodes[index].name: index for index in self.ground.available(job, self.snapshot.now)}
         wanted, ends = self.usage_of(job, grants), ends_if_started(job, self.snapshot.now, self.scheduling)
-        if not is_possible(self.guard.now, grants, open_to_it) or self.ledger.over(job.asker, wanted) is not None:
+        if not is_possible(self.guard.now, grants, available) or self.ledger.over(job.asker, wanted) is not None:
             return False
         if self.guard.make_room(grants, ends) is not None:
             return False
-        self._start(place, job, grants, wanted, "")
+        self._start(queue_index, job, grants, wanted, "")
         return True
 
-    def start_deferred_task(self, place: int, objection: Objection) -> bool:
-        """Start a task of it, if nobody objects; True: there are more."""
-        job = self.snapshot.pending[place]
-        early = self.non_resource_reason(job)
-        grants, wanted, wait = self._find(place, job) if early is None else (None, _NOTHING, early)
+    def start_deferred_task(self, queue_index: int, objection: Objection) -> bool:
+        """Start a task of a deferred array unless `objection` forbids it; True: the array has more tasks to try."""
+        job = self.snapshot.pending[queue_index]
+        reason = self.non_resource_reason(job)
+        grants, wanted, wait = self._find(queue_index, job) if reason is None else (None, _NOTHING, reason)
         if grants is not None and (wait := objection(self, job, grants)) is None:
-            self._start(place, job, grants, wanted, "")
+            self._start(queue_index, job, grants, wanted, "")
             return bool(self.tasks.get(job.job_id))
         if wait is not None or self.skip_reasons:
-            self.waits[job.job_id] = wait or brief_reason(self, place, job)
+            self.waits[job.job_id] = wait or brief_reason(self, queue_index, job)
         return False
 
-    def _find(self, place: int, job: PendingJob) -> _Found:
-        """Where it goes without delaying anybody who is protected."""
-        code = int(self.scan.columns.shape[place])
+    def _find(self, queue_index: int, job: PendingJob) -> _Found:
+        """Find grants on which the job can start now without delaying a planned start or running into a reservation."""
+        code = int(self.scan.columns.shape[queue_index])
         if code in self.unfit:
             return None, _NOTHING, None
         self.glance = self.glance or Glance(self.guard.now)
         if not self.glance.may_fit(job.shape):
-            self._leave_out_shape(code, job.shape.partition)
+            self._mark_unfit(code, job.shape.partition)
             return None, _NOTHING, None
         places = self.ground.available(job, self.snapshot.now)
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
-        found = self._place(job, self.guard.now, places)
+        found = self._place_within_limits(job, self.guard.now, places)
         if found[2]:
             return found
         if found[0] is None:
-            return None, _NOTHING, self._own_reason(code, job, places)
+            return None, _NOTHING, self._handle_misfit(code, job, places)
         self.protection.settle(job.job_id)
         blocker = self.guard.make_room(found[0], ends)
         if blocker is None:
             return found
-        beside = self._place(job, self.guard.overlay(ends), places)
+        beside = self._place_within_limits(job, self.guard.overlay(ends), places)
         if beside[0] is None and not is_picky(job.shape):
-            self._leave_out_longer(place, code, ends)
+            self._skip_longer(queue_index, code, ends)
         if beside[0] is None and isinstance(blocker, BookedWindow):
             self.runs_into[job.job_id] = runs_into(blocker, found[0], ends)
-            if self.scheduling.backfill != "protect":  # what is reserved stops nobody else
+            if self.scheduling.backfill != "protect":  # a job that only waits for a reservation blocks no other
                 return None, _NOTHING, beside[2] or self.runs_into[job.job_id]
         return beside
 
-    def _own_reason(self, code: int, job: PendingJob, places: Integers) -> Wait | None:
-        """It has no place now.  What is said is why, if that is not that others have its nodes."""
-        own = why_not_yet(self.snapshot, self.guard.now, job, places, self.snapshot.running, self.waited_s(job))
-        if isinstance(own, WaitsForLocality):
-            self.draft.changes_at = min(self.draft.changes_at, own.until)
-        elif own is not None:
-            self.draft.has_kept_cores |= isinstance(own, CoresKept)
+    def _handle_misfit(self, code: int, job: PendingJob, places: Integers) -> Wait | None:
+        """Skip the jobs of a shape that does not fit now; return why, unless other jobs simply hold the nodes."""
+        reason = why_not_yet(self.snapshot, self.guard.now, job, places, self.snapshot.running, self.waited_s(job))
+        if isinstance(reason, WaitsForLocality):
+            self.draft.changes_at = min(self.draft.changes_at, reason.until)
+        elif reason is not None:
+            self.draft.has_kept_cores |= isinstance(reason, CoresKept)
             if job.avoid:
-                return own  # another of its shape may use more nodes
+                return reason  # other jobs of its shape may use more nodes
             self.unfit[code] = job.shape.partition
-            self.lacking[code] = own
+            self.missing_by_shape[code] = reason
             self.scan.skip_shape(code)
         elif not job.avoid and not is_picky(job.shape):
-            self._leave_out_shape(code, job.shape.partition)
+            self._mark_unfit(code, job.shape.partition)
             if job.shape.resources and (short := self._short_of_generic(job, places)) is not None:
-                self.lacking[code] = short
-        return own
+                self.missing_by_shape[code] = short
+        return reason
 
     def _short_of_generic(self, job: PendingJob, places: Integers) -> Insufficient | None:
-        """A generic resource that too little of is free, without who holds it; None: it lacks something else."""
+        """Return the generic resource that is short, without the jobs that hold it; None: something else is short."""
         name, wanted, free = scarcest(self.guard.now, job.shape, places)
         if name not in dict(job.shape.resources):
             return None
@@ -382,36 +392,46 @@ class SchedulingPass:
         )
 
     def waited_s(self, job: PendingJob) -> float:
+        """Return for how long the job has been ready to start."""
         return self.snapshot.now - job.since
 
-    def _leave_out_shape(self, code: int, partition: str) -> None:
+    def _mark_unfit(self, code: int, partition: str) -> None:
+        """Record that the shape no longer fits, and skip its jobs unless one may still get a planned start."""
         self.unfit[code] = partition
-        if self._is_full(partition):
+        if self._protects_no_more(partition):
             self.scan.skip_shape(code)
 
     def skip_shape_again(self, code: int) -> None:
-        """Those of this shape who were spared until now."""
-        if code in self.unfit and self._is_full(self.unfit[code]):
+        """Skip the jobs of an unfit shape whose exemption has ended."""
+        if code in self.unfit and self._protects_no_more(self.unfit[code]):
             self.scan.skip_shape(code)
 
-    def _leave_out_longer(self, place: int, code: int, ends: Ends) -> None:
-        """It would be in somebody's way; so would those of its shape that end later."""
-        if not self._is_full(self.snapshot.pending[place].shape.partition) or self.snapshot.pending[place].avoid:
+    def _skip_longer(self, queue_index: int, code: int, ends: Ends) -> None:
+        """Skip the jobs of this shape that end no earlier than this one, which would delay a planned start."""
+        job = self.snapshot.pending[queue_index]
+        if not self._protects_no_more(job.shape.partition) or job.avoid:
             return
-        least = self.guard.longest_beside(self.guard.meets(ends))
+        longest = self.guard.longest_beside(self.guard.meets(ends))
         now = self.snapshot.now
-        self.scan.skip_shape(code, least.by_limit - now, least.expected - now)
+        self.scan.skip_shape(code, longest.by_limit - now, longest.expected - now)
 
-    def _is_full(self, partition: str) -> bool:
-        """Nobody else there becomes protected for being first: who does not fit need not be looked at."""
+    def _protects_no_more(self, partition: str) -> bool:
+        """Return whether no further job of the partition gets a planned start as first in the queue.
+
+        Then jobs that do not fit need not be visited.
+        """
         if self.scheduling.backfill != "protect":
             return True
-        most = self.scheduling.protected_jobs
-        return self.firsts.get(partition, 0) >= (max(1, most) if self.is_guaranteed_round else most)
+        max_protected = self.scheduling.protected_jobs
+        if self.is_guaranteed_round:
+            max_protected = max(1, max_protected)
+        return self.first_counts.get(partition, 0) >= max_protected
 
-    def _place(self, job: PendingJob, overlay: Overlay, places: Integers) -> _Found:
-        """What is given may be more than the least that was asked for: whole nodes, or GPUs of a type that is limited;
-        then nodes that have other types are tried.
+    def _place_within_limits(self, job: PendingJob, overlay: Overlay, places: Integers) -> _Found:
+        """Place the job on the overlay within its limits.
+
+        Its grants may exceed the minimum that it asks for, with whole nodes or with GPUs of a type that is limited; if
+        such a limit would be exceeded, nodes with other types are tried.
         """
         self.spent += 1 + len(places) // 64
         nodes = self.snapshot.nodes
@@ -426,39 +446,40 @@ class SchedulingPass:
             gpu_type = over.limit.resource.partition(":")[2] if isinstance(over, OverLimit) else ""
             if not gpu_type or job.shape.gpu_type is not None:
                 break
-            places = np.array([one for one in places.tolist() if not nodes[one].type_mask(gpu_type)], np.int64)
+            places = np.array([index for index in places.tolist() if not nodes[index].type_mask(gpu_type)], np.int64)
         return None, _NOTHING, first_over
 
-    def _start(self, place: int, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted, slot: str) -> None:
+    def _start(self, queue_index: int, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted, slot: str) -> None:
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
         self.protection.start(job, grants, ends)
         self.glance = None
-        task = self.charge(place, job, wanted)
+        task = self.charge(queue_index, job, wanted)
         billing = self._billing(wanted.amounts, job.qos)
         slot = "" if slot == FIRST else slot
         inside = self.snapshot.inside
-        where = ("", 0) if inside is None else (inside.name, inside.number)
-        priority = int(self.scan.columns.priority[place])
-        self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, slot, *where, priority=priority))
+        occurrence = ("", 0) if inside is None else (inside.name, inside.number)
+        priority = int(self.scan.columns.priority[queue_index])
+        self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, slot, *occurrence, priority=priority))
 
-    def charge(self, place: int, job: PendingJob, wanted: Wanted) -> int | None:
-        """It is seen to, and holds that; of an array's record the first task that waits."""
+    def charge(self, queue_index: int, job: PendingJob, wanted: Wanted) -> int | None:
+        """Count the usage against limits and mark the job as decided; return its lowest waiting task, if an array."""
         self.ledger.take(job.asker, wanted)
         task = None
         if tasks := self.tasks.get(job.job_id, job.tasks):
             task = first_task(tasks)
             tasks = self.tasks[job.job_id] = tasks & ~task_bit(task)
         if not tasks:
-            self.scan.skip(place)
+            self.scan.skip(queue_index)
         if job.array_job_id in self.array_room:
             self.array_room[job.array_job_id] -= 1
         return task
 
-    # ── one job that waits for others ─────────────────────────────────────────────────────────────────────────
+    # ── a job without resources ───────────────────────────────────────────────────────────────────────────────
 
-    def _block(self, place: int, job: PendingJob, slot: str) -> None:
+    def _block(self, queue_index: int, job: PendingJob, slot: str) -> None:
+        """Deal with a job that does not fit: plan its start or stop its partition, as the backfill policy says."""
         partition = job.shape.partition
-        is_protecting = bool(slot) or not self._is_full(partition)
+        is_protecting = bool(slot) or not self._protects_no_more(partition)
         is_stopping = self.scheduling.backfill == "none"
         if not is_protecting and job.job_id in self.runs_into:
             self.waits[job.job_id] = self.runs_into[job.job_id]
@@ -475,27 +496,29 @@ class SchedulingPass:
         elif self.scheduling.backfill == "protect" and is_protecting:
             self._protect(job, slot or FIRST)
         if self.skip_reasons and job.job_id not in self.waits:
-            self.waits[job.job_id] = self.runs_into.get(job.job_id) or brief_reason(self, place, job)
+            self.waits[job.job_id] = self.runs_into.get(job.job_id) or brief_reason(self, queue_index, job)
 
     def _protect(self, job: PendingJob, slot: str) -> None:
         self.protection.protect(job, slot, self._is_outranked(job, slot))
         partition = job.shape.partition
         self.slots.add((slot, partition))
         if slot == FIRST:
-            self.firsts[partition] = self.firsts.get(partition, 0) + 1
-            if self._is_full(partition):
-                for code in [one for one, its in self.unfit.items() if its == partition]:
+            self.first_counts[partition] = self.first_counts.get(partition, 0) + 1
+            if self._protects_no_more(partition):
+                for code in [code for code, name in self.unfit.items() if name == partition]:
                     self.scan.skip_shape(code)
 
     def _is_outranked(self, job: PendingJob, slot: str) -> bool:
-        """Jobs over several nodes wait that may want its nodes, and go before whom the other slots take: nothing is
-        promised to those.  So it is beside one that is protected itself, which may come to start earlier than that.
+        """Return whether a waiting multi-node job, which has precedence, may need the nodes of a job of a later slot.
+
+        The later job then gets no guaranteed start.  The same holds beside a multi-node job with a planned start, which
+        may come to start earlier than planned.
         """
         if slot in RANKS[0] or self.scheduling.protect_wide_after_s is None:
             return False
         members = self.ground.members(job.shape.partition)
-        rivals = {one for one in self._partitions() if (self.ground.members(one) & members).any()}
-        if any(self._has(WIDE, one) for one in rivals):
+        rivals = {name for name in self._partitions() if (self.ground.members(name) & members).any()}
+        if any(self._has(WIDE, name) for name in rivals):
             return True
         is_wide = self.scan.expand_by_shape([kind.is_wide and kind.partition in rivals for kind in self.kinds])
         return bool((self.scan.is_unvisited & is_wide).any())
@@ -520,7 +543,7 @@ class SchedulingPass:
         return (slot, partition) in self.slots
 
     def _is_open(self, slot: Slot, job: PendingJob) -> bool:
-        """With this job, what it started holds no more than its share; one job may always be of more."""
+        """Return whether the slot's jobs stay within its share with this one; a single job may exceed the share."""
         if slot.share >= 1.0:
             return True
         partition = job.shape.partition
@@ -534,13 +557,13 @@ class SchedulingPass:
         return not held or held + wanted_in_all(job.shape)[0] <= slot.share * self.ground.gpus_of(partition)
 
     def _is_member(self, node: str, members: Booleans) -> bool:
-        place = self.ground.places.get(node)
-        return place is not None and bool(members[place])
+        node_index = self.ground.places.get(node)
+        return node_index is not None and bool(members[node_index])
 
     # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def non_resource_reason(self, job: PendingJob) -> Wait | None:
-        """Reasons that no resource can lift."""
+        """Return why the job could not start even if all resources were free; None: only resources can be missing."""
         if job.is_held:
             return Held()
         if job.begin_at is not None and job.begin_at > self.snapshot.now:
@@ -555,7 +578,7 @@ class SchedulingPass:
         )
 
     def _reservation_wait(self, job: PendingJob) -> Wait | None:
-        """It may start neither outside nor, if this is inside of one, here."""
+        """Return why the job's reservation keeps it from starting in this pass."""
         inside, now = self.snapshot.inside, self.snapshot.now
         if inside is None and not job.reservation:
             return None
@@ -568,7 +591,7 @@ class SchedulingPass:
         return Behind(self.draft.heads_inside.get(job.reservation, job.job_id))
 
     def _over_limit(self, job: PendingJob) -> Wait | None:
-        """The limit that it would be over with the least that it asks for."""
+        """Return the limit that the job would exceed even with the minimum that it asks for."""
         asker = job.asker
         if not self.ledger.is_bounded(asker):
             return None
@@ -578,6 +601,7 @@ class SchedulingPass:
         return self.over[key]
 
     def usage_of(self, job: PendingJob, grants: tuple[Grant, ...]) -> Wanted:
+        """Return what the job would count against limits with these grants."""
         return self._wanted(job, amounts_of(grants, self.snapshot.nodes, self.ground.places))
 
     def _wanted(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
@@ -586,22 +610,22 @@ class SchedulingPass:
     def _billing(self, amounts: Mapping[str, int], qos: str) -> int:
         return billing_of(self.snapshot.policy.billing, amounts, self.snapshot.limits.usage_factor(qos))
 
-    # ── the answer ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── results ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_started(self, job: PendingJob) -> bool:
-        """All of it."""
+        """Return whether the job, or every task of an array, has started in this plan."""
         if job.tasks:
             return not self.tasks.get(job.job_id, job.tasks)
         return job.job_id in self._starting
 
     @cached_property
     def _starting(self) -> frozenset[JobId]:
-        """When all has been decided."""
+        """The jobs that start; read only once all decisions have been made."""
         return frozenset(start.job_id for start in self.starts)
 
     def started_jobs(self) -> list[RunningJob]:
-        """What this pass starts, as if it ran."""
-        return [self._as_running(*one) for one in self.protection.started]
+        """Return the jobs that this pass starts, as running jobs."""
+        return [self._as_running(*started) for started in self.protection.started]
 
     def _as_running(self, job: PendingJob, grants: tuple[Grant, ...], ends: Ends) -> RunningJob:
         inside = self.snapshot.inside
@@ -622,6 +646,7 @@ class SchedulingPass:
         )
 
     def plan(self) -> Plan:
+        """Return the plan that this pass and the passes before it have made."""
         snapshot, draft = self.snapshot, self.draft
         return Plan(
             made_at=snapshot.now,
@@ -632,14 +657,14 @@ class SchedulingPass:
             heads=self.heads,
             heads_inside=draft.heads_inside,
             closes={
-                (one.name, one.number): (one.closes_at, one.next_name)
-                for one in snapshot.booked
-                if one.closes_at < one.end_at
+                (occurrence.name, occurrence.number): (occurrence.closes_at, occurrence.next_name)
+                for occurrence in snapshot.booked
+                if occurrence.closes_at < occurrence.end_at
             },
-            partitions={one.name: one.is_up for one in snapshot.policy.partitions},
+            partitions={partition.name: partition.is_up for partition in snapshot.policy.partitions},
             billing=snapshot.policy.billing,
             starting=self._starting,
-            kept_back={(one.user, one.account, one.qos): self.ledger.used(one) for one in snapshot.kept_back},
+            kept_back={(asker.user, asker.account, asker.qos): self.ledger.used(asker) for asker in snapshot.kept_back},
             resumes_at=self.resumes_at,
             searches_from=draft.searches_from,
             changes_at=None if draft.changes_at == inf else draft.changes_at,

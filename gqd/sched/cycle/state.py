@@ -1,4 +1,4 @@
-"""What a plan has come to, as one pass after the other adds to it.  Pure."""
+"""The draft of a plan, to which the scheduling passes add their decisions one after the other.  Pure."""
 
 from __future__ import annotations
 
@@ -14,34 +14,39 @@ from gqd.state.plan import Preemption, Protected, Start, Wait
 
 @dataclass(slots=True)
 class PlanDraft:
-    """What has been decided, inside of reservations and outside."""
+    """The decisions of the passes so far, inside reservations and outside."""
 
     ledger: Ledger
+    """Usage counted against limits, with that of the jobs started so far."""
     array_room: dict[JobId, int]
+    """How many more tasks of each throttled array may start."""
     running: Sequence[RunningJob] = ()
-    """When the plan was begun, with all that they hold."""
+    """The running jobs, with all their grants, as they were when planning began."""
     starts: list[Start] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     claimants: dict[JobId, Wait] = field(default_factory=dict)
-    """Those to whom others give way already, and why they do not start yet."""
+    """Jobs that already have victims, and why each does not start yet."""
     protected: list[Protected] = field(default_factory=list)
-    """Of those inside; likewise the next two."""
+    """Planned starts of jobs inside reservations."""
     heads_inside: dict[str, JobId] = field(default_factory=dict)
+    """The first job of each reservation that waits for resources."""
     waits_inside: dict[JobId, Wait] = field(default_factory=dict)
+    """Why the jobs inside reservations wait."""
     tasks: dict[JobId, int] = field(default_factory=dict)
-    """By array record, of which one has started: what this pass has not started of it."""
+    """Bit set of the tasks that still wait, for each array of which this plan has started a task."""
     changes_at: float = inf
-    """When somebody stops to hold out for better nodes, or to wait for who should have gone, or may have others go."""
+    """The earliest instant at which a job stops waiting for better nodes or for an overdue victim, or may preempt."""
     searches_from: JobId | None = None
     """See `gqd.state.plan.Plan`."""
     has_kept_cores: bool = False
-    """Somebody was refused CPUs that are kept for GPUs which were idle then."""
+    """A job was refused CPUs that are reserved for GPUs which were idle at that time."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> PlanDraft:
+        """Return the empty draft of a plan for this snapshot."""
         return cls(Ledger(snapshot.limits), dict(snapshot.array_room), snapshot.running)
 
-    def seen_to(self) -> list[JobId]:
-        """Nothing of these is to be looked at any more."""
-        ids = [*(one.job_id for one in self.starts), *(one.job_id for one in self.preemptions)]
-        return [*(one for one in ids if not self.tasks.get(one)), *self.claimants]
+    def decided_jobs(self) -> list[JobId]:
+        """Return the jobs that later passes leave out, because nothing of them is left to decide."""
+        job_ids = [*(start.job_id for start in self.starts), *(preemption.job_id for preemption in self.preemptions)]
+        return [*(job_id for job_id in job_ids if not self.tasks.get(job_id)), *self.claimants]

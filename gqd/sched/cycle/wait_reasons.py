@@ -1,4 +1,4 @@
-"""What a pass says of those that it did not start: why each of them waits, as things stand after all starts.  Pure."""
+"""The reasons for which jobs wait, as a scheduling pass finds them after all of its starts.  Pure."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ from gqd.state.plan import Behind, Insufficient, Wait, WouldDelay
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
-_Known = dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait]
+_ReasonCache = dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait]
 
 
-def explain(of: SchedulingPass) -> Iterator[None]:
-    """Everybody who has no reason yet gets one."""
-    running = [*of.snapshot.running, *of.started_jobs()]
-    known: _Known = {}
-    for job in of.snapshot.pending:
-        is_through = job.job_id in of.waits or (of.asked is not None and job.job_id not in of.asked)
-        if is_through or of.has_started(job):
+def explain(state: SchedulingPass) -> Iterator[None]:
+    """Give each job that has not started, of those asked for, a reason unless it has one."""
+    running = [*state.snapshot.running, *state.started_jobs()]
+    cache: _ReasonCache = {}
+    for job in state.snapshot.pending:
+        is_done = job.job_id in state.waits or (state.asked is not None and job.job_id not in state.asked)
+        if is_done or state.has_started(job):
             continue
-        wait = of.non_resource_reason(job) or of.ground.hopeless(of.snapshot, job)
-        of.waits[job.job_id] = wait or _why_blocked(of, job, running, known)
+        wait = state.non_resource_reason(job) or state.ground.hopeless(state.snapshot, job)
+        state.waits[job.job_id] = wait or _why_blocked(state, job, running, cache)
         yield
 
 
-def set_missing_resource_reasons(of: SchedulingPass) -> None:
-    """Those that were left out for their shape lack the same as the first of it."""
-    for code, wait in of.lacking.items():
-        places = of.scan.indices_of_shape(code)
-        for job_id in of.scan.columns.job_id[places[of.scan.is_unvisited[places]]].tolist():
-            of.waits.setdefault(job_id, wait)
+def set_missing_resource_reasons(state: SchedulingPass) -> None:
+    """Give jobs that were skipped with their shape the reason of the first job of that shape."""
+    for code, wait in state.missing_by_shape.items():
+        indices = state.scan.indices_of_shape(code)
+        for job_id in state.scan.columns.job_id[indices[state.scan.is_unvisited[indices]]].tolist():
+            state.waits.setdefault(job_id, wait)
 
 
-def brief_reason(of: SchedulingPass, place: int, job: PendingJob) -> Insufficient:
-    """What it wants, without who holds it."""
-    starts_at = of.protection.promised_at(job.job_id)
-    short = of.lacking.get(int(of.scan.columns.shape[place]))
+def brief_reason(state: SchedulingPass, queue_index: int, job: PendingJob) -> Insufficient:
+    """Return the resource that the job lacks, without the jobs that hold it."""
+    starts_at = state.protection.promised_at(job.job_id)
+    short = state.missing_by_shape.get(int(state.scan.columns.shape[queue_index]))
     if isinstance(short, Insufficient):
         return msgspec.structs.replace(short, starts_at=starts_at)
     gpus, cpus = wanted_in_all(job.shape)
-    places = of.ground.available(job, of.snapshot.now)
-    now = of.guard.now
+    node_indices = state.ground.available(job, state.snapshot.now)
+    now = state.guard.now
     counts = now.gpu_counts if gpus else now.cpu_counts
-    free = int(counts[places].sum()) if len(places) else 0
+    free = int(counts[node_indices].sum()) if len(node_indices) else 0
     wanted = gpus or cpus
     return Insufficient(
         resource="GPUs" if gpus else "CPUs",
@@ -67,27 +67,28 @@ def brief_reason(of: SchedulingPass, place: int, job: PendingJob) -> Insufficien
     )
 
 
-def _why_blocked(of: SchedulingPass, job: PendingJob, running: list[RunningJob], known: _Known) -> Wait:
-    places = of.ground.available(job, of.snapshot.now)
+def _why_blocked(state: SchedulingPass, job: PendingJob, running: list[RunningJob], cache: _ReasonCache) -> Wait:
+    """Return why the job does not start; jobs with the same shape and the same avoided nodes share one reason."""
+    node_indices = state.ground.available(job, state.snapshot.now)
     key = (job.shape, job.avoid)
-    if key not in known:
-        waited_s = of.waited_s(job)
-        grants = put(of.guard.now, job.shape, places, waited_s=waited_s)
+    if key not in cache:
+        waited_s = state.waited_s(job)
+        grants = put(state.guard.now, job.shape, node_indices, waited_s=waited_s)
         if grants is not None:
-            return _would_delay(of, job, grants)
-        why = why_not_now(of.snapshot, of.guard.now, job, places, running, waited_s)
+            return _would_delay(state, job, grants)
+        why = why_not_now(state.snapshot, state.guard.now, job, node_indices, running, waited_s)
         if is_picky(job.shape):
             return why
-        known[key] = why
-    return known[key]
+        cache[key] = why
+    return cache[key]
 
 
-def _would_delay(of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
-    """It fits, and does not start."""
-    ends = ends_if_started(job, of.snapshot.now, of.scheduling)
-    blocker = of.guard.make_room(grants, ends)
+def _would_delay(state: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
+    """Return why a job that fits now does not start: it would delay another job, or run into a reservation."""
+    ends = ends_if_started(job, state.snapshot.now, state.scheduling)
+    blocker = state.guard.make_room(grants, ends)
     if blocker is None:
-        return Behind(of.heads.get(job.shape.partition, job.job_id))
+        return Behind(state.heads.get(job.shape.partition, job.job_id))
     if isinstance(blocker, BookedWindow):
         return runs_into(blocker, grants, ends)
     end = blocker.end_of(ends)
