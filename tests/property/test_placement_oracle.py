@@ -240,3 +240,17 @@ def test_a_placement_is_found_if_and_only_if_there_is_one(overlay: Overlay, requ
         check_placement(overlay, shape, candidates, grants)
         assert len(grants) == (max(possible) if shape.unit == "node" else min(possible))
         assert place(overlay, shape, candidates) == grants
+
+
+def test_a_counted_feature_is_met_by_the_node_that_holds_the_whole_job() -> None:
+    """The tightest node has room for one of the two tasks: with it as the counted node, the job would need both."""
+    nodes = tuple(
+        NodeFacts(name, CPUS, MEMORY_MIB, (("a", 3),), gpu_memory=((1, 0b101), (2, 0b010)), features=frozenset({"f"}))
+        for name in ("n1", "n2")
+    )
+    overlay = Overlay(nodes, [0b1111, 0b1], [0b11, 0b11], [2, 2])
+    shape = shape_of(ResourceRequest(ntasks=2, gpus=2, constraint="f*1"), "main")
+
+    grants = place(overlay, shape, [0, 1])
+
+    assert grants is not None and [grant.node for grant in grants] == ["n1"]

@@ -26,7 +26,7 @@ from gqd.sched.request import Demand, Shape, demand_for_units, demand_of
 from gqd.sched.snapshot.model import Overlay
 from gqd.sched.snapshot.node_table import as_places
 from gqd.sched.snapshot.switches import level_allowed, scopes, tree_of
-from gqd.state.index.queue import Booleans, Integers
+from gqd.state.index.queue import Booleans, Floats, Integers
 
 Places = Integers | list[int]
 Demands = list[tuple[int, Demand]]
@@ -211,7 +211,7 @@ def _counted(overlay: Overlay, shape: Shape, field: _Field) -> frozenset[int] | 
     missing = [count - sum(int(mask[one]) for one in chosen) for count, mask in zip(missing, masks, strict=True)]
     order = field.places[_in_order(overlay, shape, field)].tolist()
     if shape.unit != "node":
-        room = dict(zip(field.places.tolist(), field.room.tolist(), strict=True))
+        room = dict(zip(field.places.tolist(), _shares_of_all(overlay, shape, field).tolist(), strict=True))
         order.sort(key=lambda one: -room[one])
     scarce = [int(mask[field.places].sum()) for mask in masks]
     while any(count > 0 for count in missing):
@@ -224,6 +224,14 @@ def _counted(overlay: Overlay, shape: Shape, field: _Field) -> frozenset[int] | 
         chosen[best] = None
         missing = [count - int(mask[best]) for count, mask in zip(missing, masks, strict=True)]
     return frozenset(chosen) if len(chosen) <= shape.nodes_max else None
+
+
+def _shares_of_all(overlay: Overlay, shape: Shape, field: _Field) -> Floats:
+    """How much of the whole job each node could run, by the scarcer of its GPUs and its tasks; 1.0 is all of it."""
+    room = field.room / shape.units
+    if shape.unit != "gpu" or shape.ntasks is None:
+        return room
+    return np.minimum(room, task_capacities(overlay, shape, field.places) / shape.ntasks)
 
 
 def _wishes(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) -> Iterator[_Field]:
