@@ -17,10 +17,12 @@ from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic_nodes, orders, requeue, step, workdir
 from gqd.control.reservation import overlap
 from gqd.sched.adoption import PlanValidator, StartRequest
+from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.state.elastic import has_joined, is_left
 from gqd.state.end_reason import why_again
 from gqd.state.events import event
 from gqd.state.index.deadlines import time_limit_of
+from gqd.state.index.job_tally import granted
 from gqd.state.index.queue import member_of
 from gqd.state.parked import lends
 from gqd.state.phases import AfterEnding, Hold, PartPhase
@@ -34,10 +36,22 @@ if TYPE_CHECKING:
 # ── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: TurnBuilder, start: Start, validator: PlanValidator) -> bool:
-    """Allocate, if the plan still holds on the live cluster; the validator then counts it too."""
+def decide_start(draft: TurnBuilder, ledger: Ledger, start: Start, validator: PlanValidator) -> bool:
+    """Start the job as planned, if the limits and the live cluster still allow it; the ledger then counts it."""
     job = draft.cluster.jobs.get(start.job_id)
-    if job is None or not job.is_waiting or job.hold or job.attempt != start.attempt:
+    if job is None:
+        return False
+    asker = Asker(job.user, job.account, job.qos)
+    wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
+    if ledger.over(asker, wanted) is not None or not _allocate(draft, job, start, validator):
+        return False
+    ledger.take(asker, wanted)
+    return True
+
+
+def _allocate(draft: TurnBuilder, job: Job, start: Start, validator: PlanValidator) -> bool:
+    """Allocate the planned grants, if the plan still holds on the live cluster; the validator then counts them."""
+    if not job.is_waiting or job.hold or job.attempt != start.attempt:
         return False
     if not array.may_start(draft.cluster, job, start.task):
         return False

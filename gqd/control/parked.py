@@ -20,7 +20,6 @@ from gq.units import format_memory
 from gq.wire import node as wire
 from gqd.control import attempt, orders, requeue, suspend
 from gqd.control.accounts import association
-from gqd.control.notices import notice
 from gqd.state import parked as state
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
@@ -114,16 +113,14 @@ def end(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
     )
 
 
-def settle(draft: TurnBuilder) -> None:
-    """Those that nobody waits for and nobody has anything of go on."""
+def resume_unneeded(draft: TurnBuilder) -> None:
+    """Resume the suspended victims whose preemptor is gone or has ended, once all that they lent is free again."""
     cluster = draft.cluster
     for attempt_id, known in list(cluster.parked.items()):
         is_back = known.lent is None or state.is_back(cluster, known.lent)
         if state.is_waited_for(cluster, attempt_id) or not is_back:
             continue
-        fact = event.JobUnparked(at=draft.now, attempt_id=attempt_id)
-        draft.emit(fact)
-        notice.react_to(draft, fact)
+        draft.emit(event.JobUnparked(at=draft.now, attempt_id=attempt_id))
         held, job = cluster.attempts[attempt_id], cluster.jobs[attempt_id.job_id]
         suspend.send_all(draft, held)
         if job.spec.deadline_at is not None:  # that has not moved: less time is left for it

@@ -207,8 +207,8 @@ def _end(draft: TurnBuilder, victim: Attempt) -> None:
     parked.end(draft, victim)
 
 
-def settle(draft: TurnBuilder) -> None:
-    """Those that need not go any more are told."""
+def withdraw_notices(draft: TurnBuilder) -> None:
+    """Tell the victims that are not preempted any more, and forget the notices of all that no longer apply."""
     for attempt_id, way in list(draft.volatile.preemption_notices.items()):
         found = _running(draft.cluster, attempt_id)
         if found is not None and found[1].giving_way == way:
