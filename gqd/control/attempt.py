@@ -63,7 +63,7 @@ def _allocate(draft: TurnBuilder, job: Job, start: Start, validator: PlanValidat
     if not validator.admit(start, applicant):
         return False
     if start.task is not None:
-        job = array.leave(draft, job, start.task)
+        job = array.materialise_task(draft, job, start.task)
     attempt_id = AttemptId(job.job_id, job.attempt + 1)
     draft.emit(
         event.JobAllocated(

@@ -154,7 +154,7 @@ class Controller:
             case KeyFileDeleted():
                 node.on_key_file_deleted(draft, happened)
             case DoorIncident():
-                draft.emit(audit.of_incident(now, happened))
+                draft.emit(audit.incident_event(now, happened))
             case NoticeReported():
                 notice.on_reported(draft, happened)
             case NoticeCommand():
@@ -264,7 +264,7 @@ class Controller:
         unknown = association.unknown_of_partitions(self.cluster, draft.policy.partitions)
         text = "; warning: ".join([happened.text, *unknown])
         if happened.request is None:
-            draft.emit(audit.of_signal(draft.now, client.ReloadConfig, detail=text))
+            draft.emit(audit.signal_event(draft.now, client.ReloadConfig, detail=text))
             return
         answer = client.Done(text=text)
         replies.remember(draft, happened.request, answer)
@@ -272,10 +272,10 @@ class Controller:
 
     def _on_config_refused(self, draft: TurnBuilder, happened: ConfigRefused) -> None:
         if happened.request is None:
-            draft.emit(audit.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
+            draft.emit(audit.signal_event(draft.now, client.ReloadConfig, happened.code, happened.message))
             return
         answer = client.Refused(code=happened.code, message=happened.message, hint=happened.hint)
-        replies.audit(draft, happened.request, answer)
+        replies.record(draft, happened.request, answer)
         replies.send(draft, happened.request, answer)
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -299,7 +299,7 @@ class Controller:
         except Refusal as refusal:
             answer = replies.refused(refusal)
             if isinstance(body, Change) or isinstance(refusal, access.Denied):
-                replies.audit(draft, request, answer)
+                replies.record(draft, request, answer)
         if answer is not None:
             replies.send(draft, request, answer)
 
@@ -640,7 +640,7 @@ class Controller:
         if self.volatile.step_waiters:
             for waiter, answer in long_poll.take_ready_steps(draft, touched):
                 if isinstance(answer, client.Refused):
-                    replies.audit(draft, _request_of(waiter), answer)
+                    replies.record(draft, _request_of(waiter), answer)
                 else:
                     replies.remember(draft, _request_of(waiter), answer)
                 draft.enqueue(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))

@@ -40,12 +40,12 @@ def may_park(cluster: Cluster, attempt_id: AttemptId, other: Job) -> bool:
     return is_wanted and state.can_park(cluster, victim) and state.fits_beside(other.spec.resources)
 
 
-def begin(draft: TurnBuilder, victim: Attempt) -> None:
+def suspend_victim(draft: TurnBuilder, victim: Attempt) -> None:
     """Its notice is over."""
     way = victim.giving_way
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
     if not state.can_park(draft.cluster, victim):  # its node has another gqnode by now
-        end(draft, victim, f"node {victim.batch_node} cannot do that any more")
+        end_victim(draft, victim, f"node {victim.batch_node} cannot do that any more")
         return
     draft.emit(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.to))
     suspend.send_all(draft, victim)
@@ -68,7 +68,7 @@ def tick(draft: TurnBuilder) -> None:
         since = max(known.at, draft.volatile.started_at)
         if known.lent is None and draft.now - since >= PARK_S:
             victim = draft.cluster.attempts[attempt_id]
-            end(draft, victim, f"node {victim.batch_node} did not say in time that it stands still")
+            end_victim(draft, victim, f"node {victim.batch_node} did not say in time that it stands still")
 
 
 def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> None:
@@ -79,7 +79,7 @@ def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> N
     kept = next((one for one in cluster.claims[other.job_id].grants if one.node == held.node), Grant(node=held.node))
     lent = state.overlap(held, kept)
     if why := _too_full(cluster, lent, used_mib, other):
-        end(draft, victim, why)
+        end_victim(draft, victim, why)
         return
     memory = tuple((gpu, used_mib[gpu]) for gpu in lent.gpus)
     draft.emit(event.JobParked(at=draft.now, attempt_id=victim.attempt_id, lent=lent, gpu_memory=memory))
@@ -100,7 +100,7 @@ def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other:
     return ""
 
 
-def end(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
+def end_victim(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
     """It gives way and is ended; `why`: it was to be parked, and cannot be."""
     job = draft.cluster.jobs[victim.attempt_id.job_id]
     attempt.end(
