@@ -38,7 +38,7 @@ CRONTABS = (client.SetCrontab, client.GetCrontab, client.RemoveCrontab)
 
 
 class Denied(Refusal):
-    """The caller lacks the right: the refusal goes into the audit trail, even that of a request that changes nothing."""
+    """The caller lacks the right; the audit trail records the refusal, even of a request that changes nothing."""
 
 
 class Role(IntEnum):
