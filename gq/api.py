@@ -39,7 +39,7 @@ from gq.request.directives import Header, read_header
 from gq.request.getopt import Arguments
 from gq.request.jobspec import Submission, exported_environment, job_spec
 from gq.request.layers import job_arguments, merge
-from gq.request.option import Given
+from gq.request.option import ParsedOption
 from gq.request.options import SUB, options_of
 from gq.wire import client as wire
 
@@ -351,7 +351,7 @@ def _instant(text: str, now: float) -> float:
     return moment(text, now).at
 
 
-def _refuse_gate(header: Iterable[Given]) -> None:
+def _refuse_gate(header: Iterable[ParsedOption]) -> None:
     """A gate is a job of its own, and here one submission is one job."""
     for given in header:
         if given.name == "if":
@@ -359,11 +359,11 @@ def _refuse_gate(header: Iterable[Given]) -> None:
 
 
 _OFF = {
-    "requeue": Given("no-requeue", "", "requeue="),
-    "kill_on_bad_exit": Given("kill-on-bad-exit", "0", "kill_on_bad_exit="),
-    "exclusive": Given("exclusive", "false", "exclusive="),
-    "no_kill": Given("no-kill", "off", "no_kill="),
-    "kill_on_invalid_dep": Given("kill-on-invalid-dep", "no", "kill_on_invalid_dep="),
+    "requeue": ParsedOption("no-requeue", "", "requeue="),
+    "kill_on_bad_exit": ParsedOption("kill-on-bad-exit", "0", "kill_on_bad_exit="),
+    "exclusive": ParsedOption("exclusive", "false", "exclusive="),
+    "no_kill": ParsedOption("no-kill", "off", "no_kill="),
+    "kill_on_invalid_dep": ParsedOption("kill-on-invalid-dep", "no", "kill_on_invalid_dep="),
 }
 """What False means where leaving the option out would mean something else."""
 
@@ -373,7 +373,7 @@ _ON = {"kill-on-invalid-dep": "yes"}
 """What True means where the option needs a word."""
 
 
-def _given(keywords: dict[str, object]) -> list[Given]:
+def _given(keywords: dict[str, object]) -> list[ParsedOption]:
     """Keywords as the options that they stand for; None is as good as not given."""
     options = (
         _option(keyword, one)
@@ -384,7 +384,7 @@ def _given(keywords: dict[str, object]) -> list[Given]:
     return [option for option in options if option is not None]
 
 
-def _option(keyword: str, value: object) -> Given | None:
+def _option(keyword: str, value: object) -> ParsedOption | None:
     known = JobOptions.__annotations__
     if keyword not in known:
         close = nearest(keyword, list(known))
@@ -396,7 +396,7 @@ def _option(keyword: str, value: object) -> Given | None:
         value = format_sweep(tuple((name, tuple(map(str, values))) for name, values in value.items()))
     if value is True:
         value = _ON.get(name) or next(option.if_bare or "" for option in options_of(SUB) if option.name == name)
-    return Given(name, str(value), f"{keyword}=")
+    return ParsedOption(name, str(value), f"{keyword}=")
 
 
 def _sendable(environment: dict[str, str]) -> dict[str, str]:

@@ -211,7 +211,7 @@ INSTANT_MARK = r"@\{(-?\d+)\}"
 """How deciding code, which has no time zone, writes an instant into a sentence."""
 
 
-def tell_instants(sentence: str, now: float | None = None, zone: tzinfo | None = None) -> str:
+def render_instants(sentence: str, now: float | None = None, zone: tzinfo | None = None) -> str:
     """The sentence with each ``@{seconds}`` as a moment in `zone` (None: local time).
 
     With `now` as people say it (``14:05:10``, with the date on other days), without it in ISO 8601.

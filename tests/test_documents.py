@@ -32,7 +32,7 @@ from gq.config.config import (
     PartitionSettings,
 )
 from gq.model.job import JobInfo
-from gq.model.notice import Notifying
+from gq.model.notice import NotifySettings
 from gq.model.policy_tables import Accounting, Billing, PriorityWeights, Timers
 from gq.model.scheduling import PRESETS, Scheduling, Switch
 from gq.model.state import STATE_LETTERS, Reason
@@ -327,7 +327,7 @@ KEY_OF = {
         ("[priority]", PriorityWeights),
         ("[billing]", Billing),
         ("[accounts]", Accounting),
-        ("[notify]", Notifying),
+        ("[notify]", NotifySettings),
         ("[scheduler]", Scheduling),
         ("[[topology]]", Switch),
         ("[[partition]]", PartitionSettings),

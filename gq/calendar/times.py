@@ -196,7 +196,7 @@ def spoken_moment(at: float, zone: tzinfo) -> str:
     return when.strftime("%a %Y-%m-%d %H:%M:%S %Z" if when.second else "%a %Y-%m-%d %H:%M %Z")
 
 
-def told_in(sentence: str, zone: tzinfo) -> str:
+def render_moments(sentence: str, zone: tzinfo) -> str:
     """The sentence with each instant that deciding code wrote into it as `spoken_moment`."""
     return re.sub(INSTANT_MARK, lambda match: spoken_moment(float(match[1]), zone), sentence)
 

@@ -23,7 +23,7 @@ from gq.cli.framework.output import Column, local_time, plural, write_json, writ
 from gq.cli.framework.submission import refuse_missing_programs, submission
 from gq.errors import GqError, Refusal, UsageError
 from gq.model.crontab import MAX_TEXT_BYTES, CronEntryInfo, CrontabInfo
-from gq.request.crontab import CRON_OPTIONS, Surroundings, parse_crontab
+from gq.request.crontab import CRON_OPTIONS, CronContext, parse_crontab
 from gq.request.getopt import Arguments, whole_number
 from gq.request.option import Option
 from gq.units import iso_instant
@@ -117,13 +117,13 @@ def _set(text: str, name: str, user: str) -> CrontabInfo:
     return kept
 
 
-def _surroundings(user: str) -> Surroundings:
+def _surroundings(user: str) -> CronContext:
     try:
         home = pwd.getpwnam(user).pw_dir if user else os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
         raise Refusal("unknown_user", f"this host knows no user `{user or os.geteuid()}`") from None
     around = submission(NAME)
-    return Surroundings(
+    return CronContext(
         home=home if home.startswith("/") else "/",
         host=around.submit_host,
         umask=around.umask,

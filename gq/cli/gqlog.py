@@ -22,7 +22,7 @@ from gq.model.job import JobInfo
 from gq.model.state import ACTIVE_WORDS, Reason
 from gq.request.getopt import Arguments
 from gq.request.option import Option
-from gq.units import tell_instants
+from gq.units import render_instants
 from gq.wire.client import AccessLog, JobFilter, Jobs, LogAccess, QueryHistory, Waited, WaitJobs
 
 _POLL_S = 0.1
@@ -142,7 +142,7 @@ def _show(client: Client, asked: AccessLog, printer: Printer) -> int:
 def _tell_why(client: Client, access: LogAccess) -> int:
     """A job that printed nothing and did not complete mostly never ran: say what became of it; its code."""
     job = _in_history(client, access)
-    why = tell_instants(job.why) if job is not None and job.why else f"it is {access.state}"
+    why = render_instants(job.why) if job is not None and job.why else f"it is {access.state}"
     warn(f"job {access.job_id} has no output: {why}")
     return _code(access)
 

@@ -29,7 +29,7 @@ from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest
 from gq.request.getopt import Arguments, whole_number
 from gq.request.jobspec import job_spec, refuse_unknown_code, resource_request
-from gq.request.option import Given, bad_value
+from gq.request.option import ParsedOption, bad_value
 from gq.request.options import RUN, shown_options
 from gq.request.patterns import expand_pattern
 from gq.wire.client import CreateStep, Done, SignalStep, StepCreated
@@ -119,7 +119,7 @@ def _enclosing_job(options: Arguments) -> JobWord | None:
     return JobWord(int(inherited)) if inherited.isdecimal() else None
 
 
-def _refuse_job_options(arguments: Iterable[Given], job: JobWord) -> None:
+def _refuse_job_options(arguments: Iterable[ParsedOption], job: JobWord) -> None:
     """On the command line they are a mistake; as variables they are for other calls and do not count here."""
     for given in arguments:
         if given.name in _FOR_NEW_JOBS:

@@ -24,7 +24,7 @@ from gq.errors import Refusal, UsageError
 from gq.model.account import ShareInfo
 from gq.request.getopt import Arguments
 from gq.request.option import Option
-from gq.units import tell_instants
+from gq.units import render_instants
 from gq.wire.client import ListShares, Shares
 
 SHARE_COLUMNS = (
@@ -95,7 +95,7 @@ def _explained(arguments: Arguments) -> str:
 
 def _explain(arguments: Arguments, shares: Shares) -> None:
     if arguments.has("json"):
-        write_json({"why": tell_instants(shares.why)})
+        write_json({"why": render_instants(shares.why)})
         return
     for line in shares.why.splitlines():
         write_sentence(sentence(line))

@@ -26,9 +26,9 @@ from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.request.directives import read_header
 from gq.request.getopt import Arguments
 from gq.request.jobspec import RESOURCE_OPTIONS, job_spec
-from gq.request.option import Given
+from gq.request.option import ParsedOption
 from gq.request.options import SUB, options_of
-from gq.units import iso_instant, tell_instants
+from gq.units import iso_instant, render_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
 
 _QUEUE_OPTIONS = {"partition", "time", "account", "qos", "array", "dependency"}
@@ -73,7 +73,7 @@ def run(arguments: Arguments) -> int:
         return EXIT_NO_ANSWER
 
 
-def _options(arguments: Arguments, components: list[list[Given]], script: Script, place: int) -> list[Arguments]:
+def _options(arguments: Arguments, components: list[list[ParsedOption]], script: Script, place: int) -> list[Arguments]:
     """Of each component of the stage at this place.
 
     The gate of the command line is one between stages, and before a job alone.
@@ -140,7 +140,9 @@ def _wait(client: Client, job_id: int) -> int:
 def _test(client: Client, request: Submit, as_json: bool) -> int:
     tested = ask(client, request, Tested)
     if as_json:
-        write_json({"start_at": iso_instant(tested.start_at), "nodes": tested.nodes, "why": tell_instants(tested.why)})
+        write_json(
+            {"start_at": iso_instant(tested.start_at), "nodes": tested.nodes, "why": render_instants(tested.why)}
+        )
         return 0
     where = f" on {','.join(tested.nodes)}" if tested.nodes else ""
     start = f"would start at {local_time(tested.start_at)}{where}" if tested.start_at is not None else "could be queued"

@@ -11,7 +11,7 @@ from gq.errors import Refusal
 from gq.model.job import JobInfo
 from gq.model.state import Outcome, Reason
 from gq.request.getopt import Arguments
-from gq.units import iso_instant, tell_instants
+from gq.units import iso_instant, render_instants
 from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory, Shortage
 
 
@@ -94,9 +94,9 @@ def _json(job: JobWord, explanation: Explanation) -> dict[str, object]:
         "array_task_id": job.task,
         "state": explanation.state,
         "reason": explanation.reason,
-        "why": tell_instants(explanation.why),
-        "facts": [tell_instants(fact) for fact in explanation.facts or (explanation.why,)],
-        "hint": tell_instants(explanation.hint),
+        "why": render_instants(explanation.why),
+        "facts": [render_instants(fact) for fact in explanation.facts or (explanation.why,)],
+        "hint": render_instants(explanation.hint),
         "blockers": explanation.blockers,
         "expected_start_at": iso_instant(explanation.expected_start_at),
         "shortage": None if explanation.shortage is None else _shortage_json(explanation.shortage),

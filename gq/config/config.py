@@ -31,7 +31,7 @@ from gq.connection.locate import Location, has_system_cluster, why_chosen
 from gq.errors import Refusal, UsageError
 from gq.host.job_rlimits import default_rlimits
 from gq.model.ids import NAME
-from gq.model.notice import Notifying
+from gq.model.notice import NotifySettings
 from gq.model.policy_tables import Accounting, Billing, Booking, PriorityWeights, Timers
 from gq.model.scheduling import BACKFILLS, EXPECTATIONS, MAX_HISTORY_JOBS, ORDERS, PREEMPTS, PRESETS, Scheduling, Switch
 from gq.near_miss import nearest, suggestion
@@ -71,7 +71,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     accounts: Accounting = Accounting()
     reservations: Booking = Booking()
     scheduler: Scheduling = Scheduling()
-    notify: Notifying = Notifying()
+    notify: NotifySettings = NotifySettings()
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
     nodes: tuple[NodeSettings, ...] = ()
     topology: tuple[Switch, ...] = ()
@@ -364,8 +364,8 @@ class _Reader:
             self._fail("scheduler.expected_without_history", "is 0; a job takes some time")
         return scheduler
 
-    def _notify(self, raw: object) -> Notifying:
-        notify = self._table(Notifying, raw, "notify")
+    def _notify(self, raw: object) -> NotifySettings:
+        notify = self._table(NotifySettings, raw, "notify")
         if (problem := problem_of(notify)) is not None:
             self._fail(f"notify.{problem[0]}", problem[1])
         return notify

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 from gq.config.webhook import is_listed, is_metadata, known_problem, parse_rule, parse_url
 from gq.errors import Refusal
 from gq.model.ids import NAME
-from gq.model.notice import COMMAND, MAIL, MAX_TO, SLACK, WEBHOOK, Notifying, Target, parse_target, refuse_relative
+from gq.model.notice import COMMAND, MAIL, MAX_TO, SLACK, WEBHOOK, NotifySettings, Target, parse_target, refuse_relative
 
 SMTP_PORT = 25
 _ADDRESS = r"[A-Za-z0-9_][A-Za-z0-9._%+=/-]{0,63}(@[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)?"
 _TABLE = "[notify] in gq.toml"
 
 
-def problem_of(settings: Notifying) -> tuple[str, str] | None:
+def problem_of(settings: NotifySettings) -> tuple[str, str] | None:
     """(key, what is wrong with its value)"""
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
@@ -29,37 +29,37 @@ def problem_of(settings: Notifying) -> tuple[str, str] | None:
     return None
 
 
-def _nothing(settings: Notifying) -> None:
+def _nothing(settings: NotifySettings) -> None:
     """Whatever it is will do."""
 
 
-def _check_hosts(settings: Notifying) -> None:
+def _check_hosts(settings: NotifySettings) -> None:
     for one in settings.webhook_hosts:
         if is_metadata(parse_rule(one).host):
             raise ValueError(f"`{one[:60]}` is where clouds keep the credentials of machines: no webhook may go there")
 
 
-def _check_networks(settings: Notifying) -> None:
+def _check_networks(settings: NotifySettings) -> None:
     for one in settings.webhook_networks:
         ipaddress.ip_network(one)
 
 
-def _check_mail(settings: Notifying) -> None:
+def _check_mail(settings: NotifySettings) -> None:
     if settings.mail and not settings.mail.startswith("/"):
         smtp_server(settings.mail)
 
 
-def _check_sender(settings: Notifying) -> None:
+def _check_sender(settings: NotifySettings) -> None:
     if settings.mail_from and not is_mail_address(settings.mail_from):
         raise ValueError(f"`{settings.mail_from[:60]}` is not an address")
 
 
-def _check_domain(settings: Notifying) -> None:
+def _check_domain(settings: NotifySettings) -> None:
     if settings.mail_domain and not NAME.fullmatch(settings.mail_domain):
         raise ValueError(f"`{settings.mail_domain[:60]}` is not the name of a domain")
 
 
-def _check_default(settings: Notifying) -> None:
+def _check_default(settings: NotifySettings) -> None:
     if settings.default:
         refusal = refusal_of(settings, parse_target(settings.default))
         if refusal is not None:
@@ -85,7 +85,7 @@ def is_mail_address(text: str) -> bool:
     return len(text) <= MAX_TO and re.fullmatch(_ADDRESS, text) is not None
 
 
-def refusal_of(settings: Notifying, target: Target) -> Refusal | None:
+def refusal_of(settings: NotifySettings, target: Target) -> Refusal | None:
     """Why nobody can be told so here."""
     match target.kind:
         case "":
@@ -111,7 +111,7 @@ def _of_command(target: Target) -> Refusal | None:
     return None
 
 
-def _of_mail(settings: Notifying, target: Target) -> Refusal | None:
+def _of_mail(settings: NotifySettings, target: Target) -> Refusal | None:
     if not settings.mail:
         return _refusal("this cluster sends no mail", f"`mail` of {_TABLE} turns it on")
     if target.to and not is_mail_address(target.to):
@@ -119,7 +119,7 @@ def _of_mail(settings: Notifying, target: Target) -> Refusal | None:
     return None
 
 
-def _of_webhook(settings: Notifying, target: Target) -> Refusal | None:
+def _of_webhook(settings: NotifySettings, target: Target) -> Refusal | None:
     try:
         place = parse_url(target.to)
     except ValueError as error:

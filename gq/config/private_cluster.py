@@ -25,7 +25,7 @@ _FAKE_MEMORY = "16G"
 MAX_NODES = 1000
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `gq up` was asked for, per node; None: not said."""
 
     nodes: int | None = None
@@ -86,10 +86,10 @@ def count_gpus() -> int:
 # ── dealing out ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def deal_out(wish: Wish, machine: Machine, directory: str) -> list[NodeShape]:
+def divide_machine(options: ClusterOptions, machine: Machine, directory: str) -> list[NodeShape]:
     """The nodes: real GPUs and memory disjoint, CPUs as asked or an equal share, ports apart from other clusters'."""
-    count = wish.nodes or 1
-    fakes = wish.fake_gpus or 0
+    count = options.nodes or 1
+    fakes = options.fake_gpus or 0
     ports = list(_port_ranges(count, directory))
     shapes = []
     for index in range(count):
@@ -97,14 +97,14 @@ def deal_out(wish: Wish, machine: Machine, directory: str) -> list[NodeShape]:
         shapes.append(
             NodeShape(
                 name=f"n{index + 1}",
-                cpus=wish.cpus_per_node or max(1, machine.cpus // count),
-                memory_mib=wish.memory_per_node_mib or max(1, machine.memory_mib // count),
+                cpus=options.cpus_per_node or max(1, machine.cpus // count),
+                memory_mib=options.memory_per_node_mib or max(1, machine.memory_mib // count),
                 gpus=() if fakes else tuple(range(first, last)),
                 fake_gpus=fakes,
                 ports=ports[index],
             )
         )
-    asked = wish.memory_per_node_mib or 0
+    asked = options.memory_per_node_mib or 0
     if asked * count > machine.memory_mib:
         raise UsageError(
             "too_much_memory",
@@ -168,16 +168,16 @@ def _node_text(shape: NodeShape) -> str:
     return "\n".join(lines) + "\n"
 
 
-def settle(location: Location, wish: Wish) -> tuple[Config, bool]:
+def ensure_config(location: Location, options: ClusterOptions) -> tuple[Config, bool]:
     """The cluster's configuration, written first if there is none; True: it was made now.
 
-    An existing one is never changed: a wish that it does not fulfil is refused.
+    An existing one is never changed: a options that it does not fulfil is refused.
     """
     path = Path(location.config_path)
     is_new = not path.exists()
     if is_new:
         _make_directory(Path(location.state_dir))
-        shapes = deal_out(wish, found_machine(), location.state_dir)
+        shapes = divide_machine(options, found_machine(), location.state_dir)
         fresh = path.with_name(f".{path.name}.{os.getpid()}")
         fresh.write_text(config_text(shapes), "utf-8")
         fresh.replace(path)
@@ -185,7 +185,7 @@ def settle(location: Location, wish: Wish) -> tuple[Config, bool]:
     if not config.nodes:
         raise Refusal("no_nodes", f"{path} has no [[node]], so there is nothing to start", "add one, see gq.toml(5)")
     if not is_new:
-        _check_wish(wish, config)
+        _check_options(options, config)
     return config, is_new
 
 
@@ -196,14 +196,19 @@ def _make_directory(path: Path) -> None:
         raise Refusal("no_directory", f"cannot make {path}: {error.strerror}", "choose another with --dir") from error
 
 
-def _check_wish(wish: Wish, config: Config) -> None:
+def _check_options(options: ClusterOptions, config: Config) -> None:
     """`Refusal` where an option asks for another cluster than the one that is there, with the way to change that."""
     each = "under each [[node]] of"
     for option, wanted, there, setting in (
-        ("--nodes", wish.nodes, {len(config.nodes)}, f"add or remove [[node]] tables in {config.path}"),
-        ("--fake-gpus", wish.fake_gpus, {len(node.fake_gpus) for node in config.nodes}, f"set fake_gpu {each}"),
-        ("--cpus-per-node", wish.cpus_per_node, {node.cpus for node in config.nodes}, f"set cpus {each}"),
-        ("--mem-per-node", wish.memory_per_node_mib, {node.memory_mib for node in config.nodes}, f"set memory {each}"),
+        ("--nodes", options.nodes, {len(config.nodes)}, f"add or remove [[node]] tables in {config.path}"),
+        ("--fake-gpus", options.fake_gpus, {len(node.fake_gpus) for node in config.nodes}, f"set fake_gpu {each}"),
+        ("--cpus-per-node", options.cpus_per_node, {node.cpus for node in config.nodes}, f"set cpus {each}"),
+        (
+            "--mem-per-node",
+            options.memory_per_node_mib,
+            {node.memory_mib for node in config.nodes},
+            f"set memory {each}",
+        ),
     ):
         if wanted is None or there == {wanted}:
             continue

@@ -35,7 +35,7 @@ _UNICAST = ipaddress.IPv6Network("2000::/3")
 _HOST = r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*"
 
 
-class Place(NamedTuple):
+class ParsedUrl(NamedTuple):
     """A URL, taken apart."""
 
     scheme: str
@@ -58,7 +58,7 @@ class HostRule(NamedTuple):
     port: int | None
 
 
-def parse_url(url: str) -> Place:
+def parse_url(url: str) -> ParsedUrl:
     """``ValueError`` with a sentence for what is no plain http or https URL."""
     if len(url) > MAX_TO:
         raise ValueError(f"the URL has {len(url)} characters, {MAX_TO} are the most")
@@ -75,7 +75,7 @@ def parse_url(url: str) -> Place:
     if not host or not (is_address(host) or re.fullmatch(_HOST, host)):
         raise ValueError(f"`{host[:60]}` is not the name of a host")
     query = f"?{parts.query}" if parts.query else ""
-    return Place(parts.scheme, host, parts.port or PORTS[parts.scheme], f"{parts.path or '/'}{query}")
+    return ParsedUrl(parts.scheme, host, parts.port or PORTS[parts.scheme], f"{parts.path or '/'}{query}")
 
 
 def is_address(host: str) -> bool:
@@ -107,19 +107,19 @@ def is_metadata(host: str) -> bool:
     return found is not None and any(one in network for one in _meant(found) for network in METADATA)
 
 
-def known_problem(place: Place, networks: Iterable[str]) -> str:
+def known_problem(place: ParsedUrl, networks: Iterable[str]) -> str:
     """Why it can be connected to by none of its addresses, as far as they are known without a look-up; or empty."""
     here = LOOPBACK if place.host == "localhost" else (place.host,) if is_address(place.host) else ()
     problems = [address_problem(place, one, networks) for one in here]
     return problems[0] if problems and all(problems) else ""
 
 
-def is_listed(hosts: Iterable[str], place: Place) -> bool:
+def is_listed(hosts: Iterable[str], place: ParsedUrl) -> bool:
     """The administrator lets webhooks go there."""
     return any(_matches(parse_rule(one), place) for one in hosts)
 
 
-def _matches(rule: HostRule, place: Place) -> bool:
+def _matches(rule: HostRule, place: ParsedUrl) -> bool:
     if rule.port not in (None, place.port):
         return False
     if rule.host.startswith("*."):
@@ -129,7 +129,7 @@ def _matches(rule: HostRule, place: Place) -> bool:
     return rule.host == place.host
 
 
-def address_problem(place: Place, address: str, networks: Iterable[str]) -> str:
+def address_problem(place: ParsedUrl, address: str, networks: Iterable[str]) -> str:
     """Why the address that the host stands for may not be connected to; empty: it may.
 
     An address that the URL itself names is on the list already.

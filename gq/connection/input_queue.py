@@ -21,7 +21,7 @@ from typing import NamedTuple
 import zmq
 
 from gq.connection.memory_guard import OF_USER, Timer, hang_up
-from gq.connection.user_block import Bar
+from gq.connection.user_block import UserBlock
 
 MAX_READ = 2048
 """Messages read before the loop gets a chance to do something else."""
@@ -40,10 +40,10 @@ class Message(NamedTuple):
     frame: zmq.Frame
 
 
-class Backlog:
+class InputQueue:
     """Of a socket that is bound or connected, and has not been read.
 
-    `on_malformed`: there was a message of another number of frames, or of a link older than ZMTP 3.  `on_greedy` is
+    `on_malformed`: there was a message of another number of frames, or of a link older than ZMTP 3.  `on_flood` is
     told who was hung up on: an address, or ``uid 1000``; what a socket connected to is trusted.  `call_later`: an event
     loop's.
     """
@@ -52,13 +52,13 @@ class Backlog:
         self,
         socket: Socket,
         on_malformed: Callable[[], None],
-        on_greedy: Callable[[str], None],
+        on_flood: Callable[[str], None],
         call_later: Callable[[float, Callable[[], None]], Timer],
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._socket = socket
         self._on_malformed = on_malformed
-        self._on_greedy = on_greedy
+        self._on_greedy = on_flood
         self._max_waiting = max_waiting
         self._is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER
         self._waiting: deque[tuple[bytes, zmq.Frame | None]] = deque()
@@ -69,7 +69,7 @@ class Backlog:
         """Peer → how many were read since the socket was last empty: more of its may be on the way within libzmq."""
         self._cut: set[bytes] = set()
         """Whom it has hung up on, until all is read that was on the way."""
-        self._bar = Bar(_path(socket), call_later)
+        self._user_block = UserBlock(_path(socket), call_later)
         if self._is_router:
             _take_no_names(socket)
 
@@ -140,12 +140,12 @@ class Backlog:
         name = sender(frame)
         hang_up(int(frame.get(zmq.SRCFD)), name)
         if name.startswith(OF_USER):
-            self._bar.keep_out(int(name.removeprefix(OF_USER)))
+            self._user_block.keep_out(int(name.removeprefix(OF_USER)))
         self._on_greedy(name)
 
 
 def make_boundless(socket: Socket) -> None:
-    """Before it is bound or connected: who reads it uses a `Backlog`, or trusts the other end."""
+    """Before it is bound or connected: who reads it uses a `InputQueue`, or trusts the other end."""
     socket.setsockopt(zmq.RCVHWM, 0)
 
 

@@ -30,7 +30,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import zmq
 
 from gq.connection.memory_guard import OF_USER, Timer, hang_up, peer_name
-from gq.connection.user_block import KEPT_OUT_S, Bar
+from gq.connection.user_block import KEPT_OUT_S, UserBlock
 
 V = TypeVar("V")
 
@@ -178,7 +178,7 @@ class Links:
         self._loop.call_soon(self._read)
         self._crowds: dict[str, _Crowd] = {}
         """Users of this host who opened links beyond their bound."""
-        self._bar: Bar | None = None
+        self._user_block: UserBlock | None = None
         """The access list of a socket of this host, once it listens."""
         self._sweeping: Timer | None = None
         if bounds.proof_s is not None:
@@ -277,11 +277,11 @@ class Links:
     def _listens(self, listener: socket.socket) -> None:
         self._listener = listener
         if listener.family == socket.AF_UNIX:
-            self._bar = Bar(str(listener.getsockname()), self._loop.call_later)
+            self._user_block = UserBlock(str(listener.getsockname()), self._loop.call_later)
 
     def _count_crowd(self, peer: str) -> None:
         """Keep a user out who goes on opening links, however many are hung up on."""
-        if self._bar is None or not peer.startswith(OF_USER):
+        if self._user_block is None or not peer.startswith(OF_USER):
             return
         now = self._now()
         crowd = self._crowds.get(peer)
@@ -293,7 +293,7 @@ class Links:
         if crowd.count >= self._bounds.peer:
             del self._crowds[peer]
             self._log.warning("%s goes on opening links beyond the bound, and is kept out for %g s", peer, KEPT_OUT_S)
-            self._bar.keep_out(int(peer.removeprefix(OF_USER)))
+            self._user_block.keep_out(int(peer.removeprefix(OF_USER)))
 
     def _is_crowd(self, peer: str) -> bool:
         bounds = self._bounds
@@ -348,7 +348,7 @@ class Links:
     # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _make_room(self) -> None:
-        if self._bar is None:
+        if self._user_block is None:
             self._shut()
             return
         greediest = max(self._of_peer, key=lambda peer: len(self._of_peer[peer]), default=UNKNOWN)

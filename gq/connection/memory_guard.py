@@ -43,18 +43,18 @@ class Link(NamedTuple):
     waiting: int
 
 
-class Appetites:
-    """Watches from now on.  `call_later`: an event loop's.  `on_greedy` is told who was hung up on, and of how much."""
+class MemoryGuard:
+    """Watches from now on.  `call_later`: an event loop's.  `on_flood` is told who was hung up on, and of how much."""
 
     def __init__(
         self,
         doors: Iterable[str],
         call_later: Callable[[float, Callable[[], None]], Timer],
-        on_greedy: Callable[[str, int], None],
+        on_flood: Callable[[str, int], None],
     ) -> None:
         self._doors = {_local_name(endpoint) for endpoint in doors}
         self._call_later = call_later
-        self._on_greedy = on_greedy
+        self._on_greedy = on_flood
         self._level = resident_bytes()
         """What the daemon needs for itself."""
         self._suspects: list[str] = []

@@ -24,7 +24,7 @@ _OWNER, _USER, _GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
 _NOBODY = 0xFFFFFFFF
 
 
-class Bar:
+class UserBlock:
     """`path` of the socket; empty: there is none, and nobody is kept out."""
 
     def __init__(self, path: str, call_later: Callable[[float, Callable[[], None]], Timer]) -> None:

@@ -115,7 +115,7 @@ def parse_constraint(text: str) -> Constraint:
     return _Parser(text).whole()
 
 
-def least_nodes(text: str) -> int:
+def min_nodes(text: str) -> int:
     """Return the minimum number of nodes of a constraint; 0 also for a syntax error, which is refused elsewhere."""
     try:
         return parse_constraint(text).nodes_min if text else 0

@@ -52,7 +52,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """The job is queued even if the site sends no mail, which scripts for Slurm may request."""
 
 
-class Notifying(msgspec.Struct, frozen=True, kw_only=True):
+class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table ``[notify]``."""
 
     webhook_hosts: tuple[str, ...] = ()

@@ -168,18 +168,18 @@ class Demand(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def least_demand(request: ResourceRequest) -> Demand:
+def min_demand(request: ResourceRequest) -> Demand:
     """Return the demand shown for a pending job: the request with Slurm's defaults (1 node, 1 task, 1 CPU per task).
 
     A plan may grant more: whole nodes, more nodes, CPUs rounded up on each node.  Since the roles of a het job may
     share nodes, its number of nodes is that of its widest role.
     """
     if request.roles:
-        each = [least_demand(as_request(role.resources)) for role in request.roles]
+        each = [min_demand(as_request(role.resources)) for role in request.roles]
         nodes = max(demand.nodes for demand in each)
         return Demand(nodes, *(sum(counts) for counts in list(zip(*each, strict=True))[1:]))
-    nodes = request.nodes_min or _least_nodes(request)
-    tasks = request.ntasks or _least_tasks(request, nodes)
+    nodes = request.nodes_min or _min_nodes(request)
+    tasks = request.ntasks or _min_tasks(request, nodes)
     gpus = request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * tasks
     cpus = max(tasks * (request.cpus_per_task or 1), gpus * (request.cpus_per_gpu or 0), nodes)
     memory_mib = (
@@ -190,7 +190,7 @@ def least_demand(request: ResourceRequest) -> Demand:
     return Demand(nodes, tasks, cpus, gpus, memory_mib)
 
 
-def _least_nodes(request: ResourceRequest) -> int:
+def _min_nodes(request: ResourceRequest) -> int:
     """Return the number of nodes of a request without one: the nodes named, or the number that limits per node
     imply."""
     by_tasks = -(-request.ntasks // request.ntasks_per_node) if request.ntasks and request.ntasks_per_node else 1
@@ -201,12 +201,12 @@ def _least_nodes(request: ResourceRequest) -> int:
 def _counted_nodes(constraint: str) -> int:
     if not constraint:
         return 0
-    from gq.model.constraint import least_nodes  # costs a command more than all other values together
+    from gq.model.constraint import min_nodes  # costs a command more than all other values together
 
-    return least_nodes(constraint)
+    return min_nodes(constraint)
 
 
-def _least_tasks(request: ResourceRequest, nodes: int) -> int:
+def _min_tasks(request: ResourceRequest, nodes: int) -> int:
     """Return the number of tasks of a request without one: by node, by GPU, else one per node."""
     if request.ntasks_per_node:
         return nodes * request.ntasks_per_node

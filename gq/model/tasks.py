@@ -59,12 +59,12 @@ def _every(step: int, count: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def format_tasks(tasks: int, most_parts: int | None = None) -> str:
+def format_tasks(tasks: int, max_parts: int | None = None) -> str:
     """Format the set in the syntax of `parse_tasks`, shortest form; ``...`` replaces what exceeds `max_parts`
     ranges."""
     parts: list[str] = []
     for place, part in enumerate(_parts(tasks)):
-        if place == most_parts:
+        if place == max_parts:
             return ",".join([*parts, "..."])
         parts.append(part)
     return ",".join(parts)

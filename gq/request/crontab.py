@@ -21,7 +21,7 @@ from gq.request.directives import option_line
 from gq.request.getopt import Arguments
 from gq.request.jobspec import Submission, exported_environment, job_spec
 from gq.request.layers import job_arguments
-from gq.request.option import Given, Option, bad_value
+from gq.request.option import Option, ParsedOption, bad_value
 from gq.request.options import SUB
 from gq.wire.crontab import CronJob
 
@@ -41,7 +41,7 @@ _PERCENT = re.compile(r"(?<!\\)(?:\\\\)*%")
 ZONE, SHELL, HOME, MAILTO = "CRON_TZ", "SHELL", "HOME", "MAILTO"
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class CronContext(msgspec.Struct, frozen=True, kw_only=True):
     """Of whoever's jobs these become."""
 
     home: str
@@ -59,7 +59,7 @@ class Crontab(NamedTuple):
     """What was accepted and has no effect."""
 
 
-def parse_crontab(text: str, file: str, surroundings: Surroundings) -> Crontab:
+def parse_crontab(text: str, file: str, surroundings: CronContext) -> Crontab:
     """`file` is the text's name in complaints."""
     reader = _Reader(file, surroundings)
     for number, line in enumerate(text.split("\n"), 1):
@@ -71,11 +71,11 @@ def parse_crontab(text: str, file: str, surroundings: Surroundings) -> Crontab:
 class _Reader:
     """Reads line after line."""
 
-    def __init__(self, file: str, surroundings: Surroundings) -> None:
+    def __init__(self, file: str, surroundings: CronContext) -> None:
         self._file = file
         self._surroundings = surroundings
         self._variables: dict[str, str] = {}
-        self._options: list[Given] = []
+        self._options: list[ParsedOption] = []
         """For the next entry."""
         self._options_at = 0
         """Their first line; 0: there are none."""
@@ -146,7 +146,7 @@ class _Reader:
                 raise
             raise UsageError(error.code, f"{source}: {error.message}", error.hint) from error
 
-    def _job(self, number: int, schedule: str, command: str, options: list[Given]) -> CronJob:
+    def _job(self, number: int, schedule: str, command: str, options: list[ParsedOption]) -> CronJob:
         own = Arguments(one for one in options if one.name.startswith("cron-"))
         _refuse_not_here(options)
         arguments = job_arguments(SUB, (), {}, [one for one in options if not one.name.startswith("cron-")])
@@ -194,7 +194,7 @@ def _command(text: str, source: str) -> str:
     return text.replace(r"\%", "%")
 
 
-def _refuse_not_here(options: Iterable[Given]) -> None:
+def _refuse_not_here(options: Iterable[ParsedOption]) -> None:
     for one in options:
         if one.name in NOT_HERE:
             raise bad_value(one, "that is for the command line", "leave it out of the crontab")

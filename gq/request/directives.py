@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from gq.errors import UsageError
 from gq.request.getopt import parse
-from gq.request.option import Given, Option
+from gq.request.option import Option, ParsedOption
 from gq.request.options import NO_EFFECT, SUB, header_options
 
 GQ = "#GQ"
@@ -40,14 +40,14 @@ _SHELL = r"#!.*\b(?:ba|da|k|mk|z)?sh\b"
 class Header(NamedTuple):
     """What a script's head says."""
 
-    given: tuple[Given, ...] = ()
+    given: tuple[ParsedOption, ...] = ()
     notes: tuple[str, ...] = ()
     """For stderr: what was accepted and has no effect."""
-    others: tuple[tuple[Given, ...], ...] = ()
+    others: tuple[tuple[ParsedOption, ...], ...] = ()
     """Of a job with components: what each but the first says."""
 
     @property
-    def components(self) -> tuple[tuple[Given, ...], ...]:
+    def components(self) -> tuple[tuple[ParsedOption, ...], ...]:
         return (self.given, *self.others)
 
 
@@ -70,7 +70,7 @@ def read_header(script: str, file: str) -> Header:
     _refuse_misplaced(lines, file, GQ in marks)
     table = header_options() if mark == GQ else _sbatch_options()
     idle = frozenset(option.name for option in NO_EFFECT) if mark == SBATCH else frozenset()
-    components: list[list[Given]] = [[]]
+    components: list[list[ParsedOption]] = [[]]
     notes: list[str] = []
     for line in lines:
         if line.mark != mark or line.is_late:
@@ -89,7 +89,7 @@ def read_header(script: str, file: str) -> Header:
 class OptionLine(NamedTuple):
     """What one line of a crontab says."""
 
-    given: tuple[Given, ...]
+    given: tuple[ParsedOption, ...]
     notes: tuple[str, ...]
     """As in `Header`."""
 
@@ -173,7 +173,7 @@ def _refuse_misplaced(lines: Sequence[_Line], file: str, has_gq: bool) -> None:
             raise UsageError("bad_header", rule, "move it up, above the first command")
 
 
-def _read_line(line: _Line, source: str, table: Sequence[Option]) -> tuple[list[Given], bool]:
+def _read_line(line: _Line, source: str, table: Sequence[Option]) -> tuple[list[ParsedOption], bool]:
     """Its options, and whether they are of another component."""
     words, abbreviate = _words(line.text, source), line.mark == SBATCH
     given, operands = parse(words, table, source=source, abbreviate=abbreviate, command=SUB)

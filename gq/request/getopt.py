@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from gq.errors import UsageError
 from gq.near_miss import nearest
-from gq.request.option import Given, Option, bad_value
+from gq.request.option import Option, ParsedOption, bad_value
 
 T = TypeVar("T")
 MAX_DIGITS = 18
@@ -83,7 +83,7 @@ def parse(
     abbreviate: bool = False,
     operands_end_options: bool = False,
     command: str = "",
-) -> tuple[list[Given], list[str]]:
+) -> tuple[list[ParsedOption], list[str]]:
     """The options given in `words`, in order, and the operands.
 
     `abbreviate`: an unambiguous beginning of a long name will do.  `operands_end_options`: everything after the
@@ -91,7 +91,7 @@ def parse(
     chooses the advice on an option that Slurm has and gq does not.
     """
     table = _Table(options, abbreviate, command)
-    given: list[Given] = []
+    given: list[ParsedOption] = []
     operands: list[str] = []
     rest = list(reversed(words))
     while rest:
@@ -109,7 +109,7 @@ def parse(
     return given, operands
 
 
-def _long(word: str, rest: list[str], table: _Table, source: str) -> Given:
+def _long(word: str, rest: list[str], table: _Table, source: str) -> ParsedOption:
     name, equals, value = word[2:].partition("=")
     option = table.long(name, source)
     written = f"--{option.name}"
@@ -117,21 +117,21 @@ def _long(word: str, rest: list[str], table: _Table, source: str) -> Given:
         raise UsageError("no_value", f"{_at(source)}`{written}` takes no value, not `{value}`")
     if not equals and option.takes_value:
         value = _argument(option, written, rest, source)
-    return Given(option.name, value, written, source)
+    return ParsedOption(option.name, value, written, source)
 
 
-def _letters(word: str, rest: list[str], table: _Table, source: str) -> Iterable[Given]:
+def _letters(word: str, rest: list[str], table: _Table, source: str) -> Iterable[ParsedOption]:
     position = 1
     while position < len(word):
         option = table.short(word[position], source)
         written = f"-{word[position]}"
         position += 1
         if not option.takes_value:
-            yield Given(option.name, "", written, source)
+            yield ParsedOption(option.name, "", written, source)
             continue
         glued = word[position:]
         value = glued if glued else _argument(option, written, rest, source)
-        yield Given(option.name, value, written, source)
+        yield ParsedOption(option.name, value, written, source)
         return
 
 
@@ -151,25 +151,25 @@ class Arguments:
 
     __slots__ = ("_given", "operands")
 
-    def __init__(self, given: Iterable[Given], operands: Sequence[str] = ()) -> None:
-        self._given: dict[str, list[Given]] = {}
+    def __init__(self, given: Iterable[ParsedOption], operands: Sequence[str] = ()) -> None:
+        self._given: dict[str, list[ParsedOption]] = {}
         for one in given:
             self._given.setdefault(one.name, []).append(one)
         self.operands = tuple(operands)
 
-    def __iter__(self) -> Iterator[Given]:
+    def __iter__(self) -> Iterator[ParsedOption]:
         """All that was given, by option."""
         return (given for same in self._given.values() for given in same)
 
     def has(self, name: str) -> bool:
         return name in self._given
 
-    def last(self, name: str) -> Given | None:
+    def last(self, name: str) -> ParsedOption | None:
         """The one that counts: the last."""
         found = self._given.get(name)
         return found[-1] if found else None
 
-    def every(self, name: str) -> tuple[Given, ...]:
+    def every(self, name: str) -> tuple[ParsedOption, ...]:
         return tuple(self._given.get(name, ()))
 
     def text(self, name: str, default: str = "") -> str:

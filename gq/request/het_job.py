@@ -26,7 +26,7 @@ _OF_THE_WHOLE = ("switches", "switches_wait_s", "licenses")
 _FORM = "a role is NAME:TASKS[,KEY=VALUE]..., for example worker:4,gpus=2"
 
 
-def gang_request(components: Sequence[Arguments]) -> ResourceRequest:
+def het_job_request(components: Sequence[Arguments]) -> ResourceRequest:
     """What all components ask for together; of a single one without roles what it asks for."""
     first, *others = components
     for other in others:

@@ -23,7 +23,7 @@ from gq.model.resource import ResourceRequest, RoleRequest
 from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
 from gq.near_miss import none_of, suggestion
 from gq.request.getopt import Arguments, whole_number
-from gq.request.option import Given, bad_value, not_available
+from gq.request.option import ParsedOption, bad_value, not_available
 from gq.request.signals import parse_signal
 from gq.units import parse_duration_s, parse_instant, parse_memory_mib, parse_seconds
 
@@ -139,9 +139,9 @@ def _notify(arguments: Arguments) -> tuple[Target, ...]:
 
 def _resources(arguments: Arguments, others: Sequence[Arguments]) -> ResourceRequest:
     if others or arguments.has("role"):
-        from gq.request.het_job import gang_request  # few jobs have roles
+        from gq.request.het_job import het_job_request  # few jobs have roles
 
-        return gang_request((arguments, *others))
+        return het_job_request((arguments, *others))
     return resource_request(arguments)
 
 
@@ -159,7 +159,7 @@ def _choice(arguments: Arguments, name: str, choices: Mapping[str, T], default: 
     return choices[given.value.lower()]
 
 
-def _name(given: Given | None, default: str) -> str:
+def _name(given: ParsedOption | None, default: str) -> str:
     """The job's name; one taken from a file may be odd, one that was asked for may not."""
     if given is None:
         return "".join(letter if letter.isprintable() else "?" for letter in default)[:MAX_NAME_LENGTH]
@@ -271,7 +271,7 @@ def _grace_s(text: str) -> int:
     return seconds
 
 
-def _signal(given: Given | None) -> SignalSpec | None:
+def _signal(given: ParsedOption | None) -> SignalSpec | None:
     """``[B:]SIG[@SECONDS]``"""
     if given is None:
         return None
@@ -296,7 +296,7 @@ def _pattern(arguments: Arguments, name: str) -> str | None:
     return given.value
 
 
-def refuse_unknown_code(given: Given) -> None:
+def refuse_unknown_code(given: ParsedOption) -> None:
     """Refuse a file pattern with a code that means nothing, such as ``%q``."""
     if "%" not in given.value:
         return
@@ -343,9 +343,9 @@ def resource_fields(arguments: Arguments, base: ResourceRequest = NOTHING) -> _F
     """The fields of a request that these options say, and None for those that they take the place of."""
     fields = _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
     if any(arguments.has(name) for name in _WHERE):
-        from gq.request.node_options import where_fields
+        from gq.request.node_options import node_option_fields
 
-        fields |= where_fields(arguments, base)
+        fields |= node_option_fields(arguments, base)
     return fields
 
 
@@ -408,7 +408,7 @@ _GPU_OPTIONS = {
 
 def _gpus(arguments: Arguments) -> _Fields:
     said: _Fields = {}
-    typed: dict[str, Given] = {}
+    typed: dict[str, ParsedOption] = {}
     for name, field in _GPU_OPTIONS.items():
         gpus = arguments.read(name, _gres if name == "gres" else gpu_count)
         given = arguments.last(name)
@@ -502,7 +502,7 @@ def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> No
 # ── environment ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def exported_environment(given: Given | None, environ: Mapping[str, str]) -> dict[str, str]:
+def exported_environment(given: ParsedOption | None, environ: Mapping[str, str]) -> dict[str, str]:
     """What ``--export`` takes from `environ`; the node adds what a login sets and what is true of the job."""
     words = _export_words(given)
     exported = dict(environ) if "ALL" in words else {}
@@ -515,7 +515,7 @@ def exported_environment(given: Given | None, environ: Mapping[str, str]) -> dic
     return exported
 
 
-def _export_words(given: Given | None) -> list[str]:
+def _export_words(given: ParsedOption | None) -> list[str]:
     """``ALL,A=1,B`` → its parts."""
     if given is None or given.value in ("", "ALL"):
         return ["ALL"]

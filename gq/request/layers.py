@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from gq.errors import UsageError
 from gq.near_miss import nearest
 from gq.request.getopt import Arguments
-from gq.request.option import Given, Option, not_available
+from gq.request.option import Option, ParsedOption, not_available
 from gq.request.options import JOB_OPTIONS, options_of
 
 _ON = frozenset({"", "1", "yes", "true", "on"})
 _OFF = frozenset({"0", "no", "false", "off"})
 
 
-def input_variables(command: str, environ: Mapping[str, str]) -> list[Given]:
+def input_variables(command: str, environ: Mapping[str, str]) -> list[ParsedOption]:
     """Options from ``GQSUB_<OPTION>`` (``GQRUN_…``, ``GQALLOC_…``); a variable that names no option is refused."""
     prefix = f"{command.upper()}_"
     known = {variable_name(command, option): option for option in options_of(command)}
-    given: list[Given] = []
+    given: list[ParsedOption] = []
     for variable in sorted(name for name in environ if name.startswith(prefix)):
         option = known.get(variable)
         if option is None:
@@ -39,24 +39,24 @@ def variable_name(command: str, option: Option) -> str:
     return f"{command}_{option.name}".upper().replace("-", "_")
 
 
-def _from_variable(option: Option, variable: str, value: str) -> list[Given]:
+def _from_variable(option: Option, variable: str, value: str) -> list[ParsedOption]:
     if option.takes_value:
         if not value and option.if_bare is not None:
             value = option.if_bare
-        return [Given(option.name, value, variable)]
+        return [ParsedOption(option.name, value, variable)]
     if value.lower() in _OFF:
         return []
     if value.lower() not in _ON:
         raise UsageError("bad_value", f"`{variable}`: `{value}` is neither yes nor no", "use 1 or 0")
-    return [Given(option.name, "", variable)]
+    return [ParsedOption(option.name, "", variable)]
 
 
-def merge(*layers: Iterable[Given]) -> list[Given]:
+def merge(*layers: Iterable[ParsedOption]) -> list[ParsedOption]:
     """One list out of layers, the weakest first: what a stronger layer says replaces it and its rivals.
 
     Within one layer rivals exclude each other.  Unbuilt options are refused here, wherever they stand.
     """
-    merged: list[Given] = []
+    merged: list[ParsedOption] = []
     for layer in layers:
         stronger = list(layer)
         _refuse_unbuilt(stronger)
@@ -65,7 +65,7 @@ def merge(*layers: Iterable[Given]) -> list[Given]:
     return merged
 
 
-def _left_of(weaker: Given, stronger: Iterable[Given]) -> Given | None:
+def _left_of(weaker: ParsedOption, stronger: Iterable[ParsedOption]) -> ParsedOption | None:
     """What of an option holds beside those of a stronger layer."""
     for one in stronger:
         if one.name == weaker.name:
@@ -75,28 +75,28 @@ def _left_of(weaker: Given, stronger: Iterable[Given]) -> Given | None:
     return weaker
 
 
-def _is_rival(one: Given, other: Given) -> bool:
+def _is_rival(one: ParsedOption, other: ParsedOption) -> bool:
     """``--gres`` says the same as another option only where it speaks of GPUs."""
     says_other = [gres for gres in (one, other) if gres.name == "gres" and _without_gpus(gres) == gres]
     return other.name in _BY_NAME[one.name].rivals and not says_other
 
 
-def _without_gpus(gres: Given) -> Given | None:
+def _without_gpus(gres: ParsedOption) -> ParsedOption | None:
     parts = [part for part in gres.value.split(",") if part.strip().partition(":")[0] != "gpu"]
-    return Given(gres.name, ",".join(parts), gres.written, gres.source) if parts else None
+    return ParsedOption(gres.name, ",".join(parts), gres.written, gres.source) if parts else None
 
 
 _BY_NAME = {option.name: option for option in JOB_OPTIONS}
 
 
-def _refuse_unbuilt(layer: Iterable[Given]) -> None:
+def _refuse_unbuilt(layer: Iterable[ParsedOption]) -> None:
     for one in layer:
         if _BY_NAME[one.name].is_unbuilt:
             raise not_available(one.place)
 
 
-def _refuse_rivals(layer: Iterable[Given]) -> None:
-    seen: dict[str, Given] = {}
+def _refuse_rivals(layer: Iterable[ParsedOption]) -> None:
+    seen: dict[str, ParsedOption] = {}
     for one in layer:
         for rival in _BY_NAME[one.name].rivals:
             if rival in seen and rival != one.name and _is_rival(one, seen[rival]):
@@ -106,7 +106,7 @@ def _refuse_rivals(layer: Iterable[Given]) -> None:
 
 
 def job_arguments(
-    command: str, given: Iterable[Given], environ: Mapping[str, str], header: Iterable[Given] = ()
+    command: str, given: Iterable[ParsedOption], environ: Mapping[str, str], header: Iterable[ParsedOption] = ()
 ) -> Arguments:
     """The job options that hold: command line before variables before script.  Other options are left out."""
     return Arguments(merge(header, input_variables(command, environ), [one for one in given if one.name in _BY_NAME]))

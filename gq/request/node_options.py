@@ -28,7 +28,7 @@ class Switches(NamedTuple):
     wait_s: int | None
 
 
-def where_fields(arguments: Arguments, base: ResourceRequest) -> dict[str, object]:
+def node_option_fields(arguments: Arguments, base: ResourceRequest) -> dict[str, object]:
     """The fields of a request that these options say; an empty value takes away what `base` has."""
     said: dict[str, object] = {}
     for name in ("constraint", "prefer"):

@@ -29,7 +29,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.metavar)
 
 
-class Given(msgspec.Struct, frozen=True):
+class ParsedOption(msgspec.Struct, frozen=True):
     """An option as somebody wrote it."""
 
     name: str
@@ -47,7 +47,7 @@ class Given(msgspec.Struct, frozen=True):
         return f"{self.source}: `{self.written}`" if self.source else f"`{self.written}`"
 
 
-def bad_value(given: Given, rule: str, way_out: str = "") -> UsageError:
+def bad_value(given: ParsedOption, rule: str, way_out: str = "") -> UsageError:
     """A complaint about a value.  `rule` may bring its way out behind a semicolon, as the parsers of `gq.units` do."""
     sentence, _, rest = rule.partition("; ")
     return UsageError("bad_value", f"{given.place}: {sentence}", way_out or rest)

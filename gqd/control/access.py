@@ -1,8 +1,9 @@
-"""The one place that says who may ask what: one table by request, one function over (who, request, object).  Pure.
+"""Authorisation: the only place that decides which caller may make which request about which object.  Pure.
 
-Who asks was established at the door and travels with the request as a `Peer`.  What is decided here is what that is
-worth: whether this controller serves them at all, whether the node that vouches for them may, and their role.
-A private cluster serves its owner and root, who administrate it.
+`RIGHTS` names the right that each request needs; `authorise` checks it.  The listener has authenticated the caller, and
+its `Peer` travels with the request.  This module decides whether the controller serves that peer at all, whether the
+node that vouches for the peer may do so, and which role the peer has.  A private cluster serves its owner and root,
+both as administrators.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from gqd.state.records import Job
 ROOT_UID = 0
 NO_JOB = JobId(0)
 NOBODYS = ""
-"""No account: nobody is its coordinator."""
+"""The name of no account: it has no coordinators."""
 STEERING = (
     client.CancelJobs, client.SignalStep, client.HoldJobs, client.ReleaseJobs, client.RequeueJobs, client.UpdateJob,
     client.NotifyJob, client.ExtendJob,
 )  # fmt: skip
-"""What coordinators may ask about the jobs of their accounts, too; scripts and output stay their owners'."""
+"""Requests that coordinators, too, may make about the jobs of their accounts; scripts and output stay private."""
 
 
 CRONTABS = (client.SetCrontab, client.GetCrontab, client.RemoveCrontab)
 
 
 class Denied(Refusal):
-    """Refused for want of rights: goes into the audit trail, whatever was asked."""
+    """The caller lacks the right; the audit trail records the refusal, even of a request that changes nothing."""
 
 
 class Role(IntEnum):
-    """Each may do what those below it may.  Coordinators of accounts are users who may do more there."""
+    """The role of a caller; a higher role includes the lower ones.  Coordinators are users with rights on accounts."""
 
     USER = 0
     OPERATOR = 20
@@ -49,23 +50,23 @@ class Role(IntEnum):
 
 
 class Right(Enum):
-    """Who may make a request."""
+    """The right that a request needs."""
 
     ANYONE = "anyone"
     OWNER = "owner"
-    """Of the job, the key or the reservation; operators, too."""
+    """The owner of the job, key or reservation, and operators."""
     OWNER_ONLY = "owner only"
-    """Of the job, since it acts as the user; administrators, too."""
+    """The owner of the job, since the request acts as the user, and administrators."""
     SELF = "self"
-    """About one's own keys, and not through a node that runs jobs; administrators about all."""
+    """Users about their own keys, but not through a node that runs jobs; administrators about all keys."""
     COORDINATOR = "coordinator"
-    """Of an account above the one that it is about; operators, too."""
+    """Coordinators of an account above the account that the request is about, and operators."""
     OPERATOR = "operator"
     ADMINISTRATOR = "administrator"
 
 
 class Reach(Enum):
-    """Whose objects a role may do something to."""
+    """The objects that a role may act on."""
 
     NONE = "none"
     OWN = "own"
@@ -153,7 +154,9 @@ RIGHTS: dict[type[client.RequestBody], Right] = {
     client.RemoveCrontab: Right.OWNER,
     client.ListCrontabs: Right.OPERATOR,
 }
-"""By request; gq-protocol(7) prints it.  To what anyone may ask, the answer leaves out what is private of others."""
+"""Request → the right that it needs; gq-protocol(7) prints it.
+
+The answers to `ANYONE`'s requests leave out private details of other users' jobs."""
 
 COMMANDS: dict[type[client.RequestBody], str] = {
     client.SuspendJobs: "`gqctl suspend`",
@@ -174,18 +177,18 @@ COMMANDS: dict[type[client.RequestBody], str] = {
     client.CheckConfig: "`gqctl config check`",
     client.ListCrontabs: "`gqcron --all`",
 }
-"""By what people type: requests that not everybody may make."""
+"""Requests that are restricted to a role → the command that sends them, for messages."""
 
 
 class Caller(NamedTuple):
-    """Who asks, and what they are here."""
+    """The user who makes a request, with the role and the accounts that this user has here."""
 
     peer: Peer
     role: Role
     is_from_job: bool = False
-    """A node that runs jobs vouches."""
+    """The request comes through a node that runs jobs, which vouches for the user."""
     coordinates: frozenset[str] = frozenset()
-    """Accounts that this user coordinates, and all below them."""
+    """Accounts that this user coordinates, and all accounts below them."""
 
     @property
     def user(self) -> User:
@@ -193,7 +196,7 @@ class Caller(NamedTuple):
 
     @property
     def shown_to(self) -> Peer | None:
-        """For whom jobs of others are shown without what is private; None: this one may see everything."""
+        """The peer from whom private details of other users' jobs are hidden; None: the caller may see everything."""
         return self.peer if self.role < Role.OPERATOR else None
 
     def owns(self, job: Job) -> bool:
@@ -203,11 +206,11 @@ class Caller(NamedTuple):
         return self.role >= Role.OPERATOR or self.owns(job) or job.account in self.coordinates
 
 
-# ── who it is ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the caller ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def caller_of(peer: Peer, cluster: Cluster, policy: Policy) -> Caller:
-    """`Denied` unless this peer is served here, and whoever vouches for it may."""
+    """The caller behind a peer; `Denied` unless it is served here and the node that vouches for it may do so."""
     if not policy.is_shared:
         _refuse_strangers(peer, policy)
     if peer.key and peer.key not in cluster.keys:
@@ -232,14 +235,14 @@ def _role_of(peer: Peer, policy: Policy) -> Role:
 
 
 def _is_named(peer: Peer, names: tuple[str, ...]) -> bool:
-    """By name, or by a group as ``%name``."""
+    """Whether the names include the peer's user name, or one of its groups as ``%group``."""
     if not names:
         return False
     return peer.user in names or any(f"%{group}" in names for group in peer.groups)
 
 
 def coordinated_by(user: str, cluster: Cluster) -> frozenset[str]:
-    """Accounts that the user coordinates, and all below them."""
+    """Accounts that the user coordinates, and all accounts below them."""
     named = cluster.associations.coordinated.get(user)
     if not named:
         return frozenset()
@@ -248,12 +251,12 @@ def coordinated_by(user: str, cluster: Cluster) -> frozenset[str]:
 
 
 def is_login_node(node: str, cluster: Cluster, policy: Policy) -> bool:
-    """It vouches for all users of its host.  What the node says of itself counts for nothing."""
+    """Whether the node vouches for all users of its host.  What the node claims about itself does not count."""
     return node in cluster.login_nodes or node in policy.login_nodes
 
 
 def _refuse_unvouched(peer: Peer, cluster: Cluster) -> None:
-    """A node that runs jobs vouches for those whose jobs are there: whoever broke into it has those already."""
+    """`Denied` unless the node holds a job of the user: an intruder on the node controls those users' jobs already."""
     node = cluster.nodes.get(peer.via_node)
     for attempt_id in node.held if node is not None else ():
         job = cluster.jobs.get(attempt_id.job_id)
@@ -266,14 +269,14 @@ def _refuse_unvouched(peer: Peer, cluster: Cluster) -> None:
     )
 
 
-# ── what they may ask ─────────────────────────────────────────────────────────────────────────────────────────
+# ── its rights ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def authorise(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
-    """`Denied` unless the table lets this caller ask this of that object.
+    """`Denied` unless `RIGHTS` lets this caller make this request about its object.
 
-    Of requests about many jobs at once, those of others are passed over or refused one by one (`may_steer`); whose
-    key it is only `gqd.control.key` finds out.
+    Requests about many jobs skip or refuse other users' jobs one by one (`may_steer`); the owner of a key is checked
+    in `gqd.control.key`.
     """
     right = RIGHTS[type(body)]
     reach = REACH[right][who.role]
@@ -296,7 +299,7 @@ def authorise(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
 def _refuse_crontab_of_others(
     who: Caller, body: client.SetCrontab | client.GetCrontab | client.RemoveCrontab, cluster: Cluster
 ) -> None:
-    """Also from one who has the name of its owner, and is another."""
+    """`Denied` for a crontab of another user, even one with the same name but another uid."""
     user = body.user or who.peer.user
     known = cluster.crontabs.get(user)
     if not is_of(who.peer, user, who.peer.uid if known is None else known.uid):
@@ -305,10 +308,10 @@ def _refuse_crontab_of_others(
 
 
 def _refuse_uncoordinated(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
-    """`Denied` unless a coordinator is above all that the request is about.
+    """`Denied` unless the caller coordinates every account that the request needs.
 
-    Members of the account that one coordinates; for everything else the accounts below it: what one's own account may
-    have is for those above to say.
+    For its members that is the account itself; for everything else it is the account above: coordinators cannot raise
+    what their own account may have.
     """
     for account in _accounts_about(body, cluster):
         if account not in who.coordinates:
@@ -318,7 +321,7 @@ def _refuse_uncoordinated(who: Caller, body: client.RequestBody, cluster: Cluste
 
 
 def _accounts_about(body: client.RequestBody, cluster: Cluster) -> list[str]:
-    """The accounts of which the caller has to be a coordinator; `NOBODYS` where only operators will do."""
+    """The accounts that the caller must coordinate; `NOBODYS`: only operators may make the request."""
     match body:
         case client.SetMember():
             return [body.member.account]
@@ -337,7 +340,7 @@ def _accounts_about(body: client.RequestBody, cluster: Cluster) -> list[str]:
 
 
 def _parents(account: str, cluster: Cluster) -> list[str]:
-    """The account above one that is there; the root has none that anybody could be a coordinator of."""
+    """The account above an existing account; `NOBODYS` above the root and the default account."""
     if account in (ROOT, DEFAULT_ACCOUNT):
         return [NOBODYS]
     known = cluster.accounts.get(account)
@@ -371,7 +374,10 @@ def not_owner(job: Job) -> Denied:
 
 
 def refuse_users_of_others(who: Caller, users: tuple[str, ...]) -> None:
-    """Somebody who names the jobs of another means them, and is told; `Denied` unless they may steer them."""
+    """`Denied` if a filter names other users, unless the caller may steer jobs of others.
+
+    A request that names another user means that user's jobs, so they are not skipped silently.
+    """
     others = [user for user in users if user != who.peer.user]
     if others and who.role < Role.OPERATOR and not who.coordinates:
         raise Denied(
@@ -380,21 +386,21 @@ def refuse_users_of_others(who: Caller, users: tuple[str, ...]) -> None:
 
 
 def refuse_root_jobs(who: Caller, policy: Policy) -> None:
-    """What runs as root could do anything on every node."""
+    """`Denied` for jobs of root on a shared cluster: they could do anything on every node."""
     if policy.is_shared and not policy.root_jobs and who.peer.uid == ROOT_UID:
         message = "root may not submit jobs to this cluster"
         raise Denied("root_jobs", message, "submit as a user; `[access] root_jobs = true` in gq.toml allows it")
 
 
 def refuse_more_time(who: Caller, before_s: int) -> None:
-    """Others have been told when a running job ends at the latest."""
+    """`Denied` unless an operator asks: the latest end of a running job has been promised to other jobs."""
     if who.role < Role.OPERATOR:
         message = f"the time limit of a running job, {before_s} s, can be raised by operators only"
         raise Denied("raised_limit", message, "ask one; you may lower it")
 
 
 def refuse_priority(who: Caller, nice: int | None, priority: int | None = None) -> None:
-    """To go before others is not a user's to decide."""
+    """`Denied` for a user who sets a priority or a negative nice value: both overtake other users' jobs."""
     if priority is not None and who.role < Role.OPERATOR:
         message = f"--priority={priority} takes the place of what the factors add up to, which is for operators"
         raise Denied("set_priority", message, "leave it out; --nice=N (0 or more) lets others go first")

@@ -1,7 +1,7 @@
 """Arrays: which jobs and waiting tasks a request means, and how tasks leave their record.  Pure.
 
 An array is one job, its record; a task is a job of its own only once it has left it (see `ArrayTasks`).  Every request
-that names jobs comes through `choose`, so that ``7``, ``7_3`` and ``7_[2-8]`` mean the same to all of them.
+that names jobs comes through `select`, so that ``7``, ``7_3`` and ``7_[2-8]`` mean the same to all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALL = -1
 # ── which tasks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Chosen(NamedTuple):
+class Selection(NamedTuple):
     """A job; or of an array's record those of the tasks that wait in it, a bit set."""
 
     job: Job
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
         return 1 if self.job.array is None else self.tasks.bit_count()
 
 
-def choose(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Chosen]:
+def select(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Selection]:
     """What these ids mean, by id; `Refusal` if one of them does not exist or is out of memory."""
     job_ids = tuple(job_ids)
     for job_id in job_ids:
@@ -67,20 +67,20 @@ def choose(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -
     return [one for one in named(cluster, job_ids, tasks) if one.job.array is None or one.tasks or one.is_named]
 
 
-def named(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Chosen]:
-    """As `choose`, by id; what is not there is passed over, and a record is there though nothing waits in it.
+def named(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Selection]:
+    """As `select`, by id; what is not there is passed over, and a record is there though nothing waits in it.
 
     The id of an array: its record, and all of its tasks that left and are in memory.
     """
-    chosen: dict[JobId, Chosen] = {}
+    chosen: dict[JobId, Selection] = {}
     for job_id in job_ids:
         job = cluster.jobs.get(JobId(job_id))
         if job is not None and job.array is not None:
             for left in job.array.jobs.values():
-                chosen.setdefault(left, Chosen(cluster.jobs[left], is_named=False))
-            chosen[job.job_id] = Chosen(job, job.array.waiting, is_named=not job.array.jobs)
+                chosen.setdefault(left, Selection(cluster.jobs[left], is_named=False))
+            chosen[job.job_id] = Selection(job, job.array.waiting, is_named=not job.array.jobs)
         elif job is not None:
-            chosen[job.job_id] = Chosen(job)
+            chosen[job.job_id] = Selection(job)
     for array_id, text in tasks.items():
         record, asked = cluster.jobs.get(JobId(array_id)), tasks_asked(text)
         if record is not None and record.array is not None:
@@ -89,12 +89,12 @@ def named(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) ->
     return [chosen[job_id] for job_id in sorted(chosen)]
 
 
-def _of_array(cluster: Cluster, record: Job, array: ArrayTasks, asked: int) -> Iterator[Chosen]:
+def _of_array(cluster: Cluster, record: Job, array: ArrayTasks, asked: int) -> Iterator[Selection]:
     if asked & (array.waiting | array.cancelled):
         waiting = asked & array.waiting
-        yield Chosen(record, waiting, is_named=bool(waiting), asked=asked)
+        yield Selection(record, waiting, is_named=bool(waiting), asked=asked)
     for job_id in left_jobs(record, array, asked):
-        yield Chosen(cluster.jobs[job_id])
+        yield Selection(cluster.jobs[job_id])
 
 
 def left_jobs(record: Job, array: ArrayTasks, asked: int) -> list[JobId]:
@@ -143,7 +143,7 @@ def known_array(cluster: Cluster, job_id: int) -> tuple[Job, ArrayTasks]:
 
 
 def one_of(cluster: Cluster, job_id: int, task: int | None) -> Job:
-    """The one job that is meant: of a task that waits its record; `Refusal` as of `choose`."""
+    """The one job that is meant: of a task that waits its record; `Refusal` as of `select`."""
     if task is None:
         return known(cluster, job_id)
     record, array = known_array(cluster, job_id)
@@ -284,21 +284,21 @@ def _has_room(array: ArrayTasks) -> bool:
     return array.throttle is None or array.active < array.throttle
 
 
-def leave(draft: TurnBuilder, record: Job, task: int) -> Job:
+def materialise_task(draft: TurnBuilder, record: Job, task: int) -> Job:
     """The task becomes a job of its own."""
     job_id = JobId(draft.cluster.next_job_id)
     draft.emit(event.ArrayTaskLeft(at=draft.now, array_job_id=record.job_id, task=task, job_id=job_id))
     return draft.cluster.jobs[job_id]
 
 
-def apart(draft: TurnBuilder, one: Chosen) -> list[Job]:
+def materialise_tasks(draft: TurnBuilder, one: Selection) -> list[Job]:
     """The jobs that stand for exactly this: the tasks leave a record of which they are only a part."""
     if one.is_whole:
         return [one.job]
-    return [leave(draft, one.job, task) for task in tasks_in(one.tasks)]
+    return [materialise_task(draft, one.job, task) for task in tasks_in(one.tasks)]
 
 
-def refuse_too_many(chosen: Iterable[Chosen]) -> None:
+def refuse_too_many(chosen: Iterable[Selection]) -> None:
     """Before anything is changed."""
     leaving = sum(one.width for one in chosen if not one.is_whole)
     if leaving > MAX_LEAVING:
@@ -319,7 +319,7 @@ class Report:
         self._passed_over: dict[JobId, str] = {}
         """Arrays of which something could not be done that was not named by itself."""
 
-    def did(self, one: Chosen) -> None:
+    def did(self, one: Selection) -> None:
         """Called before it changes: a part of a record is told by its tasks, all that waits in it by its id, too."""
         job = one.job
         if job.array is not None:
@@ -328,7 +328,7 @@ class Report:
             self._job_ids[job.job_id] = None
         self._arrays[_array_id(job)] = None
 
-    def refuse(self, one: Chosen, why: str) -> None:
+    def refuse(self, one: Selection, why: str) -> None:
         array_id = _array_id(one.job)
         if one.is_named:
             self._refused.append((one.job.job_id, why))

@@ -1,4 +1,4 @@
-"""What the end of tasks means to their array: its record ends with the last of them, or the others end, too.  Pure."""
+"""The end of arrays: the record ends with its last task, and with --fail-fast a failure ends all tasks.  Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 _NO_FAILURE = (Outcome.COMPLETED, Outcome.CANCELLED, Outcome.PREEMPTED)
-"""To give way says nothing of the other tasks."""
+"""Outcomes that do not trigger --fail-fast; a preemption says nothing about the other tasks."""
 
 
 def react_to(draft: TurnBuilder, fact: event.Event) -> None:
-    """What follows from an event for the array that it is about: that it is over, or that its other tasks end, too."""
+    """After the end of tasks: end the other tasks of a fail-fast array, and the record when no task is left."""
     if isinstance(fact, event.ArrayTasksCancelled):
         _end_if_over(draft, draft.cluster.jobs[fact.array_job_id])
     elif isinstance(fact, event.JobEnded) and (job := draft.cluster.jobs.get(fact.job_id)) is not None:
@@ -61,12 +61,15 @@ def _end_if_over(draft: TurnBuilder, record: Job) -> None:
 
 
 def _outcome(cluster: Cluster, record: Job, array: ArrayTasks) -> Outcome:
-    """All went well; all were cancelled (as far as those that left are remembered); or neither."""
+    """COMPLETED if all tasks succeeded; CANCELLED or the like if all were cancelled; else FAILED.
+
+    Tasks that have left memory count as failed.
+    """
     if not array.cancelled and not array.failed:
         return Outcome.COMPLETED
     if array.succeeded:
         return Outcome.FAILED
     left = [cluster.jobs[job_id].outcome for job_id in array.jobs.values()]
-    if len(left) < array.failed.bit_count() or any(one is not Outcome.CANCELLED for one in left):
+    if len(left) < array.failed.bit_count() or any(outcome is not Outcome.CANCELLED for outcome in left):
         return Outcome.FAILED
     return cancelled_outcome(record)

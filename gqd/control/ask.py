@@ -1,7 +1,7 @@
 """``gqctl ask``: a polite request to the holder of a job, who answers it or does not.  Pure.
 
-It changes nothing by itself.  The holder sees it in the job's standard error, by `gqstat` and `gqctl asks`, and as a
-notice where the job tells its owner anything; whoever asked sees the answer by `gqctl asks`.
+A request changes nothing by itself.  The holder sees it in the job's standard error, in `gqstat` and `gqctl asks`, and
+as a notice if the job has notices at all; the user who asked sees the answer in `gqctl asks`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 MAX_TEXT = 500
-MOST_OPEN = 20
-"""That one user may have asked, of all jobs that are not over."""
-MOST_OF_JOB = 50
-"""Ever asked of one job."""
+MAX_OPEN = 20
+"""Unanswered requests that one user may have, over all jobs that have not ended."""
+MAX_OF_JOB = 50
+"""Requests that one job may ever get, answered ones included."""
 _OVER = (JobState.COMPLETING, JobState.ENDED)
 
 
@@ -64,10 +64,10 @@ def _refuse_ask(draft: TurnBuilder, who: Caller, one: Job) -> None:
     if any(ask.is_open and _is_by(ask, who) for ask in one.asks):
         message = f"you have asked that of job {one.label} already, and it is not answered yet"
         raise Refusal("asked_already", message, "gqctl asks shows it")
-    if len(one.asks) >= MOST_OF_JOB:
-        raise Refusal("too_many_asks", f"job {one.label} was asked {MOST_OF_JOB} times already", "speak to its owner")
-    if sum(_is_by(ask, who) for other in draft.cluster.jobs.values() for ask in _open(other)) >= MOST_OPEN:
-        raise Refusal("too_many_asks", f"{MOST_OPEN} of your requests are not answered yet", "gqctl asks lists them")
+    if len(one.asks) >= MAX_OF_JOB:
+        raise Refusal("too_many_asks", f"job {one.label} was asked {MAX_OF_JOB} times already", "speak to its owner")
+    if sum(_is_by(ask, who) for other in draft.cluster.jobs.values() for ask in _open(other)) >= MAX_OPEN:
+        raise Refusal("too_many_asks", f"{MAX_OPEN} of your requests are not answered yet", "gqctl asks lists them")
 
 
 def _is_by(ask: Ask, who: Caller) -> bool:
@@ -75,12 +75,15 @@ def _is_by(ask: Ask, who: Caller) -> bool:
 
 
 def _open(one: Job) -> list[Ask]:
-    """Of a job that is not over."""
+    """The unanswered requests of a job; none once it is ending."""
     return [ask for ask in one.asks if ask.is_open] if one.asks and one.state not in _OVER else []
 
 
 def decide_answer(draft: TurnBuilder, who: Caller, body: client.AnswerAsks) -> client.Done:
-    """To all who have asked; a release also ends the job, or queues it again, and an elastic one may shrink."""
+    """Answer all open requests of a job.
+
+    RELEASE also ends or requeues the job; SHRINK makes an elastic job give up GPUs or nodes.
+    """
     one = array.one_of(draft.cluster, body.job_id, body.task)
     text = _checked(body.text)
     if not _open(one):
@@ -110,7 +113,7 @@ def decide_answer(draft: TurnBuilder, who: Caller, body: client.AnswerAsks) -> c
 
 
 def list_asks(draft: TurnBuilder, who: Caller, body: client.ListAsks, most: int) -> client.Asks:
-    """What was asked of the caller's jobs, and what the caller has asked; operators see all.  The newest last."""
+    """Requests about the caller's jobs and requests that the caller made, newest last; operators see all."""
     jobs = draft.cluster.jobs
     chosen = jobs.values() if not body.job_ids else [jobs[one] for one in jobs.keys() & set(body.job_ids)]
     found = ((ask, one) for one in chosen for ask in one.asks if who.may_steer(one) or _is_by(ask, who))

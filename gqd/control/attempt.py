@@ -1,8 +1,8 @@
-"""An attempt: adopted, prepared on every node, let go, ended, emptied — or rolled back.  Pure.
+"""The life of an attempt: allocated, prepared on every node, launched, ended, cleaned up — or rolled back.  Pure.
 
-The launch is two-phase.  PREPARE goes to every node; when all are ready, GO goes to all but the batch node, and to
-the batch node last, after all others acknowledged theirs: until then no process of the user runs anywhere, and one
-refusal or silence rolls everything back.
+The launch has two phases.  PREPARE goes to every node.  When all are ready, GO goes to all nodes except the batch node,
+and, after they have acknowledged it, to the batch node.  Until then no process of the user runs anywhere, and a refusal
+or the silence of one node rolls everything back.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic_nodes, orders, requeue, step, workdir
 from gqd.control.reservation import overlap
 from gqd.sched.adoption import PlanValidator, StartRequest
+from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
 from gqd.state.elastic import has_joined, is_left
 from gqd.state.end_reason import why_again
 from gqd.state.events import event
 from gqd.state.index.deadlines import time_limit_of
+from gqd.state.index.job_tally import granted
 from gqd.state.index.queue import member_of
 from gqd.state.parked import lends
 from gqd.state.phases import AfterEnding, Hold, PartPhase
@@ -34,22 +36,34 @@ if TYPE_CHECKING:
 # ── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_start(draft: TurnBuilder, start: Start, validator: PlanValidator) -> bool:
-    """Allocate, if the plan still holds on the live cluster; the validator then counts it too."""
+def decide_start(draft: TurnBuilder, ledger: Ledger, start: Start, validator: PlanValidator) -> bool:
+    """Start the job as planned, if the limits and the live cluster still allow it; the ledger then counts it."""
     job = draft.cluster.jobs.get(start.job_id)
-    if job is None or not job.is_waiting or job.hold or job.attempt != start.attempt:
+    if job is None:
+        return False
+    asker = Asker(job.user, job.account, job.qos)
+    wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
+    if ledger.over(asker, wanted) is not None or not _allocate(draft, job, start, validator):
+        return False
+    ledger.take(asker, wanted)
+    return True
+
+
+def _allocate(draft: TurnBuilder, job: Job, start: Start, validator: PlanValidator) -> bool:
+    """Allocate the planned grants, if the plan still holds on the live cluster; the validator then counts them."""
+    if not job.is_waiting or job.hold or job.attempt != start.attempt:
         return False
     if not array.may_start(draft.cluster, job, start.task):
         return False
     if not dependency.may_start(job) or not deadline.may_start(job, draft.now):
         return False
     if job.job_id in draft.volatile.updated_jobs:
-        return False  # it may want something else now
+        return False  # the plan was made for its former request
     applicant = StartRequest(job.job_id, *member_of(job), job.spec.reservation, job.time_limit_s, job.qos)
     if not validator.admit(start, applicant):
         return False
     if start.task is not None:
-        job = array.leave(draft, job, start.task)
+        job = array.materialise_task(draft, job, start.task)
     attempt_id = AttemptId(job.job_id, job.attempt + 1)
     draft.emit(
         event.JobAllocated(
@@ -75,19 +89,19 @@ def decide_start(draft: TurnBuilder, start: Start, validator: PlanValidator) -> 
 
 
 def _without_values(draft: TurnBuilder, job: Job, attempt: Attempt) -> str:
-    """A node on which the job would run without `Launch.parameters`, and seem to go well."""
+    """The name of a node whose gqnode ignores `Launch.parameters`: a sweep would run there without its values."""
     nodes = attempt.parts if job.spec.sweep else ()
     return next((node for node in nodes if not draft.cluster.nodes[node].inventory.can_suspend), "")
 
 
 def _is_maintenance(draft: TurnBuilder, start: Start) -> bool:
-    """It runs in a reservation for maintenance, where nobody pays."""
+    """Whether the start is in a maintenance reservation, where jobs are not billed."""
     known = draft.cluster.reservations.get(start.reservation)
     return known is not None and Flag.MAINT in known.booking.flags
 
 
 def on_prepared(draft: TurnBuilder, node: str, report: wire.Prepared) -> None:
-    """One more node is ready; when all are, let go."""
+    """Mark the node as prepared; send GO once all nodes are."""
     attempt = _launching(draft, report.attempt_id, node, PartPhase.PREPARING)
     if attempt is None:
         return
@@ -104,12 +118,12 @@ def on_prepared(draft: TurnBuilder, node: str, report: wire.Prepared) -> None:
 
 
 def on_go_received(draft: TurnBuilder, node: str, report: wire.GoReceived) -> None:
-    """A node other than the batch node is going; after the last of them the batch node goes."""
+    """Mark the node's part as live; send GO to the batch node once all other nodes have acknowledged theirs."""
     attempt = _launching(draft, report.attempt_id, node, PartPhase.GOING)
     if attempt is None:
         return
     if node == attempt.batch_node:
-        _mark_received(draft, attempt, node)  # it is on its way; that it lives is said by `Started`
+        _mark_received(draft, attempt, node)  # `Started` will report that the script runs
         return
     draft.emit(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
     orders.send_owed(draft, attempt, node)
@@ -122,7 +136,7 @@ def on_go_received(draft: TurnBuilder, node: str, report: wire.GoReceived) -> No
 
 
 def on_started(draft: TurnBuilder, node: str, report: wire.Started) -> None:
-    """The batch script's process is alive: the job runs."""
+    """The batch script's process runs: the job becomes RUNNING."""
     attempt = _launching(draft, report.attempt_id, node, PartPhase.GOING)
     if attempt is None or node != attempt.batch_node:
         return
@@ -130,7 +144,7 @@ def on_started(draft: TurnBuilder, node: str, report: wire.Started) -> None:
     at = min(max(report.at, attempt.allocated_at), draft.now)
     draft.emit(event.JobStarted(at=at, attempt_id=report.attempt_id, master_port=attempt.master_port))
     if attempt.borrows:
-        draft.volatile.wants_plan = True  # from now on it can give way, and somebody may wait for that
+        draft.volatile.wants_plan = True  # it can be preempted from now on
     orders.send_owed(draft, attempt, node)
     if attempt.elastic is not None:
         draft.volatile.wants_plan = True
@@ -143,19 +157,20 @@ def on_started(draft: TurnBuilder, node: str, report: wire.Started) -> None:
 
 
 def on_prepare_received(draft: TurnBuilder, node: str, report: wire.PrepareReceived) -> None:
+    """The node acknowledged PREPARE: do not repeat the order."""
     attempt = _launching(draft, report.attempt_id, node, PartPhase.PREPARING)
     if attempt is not None:
         _mark_received(draft, attempt, node)
 
 
 def on_prepare_refused(draft: TurnBuilder, node: str, report: wire.PrepareRefused) -> None:
-    """Roll back; nothing of the attempt is left on the node that says so."""
+    """Roll the launch back; the node that refused holds nothing of the attempt."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
         return
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id and job.state is JobState.STARTING:
-        # Also after it was ready: a daemon that starts again makes its cells again, and may fail to.
+        # A prepared node may refuse, too: a restarted daemon sets up its cells again, which may fail.
         fail_launch(draft, attempt, node, report.why, is_job_fault=report.is_job_fault)
         empty_part(draft, attempt, node, Usage())
     else:
@@ -165,7 +180,7 @@ def on_prepare_refused(draft: TurnBuilder, node: str, report: wire.PrepareRefuse
 
 
 def fail_launch(draft: TurnBuilder, attempt: Attempt, node: str, why: str, *, is_job_fault: bool = False) -> None:
-    """Roll every node back; leave that node out for one back-off; the job waits again."""
+    """Roll the launch back on all nodes, back off from the node that failed, and requeue the job."""
     job = draft.cluster.jobs[attempt.attempt_id.job_id]
     until = draft.now + _backoff_s(draft, 1 + job.launch_failures) if is_job_fault else _back_off(draft, node)
     _roll_back(draft, attempt, node, f"node {node}: {why}", until, is_job_fault=is_job_fault)
@@ -197,9 +212,9 @@ def _roll_back(
 
 
 def _back_off(draft: TurnBuilder, node: str) -> float:
-    """Leave the node out of planning for a while, for all jobs; until when.
+    """Exclude the node from planning for all jobs for a while.  → the instant until which it is excluded.
 
-    What fails while it is left out was ordered before that: a crowd of jobs that one slow moment failed is one failure.
+    Failures during a back-off were ordered before it began, so many launches that fail at once count as one failure.
     """
     failing = draft.cluster.nodes[node]
     if failing.backoff_until > draft.now:
@@ -211,12 +226,13 @@ def _back_off(draft: TurnBuilder, node: str) -> float:
 
 
 def _backoff_s(draft: TurnBuilder, failures: int) -> float:
-    """30 s, doubling to 10 min."""
+    """Seconds of back-off after this many failures in a row: doubles from `backoff_min_s` to `backoff_max_s`."""
     timers = draft.policy.timers
     return float(min(timers.backoff_min_s * 2.0 ** min(failures - 1, 20), timers.backoff_max_s))
 
 
 def _release(draft: TurnBuilder, attempt: Attempt, nodes: tuple[str, ...]) -> None:
+    """Send GO to these nodes, unless the job can no longer end before a reservation."""
     if give_up_late_launch(draft, attempt, attempt.batch_node):
         return
     draft.emit(
@@ -227,9 +243,9 @@ def _release(draft: TurnBuilder, attempt: Attempt, nodes: tuple[str, ...]) -> No
 
 
 def give_up_late_launch(draft: TurnBuilder, attempt: Attempt, node: str) -> bool:
-    """Roll back what could not be over before a reservation any more; the job waits again.
+    """Roll back a launch that could no longer end before a reservation; the job waits again.  → whether it did.
 
-    Nothing of it runs on this node; so nothing runs anywhere, unless its batch node is another and was let go.
+    Nothing of the job runs on `node`, so nothing runs anywhere, unless GO was already sent to another batch node.
     """
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id or job.state is not JobState.STARTING:
@@ -242,7 +258,7 @@ def give_up_late_launch(draft: TurnBuilder, attempt: Attempt, node: str) -> bool
 
 
 def _launching(draft: TurnBuilder, attempt_id: AttemptId, node: str, phase: PartPhase) -> Attempt | None:
-    """The attempt, if it is being launched there, and this node's part is in this phase; None: the report is stale."""
+    """The attempt, if this node's part of it is in this phase of a launch; None: the report is stale."""
     attempt = draft.cluster.attempts.get(attempt_id)
     job = draft.cluster.jobs.get(attempt_id.job_id)
     if attempt is None or job is None or job.attempt_id != attempt_id:
@@ -254,6 +270,7 @@ def _launching(draft: TurnBuilder, attempt_id: AttemptId, node: str, phase: Part
 
 
 def _mark_received(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
+    """The node has its order: do not repeat it."""
     clock = draft.volatile.part_orders.get((attempt.attempt_id, node))
     if clock is not None:
         clock.is_received = True
@@ -263,11 +280,11 @@ def _mark_received(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
 
 
 def on_attempt_ended(draft: TurnBuilder, node: str, report: wire.AttemptEnded) -> None:
-    """The batch script is over, or a node ended its part: end the attempt everywhere."""
+    """The batch script has ended, or a node ended its part: end the attempt on all nodes."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
         if report.cell_emptied:
-            _stranger_is_gone(draft, report.attempt_id, node)
+            _forget_stranger(draft, report.attempt_id, node)
         return
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id:
@@ -284,7 +301,7 @@ def _take_end(draft: TurnBuilder, job: Job, attempt: Attempt, node: str, report:
         return
     if job.state is JobState.STARTING and is_batch_node and report.started_at is not None:
         on_started(draft, node, wire.Started(attempt_id=report.attempt_id, at=report.started_at))
-    if _has_come(job, attempt, node) and (is_left(attempt, node) or report.outcome is not Outcome.TIMEOUT):
+    if _has_joined_running(job, attempt, node) and (is_left(attempt, node) or report.outcome is not Outcome.TIMEOUT):
         elastic_nodes.leave(draft, attempt, (node,))
     elif _goes_on_without(job, attempt, node) and report.outcome is Outcome.NODE_FAIL:
         step.lose_node(draft, attempt, node)
@@ -295,7 +312,7 @@ def _take_end(draft: TurnBuilder, job: Job, attempt: Attempt, node: str, report:
 
 
 def _keep_exit(draft: TurnBuilder, job: Job, attempt: Attempt, exit: ExitStatus) -> None:
-    """Ended by an order: the outcome stands; how the script took it is worth keeping."""
+    """Record how the script exited after an order ended the attempt; the outcome stays."""
     if attempt.outcome is not None and attempt.then is not None:
         end(
             draft,
@@ -311,7 +328,7 @@ def _keep_exit(draft: TurnBuilder, job: Job, attempt: Attempt, exit: ExitStatus)
 
 
 def end_by_node(draft: TurnBuilder, job: Job, attempt: Attempt, node: str, report: wire.AttemptEnded) -> None:
-    """What the node saw becomes the job's end."""
+    """End the job with the outcome that the node reports."""
     outcome, failure_class = report.outcome, ""
     then = AfterEnding.END
     match report.outcome:
@@ -367,14 +384,14 @@ def end(
     at: float | None = None,
     emptied: str = "",
 ) -> None:
-    """End the job's attempt on all its nodes; what follows, follows when the last of them is empty.
+    """End the job's attempt on all its nodes; `then` says what becomes of the job once all of them are empty.
 
-    `emptied`: a node that has nothing of it left, and needs no order.
+    `emptied`: a node that holds nothing of the attempt any more, and needs no order.
     """
     attempt = draft.cluster.attempts[job.attempt_id]
     was_stopping = job.state is JobState.COMPLETING
     if lends(draft.cluster, attempt):
-        grace_s = 0  # it would go on with what another job has
+        grace_s = 0  # it would continue on GPUs that another job uses now
     at = draft.now if at is None else at
     draft.emit(
         event.JobEnding(
@@ -398,7 +415,7 @@ def end(
 
 
 def empty_part(draft: TurnBuilder, attempt: Attempt, node: str, usage: Usage) -> None:
-    """Nothing is left of the attempt on the node: what it held is free."""
+    """Nothing of the attempt is left on the node: free what its part held."""
     draft.volatile.part_orders.pop((attempt.attempt_id, node), None)
     draft.volatile.limit_orders.pop((attempt.attempt_id, node), None)
     draft.volatile.stop_orders.pop((attempt.attempt_id, node), None)
@@ -408,12 +425,13 @@ def empty_part(draft: TurnBuilder, attempt: Attempt, node: str, usage: Usage) ->
 
 
 def on_cell_emptied(draft: TurnBuilder, node: str, report: wire.CellEmptied) -> None:
+    """The node reports that nothing of the attempt is left on it."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
-        _stranger_is_gone(draft, report.attempt_id, node)
+        _forget_stranger(draft, report.attempt_id, node)
         return
     if attempt.elastic is not None and report.join < attempt.elastic.join_of(node):
-        return  # of the time before
+        return  # the report is about an earlier stay of this node in the attempt
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id and job.state in (JobState.STARTING, JobState.RUNNING):
         lose_part(draft, attempt, node, "nothing is left of the job there")
@@ -421,14 +439,14 @@ def on_cell_emptied(draft: TurnBuilder, node: str, report: wire.CellEmptied) -> 
     empty_part(draft, attempt, node, report.usage)
 
 
-def _stranger_is_gone(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
-    """The node had something of an attempt that has no part there; while it had, it got no jobs."""
+def _forget_stranger(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
+    """The node is rid of an attempt that should not have been there, and may get jobs again."""
     if draft.volatile.stop_orders.pop((attempt_id, node), None) is not None:
         draft.volatile.wants_plan = True
 
 
 def strand_part(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
-    """Nobody waits for this node any longer; what the part holds stays withheld."""
+    """Stop waiting for an unreachable node; the resources of its part stay withheld."""
     if not attempt.parts[node].is_stranded:
         draft.emit(event.PartStranded(at=draft.now, attempt_id=attempt.attempt_id, node=node))
     step.lose_node(draft, attempt, node)
@@ -436,7 +454,7 @@ def strand_part(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
 
 
 def lose_part(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None:
-    """The node says that it has nothing of the attempt."""
+    """The node reports that it does not have the attempt: fail the part, then free it."""
     fail_on_node(draft, attempt, node, why)
     step.lose_node(draft, attempt, node)
     if node in attempt.parts:
@@ -444,7 +462,7 @@ def lose_part(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None
 
 
 def take_node_away(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None:
-    """The attempt cannot go on with this node, which is there and shall say that nothing of it is left."""
+    """End the attempt's part on a reachable node, which is to report that nothing of it is left."""
     fail_on_node(draft, attempt, node, why)
     step.lose_node(draft, attempt, node)
     if attempt.parts[node].phase is not PartPhase.STOPPING:
@@ -452,11 +470,11 @@ def take_node_away(draft: TurnBuilder, attempt: Attempt, node: str, why: str) ->
 
 
 def fail_on_node(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None:
-    """The attempt cannot go on with this node: roll back, requeue or fail, unless it goes on without."""
+    """Handle the loss of the attempt's part on a node: roll back, requeue or fail, unless the job continues without."""
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id:
         return
-    if _has_come(job, attempt, node):
+    if _has_joined_running(job, attempt, node):
         elastic_nodes.leave(draft, attempt, (node,))
     elif job.state is JobState.STARTING and not attempt.was_let_go:
         fail_launch(draft, attempt, node, why)
@@ -474,17 +492,17 @@ def fail_on_node(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> N
 
 
 def _goes_on_without(job: Job, attempt: Attempt, node: str) -> bool:
-    """``--no-kill``: a running job may lose any of its nodes but the one with its script."""
+    """Whether a running job survives the loss of the node: --no-kill covers all nodes except the batch node."""
     return job.state is JobState.RUNNING and job.spec.no_kill and node != attempt.batch_node
 
 
-def _has_come(job: Job, attempt: Attempt, node: str) -> bool:
-    """The job runs, and goes on with fewer nodes."""
+def _has_joined_running(job: Job, attempt: Attempt, node: str) -> bool:
+    """Whether the node joined the running elastic job, which then continues without it."""
     return job.state is JobState.RUNNING and job.attempt_id == attempt.attempt_id and has_joined(attempt, node)
 
 
 def close_if_over(draft: TurnBuilder, attempt: Attempt) -> None:
-    """When no node is waited for any more: the job ends, or is pending again."""
+    """End or requeue the job, if its attempt is ending and no node is waited for any more."""
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.attempt_id != attempt.attempt_id or job.state is not JobState.COMPLETING:
         return
@@ -516,7 +534,7 @@ def close_if_over(draft: TurnBuilder, attempt: Attempt) -> None:
 
 
 def _hold_after_retry(draft: TurnBuilder, job: Job) -> Hold | None:
-    """Too many launches have failed, or each that is left would."""
+    """The hold of a job whose launch failed too often, or would fail on every node left; None: it may try again."""
     is_hopeless = job.launch_failures >= draft.policy.limits.launch_failures
     return Hold.LAUNCH if is_hopeless else workdir.hold_after(draft, job)
 
@@ -525,13 +543,13 @@ def _hold_after_retry(draft: TurnBuilder, job: Job) -> Hold | None:
 
 
 def on_time_limit_set(draft: TurnBuilder, node: str, report: wire.TimeLimitSet) -> None:
-    """The node says which limit it enforces: an older one may have come to it late."""
+    """The node reports the limit that it enforces; correct it if an outdated order arrived late."""
     draft.volatile.limit_orders.pop((report.attempt_id, node), None)
     reconcile_time_limit(draft, report.attempt_id, node, report.time_limit_s)
 
 
 def reconcile_time_limit(draft: TurnBuilder, attempt_id: AttemptId, node: str, enforced_s: int | None) -> None:
-    """Tell the node, if it enforces another limit than the job has."""
+    """Send the job's time limit if the node enforces another one (in seconds; None: no limit)."""
     job = draft.cluster.jobs.get(attempt_id.job_id)
     if job is None or not _owes_time_limit(draft, job, attempt_id, node):
         return
@@ -540,13 +558,14 @@ def reconcile_time_limit(draft: TurnBuilder, attempt_id: AttemptId, node: str, e
 
 
 def _owes_time_limit(draft: TurnBuilder, job: Job, attempt_id: AttemptId, node: str) -> bool:
-    """The attempt is the job's, and is not being ended on this node."""
+    """Whether the attempt is the job's current one and is not being ended on this node."""
     attempt = draft.cluster.attempts.get(attempt_id)
     part = attempt.parts.get(node) if attempt is not None and job.attempt_id == attempt_id else None
     return part is not None and part.phase is not PartPhase.STOPPING
 
 
 def _repeat_time_limits(draft: TurnBuilder) -> None:
+    """Send time limits again that nodes have not confirmed."""
     for (attempt_id, node), sent_at in list(draft.volatile.limit_orders.items()):
         job = draft.cluster.jobs.get(attempt_id.job_id)
         if job is None or not _owes_time_limit(draft, job, attempt_id, node):
@@ -559,10 +578,10 @@ def _repeat_time_limits(draft: TurnBuilder) -> None:
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Repeat orders that nobody acknowledged; call silence what is silence.
+    """Repeat orders that were not acknowledged, and fail launches on nodes that stay silent.
 
-    An order for a node that has no link (it is lost, or has not said hello since the controller started) is not on
-    its way: it waits for the hello, and its silence is the node's own loss.
+    Nodes without a link (lost, or no hello since the controller started) are skipped: their orders are sent after the
+    hello, and their silence is handled as the loss of the node.
     """
     _repeat_time_limits(draft)
     _repeat_stops_of_strangers(draft)
@@ -586,6 +605,7 @@ def tick(draft: TurnBuilder) -> None:
 
 
 def _repeat_stops_of_strangers(draft: TurnBuilder) -> None:
+    """Repeat the stop orders for attempts that nodes should not have."""
     for (attempt_id, node), sent_at in list(draft.volatile.stop_orders.items()):
         if node not in draft.volatile.links:
             del draft.volatile.stop_orders[attempt_id, node]  # its hello will say what it has
@@ -594,21 +614,24 @@ def _repeat_stops_of_strangers(draft: TurnBuilder) -> None:
 
 
 def _is_slow(draft: TurnBuilder, attempt: Attempt, node: str, clock: OrderClock) -> bool:
-    """It has the order and says nothing more."""
+    """Whether the node acknowledged PREPARE but is not ready in time."""
     is_preparing = attempt.parts[node].phase is PartPhase.PREPARING
     return is_preparing and clock.is_received and draft.now - clock.first_sent_at >= draft.policy.timers.prepare_s
 
 
 def _is_late(draft: TurnBuilder, attempt: Attempt, node: str) -> str:
-    """Why a batch node that has not said that it goes shall not any more: it may have begun, a moment ago."""
+    """Why a batch node that has not acknowledged GO must not start the job now; empty: it may.
+
+    The script may have started a moment ago all the same.
+    """
     is_going = attempt.parts[node].phase is PartPhase.GOING and node == attempt.batch_node
     return overlap.late_for(draft, attempt, draft.now) if is_going else ""
 
 
 def _is_silent(draft: TurnBuilder, attempt: Attempt, node: str) -> bool:
-    """It never said that it has the order.
+    """Whether the node did not acknowledge its order in time.
 
-    A batch node that is silent after GO may have started the script: that is left to the node's own loss.
+    A silent batch node may have started the script after GO: that case is left to the loss of the node.
     """
     clock = draft.volatile.part_orders.get((attempt.attempt_id, node))
     if clock is None or clock.is_received or node not in draft.volatile.links:
@@ -619,7 +642,7 @@ def _is_silent(draft: TurnBuilder, attempt: Attempt, node: str) -> bool:
 
 
 def _fail_silent_launch(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
-    """Roll back; nobody waits for this node, nor for others that are as silent."""
+    """Roll the launch back, and stop waiting for this node and all others that are silent, too."""
     if has_joined(attempt, node):
         _back_off(draft, node)
         elastic_nodes.leave(draft, attempt, (node,))

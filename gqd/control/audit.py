@@ -23,13 +23,13 @@ DONE = "done"
 REFUSED = "refused"
 
 
-def plain(text: str, most: int) -> str:
+def printable(text: str, most: int) -> str:
     """One printable line of at most `most` characters; what cannot be printed is written as Python would."""
     shown = text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def line(
+def audit_event(
     at: float,
     *,
     action: str,
@@ -42,17 +42,17 @@ def line(
 ) -> event.Audited:
     return event.Audited(
         at=at,
-        user=plain(user, MAX_WORD),
+        user=printable(user, MAX_WORD),
         uid=uid,
-        origin=plain(origin, MAX_OBJECT),
-        action=plain(action, MAX_WORD),
-        object=plain(object, MAX_OBJECT),
-        outcome=plain(outcome, MAX_WORD),
-        detail=plain(detail, MAX_DETAIL),
+        origin=printable(origin, MAX_OBJECT),
+        action=printable(action, MAX_WORD),
+        object=printable(object, MAX_OBJECT),
+        outcome=printable(outcome, MAX_WORD),
+        detail=printable(detail, MAX_DETAIL),
     )
 
 
-def of_request(
+def request_event(
     at: float,
     peer: Peer,
     cluster: Cluster,
@@ -75,7 +75,7 @@ def of_request(
     return _asked(at, peer, cluster, body, object_of(body, answer), outcome, detail)
 
 
-def of_denied(
+def denied_event(
     at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, code: str, job_ids: list[int]
 ) -> event.Audited:
     """Of a request about many jobs: those that it was refused for."""
@@ -86,13 +86,13 @@ def _asked(
     at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, object: str, outcome: str, detail: str = ""
 ) -> event.Audited:
     origin, action = origin_of(peer, cluster), type(body).__name__
-    return line(
+    return audit_event(
         at, user=peer.user, uid=peer.uid, origin=origin, action=action, object=object, outcome=outcome, detail=detail
     )
 
 
-def of_incident(at: float, fact: DoorIncident) -> event.Audited:
-    return line(
+def incident_event(at: float, fact: DoorIncident) -> event.Audited:
+    return audit_event(
         at,
         user=fact.user,
         uid=fact.uid,
@@ -103,9 +103,9 @@ def of_incident(at: float, fact: DoorIncident) -> event.Audited:
     )
 
 
-def of_signal(at: float, request: type[client.RequestBody], outcome: str = DONE, detail: str = "") -> event.Audited:
+def signal_event(at: float, request: type[client.RequestBody], outcome: str = DONE, detail: str = "") -> event.Audited:
     """What a signal to the daemon asked for, which whoever can send it may ask."""
-    return line(at, action=request.__name__, origin="signal", outcome=outcome, detail=detail)
+    return audit_event(at, action=request.__name__, origin="signal", outcome=outcome, detail=detail)
 
 
 def origin_of(peer: Peer, cluster: Cluster) -> str:

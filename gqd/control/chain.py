@@ -1,4 +1,4 @@
-"""A chain: jobs of one request, each of which begins when the one before has ended well; all or none.  Pure."""
+"""Chains: jobs submitted together, each of which starts after the one before has succeeded.  Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_STAGES = 100
 def decide_submit(
     draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.SubmitChain
 ) -> client.ChainSubmitted:
-    """Every stage is checked before the first is queued; a refusal says which one it is about."""
+    """Queue all stages or none: every stage is checked before the first is queued; a refusal names its stage."""
     if not 0 < len(body.stages) <= MAX_STAGES:
         raise Refusal("bad_chain", f"a chain has 1 to {MAX_STAGES} stages, not {len(body.stages)}", "submit several")
     stages: tuple[job.Prepared, ...] = ()
@@ -37,7 +37,7 @@ def decide_submit(
             message = f"stage {number} of {len(body.stages)} ({stage.spec.name[:80]}): {refusal.message}"
             raise (Denied if isinstance(refusal, Denied) else Refusal)(refusal.code, message, refusal.hint) from None
     notes = (notice_spec.note_of(asked.spec, stage.fact.spec) for asked, stage in zip(body.stages, stages, strict=True))
-    note = next((one for one in notes if one), "")
+    note = next((note for note in notes if note), "")
     return client.ChainSubmitted(job_ids=tuple([job.queue(draft, stage) for stage in stages]), note=note)
 
 
@@ -49,7 +49,7 @@ def _refuse_bad_stage(stage: client.Submit) -> None:
 
 
 def _after(spec: JobSpec, before: int) -> JobSpec:
-    """It ends when the stage before ended badly: nobody would want the rest."""
+    """The stage, made to depend on the success of job `before`; if that fails, the stage is cancelled."""
     own = spec.dependency
     if own is not None and own.is_any and len(own.terms) > 1:
         message = f"its dependency `{format_dependency(own)}` is for any of several, and it waits for job {before}, too"

@@ -154,7 +154,7 @@ class Controller:
             case KeyFileDeleted():
                 node.on_key_file_deleted(draft, happened)
             case DoorIncident():
-                draft.emit(audit.of_incident(now, happened))
+                draft.emit(audit.incident_event(now, happened))
             case NoticeReported():
                 notice.on_reported(draft, happened)
             case NoticeCommand():
@@ -179,7 +179,7 @@ class Controller:
             view = snapshot.without_queue(self.cluster, self.policy, self.volatile, now)
             validator = PlanValidator(replace(view, limits=limits))
             for start in plan.starts:
-                if not limit.decide_start(draft, ledger, start, validator):
+                if not attempt.decide_start(draft, ledger, start, validator):
                     self.volatile.wants_plan = True
             decided = [one for one in plan.preemptions if preemption.decide(draft, ledger, one, validator)]
             if len(decided) < len(plan.preemptions):
@@ -264,7 +264,7 @@ class Controller:
         unknown = association.unknown_of_partitions(self.cluster, draft.policy.partitions)
         text = "; warning: ".join([happened.text, *unknown])
         if happened.request is None:
-            draft.emit(audit.of_signal(draft.now, client.ReloadConfig, detail=text))
+            draft.emit(audit.signal_event(draft.now, client.ReloadConfig, detail=text))
             return
         answer = client.Done(text=text)
         replies.remember(draft, happened.request, answer)
@@ -272,10 +272,10 @@ class Controller:
 
     def _on_config_refused(self, draft: TurnBuilder, happened: ConfigRefused) -> None:
         if happened.request is None:
-            draft.emit(audit.of_signal(draft.now, client.ReloadConfig, happened.code, happened.message))
+            draft.emit(audit.signal_event(draft.now, client.ReloadConfig, happened.code, happened.message))
             return
         answer = client.Refused(code=happened.code, message=happened.message, hint=happened.hint)
-        replies.audit(draft, happened.request, answer)
+        replies.record(draft, happened.request, answer)
         replies.send(draft, happened.request, answer)
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -299,7 +299,7 @@ class Controller:
         except Refusal as refusal:
             answer = replies.refused(refusal)
             if isinstance(body, Change) or isinstance(refusal, access.Denied):
-                replies.audit(draft, request, answer)
+                replies.record(draft, request, answer)
         if answer is not None:
             replies.send(draft, request, answer)
 
@@ -634,24 +634,13 @@ class Controller:
         return TurnBuilder(self.cluster, self.policy, self.volatile, now)
 
     def _close(self, draft: TurnBuilder) -> Turn:
-        """What follows, and answers that were held back and are due now, belong to the same turn."""
-        for fact in draft.events:  # and of what follows, what follows from that
-            array_end.react_to(draft, fact)
-            dependency.react_to(draft, fact)
-            notice.react_to(draft, fact)
-            owner.react_to(draft, fact)
-            occurrence.react_to(draft, fact)
-            crontab.react_to(draft, fact)
-            preemption.react_to(draft, fact)
-        if self.volatile.preemption_notices:
-            preemption.settle(draft)
-        if self.cluster.parked:
-            parked.settle(draft)
+        """Finish the turn: react to its events, and send the held-back answers that are due now."""
+        self._react(draft)
         touched = draft.touched_jobs() if self.volatile.step_waiters or self.volatile.job_waiters else set()
         if self.volatile.step_waiters:
             for waiter, answer in long_poll.take_ready_steps(draft, touched):
                 if isinstance(answer, client.Refused):
-                    replies.audit(draft, _request_of(waiter), answer)
+                    replies.record(draft, _request_of(waiter), answer)
                 else:
                     replies.remember(draft, _request_of(waiter), answer)
                 draft.enqueue(Reply(route=waiter.route, request_id=waiter.request_id, body=answer))
@@ -664,6 +653,24 @@ class Controller:
                 self.volatile.has_stale_estimates = True
                 self.volatile.changes += 1
         return draft.build()
+
+    def _react(self, draft: TurnBuilder) -> None:
+        """Let every module react to the events of the turn, and to the events that the reactions emit."""
+        handled = 0
+        while True:
+            for fact in islice(draft.events, handled, None):  # the list may grow meanwhile
+                array_end.react_to(draft, fact)
+                dependency.react_to(draft, fact)
+                notice.react_to(draft, fact)
+                owner.react_to(draft, fact)
+                occurrence.react_to(draft, fact)
+                crontab.react_to(draft, fact)
+                preemption.react_to(draft, fact)
+            handled = len(draft.events)
+            preemption.withdraw_notices(draft)
+            parked.resume_unneeded(draft)
+            if len(draft.events) == handled:
+                return
 
 
 def _request_of(waiter: StepWaiter) -> ClientRequest:

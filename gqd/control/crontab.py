@@ -412,7 +412,7 @@ def _submit(draft: TurnBuilder, request: ClientRequest, cron: CronDue) -> tuple[
         answer = job.decide_submit(draft, who, request, body)
     except Refusal as refusal:
         answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
-    line = audit.of_request(draft.now, request.peer, draft.cluster, body, answer, request.hook)
+    line = audit.request_event(draft.now, request.peer, draft.cluster, body, answer, request.hook)
     draft.emit(msgspec.structs.replace(line, origin="crontab"))
     if isinstance(answer, client.Submitted):
         return JobId(answer.job_id), ""

@@ -1,8 +1,7 @@
-"""``--deadline``: a job that could not be over by then never starts, and one that runs ends then.  Pure.
+"""``--deadline``: a job that cannot end before its deadline never starts; a running job is ended at it.  Pure.
 
-A pending job is checked whenever its moment comes: the last at which its time limit still fits before the deadline.
-A job that runs has the rest of the time as its limit where that is shorter; like any time limit it is the nodes that
-enforce it.
+A pending job ends once its time limit no longer fits before the deadline.  For a running job the time left before the
+deadline is its time limit, if that is shorter; the nodes enforce it like any time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MAX_SECONDS = 2**40
 
 
 def refuse_late(spec: JobSpec, time_limit_s: int | None, now: float) -> None:
-    """`Refusal`, if a job of this limit that starts as soon as it may cannot be over by its deadline."""
+    """`Refusal` if a job with this time limit cannot end before its deadline even if it starts as early as it may."""
     at = spec.deadline_at
     if at is None:
         return
@@ -49,7 +48,7 @@ def refuse_late(spec: JobSpec, time_limit_s: int | None, now: float) -> None:
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Pending jobs that cannot make it any more end."""
+    """End the pending jobs that can no longer end before their deadline."""
     for job_id, at in list(draft.cluster.deadlines.items()):
         if at < draft.now:
             _end(draft, draft.cluster.jobs[job_id])
@@ -69,10 +68,11 @@ def _end(draft: TurnBuilder, job: Job) -> None:
 
 
 def may_start(job: Job, now: float) -> bool:
+    """Whether the job still fits before its deadline, if it has one."""
     last = last_start_at(job)
     return last is None or now <= last
 
 
 def is_what_ended(job: Job, attempt: Attempt) -> bool:
-    """The job ran into its time limit: the limit was the rest of the time before its deadline."""
+    """Whether the time limit that ended the job was the time left before its deadline."""
     return time_limit_of(job, attempt) != job.time_limit_s

@@ -318,7 +318,7 @@ def at_submit(
     return standing(dependency, own, parents, draft.now)
 
 
-def refuse_update(draft: TurnBuilder, one: array.Chosen, spec: JobSpec, past: Mapping[int, PastJob]) -> None:
+def refuse_update(draft: TurnBuilder, one: array.Selection, spec: JobSpec, past: Mapping[int, PastJob]) -> None:
     """`Refusal`, if what is chosen cannot have this dependency, or could not have this name with the one it has."""
     job = one.job
     if spec.dependency != job.spec.dependency and spec.dependency is not None:
@@ -386,7 +386,7 @@ class _Node(NamedTuple):
     """One that waits in the record of the array; None: the job, or all of the array."""
 
 
-def _refuse_cycle(cluster: Cluster, one: array.Chosen, name: str, dependency: Dependency | None) -> None:
+def _refuse_cycle(cluster: Cluster, one: array.Selection, name: str, dependency: Dependency | None) -> None:
     """`Refusal`, if what is chosen waited for itself with this name and this dependency."""
     job = one.job
     seen: set[_Node] = set()

@@ -39,7 +39,7 @@ from gqd.control import (
 from gqd.control import step as step_control
 from gqd.control.access import Caller, Role
 from gqd.control.accounts import association, limit
-from gqd.control.array import Chosen
+from gqd.control.array import Selection
 from gqd.control.job_filter import select_jobs
 from gqd.control.notices import spec as notice_spec
 from gqd.control.reservation import overlap, reservation
@@ -303,7 +303,7 @@ def decide_hold(draft: TurnBuilder, who: Caller, body: client.HoldJobs) -> clien
         report.did(one)
         hold = Hold.ADMIN if who.role >= Role.OPERATOR and not who.owns(job) else Hold.USER
         if job.hold is None or (hold is Hold.ADMIN and job.hold is not hold):
-            for alone in array.apart(draft, one):
+            for alone in array.materialise_tasks(draft, one):
                 draft.emit(event.JobHeld(at=draft.now, job_id=alone.job_id, hold=hold))
             draft.volatile.wants_plan = True
     return report.answer()
@@ -322,7 +322,7 @@ def decide_release(draft: TurnBuilder, who: Caller, body: client.ReleaseJobs) ->
             continue
         report.did(one)
         if job.hold is not None or job.avoid:
-            for alone in array.apart(draft, one):
+            for alone in array.materialise_tasks(draft, one):
                 draft.emit(event.JobReleased(at=draft.now, job_id=alone.job_id))
             draft.volatile.wants_plan = True
     return report.answer()
@@ -333,7 +333,7 @@ def decide_update(draft: TurnBuilder, who: Caller, request: ClientRequest, body:
     record = known(draft, body.job_id)
     throttle = _throttle_set(draft, record, body)
     which = ((), {body.job_id: body.tasks}) if body.tasks else ((body.job_id,), {})
-    chosen = [one for one in array.choose(draft.cluster, *which) if one.is_named or not _why_fixed(one.job, body)]
+    chosen = [one for one in array.select(draft.cluster, *which) if one.is_named or not _why_fixed(one.job, body)]
     array.refuse_too_many(chosen)
     only_throttle = client.UpdateJob(job_id=body.job_id, array_throttle=body.array_throttle, array_auto=body.array_auto)
     is_more = body != only_throttle
@@ -344,7 +344,7 @@ def decide_update(draft: TurnBuilder, who: Caller, request: ClientRequest, body:
     if not facts and throttle is None:
         raise Refusal("job_over", f"array {body.job_id} has no task left of which this can be changed", "see gqstat")
     for one, fact in facts:
-        for alone in array.apart(draft, one):
+        for alone in array.materialise_tasks(draft, one):
             _note_update(draft, request, alone, msgspec.structs.replace(fact, job_id=alone.job_id))
     if throttle is not None:
         draft.emit(throttle)
@@ -497,13 +497,13 @@ def decide_cancel(draft: TurnBuilder, who: Caller, request_id: RequestId, body: 
     return report.answer(skipped=sorted(named - found), is_reversed=True)
 
 
-def _is_left(one: Chosen) -> bool:
+def _is_left(one: Selection) -> bool:
     """There is something of it to end; a record of which nothing waits lives in its tasks."""
     return one.job.state is not JobState.ENDED and (one.job.array is None or one.tasks != 0)
 
 
 def _cancel_or_signal(
-    draft: TurnBuilder, one: Chosen, peer: Peer, request_id: RequestId, body: client.CancelJobs
+    draft: TurnBuilder, one: Selection, peer: Peer, request_id: RequestId, body: client.CancelJobs
 ) -> None:
     if body.signum is not None:
         _signal_live_parts(draft, one.job, request_id, body.signum, body.scope)
@@ -675,10 +675,10 @@ def _steerable(
     who: Caller,
     body: client.HoldJobs | client.ReleaseJobs | client.RequeueJobs,
     report: array.Report,
-) -> list[Chosen]:
+) -> list[Selection]:
     """What the caller may steer of that; the rest is refused.  A `Refusal` before anything has changed if something
     of it does not exist, or is too much."""
-    chosen = array.choose(draft.cluster, body.job_ids, body.tasks)
+    chosen = array.select(draft.cluster, body.job_ids, body.tasks)
     if not isinstance(body, client.RequeueJobs):
         array.refuse_too_many(chosen)
     for one in chosen:
@@ -687,7 +687,7 @@ def _steerable(
     return [one for one in chosen if who.may_steer(one.job)]
 
 
-def _refuse_other(draft: TurnBuilder, one: Chosen, report: array.Report) -> None:
+def _refuse_other(draft: TurnBuilder, one: Selection, report: array.Report) -> None:
     report.refuse(one, f"it belongs to {one.job.user}")
     draft.deny(one.job.job_id)
 

@@ -8,13 +8,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from gq.wire.client import JobFilter
-from gqd.control.array import Chosen, named
+from gqd.control.array import Selection, named
 from gqd.state.cluster import Cluster
 from gqd.state.job_view import PENDING_WORD, RecordLine, record_lines, word_of
 from gqd.state.records import Job
 
 
-def select_jobs(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Chosen]:
+def select_jobs(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Selection]:
     """Jobs in memory that the filter means, by id, above `after`; of an array's record what waits in it."""
     for one in _select(cluster, chosen, after):
         if not chosen.states or _word(cluster, one.job) in chosen.states:
@@ -46,7 +46,7 @@ def select_lines(
                 yield Line(one.job, line)
 
 
-def _select(cluster: Cluster, chosen: JobFilter, after: int) -> Iterator[Chosen]:
+def _select(cluster: Cluster, chosen: JobFilter, after: int) -> Iterator[Selection]:
     """Of any state."""
     if chosen.job_ids or chosen.tasks:
         for one in named(cluster, chosen.job_ids, chosen.tasks):
@@ -57,10 +57,10 @@ def _select(cluster: Cluster, chosen: JobFilter, after: int) -> Iterator[Chosen]
     for job_id in islice(ids, bisect_right(ids, after), None):
         job = cluster.jobs[job_id]
         if _matches(cluster, job, chosen):
-            yield Chosen(job, 0 if job.array is None else job.array.waiting)
+            yield Selection(job, 0 if job.array is None else job.array.waiting)
 
 
-def _select_in_order(cluster: Cluster, chosen: JobFilter, order: Iterable[Job]) -> Iterator[Chosen]:
+def _select_in_order(cluster: Cluster, chosen: JobFilter, order: Iterable[Job]) -> Iterator[Selection]:
     """Whoever wants the first few does not wait for the rest."""
     if chosen.job_ids or chosen.tasks:
         by_id = {one.job.job_id: one for one in _select(cluster, chosen, 0)}
@@ -68,7 +68,7 @@ def _select_in_order(cluster: Cluster, chosen: JobFilter, order: Iterable[Job]) 
         return
     for job in order:
         if _matches(cluster, job, chosen):
-            yield Chosen(job, 0 if job.array is None else job.array.waiting)
+            yield Selection(job, 0 if job.array is None else job.array.waiting)
 
 
 def _word(cluster: Cluster, job: Job) -> str:

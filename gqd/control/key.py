@@ -102,7 +102,7 @@ def decide_add_key(draft: TurnBuilder, who: Caller, request: ClientRequest, body
             by=who.peer.user,
             uid=user.uid,
             gid=user.gid,
-            note=audit.plain(body.note, MAX_NOTE),
+            note=audit.printable(body.note, MAX_NOTE),
         )
     )
     return client.Done(text=f"user {user.user} may come in with the key that begins with {short(body.public)}")
@@ -239,7 +239,7 @@ def decide_join(draft: TurnBuilder, fact: NodeJoin) -> None:
         )
     )
     draft.emit(
-        audit.line(
+        audit.audit_event(
             draft.now,
             origin=fact.address,
             action="Join",
@@ -301,7 +301,7 @@ def _is_there(draft: TurnBuilder, node: str) -> bool:
 
 def _turn_away(draft: TurnBuilder, fact: NodeJoin, refusal: Refusal) -> None:
     draft.emit(
-        audit.line(
+        audit.audit_event(
             draft.now,
             origin=fact.address,
             action="TokenReused" if refusal.code == "token_reused" else "Join",

@@ -311,7 +311,7 @@ def _end_jobs_on(draft: TurnBuilder, node: Node, why: str) -> None:
 
 def decide_remove(draft: TurnBuilder, who: Caller, body: client.RemoveNode) -> client.Done:
     """Take a node out for good, whether or not it is there: nothing is waited for."""
-    name, reason = body.name, audit.plain(body.reason, MAX_REASON)
+    name, reason = body.name, audit.printable(body.reason, MAX_REASON)
     node = draft.cluster.nodes.get(name)
     if node is None and not _has_key(draft, name) and name not in draft.volatile.links:
         known(draft, name)  # says what is wrong

@@ -20,7 +20,6 @@ from gq.units import format_memory
 from gq.wire import node as wire
 from gqd.control import attempt, orders, requeue, suspend
 from gqd.control.accounts import association
-from gqd.control.notices import notice
 from gqd.state import parked as state
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
@@ -41,12 +40,12 @@ def may_park(cluster: Cluster, attempt_id: AttemptId, other: Job) -> bool:
     return is_wanted and state.can_park(cluster, victim) and state.fits_beside(other.spec.resources)
 
 
-def begin(draft: TurnBuilder, victim: Attempt) -> None:
+def suspend_victim(draft: TurnBuilder, victim: Attempt) -> None:
     """Its notice is over."""
     way = victim.giving_way
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
     if not state.can_park(draft.cluster, victim):  # its node has another gqnode by now
-        end(draft, victim, f"node {victim.batch_node} cannot do that any more")
+        end_victim(draft, victim, f"node {victim.batch_node} cannot do that any more")
         return
     draft.emit(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.to))
     suspend.send_all(draft, victim)
@@ -69,7 +68,7 @@ def tick(draft: TurnBuilder) -> None:
         since = max(known.at, draft.volatile.started_at)
         if known.lent is None and draft.now - since >= PARK_S:
             victim = draft.cluster.attempts[attempt_id]
-            end(draft, victim, f"node {victim.batch_node} did not say in time that it stands still")
+            end_victim(draft, victim, f"node {victim.batch_node} did not say in time that it stands still")
 
 
 def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> None:
@@ -80,7 +79,7 @@ def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> N
     kept = next((one for one in cluster.claims[other.job_id].grants if one.node == held.node), Grant(node=held.node))
     lent = state.overlap(held, kept)
     if why := _too_full(cluster, lent, used_mib, other):
-        end(draft, victim, why)
+        end_victim(draft, victim, why)
         return
     memory = tuple((gpu, used_mib[gpu]) for gpu in lent.gpus)
     draft.emit(event.JobParked(at=draft.now, attempt_id=victim.attempt_id, lent=lent, gpu_memory=memory))
@@ -101,7 +100,7 @@ def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other:
     return ""
 
 
-def end(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
+def end_victim(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
     """It gives way and is ended; `why`: it was to be parked, and cannot be."""
     job = draft.cluster.jobs[victim.attempt_id.job_id]
     attempt.end(
@@ -114,16 +113,14 @@ def end(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
     )
 
 
-def settle(draft: TurnBuilder) -> None:
-    """Those that nobody waits for and nobody has anything of go on."""
+def resume_unneeded(draft: TurnBuilder) -> None:
+    """Resume the suspended victims whose preemptor is gone or has ended, once all that they lent is free again."""
     cluster = draft.cluster
     for attempt_id, known in list(cluster.parked.items()):
         is_back = known.lent is None or state.is_back(cluster, known.lent)
         if state.is_waited_for(cluster, attempt_id) or not is_back:
             continue
-        fact = event.JobUnparked(at=draft.now, attempt_id=attempt_id)
-        draft.emit(fact)
-        notice.react_to(draft, fact)
+        draft.emit(event.JobUnparked(at=draft.now, attempt_id=attempt_id))
         held, job = cluster.attempts[attempt_id], cluster.jobs[attempt_id.job_id]
         suspend.send_all(draft, held)
         if job.spec.deadline_at is not None:  # that has not moved: less time is left for it

@@ -72,7 +72,7 @@ def decide(draft: TurnBuilder, ledger: Ledger, one: planned.Preemption, validato
         return False
     ledger.take(asker, wanted)
     if one.task is not None:
-        job = array.leave(draft, job, one.task)
+        job = array.materialise_task(draft, job, one.task)
     parks = tuple(each for each in one.parks if parked.may_park(draft.cluster, each, job))
     draft.emit(
         event.PreemptionDecided(
@@ -202,13 +202,13 @@ def _tell(draft: TurnBuilder, victim: Attempt, node: str) -> None:
 
 def _end(draft: TurnBuilder, victim: Attempt) -> None:
     if victim.giving_way is not None and victim.giving_way.parks:
-        parked.begin(draft, victim)
+        parked.suspend_victim(draft, victim)
         return
-    parked.end(draft, victim)
+    parked.end_victim(draft, victim)
 
 
-def settle(draft: TurnBuilder) -> None:
-    """Those that need not go any more are told."""
+def withdraw_notices(draft: TurnBuilder) -> None:
+    """Tell the victims that are not preempted any more, and forget the notices of all that no longer apply."""
     for attempt_id, way in list(draft.volatile.preemption_notices.items()):
         found = _running(draft.cluster, attempt_id)
         if found is not None and found[1].giving_way == way:

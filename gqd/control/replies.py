@@ -8,7 +8,7 @@ import msgspec
 
 from gq.errors import Refusal
 from gq.wire import client
-from gqd.control import audit as trail
+from gqd.control import audit
 from gqd.state.effect import Reply
 from gqd.state.events import event
 from gqd.state.input import ClientRequest
@@ -31,15 +31,15 @@ def remember(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBod
             answer=msgspec.msgpack.encode(answer),
         )
     )
-    audit(draft, request, answer)
+    record(draft, request, answer)
 
 
-def audit(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -> None:
+def record(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -> None:
     peer, body = request.peer, request.body
     if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids or answer.tasks:
-        draft.emit(trail.of_request(draft.now, peer, draft.cluster, body, answer, request.hook))
+        draft.emit(audit.request_event(draft.now, peer, draft.cluster, body, answer, request.hook))
     for code, job_ids in draft.denied.items():
-        draft.emit(trail.of_denied(draft.now, peer, draft.cluster, body, code, job_ids))
+        draft.emit(audit.denied_event(draft.now, peer, draft.cluster, body, code, job_ids))
 
 
 def refused(refusal: Refusal) -> client.Refused:

@@ -14,7 +14,7 @@ from gq.model.state import JobState, Outcome, Reason
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import array, attempt, orders, requeue
-from gqd.control.array import Chosen
+from gqd.control.array import Selection
 from gqd.state.cluster import Cluster
 from gqd.state.effect import SendOrder
 from gqd.state.events import event
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def decide_suspend(draft: TurnBuilder, body: client.SuspendJobs) -> client.JobsDone:
     """Also of a job that is suspended already: it stays so."""
     report = array.Report()
-    for one in array.choose(draft.cluster, body.job_ids, body.tasks):
+    for one in array.select(draft.cluster, body.job_ids, body.tasks):
         why_not = _why_not(draft, one)
         if why_not:
             report.refuse(one, why_not)
@@ -44,7 +44,7 @@ def decide_suspend(draft: TurnBuilder, body: client.SuspendJobs) -> client.JobsD
 
 def decide_resume(draft: TurnBuilder, body: client.ResumeJobs) -> client.JobsDone:
     report = array.Report()
-    for one in array.choose(draft.cluster, body.job_ids, body.tasks):
+    for one in array.select(draft.cluster, body.job_ids, body.tasks):
         held = draft.cluster.attempt_of(one.job)
         if held is None or held.suspended_at is None:
             report.refuse(one, f"it is {_word(draft, one.job)}; only suspended jobs can be resumed")
@@ -61,7 +61,7 @@ def decide_resume(draft: TurnBuilder, body: client.ResumeJobs) -> client.JobsDon
     return report.answer()
 
 
-def _why_not(draft: TurnBuilder, one: Chosen) -> str:
+def _why_not(draft: TurnBuilder, one: Selection) -> str:
     if one.job.state is not JobState.RUNNING:
         return f"it is {_word(draft, one.job)}; only running jobs can be suspended"
     held = draft.cluster.attempts[one.job.attempt_id]

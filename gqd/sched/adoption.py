@@ -1,6 +1,6 @@
-"""Does a plan still hold: what is free for whom as its starts are adopted, one after the other.  Pure.
+"""Adoption of a plan: checks each of its decisions, one after the other, against the cluster as it is now.  Pure.
 
-The same rules as in the pass that made the plan, on the cluster as it is now.
+The rules are those of the scheduling pass that made the plan, since the cluster may have changed in the meantime.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gqd.state.records import mask_of
 
 
 class StartRequest(NamedTuple):
-    """A job that is to start."""
+    """The job for which a start or a preemption is checked."""
 
     job_id: JobId
     user: str
@@ -42,111 +42,122 @@ class StartRequest(NamedTuple):
     time_limit_s: int | None
     qos: str = NORMAL_QOS
     since: float = inf
-    """See `gqd.sched.snapshot.model.PendingJob`; likewise the next."""
+    """See `gqd.sched.snapshot.model.PendingJob.since`."""
     ran_s: float = 0.0
+    """Run time of the job's earlier attempts."""
 
 
 class _Scope(NamedTuple):
+    """The resources that are open to one class of jobs: outside reservations, inside one, or to borrowers."""
+
     view: Snapshot
     guard: Guard
-    up: dict[str, int]
-    """Where the nodes are that may get jobs."""
+    available: dict[str, int]
+    """Index of each node, by its name, on which jobs may start."""
 
     def take(self, grants: tuple[Grant, ...], ends: Ends) -> bool:
-        if not is_possible(self.guard.now, grants, self.up) or self.guard.make_room(grants, ends) is not None:
+        """Take the grants if they are free and a job on them delays nothing; return whether they are taken."""
+        if not is_possible(self.guard.now, grants, self.available) or self.guard.make_room(grants, ends) is not None:
             return False
         self.guard.start(grants, ends)
         return True
 
     def keep(self, claim: Claim, victims: Sequence[RunningJob], ends: Ends) -> bool:
-        """All of the claim is free when these are gone; then it is nobody else's."""
+        """Keep the claim's grants for its job if all of them are free without the victims; return whether they are."""
         guard, met = self.guard, self.guard.booked_met(ends)
         masks = masks_of(guard.places, claim.grants)
-        leaving = [one for one in victims if one.job_id not in claim.parks]
-        if any(one.shares(masks) for one in met) or not is_beside(guard, met, claim.grants, leaving):
+        leaving = [victim for victim in victims if victim.job_id not in claim.parks]
+        if any(window.shares(masks) for window in met) or not is_beside(guard, met, claim.grants, leaving):
             return False
-        if any(counts_on(guard, one, window) for one in victims if one not in leaving for window in guard.booked):
+        suspended = [victim for victim in victims if victim.job_id in claim.parks]
+        if any(counts_on(guard, victim, window) for victim in suspended for window in guard.booked):
             return False
         checkpoint = guard.now.checkpoint()
-        for grant in (grant for one in leaving for grant in one.grants if grant.node in guard.places):
+        for grant in (grant for victim in leaving for grant in victim.grants if grant.node in guard.places):
             guard.now.give_back(guard.places[grant.node], grant)
-        give(guard.now, [grant for one in victims if one.job_id in claim.parks for grant in one.grants])
-        is_free = is_possible(guard.now, claim.grants, self.up)
+        give(guard.now, [grant for victim in suspended for grant in victim.grants])
+        is_free = is_possible(guard.now, claim.grants, self.available)
         guard.now.rollback(checkpoint)
         if is_free:
-            going = told_to_go(victims, {one.job_id for one in victims}, claim.job_id, self.view.now)
+            going = told_to_go(victims, {victim.job_id for victim in victims}, claim.job_id, self.view.now)
             keep(guard.now, going, claim, self.view.now)
             guard.keep(claim.grants, ends)
         return is_free
 
 
 class PlanValidator:
+    """Checks the decisions of a plan in its order; each one that it admits counts for those after it."""
+
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._started: list[RunningJob] = []
-        """And not in the snapshot yet."""
+        """Started jobs that the snapshot does not contain yet."""
         self._inside: dict[tuple[str, int], _Scope] = {}
+        """Scope of each occurrence: (reservation, number)."""
         self._outside: _Scope | None = None
         self._lent: _Scope | None = None
-        """For those who may borrow what is reserved."""
+        """Scope of the jobs that may borrow reserved resources."""
         self._going: set[JobId] = set()
-        """They have been told to give way."""
+        """Victims of the preemptions admitted so far."""
         self._given: dict[tuple[AttemptId, str], int] = {}
-        """What others are to give up, by node, as a mask: they go on."""
+        """Mask of the GPUs that an elastic job, which continues, is to release on a node: (attempt, node)."""
         self._borrowed = Borrowed(snapshot.limits)
 
     def admit(self, start: Start, job: StartRequest) -> bool:
-        """It may start so; then it holds that.
+        """Return whether the job may start so; its grants are then taken.
 
-        In a plan those come first to whom others give way, then what it starts inside of reservations, and last those
-        who borrow.
+        The order must be that of a plan: first nominated jobs, then jobs inside reservations, then all others, and
+        borrowers last.
         """
-        if all(one.job_id != job.job_id for one in self._snapshot.claims):
+        if all(claim.job_id != job.job_id for claim in self._snapshot.claims):
             return self._take(start, job)
         if self._outside is not None or self._inside or self._lent is not None:
             return False
-        alone = PlanValidator(beside_claims(self._snapshot, but=job.job_id))
-        if not alone._take(start, job):
+        nominee = PlanValidator(beside_claims(self._snapshot, but=job.job_id))
+        if not nominee._take(start, job):
             return False
         ends_at = None if job.time_limit_s is None else self._snapshot.now + job.time_limit_s
-        lent = [grant for one in self._snapshot.claims if one.job_id == job.job_id for grant in one.parked]
+        lent = [grant for claim in self._snapshot.claims if claim.job_id == job.job_id for grant in claim.parked]
         running = without_lent([_running(start, job, ends_at)], lent)
         self._snapshot = with_running(without_claim(self._snapshot, job.job_id), running)
         return True
 
-    def admit_preemption(self, one: Preemption, job: StartRequest) -> bool:
-        """All of its victims may be told to go, and that is enough; then they are nobody else's, nor is the rest.
+    def admit_preemption(self, preemption: Preemption, job: StartRequest) -> bool:
+        """Return whether all victims may be preempted and suffice; their resources are then kept for the preemptor.
 
-        After the starts of the plan.
+        The preemptions of a plan come after its starts.
         """
-        scope = self._scope_of(one.reservation, one.occurrence, job)
+        scope = self._scope_of(preemption.reservation, preemption.occurrence, job)
         if scope is None:
             return False
-        victims, parts = self._victims(scope, one, job), self._parts(scope, one)
+        victims, parts = self._victims(scope, preemption, job), self._parts(scope, preemption)
         if victims is None or parts is None:
             return False
-        ends = [gone_at(each, self._snapshot.now) for each in victims] + [each.ends_at for each in one.gifts]
-        claim = _claim_of(one, job, max(ends, default=self._snapshot.now))
+        ends = [gone_at(victim, self._snapshot.now) for victim in victims]
+        ends += [gift.ends_at for gift in preemption.gifts]
+        claim = _claim_of(preemption, job, max(ends, default=self._snapshot.now))
         if not scope.keep(claim, [*victims, *parts], _ends_of(claim)):
             return False
-        self._going |= {each.job_id for each in victims}
-        for each in one.gifts:
-            key = each.attempt_id, each.node
-            self._given[key] = self._given.get(key, 0) | mask_of(each.gpus)
+        self._going |= {victim.job_id for victim in victims}
+        for gift in preemption.gifts:
+            key = gift.attempt_id, gift.node
+            self._given[key] = self._given.get(key, 0) | mask_of(gift.gpus)
         return True
 
-    def _parts(self, scope: _Scope, one: Preemption) -> list[RunningJob] | None:
-        """What is given up for it; None, if some of it may not be."""
-        givers = {AttemptId(each.job_id, each.attempt): each for each in scope.view.running if each.stretch is not None}
+    def _parts(self, scope: _Scope, preemption: Preemption) -> list[RunningJob] | None:
+        """Return what elastic jobs release for the preemptor; None: one of them may not release it."""
+        elastic_jobs = (running for running in scope.view.running if running.stretch is not None)
+        givers = {AttemptId(running.job_id, running.attempt): running for running in elastic_jobs}
         parts = []
-        for gift in one.gifts:
+        for gift in preemption.gifts:
             giver = givers.get(gift.attempt_id)
             if giver is None or giver.job_id in self._going or not self._may_give(giver, gift):
                 return None
-            parts.append(part_of(giver, grant_of(gift), gift.ends_at, one.job_id))
+            parts.append(part_of(giver, grant_of(gift), gift.ends_at, preemption.job_id))
         return parts
 
     def _may_give(self, giver: RunningJob, gift: Gift) -> bool:
+        """Return whether the elastic job still has what it is to release, and beyond its minimum."""
         stretch = giver.stretch
         if stretch is None or stretch.generation != gift.generation:
             return False
@@ -154,58 +165,62 @@ class PlanValidator:
             return gift.is_node and gift.node in stretch.joined and (gift.attempt_id, gift.node) not in self._given
         if giver.grants[0].node != gift.node:
             return False
-        gone = mask_of(stretch.least) | self._given.get((gift.attempt_id, gift.node), 0)
-        return not mask_of(gift.gpus) & ~(mask_of(giver.grants[0].gpus) & ~gone)
+        unavailable = mask_of(stretch.least) | self._given.get((gift.attempt_id, gift.node), 0)
+        return not mask_of(gift.gpus) & ~(mask_of(giver.grants[0].gpus) & ~unavailable)
 
-    def _victims(self, scope: _Scope, one: Preemption, job: StartRequest) -> list[RunningJob] | None:
-        """None, if one of them may not be told to go."""
-        view, wanted = scope.view, set(one.victims)
+    def _victims(self, scope: _Scope, preemption: Preemption, job: StartRequest) -> list[RunningJob] | None:
+        """Return the victims; None: one of them may not be preempted."""
+        view, wanted = scope.view, set(preemption.victims)
         victims = [
-            each
-            for each in view.running
-            if AttemptId(each.job_id, each.attempt) in wanted
-            and each.job_id not in self._going
-            and all(AttemptId(each.job_id, each.attempt) != attempt_id for attempt_id, _ in self._given)
+            running
+            for running in view.running
+            if AttemptId(running.job_id, running.attempt) in wanted
+            and running.job_id not in self._going
+            and all(AttemptId(running.job_id, running.attempt) != attempt_id for attempt_id, _ in self._given)
         ]
         victims = apart_from_reserved(view, that_may_go(victims, view.qos, view.now, view.inside))
         names = preempted_by(job.qos, view.qos)
-        lent = [] if view.inside is None else [each.job_id for each in victims if each.is_borrowing]
-        others = [each for each in victims if each.qos not in names and each.job_id not in lent]
-        taken_back = [] if _give_turns(view, others, one, job) else others
-        if len(victims) < len(wanted) or not self._may_take_back(taken_back, one, job):
+        borrowers = [] if view.inside is None else [victim.job_id for victim in victims if victim.is_borrowing]
+        others = [victim for victim in victims if victim.qos not in names and victim.job_id not in borrowers]
+        reclaimed = [] if _give_turns(view, others, preemption, job) else others
+        if len(victims) < len(wanted) or not self._may_reclaim(reclaimed, preemption, job):
             return None
         return victims
 
-    def _may_take_back(self, victims: Sequence[RunningJob], one: Preemption, job: StartRequest) -> bool:
-        """Or there is nothing to take back."""
+    def _may_reclaim(self, victims: Sequence[RunningJob], preemption: Preemption, job: StartRequest) -> bool:
+        """Return whether the job may reclaim guaranteed GPUs from all of these victims."""
         if not victims:
             return True
         asker = Asker(job.user, job.account, job.qos)
-        is_owner = Ledger(self._snapshot.limits).is_guaranteed(asker, gpus_in(one.grants))
-        return one.is_reclaim and is_owner and self._borrowed.take(victims, job.account)
+        is_owner = Ledger(self._snapshot.limits).is_guaranteed(asker, gpus_in(preemption.grants))
+        return preemption.is_reclaim and is_owner and self._borrowed.take(victims, job.account)
 
     def _scope_of(self, reservation: str, occurrence: int, job: StartRequest) -> _Scope | None:
+        """Return the scope in which the job is to start; None: it may not start there."""
         if not reservation:
             return self._outside_scope() if not job.reservation or self._may_be_outside(job) else None
         key = (reservation, occurrence)
-        one = next((one for one in active(self._snapshot) if (one.name, one.number) == key), None)
-        if one is None or not self._may_be_inside(one, job):
+        booked = next((active_ for active_ in active(self._snapshot) if (active_.name, active_.number) == key), None)
+        if booked is None or not self._may_be_inside(booked, job):
             return None
         if key not in self._inside:
-            self._inside[key] = _scope(inside(self._as_it_stands(), one))
+            self._inside[key] = _scope(inside(self._current(), booked))
         return self._inside[key]
 
     def _outside_scope(self) -> _Scope:
         if self._outside is None:
-            self._outside = _scope(outside(self._as_it_stands()))
+            self._outside = _scope(outside(self._current()))
         return self._outside
 
     def _borrower_scope(self, job: StartRequest) -> _Scope | None:
-        """From then on the others have room only beside those who borrow."""
+        """Return the scope of borrowers; None: the job may not borrow.
+
+        From then on the other scopes are built anew, without what borrowers have taken.
+        """
         if job.reservation or not may_borrow(job.qos, self._snapshot.qos):
             return None
         if self._lent is None:
-            self._lent = _scope(borrower_view(self._as_it_stands()))
+            self._lent = _scope(borrower_view(self._current()))
             self._outside, self._inside = None, {}
         return self._lent
 
@@ -220,51 +235,55 @@ class PlanValidator:
         return True
 
     def _may_be_outside(self, job: StartRequest) -> bool:
+        """Return whether a job that names a reservation may start outside of it."""
         named = named_by(job, self._snapshot.booked, self._path(job))
         return named.is_flex and named_wait(named, job.user, job.time_limit_s, self._snapshot.now) is None
 
-    def _may_be_inside(self, one: Booked, job: StartRequest) -> bool:
-        comes = job.reservation == one.name or (one.is_magnetic and not job.reservation)
-        return comes and one.is_for(job.user, self._path(job)) and not is_too_long(job, one, self._snapshot.now)
+    def _may_be_inside(self, booked: Booked, job: StartRequest) -> bool:
+        """Return whether the job may start in the occurrence."""
+        is_meant = job.reservation == booked.name or (booked.is_magnetic and not job.reservation)
+        is_allowed = is_meant and booked.is_for(job.user, self._path(job))
+        return is_allowed and not is_too_long(job, booked, self._snapshot.now)
 
     def _path(self, job: StartRequest) -> tuple[str, ...]:
         return account_path(self._snapshot.limits.accounts, job.account)
 
-    def _as_it_stands(self) -> Snapshot:
-        """For everybody but those to whom others give way, of whom none starts any more."""
+    def _current(self) -> Snapshot:
+        """Return the snapshot with all jobs started so far; nominated jobs, which all come first, count as running."""
         self._snapshot, self._started = with_running(beside_claims(self._snapshot), self._started), []
         return self._snapshot
 
 
 def _scope(view: Snapshot) -> _Scope:
-    places = {node.name: place for place, node in enumerate(view.nodes)}
-    guard = Guard(Overlay.of(view), places)
+    node_indices = {node.name: index for index, node in enumerate(view.nodes)}
+    guard = Guard(Overlay.of(view), node_indices)
     if view.booked:
-        known = ((one.ends_at, one.grants) for one in view.running if not one.is_stranded)
-        endings = (ending_of(max(view.now, at), places, grants) for at, grants in known if at is not None)
-        guard.book(windows_of(view.booked, places, view.now, Timeline(guard.now, places, view.now, endings)))
-    return _Scope(view, guard, {node.name: place for place, node in enumerate(view.nodes) if not node.unavailable})
+        ends = ((running.ends_at, running.grants) for running in view.running if not running.is_stranded)
+        endings = (ending_of(max(view.now, at), node_indices, grants) for at, grants in ends if at is not None)
+        timeline = Timeline(guard.now, node_indices, view.now, endings)
+        guard.book(windows_of(view.booked, node_indices, view.now, timeline))
+    return _Scope(view, guard, {node.name: index for index, node in enumerate(view.nodes) if not node.unavailable})
 
 
-def _give_turns(view: Snapshot, victims: Sequence[RunningJob], one: Preemption, job: StartRequest) -> bool:
-    """All of these may, where jobs take turns."""
+def _give_turns(view: Snapshot, victims: Sequence[RunningJob], preemption: Preemption, job: StartRequest) -> bool:
+    """Return whether time slicing is on and lets the job preempt all of these victims now."""
     rules = view.policy.scheduling
     if rules.preempt != "turns" or len(that_give_turns(victims, view.qos)) < len(victims):
         return False
-    taker = Taker(job.since, is_through(job.ran_s, rules), len(one.grants) > 1)
+    taker = Taker(job.since, is_through(job.ran_s, rules), len(preemption.grants) > 1)
     return bool((gives_turn_at(givers_of(victims, rules), taker) <= view.now).all())
 
 
-def _claim_of(one: Preemption, job: StartRequest, until: float) -> Claim:
+def _claim_of(preemption: Preemption, job: StartRequest, until: float) -> Claim:
     return Claim(
         job_id=job.job_id,
-        grants=one.grants,
+        grants=preemption.grants,
         until=until,
         user=job.user,
         time_limit_s=job.time_limit_s,
-        reservation=one.reservation,
-        occurrence=one.occurrence,
-        parks=frozenset(each.job_id for each in one.parks),
+        reservation=preemption.reservation,
+        occurrence=preemption.occurrence,
+        parks=frozenset(attempt_id.job_id for attempt_id in preemption.parks),
     )
 
 

@@ -1,17 +1,16 @@
-"""When waiting jobs will start: the planner itself run forward on values, from one expected end to the next.  Pure.
+"""Forecast of start times: the planner run forward on a snapshot, from one expected event to the next.  Pure.
 
-A rehearsal begins with a snapshot.  It plans, lets the starts of the plan hold their resources, goes on to the next
-instant at which something ends (or begins, or is not left out any more; jobs, nodes, reservations), plans again, and so
-on, until the jobs that are asked about have started or its passes are used up.  It decides nothing itself: whatever the
-planner does for the cluster, it does here.
+A forecast plans, lets the jobs that start hold their resources, and advances to the next instant at which something
+changes: a job, an occurrence of a reservation or a node's back-off ends or begins.  It repeats this until the jobs
+asked about have started or `max_passes` is reached.  It decides nothing itself: it adopts what the planner decides.
 
-How long jobs run is a guess.  *As expected*: as the policy predicts (`PendingJob.expected_s`); a job that has run
-longer than that is expected to run as long again as it has.  *Late*: to its time limit; a job without one as long as
-nine of ten jobs like it, else three times as long as expected.  At its deadline a job ends in any case; one that could
-not be over by then leaves the queue.
+Run times are estimates.  *Expected*: as the policy predicts (`PendingJob.expected_s`); a job that has run longer than
+that is expected to run as long again as it has.  *Pessimistic*: up to the time limit; a job without one as long as the
+90th percentile of similar jobs, or else three times as long as expected.  At its deadline every job ends; a job that
+could not end by its deadline leaves the queue.
 
-After `EXACT_PASSES` what ends soon after one another is taken as one instant, the coarser the further ahead, so that a
-rehearsal of any queue comes to an end.
+After `EXACT_PASSES` passes, ends that follow each other soon count as one instant, more coarsely the further ahead, so
+that the forecast of any queue terminates.
 """
 
 from __future__ import annotations
@@ -41,16 +40,18 @@ from gqd.state.index.tally import Amounts, account_path, add, granted_amounts, p
 from gqd.state.plan import NotInReservation, Plan, Preemption, Start
 
 EXACT_PASSES = 100
+"""Number of passes for which every end is an instant of its own."""
 MAX_PASSES = 400
 GRAIN = 1 / 16
-"""Of the time that has been rehearsed: beyond `EXACT_PASSES`, what ends within it ends at once."""
-LATE_FACTOR = 3.0
+"""Part of the time forecast so far: after `EXACT_PASSES`, ends within it count as one instant."""
+PESSIMISTIC_FACTOR = 3.0
+"""Pessimistic run time, divided by the expected one, of a job without a time limit and without history."""
 LEFT_OUT = "left out"
-"""How the reason begins of a node that is out for a while by itself."""
+"""Beginning of `NodeFacts.unavailable` for a node that becomes available again when its back-off ends."""
 
 
 class ForecastStart(NamedTuple):
-    """A job's start in the rehearsal; of an array's record that of its first task."""
+    """The forecast start of a job; for an array, that of its first task."""
 
     starts_at: float
     ends_at: float
@@ -58,60 +59,66 @@ class ForecastStart(NamedTuple):
 
 
 class Prerequisite(NamedTuple):
-    """Another job has to end (or to start) first, and then some time to pass."""
+    """A dependency: another job must end (or start), and then a delay must pass."""
 
     job_id: JobId
     is_start: bool = False
+    """The other job must start; else it must end."""
     is_success: bool = False
-    """It has to end well."""
+    """The other job must succeed."""
     delay_s: float = 0.0
+    """Time that must pass after that."""
 
 
 @dataclass(slots=True, frozen=True)
 class DeferredJob:
-    """A job that comes into the queue later: at an instant, or when others have come so far."""
+    """A job that enters the queue later: at an instant, or when its dependencies are satisfied."""
 
     job: PendingJob
     ahead: int
-    """So many of the snapshot's pending jobs stand before it."""
+    """Number of the snapshot's pending jobs that come before it in the queue."""
     opens_at: float = 0.0
+    """When the job enters the queue at the earliest."""
     after: tuple[Prerequisite, ...] = ()
+    """Dependencies of the job."""
     is_any: bool = False
-    """One of them is enough."""
+    """A single satisfied dependency is enough; else all must be satisfied."""
 
 
 @dataclass(slots=True, frozen=True)
 class ForecastInput:
-    """What is rehearsed."""
+    """The cluster, its queue and what else a forecast needs."""
 
     snapshot: Snapshot
     gates: tuple[DeferredJob, ...] = ()
+    """Jobs that enter the queue later."""
     askers: Mapping[JobId, tuple[Asker, Amounts]] = field(default_factory=dict)
-    """Of running jobs, where limits count: what they hold, and for whom."""
+    """For each running job, if there are limits: the subject of its limits and the amounts that it holds."""
     arrays: Mapping[JobId, JobId] = field(default_factory=dict)
-    """Running task of an array → the array."""
+    """Job id of each running array task → job id of the array."""
     bands: Mapping[JobId, int] = field(default_factory=dict)
-    """Of waiting jobs: see `gqd.sched.snapshot.model.PendingColumns`."""
+    """`gqd.sched.snapshot.model.PendingColumns.band` of each waiting job."""
     late_s: Mapping[JobId, float] = field(default_factory=dict)
-    """By job without a time limit: how long nine of ten jobs like it ran at most."""
+    """90th percentile of the run times of similar jobs, for each job without a time limit."""
     deadlines: Mapping[JobId, float] = field(default_factory=dict)
-    """Of waiting jobs."""
+    """Deadline of each waiting job that has one."""
 
 
 class _Held(NamedTuple):
-    """What ends at some instant."""
+    """A running job, or a part of one, that ends at a known instant; ordered by that instant."""
 
     ends_at: float
     number: int
+    """Breaks ties, in the order of creation."""
     running: RunningJob
     asker: Asker | None
     amounts: Amounts
     hours_left: float
-    """GPU-hours of budgets that it was counted with and does not use."""
+    """GPU-hours that were charged to budgets at the start and will not be used."""
 
 
 class Forecast:
-    """`step` until it is over; then `entries` tells who started when."""
+    """A forecast: call `step` until `is_over`; `entries` then holds the start of each job."""
 
     def __init__(
         self,
@@ -122,93 +129,102 @@ class Forecast:
     ) -> None:
         self.entries: dict[JobId, ForecastStart] = {}
         self.missed: dict[JobId, float] = {}
-        """Who could not be over by its deadline any more, and the last moment at which it should have started."""
+        """Jobs that could no longer end by their deadlines → the latest start that would have met the deadline."""
         self.first_plan: Plan | None = None
+        """The plan for the snapshot itself."""
         self.last_plan: Plan | None = None
-        """Of a rehearsal that came to a standstill: why those that are left do not start even now."""
+        """A plan with the reasons of the jobs that never start, if no more events were left; else None."""
         self.is_over = False
         self._scene = scene
         self._wanted = set(wanted)
         self._is_pessimistic = is_pessimistic
         self._most_passes = max_passes
         self._passes = 0
-        self._is_standing = False
-        """Nothing ends and nothing begins any more."""
+        self._has_no_events = False
+        """No events are left."""
         self._too_late: dict[JobId, str] = {}
-        """Who has not started before the reservation that it names was over."""
+        """Jobs that had not started when their reservation ended → its name."""
         self._planner = Planner()
         snapshot = scene.snapshot
         self._now = self._began_at = snapshot.now
         self._snapshot = snapshot
         self._overlay = Overlay.of(snapshot)
-        self._places = {node.name: place for place, node in enumerate(snapshot.nodes)}
-        self._queue = [((place, 1, 0), job) for place, job in enumerate(snapshot.pending)]
+        self._node_indices = {node.name: index for index, node in enumerate(snapshot.nodes)}
+        self._queue = [((queue_index, 1, 0), job) for queue_index, job in enumerate(snapshot.pending)]
+        """Pending jobs with their sort keys."""
         self._gates = list(enumerate(scene.gates))
         self._numbers = count()
         self._ends: list[_Held] = []
-        self._stays: list[RunningJob] = []
-        """Nobody knows when these end."""
-        self._alive: dict[JobId, int] = {}
-        self._started = {one.job_id for one in snapshot.running}
+        self._endless: list[RunningJob] = []
+        """Running jobs that end at an unknown instant."""
+        self._unfinished: dict[JobId, int] = {}
+        """Number of unfinished tasks of each array; 1 for any other job."""
+        self._started = {running.job_id for running in snapshot.running}
         self._over_at: dict[JobId, float] = {}
+        """When each finished job or array ended."""
         self._failed: set[JobId] = set()
-        """They missed their deadlines, or tasks of them did."""
+        """Jobs that missed their deadline, and arrays of which a task did."""
         self._array_room = dict(snapshot.array_room)
         self._arrays = dict(scene.arrays)
         self._counts = snapshot.limits.binds or snapshot.limits.has_guarantees
-        self._held = {place: dict(amounts) for place, amounts in snapshot.limits.held.items()}
+        self._held = {key: dict(amounts) for key, amounts in snapshot.limits.held.items()}
         self._spent = dict(snapshot.limits.spent)
         self._types: dict[str, dict[int, str]] = {}
         for running in snapshot.running:
-            self._hold_running(running)
+            self._add_running(running)
         for job in (*snapshot.pending, *(gate.job for gate in scene.gates)):
-            for one in self._family(job):
-                self._alive[one] = self._alive.get(one, 0) + max(1, job.tasks.bit_count())
+            for job_id in self._with_array(job):
+                self._unfinished[job_id] = self._unfinished.get(job_id, 0) + max(1, job.tasks.bit_count())
 
-    # ── going on ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── in time ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, budget: int) -> bool:
-        """Go on for so many units of the planner's work; True: it is over."""
+        """Do about `budget` units of the planner's work; return whether the forecast is complete."""
         while budget > 0 and not self.is_over:
             if not self._planner.is_busy:
-                self._planner.begin(self._as_it_stands())
+                self._planner.begin(self._current_snapshot())
             plan = self._planner.step(budget)
             budget -= 1 + (budget if plan is None else len(self._queue))
             if plan is not None:
-                self._play(plan)
+                self._apply_plan(plan)
         return self.is_over
 
-    def _play(self, plan: Plan) -> None:
-        if self._is_standing:
-            self._tell_why_not(plan)
+    def _apply_plan(self, plan: Plan) -> None:
+        """Adopt the plan and advance to the next instant, unless the planner has more to do at this one."""
+        if self._has_no_events:
+            self._keep_reasons(plan)
             return
         self.first_plan = self.first_plan or plan
         self._passes += 1
         for start in plan.starts:
             self._start(start)
-        for one in plan.preemptions:
-            self._give_way(one)
-        if self._is_known_of_all or self._passes >= self._most_passes:
+        for preemption in plan.preemptions:
+            self._preempt(preemption)
+        if self._is_answered or self._passes >= self._most_passes:
             self.is_over = True
         elif self._is_cut_short(plan):
-            self._go_on(plan, plan.resumes_at, plan.searches_from)
+            self._resume_at(plan, plan.resumes_at, plan.searches_from)
         else:
-            self._go_on(plan, None, None)
+            self._resume_at(plan, None, None)
             self._advance(plan)
 
     def _is_cut_short(self, plan: Plan) -> bool:
-        """The next pass goes on from there, in the same instant."""
+        """Return whether the planner ran out of steps, so that the next pass continues at the same instant."""
         before = self._snapshot
-        is_elsewhere = plan.searches_from not in (None, before.searches_from)
-        return plan.is_worth_another or plan.resumes_at not in (None, before.resumes_at) or is_elsewhere
+        has_moved = plan.searches_from not in (None, before.searches_from)
+        return plan.is_worth_another or plan.resumes_at not in (None, before.resumes_at) or has_moved
 
-    def _go_on(self, plan: Plan, resumes_at: JobId | None, searches_from: JobId | None) -> None:
+    def _resume_at(self, plan: Plan, resumes_at: JobId | None, searches_from: JobId | None) -> None:
         self._snapshot = replace(
             self._snapshot, resumes_at=resumes_at, searches_from=searches_from, protected=plan.protected
         )
 
-    def _tell_why_not(self, plan: Plan) -> None:
-        """That the reservation which they name is over by now is no reason: another plan says what was in the way."""
+    def _keep_reasons(self, plan: Plan) -> None:
+        """Keep the reasons of the jobs that never start.
+
+        That its reservation has ended by now does not explain why a job did not start before.  A plan of such jobs on
+        the original snapshot does.
+        """
         if self.last_plan is not None:
             earlier = {job_id: as_told_before(name, plan.waits.get(job_id)) for job_id, name in self._too_late.items()}
             self.last_plan = msgspec.structs.replace(self.last_plan, waits=self.last_plan.waits | earlier)
@@ -223,18 +239,19 @@ class Forecast:
             self._planner.begin(replace(self._scene.snapshot, pending=late, columns=None), skip_reasons=False)
 
     @property
-    def _is_known_of_all(self) -> bool:
+    def _is_answered(self) -> bool:
+        """Whether every job asked about has a start or has missed its deadline."""
         return self._wanted <= self.entries.keys() | self.missed.keys()
 
     def _advance(self, plan: Plan) -> None:
-        """On to the next instant at which something is different; if there is none, a last plan says why."""
+        """Advance to the next instant at which something changes; if there is none, plan once more for the reasons."""
         due = [at for at in self._instants(plan) if at > self._now]
         if self._ends and self._ends[0].ends_at <= self._now:
-            due = [self._now]  # somebody who gives way goes at once
+            due = [self._now]  # a victim without notice time ends at once
         if not due:
-            self._is_standing = True
+            self._has_no_events = True
             left = self._wanted - self.entries.keys() - self.missed.keys()
-            self._planner.begin(self._as_it_stands(), skip_reasons=False, asked=left)
+            self._planner.begin(self._current_snapshot(), skip_reasons=False, asked=left)
             return
         until = min(due)
         if self._passes > EXACT_PASSES:
@@ -243,15 +260,15 @@ class Forecast:
         while self._ends and self._ends[0].ends_at <= until:
             self._end(heapq.heappop(self._ends))
         self._renew_budgets(before)
-        self._bring_back_nodes(before)
-        self._open_gates()
-        self._leave_out_late()
-        self.is_over = self._is_known_of_all
+        self._recover_nodes(before)
+        self._admit_deferred()
+        self._drop_late()
+        self.is_over = self._is_answered
 
     def _instants(self, plan: Plan) -> Iterator[float]:
-        """When something may be different, among them those that are over."""
+        """Yield the instants at which something may change; some of them may be past."""
         if self._passes > EXACT_PASSES:
-            yield from (one.ends_at for one in self._ends)
+            yield from (held.ends_at for held in self._ends)
         elif self._ends:
             yield self._ends[0].ends_at
         for _, gate in self._gates:
@@ -272,15 +289,16 @@ class Forecast:
             yield from self._snapshot.limits.until.values()
 
     def _instants_of_booked(self) -> Iterator[float]:
-        """When those inside may start, and when others have back what is kept."""
+        """Yield when occurrences begin, if a job can start in them, and when they end."""
         booked = self._snapshot.booked
         names = {job.reservation for _, job in self._queue} if booked else set()
-        for one in booked:
-            if one.is_magnetic or one.name in names:
-                yield one.begin_at
-            yield one.end_at
+        for occurrence in booked:
+            if occurrence.is_magnetic or occurrence.name in names:
+                yield occurrence.begin_at
+            yield occurrence.end_at
 
-    def _as_it_stands(self) -> Snapshot:
+    def _current_snapshot(self) -> Snapshot:
+        """Return the snapshot of the forecast's present instant."""
         limits = self._snapshot.limits
         if self._counts:
             limits = replace(limits, held=self._held, spent=self._spent)
@@ -295,7 +313,7 @@ class Forecast:
             free_licenses=dict(overlay.free_licenses or {}),
             since=() if overlay.since is None else tuple(overlay.since.tolist()),
             pending=pending,
-            running=(*self._stays, *(one.running for one in self._ends)),
+            running=(*self._endless, *(held.running for held in self._ends)),
             array_room=dict(self._array_room),
             limits=limits,
             columns=self._columns(pending),
@@ -304,21 +322,22 @@ class Forecast:
 
     def _columns(self, pending: tuple[PendingJob, ...]) -> PendingColumns:
         bands = self._scene.bands
-        return replace(columns_of(pending), band=np.array([bands.get(one.job_id, 0) for one in pending], np.int64))
+        return replace(columns_of(pending), band=np.array([bands.get(job.job_id, 0) for job in pending], np.int64))
 
-    # ── starts and ends ───────────────────────────────────────────────────────────────────────────────────────
+    # ── starts and ends ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, start: Start) -> None:
+        """Let the job, or the task of an array, run from now on."""
         at, job = next((at, job) for at, (_, job) in enumerate(self._queue) if job.job_id == start.job_id)
         if start.task is not None:
             job = replace(job, tasks=job.tasks & ~task_bit(start.task))
             self._queue[at] = (self._queue[at][0], job)
         if not job.tasks:
             del self._queue[at]
-        length_s = self._length_of(job)
+        run_time_s = self._run_time_of(job)
         self._started.add(job.job_id)
         nodes = tuple(grant.node for grant in start.grants)
-        self.entries.setdefault(job.job_id, ForecastStart(self._now, self._now + length_s, nodes))
+        self.entries.setdefault(job.job_id, ForecastStart(self._now, self._now + run_time_s, nodes))
         limit_s = self._left_s(job, job.time_limit_s)
         running = RunningJob(
             job_id=job.job_id,
@@ -331,10 +350,10 @@ class Forecast:
             slot=start.slot,
             reservation=start.reservation,
             occurrence=start.occurrence,
-            saved_at=self._now if start.borrows else None,  # it may be asked to go
+            saved_at=self._now if start.borrows else None,  # a borrower may be preempted
             is_borrowing=bool(start.borrows),
         )
-        self._overlay.take_all(self._places, start.grants)
+        self._overlay.take_all(self._node_indices, start.grants)
         if self._snapshot.claims:
             self._snapshot = without_claim(self._snapshot, job.job_id)
         if job.array_job_id is not None:
@@ -345,63 +364,66 @@ class Forecast:
         if self._counts:
             amounts = granted_amounts(start.grants, self._types_of(start))
             self._count(asker, amounts, 1)
-        left = self._spend(asker, start.billing, job.time_limit_s, length_s)
-        heapq.heappush(self._ends, _Held(self._now + length_s, next(self._numbers), running, asker, amounts, left))
+        left = self._spend(asker, start.billing, job.time_limit_s, run_time_s)
+        heapq.heappush(self._ends, _Held(self._now + run_time_s, next(self._numbers), running, asker, amounts, left))
 
-    def _give_way(self, one: Preemption) -> None:
-        """Its victims end when they would; that they wait again is left out.  Nothing is kept for tasks of arrays."""
-        ids, until = {each.job_id for each in one.victims}, self._now
-        held = [*self._ends, *(self._held_of(math.inf, each) for each in self._stays)]
-        for gift in one.gifts:
-            giver = next(each for each in held if each.running.job_id == gift.attempt_id.job_id)
-            stays, part = given([giver.running], [gift], one.job_id)
+    def _preempt(self, preemption: Preemption) -> None:
+        """Let the victims end; that they are requeued is ignored, and nothing is kept for tasks of arrays."""
+        victim_ids, until = {attempt_id.job_id for attempt_id in preemption.victims}, self._now
+        all_held = [*self._ends, *(self._held_of(math.inf, running) for running in self._endless)]
+        for gift in preemption.gifts:
+            giver = next(held for held in all_held if held.running.job_id == gift.attempt_id.job_id)
+            stays, part = given([giver.running], [gift], preemption.job_id)
             self._replace(giver, giver._replace(running=stays))
             heapq.heappush(self._ends, self._held_of(gift.ends_at, part))
             until = max(until, gift.ends_at)
-        for each in (each for each in held if each.running.job_id in ids and not each.running.is_part):
-            [going] = told_to_go([each.running], ids, one.job_id, self._now)
-            ends_at = min(each.ends_at, going.ends_at or self._now)
+        victims = (held for held in all_held if held.running.job_id in victim_ids and not held.running.is_part)
+        for victim in victims:
+            [going] = told_to_go([victim.running], victim_ids, preemption.job_id, self._now)
+            ends_at = min(victim.ends_at, going.ends_at or self._now)
             until = max(until, ends_at)
-            self._replace(each, each._replace(ends_at=ends_at, running=going))
-        if one.task is None:
-            job = next(job for _, job in self._queue if job.job_id == one.job_id)
-            where = (one.reservation, one.occurrence)
-            claim = Claim(one.job_id, one.grants, until, job.user, job.time_limit_s, job.expected_s, *where)
+            self._replace(victim, victim._replace(ends_at=ends_at, running=going))
+        if preemption.task is None:
+            job = next(job for _, job in self._queue if job.job_id == preemption.job_id)
+            limits = (job.user, job.time_limit_s, job.expected_s)
+            occurrence = (preemption.reservation, preemption.occurrence)
+            claim = Claim(job.job_id, preemption.grants, until, *limits, *occurrence)
             self._snapshot = replace(self._snapshot, claims=(*self._snapshot.claims, claim))
 
     def _replace(self, before: _Held, after: _Held) -> None:
-        self._stays = [one for one in self._stays if one is not before.running]
-        self._ends = [one for one in self._ends if one.running is not before.running]
+        self._endless = [running for running in self._endless if running is not before.running]
+        self._ends = [held for held in self._ends if held.running is not before.running]
         if after.ends_at == math.inf:
-            self._stays.append(after.running)
+            self._endless.append(after.running)
         else:
             self._ends.append(after)
         heapq.heapify(self._ends)
 
-    def _hold_running(self, running: RunningJob) -> None:
-        """What runs when the rehearsal begins."""
+    def _add_running(self, running: RunningJob) -> None:
+        """Take over a job, or a part of one, that runs when the forecast begins."""
         array = self._arrays.get(running.job_id)
-        for one in () if running.is_part else (running.job_id, array):
-            if one is not None:
-                self._alive[one] = self._alive.get(one, 0) + 1
+        for job_id in () if running.is_part else (running.job_id, array):
+            if job_id is not None:
+                self._unfinished[job_id] = self._unfinished.get(job_id, 0) + 1
         ends_at = self._end_of(running)
         if ends_at is None:
-            self._stays.append(running)
+            self._endless.append(running)
             return
         heapq.heappush(self._ends, self._held_of(ends_at, running))
 
     def _held_of(self, ends_at: float, running: RunningJob) -> _Held:
-        known = None if running.is_part else self._scene.askers.get(running.job_id)
-        asker, amounts = known or (None, Amounts())
+        holder = None if running.is_part else self._scene.askers.get(running.job_id)
+        asker, amounts = holder or (None, Amounts())
         return _Held(ends_at, next(self._numbers), running, asker, amounts, 0.0)
 
     def _end(self, held: _Held) -> None:
+        """End the job: free its resources and what it counts against limits."""
         running = held.running
         for grant in running.grants:
-            if grant.node in self._places:
-                self._overlay.give_back(self._places[grant.node], grant)
+            if grant.node in self._node_indices:
+                self._overlay.give_back(self._node_indices[grant.node], grant)
                 if grant.gpus:
-                    self._overlay.renew(self._places[grant.node])
+                    self._overlay.renew(self._node_indices[grant.node])
         if held.asker is not None and self._counts:
             self._count(held.asker, held.amounts, -1)
             self._give_back_hours(held.asker, held.hours_left)
@@ -410,131 +432,137 @@ class Forecast:
         array = self._arrays.get(running.job_id, running.job_id)
         if array in self._array_room:
             self._array_room[array] += 1
-        for one in dict.fromkeys((running.job_id, array)):
-            self._count_out(one, 1, held.ends_at)
+        for job_id in dict.fromkeys((running.job_id, array)):
+            self._count_out(job_id, 1, held.ends_at)
 
     def _count_out(self, job_id: JobId, tasks: int, at: float) -> None:
-        self._alive[job_id] = self._alive.get(job_id, tasks) - tasks
-        if self._alive[job_id] <= 0:
+        """Count that many tasks as finished; the last one finishes the job."""
+        self._unfinished[job_id] = self._unfinished.get(job_id, tasks) - tasks
+        if self._unfinished[job_id] <= 0:
             self._over_at[job_id] = at
 
-    def _family(self, job: PendingJob) -> Iterator[JobId]:
-        """The job, and the array of which it is a task."""
+    def _with_array(self, job: PendingJob) -> Iterator[JobId]:
+        """Yield the ids of the job and, if it is an array task with its own record, of the array."""
         yield job.job_id
         if job.array_job_id is not None and job.array_job_id != job.job_id:
             yield job.array_job_id
 
-    # ── how long ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── run times ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _length_of(self, job: PendingJob) -> float:
-        return self._length(job.job_id, job.expected_s, self._left_s(job, job.time_limit_s))
+    def _run_time_of(self, job: PendingJob) -> float:
+        return self._run_time(job.job_id, job.expected_s, self._left_s(job, job.time_limit_s))
 
     def _left_s(self, job: PendingJob, limit_s: float | None) -> float | None:
-        """How long it may run if it starts now: as it was allowed to, and no longer than until its deadline."""
+        """Return how long the job may run if it starts now: up to its limit and its deadline; None: forever."""
         deadline_at = self._scene.deadlines.get(job.job_id, math.inf)
         left_s = min(math.inf if limit_s is None else limit_s, deadline_at - self._now)
         return None if left_s == math.inf else left_s
 
-    def _length(self, job_id: JobId, expected_s: float | None, limit_s: float | None) -> float:
+    def _run_time(self, job_id: JobId, expected_s: float | None, limit_s: float | None) -> float:
+        """Return the estimated run time; see the module docstring."""
         if expected_s is None:
             expected_s = self._snapshot.policy.scheduling.expected_without_history_s
         if not self._is_pessimistic:
             return expected_s if limit_s is None else min(expected_s, limit_s)
         if limit_s is not None:
             return limit_s
-        return max(expected_s, self._scene.late_s.get(job_id, LATE_FACTOR * expected_s))
+        return max(expected_s, self._scene.late_s.get(job_id, PESSIMISTIC_FACTOR * expected_s))
 
     def _end_of(self, running: RunningJob) -> float | None:
-        """When it is expected to end; None: nobody knows."""
+        """Return when the running job is expected to end; None: unknown."""
         if running.is_stranded:
             return None
         if (running.gives_way_to is not None or running.is_part) and running.ends_at is not None:
             return max(self._now, running.ends_at)
         limit_s = None if running.ends_at is None else running.ends_at - running.began_at
-        ends_at = running.began_at + self._length(running.job_id, running.expected_s, limit_s)
+        ends_at = running.began_at + self._run_time(running.job_id, running.expected_s, limit_s)
         if ends_at <= self._now:
             ends_at = self._now + max(1.0, self._now - running.began_at)
         return ends_at if running.ends_at is None else max(self._now, min(ends_at, running.ends_at))
 
-    # ── who comes into the queue ──────────────────────────────────────────────────────────────────────────────
+    # ── jobs entering the queue ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _open_gates(self) -> None:
+    def _admit_deferred(self) -> None:
+        """Insert the deferred jobs that are due into the queue."""
         left = []
         for number, gate in self._gates:
             opens_at = self._opens_at(gate)
             if opens_at is not None and opens_at <= self._now:
-                insort(
-                    self._queue, ((gate.ahead, 0, number), replace(gate.job, since=self._now)), key=lambda one: one[0]
-                )
+                item = (gate.ahead, 0, number), replace(gate.job, since=self._now)
+                insort(self._queue, item, key=lambda item: item[0])
             else:
                 left.append((number, gate))
         self._gates = left
 
     def _opens_at(self, gate: DeferredJob) -> float | None:
-        """None: not known yet."""
+        """Return when the job enters the queue; None: not known yet."""
         if not gate.after:
             return gate.opens_at
-        due = [self._is_due_at(one) for one in gate.after]
-        known = [at for at in due if at is not None]
-        if not known or (len(known) < len(due) and not gate.is_any):
+        instants = [self._satisfied_at(prerequisite) for prerequisite in gate.after]
+        satisfied = [at for at in instants if at is not None]
+        if not satisfied or (len(satisfied) < len(instants) and not gate.is_any):
             return None
-        return max(gate.opens_at, min(known) if gate.is_any else max(known))
+        return max(gate.opens_at, min(satisfied) if gate.is_any else max(satisfied))
 
-    def _is_due_at(self, after: Prerequisite) -> float | None:
+    def _satisfied_at(self, after: Prerequisite) -> float | None:
+        """Return when the dependency is satisfied; None: not yet, or never."""
         if after.is_start:
             entry = self.entries.get(after.job_id)
-            came_at = self._began_at if entry is None else entry.starts_at
-            return came_at + after.delay_s if after.job_id in self._started else None
+            started_at = self._began_at if entry is None else entry.starts_at
+            return started_at + after.delay_s if after.job_id in self._started else None
         over_at = self._over_at.get(after.job_id)
-        is_lost = after.is_success and after.job_id in self._failed
-        return None if over_at is None or is_lost else over_at + after.delay_s
+        is_failed = after.is_success and after.job_id in self._failed
+        return None if over_at is None or is_failed else over_at + after.delay_s
 
-    # ── who is too late for its deadline ──────────────────────────────────────────────────────────────────────
+    # ── jobs that miss their deadlines ──────────────────────────────────────────────────────────────────────────────
 
     def _with_deadlines(self) -> Iterator[PendingJob]:
+        """Yield the waiting and deferred jobs that have deadlines."""
         deadlines = self._scene.deadlines
         if deadlines:
             yield from (job for _, job in self._queue if job.job_id in deadlines)
             yield from (gate.job for _, gate in self._gates if gate.job.job_id in deadlines)
 
     def _last_start_at(self, job: PendingJob) -> float:
+        """Return the latest start with which the job can end by its deadline."""
         return self._scene.deadlines.get(job.job_id, math.inf) - (job.time_limit_s or 0)
 
-    def _leave_out_late(self) -> None:
-        """They end without having started; of an array the tasks that have not."""
+    def _drop_late(self) -> None:
+        """Remove the jobs, and the waiting tasks of arrays, that can no longer end by their deadlines."""
         late = {job.job_id: job for job in self._with_deadlines() if self._last_start_at(job) < self._now}
         if not late:
             return
-        self._queue = [one for one in self._queue if one[1].job_id not in late]
-        self._gates = [one for one in self._gates if one[1].job.job_id not in late]
+        self._queue = [(key, job) for key, job in self._queue if job.job_id not in late]
+        self._gates = [(number, gate) for number, gate in self._gates if gate.job.job_id not in late]
         for job in late.values():
             self.missed[job.job_id] = self._last_start_at(job)
-            for one in self._family(job):
-                self._failed.add(one)
-                self._count_out(one, max(1, job.tasks.bit_count()), self._now)
+            for job_id in self._with_array(job):
+                self._failed.add(job_id)
+                self._count_out(job_id, max(1, job.tasks.bit_count()), self._now)
 
-    # ── what limits count, and nodes that come back ───────────────────────────────────────────────────────────
+    # ── limits, budgets and nodes that recover ──────────────────────────────────────────────────────────────────────
 
     def _count(self, asker: Asker, amounts: Amounts, times: int) -> None:
+        """Add `times` the amounts to what the user, accounts and QOS hold."""
         path = account_path(self._snapshot.limits.accounts, asker.account)
-        for place in places_of(asker.user, path, asker.qos):
-            add(self._held.setdefault(place, {}), amounts, times)
+        for key in places_of(asker.user, path, asker.qos):
+            add(self._held.setdefault(key, {}), amounts, times)
 
     def _types_of(self, start: Start) -> dict[str, dict[int, str]]:
+        """Return the type of each GPU, by node and index, at least for the nodes of the start."""
         for grant in start.grants:
             if grant.node not in self._types:
-                node = self._snapshot.nodes[self._places[grant.node]]
-                of_node = {index: name for name, mask in node.gpu_types for index in _bits(mask)}
-                self._types[grant.node] = of_node
+                node = self._snapshot.nodes[self._node_indices[grant.node]]
+                self._types[grant.node] = {index: name for name, mask in node.gpu_types for index in _bits(mask)}
         return self._types
 
-    def _spend(self, asker: Asker, billing: int, limit_s: int | None, length_s: float) -> float:
-        """Count with budgets, as the planner does; what of it is given back at the end."""
+    def _spend(self, asker: Asker, billing: int, limit_s: int | None, run_time_s: float) -> float:
+        """Charge the whole time limit to budgets, as the planner does; return the GPU-hours to give back at the end."""
         if not self._spent:
             return 0.0
-        counted = hours(billing, limit_s) or 0.0
-        self._give_back_hours(asker, -counted)
-        return counted - (hours(billing, int(length_s)) or 0.0)
+        charged = hours(billing, limit_s) or 0.0
+        self._give_back_hours(asker, -charged)
+        return charged - (hours(billing, int(run_time_s)) or 0.0)
 
     def _give_back_hours(self, asker: Asker, gpu_hours: float) -> None:
         limits: LimitView = self._snapshot.limits
@@ -548,21 +576,22 @@ class Forecast:
                     self._spent[key] = self._spent.get(key, 0.0) - gpu_hours
 
     def _renew_budgets(self, before: float) -> None:
+        """Reset the budgets of which a new period has begun since `before`."""
         for resource, until in self._snapshot.limits.until.items():
             if before < until <= self._now:
                 self._spent = {key: 0.0 if key[0].resource == resource else used for key, used in self._spent.items()}
 
-    def _bring_back_nodes(self, before: float) -> None:
-        """Nodes whose back-off is over."""
+    def _recover_nodes(self, before: float) -> None:
+        """Make the nodes available whose back-off has ended since `before`."""
         nodes = self._snapshot.nodes
         if any(before < node.backoff_until <= self._now for node in nodes):
-            back = [
+            recovered = [
                 replace(node, unavailable="")
                 if before < node.backoff_until <= self._now and node.unavailable.startswith(LEFT_OUT)
                 else node
                 for node in nodes
             ]
-            self._snapshot = replace(self._snapshot, nodes=tuple(back))
+            self._snapshot = replace(self._snapshot, nodes=tuple(recovered))
 
 
 def _bits(mask: int) -> Iterator[int]:

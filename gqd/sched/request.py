@@ -1,12 +1,13 @@
-"""A request made ready for placing: what is not said filled in, contradictions refused.  Pure.
+"""Normalised resource requests: defaults are filled in and contradictions refused, so that a job can be placed.  Pure.
 
-Three kinds of request exist, by what is counted out over the nodes:
+There are three kinds of request, by the unit that is distributed over the nodes:
 
 * ``node``: every node gets the same (``-N 4 --gpus-per-node=8``, ``--ntasks-per-node=2``);
-* ``task``: a number of tasks is dealt out (``-n 30 --gpus-per-task=1``);
-* ``gpu``: a number of GPUs is dealt out (``--gpus=12``);
+* ``task``: a number of tasks is distributed (``-n 30 --gpus-per-task=1``);
+* ``gpu``: a number of GPUs is distributed (``--gpus=12``).
 
-and a gang of roles (``roles``) is several of these, placed together (`gqd.sched.placement.roles`).
+A heterogeneous job (``roles``) consists of several such requests, which are placed together
+(`gqd.sched.placement.roles`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from gq.model.role import check_roles
 from gqd.state.policy import Policy
 
 ANY_NUMBER = 1_000_000
-"""Of nodes, tasks, CPUs or GPUs: more than there will be."""
+"""Stands for an unlimited number of nodes, tasks, CPUs or GPUs; larger than any cluster."""
 _MOST_MEMORY_MIB = 1 << 40
 _NOTHING = RoleRequest()
-_LEAST = {
+_MINIMUM = {
     "nodes_min": 1,
     "nodes_max": 1,
     "ntasks": 1,
@@ -43,7 +44,7 @@ _LEAST = {
     "min_gpu_mem_mib": 1,
     "switches": 1,
 }
-_MOST = {field: _MOST_MEMORY_MIB for field in _LEAST if field.endswith("_mib")}
+_MAXIMUM = {field: _MOST_MEMORY_MIB for field in _MINIMUM if field.endswith("_mib")}
 _OPTIONS = {
     "nodes_min": "--nodes",
     "nodes_max": "--nodes",
@@ -52,25 +53,25 @@ _OPTIONS = {
     "mem_per_gpu_mib": "--mem-per-gpu",
     "min_gpu_mem_mib": "--min-gpu-mem",
 }
-"""Fields that are not called like their options."""
+"""Options whose names differ from those of their fields."""
 
 
 class Shape(NamedTuple):
-    """Hashable: jobs of one shape fit or do not fit alike."""
+    """A normalised, hashable request: jobs with the same shape fit on the same nodes."""
 
     partition: str
     unit: str
-    """``node``, ``task`` or ``gpu``; ``roles`` where `roles` say it all."""
+    """``node``, ``task`` or ``gpu``; ``roles`` for a heterogeneous job, whose requests are in `roles`."""
     units: int
-    """How many tasks or GPUs are dealt out; for ``node`` 0 (the node counts say it)."""
+    """Number of tasks or GPUs to distribute; 0 for ``node``, where the numbers of nodes suffice."""
     nodes_min: int
     nodes_max: int
     is_even: bool
-    """Deal the units out evenly over exactly ``nodes_min`` nodes if they fit so."""
+    """Distribute the units evenly over exactly ``nodes_min`` nodes, if they fit that way."""
     tasks_per_node: int
-    """Fixed where tasks are not dealt out (1 if not said); else the most that one node may get."""
+    """Tasks on each node, 1 by default; the maximum on one node, if tasks are distributed."""
     ntasks: int | None
-    """Total, where it was said and GPUs are dealt out: then both are."""
+    """Total number of tasks, if GPUs are distributed and a number of tasks was given: then both are distributed."""
     cpus_per_task: int
     gpus_per_node: int
     gpus_per_task: int
@@ -83,7 +84,7 @@ class Shape(NamedTuple):
     exclude: tuple[str, ...]
     is_exclusive: bool
     is_dense: bool = False
-    """GPUs that are dealt out fill whole nodes, but for what is left over."""
+    """The distributed GPUs fill whole nodes, except for the remainder."""
     min_gpu_mem_mib: int = 0
     constraint: str = ""
     prefer: str = ""
@@ -91,51 +92,51 @@ class Shape(NamedTuple):
     switches_wait_s: int | None = None
     data: tuple[str, ...] = ()
     resources: tuple[tuple[str, int], ...] = ()
-    """Generic resources of each node: (name, how many)."""
+    """Generic resources on each node: (name, count)."""
     licenses: tuple[tuple[str, int], ...] = ()
-    """Of the cluster, likewise."""
+    """Licences of the cluster: (name, count)."""
     roles: tuple[tuple[str, Shape], ...] = ()
-    """Of a gang of roles, by name and in their order."""
+    """The roles of a heterogeneous job in their order: (name, shape)."""
 
 
 class Demand(NamedTuple):
-    """What one node must give."""
+    """The resources that one node must provide."""
 
     tasks: int
     cpus: int
     gpus: int
     memory_mib: int
-    """-1: all of the node; 0: not counted."""
+    """-1: all memory of the node; 0: memory is not counted."""
 
 
 def shape_in(policy: Policy, request: ResourceRequest, partition: str) -> Shape:
-    """The shape of a request in a partition of this policy; `Refusal` where the request contradicts itself."""
-    known = policy.partition(partition)
-    most = None if known is None else known.max_nodes
-    return shape_of(request, partition, policy.default_mem_per_cpu_mib, most)
+    """Return the shape of a request in a partition; raises `Refusal` if the request contradicts itself."""
+    info = policy.partition(partition)
+    max_nodes = None if info is None else info.max_nodes
+    return shape_of(request, partition, policy.default_mem_per_cpu_mib, max_nodes)
 
 
 @lru_cache(maxsize=4096)
 def shape_of(
     request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None = None, max_nodes: int | None = None
 ) -> Shape:
-    """The shape of a request; `Refusal` where it contradicts itself.
+    """Return the shape of a request; raises `Refusal` if the request contradicts itself.
 
-    `max_nodes` is where the job may choose; what asks for more is told so elsewhere.
+    `max_nodes` caps a number of nodes that the job leaves open; a request for more nodes is refused elsewhere.
     """
     if request.roles:
-        return _gang(request, partition, default_mem_per_cpu_mib, max_nodes)
+        return _with_roles(request, partition, default_mem_per_cpu_mib, max_nodes)
     _refuse_nonsense(request)
     if request.is_elastic:
-        request = _on_least_nodes(request)
+        request = _on_min_nodes(request)
     if request.most_gpus is not None:
         request = _on_one_node(request)
     per_node = _tasks_per_node(request)
     unit, units, nodes_min, nodes_max = _counts(request, per_node)
     if max_nodes is not None:
         nodes_max = max(nodes_min, min(nodes_max, max_nodes))
-    are_tasks_dealt = unit == "task" or (unit == "gpu" and request.ntasks is not None)
-    says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
+    are_tasks_distributed = unit == "task" or (unit == "gpu" and request.ntasks is not None)
+    has_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
     return Shape(
         partition=partition,
         unit=unit,
@@ -143,14 +144,14 @@ def shape_of(
         nodes_min=nodes_min,
         nodes_max=nodes_max,
         is_even=nodes_min == nodes_max and unit != "node",
-        tasks_per_node=per_node or (ANY_NUMBER if are_tasks_dealt else 1),
+        tasks_per_node=per_node or (ANY_NUMBER if are_tasks_distributed else 1),
         ntasks=request.ntasks if unit == "gpu" else None,
         cpus_per_task=request.cpus_per_task or 1,
         gpus_per_node=request.gpus_per_node or 0,
         gpus_per_task=request.gpus_per_task or 0,
         cpus_per_gpu=request.cpus_per_gpu or 0,
         mem_per_node_mib=request.mem_per_node_mib,
-        mem_per_cpu_mib=request.mem_per_cpu_mib if says_memory else default_mem_per_cpu_mib,
+        mem_per_cpu_mib=request.mem_per_cpu_mib if has_memory else default_mem_per_cpu_mib,
         mem_per_gpu_mib=request.mem_per_gpu_mib,
         gpu_type=request.gpu_type,
         nodelist=request.nodelist,
@@ -183,19 +184,21 @@ _INSTEAD = {
 
 
 def _on_one_node(request: ResourceRequest) -> ResourceRequest:
-    """A range of GPUs: the least of it, on a single node."""
-    least, most = request.gpus or 0, request.most_gpus or 0
-    words = f"--gpus={least}-{most}"
-    if not 1 <= least <= most:
-        raise Refusal("contradiction", f"{words} is no range of GPUs", "say the least, at least 1, and the most: 1-8")
+    """Return a request for a range of GPUs as one for its minimum on a single node; refuse what excludes a range."""
+    min_gpus, max_gpus = request.gpus or 0, request.most_gpus or 0
+    gpu_range = f"--gpus={min_gpus}-{max_gpus}"
+    if not 1 <= min_gpus <= max_gpus:
+        raise Refusal(
+            "contradiction", f"{gpu_range} is no range of GPUs", "say the least, at least 1, and the most: 1-8"
+        )
     nodes = max(request.nodes_min or 1, request.nodes_max or 1, len(request.nodelist))
     if nodes > 1:
         hint = "leave out --nodes; over several nodes a job keeps what it starts with: give one number of GPUs"
-        raise Refusal("contradiction", f"{words} is of jobs on one node, and this one asks for {nodes}", hint)
+        raise Refusal("contradiction", f"{gpu_range} is of jobs on one node, and this one asks for {nodes}", hint)
     for field, option in _NOT_WITH_A_RANGE.items():
         if getattr(request, field):
             hint = _INSTEAD.get(field, "leave it out, or give one number of GPUs")
-            raise Refusal("contradiction", f"{words} and {option} exclude each other", hint)
+            raise Refusal("contradiction", f"{gpu_range} and {option} exclude each other", hint)
     return msgspec.structs.replace(request, nodes_min=1, nodes_max=1)
 
 
@@ -206,13 +209,13 @@ _NOT_WITH_ELASTIC = {
     "switches": "--switches",
     "is_dense": "--fill-nodes",
 }
-"""What is of all nodes together: each has the same share."""
+"""Options for all nodes together, which an elastic job cannot use: each of its nodes has the same share."""
 
 
-def _on_least_nodes(request: ResourceRequest) -> ResourceRequest:
-    """A range of nodes: the least of it."""
-    least, most = request.nodes_min or 1, request.nodes_max or 0
-    if least >= most:
+def _on_min_nodes(request: ResourceRequest) -> ResourceRequest:
+    """Return an elastic request for a range of nodes as one for its minimum; refuse what excludes a range."""
+    min_nodes, max_nodes = request.nodes_min or 1, request.nodes_max or 0
+    if min_nodes >= max_nodes:
         hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
         raise Refusal("contradiction", "--elastic is of jobs that ask for a range of nodes", hint)
     for field, option in _NOT_WITH_ELASTIC.items():
@@ -224,23 +227,23 @@ def _on_least_nodes(request: ResourceRequest) -> ResourceRequest:
     counts = _constraint("--constraint", request.constraint)
     if counts.counts or counts.kinds:
         hint = "say what each node must be"
-        words = f"--elastic and counts in --constraint={request.constraint[:60]} exclude each other"
-        raise Refusal("contradiction", words, hint)
-    return msgspec.structs.replace(request, nodes_max=least)
+        message = f"--elastic and counts in --constraint={request.constraint[:60]} exclude each other"
+        raise Refusal("contradiction", message, hint)
+    return msgspec.structs.replace(request, nodes_max=min_nodes)
 
 
 def share_in(policy: Policy, request: ResourceRequest, partition: str) -> Shape:
-    """Of an elastic job: what each node gives that comes to it."""
-    one = msgspec.structs.replace(
+    """Return the shape of what each node that joins an elastic job must provide."""
+    share = msgspec.structs.replace(
         request, is_elastic=False, nodes_min=1, nodes_max=1, nodelist=(), prefer="", data=(), licenses=()
     )
-    return shape_in(policy, one, partition)
+    return shape_in(policy, share, partition)
 
 
-def _gang(
+def _with_roles(
     request: ResourceRequest, partition: str, default_mem_per_cpu_mib: int | None, max_nodes: int | None
 ) -> Shape:
-    """Of roles: what is asked of the gang as a whole, and a shape for each of them.  Roles may share nodes."""
+    """Return the shape of a heterogeneous job, with a shape for each role.  Roles may share nodes."""
     _refuse_bad_roles(request)
     roles = []
     for role in request.roles:
@@ -250,18 +253,21 @@ def _gang(
             raise Refusal(refusal.code, f"role `{role.name}`: {refusal.message}", refusal.hint) from None
         roles.append((role.name, shape))
     whole = shape_of(msgspec.structs.replace(request, roles=()), partition)
-    fewest = max(shape.nodes_min for _, shape in roles)
-    most = min(ANY_NUMBER, sum(shape.nodes_max for _, shape in roles))
+    nodes_min = max(shape.nodes_min for _, shape in roles)
+    nodes_max = min(ANY_NUMBER, sum(shape.nodes_max for _, shape in roles))
     return whole._replace(
         unit="roles",
         roles=tuple(roles),
-        prefer=next((shape.prefer for _, shape in roles if shape.prefer), ""),  # it holds out while one of them does
-        nodes_min=fewest,
-        nodes_max=most if max_nodes is None else max(fewest, min(most, max_nodes)),
+        prefer=next(
+            (shape.prefer for _, shape in roles if shape.prefer), ""
+        ),  # the job waits for preferred nodes while one of its roles does
+        nodes_min=nodes_min,
+        nodes_max=nodes_max if max_nodes is None else max(nodes_min, min(nodes_max, max_nodes)),
     )
 
 
 def _refuse_bad_roles(request: ResourceRequest) -> None:
+    """Refuse roles with bad names, and options that a job with roles can only give for each role."""
     if request.most_gpus is not None:
         raise Refusal("contradiction", "a range of GPUs is of a job without roles, on one node", "give one number")
     if request.is_elastic:
@@ -278,19 +284,19 @@ def _refuse_bad_roles(request: ResourceRequest) -> None:
 
 
 def _tasks_per_node(request: ResourceRequest) -> int | None:
-    """As said, or as GPUs per node and per task imply."""
-    said = request.ntasks_per_node
+    """Return the number of tasks per node, as given or as GPUs per node and per task imply it."""
+    given = request.ntasks_per_node
     if not request.gpus_per_node or not request.gpus_per_task:
-        return said
+        return given
     implied = _exactly(request.gpus_per_node, request.gpus_per_task, "--gpus-per-node", "--gpus-per-task")
-    if said is not None and said != implied:
-        message = f"--ntasks-per-node={said} contradicts the {implied} tasks that the GPUs of a node imply"
+    if given is not None and given != implied:
+        message = f"--ntasks-per-node={given} contradicts the {implied} tasks that the GPUs of a node imply"
         raise Refusal("contradiction", message)
     return implied
 
 
 def _counts(request: ResourceRequest, per_node: int | None) -> tuple[str, int, int, int]:
-    """(unit, units, fewest nodes, most nodes)."""
+    """Return (unit, units, minimum number of nodes, maximum number of nodes)."""
     nodes_min, nodes_max = _nodes(request)
     ntasks, gpus = request.ntasks, request.gpus
     if gpus and request.gpus_per_task:
@@ -300,8 +306,8 @@ def _counts(request: ResourceRequest, per_node: int | None) -> tuple[str, int, i
     if gpus and request.gpus_per_node:
         nodes = _exactly(gpus, request.gpus_per_node, "--gpus", "--gpus-per-node", nodes_min)
         if not nodes_min <= nodes <= nodes_max:
-            words = f"{nodes} node{'s' if nodes > 1 else ''}"
-            raise Refusal("contradiction", f"--gpus={gpus} at {request.gpus_per_node} per node means {words}")
+            count = f"{nodes} node{'s' if nodes > 1 else ''}"
+            raise Refusal("contradiction", f"--gpus={gpus} at {request.gpus_per_node} per node means {count}")
         nodes_min = nodes_max = nodes
     if gpus and not request.gpus_per_node and not request.gpus_per_task:
         parts = gpus if ntasks is None else min(gpus, ntasks)
@@ -316,18 +322,18 @@ def _counts(request: ResourceRequest, per_node: int | None) -> tuple[str, int, i
 
 
 def _nodes(request: ResourceRequest) -> tuple[int, int]:
-    """(fewest, most) nodes, as said or as named."""
-    most = request.nodes_max or request.nodes_min or ANY_NUMBER
+    """Return the (minimum, maximum) number of nodes, as given or as the node list and constraint imply."""
+    nodes_max = request.nodes_max or request.nodes_min or ANY_NUMBER
     named = len(set(request.nodelist))
     counts = _constraint("--constraint", request.constraint)
     _constraint("--prefer", request.prefer, may_count=False)
-    if (single := max((one.nodes for one in counts.counts), default=0)) > most:
-        message = f"--constraint={request.constraint} wants {single} nodes of a kind, --nodes allows {most}"
+    if (count := max((term.nodes for term in counts.counts), default=0)) > nodes_max:
+        message = f"--constraint={request.constraint} wants {count} nodes of a kind, --nodes allows {nodes_max}"
         raise Refusal("contradiction", message)
-    if named > most:
-        message = f"--nodelist names {named} nodes, --nodes allows {most}"
+    if named > nodes_max:
+        message = f"--nodelist names {named} nodes, --nodes allows {nodes_max}"
         raise Refusal("contradiction", message, "all nodes of the list are given to the job")
-    return max(request.nodes_min or min(counts.nodes_min, most) or 1, named), most
+    return max(request.nodes_min or min(counts.nodes_min, nodes_max) or 1, named), nodes_max
 
 
 def _constraint(option: str, text: str, may_count: bool = True) -> Constraint:
@@ -345,20 +351,20 @@ def _constraint(option: str, text: str, may_count: bool = True) -> Constraint:
 
 
 def _summed(option: str, amounts: tuple[Amount, ...]) -> tuple[tuple[str, int], ...]:
-    """By name; what is named twice is added up."""
+    """Return (name, count) in the order of names; counts given for the same name are added up."""
     counts: dict[str, int] = {}
-    for one in amounts:
-        if not NAME.fullmatch(one.name):
-            message = f"{option}: `{one.name[:60]}` is not a name; use letters, digits, `.`, `_` and `-`"
+    for amount in amounts:
+        if not NAME.fullmatch(amount.name):
+            message = f"{option}: `{amount.name[:60]}` is not a name; use letters, digits, `.`, `_` and `-`"
             raise Refusal("bad_name", message)
-        counts[one.name] = counts.get(one.name, 0) + one.count
+        counts[amount.name] = counts.get(amount.name, 0) + amount.count
     return tuple(sorted((name, count) for name, count in counts.items() if count))
 
 
 def _enough_nodes(
     request: ResourceRequest, ntasks: int | None, per_node: int | None, nodes_min: int, nodes_max: int
 ) -> int:
-    """The fewest nodes on which the tasks have room, where there is a most for each node."""
+    """Return the minimum number of nodes, raised to what the tasks need at `per_node` tasks on each."""
     if ntasks is None or not per_node:
         return nodes_min
     needed = -(-ntasks // per_node)
@@ -374,26 +380,27 @@ def _refuse_too_thin(what: str, count: int, nodes: int) -> None:
         raise Refusal("contradiction", message, "every node gets one at least")
 
 
-def _exactly(total: int, each: int, total_name: str, each_name: str, units: int = 1) -> int:
-    """The quotient; `units`: the quotient that the request implies, for the hint of the refusal."""
-    count, rest = divmod(total, each)
+def _exactly(total: int, per_unit: int, total_name: str, unit_name: str, units: int = 1) -> int:
+    """Return total / per_unit, refusing a remainder; `units`: the quotient that the hint of the refusal suggests."""
+    count, rest = divmod(total, per_unit)
     if rest:
-        message = f"{total_name}={total} is not a multiple of {each_name}={each}"
-        hint = f"{total_name}={each * units} would be; a header line of the script may set either of the two"
+        message = f"{total_name}={total} is not a multiple of {unit_name}={per_unit}"
+        hint = f"{total_name}={per_unit * units} would be; a header line of the script may set either of the two"
         raise Refusal("contradiction", message, hint)
     return count
 
 
-def _refuse_other_ntasks(said: int | None, implied: int) -> None:
-    if said is not None and said != implied:
-        raise Refusal("contradiction", f"--ntasks={said} contradicts the {implied} tasks that the GPUs imply")
+def _refuse_other_ntasks(ntasks: int | None, implied: int) -> None:
+    if ntasks is not None and ntasks != implied:
+        raise Refusal("contradiction", f"--ntasks={ntasks} contradicts the {implied} tasks that the GPUs imply")
 
 
 def _refuse_nonsense(request: ResourceRequest) -> None:
-    for field, least in _LEAST.items():
+    """Refuse numbers out of range and options that contradict each other."""
+    for field, minimum in _MINIMUM.items():
         value = getattr(request, field)
-        if value is not None and not least <= value <= _MOST.get(field, ANY_NUMBER):
-            wrong = f"less than {least}" if value < least else f"more than {_MOST.get(field, ANY_NUMBER)}"
+        if value is not None and not minimum <= value <= _MAXIMUM.get(field, ANY_NUMBER):
+            wrong = f"less than {minimum}" if value < minimum else f"more than {_MAXIMUM.get(field, ANY_NUMBER)}"
             raise Refusal("bad_count", f"{_OPTIONS.get(field, '--' + field.replace('_', '-'))}={value} is {wrong}")
     if request.nodes_max is not None and request.nodes_max < (request.nodes_min or 1):
         raise Refusal("bad_count", f"--nodes={request.nodes_min}-{request.nodes_max} has its ends the wrong way round")
@@ -412,17 +419,17 @@ def _refuse_nonsense(request: ResourceRequest) -> None:
 
 
 def every_shape(shape: Shape) -> tuple[Shape, ...]:
-    """Those that say what nodes must give: of a gang those of its roles, else the shape itself."""
+    """Return the shapes of the roles of a heterogeneous job; else the shape itself."""
     return tuple(role for _, role in shape.roles) or (shape,)
 
 
 def named_nodes(shape: Shape) -> set[str]:
-    """All that it asks for by name."""
+    """Return the names of all nodes that the shape or one of its roles asks for."""
     return set(shape.nodelist).union(*(role.nodelist for _, role in shape.roles))
 
 
 def demand_of(shape: Shape, tasks: int, gpus: int) -> Demand:
-    """What a node must give for so many tasks and GPUs."""
+    """Return what a node must provide for these numbers of tasks and GPUs."""
     cpus = max(tasks * shape.cpus_per_task, gpus * shape.cpus_per_gpu)
     if shape.mem_per_node_mib is not None:
         memory = shape.mem_per_node_mib or -1
@@ -434,7 +441,7 @@ def demand_of(shape: Shape, tasks: int, gpus: int) -> Demand:
 
 
 def demand_for_units(shape: Shape, units: int) -> Demand:
-    """What a node must give for so many of the units that are dealt out (``node``: one)."""
+    """Return what a node must provide for this number of distributed units (``node``: always one)."""
     assert not shape.roles, "each role has units of its own"
     match shape.unit:
         case "node":
@@ -447,10 +454,10 @@ def demand_for_units(shape: Shape, units: int) -> Demand:
 
 
 def wanted_in_all(shape: Shape) -> tuple[int, int]:
-    """(GPUs, CPUs) of the whole job at its smallest."""
+    """Return the minimum numbers of (GPUs, CPUs) of the whole job."""
     if shape.roles:
-        each = [wanted_in_all(role) for role in every_shape(shape)]
-        return sum(gpus for gpus, _ in each), sum(cpus for _, cpus in each)
+        totals = [wanted_in_all(role) for role in every_shape(shape)]
+        return sum(gpus for gpus, _ in totals), sum(cpus for _, cpus in totals)
     match shape.unit:
         case "node":
             demand = demand_for_units(shape, 1)

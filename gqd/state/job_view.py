@@ -13,7 +13,7 @@ import msgspec
 from gq.errors import Refusal
 from gq.model.dependency import format_dependency
 from gq.model.job import BriefJobInfo, JobInfo, StepInfo, Usage
-from gq.model.resource import Demand, Grant, least_demand
+from gq.model.resource import Demand, Grant, min_demand
 from gq.model.state import JobState, Outcome, Reason, state_word
 from gq.model.tasks import format_tasks, parse_tasks
 from gq.request.patterns import error_pattern, expand_pattern, input_pattern, output_pattern
@@ -261,7 +261,7 @@ def redacted(shown: JobInfo) -> JobInfo:
 def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:
     """What a job holds or held last; while it waits, or if it never held anything, what it wants."""
     if not grants or job.state is JobState.PENDING:
-        return least_demand(job.spec.resources)
+        return min_demand(job.spec.resources)
     return held(grants)
 
 

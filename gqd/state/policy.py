@@ -7,7 +7,7 @@ from datetime import UTC, tzinfo
 
 import msgspec
 
-from gq.model.notice import Notifying
+from gq.model.notice import NotifySettings
 from gq.model.policy_tables import Accounting, Billing, Booking, Limits, PriorityWeights, Timers
 from gq.model.scheduling import Scheduling, Switch
 from gqd.state.index.queue import Columns, Floats
@@ -87,7 +87,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     booking: Booking = Booking()
     scheduling: Scheduling = Scheduling()
     topology: tuple[Switch, ...] = ()
-    notify: Notifying = Notifying()
+    notify: NotifySettings = NotifySettings()
     licenses: dict[str, int] = {}
     """Of the whole cluster: name → how many."""
     zone: tzinfo = UTC

@@ -21,7 +21,7 @@ import zmq
 from gq.config.config import Config, NodeSettings
 from gq.connection.curve import KeyPair, node_key_path, read_keys, read_public, server_public_path
 from gq.connection.locate import Location, is_run_for_all, make_run_dir
-from gq.connection.memory_guard import Appetites
+from gq.connection.memory_guard import MemoryGuard
 from gq.errors import GqError, Refusal
 from gq.host.clock import Clock
 from gq.model.ids import StepId
@@ -282,10 +282,10 @@ class NodeDaemon:
         except zmq.ZMQError as error:
             raise _not_bound(endpoint, error) from error
 
-    def _watch_doors(self) -> Appetites:
+    def _watch_doors(self) -> MemoryGuard:
         location = self._equipment.location
         doors = {self._step_endpoint, location.step_endpoint(self._node.name), location.client_endpoint}
-        return Appetites(doors, asyncio.get_running_loop().call_later, _say_greedy)
+        return MemoryGuard(doors, asyncio.get_running_loop().call_later, _say_greedy)
 
     # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
 

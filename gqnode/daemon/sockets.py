@@ -16,7 +16,7 @@ from pathlib import Path
 import zmq
 
 from gq.connection.curve import KeyPair, detect_lost_peer
-from gq.connection.input_queue import Backlog, credentials, make_boundless
+from gq.connection.input_queue import InputQueue, credentials, make_boundless
 from gq.connection.link_bounds import SHARE_OF_HOST, Bounds, Links, links_per_door, local_bounds
 from gq.host.fd_limit import raise_descriptor_limit
 
@@ -46,7 +46,7 @@ class LoopSocket:
         self._receive = receive
         self._links = links
         self._loop = asyncio.get_running_loop()
-        self._backlog = Backlog(socket, self._count_malformed, _say_greedy, self._loop.call_later)
+        self._backlog = InputQueue(socket, self._count_malformed, _say_greedy, self._loop.call_later)
         self._is_due = False
         self._is_open = True
         self.malformed = 0

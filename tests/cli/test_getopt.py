@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gq.errors import UsageError
 from gq.request.getopt import Arguments, parse, whole_number
-from gq.request.option import Given, Option
+from gq.request.option import Option, ParsedOption
 
 TABLE = (
     Option(name="nodes", letter="N", metavar="COUNT"),
@@ -118,14 +118,14 @@ def test_any_words_are_read_or_refused(words: list[str], abbreviate: bool) -> No
 
 
 def test_the_last_value_counts_and_lists_add_up() -> None:
-    arguments = Arguments([Given("jobs", "1,2", "-j"), Given("jobs", " 3 ,", "--jobs")])
+    arguments = Arguments([ParsedOption("jobs", "1,2", "-j"), ParsedOption("jobs", " 3 ,", "--jobs")])
 
     assert arguments.text("jobs") == " 3 ,"
     assert arguments.items("jobs", int) == (1, 2, 3)
 
 
 def test_a_bad_value_is_named_with_its_place_and_its_way_out() -> None:
-    arguments = Arguments([Given("nodes", "x", "-N", "job.sh:3")])
+    arguments = Arguments([ParsedOption("nodes", "x", "-N", "job.sh:3")])
 
     with pytest.raises(UsageError) as caught:
         arguments.integer("nodes")

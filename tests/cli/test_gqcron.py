@@ -14,13 +14,13 @@ import pytest
 
 from gq.model.crontab import CronEntryInfo, CrontabInfo, Missed, Overlap
 from gq.model.notice import Target
-from gq.request.crontab import Crontab, Surroundings, parse_crontab
+from gq.request.crontab import CronContext, Crontab, parse_crontab
 from gq.wire import client as wire
 from gq.wire.crontab import CronJob
 from tests.cli.conftest import Run
 from tests.cli.scripted import ScriptedController, a_job
 
-AROUND = Surroundings(home="/home/ada", host="login", umask=0o027, has_zone=lambda name: name == "Europe/Berlin")
+AROUND = CronContext(home="/home/ada", host="login", umask=0o027, has_zone=lambda name: name == "Europe/Berlin")
 AT = 1_800_000_000.0
 
 

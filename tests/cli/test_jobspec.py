@@ -12,7 +12,7 @@ from gq.model.resource import ResourceRequest
 from gq.request.getopt import parse
 from gq.request.jobspec import UNLIMITED_S, Submission, exported_environment, job_spec, resource_request
 from gq.request.layers import job_arguments
-from gq.request.option import Given
+from gq.request.option import ParsedOption
 from gq.request.options import SUB, options_of
 
 NOW = 1_800_000_000.0
@@ -226,7 +226,7 @@ def test_other_values_that_make_no_sense_are_refused(words: list[str], message: 
 
 
 def test_a_complaint_about_a_header_names_its_line() -> None:
-    header = [Given("time", "soon", "--time", "job.sh:4")]
+    header = [ParsedOption("time", "soon", "--time", "job.sh:4")]
 
     with pytest.raises(UsageError, match=r"^job\.sh:4: `--time`: `soon` is not a duration"):
         job_spec(job_arguments(SUB, [], {}, header), HERE)
@@ -251,7 +251,7 @@ ENVIRON = {"PATH": "/bin", "A": "1", "B": "2"}
     ],
 )
 def test_export_takes_what_it_names(value: str | None, expected: dict[str, str]) -> None:
-    given = None if value is None else Given("export", value, "--export")
+    given = None if value is None else ParsedOption("export", value, "--export")
 
     assert exported_environment(given, ENVIRON) == expected
 
@@ -259,4 +259,4 @@ def test_export_takes_what_it_names(value: str | None, expected: dict[str, str])
 @pytest.mark.parametrize("value", ["A B", "ALL,1=2", "A,=1"])
 def test_export_refuses_what_cannot_be_a_variable(value: str) -> None:
     with pytest.raises(UsageError, match="is not the name of a variable"):
-        exported_environment(Given("export", value, "--export"), ENVIRON)
+        exported_environment(ParsedOption("export", value, "--export"), ENVIRON)

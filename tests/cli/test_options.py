@@ -8,7 +8,7 @@ from gq.errors import Refusal, UsageError
 from gq.request.environment import OWN_VARIABLES
 from gq.request.getopt import parse
 from gq.request.layers import input_variables, job_arguments, merge
-from gq.request.option import Given
+from gq.request.option import ParsedOption
 from gq.request.options import ALLOC, JOB_OPTIONS, RUN, SUB, JobOption, header_options, options_of
 
 SPINE = [
@@ -33,7 +33,7 @@ LETTERS = {
 }  # fmt: skip
 
 
-def line(*words: str, command: str = SUB) -> list[Given]:
+def line(*words: str, command: str = SUB) -> list[ParsedOption]:
     return parse(words, options_of(command))[0]
 
 

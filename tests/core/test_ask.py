@@ -7,7 +7,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.ask import AskAnswer, AskInfo
-from gq.model.notice import Notifying, Target
+from gq.model.notice import NotifySettings, Target
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
@@ -119,7 +119,7 @@ def test_a_pending_job_may_be_asked_for_and_let_go() -> None:
 
 
 def test_who_is_told_of_the_job_is_told_of_the_favour() -> None:
-    host = CoreHost(msgspec.structs.replace(SHARED, notify=Notifying(mail="/bin/true")), {"n1": inventory()})
+    host = CoreHost(msgspec.structs.replace(SHARED, notify=NotifySettings(mail="/bin/true")), {"n1": inventory()})
     host.start(submit(gpus=4, notify=(Target(kind="mail", on=("fail",)),)), peer=ALICE)
 
     ask(host)

@@ -14,7 +14,7 @@ from gq.model.account import Holder, LimitAt, LimitInfo
 from gq.model.crontab import CronEntry, CronEntryInfo, Missed, Overlap
 from gq.model.dependency import parse_dependency
 from gq.model.ids import JobId, RequestId
-from gq.model.notice import Notifying, Target
+from gq.model.notice import NotifySettings, Target
 from gq.model.policy_tables import Limits
 from gq.model.state import JobState, Outcome
 from gq.wire import client
@@ -557,7 +557,7 @@ def test_crontabs_are_listed_by_user_in_pages_without_their_text() -> None:
 
 @pytest.mark.parametrize(("mail", "refused"), [("", True), ("/usr/sbin/sendmail", False)])
 def test_an_entry_that_mails_is_refused_where_the_cluster_sends_no_mail(mail: str, refused: bool) -> None:
-    host = CronHost(msgspec.structs.replace(SHARED, notify=Notifying(mail=mail)))
+    host = CronHost(msgspec.structs.replace(SHARED, notify=NotifySettings(mail=mail)))
     mailing = entry(line=3, notify=(Target(kind="mail", on=("end",), is_optional=True),))
     request = client.SetCrontab(text="x", jobs=(client.CronJob(entry=mailing, script=b""),))
 

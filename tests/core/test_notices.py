@@ -10,7 +10,7 @@ import pytest
 from gq.errors import Refusal
 from gq.model.dependency import parse_dependency
 from gq.model.ids import JobId
-from gq.model.notice import Notifying, Target
+from gq.model.notice import NotifySettings, Target
 from gq.wire import client
 from gq.wire.node import AttemptStatus
 from gqd.control.notices import notice
@@ -24,7 +24,9 @@ from tests.builders import ALICE, BOB, OLGA, OWNER, SHARED, client_request, hell
 from tests.hosts import POLICY, CoreHost
 
 HOOK = "https://hooks.example.org/gq?secret=1"
-TELLING = Notifying(webhook_hosts=("hooks.example.org",), mail="/usr/sbin/sendmail", retry_min_s=30, give_up_s=3600)
+TELLING = NotifySettings(
+    webhook_hosts=("hooks.example.org",), mail="/usr/sbin/sendmail", retry_min_s=30, give_up_s=3600
+)
 
 
 def host(**settings: Any) -> CoreHost:

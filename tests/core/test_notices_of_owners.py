@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gq.model.notice import Notifying, Target
+from gq.model.notice import NotifySettings, Target
 from gq.wire import client
 from gqd.state.events.event import NoticeQueued
 from tests.builders import SHARED
@@ -15,7 +15,7 @@ from tests.core.test_reservations import BOOKABLE, booking, host_of, set_, tick
 from tests.hosts import CoreHost
 
 HOOK = "https://hooks.example.org/ada"
-TELLING = Notifying(webhook_hosts=("hooks.example.org",), default=f"slack:{HOOK}")
+TELLING = NotifySettings(webhook_hosts=("hooks.example.org",), default=f"slack:{HOOK}")
 
 
 def told(host: CoreHost) -> list[NoticeQueued]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gq.model.notice import COMMAND, MAIL, WEBHOOK, Notifying, Target
+from gq.model.notice import COMMAND, MAIL, WEBHOOK, NotifySettings, Target
 from gq.model.reservation import Booking
 from gq.wire import client
 from gqd.state.events.event import NoticeQueued
@@ -18,9 +18,9 @@ HOOKS = "https://hooks.example.org"
 SECRET = Target(kind=WEBHOOK, to=f"{HOOKS}/ada-7f")
 OTHER = Target(kind=WEBHOOK, to=f"{HOOKS}/bob-8a")
 SHOWN = Target(kind=WEBHOOK, to=f"{HOOKS}/…")
-TELLING = msgspec.structs.replace(OPEN, notify=Notifying(webhook_hosts=("hooks.example.org",)))
+TELLING = msgspec.structs.replace(OPEN, notify=NotifySettings(webhook_hosts=("hooks.example.org",)))
 WITH_DEFAULT = msgspec.structs.replace(
-    OPEN, notify=Notifying(webhook_hosts=("hooks.example.org",), default=f"slack:{HOOKS}/all")
+    OPEN, notify=NotifySettings(webhook_hosts=("hooks.example.org",), default=f"slack:{HOOKS}/all")
 )
 
 
@@ -53,7 +53,7 @@ def test_what_the_reservation_says_takes_the_place_of_the_default() -> None:
 
 def test_where_the_site_has_closed_the_target_since_its_default_tells() -> None:
     host = host_of(1, WITH_DEFAULT)
-    elsewhere = Notifying(webhook_hosts=("new.example.org",), default="slack:https://new.example.org/all")
+    elsewhere = NotifySettings(webhook_hosts=("new.example.org",), default="slack:https://new.example.org/all")
     set_(host, booking(at=0, no_show_s=1200, notify=(SECRET,)), ALICE)
     host.policy = host.controller.policy = msgspec.structs.replace(WITH_DEFAULT, notify=elsewhere)
 

@@ -9,7 +9,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.node import Inventory
-from gq.model.resource import Amount, Demand, Grant, ResourceRequest, Role, RoleRequest, least_demand
+from gq.model.resource import Amount, Demand, Grant, ResourceRequest, Role, RoleRequest, min_demand
 from gq.model.step import StepLayout, StepRequest
 from gq.wire import client
 from gqd.control.step import layout_of
@@ -114,7 +114,7 @@ def test_a_gang_that_may_have_one_node_is_put_on_one() -> None:
 def test_a_gang_wants_the_sum_of_its_roles() -> None:
     asked = gang(ps=PS | {"mem_per_cpu_mib": 10}, worker=WORKER | {"gpu_type": "a100"})
 
-    assert least_demand(asked) == Demand(nodes=1, tasks=4, cpus=4, gpus=4, memory_mib=20)
+    assert min_demand(asked) == Demand(nodes=1, tasks=4, cpus=4, gpus=4, memory_mib=20)
     assert wanted_in_all(shape_of(asked, "main")) == (4, 4)
     amounts = {"jobs": 1, "gpus": 4, "cpus": 4, "memory": 20, "gpus:a100": 4}
     assert asked_amounts(asked) == amounts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gq.model.resource import Demand, ResourceRequest, least_demand
+from gq.model.resource import Demand, ResourceRequest, min_demand
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ from gq.model.resource import Demand, ResourceRequest, least_demand
     ],
 )
 def test_the_defaults_are_filled_in(asked: dict[str, Any], demand: Demand) -> None:
-    assert least_demand(ResourceRequest(**asked)) == demand
+    assert min_demand(ResourceRequest(**asked)) == demand

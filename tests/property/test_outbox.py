@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from gq.model.notice import Notifying, Target
+from gq.model.notice import NotifySettings, Target
 from gq.wire import client
 from gqd.control.turn import Turn
 from gqd.state.effect import SendNotice
@@ -19,7 +19,7 @@ from tests.effort import first
 from tests.hosts import CoreHost
 
 HOOK = Target(kind="webhook", to="https://hooks.example.org/x", on=("end",))
-TELLING = Notifying(webhook_hosts=("hooks.example.org",), max_per_user=12, retry_max_s=120, give_up_s=900)
+TELLING = NotifySettings(webhook_hosts=("hooks.example.org",), max_per_user=12, retry_max_s=120, give_up_s=900)
 
 
 class OutboxHost(CoreHost):

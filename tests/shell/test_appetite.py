@@ -28,7 +28,7 @@ class Watched:
             self.dial(one)
         monkeypatch.setattr(memory_guard, "resident_bytes", lambda: self.memory())
         door = f"tcp://*:{self._listener.getsockname()[1]}"
-        self.appetites = memory_guard.Appetites([door], self._call_later, lambda peer, _: self._note(peer))
+        self.appetites = memory_guard.MemoryGuard([door], self._call_later, lambda peer, _: self._note(peer))
 
     def dial(self, address: str) -> None:
         self.links[address] = socket.create_connection(self._listener.getsockname(), source_address=(address, 0))

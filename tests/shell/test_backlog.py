@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.connection.input_queue import Backlog
+from gq.connection.input_queue import InputQueue
 from gq.connection.memory_guard import Timer
-from gq.connection.user_block import Bar, access_list
+from gq.connection.user_block import UserBlock, access_list
 from gqd.shell.listeners.socket import router
 from gqnode.daemon import sockets
 from tests.clusters import wait_until
@@ -35,7 +35,7 @@ class Reader:
         self.got: list[bytes] = []
         self._socket = router(self.context, 1 << 20)
         self._socket.bind(self.endpoint)
-        self.backlog = Backlog(self._socket, self._on_malformed, self.greedy.append, _never, MAX_WAITING)
+        self.backlog = InputQueue(self._socket, self._on_malformed, self.greedy.append, _never, MAX_WAITING)
 
     def dial(self, **options: bytes) -> zmq.Socket[bytes]:
         dealer = self.context.socket(zmq.DEALER)
@@ -171,7 +171,7 @@ def test_who_is_kept_out_cannot_connect_until_the_time_is_over() -> None:
         door.bind(str(path))
         door.listen()
         path.chmod(0o666)
-        bar = Bar(str(path), call_later)
+        bar = UserBlock(str(path), call_later)
         assert may_connect(path, 2998) and may_connect(path, 2999)
         bar.keep_out(2999)
         bar.keep_out(2999)

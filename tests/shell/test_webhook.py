@@ -19,7 +19,7 @@ import pytest
 from gq.config.config import parse_config
 from gq.config.webhook import address_problem, is_listed, parse_rule, parse_url
 from gq.errors import UsageError
-from gq.model.notice import Notifying
+from gq.model.notice import NotifySettings
 from gqd.shell.notify.webhook import NotDelivered, post
 from tests.requires import needs_program
 from tests.shell.listeners import listening
@@ -27,8 +27,8 @@ from tests.shell.listeners import listening
 BODY = msgspec.json.encode({"notice_id": 7, "text": "job 7 <a&b> has ended"}).decode()
 
 
-def settings(*hosts: str, **more: Any) -> Notifying:
-    return Notifying(webhook_hosts=hosts, timeout_s=1.0, **more)
+def settings(*hosts: str, **more: Any) -> NotifySettings:
+    return NotifySettings(webhook_hosts=hosts, timeout_s=1.0, **more)
 
 
 class Opened:

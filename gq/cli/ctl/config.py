@@ -23,7 +23,7 @@ from gq.cli.framework.output import (
 from gq.errors import Refusal, UsageError
 from gq.request.getopt import Arguments
 from gq.request.option import Option
-from gq.units import tell_instants
+from gq.units import render_instants
 from gq.wire.client import CheckConfig, Done, ReloadConfig
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", is_wide=True, is_wrapped=True), Column("FROM", is_wide=True))
@@ -79,7 +79,7 @@ def _reload(arguments: Arguments) -> int:
     with controller() as client:
         done = ask(client, ReloadConfig(), Done)
     if arguments.has("json"):
-        write_json_list([{"message": tell_instants(done.text)}])
+        write_json_list([{"message": render_instants(done.text)}])
     elif done.text:
         write_sentence(sentence(done.text))
     return 0
@@ -101,7 +101,7 @@ def _check(arguments: Arguments) -> int:
     with controller() as client:
         done = ask(client, CheckConfig(text=text, path=str(path)), Done)
     if arguments.has("json"):
-        write_json_list([{"file": str(path), "is_valid": True, "message": tell_instants(done.text)}])
+        write_json_list([{"file": str(path), "is_valid": True, "message": render_instants(done.text)}])
         return 0
     write_line(f"{path} is valid; nothing was changed")
     for line in done.text.split("\n"):

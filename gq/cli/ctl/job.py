@@ -41,7 +41,7 @@ from gq.request.jobspec import (
     time_limit_s,
 )
 from gq.request.layers import merge
-from gq.request.option import Given, Option
+from gq.request.option import Option, ParsedOption
 from gq.request.options import JOB_OPTIONS
 from gq.units import iso_instant
 from gq.wire.client import (
@@ -159,19 +159,19 @@ def _scontrol_jobs(operand: str) -> list[str]:
     return list(listed(value)) if key.lower() in ("job", "jobid") else []
 
 
-def _scontrol_change(operand: str) -> list[Given]:
+def _scontrol_change(operand: str) -> list[ParsedOption]:
     """``TimeLimit=2:00:00`` → the option that it stands for."""
     key, equals, value = operand.partition("=")
     word = key.lower()
     if not equals or word in ("job", "jobid"):
         return []
     if word == "requeue" and value in ("0", "1"):
-        return [Given("requeue" if value == "1" else "no-requeue", "", key)]
+        return [ParsedOption("requeue" if value == "1" else "no-requeue", "", key)]
     if word not in SCONTROL:
         close = nearest(word, list(SCONTROL))
         hint = f"did you mean `{close}`?" if close else "`gqctl update --help` lists the options"
         raise UsageError("unknown_option", f"`{key}` is nothing that can be changed", hint)
-    return [Given(SCONTROL[word], value, key)]
+    return [ParsedOption(SCONTROL[word], value, key)]
 
 
 def _change(changes: Arguments, now: float) -> UpdateJob:

@@ -14,7 +14,7 @@ from gq.model.ask import AskAnswer, AskInfo
 from gq.model.state import ACTIVE_WORDS
 from gq.request.getopt import Arguments
 from gq.request.option import Option
-from gq.units import format_duration, iso_instant, parse_duration_s, tell_instants
+from gq.units import format_duration, iso_instant, parse_duration_s, render_instants
 from gq.wire.client import (
     AnswerAsks,
     AskJob,
@@ -52,7 +52,7 @@ def _extend(arguments: Arguments) -> int:
         limits = {"time_limit_s": done.time_limit_s, "end_at": iso_instant(done.end_at)}
         write_json_list([{"job_id": done.job_id, **limits}])
         return 0
-    until = tell_instants(f"@{{{int(done.end_at)}}}", time.time())
+    until = render_instants(f"@{{{int(done.end_at)}}}", time.time())
     limit = format_duration(done.time_limit_s)
     write_sentence(f"Job {arguments.operands[0]} may run until {until}; its time limit is {limit}.")
     return 0

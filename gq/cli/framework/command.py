@@ -17,7 +17,7 @@ from gq.errors import GqError, ProtocolError, Unreachable, UsageError
 from gq.near_miss import nearest
 from gq.request.getopt import Arguments, parse
 from gq.request.option import Option, not_available
-from gq.units import tell_instants
+from gq.units import render_instants
 
 EXIT_NO_ANSWER = 125
 """Of commands that return a job's exit code: gq itself failed, the controller lost among it."""
@@ -90,7 +90,7 @@ def report(error: GqError) -> None:
     sys.stdout.flush()
     now = time.time()
     text = f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else "")
-    for line in tell_instants(text, now).split("\n"):
+    for line in render_instants(text, now).split("\n"):
         for part in folded(printable(line), sys.stderr):
             sys.stderr.write(f"{part}\n")
 
@@ -106,7 +106,7 @@ def note(text: str) -> None:
     from gq.host.error_text import folded
 
     sys.stdout.flush()
-    for line in tell_instants(f"note: {text}", time.time()).split("\n"):
+    for line in render_instants(f"note: {text}", time.time()).split("\n"):
         for part in folded(printable(line), sys.stderr):
             warn(part)
 

@@ -10,21 +10,21 @@ from typing import NamedTuple
 
 from gq.request.getopt import Arguments, parse
 from gq.request.layers import job_arguments, merge
-from gq.request.option import Given
+from gq.request.option import ParsedOption
 from gq.request.options import options_of
 
 SEPARATOR = ":"
 
 
 class Component(NamedTuple):
-    given: tuple[Given, ...]
+    given: tuple[ParsedOption, ...]
     command: tuple[str, ...] = ()
     """With its arguments; only `gqrun` has several."""
 
 
-def split_options(command: str, arguments: Arguments) -> tuple[Arguments, list[list[Given]]]:
+def split_options(command: str, arguments: Arguments) -> tuple[Arguments, list[list[ParsedOption]]]:
     """`gqsub` and `gqalloc`: options in each component, operands behind the last.  → (the first, the others)"""
-    others: list[list[Given]] = []
+    others: list[list[ParsedOption]] = []
     operands = list(arguments.operands)
     while operands[:1] == [SEPARATOR]:
         given, operands = parse(operands[1:], options_of(command), operands_end_options=True, command=command)
@@ -37,7 +37,7 @@ def split_commands(command: str, arguments: Arguments) -> list[Component]:
 
     A `:` among the arguments of a command is a separator only before an option: other programs use it, too.
     """
-    given: Iterable[Given] = arguments
+    given: Iterable[ParsedOption] = arguments
     words = list(arguments.operands)
     found: list[Component] = []
     while (end := _separator(words)) is not None:
@@ -59,9 +59,9 @@ def _separator(words: list[str]) -> int | None:
 
 def component_arguments(
     command: str,
-    given: Sequence[Iterable[Given]],
+    given: Sequence[Iterable[ParsedOption]],
     environ: Mapping[str, str],
-    header: Sequence[Iterable[Given]] = ((),),
+    header: Sequence[Iterable[ParsedOption]] = ((),),
 ) -> list[Arguments]:
     """What holds of each component; variables are about the first.
 

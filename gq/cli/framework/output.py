@@ -19,7 +19,7 @@ from gq.model.job import JobInfo, StepInfo
 from gq.model.node import GpuInfo, NodeInfo
 from gq.model.sweep import parameters
 from gq.model.text import escape_controls
-from gq.units import iso_instant, tell_instants
+from gq.units import iso_instant, render_instants
 
 JsonValue = object
 """What msgspec can write: dict, list, tuple, str, numbers, bool, None, Struct."""
@@ -244,7 +244,7 @@ def job_json(job: JobInfo) -> dict[str, JsonValue]:
         "cron": job.cron,
         "state": job.state,
         "reason": job.reason,
-        "why": tell_instants(job.why),
+        "why": render_instants(job.why),
         "nodes": job.nodes,
         "gpus": job.gpus,
         "cpus": job.cpus,
@@ -340,7 +340,7 @@ def recent_time(at: float) -> str:
 
 def sentence(text: str) -> str:
     """A sentence of the controller as this reader says it: its instants in local time."""
-    return printable(tell_instants(text, time.time()))
+    return printable(render_instants(text, time.time()))
 
 
 def plural(count: int, noun: str) -> str:

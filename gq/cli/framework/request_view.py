@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from gq.cli.framework.output import JsonValue
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress
-from gq.model.resource import Amount, Demand, ResourceRequest, Role, RoleRequest, as_request, least_demand
+from gq.model.resource import Amount, Demand, ResourceRequest, Role, RoleRequest, as_request, min_demand
 from gq.units import format_duration, format_memory
 
 TMP = "tmp"
@@ -97,7 +97,7 @@ def roles(job: JobInfo) -> str:
 
 
 def _demand(role: Role) -> Demand:
-    return least_demand(as_request(role.resources))
+    return min_demand(as_request(role.resources))
 
 
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────

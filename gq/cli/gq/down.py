@@ -17,7 +17,7 @@ from gq.cli.framework.connection import ask, job_pages
 from gq.cli.framework.output import plural, write_json_list, write_line
 from gq.cli.gq.up import DIR, bring_up, directory_of
 from gq.config.config import load_config
-from gq.config.private_cluster import Wish
+from gq.config.private_cluster import ClusterOptions
 from gq.connection.client import Client
 from gq.connection.locate import RUN_LINK, Location, is_listening, private_location
 from gq.errors import Refusal, Unreachable, UsageError
@@ -91,7 +91,7 @@ def _end_jobs(location: Location, everyone: list[Daemon], is_sure: bool) -> None
         return
     if len(alive) < len(everyone):
         try:
-            bring_up(location.state_dir, Wish(), os.environ)
+            bring_up(location.state_dir, ClusterOptions(), os.environ)
         except (Refusal, Unreachable) as error:
             warn(f"the cluster cannot be started to end its jobs: {error.message}")
             _end_jobs_without_controller(location, everyone, is_sure)

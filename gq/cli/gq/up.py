@@ -1,6 +1,6 @@
 """gq up: a private cluster on this machine, made on the first call and completed on every other.
 
-Owns the order of things: settle the configuration, start whatever daemon does not run, wait until gqd answers and
+Owns the order of steps: write the configuration, start each daemon that does not run, wait until gqd answers and
 every node has registered, tell how to go on.
 """
 
@@ -19,7 +19,7 @@ from gq.cli.framework.connection import ask
 from gq.cli.framework.output import plural, write_json_list, write_line
 from gq.config import private_cluster
 from gq.config.config import Config
-from gq.config.private_cluster import Wish
+from gq.config.private_cluster import ClusterOptions
 from gq.connection.client import Client
 from gq.connection.locate import Location, default_directory, make_run_dir, private_location
 from gq.errors import Refusal, Unreachable, UsageError
@@ -51,17 +51,17 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 def run(arguments: Arguments) -> int:
     if arguments.operands:
         raise UsageError("operands", f"`gq up` takes no operand, not `{arguments.operands[0]}`")
-    wish = Wish(
+    options = ClusterOptions(
         nodes=arguments.integer("nodes", at_least=1, at_most=private_cluster.MAX_NODES),
         fake_gpus=arguments.integer("fake-gpus", at_least=0, at_most=64),
         cpus_per_node=arguments.integer("cpus-per-node", at_least=1, at_most=4096),
         memory_per_node_mib=arguments.read("mem-per-node", parse_memory_mib),
     )
-    ready = bring_up(directory_of(arguments), wish, os.environ)
+    ready = bring_up(directory_of(arguments), options, os.environ)
     if arguments.has("json"):
         write_json_list([_json(ready)])
     else:
-        _tell(ready, wish)
+        _tell(ready, options)
     return 0
 
 
@@ -70,10 +70,10 @@ def directory_of(arguments: Arguments) -> str:
     return arguments.text("dir") or os.environ.get("GQ_DIR") or default_directory(os.environ)
 
 
-def bring_up(directory: str, wish: Wish, environ: Mapping[str, str]) -> Ready:
+def bring_up(directory: str, options: ClusterOptions, environ: Mapping[str, str]) -> Ready:
     """Make the cluster in `directory` if it is new, start what does not run, and wait until all of it is ready."""
     location = private_location(directory, environ)
-    config, _ = private_cluster.settle(location, wish)
+    config, _ = private_cluster.ensure_config(location, options)
     with daemons.only_one(location):
         make_run_dir(location)
         everyone = daemons.daemons_of(location, [node.name for node in config.nodes])
@@ -135,14 +135,14 @@ def _too_late(everyone: list[Daemon], nodes: Mapping[str, NodeInfo] | None, late
 # ── telling ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tell(ready: Ready, wish: Wish) -> None:
+def _tell(ready: Ready, options: ClusterOptions) -> None:
     nodes, location = ready.nodes, ready.location
     gpus = [gpu for node in nodes for gpu in node.gpus]
     is_pretended = any(node.fake_gpus for node in ready.config.nodes)
     what = (
         f"{plural(len(nodes), 'node')}, {plural(sum(node.cpus for node in nodes), 'CPU')}, {plural(len(gpus), 'GPU')}"
     )
-    if not gpus and not wish.fake_gpus:
+    if not gpus and not options.fake_gpus:
         warn(
             "no GPU was found on this machine, so the nodes have none; `--fake-gpus N` pretends some, to try things out"
         )

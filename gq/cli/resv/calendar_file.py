@@ -27,7 +27,7 @@ from gq.connection.client import Client
 from gq.errors import GqError, Refusal, UsageError
 from gq.model.reservation import Booking, OccurrenceInfo, ReservationInfo
 from gq.request.getopt import Arguments
-from gq.request.option import Given
+from gq.request.option import ParsedOption
 from gq.wire.client import Cluster, EditOccurrence, GetCluster, RequestBody, SetReservation, SkipOccurrence
 
 if TYPE_CHECKING:
@@ -187,14 +187,14 @@ def _key(zone: tzinfo) -> str:
     return "UTC" if zone is UTC else str(getattr(zone, "key", ""))
 
 
-def _own_options(arguments: Arguments, own: Mapping[str, str]) -> list[Given]:
+def _own_options(arguments: Arguments, own: Mapping[str, str]) -> list[ParsedOption]:
     """``X-GQ-…`` as options, but for those that the command line says otherwise."""
     says_what = any(arguments.has(option.name) for option in WHAT_OPTIONS if option.name != "partition")
     names = {name: name for name in ("partition", "users", "accounts", "flags", "no-show")}
     if not says_what:
         names |= {name: name for name in _WHAT} | {"gpu-type": "type"}
     return [
-        Given(option, "" if option == "exclusive" else own[name], f"X-GQ-{name.upper()}")
+        ParsedOption(option, "" if option == "exclusive" else own[name], f"X-GQ-{name.upper()}")
         for name, option in names.items()
         if own.get(name) and not arguments.has(option)
     ]

@@ -6,7 +6,7 @@ import sys
 import time
 from datetime import tzinfo
 
-from gq.calendar.times import told_in, zone_named
+from gq.calendar.times import render_moments, zone_named
 from gq.cli.framework.command import note
 from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.operands import operands, refuse_operands
@@ -30,7 +30,7 @@ from gq.errors import Refusal, UsageError
 from gq.model.reservation import OccurrenceInfo, OccurrenceState, ReservationInfo
 from gq.near_miss import nearest
 from gq.request.getopt import Arguments, whole_number
-from gq.units import iso_instant, tell_instants
+from gq.units import iso_instant, render_instants
 from gq.wire.client import (
     DeleteReservation,
     Done,
@@ -135,14 +135,14 @@ def _tell(answer: Reserved, verb: str, zone: tzinfo, arguments: Arguments) -> No
     """Quiet is who was told to be, and who replaces from a crontab: there every line is a mail."""
     if arguments.has("json"):
         skipped_at = [iso_instant(at, zone) for at in answer.skipped_at]
-        notes = [tell_instants(each, zone=zone) for each in answer.notes]
+        notes = [render_instants(each, zone=zone) for each in answer.notes]
         told = {"is_changed": answer.is_changed, "skipped_at": skipped_at, "notes": notes}
         write_json_list([{**reservation_json(answer.reservation), **told}])
     elif not is_quiet(arguments):
         for line in (*echo(answer.reservation, verb, zone), *echo_skipped(answer.skipped_at, zone)):
             write_sentence(line)
         for each in answer.notes:
-            note(told_in(each, zone))
+            note(render_moments(each, zone))
 
 
 def is_quiet(arguments: Arguments) -> bool:

@@ -21,7 +21,7 @@ from gq.near_miss import suggestion
 from gq.request.getopt import Arguments
 from gq.request.jobspec import resource_request
 from gq.request.notify import targets
-from gq.request.option import Given, Option, bad_value
+from gq.request.option import Option, ParsedOption, bad_value
 from gq.request.options import JOB_OPTIONS
 from gq.units import format_duration, parse_duration_s
 
@@ -273,7 +273,7 @@ def _resources(arguments: Arguments, base: ResourceRequest) -> ResourceRequest:
     return msgspec.structs.replace(request, is_exclusive=arguments.has("exclusive") or not request.gpus)
 
 
-def _last(arguments: Arguments, name: str) -> Given:
+def _last(arguments: Arguments, name: str) -> ParsedOption:
     given = arguments.last(name)
     assert given is not None
     return given
@@ -303,7 +303,7 @@ def _flag(word: str) -> Flag | int:
 def with_all_nodes(arguments: Arguments, names: Iterable[str]) -> Arguments:
     """``--nodes=all`` as the list of all nodes."""
     kept = [one for one in arguments if one.name != "nodes"]
-    return Arguments([*kept, Given("nodelist", compress(names), "--nodes")], arguments.operands)
+    return Arguments([*kept, ParsedOption("nodelist", compress(names), "--nodes")], arguments.operands)
 
 
 # ── the other way round ───────────────────────────────────────────────────────────────────────────────────────
@@ -323,7 +323,7 @@ def command_of(arguments: Arguments, offer: Offer, asked: Asked) -> str:
     return shlex.join(["gqresv", asked.verb, *arguments.operands, *words])
 
 
-def _word(given: Given) -> str:
+def _word(given: ParsedOption) -> str:
     return f"--{given.name}={given.value}" if given.value else f"--{given.name}"
 
 

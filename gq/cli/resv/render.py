@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from gq.calendar.times import spoken_moment, spoken_span, told_in, zone_named
+from gq.calendar.times import render_moments, spoken_moment, spoken_span, zone_named
 from gq.cli.framework.command import report
 from gq.cli.framework.connection import ask
 from gq.cli.framework.output import Column, JsonValue, is_terminal, local_time, plural, printable, sentence, write_json
@@ -21,7 +21,7 @@ from gq.model.notice import Target
 from gq.model.reservation import Booking, BookingUsage, OccurrenceInfo, OccurrenceState, Offer, ReservationInfo
 from gq.model.resource import Grant, format_ids
 from gq.request.getopt import Arguments
-from gq.units import format_memory, iso_instant, spoken_duration, tell_instants
+from gq.units import format_memory, iso_instant, render_instants, spoken_duration
 from gq.wire.client import RequestBody, Reserved
 
 _WEEK_S = 6 * 86400
@@ -232,7 +232,7 @@ def occurrence_json(one: OccurrenceInfo) -> dict[str, JsonValue]:
         "missing_gpus": one.missing_gpus,
         "nodes": [grant.node for grant in one.grants],
         "grants": [_grant_json(grant) for grant in one.grants],
-        "why": tell_instants(one.why),
+        "why": render_instants(one.why),
         "used_at": iso_instant(one.used_at),
         "booked_gpu_s": one.booked_gpu_s,
         "used_gpu_s": one.used_gpu_s,
@@ -358,14 +358,16 @@ def ask_in(client: Client, body: RequestBody, zone: tzinfo) -> Reserved:
 
 
 def _told(error: Refusal, zone: tzinfo) -> Refusal:
-    return Refusal(error.code, told_in(error.message, zone), told_in(error.hint, zone))
+    return Refusal(error.code, render_moments(error.message, zone), render_moments(error.hint, zone))
 
 
 def show_offers(error: Refusal, arguments: Arguments, asked: Asked) -> None:
     """What could be had instead, each as the command line that takes it."""
     if arguments.has("json"):
         offers = [_offer_json(one, arguments, asked) for one in error.offers]
-        write_json({"refused": error.code, "message": tell_instants(error.message, zone=asked.zone), "offers": offers})
+        write_json(
+            {"refused": error.code, "message": render_instants(error.message, zone=asked.zone), "offers": offers}
+        )
         return
     told = _told(error, asked.zone)
     _, _, besides = told.hint.partition("\n")  # the hint's first line says in short what the offers say

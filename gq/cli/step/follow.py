@@ -19,14 +19,14 @@ from types import FrameType
 import gq.elastic
 from gq.errors import Refusal, UsageError
 from gq.host.interpreter import isolated_python
-from gq.request.option import Given
+from gq.request.option import ParsedOption
 
 LOOK_S = 0.5
 _NOT_HERE = ("nodes", "nodelist", "exclude", "ntasks", "pty", "jobid", "role", "het-group")
 """What chooses among nodes or tasks of the whole job."""
 
 
-def follow(said: Iterable[Given], *, is_in_job: bool) -> int:
+def follow(said: Iterable[ParsedOption], *, is_in_job: bool) -> int:
     """`said`: on the command line."""
     if not is_in_job:
         hint = "queue a script that calls it: gqsub --nodes=1-4 --elastic job.sh"

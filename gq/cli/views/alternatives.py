@@ -10,7 +10,7 @@ from gq.cli.framework.output import Column, JsonValue, printable, write_json_lis
 from gq.connection.client import Client
 from gq.model.estimate import Alternative
 from gq.model.job import JobSpec
-from gq.units import format_duration, iso_instant, tell_instants
+from gq.units import format_duration, iso_instant, render_instants
 from gq.wire.client import Alternatives, WhatIf
 
 _COLUMNS = (
@@ -44,7 +44,7 @@ def _told(found: Alternatives) -> str:
 
 
 def _row(one: Alternative, made_at: float) -> tuple[str, ...]:
-    what = one.what if not one.why else f"{one.what}: {tell_instants(one.why, time.time())}"
+    what = one.what if not one.why else f"{one.what}: {render_instants(one.why, time.time())}"
     return (
         _from_now(one.start_at, made_at),
         _from_now(one.p90_at, made_at),
@@ -70,5 +70,5 @@ def _json(one: Alternative) -> dict[str, JsonValue]:
         "expected_start_p90_at": iso_instant(one.p90_at),
         "expected_end_at": iso_instant(one.end_at),
         "nodes": one.nodes,
-        "why": tell_instants(one.why),
+        "why": render_instants(one.why),
     }

@@ -14,7 +14,7 @@ from gq.cli.framework.output import Column, JsonValue, is_terminal, local_time, 
 from gq.connection.client import Client
 from gq.model.estimate import AccuracyInfo, StartEstimate
 from gq.model.job import JobInfo
-from gq.units import format_duration, tell_instants
+from gq.units import format_duration, render_instants
 from gq.wire.client import Accuracy, EstimateStarts, JobFilter, QueryAccuracy, StartEstimates
 
 NEVER = "never, because "
@@ -80,7 +80,7 @@ def _p90(job: JobInfo, now: float) -> str:
 
 def _why(job: JobInfo, now: float) -> str:
     is_told = job.expected_start_at is None or not job.reason or job.reason == "None"
-    return tell_instants(job.why, now) if is_told and job.why else f"({job.reason})"
+    return render_instants(job.why, now) if is_told and job.why else f"({job.reason})"
 
 
 START_COLUMNS = (

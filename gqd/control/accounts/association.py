@@ -22,7 +22,7 @@ from gq.model.account import (
     with_built_in,
 )
 from gq.model.nodelist import compress
-from gq.model.resource import ResourceRequest, Role, as_request, as_role, least_demand
+from gq.model.resource import ResourceRequest, Role, as_request, as_role, min_demand
 from gq.near_miss import nearest
 from gq.units import format_duration, spoken_duration
 from gq.wire import client
@@ -268,7 +268,7 @@ def refuse_nodes(partition: Partition, shape: Shape) -> None:
 def with_defaults(request: ResourceRequest, partition: Partition) -> ResourceRequest:
     """The request with the partition's CPUs and memory per GPU, where it has GPUs and says nothing of these."""
     cpus, memory_mib = partition.default_cpus_per_gpu, partition.default_mem_per_gpu_mib
-    if (cpus is None and memory_mib is None) or not least_demand(request).gpus:
+    if (cpus is None and memory_mib is None) or not min_demand(request).gpus:
         return request
     if request.roles:
         roles = tuple(_role_with_defaults(role, partition) for role in request.roles)

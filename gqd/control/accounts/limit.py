@@ -17,23 +17,20 @@ from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, BUDGETS, LIMITED, Ho
 from gq.model.state import JobState
 from gq.near_miss import nearest
 from gq.wire import client
-from gqd.control import attempt
 from gqd.control.accounts.association import known_account, known_qos
 from gqd.control.accounts.names import refuse_bad_user, refuse_too_many
 from gqd.control.explain import limits as explain_limits
-from gqd.sched.adoption import PlanValidator
-from gqd.sched.limits.ledger import COUNTED_AS, TOLERANCE, Asker, Ledger, LimitView, Wanted, hours
+from gqd.sched.limits.ledger import COUNTED_AS, TOLERANCE, Asker, LimitView, Wanted, hours
 from gqd.sched.placement.billing import TYPE_PREFIX, billing_of
 from gqd.sched.request import Shape, shape_in
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.index.deadlines import paused_s, time_limit_of
-from gqd.state.index.job_tally import granted, places_of_job
+from gqd.state.index.job_tally import places_of_job
 from gqd.state.index.period import next_periods_at, periods_at
 from gqd.state.index.queue import member_of
 from gqd.state.index.tally import Amounts, Place, account_path, add, asked_amounts, places_of
 from gqd.state.index.usage import MILLION, Budget
-from gqd.state.plan import Start
 from gqd.state.policy import Policy
 from gqd.state.records import BudgetKey, Job, LimitKey, limit_key
 
@@ -316,19 +313,6 @@ def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tu
 
 
 # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def decide_start(draft: TurnBuilder, ledger: Ledger, start: Start, validator: PlanValidator) -> bool:
-    """Adopt a start, if the limits as they are now leave room for it; the ledger then holds it too."""
-    job = draft.cluster.jobs.get(start.job_id)
-    if job is None:
-        return False
-    asker = Asker(job.user, job.account, job.qos)
-    wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
-    if ledger.over(asker, wanted) is not None or not attempt.decide_start(draft, start, validator):
-        return False
-    ledger.take(asker, wanted)
-    return True
 
 
 def view(cluster: Cluster, policy: Policy, now: float) -> LimitView:

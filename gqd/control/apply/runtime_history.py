@@ -6,7 +6,7 @@ was lost, does not: how long it would have run nobody knows.
 
 from __future__ import annotations
 
-from gq.model.resource import least_demand
+from gq.model.resource import min_demand
 from gq.model.state import Outcome
 from gqd.state.cluster import Cluster
 from gqd.state.index.queue import member_of
@@ -21,7 +21,7 @@ def learn_end(cluster: Cluster, job: Job, attempt: Attempt) -> None:
     is_cut_short = attempt.outcome in (Outcome.NODE_FAIL, Outcome.PREEMPTED)
     if attempt.start_at is None or attempt.then is not AfterEnding.END or is_cut_short:
         return
-    for gpus in (least_demand(job.spec.resources).gpus, ANY_GPUS):
+    for gpus in (min_demand(job.spec.resources).gpus, ANY_GPUS):
         signature = Signature(*member_of(job), gpus)
         ran_s = max(0.0, attempt.end_at - attempt.start_at - attempt.suspended_s)
         cluster.changes.lengths |= dict.fromkeys(learn(cluster.lengths, signature, ran_s, attempt.end_at))

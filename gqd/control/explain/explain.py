@@ -1,7 +1,7 @@
 """Why a job waits, runs or ended so, in one plain sentence with numbers; from the planner's own typed reasons.  Pure.
 
 Instants stand in the sentences as ``@{seconds}``; the client writes them in its own time zone
-(`gq.units.tell_instants`).
+(`gq.units.render_instants`).
 """
 
 from __future__ import annotations

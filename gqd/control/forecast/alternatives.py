@@ -16,7 +16,7 @@ import msgspec
 from gq.model.account import with_built_in
 from gq.model.job import JobSpec
 from gq.model.reservation import Flag
-from gq.model.resource import ResourceRequest, least_demand
+from gq.model.resource import ResourceRequest, min_demand
 from gq.units import format_duration
 from gqd.control.snapshot import booked_of
 from gqd.sched.forecast import ForecastStart
@@ -129,7 +129,7 @@ def _typed(resources: ResourceRequest, count: int, gpu_type: str | None = None) 
 
 def _fewer_gpus(spec: JobSpec, resources: ResourceRequest) -> Iterator[Range]:
     """All numbers below the one that was asked for: in all, over nodes, for each node, or by tasks."""
-    before = least_demand(resources).gpus
+    before = min_demand(resources).gpus
     if not before or resources.roles:
         return
 
@@ -162,7 +162,7 @@ def _fewer_gpus(spec: JobSpec, resources: ResourceRequest) -> Iterator[Range]:
 
 
 def _instead(changed: JobSpec, before: int) -> str:
-    return f"{counted(least_demand(changed.resources).gpus, 'GPUs')} instead of {before}"
+    return f"{counted(min_demand(changed.resources).gpus, 'GPUs')} instead of {before}"
 
 
 def _shorter(spec: JobSpec, limit_s: int | None) -> Range:
@@ -222,7 +222,7 @@ def _is_shorter(time_s: int, limit_s: int | None) -> bool:
 
 def _other_types(cluster: Cluster, spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
     """The same number of GPUs of each type that there is."""
-    if not least_demand(resources).gpus or resources.roles:
+    if not min_demand(resources).gpus or resources.roles:
         return
     kinds = sorted({gpu.type for node in cluster.nodes.values() for gpu in node.inventory.gpus})
     option, count = _gpu_option(resources)

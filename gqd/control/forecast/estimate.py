@@ -23,7 +23,7 @@ from gq.errors import Refusal
 from gq.model.dependency import Dependency, DependencyKind, DependencyTerm
 from gq.model.estimate import FirstEstimate, StartEstimate
 from gq.model.ids import JobId, RequestId
-from gq.model.resource import least_demand
+from gq.model.resource import min_demand
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.control import snapshot
@@ -297,7 +297,7 @@ def _late_s(cluster: Cluster, policy: Policy, job: Job) -> float | None:
 
 
 def p90_length(cluster: Cluster, policy: Policy, job: Job) -> float | None:
-    known = cluster.lengths.get(Signature(*member_of(job), least_demand(job.spec.resources).gpus))
+    known = cluster.lengths.get(Signature(*member_of(job), min_demand(job.spec.resources).gpus))
     if known is None:
         return None
     last = sorted(known.lengths_s[-policy.scheduling.history_jobs :])

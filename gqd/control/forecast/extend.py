@@ -357,7 +357,7 @@ class ExtendStudy:
 
 def _refuse(draft: TurnBuilder, request: ClientRequest, refusal: Refusal) -> None:
     refused = replies.refused(refusal)
-    replies.audit(draft, request, refused)
+    replies.record(draft, request, refused)
     replies.send(draft, request, refused)
 
 

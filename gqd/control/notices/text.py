@@ -12,7 +12,7 @@ from gq.model.notice import ASK, BEGIN, INVALID_DEPEND, REQUEUE, TIMEOUTS
 from gq.model.resource import gpus_in
 from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import tasks_in
-from gq.units import iso_instant, spoken_duration, tell_instants
+from gq.units import iso_instant, render_instants, spoken_duration
 from gqd.control.array import all_tasks
 from gqd.state.cluster import Cluster
 from gqd.state.end_reason import how_it_ended
@@ -40,7 +40,7 @@ def body_of_job(cluster: Cluster, job: Job, on: str, now: float, why: str = "") 
         "partition": job.partition,
         "state": state_word(job.state, job.outcome),
         "reason": job.reason,
-        "why": tell_instants(why, zone=UTC) or _why(job),
+        "why": render_instants(why, zone=UTC) or _why(job),
         "exit_code": None if job.exit is None else job.exit.code,
         "signal": None if job.exit is None else job.exit.signal,
         "attempt": job.attempt,
@@ -65,7 +65,7 @@ def moment(at: float | None) -> str | None:
 
 def _why(job: Job) -> str:
     why = how_it_ended(job)[0] if job.state is JobState.ENDED else job.why
-    return tell_instants(why, zone=UTC)
+    return render_instants(why, zone=UTC)
 
 
 def _sentence(job: Job, attempt: Attempt | None, on: str, body: Body, now: float) -> str:

@@ -112,7 +112,7 @@ class AutoThrottle:
         self._started: set[JobId] = set()
         """Jobs that had started by then."""
 
-    # ── called by the pass ────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the pass ──────────────────────────────────────────────────────────────────────────────────────────
 
     def defers(self, state: SchedulingPass, queue_index: int, job: PendingJob) -> bool:
         """Defer a task that would exceed its owner's share until all other jobs were tried; return whether it is."""
@@ -159,7 +159,7 @@ class AutoThrottle:
             groups.setdefault((job.user, job.shape), deque()).append(queue_index)
         return list(groups.values())
 
-    # ── shares ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── shares ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _share_ratio(self, state: SchedulingPass, job: PendingJob) -> float:
         """Return what the owner holds, divided by the share."""
@@ -187,7 +187,7 @@ class AutoThrottle:
         resources.counted_starts = len(state.protection.started)
         return resources
 
-    # ── competitors ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── competitors ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _objection(self, state: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait | None:
         """Return the first competitor that could use the grants as the reason not to start; None: there is none."""

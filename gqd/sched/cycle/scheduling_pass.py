@@ -139,7 +139,7 @@ class SchedulingPass:
         """Units of work done so far."""
         return self.spent + self.protection.spent
 
-    # ── the order ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the order ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def work(self) -> Iterator[None]:
         """Run the pass; yields after each step."""
@@ -283,7 +283,7 @@ class SchedulingPass:
             yield
             queue_index = self.scan.next(queue_index)
 
-    # ── one job ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── one job ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def consider(self, queue_index: int, slot: str = "") -> bool:
         """Start the job, or a task of it; False: it does not start, and has been dealt with."""
@@ -474,7 +474,7 @@ class SchedulingPass:
             self.array_room[job.array_job_id] -= 1
         return task
 
-    # ── a job without resources ───────────────────────────────────────────────────────────────────────────────
+    # ── a job without resources ─────────────────────────────────────────────────────────────────────────────────────
 
     def _block(self, queue_index: int, job: PendingJob, slot: str) -> None:
         """Deal with a job that does not fit: plan its start or stop its partition, as the backfill policy says."""
@@ -523,7 +523,7 @@ class SchedulingPass:
         is_wide = self.scan.expand_by_shape([kind.is_wide and kind.partition in rivals for kind in self.kinds])
         return bool((self.scan.is_unvisited & is_wide).any())
 
-    # ── whole partitions ──────────────────────────────────────────────────────────────────────────────────────
+    # ── whole partitions ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _partitions(self) -> list[str]:
         return sorted({kind.partition for kind in self.kinds})
@@ -560,7 +560,7 @@ class SchedulingPass:
         node_index = self.ground.places.get(node)
         return node_index is not None and bool(members[node_index])
 
-    # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── limits ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def non_resource_reason(self, job: PendingJob) -> Wait | None:
         """Return why the job could not start even if all resources were free; None: only resources can be missing."""
@@ -610,7 +610,7 @@ class SchedulingPass:
     def _billing(self, amounts: Mapping[str, int], qos: str) -> int:
         return billing_of(self.snapshot.policy.billing, amounts, self.snapshot.limits.usage_factor(qos))
 
-    # ── results ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_started(self, job: PendingJob) -> bool:
         """Return whether the job, or every task of an array, has started in this plan."""

@@ -70,7 +70,7 @@ def _make(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
     return Tree(tuple(levels))
 
 
-# ── where a job may go ────────────────────────────────────────────────────────────────────────────────────────
+# ── where a job may go ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def level_allowed(shape: Shape, scheduling: Scheduling, waited_s: float, levels: int) -> int:

@@ -20,7 +20,7 @@ from gq.connection.curve import read_keys, server_key_path
 from gq.connection.input_queue import MAX_WAITING
 from gq.connection.link_bounds import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, local_bounds
 from gq.connection.locate import Location
-from gq.connection.memory_guard import OF_USER, Appetites
+from gq.connection.memory_guard import OF_USER, MemoryGuard
 from gq.errors import Refusal
 from gq.host.fd_limit import raise_descriptor_limit
 from gq.wire.codec import MAX_MESSAGE_BYTES
@@ -86,7 +86,7 @@ class Listeners:
         self._guest_listener: GuestListener | None = None
         """Where MUNGE vouches for users."""
         self._links: dict[zmq.Socket[bytes], Links] = {}
-        self._appetites: Appetites | None = None
+        self._appetites: MemoryGuard | None = None
 
     def open(self) -> None:
         """Nodes first: clients find a controller that can hear its nodes."""
@@ -98,7 +98,7 @@ class Listeners:
             self._open_remote_clients(settings.listen_clients)
         self._open_clients()
         if self._users.is_shared:
-            self._appetites = Appetites(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
+            self._appetites = MemoryGuard(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
 
     def poll_soon(self) -> None:
         """There is room in the inbox again."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import zmq
 
-from gq.connection.input_queue import MAX_WAITING, Backlog, make_boundless
+from gq.connection.input_queue import MAX_WAITING, InputQueue, make_boundless
 
 MAX_BURST = 512
 """Messages handled before the loop gets a chance to do something else."""
@@ -32,7 +32,7 @@ Receive = Callable[[bytes, zmq.Frame], None]
 class Listener:
     """Reads what comes; hands each message to `receive` while `has_room()`.
 
-    For the other arguments see `Backlog`.
+    For the other arguments see `InputQueue`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Listener:
         receive: Receive,
         has_room: Callable[[], bool],
         on_malformed: Callable[[], None],
-        on_greedy: Callable[[str], None],
+        on_flood: Callable[[str], None],
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class Listener:
         self._receive = receive
         self._has_room = has_room
         self._loop = asyncio.get_running_loop()
-        self._backlog = Backlog(socket, on_malformed, on_greedy, self._loop.call_later, max_waiting)
+        self._backlog = InputQueue(socket, on_malformed, on_flood, self._loop.call_later, max_waiting)
         self._is_due = False
         self._is_open = True
         self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read)

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from gq.config.notify_settings import is_mail_address, smtp_server
-from gq.model.notice import Notifying
+from gq.model.notice import NotifySettings
 from gqd.shell.notify.webhook import NotDelivered
 
 SUBJECT_CHARACTERS = 150
 
 
-def send(settings: Notifying, user: str, to: str, body: str) -> None:
+def send(settings: NotifySettings, user: str, to: str, body: str) -> None:
     """Returns when the mail system has taken it; else `NotDelivered`."""
     if not settings.mail:
         raise NotDelivered("`notify.mail` is not set any more", is_final=True)
@@ -37,7 +37,7 @@ def send(settings: Notifying, user: str, to: str, body: str) -> None:
         raise NotDelivered(f"the mail to {address} was not taken: {error}"[:400]) from None
 
 
-def _address(settings: Notifying, to: str) -> str:
+def _address(settings: NotifySettings, to: str) -> str:
     address = f"{to}@{settings.mail_domain}" if settings.mail_domain and "@" not in to else to
     if not is_mail_address(address):
         raise NotDelivered(f"{address[:80]!a} is not a mail address", is_final=True)
@@ -69,7 +69,7 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _by_sendmail(settings: Notifying, sender: str, address: str, message: EmailMessage) -> None:
+def _by_sendmail(settings: NotifySettings, sender: str, address: str, message: EmailMessage) -> None:
     command = [settings.mail, "-i", "-f", sender, "--", address]
     done = subprocess.run(
         command,
@@ -86,7 +86,7 @@ def _by_sendmail(settings: Notifying, sender: str, address: str, message: EmailM
         raise NotDelivered(f"{settings.mail} ended with status {done.returncode}: {said}")
 
 
-def _by_smtp(settings: Notifying, sender: str, address: str, message: EmailMessage) -> None:
+def _by_smtp(settings: NotifySettings, sender: str, address: str, message: EmailMessage) -> None:
     host, port = smtp_server(settings.mail)
     with smtplib.SMTP(host, port, timeout=settings.timeout_s) as server:
         server.send_message(message, sender, [address])

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from gq.errors import Refusal
-from gq.model.notice import COMMAND, MAIL, Notifying
+from gq.model.notice import COMMAND, MAIL, NotifySettings
 from gqd.shell.inbox import Inbox
 from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.log import LOG
@@ -33,10 +33,10 @@ exec /bin/sh -c "$command"
 """
 SCRIPT_DIGEST = hashlib.sha256(SCRIPT).hexdigest()
 
-Send = Callable[[Notifying, SendNotice], None]
+Send = Callable[[NotifySettings, SendNotice], None]
 
 
-def send_now(settings: Notifying, one: SendNotice) -> None:
+def send_now(settings: NotifySettings, one: SendNotice) -> None:
     """In a thread: returns when it is delivered; else `NotDelivered`."""
     if one.kind == MAIL:
         mail.send(settings, one.user, one.to, one.body)
@@ -47,7 +47,7 @@ def send_now(settings: Notifying, one: SendNotice) -> None:
 class Notifier:
     """`settings` may be changed."""
 
-    def __init__(self, settings: Notifying, users: UserDirectory, inbox: Inbox, send: Send = send_now) -> None:
+    def __init__(self, settings: NotifySettings, users: UserDirectory, inbox: Inbox, send: Send = send_now) -> None:
         self.settings = settings
         self._users = users
         self._inbox = inbox

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from gq.config.webhook import Place, address_problem, is_listed, parse_url
-from gq.model.notice import SLACK, Notifying
+from gq.config.webhook import ParsedUrl, address_problem, is_listed, parse_url
+from gq.model.notice import SLACK, NotifySettings
 from gq.version import VERSION
 
 MAX_ANSWER = 64 * 1024
@@ -46,7 +46,7 @@ def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-def post(settings: Notifying, kind: str, url: str, body: str, resolve: Resolve = resolve) -> None:
+def post(settings: NotifySettings, kind: str, url: str, body: str, resolve: Resolve = resolve) -> None:
     """Returns when the other side has taken it (2xx); else `NotDelivered`."""
     place = _allowed(settings, url)
     addresses = _checked(settings, place, resolve)
@@ -61,7 +61,7 @@ def post(settings: Notifying, kind: str, url: str, body: str, resolve: Resolve =
     raise failure
 
 
-def _allowed(settings: Notifying, url: str) -> Place:
+def _allowed(settings: NotifySettings, url: str) -> ParsedUrl:
     """What was allowed when the job was submitted may not be so any more."""
     try:
         place = parse_url(url)
@@ -72,7 +72,7 @@ def _allowed(settings: Notifying, url: str) -> Place:
     return place
 
 
-def _checked(settings: Notifying, place: Place, resolve: Resolve) -> list[str]:
+def _checked(settings: NotifySettings, place: ParsedUrl, resolve: Resolve) -> list[str]:
     """The addresses, of which each may be connected to: a name that also stands for one that may not is turned away."""
     try:
         addresses = resolve(place.host, place.port)
@@ -91,7 +91,7 @@ def _for_slack(body: str) -> bytes:
     return msgspec.json.encode({"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")})
 
 
-def _exchange(place: Place, address: str, data: bytes, timeout_s: float) -> int:
+def _exchange(place: ParsedUrl, address: str, data: bytes, timeout_s: float) -> int:
     """The status of the answer, of which no more than a part is read.
 
     The connection is made here, to the address that was checked, whatever the name stands for by now.
@@ -115,7 +115,7 @@ def _exchange(place: Place, address: str, data: bytes, timeout_s: float) -> int:
         return answer.status
 
 
-def _secured(place: Place, plain: socket.socket) -> socket.socket:
+def _secured(place: ParsedUrl, plain: socket.socket) -> socket.socket:
     """With https: not yet shaken hands with, so that that, too, has its time."""
     if place.scheme == "http":
         return plain
@@ -141,7 +141,7 @@ def _shut(link: socket.socket) -> None:
         socket.socket.shutdown(link, socket.SHUT_RDWR)
 
 
-def _take(place: Place, status: int) -> None:
+def _take(place: ParsedUrl, status: int) -> None:
     if 200 <= status < 300:
         return
     if 300 <= status < 400:

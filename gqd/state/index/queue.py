@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gq.model.account import DEFAULT_ACCOUNT
 from gq.model.ids import JobId
-from gq.model.resource import ResourceRequest, least_demand
+from gq.model.resource import ResourceRequest, min_demand
 from gqd.state.records import Job
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -214,7 +214,7 @@ class PendingQueue:
 
     def _integers_of(self, job: Job) -> tuple[int, ...]:
         spec = job.spec
-        demand = least_demand(spec.resources)
+        demand = min_demand(spec.resources)
         return (
             job.job_id,
             NO_OVERRIDE if spec.priority is None else spec.priority,

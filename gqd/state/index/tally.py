@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from gq.model.account import DEFAULT_ACCOUNT, ROOT, AccountInfo, Holder
 from gq.model.ids import JobId
-from gq.model.resource import Grant, ResourceRequest, as_request, least_demand
+from gq.model.resource import Grant, ResourceRequest, as_request, min_demand
 
 Amounts = dict[str, int]
 """By resource: ``jobs``, ``gpus``, ``cpus``, ``memory`` (MiB), and ``gpus:TYPE``; what is 0 is not there."""
@@ -37,12 +37,12 @@ def add(amounts: Amounts, more: Mapping[str, int], times: int = 1) -> None:
 @lru_cache(maxsize=4096)
 def asked_amounts(request: ResourceRequest) -> Mapping[str, int]:
     """The least that one job or task of this request comes to."""
-    demand = least_demand(request)
+    demand = min_demand(request)
     amounts: Amounts = {"jobs": 1}
     add(amounts, {"gpus": demand.gpus, "cpus": demand.cpus, "memory": demand.memory_mib})
     for one in [as_request(role.resources) for role in request.roles] or [request]:
         if one.gpu_type:
-            add(amounts, {f"gpus:{one.gpu_type}": least_demand(one).gpus})
+            add(amounts, {f"gpus:{one.gpu_type}": min_demand(one).gpus})
     return amounts
 
 
