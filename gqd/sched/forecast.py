@@ -37,7 +37,7 @@ from gqd.sched.reservation.windows import as_told_before
 from gqd.sched.snapshot.model import Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.queue_scan import columns_of
 from gqd.state.index.tally import Amounts, account_path, add, granted_amounts, places_of
-from gqd.state.plan import NotInReservation, Plan, Preemption, Start
+from gqd.state.plan import Gift, NotInReservation, Plan, Preemption, Start
 
 EXACT_PASSES = 100
 """Number of passes for which every end is an instant of its own."""
@@ -370,13 +370,17 @@ class Forecast:
     def _preempt(self, preemption: Preemption) -> None:
         """Let the victims end; that they are requeued is ignored, and nothing is kept for tasks of arrays."""
         victim_ids, until = {attempt_id.job_id for attempt_id in preemption.victims}, self._now
-        all_held = [*self._ends, *(self._held_of(math.inf, running) for running in self._endless)]
+        gifts: dict[JobId, list[Gift]] = {}
         for gift in preemption.gifts:
-            giver = next(held for held in all_held if held.running.job_id == gift.attempt_id.job_id)
-            stays, part = given([giver.running], [gift], preemption.job_id)
+            gifts.setdefault(gift.attempt_id.job_id, []).append(gift)
+        all_held = [*self._ends, *(self._held_of(math.inf, running) for running in self._endless)]
+        for giver in (held for held in all_held if held.running.job_id in gifts and not held.running.is_part):
+            own = gifts[giver.running.job_id]
+            stays, *parts = given([giver.running], own, preemption.job_id)
             self._replace(giver, giver._replace(running=stays))
-            heapq.heappush(self._ends, self._held_of(gift.ends_at, part))
-            until = max(until, gift.ends_at)
+            for gift, part in zip(own, parts, strict=True):
+                heapq.heappush(self._ends, self._held_of(gift.ends_at, part))
+                until = max(until, gift.ends_at)
         victims = (held for held in all_held if held.running.job_id in victim_ids and not held.running.is_part)
         for victim in victims:
             [going] = told_to_go([victim.running], victim_ids, preemption.job_id, self._now)

@@ -15,7 +15,7 @@ from gqd.sched.forecast import Forecast, ForecastInput, ForecastStart
 from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import Booked, Claim, NodeFacts, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Booked, Claim, NodeFacts, PendingJob, RunningJob, Share, Snapshot, Stretch
 from gqd.state.plan import Insufficient, Plan, Preempts
 from gqd.state.policy import Policy
 from gqd.state.records import mask_of
@@ -493,3 +493,16 @@ def test_what_will_give_way_is_foreseen_with_its_notice_whatever_its_limit() -> 
     entries = rehearsed(snapshot((node(0), node(1)), there, waiting), 7, 8)
 
     assert sorted(one.starts_at for one in entries.values()) == [NOW + 30, NOW + 120]
+
+
+def test_an_elastic_job_that_gives_up_two_nodes_holds_the_others_only_once() -> None:
+    share = Share(ResourceRequest(nodes_min=1, nodes_max=1, gpus_per_node=4), "main")
+    bounds = Stretch((), 3, None, 0, 0, lead_s=30.0, share=share, joined=("n1", "n2"))
+    elastic = running(1, ("n0", 0, 4), ("n1", 0, 4), ("n2", 0, 4), expected_s=2000.0, stretch=bounds)
+    two_nodes = {"nodes_min": 2, "gpus_per_node": 4}
+    waiting = [pending(7, limit_s=6000, **two_nodes), pending(8, limit_s=600, **two_nodes)]
+
+    entries = rehearsed(snapshot((node(0), node(1), node(2)), [elastic], waiting), 7, 8)
+
+    assert (entries[7].starts_at, entries[7].nodes) == (NOW + 30, ("n1", "n2"))
+    assert entries[8].starts_at == entries[7].ends_at == NOW + 3630  # it is expected to run for an hour
