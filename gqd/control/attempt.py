@@ -344,9 +344,9 @@ def end_by_node(draft: TurnBuilder, job: Job, attempt: Attempt, node: str, repor
                 outcome, reason, then = Outcome.DEADLINE, Reason.DEADLINE, AfterEnding.END
         case Outcome.OUT_OF_MEMORY:
             reason, failure_class = Reason.OUT_OF_MEMORY, "memory"
-        case Outcome.FAILED if attempt.giving_way is not None and report.ended_at >= attempt.giving_way.told_at:
+        case Outcome.FAILED if attempt.preemption is not None and report.ended_at >= attempt.preemption.notified_at:
             outcome, reason = Outcome.PREEMPTED, Reason.NONE
-            then = requeue.after_giving_way(draft, job)
+            then = requeue.after_preemption(draft, job)
         case Outcome.FAILED:
             reason = Reason.RAISED_SIGNAL if report.exit.signal else Reason.NON_ZERO_EXIT
         case _:

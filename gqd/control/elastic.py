@@ -145,7 +145,7 @@ def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tup
     job, attempt = cluster.jobs.get(attempt_id.job_id), cluster.attempts.get(attempt_id)
     if job is None or attempt is None or job.attempt_id != attempt_id or job.state is not JobState.RUNNING:
         return None
-    if attempt.elastic is None or attempt.elastic.generation != generation or attempt.giving_way is not None:
+    if attempt.elastic is None or attempt.elastic.generation != generation or attempt.preemption is not None:
         return None
     if attempt.suspended_at is not None:
         return None

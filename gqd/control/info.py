@@ -86,7 +86,7 @@ def job_info_for(
 ) -> JobInfo:
     """The job as this user may see it (None: one who may see everything); why it waits is everybody's to know."""
     whole = job_info(cluster, volatile, job, with_steps, line)
-    seen = job_view.as_seen_by(peer, whole)
+    seen = job_view.visible_to(peer, whole)
     if seen is not whole:
         seen.why = without_private(whole.why, job)
     return seen

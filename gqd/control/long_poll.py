@@ -27,7 +27,7 @@ MAX_WAIT_S = 30.0
 def on_wait_jobs(
     draft: TurnBuilder, request: ClientRequest, body: client.WaitJobs, shown_to: Peer | None
 ) -> client.Waited | None:
-    """The answer, or None: it comes later.  `shown_to`: see `gqd.state.job_view.as_seen_by`."""
+    """The answer, or None: it comes later.  `shown_to`: see `gqd.state.job_view.visible_to`."""
     targets = tuple(_targets(draft, body))
     if body.until not in ("started", "ended"):
         raise Refusal("bad_wait", f"`{body.until}` is not started or ended")

@@ -42,12 +42,12 @@ def may_park(cluster: Cluster, attempt_id: AttemptId, other: Job) -> bool:
 
 def suspend_victim(draft: TurnBuilder, victim: Attempt) -> None:
     """Its notice is over."""
-    way = victim.giving_way
+    way = victim.preemption
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
     if not state.can_park(draft.cluster, victim):  # its node has another gqnode by now
         end_victim(draft, victim, f"node {victim.batch_node} cannot do that any more")
         return
-    draft.emit(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.to))
+    draft.emit(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.preemptor))
     suspend.send_all(draft, victim)
 
 
@@ -107,7 +107,7 @@ def end_victim(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
         draft,
         job,
         Outcome.PREEMPTED,
-        requeue.after_giving_way(draft, job),
+        requeue.after_preemption(draft, job),
         why=requeue.to_whom(draft.cluster, victim) + (state.NOT_PARKED + why if why else ""),
         grace_s=requeue.grace_s(draft, job),
     )

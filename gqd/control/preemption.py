@@ -3,10 +3,10 @@
 A claim may also, or only, be on what elastic jobs give up and go on without (`gqd.control.elastic`): that is kept for
 its job just so.  What is being given up is given up also when the claim is dropped.
 
-A decision is durable before anybody is touched (`PreemptionDecided`): what is owed to the victims follows from their
-`GivingWay` alone, so that it is said again to a node that says hello, and done when its time comes, whatever crashed
-in between.  The claim ends with the start of its job, with its end, or with `PreemptionDropped`; those that were told
-and are still running then stay, and are told that, too.
+A decision is durable before any victim is notified (`PreemptionDecided`): what is owed to them follows from their
+`PreemptionNotice` alone, so a node that says hello is notified again, and the victims are ended in time, whatever
+crashed in between.  The claim ends with the start of its job, with its end, or with `PreemptionDropped`; victims that
+were notified and still run then stay, and are notified of that, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gqd.state.events import event
 from gqd.state.index.job_tally import granted
 from gqd.state.index.queue import member_of
 from gqd.state.phases import PartPhase
-from gqd.state.preemption import GivingWay, notice_s
+from gqd.state.preemption import PreemptionNotice, notice_s
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _may_go(draft: TurnBuilder, attempt_id: AttemptId, is_inside: bool) -> bool:
     Who has borrowed what is reserved goes for a job inside of a reservation whatever its QOS says.
     """
     found = _running(draft.cluster, attempt_id)
-    if found is None or found[1].giving_way is not None or found[1].suspended_at is not None:
+    if found is None or found[1].preemption is not None or found[1].suspended_at is not None:
         return False
     job, attempt_ = found
     qos = association.qos_named(draft.cluster, job.qos)
@@ -153,7 +153,7 @@ def _wanted(draft: TurnBuilder, job: Job, one: planned.Preemption) -> Wanted:
 
 def _begin(draft: TurnBuilder, victim: Attempt) -> None:
     """All of its nodes are told in this turn."""
-    way = victim.giving_way
+    way = victim.preemption
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
     draft.volatile.preemption_notices[victim.attempt_id] = way
     if way.ends_at <= draft.now:
@@ -181,19 +181,19 @@ def _tell(draft: TurnBuilder, victim: Attempt, node: str) -> None:
 
     The signal goes where it goes before the time limit: to the steps, or to the script.
     """
-    job, way = draft.cluster.jobs.get(victim.attempt_id.job_id), victim.giving_way
+    job, way = draft.cluster.jobs.get(victim.attempt_id.job_id), victim.preemption
     signal = None if job is None or victim.end_at is not None else job.spec.signal
     if way is None or signal is None or victim.parts[node].phase is not PartPhase.LIVE:
         return
     if signal.to_batch_shell and node != victim.batch_node:
         return
-    other = draft.cluster.jobs.get(way.to)
+    other = draft.cluster.jobs.get(way.preemptor)
     whose = "" if other is None else f"JOB {other.label} OF {other.user}, AND "
     order = wire.SignalAttempt(
         attempt_id=victim.attempt_id,
         signum=signal.signum,
         scope="batch" if signal.to_batch_shell else "steps",
-        told_at=way.told_at,
+        told_at=way.notified_at,
         ends_at=way.ends_at,
         text=f"GIVES WAY TO {whose}{'STANDS STILL FROM' if way.parks else 'IS ENDED AT'} {{time}}",
     )
@@ -201,7 +201,7 @@ def _tell(draft: TurnBuilder, victim: Attempt, node: str) -> None:
 
 
 def _end(draft: TurnBuilder, victim: Attempt) -> None:
-    if victim.giving_way is not None and victim.giving_way.parks:
+    if victim.preemption is not None and victim.preemption.parks:
         parked.suspend_victim(draft, victim)
         return
     parked.end_victim(draft, victim)
@@ -211,11 +211,11 @@ def withdraw_notices(draft: TurnBuilder) -> None:
     """Tell the victims that are not preempted any more, and forget the notices of all that no longer apply."""
     for attempt_id, way in list(draft.volatile.preemption_notices.items()):
         found = _running(draft.cluster, attempt_id)
-        if found is not None and found[1].giving_way == way:
+        if found is not None and found[1].preemption == way:
             continue
         del draft.volatile.preemption_notices[attempt_id]
         draft.volatile.notice_sent_at.pop(attempt_id, None)
-        if found is not None and found[1].giving_way is None and attempt_id not in draft.cluster.parked:
+        if found is not None and found[1].preemption is None and attempt_id not in draft.cluster.parked:
             text = f"job {found[0].label} need not give way any more: it goes on"
             draft.enqueue(
                 SendOrder(node=found[1].batch_node, order=wire.Notify(attempt_id=attempt_id, text=text)),
@@ -322,7 +322,7 @@ def tick(draft: TurnBuilder) -> None:
     """End those whose time has come; for a while say to the others again what may have been lost on its way."""
     resend_s = draft.policy.timers.resend_s
     for victim in _victims(draft.cluster):
-        way = victim.giving_way
+        way = victim.preemption
         if way is not None and way.ends_at <= draft.now:
             _end(draft, victim)
         elif way is not None and _is_to_hear_again(draft, victim.attempt_id, way, resend_s):
@@ -331,21 +331,21 @@ def tick(draft: TurnBuilder) -> None:
                 tell_again(draft, victim, node)
 
 
-def _is_to_hear_again(draft: TurnBuilder, attempt_id: AttemptId, way: GivingWay, resend_s: float) -> bool:
-    last_at = draft.volatile.notice_sent_at.get(attempt_id, way.told_at)
-    return draft.now - way.told_at <= REPEATS * resend_s and draft.now - last_at >= resend_s
+def _is_to_hear_again(draft: TurnBuilder, attempt_id: AttemptId, way: PreemptionNotice, resend_s: float) -> bool:
+    last_at = draft.volatile.notice_sent_at.get(attempt_id, way.notified_at)
+    return draft.now - way.notified_at <= REPEATS * resend_s and draft.now - last_at >= resend_s
 
 
 def resume(draft: TurnBuilder) -> None:
     """After a restart: those that were told are remembered; their nodes are told again when they say hello."""
     for victim in _victims(draft.cluster):
-        if victim.giving_way is not None:
-            draft.volatile.preemption_notices[victim.attempt_id] = victim.giving_way
+        if victim.preemption is not None:
+            draft.volatile.preemption_notices[victim.attempt_id] = victim.preemption
 
 
 def next_at(cluster: Cluster) -> float | None:
     """When the next of them is to be ended."""
-    ways = (one.giving_way for one in _victims(cluster))
+    ways = (one.preemption for one in _victims(cluster))
     return min((way.ends_at for way in ways if way is not None), default=None)
 
 

@@ -61,7 +61,7 @@ def waits_again(job: Job, cause: str) -> bool:
     return job.spec.max_requeue is None or job.restart_count < job.spec.max_requeue
 
 
-def after_giving_way(draft: TurnBuilder, job: Job) -> AfterEnding:
+def after_preemption(draft: TurnBuilder, job: Job) -> AfterEnding:
     qos = association.qos_named(draft.cluster, job.qos)
     is_final = qos is not None and qos.preempt_mode is PreemptMode.CANCEL
     return AfterEnding.END if is_final else after(draft, job, PREEMPT)
@@ -69,8 +69,8 @@ def after_giving_way(draft: TurnBuilder, job: Job) -> AfterEnding:
 
 def to_whom(cluster: Cluster, victim: Attempt) -> str:
     """Half a sentence: for whom it gives way."""
-    way = victim.giving_way
-    other = None if way is None else cluster.jobs.get(way.to)
+    way = victim.preemption
+    other = None if way is None else cluster.jobs.get(way.preemptor)
     if way is None or other is None:
         return "to another job"
     reclaim = f", whose account {other.account} takes back what it is guaranteed" if way.is_reclaim else ""

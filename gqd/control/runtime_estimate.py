@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gq.model.resource import ResourceRequest, min_demand
 from gqd.state.index.queue import Member
-from gqd.state.runtime_history import guess
+from gqd.state.runtime_history import predict
 
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
@@ -26,7 +26,7 @@ def expected_s(
     is_own_limit = asked_s is not None and time_limit_s is not None
     if is_own_limit or scheduling.expect == "limit":
         return None if time_limit_s is None else float(time_limit_s)
-    guessed_s = guess(draft.cluster.lengths, who, min_demand(resources).gpus, scheduling.history_jobs)
+    guessed_s = predict(draft.cluster.lengths, who, min_demand(resources).gpus, scheduling.history_jobs)
     if guessed_s is None:
         guessed_s = scheduling.expected_without_history_s
     return guessed_s if time_limit_s is None else min(guessed_s, float(time_limit_s))

@@ -378,7 +378,7 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     is_going_on = attempt.suspended_at is None  # else nobody knows when it will be over
     if is_current and job is not None and is_going_on and (limit_s := time_limit_of(job, attempt)) is not None:
         ends_at = (attempt.start_at or attempt.allocated_at) + limit_s + attempt.suspended_s
-    parked, way = cluster.parked.get(attempt.attempt_id), attempt.giving_way
+    parked, way = cluster.parked.get(attempt.attempt_id), attempt.preemption
     if parked is not None and parked.lent is not None:
         way = None  # it gives nothing more
     parts = list(attempt.parts.items())
@@ -409,7 +409,7 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
         saved_at=_saved_at(attempt) if may_go else None,
         stood_s=attempt.suspended_s,
         lead_s=0.0 if job is None else notice_s(job.spec.signal),
-        gives_way_to=None if way is None else way.to,
+        preemptor=None if way is None else way.preemptor,
         stretch=None if attempt.elastic is None or job is None or is_stranded else _stretch(cluster, job, attempt),
         is_borrowing=bool(attempt.borrows),
         since=0.0 if job is None else _since(job),
@@ -429,7 +429,7 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
         return None
     if not (node.inventory.can_join if one.is_of_nodes else node.inventory.can_resize):
         return None
-    if job.state is not JobState.RUNNING or attempt.giving_way is not None or attempt.suspended_at is not None:
+    if job.state is not JobState.RUNNING or attempt.preemption is not None or attempt.suspended_at is not None:
         return None
     if attempt.occurrence is not None:
         return None
@@ -472,7 +472,7 @@ def _claim(cluster: Cluster, one: ClaimRecord, now: float) -> Claim:
     job = cluster.jobs[one.job_id]
     there = [cluster.holding.get(attempt_id) for attempt_id in one.victims]
     parked = (cluster.parked.get(attempt_id) for attempt_id in one.victims)
-    ways = [(each.attempt_id, each.giving_way) for each in there if each is not None]
+    ways = [(each.attempt_id, each.preemption) for each in there if each is not None]
     ends = [_told(cluster, attempt).ends_at or now for attempt in there if attempt is not None]
     ends += [giver.ends_at for giver in givers_to(cluster, one)]
     return Claim(

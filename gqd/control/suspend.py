@@ -83,7 +83,7 @@ def _why_not_by_hand(cluster: Cluster, held: Attempt) -> str:
         other = cluster.jobs.get(known.to)
         label = known.to if other is None else other.label
         return f"it is parked for job {label}, and goes on when that is over"
-    if held.giving_way is not None and held.giving_way.parks:
+    if held.preemption is not None and held.preemption.parks:
         return f"it gives way {requeue.to_whom(cluster, held)}, for which it is going to be parked"
     return ""
 

@@ -476,7 +476,7 @@ class Forecast:
         """Return when the running job is expected to end; None: unknown."""
         if running.is_stranded:
             return None
-        if (running.gives_way_to is not None or running.is_part) and running.ends_at is not None:
+        if (running.preemptor is not None or running.is_part) and running.ends_at is not None:
             return max(self._now, running.ends_at)
         limit_s = None if running.ends_at is None else running.ends_at - running.began_at
         ends_at = running.began_at + self._run_time(running.job_id, running.expected_s, limit_s)

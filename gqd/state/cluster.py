@@ -25,7 +25,7 @@ from gqd.state.notice import Outbox
 from gqd.state.owed_order import OwedOrders
 from gqd.state.records import Answer, ArrayTasks, Attempt, BudgetKey, Claim, Job, Key, LimitKey, Member, Node, Parked
 from gqd.state.reservation import Reservation
-from gqd.state.runtime_history import Lengths
+from gqd.state.runtime_history import RuntimeHistory
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Cluster:
     """By user."""
     outbox: Outbox = field(default_factory=Outbox)
     """What owners are to be told."""
-    lengths: Lengths = field(default_factory=dict)
+    lengths: RuntimeHistory = field(default_factory=dict)
     """How long jobs ran."""
     half_life_s: float | None = None
     """Of `Member.usage`; None: nothing decays."""

@@ -36,7 +36,7 @@ class ReplyHistory(msgspec.Struct, frozen=True, kw_only=True):
     request_id: RequestId
     query: QueryHistory
     shown_to: Peer | None = None
-    """Who asks, if jobs of others are to be shown to them without what is private (`gqd.state.job_view.as_seen_by`);
+    """Who asks, if jobs of others are to be shown to them without what is private (`gqd.state.job_view.visible_to`);
     None: they may see everything."""
 
 

@@ -287,8 +287,8 @@ def _check_claims(cluster: Cluster) -> None:
             assert other == job_id, f"15: {attempt_id} is preempted for {job_id} and {other}"
     for attempt_id, attempt in cluster.attempts.items():
         claimed = preemptors.get(attempt_id) if attempt.end_at is None else None
-        notice = attempt.giving_way if attempt.end_at is None else None
-        preemptor = None if notice is None else notice.to
+        notice = attempt.preemption if attempt.end_at is None else None
+        preemptor = None if notice is None else notice.preemptor
         assert preemptor == claimed, f"15: {attempt_id} is preempted for {preemptor}, the claims say {claimed}"
 
 

@@ -232,12 +232,12 @@ def is_of(peer: Peer, user: str, uid: int) -> bool:
     return peer.uid == uid and peer.user == user
 
 
-def as_seen_by(peer: Peer | None, shown: JobInfo) -> JobInfo:
+def visible_to(peer: Peer | None, shown: JobInfo) -> JobInfo:
     """The job as this user may see it (None: one who may see everything): what is private of others is blank."""
-    return shown if peer is None or is_of(peer, shown.user, shown.uid) else redacted(shown)
+    return shown if peer is None or is_of(peer, shown.user, shown.uid) else without_private_fields(shown)
 
 
-def redacted(shown: JobInfo) -> JobInfo:
+def without_private_fields(shown: JobInfo) -> JobInfo:
     """Without what only its owner and operators may know: what it runs and where, and what nodes said of that."""
     return msgspec.structs.replace(
         shown,

@@ -120,7 +120,7 @@ class PartitionIsDown(msgspec.Struct, frozen=True):
     partition: str
 
 
-class Behind(msgspec.Struct, frozen=True):
+class BehindPlannedStart(msgspec.Struct, frozen=True):
     """It may not use nodes that this job, which goes first, is waiting for."""
 
     job_id: JobId
@@ -216,7 +216,7 @@ class OverLimit(msgspec.Struct, frozen=True, kw_only=True):
     """Of a budget: when the next day, week or month begins."""
 
 
-class MayNotBorrow(msgspec.Struct, frozen=True, kw_only=True):
+class OverQuota(msgspec.Struct, frozen=True, kw_only=True):
     """Its account has its guaranteed GPUs, and may not take more of what others leave idle."""
 
     account: str
@@ -226,7 +226,7 @@ class MayNotBorrow(msgspec.Struct, frozen=True, kw_only=True):
     wanted_gpus: int
 
 
-class Barred(msgspec.Struct, frozen=True, kw_only=True):
+class AccessDenied(msgspec.Struct, frozen=True, kw_only=True):
     """The partition or the QOS is not for it any more."""
 
     why: str
@@ -256,7 +256,7 @@ class WaitsForLocality(msgspec.Struct, frozen=True, kw_only=True):
     until: float
 
 
-class CoresKept(msgspec.Struct, frozen=True, kw_only=True):
+class CoresReservedForGpus(msgspec.Struct, frozen=True, kw_only=True):
     """CPUs are free, and kept for GPUs that are idle."""
 
     wanted: int
@@ -332,7 +332,7 @@ class Preempts(msgspec.Struct, frozen=True, kw_only=True):
     """When the last of them is ended."""
 
 
-class TakesLater(msgspec.Struct, frozen=True, kw_only=True):
+class NotWorthPreemptingYet(msgspec.Struct, frozen=True, kw_only=True):
     """Others may give their turns to it when it has waited for as long as that is worth."""
 
     victims: tuple[JobId, ...]
@@ -341,10 +341,10 @@ class TakesLater(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Wait = (
-    Held | BeginsLater | PartitionIsDown | Behind | Insufficient | Unavailable | Infeasible | NoNodes | DependsOn
-    | Throttled | OverFairShare | OverLimit | MayNotBorrow | Barred | WouldDelay | WaitsForLocality | CoresKept
-    | OutOfLicenses | ReservationBegins | ReservationTooShort | NotInReservation | RunsIntoReservation | Preempts
-    | TakesLater
+    Held | BeginsLater | PartitionIsDown | BehindPlannedStart | Insufficient | Unavailable | Infeasible | NoNodes
+    | DependsOn | Throttled | OverFairShare | OverLimit | OverQuota | AccessDenied | WouldDelay | WaitsForLocality
+    | CoresReservedForGpus | OutOfLicenses | ReservationBegins | ReservationTooShort | NotInReservation
+    | RunsIntoReservation | Preempts | NotWorthPreemptingYet
 )  # fmt: skip
 
 
@@ -385,7 +385,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """As the policy was."""
     starting: frozenset[JobId] = frozenset()
     """The jobs of `starts`, to look one up."""
-    kept_back: dict[tuple[str, str, str], tuple[OverLimit | MayNotBorrow, ...]] = {}
+    kept_back: dict[tuple[str, str, str], tuple[OverLimit | OverQuota, ...]] = {}
     """By user, account and QOS of jobs that limits keep back, and that the pass has not looked at one by one: what of
     each limit is used.  ``wanted`` is for each job to fill in."""
     closes: dict[tuple[str, int], tuple[float, str]] = {}

@@ -12,11 +12,11 @@ MOST_NOTICE_S = 600
 limit would give way to nobody."""
 
 
-class GivingWay(msgspec.Struct, frozen=True, kw_only=True):
+class PreemptionNotice(msgspec.Struct, frozen=True, kw_only=True, rename={"preemptor": "to", "notified_at": "told_at"}):
     """Of an attempt that was told to: it is ended at `ends_at`, unless it is over by then or may stay after all."""
 
-    to: JobId
-    told_at: float
+    preemptor: JobId
+    notified_at: float
     ends_at: float
     is_reclaim: bool = False
     parks: bool = False

@@ -21,7 +21,7 @@ from gq.model.tasks import format_tasks
 from gqd.state.ask import Ask
 from gqd.state.index.usage import DecayedUsage
 from gqd.state.phases import AfterEnding, Hold, PartPhase
-from gqd.state.preemption import GivingWay, Preempted, Resumed
+from gqd.state.preemption import Preempted, PreemptionNotice, Resumed
 from gqd.state.reservation import OccurrenceKey
 
 
@@ -168,7 +168,7 @@ class Attempt:
     """What the job was told first of when it would start."""
     checkpoint_at: float | None = None
     """When it last said that what it has done is saved."""
-    giving_way: GivingWay | None = None
+    preemption: PreemptionNotice | None = None
     lost_gpu_s: float = 0.0
     """Of one that was preempted: what it had done since its last checkpoint, or its start."""
     suspended_at: float | None = None

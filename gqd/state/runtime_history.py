@@ -23,21 +23,21 @@ class Signature(NamedTuple):
     """That the job asks for; `ANY_GPUS`: all of the user's jobs."""
 
 
-class Learned(NamedTuple):
+class RuntimeSamples(NamedTuple):
     at: float
     lengths_s: tuple[float, ...]
     """The latest last."""
 
 
-Lengths: TypeAlias = dict[Signature, Learned]
+RuntimeHistory: TypeAlias = dict[Signature, RuntimeSamples]
 """In the order in which something was learned of them."""
 
 
-def learn(lengths: Lengths, signature: Signature, ran_s: float, at: float) -> list[Signature]:
+def learn(lengths: RuntimeHistory, signature: Signature, ran_s: float, at: float) -> list[Signature]:
     """A job ran so long.  → what has changed, and what is forgotten for it"""
     known = lengths.pop(signature, None)
     before = () if known is None else known.lengths_s
-    lengths[signature] = Learned(at, (*before, round(max(0.0, ran_s), 3))[-MAX_HISTORY_JOBS:])
+    lengths[signature] = RuntimeSamples(at, (*before, round(max(0.0, ran_s), 3))[-MAX_HISTORY_JOBS:])
     touched = [signature]
     while len(lengths) > MOST_SIGNATURES:
         oldest = next(iter(lengths))
@@ -46,7 +46,7 @@ def learn(lengths: Lengths, signature: Signature, ran_s: float, at: float) -> li
     return touched
 
 
-def guess(lengths: Lengths, who: tuple[str, str], gpus: int, most: int) -> float | None:
+def predict(lengths: RuntimeHistory, who: tuple[str, str], gpus: int, most: int) -> float | None:
     """The mean of the last `most` jobs of (user, account) with as many GPUs, else of all of theirs; None: there were
     none."""
     for one in (gpus, ANY_GPUS):

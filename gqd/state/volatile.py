@@ -19,7 +19,7 @@ from gqd.state.input import Peer, Route
 from gqd.state.notice import Delivery
 from gqd.state.owed_order import OwedKey
 from gqd.state.plan import Plan
-from gqd.state.preemption import GivingWay
+from gqd.state.preemption import PreemptionNotice
 from gqd.state.reservation import OccurrenceKey
 
 
@@ -55,7 +55,7 @@ class JobWaiter:
     place: int = 0
     """Of the job that is looked at first: it had not come so far when it was last looked at."""
     shown_to: Peer | None = None
-    """See `gqd.state.job_view.as_seen_by`."""
+    """See `gqd.state.job_view.visible_to`."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Volatile:
     """Changes of GPUs and nodes that a node has not said it knows: when they were last sent."""
     stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
     """Stops for attempts of which no part is known here: when they were last sent."""
-    preemption_notices: dict[AttemptId, GivingWay] = field(default_factory=dict)
+    preemption_notices: dict[AttemptId, PreemptionNotice] = field(default_factory=dict)
     """Victims whose nodes were notified of the preemption, until it is withdrawn or carried out."""
     notice_sent_at: dict[AttemptId, float] = field(default_factory=dict)
     """When each victim was last notified."""

@@ -14,7 +14,7 @@ from gq.wire import node as wire
 from gqd.state.effect import Reply, ReplyAudit, ReplyHistory, SendOrder
 from gqd.state.events import event
 from gqd.state.input import DoorIncident, Peer, Tick
-from gqd.state.job_view import as_seen_by
+from gqd.state.job_view import visible_to
 from gqd.state.phases import Hold
 from gqd.store.protocol import HistoryQuery
 from tests.builders import (
@@ -94,7 +94,7 @@ def test_the_owner_and_operators_see_all_of_it(peer: Peer) -> None:
 def test_what_is_blank_for_others_are_all_fields_that_hold_a_path_or_words_of_the_user() -> None:
     host = with_private_job()
     [shown] = _jobs(host.ask(client.ListJobs(with_steps=True), peer=ALICE))
-    blank = as_seen_by(BOB, shown)
+    blank = visible_to(BOB, shown)
     changed = {name for name in JobInfo.__struct_fields__ if getattr(shown, name) != getattr(blank, name)}
     assert changed == {
         "chdir", "output_path", "error_path", "input_path", "command", "args", "comment", "submit_dir", "steps",
@@ -138,7 +138,7 @@ def test_what_a_node_said_of_a_failed_launch_is_the_owners_to_see(is_held: bool)
         assert SECRET not in told
     [shown] = host.store.history(HistoryQuery(filter=client.JobFilter()))
     assert SECRET in shown.why
-    assert SECRET not in repr(as_seen_by(BOB, shown))
+    assert SECRET not in repr(visible_to(BOB, shown))
 
 
 def test_why_the_job_of_another_waits_is_everybodys_to_know() -> None:

@@ -14,7 +14,7 @@ from gqd.sched.backfill.starvation import slots_of
 from gqd.sched.planner import Planner, plan_whole
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.model import NodeFacts, PendingJob, Snapshot
-from gqd.state.plan import Behind, Insufficient, Plan, WouldDelay
+from gqd.state.plan import BehindPlannedStart, Insufficient, Plan, WouldDelay
 from gqd.state.policy import Partition, Policy
 from tests.property.streams import Stream, node, scheduling
 
@@ -61,7 +61,7 @@ def test_with_none_a_blocked_job_stops_everybody_behind_it_in_its_partition_and_
     plan = planned(one, job(2, 4), job(3, 16), job(4, 1, 10), job(5, 1, partition="other"))
     assert started(plan) == [2, 5]
     assert isinstance(plan.waits[JobId(3)], Insufficient)
-    assert plan.waits[JobId(4)] == Behind(JobId(3))
+    assert plan.waits[JobId(4)] == BehindPlannedStart(JobId(3))
 
 
 def test_with_skip_everybody_starts_who_fits() -> None:

@@ -17,7 +17,7 @@ from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.model import Booked, PendingJob, RunningJob, Snapshot
 from gqd.state.plan import (
-    Behind,
+    BehindPlannedStart,
     Insufficient,
     NotInReservation,
     OverLimit,
@@ -391,7 +391,7 @@ def test_who_is_not_looked_at_inside_is_behind_the_first_that_waits_there() -> N
     inside = runs(9, 350, half("n1"), reservation="talk", occurrence=1)
     plan = planned(named(1, 4, 50), named(2, 4, 50), reserved=reserved, running=(inside,))
     assert plan.heads_inside == {"talk": 1}
-    assert isinstance(plan.waits[JobId(2)], Insufficient | Behind)
+    assert isinstance(plan.waits[JobId(2)], Insufficient | BehindPlannedStart)
 
 
 def test_a_rehearsal_starts_jobs_as_reservations_begin_and_end() -> None:

@@ -44,7 +44,7 @@ def test_who_gives_way_stays_when_the_others_partition_is_taken_down() -> None:
     host.schedule()
 
     assert not host.cluster.claims
-    assert host.attempt(victim).giving_way is None
+    assert host.attempt(victim).preemption is None
 
 
 def test_a_plan_that_was_cut_short_drops_no_claim() -> None:
@@ -55,8 +55,8 @@ def test_a_plan_that_was_cut_short_drops_no_claim() -> None:
     host.schedule(START + 110)
 
     assert host.controller.volatile.plan.resumes_at is not None
-    way = host.attempt(victim).giving_way
-    assert way is not None and way.to == wants
+    way = host.attempt(victim).preemption
+    assert way is not None and way.preemptor == wants
 
 
 def test_nothing_is_kept_any_more_when_who_gave_way_is_still_there_long_after_it_was_ended() -> None:

@@ -61,7 +61,7 @@ def borrows(on: CoreHost, job_id: int) -> tuple[str, ...]:
 
 
 def gone_by(on: CoreHost, job_id: int) -> float | None:
-    way = on.attempt(job_id).giving_way
+    way = on.attempt(job_id).preemption
     return None if way is None else way.ends_at
 
 
@@ -267,7 +267,7 @@ def test_who_waits_outside_has_no_borrower_leave_what_is_reserved() -> None:
     job_id = borrower(on)
     ordinary = on.start(submit(gpus=4, time_limit_s=60), 100)
     assert is_waiting(on, ordinary)
-    assert on.attempt(job_id).giving_way is None and on.attempt(job_id).outcome is None
+    assert on.attempt(job_id).preemption is None and on.attempt(job_id).outcome is None
 
 
 def test_what_it_has_besides_is_given_back_to_who_waits_outside() -> None:

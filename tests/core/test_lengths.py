@@ -12,7 +12,7 @@ from gq.wire import client
 from gqd.state import runtime_history
 from gqd.state.input import PolicyChanged
 from gqd.state.policy import Partition, Policy
-from gqd.state.runtime_history import ANY_GPUS, Lengths, Signature, guess, learn
+from gqd.state.runtime_history import ANY_GPUS, RuntimeHistory, Signature, learn, predict
 from tests.builders import ALICE, BOB, SHARED, client_request, inventory, submit
 from tests.hosts import CoreHost
 
@@ -140,7 +140,7 @@ def test_of_each_signature_so_many_lengths_are_kept_and_of_too_many_signatures_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runtime_history, "MOST_SIGNATURES", 3)
-    known: Lengths = {}
+    known: RuntimeHistory = {}
     for number in range(MAX_HISTORY_JOBS + 5):
         assert learn(known, Signature("ann", "a", 1), number, float(number)) == [Signature("ann", "a", 1)]
     assert known[Signature("ann", "a", 1)].lengths_s == tuple(float(one) for one in range(5, MAX_HISTORY_JOBS + 5))
@@ -149,5 +149,5 @@ def test_of_each_signature_so_many_lengths_are_kept_and_of_too_many_signatures_t
     learn(known, Signature("ann", "a", 1), 1.0, 200.0)
     touched = learn(known, Signature("dora", "a", 1), 9.0, 300.0)
     assert touched == [Signature("dora", "a", 1), Signature("bob", "a", 1)]
-    assert guess(known, ("bob", "a"), 1, 10) is None
-    assert guess(known, ("ann", "a"), 1, 1) == 1.0
+    assert predict(known, ("bob", "a"), 1, 10) is None
+    assert predict(known, ("ann", "a"), 1, 1) == 1.0

@@ -627,7 +627,7 @@ def test_an_owner_takes_back_what_it_is_guaranteed_from_those_who_have_least_to_
 
     claim = host.cluster.claims[JobId(5)]
     assert sorted(one.job_id for one in claim.victims) == [3, 4], "those that started last"
-    ways = [host.cluster.attempts[one].giving_way for one in claim.victims]
+    ways = [host.cluster.attempts[one].preemption for one in claim.victims]
     assert all(way is not None and way.is_reclaim for way in ways)
     host.obey()
     host.schedule()

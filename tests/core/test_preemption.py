@@ -22,7 +22,7 @@ from gqd.state.events import event
 from gqd.state.input import Tick
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
-from gqd.state.preemption import GivingWay
+from gqd.state.preemption import PreemptionNotice
 from tests.builders import OWNER, attempt_id, hello, inventory, submit
 from tests.hosts import CoreHost
 
@@ -130,9 +130,9 @@ def test_who_wants_its_signal_long_before_its_time_limit_gives_way_ten_minutes_a
     assert host.job(wants).state is JobState.RUNNING
 
 
-def ways(host: CoreHost, *job_ids: int) -> list[GivingWay]:
+def ways(host: CoreHost, *job_ids: int) -> list[PreemptionNotice]:
     """Of those jobs that give way."""
-    return [way for one in job_ids if (way := host.attempt(one).giving_way) is not None]
+    return [way for one in job_ids if (way := host.attempt(one).preemption) is not None]
 
 
 def test_with_b_the_signal_goes_to_the_script_alone() -> None:
@@ -261,13 +261,13 @@ def test_in_the_mode_off_and_before_its_time_nobody_gives_way() -> None:
     set_qos(host, "scavenger", min_run_s=600)
     victim = scavenger(host)
     urgent(host, START + 599)
-    assert host.attempt(victim).giving_way is None
+    assert host.attempt(victim).preemption is None
     set_qos(host, "scavenger", preempt_mode=PreemptMode.OFF)
     host.schedule(START + 700)
-    assert host.attempt(victim).giving_way is None
+    assert host.attempt(victim).preemption is None
     set_qos(host, "scavenger", min_run_s=600)
     host.schedule(START + 701)
-    assert host.attempt(victim).giving_way is not None
+    assert host.attempt(victim).preemption is not None
 
 
 @pytest.mark.parametrize(("left_s", "gives_way"), [(3600 + 80, True), (3600 + 79, False)])
@@ -343,8 +343,8 @@ def test_a_task_of_an_array_leaves_its_record_before_others_give_way_to_it() -> 
     array_id = urgent(host, START + 100, array="3,5")
     (job_id,) = host.cluster.claims
     assert host.job(job_id).label == f"{array_id}_3"
-    way = host.attempt(victim).giving_way
-    assert way is not None and way.to == job_id
+    way = host.attempt(victim).preemption
+    assert way is not None and way.preemptor == job_id
 
 
 # ── what makes them stay ──────────────────────────────────────────────────────────────────────────────────────
@@ -392,7 +392,7 @@ def test_if_it_does_not_want_or_cannot_have_it_any_more_those_that_are_left_stay
 
     change(host, wants)
 
-    assert not host.cluster.claims and host.attempt(victim).giving_way is None
+    assert not host.cluster.claims and host.attempt(victim).preemption is None
     assert told(host) == [f"job {victim} need not give way any more: it goes on"]
     tick(host, START + 200)
     assert host.job(victim).state is JobState.RUNNING
@@ -404,8 +404,8 @@ def test_a_change_that_has_nothing_to_do_with_it_drops_nothing(fields: dict[str,
     victim = scavenger(host, signal=WARNED)
     wants = urgent(host, START + 100)
     host.ask(client.UpdateJob(job_id=wants, **fields))
-    way = host.attempt(victim).giving_way
-    assert way is not None and way.to == wants
+    way = host.attempt(victim).preemption
+    assert way is not None and way.preemptor == wants
 
 
 def test_after_a_drop_it_may_be_decided_anew() -> None:
@@ -416,8 +416,8 @@ def test_after_a_drop_it_may_be_decided_anew() -> None:
     shorten(host, wants)
     host.orders.clear()
     host.schedule(START + 130)
-    way = host.attempt(victim).giving_way
-    assert way is not None and (way.told_at, way.ends_at) == (START + 130, START + 190)
+    way = host.attempt(victim).preemption
+    assert way is not None and (way.notified_at, way.ends_at) == (START + 130, START + 190)
     assert signals(host) == [("n1", signal.SIGUSR1, "steps")]
 
 
@@ -430,7 +430,7 @@ def test_if_it_finds_another_place_those_that_are_left_stay() -> None:
     host.schedule()
     assert host.job(wants).state is JobState.STARTING
     assert told(host) == [f"job {victim} need not give way any more: it goes on"]
-    assert host.attempt(victim).giving_way is None and not host.cluster.claims
+    assert host.attempt(victim).preemption is None and not host.cluster.claims
 
 
 def test_who_has_been_ended_already_is_queued_again_though_nobody_wants_its_place_any_more() -> None:
@@ -460,14 +460,14 @@ def test_a_controller_that_dies_before_its_orders_leave_has_them_signalled_when_
     host = cluster(nodes=2)
     victim = scavenger(host, gpus=8, nodes_min=2, gpus_per_node=4, signal=WARNED)
     urgent(host, START + 100)
-    way = host.attempt(victim).giving_way
+    way = host.attempt(victim).preemption
 
     host.restart(START + 110)
     again(host, nodes=("n1", "n2"))
 
     assert [node for node, _, _ in signals(host)] == ["n1", "n2"]
     orders = [one.order for one in host.orders if isinstance(one.order, wire.SignalAttempt)]
-    assert way is not None and {(one.told_at, one.ends_at) for one in orders} == {(way.told_at, way.ends_at)}
+    assert way is not None and {(one.told_at, one.ends_at) for one in orders} == {(way.notified_at, way.ends_at)}
     tick(host, START + 160)
     host.obey()
     assert (host.job(victim).state, host.job(victim).restart_count) == (JobState.PENDING, 1)

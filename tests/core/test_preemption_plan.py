@@ -133,7 +133,7 @@ def test_who_has_not_run_for_as_long_as_its_qos_protects_it_stays_and_so_does_on
 def test_who_is_being_started_or_ended_or_gives_way_already_is_no_victim() -> None:
     there = [
         running(1, ("n0", 0, 1), saved_at=None),
-        running(2, ("n0", 1, 1), gives_way_to=JobId(9)),
+        running(2, ("n0", 1, 1), preemptor=JobId(9)),
         running(3, ("n0", 2, 1), is_stranded=True),
     ]
 
@@ -381,7 +381,7 @@ def test_of_those_who_lose_the_same_who_is_furthest_over_what_is_due_gives_back_
 
 def claimed(until: float = NOW + 60) -> tuple[list[RunningJob], Claim]:
     """Job 1 gives way to job 7, which is to have all of n0."""
-    there = [running(1, ("n0", 0, 3), gives_way_to=JobId(7), ends_at=until)]
+    there = [running(1, ("n0", 0, 3), preemptor=JobId(7), ends_at=until)]
     whole = Grant(node="n0", cpus=(0, 1, 2, 3), gpus=(0, 1, 2, 3))
     return there, Claim(job_id=JobId(7), grants=(whole,), until=until, user="ada", time_limit_s=600)
 

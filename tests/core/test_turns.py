@@ -12,7 +12,7 @@ from gq.model.state import JobState
 from gq.wire import client
 from gqd.control.snapshot import all_running
 from gqd.state.input import Tick
-from gqd.state.plan import TakesLater
+from gqd.state.plan import NotWorthPreemptingYet
 from gqd.state.policy import Policy
 from gqd.state.preemption import Resumed
 from tests.builders import OWNER, hello, inventory, submit
@@ -133,12 +133,12 @@ def test_one_that_is_told_before_counts_its_notice_and_stays_if_the_other_goes_a
     second = host.submit(submit("second", gpus=4), now=START + TRIAL + 100)
     go_on(host)
     wake(host)
-    assert host.attempt(first).giving_way is not None
+    assert host.attempt(first).preemption is not None
 
     host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(second,))))
     go_on(host)
 
-    assert host.attempt(first).giving_way is None
+    assert host.attempt(first).preemption is None
     assert (host.attempt(first).start_at, host.job(first).ran_s) == (began_at, 0.0)
     third = host.submit(submit("third", gpus=4), now=host.now + 10)
     go_on(host)
@@ -183,5 +183,5 @@ def test_where_nobody_takes_turns_the_same_job_waits() -> None:
     go_on(host)
 
     assert host.controller.volatile.plan is not None
-    assert not isinstance(host.controller.volatile.plan.waits.get(host.job(second).job_id), TakesLater)
+    assert not isinstance(host.controller.volatile.plan.waits.get(host.job(second).job_id), NotWorthPreemptingYet)
     assert states(host, second) == [JobState.PENDING]

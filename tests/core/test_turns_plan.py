@@ -26,7 +26,7 @@ from gqd.sched.preemption.timeslice import (
 )
 from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Cluster
-from gqd.state.plan import Plan, Preemption, TakesLater
+from gqd.state.plan import NotWorthPreemptingYet, Plan, Preemption
 from gqd.state.policy import Policy
 from tests.core.test_preemption_plan import node, pending, running, snapshot, victims
 
@@ -149,7 +149,7 @@ def test_a_gang_goes_only_where_others_would_lose_twice_as_much() -> None:
     assert victims(planned([gang, *small], wants, nodes=4)) == [{1, 2}], "though it came last"
     assert victims(planned([gang, small[0]], wants, nodes=3)) == [{9}]
     early = planned([gang], waits(20, waited_s=29.0, gpus=8, is_dense=True), nodes=2)
-    assert early.waits == {20: TakesLater(victims=(), at=NOW + 1)}, "what is waited for is what is lost"
+    assert early.waits == {20: NotWorthPreemptingYet(victims=(), at=NOW + 1)}, "what is waited for is what is lost"
 
 
 def test_who_does_not_save_its_work_when_it_is_told_loses_it_and_goes_last() -> None:
@@ -179,7 +179,7 @@ def test_a_job_waits_for_as_long_as_the_stop_is_worth_and_says_so_then_it_is_loo
     early = planned(there, waits(9, waited_s=119.0, gpus=1))
 
     assert not early.preemptions
-    assert early.waits == {9: TakesLater(victims=(JobId(1),), at=NOW + 1)}
+    assert early.waits == {9: NotWorthPreemptingYet(victims=(JobId(1),), at=NOW + 1)}
     assert early.changes_at == NOW + 1
     assert victims(planned(there, waits(9, waited_s=120.0, gpus=1))) == [{1}]
 
@@ -187,8 +187,10 @@ def test_a_job_waits_for_as_long_as_the_stop_is_worth_and_says_so_then_it_is_loo
 def test_where_it_has_not_waited_long_enough_for_whoever_it_were_nobody_is_looked_for() -> None:
     plan = planned([runs(1, ("n0", 0, 4), here_s=9 * H)], waits(9, waited_s=29.0, gpus=1))
 
-    assert plan.waits == {9: TakesLater(victims=(), at=NOW + 1)}
-    assert takes_later(Cluster(), TakesLater(victims=(), at=NOW + 1)).why.startswith("others give their turns to it at")
+    assert plan.waits == {9: NotWorthPreemptingYet(victims=(), at=NOW + 1)}
+    assert takes_later(Cluster(), NotWorthPreemptingYet(victims=(), at=NOW + 1)).why.startswith(
+        "others give their turns to it at"
+    )
 
 
 def test_a_plan_says_when_somebody_who_waits_may_take_the_next_turn() -> None:

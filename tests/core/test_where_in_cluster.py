@@ -19,7 +19,7 @@ from gq.model.state import JobState
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
 from gqd.state.input import PolicyChanged
-from gqd.state.plan import CoresKept, Infeasible, Insufficient, OutOfLicenses, Wait, WaitsForLocality
+from gqd.state.plan import CoresReservedForGpus, Infeasible, Insufficient, OutOfLicenses, Wait, WaitsForLocality
 from gqd.state.policy import Policy
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
@@ -298,7 +298,7 @@ def test_cores_that_are_kept_for_idle_gpus_are_given_when_these_are_taken() -> N
     host = CoreHost(policy, {"n1": inventory(cpus=10, gpu_count=4)})
     job_id = host.submit(asks("cpus", cpus_per_task=3))
 
-    assert wait_of(host, job_id) == CoresKept(wanted=3, free=2, kept=8, nodes=("n1",))
+    assert wait_of(host, job_id) == CoresReservedForGpus(wanted=3, free=2, kept=8, nodes=("n1",))
     host.schedule()
     host.start(asks("gpus", gpus=1))
     assert host.job(job_id).state is JobState.PENDING and host.controller.volatile.wants_plan
@@ -311,7 +311,9 @@ def test_kept_cores_are_counted_on_the_node_where_it_would_start() -> None:
     host = CoreHost(policy, {name: inventory(cpus=8, gpu_count=4) for name in ("n1", "n2", "n3")})
     job_id = host.submit(asks("cpus", cpus_per_task=6))
 
-    assert wait_of(host, job_id) == CoresKept(wanted=6, free=4, kept=4, nodes=("n1",)), "not 12 over all nodes"
+    assert wait_of(host, job_id) == CoresReservedForGpus(wanted=6, free=4, kept=4, nodes=("n1",)), (
+        "not 12 over all nodes"
+    )
     assert host.explain(job_id).hint == "with at most 4 CPUs it could start now"
     host.submit(asks("fewer", cpus_per_task=4))
     host.schedule()

@@ -487,11 +487,11 @@ def test_what_is_kept_for_somebody_is_given_to_nobody_else_and_is_theirs_when_th
             for one in plan.preemptions:
                 assert validator.admit_preemption(one, applicant(jobs[one.job_id])), f"seed {seed}: {one}"
             let_start(scene, plan)
-            going = [one for one in scene.running if one.gives_way_to is not None]
+            going = [one for one in scene.running if one.preemptor is not None]
             if going:
                 scene.running.remove(scene.random.choice(going))
         left = {one.job_id for one in scene.claims}
-        scene.running = [one for one in scene.running if one.gives_way_to is None]
+        scene.running = [one for one in scene.running if one.preemptor is None]
         last = plan_whole(scene.snapshot())
         assert left <= {one.job_id for one in last.starts}, f"seed {seed}: {left} do not start"
         started += len(left)
@@ -505,7 +505,7 @@ def decide(scene: Scene, plan: Plan) -> None:
     for one in plan.preemptions:
         ids = {each.job_id for each in one.victims}
         scene.running = [
-            replace(job, gives_way_to=one.job_id, ends_at=NOW) if job.job_id in ids else job for job in scene.running
+            replace(job, preemptor=one.job_id, ends_at=NOW) if job.job_id in ids else job for job in scene.running
         ]
         job = next(job for job in scene.pending if job.job_id == one.job_id)
         claim = Claim(job.job_id, one.grants, NOW, job.user, job.time_limit_s)
@@ -519,7 +519,5 @@ def let_start(scene: Scene, plan: Plan) -> None:
         ends_at = None if job.time_limit_s is None else NOW + job.time_limit_s
         scene.running.append(RunningJob(job.job_id, job.user, start.grants, ends_at, began_at=NOW, qos=job.qos))
         scene.pending.remove(job)
-        scene.running = [
-            replace(one, gives_way_to=None) if one.gives_way_to == job.job_id else one for one in scene.running
-        ]
+        scene.running = [replace(one, preemptor=None) if one.preemptor == job.job_id else one for one in scene.running]
         scene.claims = tuple(one for one in scene.claims if one.job_id != job.job_id)

@@ -19,7 +19,7 @@ from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.reasons.eligibility import Ground
 from gqd.sched.snapshot.model import Overlay, PendingJob, Snapshot
 from gqd.sched.timeline.timeline import course_of, ends_if_started
-from gqd.state.plan import Behind, Infeasible, Plan, Protected, Start, WouldDelay
+from gqd.state.plan import BehindPlannedStart, Infeasible, Plan, Protected, Start, WouldDelay
 from gqd.state.records import mask_of
 from tests.effort import first
 from tests.property.streams import MEMORY_MIB, POLICIES, Stream, node, scheduling, sliced
@@ -250,5 +250,5 @@ def test_with_fifo_nobody_starts_who_came_after_one_that_waits_for_others() -> N
             assert all(start.job_id < min(blocked, default=start.job_id + 1) for start in plan.starts), f"seed {seed}"
             overlay = Overlay.of(one.snapshot())
             for job in one.pending:
-                is_behind = isinstance(plan.waits[job.job_id], Behind)
+                is_behind = isinstance(plan.waits[job.job_id], BehindPlannedStart)
                 assert is_behind == (place(overlay, job.shape, list(range(len(one.nodes)))) is not None), f"seed {seed}"

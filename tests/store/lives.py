@@ -271,7 +271,7 @@ class Lives:
             job_id = self._random.choice(list(self.cluster.claims))
             self._note(event.PreemptionDropped(at=self.now, job_id=job_id, why=self._random.choice(WHYS)))
         waiting = [job for job in self._jobs(JobState.PENDING) if job.job_id not in self.cluster.claims]
-        victims = [one for one in running if one.giving_way is None]
+        victims = [one for one in running if one.preemption is None]
         if not waiting or not victims:
             return
         chosen = self._random.sample(victims, self._random.randint(1, len(victims)))
@@ -319,9 +319,9 @@ class Lives:
             return
         known = (self.cluster.attempts[job.attempt_id] for job in self._jobs(JobState.RUNNING))
         might = [one for one in known if one.suspended_at is None and one.elastic is None and len(one.grants) == 1]
-        if found := next((one for one in might if one.giving_way is not None and one.batch_node in one.parts), None):
-            assert found.giving_way is not None
-            self._note(event.JobParking(at=self.now, attempt_id=found.attempt_id, to=found.giving_way.to))
+        if found := next((one for one in might if one.preemption is not None and one.batch_node in one.parts), None):
+            assert found.preemption is not None
+            self._note(event.JobParking(at=self.now, attempt_id=found.attempt_id, to=found.preemption.preemptor))
 
     def _resize(self) -> None:
         for fact in resized(self.cluster, self._random, self.now, _free):

@@ -79,7 +79,7 @@ def test_a_database_of_the_version_before_is_loaded_with_every_job(form: str, tm
     assert not cluster.parked
     assert not cluster.claims and not any(job.preempted for job in jobs.values())
     runs = cluster.attempts[jobs[RUNNING].attempt_id]
-    assert (runs.checkpoint_at, runs.giving_way, runs.lost_gpu_s) == (None, None, 0.0)
+    assert (runs.checkpoint_at, runs.preemption, runs.lost_gpu_s) == (None, None, 0.0)
     assert history[ENDED] == "FAILED"
     assert cluster.next_job_id == HELD + 1
 

@@ -14,7 +14,7 @@ from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepPart
 from gqd.state.events.event import Audited
 from gqd.state.phases import AfterEnding, Hold, PartPhase
-from gqd.state.preemption import GivingWay, Preempted, Resumed
+from gqd.state.preemption import Preempted, PreemptionNotice, Resumed
 from gqd.state.records import Answer, Attempt, Job, Key, Node, Part, Step, StepPartEnd
 
 WORDS = st.text(max_size=12)
@@ -88,7 +88,9 @@ JOBS = st.builds(
     ),
 )
 
-WAYS = st.none() | st.builds(GivingWay, to=IDS, told_at=INSTANTS, ends_at=INSTANTS, is_reclaim=st.booleans())
+NOTICES = st.none() | st.builds(
+    PreemptionNotice, preemptor=IDS, notified_at=INSTANTS, ends_at=INSTANTS, is_reclaim=st.booleans()
+)
 GRANTS = st.builds(Grant, node=NAMES, tasks=st.integers(0, 99), cpus=ID_SETS, gpus=ID_SETS, memory_mib=COUNTS)
 GRANT_LISTS = st.lists(GRANTS, min_size=1, max_size=4, unique_by=lambda grant: grant.node).map(tuple)
 ATTEMPT_IDS = st.builds(AttemptId, IDS, st.integers(1, 99))
@@ -114,7 +116,7 @@ ATTEMPTS = st.builds(
     slot=WORDS,
     estimate=ESTIMATES,
     checkpoint_at=MAYBE_INSTANTS,
-    giving_way=WAYS,
+    preemption=NOTICES,
     lost_gpu_s=INSTANTS,
     next_step=COUNTS,
 )

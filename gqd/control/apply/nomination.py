@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gq.model.ids import AttemptId, JobId
 from gqd.state.cluster import Cluster
-from gqd.state.preemption import GivingWay
+from gqd.state.preemption import PreemptionNotice
 
 
 def end_claim(cluster: Cluster, job_id: JobId) -> None:
@@ -16,11 +16,11 @@ def end_claim(cluster: Cluster, job_id: JobId) -> None:
     for attempt_id in claim.victims:
         attempt = cluster.attempts.get(attempt_id)
         if attempt is not None and attempt.end_at is None:
-            set_giving_way(cluster, attempt_id, None)
+            set_preemption(cluster, attempt_id, None)
 
 
-def set_giving_way(cluster: Cluster, attempt_id: AttemptId, way: GivingWay | None) -> None:
+def set_preemption(cluster: Cluster, attempt_id: AttemptId, way: PreemptionNotice | None) -> None:
     attempt = cluster.attempts[attempt_id]
-    attempt.giving_way = way
+    attempt.preemption = way
     attempt.view = None
     cluster.changes.attempts[attempt_id] = None

@@ -8,7 +8,7 @@ from gqd.control.apply.job import move
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.parked import NOT_PARKED
-from gqd.state.preemption import GivingWay, Preempted, Resumed
+from gqd.state.preemption import Preempted, PreemptionNotice, Resumed
 from gqd.state.records import Attempt, Claim, Job
 
 
@@ -24,14 +24,14 @@ def apply_decided(cluster: Cluster, fact: event.PreemptionDecided) -> None:
     )
     cluster.changes.claims[fact.job_id] = None
     for attempt_id, ends_at in fact.victims:
-        way = GivingWay(
-            to=fact.job_id,
-            told_at=fact.at,
+        way = PreemptionNotice(
+            preemptor=fact.job_id,
+            notified_at=fact.at,
             ends_at=ends_at,
             is_reclaim=fact.is_reclaim,
             parks=attempt_id in fact.parks,
         )
-        nomination.set_giving_way(cluster, attempt_id, way)
+        nomination.set_preemption(cluster, attempt_id, way)
 
 
 def apply_dropped(cluster: Cluster, fact: event.PreemptionDropped) -> None:
@@ -56,13 +56,13 @@ def apply_caught_up(cluster: Cluster, fact: event.JobCaughtUp) -> None:
 
 def give_way(cluster: Cluster, job: Job, attempt: Attempt, fact: event.JobEnding) -> None:
     """It is over: if it gave way, what that cost is remembered of the job."""
-    way = attempt.giving_way
+    way = attempt.preemption
     if fact.outcome is not Outcome.PREEMPTED or way is None:
         return
     attempt.lost_gpu_s = fact.lost_gpu_s
-    before, other, claim = job.preempted, cluster.jobs.get(way.to), cluster.claims.get(way.to)
+    before, other, claim = job.preempted, cluster.jobs.get(way.preemptor), cluster.claims.get(way.preemptor)
     job.preempted = Preempted(
-        by=str(way.to) if other is None else other.label,
+        by=str(way.preemptor) if other is None else other.label,
         user="" if other is None else other.user,
         at=fact.at,
         lost_gpu_s=fact.lost_gpu_s,

@@ -181,7 +181,7 @@ def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Stor
 def reason_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> str:
     """The word alone, without the sentence where that is known to be its reason."""
     known = _wait_of(cluster, job, plan)
-    if isinstance(known, planned.Behind):
+    if isinstance(known, planned.BehindPlannedStart):
         return Reason.PRIORITY.value
     return (known if isinstance(known, Story) else _story_of(cluster, job, known)).reason
 
@@ -217,7 +217,7 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | p
         wait = reservation.wait_of(cluster, job, plan)
     if wait is None:
         head = plan.heads.get(job.partition)
-        wait = planned.Behind(head) if head is not None and head != job.job_id else None
+        wait = planned.BehindPlannedStart(head) if head is not None and head != job.job_id else None
     if wait is None:
         return Story(Reason.PRIORITY.value, "others are considered first; it has not been its turn yet")
     return wait
@@ -258,7 +258,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
         case planned.NoNodes():
             why = f"partition `{wait.partition}` has no node that has ever registered and that it may use"
             return Story(Reason.NODES_UNAVAILABLE.value, why, "start gqnode on a node; gqinfo -N lists them")
-        case planned.Behind():
+        case planned.BehindPlannedStart():
             return _behind(cluster, job, wait)
         case planned.Insufficient():
             return _insufficient(cluster, job, wait)
@@ -268,9 +268,9 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return Story(*dependency.sentence(cluster, job, wait))
         case planned.OverLimit():
             return Story(*limits.over_limit(job.label, wait))
-        case planned.MayNotBorrow():
+        case planned.OverQuota():
             return Story(*limits.may_not_borrow(wait))
-        case planned.Barred():
+        case planned.AccessDenied():
             return Story(*limits.barred(job, wait))
         case planned.Throttled():
             return _throttled(cluster, job, wait)
@@ -280,7 +280,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return Story(*explain_plan.would_delay(cluster, job, wait))
         case planned.WaitsForLocality():
             return Story(*explain_plan.waits_for_locality(job, wait))
-        case planned.CoresKept():
+        case planned.CoresReservedForGpus():
             return Story(*explain_plan.cores_kept(wait))
         case planned.ReservationBegins():
             return Story(*reservation.begins(wait))
@@ -292,7 +292,7 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             return Story(*reservation.runs_into(cluster, job, wait))
         case planned.Preempts():
             return Story(*explain_plan.preempts(cluster, job, wait))
-        case planned.TakesLater():
+        case planned.NotWorthPreemptingYet():
             return Story(*explain_plan.takes_later(cluster, wait))
         case planned.OutOfLicenses():
             return Story(*explain_plan.out_of_licenses(cluster, wait))
@@ -318,7 +318,7 @@ def _held(job: Job) -> Story:
             return Story(Reason.HELD_USER.value, "its owner holds it", f"gqctl release {job.label}")
 
 
-def _behind(cluster: Cluster, job: Job, wait: planned.Behind) -> Story:
+def _behind(cluster: Cluster, job: Job, wait: planned.BehindPlannedStart) -> Story:
     ahead = cluster.jobs.get(wait.job_id)
     if ahead is None:
         return Story(Reason.PRIORITY.value, "another job goes first", blockers=(wait.job_id,))
@@ -504,10 +504,10 @@ def _borrowed(cluster: Cluster, job: Job) -> str:
 
 def _giving_way(cluster: Cluster, job: Job) -> str:
     attempt = cluster.attempts[job.attempt_id]
-    if attempt.giving_way is None:
+    if attempt.preemption is None:
         return ""
-    then = "stands still from" if attempt.giving_way.parks else "is ended by"
-    return f"; it gives way {to_whom(cluster, attempt)}, and {then} {_mark(attempt.giving_way.ends_at)}"
+    then = "stands still from" if attempt.preemption.parks else "is ended by"
+    return f"; it gives way {to_whom(cluster, attempt)}, and {then} {_mark(attempt.preemption.ends_at)}"
 
 
 def _with_past(story: Story, job: Job) -> Story:

@@ -168,13 +168,13 @@ REASONS = frozenset(one.value for table in (_USERS, _ACCOUNTS, _QOS, _QOS_USERS)
 }
 
 
-def limited(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.MayNotBorrow | None:
+def limited(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.OverQuota | None:
     """What limit keeps the job back; None: no limit does."""
     wait = plan.waits.get(job.job_id)
-    return wait if isinstance(wait, planned.OverLimit | planned.MayNotBorrow) else wait_of(job, plan)
+    return wait if isinstance(wait, planned.OverLimit | planned.OverQuota) else wait_of(job, plan)
 
 
-def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.MayNotBorrow | None:
+def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.OverQuota | None:
     """Likewise, of a job that the pass has not looked at."""
     used = plan.kept_back.get((job.user, job.account or DEFAULT_ACCOUNT, job.qos))
     if not used:
@@ -184,8 +184,8 @@ def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.MayNotB
 
 
 def others_over(
-    cluster: Cluster, view: LimitView, job: Job, plan: planned.Plan, first: planned.OverLimit | planned.MayNotBorrow
-) -> list[planned.OverLimit | planned.MayNotBorrow]:
+    cluster: Cluster, view: LimitView, job: Job, plan: planned.Plan, first: planned.OverLimit | planned.OverQuota
+) -> list[planned.OverLimit | planned.OverQuota]:
     """The limits besides that one which the job is over too, with what the plan starts; `view`: those of the plan."""
     ledger = Ledger(view)
     for start in plan.starts:
@@ -202,13 +202,13 @@ def _asker(job: Job) -> Asker:
     return Asker(job.user, job.account or DEFAULT_ACCOUNT, job.qos)
 
 
-def _which(wait: planned.OverLimit | planned.MayNotBorrow) -> object:
-    if isinstance(wait, planned.MayNotBorrow):
+def _which(wait: planned.OverLimit | planned.OverQuota) -> object:
+    if isinstance(wait, planned.OverQuota):
         return wait.account
     return wait.limit.holder, wait.limit.name, wait.limit.resource, wait.user
 
 
-def besides(label: str, others: list[planned.OverLimit | planned.MayNotBorrow], hint: str) -> tuple[str, str]:
+def besides(label: str, others: list[planned.OverLimit | planned.OverQuota], hint: str) -> tuple[str, str]:
     """What follows the sentence about the first limit, and the hint for all of them."""
     told = [_words(label, one) for one in others]
     never = next((one for one in (hint, *(one.hint for one in told)) if one.startswith(_CANNOT)), "")
@@ -217,11 +217,11 @@ def besides(label: str, others: list[planned.OverLimit | planned.MayNotBorrow], 
     return f"{named}{more}", never or f"it starts when all {len(told) + 1} limits have room for it; {_HINT}"
 
 
-def _words(label: str, wait: planned.OverLimit | planned.MayNotBorrow) -> Words:
+def _words(label: str, wait: planned.OverLimit | planned.OverQuota) -> Words:
     return over_limit(label, wait) if isinstance(wait, planned.OverLimit) else may_not_borrow(wait)
 
 
-def waits_for(wait: planned.OverLimit | planned.MayNotBorrow) -> str:
+def waits_for(wait: planned.OverLimit | planned.OverQuota) -> str:
     """The sentence alone, of a job that is not queued yet."""
     return _words("", wait).why
 
@@ -248,7 +248,7 @@ def over_limit(label: str, wait: planned.OverLimit) -> Words:
     return Words(reason, why, _hint_of(amount(resource, limit.most - used) if used < limit.most else ""))
 
 
-def may_not_borrow(wait: planned.MayNotBorrow) -> Words:
+def may_not_borrow(wait: planned.OverQuota) -> Words:
     own = f"is guaranteed {counted(wait.guaranteed_gpus, 'GPUs')}" if wait.guaranteed_gpus else "is guaranteed no GPUs"
     why = f"account `{wait.account}` {own} and may borrow {wait.borrow_gpus or 'none'}"
     why += f"; it holds {wait.held_gpus}, the job asks for {wait.wanted_gpus}"
@@ -269,12 +269,12 @@ def _hint_of(left: str) -> str:
     return f"asking for at most {left} keeps within the limit; else {end}" if left else end
 
 
-def barred(job: Job, wait: planned.Barred) -> Words:
+def barred(job: Job, wait: planned.AccessDenied) -> Words:
     hint = f"gqctl update {job.job_id} with another --partition, --qos or --account moves it"
     return Words(Reason.PARTITION_CONFIG.value, f"it may not start where it is: {wait.why}", hint)
 
 
-def holders(cluster: Cluster, wait: planned.OverLimit | planned.MayNotBorrow) -> tuple[str, tuple[int, ...]]:
+def holders(cluster: Cluster, wait: planned.OverLimit | planned.OverQuota) -> tuple[str, tuple[int, ...]]:
     """Who holds what is counted there, the largest first: what follows the sentence, and the ids of the jobs."""
     if isinstance(wait, planned.OverLimit):
         place: Place = (wait.limit.holder, wait.limit.name, wait.user)

@@ -96,4 +96,4 @@ def _might_park(cluster: Cluster, job: Job) -> bool:
 
 
 def _is_reclaimed(attempt: Attempt) -> bool:
-    return attempt.giving_way is not None and attempt.giving_way.is_reclaim
+    return attempt.preemption is not None and attempt.preemption.is_reclaim

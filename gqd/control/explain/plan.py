@@ -91,10 +91,10 @@ def preempts(cluster: Cluster, job: Job, wait: planned.Preempts) -> Words:
 def _is_ending(cluster: Cluster, job: Job) -> bool:
     """Else it only gives up some of what it has, which is told apart."""
     attempt = cluster.attempts.get(job.attempt_id)
-    return attempt is None or attempt.elastic is None or attempt.giving_way is not None
+    return attempt is None or attempt.elastic is None or attempt.preemption is not None
 
 
-def takes_later(cluster: Cluster, wait: planned.TakesLater) -> Words:
+def takes_later(cluster: Cluster, wait: planned.NotWorthPreemptingYet) -> Words:
     """Jobs that have had their trial, or their turn, would make room for it."""
     known = (cluster.jobs.get(one) for one in wait.victims)
     labels = [job.label for job in known if job is not None]
@@ -105,7 +105,7 @@ def takes_later(cluster: Cluster, wait: planned.TakesLater) -> Words:
     return Words(Reason.RESOURCES.value, why, "", tuple(int(one) for one in wait.victims), wait.at)
 
 
-def cores_kept(wait: planned.CoresKept) -> Words:
+def cores_kept(wait: planned.CoresReservedForGpus) -> Words:
     verb = "is" if wait.free == 1 else "are"
     why = (
         f"it needs {counted(wait.wanted, 'CPUs')}, {wait.free} {verb} free, and {wait.kept} more are kept for idle GPUs"

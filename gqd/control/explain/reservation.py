@@ -138,7 +138,7 @@ def wait_of(cluster: Cluster, job: Job, plan: planned.Plan) -> planned.Wait | No
     is_flex = known is not None and Flag.FLEX in known.booking.flags
     wait = named_wait(Named(name, spans, is_for_it, is_flex), job.user, job.time_limit_s, plan.made_at)
     head = plan.heads_inside.get(name, job.job_id)
-    return wait or (None if is_flex or head == job.job_id else planned.Behind(head))
+    return wait or (None if is_flex or head == job.job_id else planned.BehindPlannedStart(head))
 
 
 def _mark(at: float) -> str:

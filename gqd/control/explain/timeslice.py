@@ -53,7 +53,7 @@ def _of_trial(taken: Snapshot, job: Job, ahead: int) -> str:
 def _next(cluster: Cluster, taken: Snapshot, job: PendingJob, holders: Collection[int]) -> str:
     """Half a sentence: which of the holders may give its turn to it first, of those that may not yet."""
     rules = taken.policy.scheduling
-    there = (one for one in taken.running if one.job_id in holders and one.gives_way_to is None)
+    there = (one for one in taken.running if one.job_id in holders and one.preemptor is None)
     jobs = that_give_turns(there, taken.qos)
     is_gang = Ground(taken.nodes, taken.policy).kind_of(job.shape).is_wide
     at = gives_turn_at(givers_of(jobs, rules), Taker(job.since, is_through(job.ran_s, rules), is_gang))

@@ -41,7 +41,7 @@ from gqd.state.events import event
 from gqd.state.index.queue import Integers, member_of, startable_tasks
 from gqd.state.index.tally import Amounts
 from gqd.state.input import ClientRequest, Route
-from gqd.state.plan import CoresKept, Plan
+from gqd.state.plan import CoresReservedForGpus, Plan
 from gqd.state.policy import Policy
 from gqd.state.records import Job
 from gqd.state.runtime_history import Signature
@@ -415,7 +415,7 @@ class StartsStudy:
         plan = self._expected.last_plan
         if plan is None and job.hold is None and job.dependency is None:
             return StartEstimate(job_id=job.job_id, position=position)  # the rehearsal did not come so far
-        if plan is not None and isinstance(plan.waits.get(job.job_id), CoresKept):
+        if plan is not None and isinstance(plan.waits.get(job.job_id), CoresReservedForGpus):
             why = f"{explain.never_because(cluster, job, plan)}; whether and when others take these cannot be told"
             return StartEstimate(job_id=job.job_id, position=position, why=why)
         never = explain.without_private(explain.never_because(cluster, job, plan), job)  # everybody may see it

@@ -96,7 +96,7 @@ def _asked(draft: TurnBuilder, one: Job, by_s: int) -> Asked:
         raise Refusal("no_time_limit", f"job {one.label} has no time limit that could be extended")
     if current.suspended_at is not None:
         raise Refusal("suspended", f"job {one.label} is suspended, and its time limit stands still with it")
-    if current.giving_way is not None:
+    if current.preemption is not None:
         message = f"job {one.label} gives way to another job: no time limit keeps it"
         raise Refusal("gives_way", message, "gqwhy says to whom")
     assert current.start_at is not None, f"job {one.label} runs and has not started"

@@ -42,7 +42,7 @@ from gqd.state.effect import Reply
 from gqd.state.events import event
 from gqd.state.index.queue import PendingQueue
 from gqd.state.input import ClientRequest
-from gqd.state.plan import MayNotBorrow, OverLimit, Plan
+from gqd.state.plan import OverLimit, OverQuota, Plan
 from gqd.state.policy import Policy
 from gqd.state.records import Job
 
@@ -213,7 +213,7 @@ class _Trial:
             return f"it would wait for {format_dependency(supposed.dependency)}"
         plan = None if self._expected is None else self._expected.first_plan
         wait = None if plan is None else plan.waits.get(supposed.job_id)
-        if isinstance(wait, OverLimit | MayNotBorrow):
+        if isinstance(wait, OverLimit | OverQuota):
             return f"it would wait: {limits.waits_for(wait)}"
         return "it could be queued"
 

@@ -80,11 +80,11 @@ def after_nomination(snapshot: Snapshot, claim: Claim, started: Sequence[Running
     """
     if not started:
         return snapshot
-    running = [_staying(job) if job.gives_way_to == claim.job_id else job for job in snapshot.running]
+    running = [_staying(job) if job.preemptor == claim.job_id else job for job in snapshot.running]
     return with_running(
         without_claim(replace(snapshot, running=running), claim.job_id), without_lent(started, claim.parked)
     )
 
 
 def _staying(victim: RunningJob) -> RunningJob:
-    return replace(victim, gives_way_to=None) if victim.is_part else replace(victim, ends_at=None)
+    return replace(victim, preemptor=None) if victim.is_part else replace(victim, ends_at=None)

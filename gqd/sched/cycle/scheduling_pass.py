@@ -54,8 +54,8 @@ from gqd.state.index.queue import Booleans, Integers
 from gqd.state.index.tally import account_path
 from gqd.state.plan import (
     BeginsLater,
-    Behind,
-    CoresKept,
+    BehindPlannedStart,
+    CoresReservedForGpus,
     Held,
     Insufficient,
     OutOfLicenses,
@@ -370,7 +370,7 @@ class SchedulingPass:
         if isinstance(reason, WaitsForLocality):
             self.draft.changes_at = min(self.draft.changes_at, reason.until)
         elif reason is not None:
-            self.draft.has_kept_cores |= isinstance(reason, CoresKept)
+            self.draft.has_kept_cores |= isinstance(reason, CoresReservedForGpus)
             if job.avoid:
                 return reason  # other jobs of its shape may use more nodes
             self.unfit[code] = job.shape.partition
@@ -588,7 +588,7 @@ class SchedulingPass:
         wait = named_wait(named, job.user, job.time_limit_s, now)
         if wait is not None or named.is_flex:
             return wait
-        return Behind(self.draft.heads_inside.get(job.reservation, job.job_id))
+        return BehindPlannedStart(self.draft.heads_inside.get(job.reservation, job.job_id))
 
     def _over_limit(self, job: PendingJob) -> Wait | None:
         """Return the limit that the job would exceed even with the minimum that it asks for."""

@@ -16,7 +16,7 @@ from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.reservation.windows import BookedWindow
 from gqd.sched.snapshot.model import PendingJob, RunningJob
 from gqd.sched.timeline.timeline import ends_if_started
-from gqd.state.plan import Behind, Insufficient, Wait, WouldDelay
+from gqd.state.plan import BehindPlannedStart, Insufficient, Wait, WouldDelay
 
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import SchedulingPass
@@ -88,7 +88,7 @@ def _would_delay(state: SchedulingPass, job: PendingJob, grants: tuple[Grant, ..
     ends = ends_if_started(job, state.snapshot.now, state.scheduling)
     blocker = state.guard.make_room(grants, ends)
     if blocker is None:
-        return Behind(state.heads.get(job.shape.partition, job.job_id))
+        return BehindPlannedStart(state.heads.get(job.shape.partition, job.job_id))
     if isinstance(blocker, BookedWindow):
         return runs_into(blocker, grants, ends)
     end = blocker.end_of(ends)

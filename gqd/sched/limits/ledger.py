@@ -18,7 +18,7 @@ from gqd.sched.limits.access import is_listed
 from gqd.sched.request import Shape, every_shape, wanted_in_all
 from gqd.state.index.tally import Amounts, Place, account_path, add
 from gqd.state.index.usage import MILLION
-from gqd.state.plan import Barred, MayNotBorrow, OverLimit
+from gqd.state.plan import AccessDenied, OverLimit, OverQuota
 from gqd.state.policy import Partition
 
 SECONDS_PER_HOUR = 3600
@@ -141,7 +141,7 @@ class Ledger:
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def over(self, who: Asker, wanted: Wanted) -> OverLimit | MayNotBorrow | None:
+    def over(self, who: Asker, wanted: Wanted) -> OverLimit | OverQuota | None:
         """The first limit that has no room for this; None: all have."""
         known = self._of(who)
         for counter in known.counters:
@@ -152,7 +152,7 @@ class Ledger:
                 return _filled_in(_told_of(standing), wanted)
         return None
 
-    def used(self, who: Asker) -> tuple[OverLimit | MayNotBorrow, ...]:
+    def used(self, who: Asker) -> tuple[OverLimit | OverQuota, ...]:
         """All limits that are about these, with what is used; for `all_over_of`."""
         known = self._of(who)
         bounded = (one for one in known.standings if one.account.borrow_gpus is not None)
@@ -184,7 +184,7 @@ class Ledger:
             for one in self._of(who).standings
         )
 
-    def barred(self, who: Asker, shape: Shape, partition: Partition) -> Barred | None:
+    def barred(self, who: Asker, shape: Shape, partition: Partition) -> AccessDenied | None:
         """The lists of the partition or the QOS have changed since it was submitted.
 
         Those of groups were judged then: here nobody knows anybody's groups, and they are taken for fulfilled.
@@ -192,11 +192,11 @@ class Ledger:
         qos = self.view.qos.get(who.qos)
         if partition.max_nodes is not None and shape.nodes_min > partition.max_nodes:
             most = partition.max_nodes
-            return Barred(
+            return AccessDenied(
                 why=f"it asks for {shape.nodes_min} nodes; partition `{partition.name}` gives a job {most} now"
             )
         if partition.qos and who.qos not in partition.qos:
-            return Barred(why=f"partition `{partition.name}` takes no jobs of QOS `{who.qos}` any more")
+            return AccessDenied(why=f"partition `{partition.name}` takes no jobs of QOS `{who.qos}` any more")
         path: tuple[str, ...] | None = None
         for noun, listed in (("partition", partition), ("QOS", qos)):
             if listed is None or listed.groups or not (listed.users or listed.accounts):
@@ -204,7 +204,7 @@ class Ledger:
             path = path or account_path(self.view.accounts, who.account)
             if not is_listed(listed, who.user, (), path):
                 whom = f"user {who.user} in account `{who.account}`"
-                return Barred(why=f"{noun} `{listed.name}` is not for {whom} any more")
+                return AccessDenied(why=f"{noun} `{listed.name}` is not for {whom} any more")
         return None
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,30 +269,30 @@ class Ledger:
         return OverLimit(limit=limit, wanted=0, user=counter.user, until=self.view.until.get(limit.resource))
 
 
-def over_of(used: Iterable[OverLimit | MayNotBorrow], wanted: Wanted) -> OverLimit | MayNotBorrow | None:
+def over_of(used: Iterable[OverLimit | OverQuota], wanted: Wanted) -> OverLimit | OverQuota | None:
     """The first of `Ledger.used` that has no room for this."""
     return next(all_over_of(used, wanted), None)
 
 
-def all_over_of(used: Iterable[OverLimit | MayNotBorrow], wanted: Wanted) -> Iterator[OverLimit | MayNotBorrow]:
+def all_over_of(used: Iterable[OverLimit | OverQuota], wanted: Wanted) -> Iterator[OverLimit | OverQuota]:
     return (_filled_in(one, wanted) for one in used if _is_over(one, wanted))
 
 
-def _is_over(one: OverLimit | MayNotBorrow, wanted: Wanted) -> bool:
+def _is_over(one: OverLimit | OverQuota, wanted: Wanted) -> bool:
     if isinstance(one, OverLimit):
         return _has_no_room(one.limit, one.limit.used or 0.0, wanted)
     gpus = wanted.amounts.get("gpus", 0)
     return gpus > 0 and one.held_gpus + gpus > one.guaranteed_gpus + one.borrow_gpus
 
 
-def _filled_in(one: OverLimit | MayNotBorrow, wanted: Wanted) -> OverLimit | MayNotBorrow:
+def _filled_in(one: OverLimit | OverQuota, wanted: Wanted) -> OverLimit | OverQuota:
     if isinstance(one, OverLimit):
         return msgspec.structs.replace(one, wanted=_amount(one.limit.resource, wanted) or 0.0)
     return msgspec.structs.replace(one, wanted_gpus=wanted.amounts.get("gpus", 0))
 
 
-def _told_of(one: _Standing) -> MayNotBorrow:
-    return MayNotBorrow(
+def _told_of(one: _Standing) -> OverQuota:
+    return OverQuota(
         account=one.account.name,
         guaranteed_gpus=one.account.guaranteed_gpus or 0,
         borrow_gpus=one.account.borrow_gpus or 0,

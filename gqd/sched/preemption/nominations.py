@@ -59,12 +59,12 @@ def told_to_go(running: Iterable[RunningJob], victims: Collection[JobId], to: Jo
 
 def _going(one: RunningJob, to: JobId, now: float) -> RunningJob:
     at = now + one.lead_s
-    return replace(one, gives_way_to=to, ends_at=at if one.ends_at is None else min(one.ends_at, at))
+    return replace(one, preemptor=to, ends_at=at if one.ends_at is None else min(one.ends_at, at))
 
 
 def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]:
     """Those that are still there, and what others give up for it."""
-    return [one for one in running if one.gives_way_to == job_id]
+    return [one for one in running if one.preemptor == job_id]
 
 
 def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
@@ -79,7 +79,7 @@ def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float
     theirs: list[RunningJob] = []
     told: list[RunningJob | None] = []
     for one in running:
-        if one.gives_way_to == claim.job_id and one.job_id not in claim.parks:
+        if one.preemptor == claim.job_id and one.job_id not in claim.parks:
             theirs.append(one)
             told.append(_rest_of(one, claim, left, places))
         else:

@@ -31,7 +31,7 @@ def part_of(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> 
         attempt=job.attempt,
         account=job.account,
         qos=job.qos,
-        gives_way_to=to,
+        preemptor=to,
         is_part=True,
     )
 

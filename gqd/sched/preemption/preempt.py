@@ -39,7 +39,7 @@ from gqd.sched.snapshot.model import Booked, Claim, Overlay, PendingColumns, Pen
 from gqd.sched.snapshot.scalar import scalar_items
 from gqd.sched.timeline.timeline import Ends, ends_if_started
 from gqd.state.index.queue import Booleans, Integers
-from gqd.state.plan import Gift, Preemption, Preempts, TakesLater
+from gqd.state.plan import Gift, NotWorthPreemptingYet, Preemption, Preempts
 from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def that_may_go(
         one
         for one in jobs
         if one.saved_at is not None
-        and one.gives_way_to is None
+        and one.preemptor is None
         and not one.is_stranded
         and ((one.is_borrowing and inside is not None) or now - one.began_at - one.stood_s >= least_s.get(one.qos, inf))
     ]
@@ -157,7 +157,7 @@ class _Found(NamedTuple):
     choice: Choice | None
     is_limited: bool = False
     """There are some, and the job would be over a limit."""
-    later: TakesLater | None = None
+    later: NotWorthPreemptingYet | None = None
     """There are some, and it is not worth their price yet."""
     skip_planned_starts: bool = False
     """Nobody may be ended for it, and what others could give up is not enough."""
@@ -359,12 +359,12 @@ class Preempting:
             there = [one for one in there if gone_at(one, of.snapshot.now) < anyway_at]
         return found
 
-    def _too_early(self, of: SchedulingPass, job: PendingJob) -> TakesLater | None:
+    def _too_early(self, of: SchedulingPass, job: PendingJob) -> NotWorthPreemptingYet | None:
         """Whoever went, it would not be worth it yet."""
         if self._turns is None or self._is_served_otherwise(of, job):
             return None
         at = self._turns.worth_it_at(job, self._turns.least_price(of, job))
-        return TakesLater(victims=(), at=at) if at > of.snapshot.now else None
+        return NotWorthPreemptingYet(victims=(), at=at) if at > of.snapshot.now else None
 
     def _is_served_otherwise(self, of: SchedulingPass, job: PendingJob) -> bool:
         """Some may go for it that need not be paid for."""
@@ -372,7 +372,7 @@ class Preempting:
         is_by_qos = self._has_lent or not names.isdisjoint(self._there_of_qos)
         return is_by_qos or (self._borrowed is not None and of.is_guaranteed_round)
 
-    def _not_yet(self, of: SchedulingPass, job: PendingJob, choice: Choice) -> TakesLater | None:
+    def _not_yet(self, of: SchedulingPass, job: PendingJob, choice: Choice) -> NotWorthPreemptingYet | None:
         """These would go, and it is not worth their price yet; what its QOS or a guarantee gives it has none."""
         if self._turns is None:
             return None
@@ -383,7 +383,7 @@ class Preempting:
         at = self._turns.worth_it_at(job, self._turns.price_of(one.job for one in paid)) if paid else of.snapshot.now
         if at <= of.snapshot.now:
             return None
-        return TakesLater(victims=tuple(sorted(one.job.job_id for one in ended)), at=at)
+        return NotWorthPreemptingYet(victims=tuple(sorted(one.job.job_id for one in ended)), at=at)
 
     def _choose(
         self,

@@ -80,7 +80,7 @@ def beside(node: str, part: Part, spare: Iterable[RunningJob]) -> Part:
 def spare(job: RunningJob) -> list[RunningJob]:
     """Of nodes one for each."""
     one = job.stretch
-    if one is None or job.gives_way_to is not None:
+    if one is None or job.preemptor is not None:
         return []
     if one.share is not None:
         ends_at = inf if job.ends_at is None else job.ends_at
@@ -214,7 +214,7 @@ def _more_gpus(
 
 def _may_grow(of: SchedulingPass, job: RunningJob) -> bool:
     one = job.stretch
-    if one is None or job.gives_way_to is not None or job.reservation or job.grants[0].node not in of.ground.places:
+    if one is None or job.preemptor is not None or job.reservation or job.grants[0].node not in of.ground.places:
         return False
     if one.share is None:
         return len(job.grants[0].gpus) < one.most

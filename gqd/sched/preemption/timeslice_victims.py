@@ -51,7 +51,7 @@ class Turns:
         self._now = snapshot.now
         self._rules = snapshot.policy.scheduling
         self._known = snapshot.qos
-        self._jobs = that_give_turns((one for one in snapshot.running if one.gives_way_to is None), snapshot.qos)
+        self._jobs = that_give_turns((one for one in snapshot.running if one.preemptor is None), snapshot.qos)
         self._ids = [one.job_id for one in self._jobs]
         ids = {one.job_id for one in there}
         self._is_there = np.array([one in ids for one in self._ids], np.bool_)

@@ -19,7 +19,7 @@ from gqd.sched.snapshot.node_table import as_places
 from gqd.sched.snapshot.switches import level_allowed, patience_s, spread_of, tree_of
 from gqd.sched.timeline.timeline import earliest_fit
 from gqd.state.plan import (
-    CoresKept,
+    CoresReservedForGpus,
     Holder,
     Insufficient,
     NoNodes,
@@ -80,7 +80,7 @@ def why_not_yet(
     available: Places,
     running: Sequence[RunningJob],
     waited_s: float = math.inf,
-) -> OutOfLicenses | WaitsForLocality | CoresKept | None:
+) -> OutOfLicenses | WaitsForLocality | CoresReservedForGpus | None:
     """It would find room: what it waits for is no node.  Nothing can be kept for such a job."""
     return (
         _out_of_licenses(snapshot, overlay, job, available, running)
@@ -144,7 +144,7 @@ def _waits_for_locality(
     return WaitsForLocality(what=what, wanted=wanted, offered=offered, until=until)
 
 
-def _cores_kept(overlay: Overlay, shape: Shape, available: Places) -> CoresKept | None:
+def _cores_kept(overlay: Overlay, shape: Shape, available: Places) -> CoresReservedForGpus | None:
     if not keeps_cores(overlay, shape):
         return None
     freely = overlay.copy()
@@ -155,7 +155,7 @@ def _cores_kept(overlay: Overlay, shape: Shape, available: Places) -> CoresKept 
     names = {grant.node for grant in grants}
     places = as_places([one for one in available if overlay.nodes[int(one)].name in names])
     kept = kept_cores(overlay, places)
-    return CoresKept(
+    return CoresReservedForGpus(
         wanted=wanted_in_all(shape)[1],
         free=int((overlay.cpu_counts[places] - kept).sum()),
         kept=int(kept.sum()),

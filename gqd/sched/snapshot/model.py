@@ -222,7 +222,7 @@ class RunningJob:
     """Time for which the job was suspended."""
     lead_s: float = 0.0
     """Time from the preemption notice until the job is ended."""
-    gives_way_to: JobId | None = None
+    preemptor: JobId | None = None
     """The job that preempts this one, which then ends by `ends_at` at the latest; None: it is not being preempted."""
     stretch: Stretch | None = None
     """Resize bounds of an elastic job; None: the job keeps its GPUs and nodes."""

@@ -25,7 +25,7 @@ from gqd.state.effect import (
     ReplyReservations,
 )
 from gqd.state.input import Peer
-from gqd.state.job_view import as_seen_by
+from gqd.state.job_view import visible_to
 from gqd.store.protocol import HistoryQuery, Store
 from gqd.store.queries import bookings
 from gqd.store.queries.accuracy import lines_of
@@ -100,7 +100,7 @@ class HistoryQueries:
             after=asked.after,
             limit=limit + 1,
         )
-        jobs = tuple([as_seen_by(shown_to, one) for one in self._store.history(query)])
+        jobs = tuple([visible_to(shown_to, one) for one in self._store.history(query)])
         if len(jobs) > limit and jobs[limit - 1].job_id == jobs[limit].job_id:
             limit += 1  # two parts of an array's record; the next page begins after it
         return Jobs(jobs=jobs[:limit], more=len(jobs) > limit)

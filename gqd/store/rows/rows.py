@@ -39,7 +39,7 @@ from gqd.state.index.usage import Budget, HalfLives
 from gqd.state.job_view import held, job_demand
 from gqd.state.parked import as_written
 from gqd.state.phases import AfterEnding, Hold, PartPhase
-from gqd.state.preemption import GivingWay, Preempted, Resumed
+from gqd.state.preemption import Preempted, PreemptionNotice, Resumed
 from gqd.state.records import (
     Answer,
     ArrayTasks,
@@ -55,7 +55,7 @@ from gqd.state.records import (
     limit_key,
 )
 from gqd.state.reservation import OccurrenceKey
-from gqd.state.runtime_history import Learned, Signature
+from gqd.state.runtime_history import RuntimeSamples, Signature
 from gqd.store.protocol import Batch, Row
 from gqd.store.rows import notice, owed_order, parked, preemption
 from gqd.store.rows import reservation as reservation_rows
@@ -97,7 +97,7 @@ _inventory_of = _decoder(Inventory)
 _drained_gpus_of = _decoder(dict[int, str])
 _estimate_of = _decoder(FirstEstimate)
 _dependency_of = _decoder(Dependency)
-_giving_way_of = _decoder(GivingWay)
+_preemption_notice_of = _decoder(PreemptionNotice)
 _preempted_of = _decoder(Preempted)
 _resumed_of = _decoder(Resumed)
 _asks_of = _decoder(tuple[Ask, ...])
@@ -216,7 +216,7 @@ def attempt_row(attempt: Attempt) -> Row:
         attempt.master_port, attempt.next_step, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib,
         _json(grants), attempt.billing, attempt.slot, None if attempt.estimate is None else _json(attempt.estimate),
         *(attempt.occurrence or _NO_OCCURRENCE), attempt.checkpoint_at,
-        None if attempt.giving_way is None else _json(attempt.giving_way), attempt.lost_gpu_s,
+        None if attempt.preemption is None else _json(attempt.preemption), attempt.lost_gpu_s,
         attempt.suspended_at, attempt.suspended_s,
         *elastic_columns(attempt),
         _json(attempt.borrows) if attempt.borrows else "[]", attempt.priority,
@@ -253,7 +253,7 @@ def attempt_of(row: Row) -> Attempt:
         occurrence=OccurrenceKey(reservation, occurrence) if occurrence else None,
         estimate=None if estimate is None else _estimate_of(estimate),
         checkpoint_at=checkpoint_at,
-        giving_way=None if giving_way is None else _giving_way_of(giving_way),
+        preemption=None if giving_way is None else _preemption_notice_of(giving_way),
         lost_gpu_s=lost_gpu_s,
         suspended_at=suspended_at,
         suspended_s=suspended_s,
@@ -421,13 +421,13 @@ def budget_of(row: Row) -> tuple[BudgetKey, Budget]:
     return BudgetKey(_limit_key_of(*limit), user), Budget(began_at, used, used_at, rate)
 
 
-def length_row(signature: Signature, learned: Learned) -> Row:
+def length_row(signature: Signature, learned: RuntimeSamples) -> Row:
     return (*signature, learned.at, _json(learned.lengths_s))
 
 
-def length_of(row: Row) -> tuple[Signature, Learned]:
+def length_of(row: Row) -> tuple[Signature, RuntimeSamples]:
     user, account, gpus, learned_at, lengths_s = row
-    return Signature(user, account, gpus), Learned(learned_at, _lengths_of(lengths_s))
+    return Signature(user, account, gpus), RuntimeSamples(learned_at, _lengths_of(lengths_s))
 
 
 def request_row(request_id: bytes, answer: Answer) -> Row:
