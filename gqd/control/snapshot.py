@@ -25,17 +25,8 @@ from gqd.sched.preemption.suspend_victims import cut
 from gqd.sched.priority.order import Order, order_of
 from gqd.sched.request import shape_in
 from gqd.sched.snapshot.gpu_links import topology_of
-from gqd.sched.snapshot.model import (
-    Booked,
-    Claim,
-    NodeFacts,
-    PendingColumns,
-    PendingJob,
-    RunningJob,
-    Share,
-    Snapshot,
-    Stretch,
-)
+from gqd.sched.snapshot.model import Booked, Claim, PendingColumns, PendingJob, RunningJob, Share, Snapshot, Stretch
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.cluster import Cluster
 from gqd.state.elastic import givers_to, going_of, is_going, is_left, shrink_notice_s, staying
 from gqd.state.index.deadlines import last_start_at, time_limit_of

@@ -13,7 +13,8 @@ from gq.model.scheduling import Scheduling
 from gqd.sched.backfill.starvation import slots_of
 from gqd.sched.planner import Planner, plan_whole
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import NodeFacts, PendingJob, Snapshot
+from gqd.sched.snapshot.model import PendingJob, Snapshot
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import BehindPlannedStart, Insufficient, Plan, WouldDelay
 from gqd.state.policy import Partition, Policy
 from tests.property.streams import Stream, node, scheduling

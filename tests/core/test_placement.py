@@ -9,7 +9,8 @@ import pytest
 from gq.errors import Refusal
 from gqd.sched.placement.placement import place
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 from tests.builders import spec
 
 Grants = dict[str, tuple[int, int, int]]

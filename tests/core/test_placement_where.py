@@ -16,7 +16,8 @@ from gqd.sched.placement.feasible import capacities, usable_places
 from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.request import Shape, shape_of
 from gqd.sched.snapshot.gpu_links import topology_of
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.node_table import node_table_of
 from gqd.state.policy import Partition
 

@@ -15,7 +15,8 @@ from gqd.sched.forecast import Forecast, ForecastInput, ForecastStart
 from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import Booked, Claim, NodeFacts, PendingJob, RunningJob, Share, Snapshot, Stretch
+from gqd.sched.snapshot.model import Booked, Claim, PendingJob, RunningJob, Share, Snapshot, Stretch
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import Insufficient, Plan, Preempts
 from gqd.state.policy import Policy
 from gqd.state.records import mask_of

@@ -10,7 +10,8 @@ from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import PRESETS, Scheduling
 from gqd.sched.planner import Planner
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import NodeFacts, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 

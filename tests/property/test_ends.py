@@ -13,7 +13,8 @@ from gqd.sched.placement.placement import place
 from gqd.sched.reasons.eligibility import Ground
 from gqd.sched.request import shape_of
 from gqd.sched.reservation.booking import Kept
-from gqd.sched.snapshot.model import NodeFacts, Overlay, RunningJob
+from gqd.sched.snapshot.model import Overlay, RunningJob
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.timeline.capacity_bound import Bound, Sums, rows_of
 from gqd.sched.timeline.timeline import Ending, Timeline, ending_of
 from gqd.state.policy import Policy

@@ -12,7 +12,8 @@ from gq.model.resource import ResourceRequest
 from gqd.sched.placement.placement import place
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.gpu_links import GpuTopology, choose_gpus, topology_of
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 
 
 @st.composite

@@ -23,7 +23,8 @@ from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import Shape, shape_of
 from gqd.sched.reservation.scope import outside, with_running
-from gqd.sched.snapshot.model import Booked, NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Booked, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import Plan, Start
 from gqd.state.policy import Policy
 from gqd.state.records import mask_of

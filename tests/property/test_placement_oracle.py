@@ -19,7 +19,8 @@ from gq.model.resource import Amount, Grant, ResourceRequest
 from gqd.sched.placement.feasible import admits
 from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.request import Shape, shape_of
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.policy import Partition
 
 PARTITION = Partition(name="main")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from gq.model.resource import ResourceRequest, Role, RoleRequest
 from gqd.sched.placement.placement import place
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 
 CPUS, GPUS, MEMORY_MIB = 8, 4, 1000
 Units = list[tuple[int, int, int]]

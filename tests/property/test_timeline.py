@@ -12,7 +12,8 @@ from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant, ResourceRequest
 from gqd.sched.placement.placement import place
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import NodeFacts, Overlay, RunningJob
+from gqd.sched.snapshot.model import Overlay, RunningJob
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.timeline.timeline import Timeline, earliest_fit, ending_of
 
 NODES = tuple(NodeFacts(f"n{number}", 4, 100, (("a", 0b1111),)) for number in (1, 2, 3))

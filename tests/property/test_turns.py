@@ -22,7 +22,8 @@ from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import Shape, shape_of
-from gqd.sched.snapshot.model import NodeFacts, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import Plan, Preemption
 from gqd.state.policy import Policy
 from gqd.state.records import mask_of

@@ -21,7 +21,8 @@ from gqd.sched.placement.placement import place
 from gqd.sched.reasons.infeasible import infeasible, unmet_constraint
 from gqd.sched.request import Shape, named_nodes, shape_in
 from gqd.sched.reservation.booking import Book, Held, Kept, Share, with_shares
-from gqd.sched.snapshot.model import NodeFacts, Overlay, whole_nodes
+from gqd.sched.snapshot.model import Overlay, whole_nodes
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.cluster import Cluster
 from gqd.state.index.bookings import occurrence_of
 from gqd.state.policy import Partition, Policy

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gq.model.policy_tables import Billing
 from gq.model.resource import Grant
-from gqd.sched.snapshot.model import NodeFacts
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.index.usage import MILLION
 from gqd.state.records import mask_of
 

@@ -7,7 +7,7 @@ import numpy as np
 from gq.model.constraint import ANYTHING, Any, Constraint, Expression, is_met, names_in, parse_constraint
 from gq.model.node import Inventory
 from gqd.sched.request import Shape
-from gqd.sched.snapshot.model import NodeFacts
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.node_table import MAX_CACHED, NodeTable
 from gqd.state.index.queue import Booleans, Integers
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from gq.model.resource import Amount, Grant
 from gqd.sched.request import Demand, Shape
 from gqd.sched.snapshot.gpu_links import choose_gpus
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.records import mask_of
 
 

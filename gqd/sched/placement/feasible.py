@@ -14,7 +14,8 @@ import numpy as np
 
 from gqd.sched.placement.constraints import may_be_one
 from gqd.sched.request import Shape, demand_for_units, wanted_in_all
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.node_table import MAX_CACHED, as_places, node_table_of
 from gqd.state.index.queue import Integers
 from gqd.state.policy import ALL_NODES, Partition

@@ -10,7 +10,7 @@ import numpy as np
 
 from gq.model.scheduling import Scheduling
 from gqd.sched.request import Shape
-from gqd.sched.snapshot.model import NodeFacts
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.node_table import MAX_CACHED, NodeTable
 from gqd.state.index.queue import Integers
 

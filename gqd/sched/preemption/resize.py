@@ -26,7 +26,8 @@ from gqd.sched.preemption.partial_release import ids_of, part_of
 from gqd.sched.preemption.victims import Candidate, Choice, Wish
 from gqd.sched.preemption.victims_exact import Part
 from gqd.sched.request import every_shape, share_in, wanted_in_all
-from gqd.sched.snapshot.model import NodeFacts, PendingJob, RunningJob, Snapshot, Stretch
+from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot, Stretch
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.timeline.timeline import Ends
 from gqd.state.plan import Gift, Growth
 from gqd.state.records import mask_of

@@ -17,7 +17,8 @@ from gq.model.ids import JobId
 from gqd.sched.placement.feasible import capable_places, usable_places
 from gqd.sched.reasons.unschedulable import why_hopeless
 from gqd.sched.request import Shape
-from gqd.sched.snapshot.model import Booked, NodeFacts, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Booked, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.queue_scan import QueueScan
 from gqd.sched.timeline.timeline import Course, Ending, course_of, ending_of
 from gqd.state.index.queue import Floats, Integers

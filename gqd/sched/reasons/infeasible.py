@@ -13,7 +13,8 @@ from gqd.sched.placement.constraints import constraint_of, meets, unknown_name
 from gqd.sched.placement.feasible import admits, capacities, keeps_cores, usable_places
 from gqd.sched.placement.placement import Places, place
 from gqd.sched.request import ANY_NUMBER, Shape, demand_for_units, every_shape, wanted_in_all
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.node_table import as_places
 from gqd.state.plan import Infeasible
 from gqd.state.policy import Partition, Policy

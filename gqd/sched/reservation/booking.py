@@ -20,7 +20,8 @@ from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.request import Shape
-from gqd.sched.snapshot.model import NodeFacts, Overlay
+from gqd.sched.snapshot.model import Overlay
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.timeline.timeline import Timeline, ending_of
 
 MAX_TRIES = 300

@@ -18,16 +18,8 @@ import numpy as np
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant
 from gqd.sched.placement.devices import lowest
-from gqd.sched.snapshot.model import (
-    Booked,
-    NodeFacts,
-    Overlay,
-    PendingColumns,
-    PendingJob,
-    PendingJobs,
-    RunningJob,
-    Snapshot,
-)
+from gqd.sched.snapshot.model import Booked, Overlay, PendingColumns, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.queue_scan import columns_of
 from gqd.sched.snapshot.scalar import Item, free_amount, memory_item, scalar_items
 from gqd.state.index.queue import Booleans, Integers

@@ -16,8 +16,7 @@ from gqd.state.index.queue import Booleans, Integers
 
 if TYPE_CHECKING:
     from gq.model.scheduling import Switch
-    from gqd.sched.snapshot.model import NodeFacts
-    from gqd.sched.snapshot.switches import Tree
+    from gqd.sched.snapshot.node import NodeFacts
 
 MAX_CACHED = 4096
 """Maximum number of cached vectors of each kind; for a thousand nodes a mask takes about a kilobyte."""
@@ -28,6 +27,23 @@ MAX_MASK_BITS = 63
 Kind = tuple[str | None, int]
 """Kind of GPUs: (type, or None for any; minimum memory in MiB)."""
 ANY_KIND: Kind = (None, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The switches at one height of the tree."""
+
+    groups: Integers
+    """Number, by node index, of the switch of this level above the node."""
+    count: int
+    """Number of switches of this level."""
+
+
+class Tree(NamedTuple):
+    """The tree of switches above the nodes of a node table."""
+
+    levels: tuple[Level, ...]
+    """Levels from the leaf switches upwards, without a level whose one switch all nodes share."""
 
 
 class GpuKind(NamedTuple):

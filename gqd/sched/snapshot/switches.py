@@ -8,34 +8,15 @@ each next level, and after that it starts anywhere.  A node without a switch cou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from gq.model.scheduling import Scheduling, Switch
 from gqd.sched.request import Shape
-from gqd.sched.snapshot.node_table import NodeTable
+from gqd.sched.snapshot.node_table import Level, NodeTable, Tree
 from gqd.state.index.queue import Integers
 
 _MAX_LEVELS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The switches at one height of the tree."""
-
-    groups: Integers
-    """Number, by node index, of the switch of this level above the node."""
-    count: int
-    """Number of switches of this level."""
-
-
-class Tree(NamedTuple):
-    """The tree of switches above the nodes of a node table."""
-
-    levels: tuple[Level, ...]
-    """Levels from the leaf switches upwards, without a level whose one switch all nodes share."""
 
 
 def tree_of(node_table: NodeTable, switches: tuple[Switch, ...]) -> Tree:
