@@ -17,7 +17,7 @@ from enum import Enum, auto
 import msgspec
 import zmq
 
-from gq.cli.step.async_client import Conversation
+from gq.cli.step.async_client import AsyncClient
 from gq.cli.step.signals import SignalPipe, describe
 from gq.cli.step.stdin import StdinFeed
 from gq.cli.step.step_links import Door
@@ -88,14 +88,14 @@ class StepRun:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        conversation: Conversation,
+        client: AsyncClient,
         created: ask.StepCreated,
         bring: Bring,
         output: TaskOutput,
         note: Note,
     ) -> None:
         self._created = created
-        self._conversation = conversation
+        self._client = client
         self._output = output
         self._note = note
         self._bring = bring
@@ -175,14 +175,14 @@ class StepRun:
         """Until something can be done."""
         poller = zmq.Poller()
         poller.register(signals.fd, zmq.POLLIN)
-        poller.register(self._conversation.socket, zmq.POLLIN)
+        poller.register(self._client.socket, zmq.POLLIN)
         if self._output.backlog < _BACKLOG_BYTES:
             for door in self._doors:
                 if door.socket is not None and not door.is_over:
                     poller.register(door.socket, door.polls_for)
-        for outlet in self._output.outlets:
-            if outlet.backlog:
-                poller.register(outlet.fd, zmq.POLLOUT)
+        for writer in self._output.writers:
+            if writer.backlog:
+                poller.register(writer.fd, zmq.POLLOUT)
         self._stdin_is_ready = False
         if self._stdin.wants_more:
             assert self._stdin.fd is not None
@@ -226,9 +226,9 @@ class StepRun:
         while self._output.backlog and (self._leave_at is None or time.monotonic() < self._leave_at):
             poller = zmq.Poller()
             poller.register(signals.fd, zmq.POLLIN)
-            for outlet in self._output.outlets:
-                if outlet.backlog:
-                    poller.register(outlet.fd, zmq.POLLOUT)
+            for writer in self._output.writers:
+                if writer.backlog:
+                    poller.register(writer.fd, zmq.POLLOUT)
             poller.poll(1000)
             self._output.push()
             if any(signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) for signum in signals.taken()):
@@ -265,7 +265,7 @@ class StepRun:
         """Have all tasks ended: TERM, grace, KILL, by gqd's order (which reaches nodes that we cannot)."""
         self._ending = why
         body = ask.SignalStep(job_id=self._created.job_id, step=self._created.step)
-        self._stop_request = self._conversation.ask(body, now)
+        self._stop_request = self._client.ask(body, now)
         self._signals_left = [
             (now + _WITHOUT_CONTROLLER_S, signal.SIGTERM),
             (now + _WITHOUT_CONTROLLER_S + _GRACE_S, signal.SIGKILL),
@@ -273,12 +273,12 @@ class StepRun:
 
     def _escalate(self, now: float) -> None:
         """Hear what gqd answered, and do without it where it does not."""
-        for request_id, body in self._conversation.answers():
+        for request_id, body in self._client.answers():
             if request_id == self._stop_request and isinstance(body, ask.Done):
                 self._signals_left = []
             elif request_id == self._inquiry:
                 self._take_inquiry(body, now)
-        self._conversation.keep_up(now)
+        self._client.keep_up(now)
         while self._signals_left and self._signals_left[0][0] <= now:
             self._signal_all(self._signals_left.pop(0)[1])
 
@@ -346,7 +346,7 @@ class StepRun:
                 self._note(f"node {door.name} is back")
         if self._over_at is not None and now - self._over_at >= _GIVE_UP_S:
             self._give_up(now)
-        elif (lost or self._signs_of_an_end) and not self._conversation.is_open(self._inquiry):
+        elif (lost or self._signs_of_an_end) and not self._client.is_open(self._inquiry):
             self._inquire(now)
 
     @property
@@ -359,7 +359,7 @@ class StepRun:
             return
         self._inquired_at = now
         question = ask.ListJobs(filter=ask.JobFilter(job_ids=(self._created.job_id,)), with_steps=True)
-        self._inquiry = self._conversation.ask(question, now)
+        self._inquiry = self._client.ask(question, now)
 
     def _take_inquiry(self, body: ask.ReplyBody, now: float) -> None:
         if not isinstance(body, ask.Jobs):
@@ -410,13 +410,13 @@ def lead_step(
 ) -> int:
     """Run a step that has been made, with this terminal if it is to have one; its exit code."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    conversation = Conversation(context, location)
+    client = AsyncClient(context, location)
     try:
-        step = StepRun(context, conversation, created, bring, output, note)
+        step = StepRun(context, client, created, bring, output, note)
         with RawTerminal() if bring.is_pty else contextlib.nullcontext():
             return step.run(job_end)
     finally:
-        conversation.close()
+        client.close()
         context.term()
 
 
