@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs whose last attempt here is remembered."""
 
 
-class Ledger:
+class AgentState:
     """``now`` and ``turn`` belong to the input that is being handled; everything else stays."""
 
     def __init__(self, node: str, records: Iterable[AttemptRecord], settings: Settings) -> None:

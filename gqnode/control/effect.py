@@ -56,7 +56,7 @@ class WidenCell(msgspec.Struct, frozen=True, kw_only=True):
     launch: Launch
 
 
-class TakeGpus(msgspec.Struct, frozen=True, kw_only=True):
+class RevokeGpus(msgspec.Struct, frozen=True, kw_only=True):
     """Deny these GPUs to the attempt, and KILL those of its processes that still use one.  → `GpusTaken`"""
 
     launch: Launch
@@ -65,13 +65,13 @@ class TakeGpus(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
 
 
-class TellGpus(msgspec.Struct, frozen=True, kw_only=True):
+class WriteElasticFile(msgspec.Struct, frozen=True, kw_only=True):
     """Write for the job which GPUs it has, and which of them are to go when (`gq.elastic`)."""
 
     record: AttemptRecord
 
 
-class FindProcess(msgspec.Struct, frozen=True, kw_only=True):
+class AdoptProcess(msgspec.Struct, frozen=True, kw_only=True):
     """After a restart: meet its shepherd again.  → `ProcessStarted` or `ProcessEnded` (``is_lost``: there is none)"""
 
     attempt_id: AttemptId
@@ -135,7 +135,7 @@ class SignalStepTasks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Effect = (
-    SaveRecord | DropRecord | SendReport | MakeCell | WidenCell | TakeGpus | TellGpus | StartProcess
-    | FindProcess | SignalProcess | CheckCell | FreezeCell | EmptyCell | WriteLine | ExpectStep | ForgetStep
+    SaveRecord | DropRecord | SendReport | MakeCell | WidenCell | RevokeGpus | WriteElasticFile | StartProcess
+    | AdoptProcess | SignalProcess | CheckCell | FreezeCell | EmptyCell | WriteLine | ExpectStep | ForgetStep
     | SignalStepTasks
 )  # fmt: skip

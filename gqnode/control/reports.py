@@ -40,7 +40,7 @@ def has_script(record: AttemptRecord) -> bool:
     return is_batch_node(record) and not record.launch.is_interactive
 
 
-def farewell(record: AttemptRecord, node: str, text: str) -> str:
+def stop_message(record: AttemptRecord, node: str, text: str) -> str:
     """Slurm's line for the job's standard error, which users' tools look for."""
     return f"*** JOB {record.launch.attempt_id.job_id} ON {node} {text} ***"
 

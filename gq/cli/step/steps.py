@@ -20,7 +20,7 @@ import zmq
 from gq.cli.step.async_client import AsyncClient
 from gq.cli.step.signals import SignalPipe, describe
 from gq.cli.step.stdin import StdinFeed
-from gq.cli.step.step_links import Door
+from gq.cli.step.step_links import StepLink
 from gq.cli.step.task_output import TaskOutput
 from gq.cli.step.terminal import RawTerminal, window_size
 from gq.connection.locate import Location
@@ -36,7 +36,7 @@ FORWARDED = (
 _SLICE_MS = 100
 _BACKLOG_BYTES = 1 << 20
 """With so much unread output the doors are not read on."""
-_TELL_DOWN_S = 5.0
+_REPORT_DOWN_S = 5.0
 """A node that is away for so long is worth a word."""
 _INQUIRY_S = 3.0
 """Between questions to gqd while something is odd."""
@@ -100,8 +100,8 @@ class StepRun:
         self._note = note
         self._bring = bring
         attach = self._attach()
-        self._doors = [Door(context, node, attach) for node in created.nodes]
-        readers = [door for door in self._doors if bring.stdin_rank is None or bring.stdin_rank in door.ranks]
+        self._links = [StepLink(context, node, attach) for node in created.nodes]
+        readers = [link for link in self._links if bring.stdin_rank is None or bring.stdin_rank in link.ranks]
         self._stdin = StdinFeed(bring.stdin_fd, readers)
         self._ending: _Ending | None = None
         self._stop_request: RequestId | None = None
@@ -156,8 +156,8 @@ class StepRun:
                         self._over_at, self._over_state = now, state
                 self._drain(signals)
             finally:
-                for door in self._doors:
-                    door.close()
+                for link in self._links:
+                    link.close()
         return self.exit_code
 
     @property
@@ -167,7 +167,7 @@ class StepRun:
 
     @property
     def _is_finished(self) -> bool:
-        return all(door.is_over for door in self._doors)
+        return all(link.is_over for link in self._links)
 
     # ── one turn ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,9 +177,9 @@ class StepRun:
         poller.register(signals.fd, zmq.POLLIN)
         poller.register(self._client.socket, zmq.POLLIN)
         if self._output.backlog < _BACKLOG_BYTES:
-            for door in self._doors:
-                if door.socket is not None and not door.is_over:
-                    poller.register(door.socket, door.polls_for)
+            for link in self._links:
+                if link.socket is not None and not link.is_over:
+                    poller.register(link.socket, link.polls_for)
         for writer in self._output.writers:
             if writer.backlog:
                 poller.register(writer.fd, zmq.POLLOUT)
@@ -193,9 +193,9 @@ class StepRun:
     def _turn(self, signals: SignalPipe, now: float) -> None:
         for signum in signals.taken():
             self._take_signal(signum, now)
-        for door in self._doors:
-            if not door.is_over:
-                self._serve(door, now)
+        for link in self._links:
+            if not link.is_over:
+                self._serve(link, now)
         self._output.push()
         if self._output.reader_is_gone and self._ending is None:
             self._end(_Ending.READER_GONE, now)
@@ -206,18 +206,18 @@ class StepRun:
         self._meet_end(now)
         self._mind_the_lost(now)
 
-    def _serve(self, door: Door, now: float) -> None:
-        door.keep_up(now)
-        if door.socket is None or self._output.backlog >= _BACKLOG_BYTES:
+    def _serve(self, link: StepLink, now: float) -> None:
+        link.keep_up(now)
+        if link.socket is None or self._output.backlog >= _BACKLOG_BYTES:
             return
-        for message in door.receive(now):
+        for message in link.receive(now):
             match message:
                 case wire.Output():
                     self._output.feed(message.rank, message.stream, message.data)
                 case wire.TaskExited():
-                    self._take_exit(door, message, now)
+                    self._take_exit(link, message, now)
                 case wire.StepRefused():
-                    self._take_refusal(door, message, now)
+                    self._take_refusal(link, message, now)
                 case _:
                     pass
 
@@ -236,7 +236,7 @@ class StepRun:
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_exit(self, door: Door, exited: wire.TaskExited, now: float) -> None:
+    def _take_exit(self, link: StepLink, exited: wire.TaskExited, now: float) -> None:
         self._output.finish(exited.rank)
         code = exited.exit.shell_code
         was_ended_by_us = self._ending is not None and exited.exit.signal in (signal.SIGTERM, signal.SIGKILL)
@@ -247,15 +247,15 @@ class StepRun:
             return
         is_news = self._bring.tells_codes or exited.why or exited.oom
         if not was_ended_by_us and is_news and exited.why not in self._failures:
-            self._note(f"{door.name}: task {exited.rank}: {_how_it_ended(exited)}")
+            self._note(f"{link.name}: task {exited.rank}: {_how_it_ended(exited)}")
             if exited.why:
                 self._failures.add(exited.why)
         if self._created.layout.kill_on_bad_exit and self._ending is None and not self._is_finished:
             self._end(_Ending.BAD_EXIT, now)
 
-    def _take_refusal(self, door: Door, refusal: wire.StepRefused, now: float) -> None:
-        self._note(f"{door.name}: {refusal.message}")
-        for rank in set(door.ranks) - set(door.exits):
+    def _take_refusal(self, link: StepLink, refusal: wire.StepRefused, now: float) -> None:
+        self._note(f"{link.name}: {refusal.message}")
+        for rank in set(link.ranks) - set(link.exits):
             self._counted[rank] = 1
             self._output.finish(rank)
         if self._ending is None:
@@ -289,8 +289,8 @@ class StepRun:
             case signal.SIGINT:
                 self._interrupt(now)
             case signal.SIGWINCH:
-                for door in self._doors:
-                    door.resize(window_size())
+                for link in self._links:
+                    link.resize(window_size())
             case signal.SIGHUP | signal.SIGTERM if self._bring.is_pty:
                 self._signal_all(signum)
                 self._take_leave(now)
@@ -327,23 +327,23 @@ class StepRun:
             raise KeyboardInterrupt  # the nodes do not answer, and the user has waited enough
 
     def _signal_all(self, signum: int) -> None:
-        for door in self._doors:
-            if not door.is_over:
-                door.signal(signum)
+        for link in self._links:
+            if not link.is_over:
+                link.signal(signum)
 
     # ── nodes that are away ───────────────────────────────────────────────────────────────────────────────────
 
     def _mind_the_lost(self, now: float) -> None:
         """Tell of nodes that do not answer, and give them up when gqd knows that their part is over."""
-        lost = [door for door in self._doors if not door.is_over and door.down_for(now) >= _TELL_DOWN_S]
-        for door in lost:
-            if door.name not in self._told_down:
-                self._told_down.add(door.name)
-                self._note(f"node {door.name} does not answer; waiting for it")
-        for door in self._doors:
-            if door.is_attached and door.name in self._told_down:
-                self._told_down.discard(door.name)
-                self._note(f"node {door.name} is back")
+        lost = [link for link in self._links if not link.is_over and link.down_for(now) >= _REPORT_DOWN_S]
+        for link in lost:
+            if link.name not in self._told_down:
+                self._told_down.add(link.name)
+                self._note(f"node {link.name} does not answer; waiting for it")
+        for link in self._links:
+            if link.is_attached and link.name in self._told_down:
+                self._told_down.discard(link.name)
+                self._note(f"node {link.name} is back")
         if self._over_at is not None and now - self._over_at >= _GIVE_UP_S:
             self._give_up(now)
         elif (lost or self._signs_of_an_end) and not self._client.is_open(self._inquiry):
@@ -384,18 +384,18 @@ class StepRun:
         return ""
 
     def _give_up(self, now: float) -> None:
-        silent = [door for door in self._doors if not door.is_over]
-        names = ", ".join(door.name for door in silent)
+        silent = [link for link in self._links if not link.is_over]
+        names = ", ".join(link.name for link in silent)
         self._note(f"{self._over_state}; nothing more was heard of its tasks on {names}")
         self._leave_alone(self._over_state)
 
     def _leave_alone(self, why: str) -> None:
         """Nothing more is expected of the tasks that have not ended."""
-        for door in self._doors:
-            if door.is_over:
+        for link in self._links:
+            if link.is_over:
                 continue
-            door.failure = wire.StepRefused(code="lost", message=why)
-            for rank in set(door.ranks) - set(door.exits):
+            link.failure = wire.StepRefused(code="lost", message=why)
+            for rank in set(link.ranks) - set(link.exits):
                 self._counted[rank] = 1
                 self._output.finish(rank)
 
