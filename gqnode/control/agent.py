@@ -1,11 +1,11 @@
-"""What this node does about each attempt: orders and happenings go in, effects come out.  Pure.
+"""The node's agent: it turns orders from the controller and events on this node into effects.  Pure.
 
-Owns the life of the attempts that are here.  It must never start anything twice: an order that was seen before only
-repeats the report of where its attempt stands, and an attempt that was about to start when the daemon died is
-reported lost if its shepherd cannot be found.
+The agent owns the life of the attempts on this node.  It never starts anything twice: an order that was seen before
+only repeats the report of the attempt's state, and an attempt that was about to start when the daemon died is reported
+lost if its shepherd cannot be found.
 
-Invariants: a record is saved before anything is reported or started on its strength, but for what would be found out
-once more after a crash; a record leaves only when the controller has acknowledged its last report.
+Invariants: a record is saved before anything is reported or started on its strength, except for facts that the daemon
+would find out again after a crash; a record is dropped only after the controller has acknowledged its last report.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from gqnode.control.input import (
 )
 
 MAX_CONFIRMED = 64
-"""Ids of orders that an attempt remembers."""
+"""How many ids of confirmed orders an attempt remembers."""
 _ALIVE = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 DEFAULT_SETTINGS = Settings()
 
@@ -84,21 +84,21 @@ class Agent:
         return tuple(self._state.records.values())
 
     def statuses(self) -> tuple[AttemptStatus, ...]:
-        """What is here, for `Hello`."""
+        """Return the state of every attempt on this node, for `Hello`."""
         return tuple(reports.status(record) for _, record in sorted(self._state.records.items()))
 
     @property
     def last_seq(self) -> int:
-        """Number of the newest report, for `Hello`."""
+        """Sequence number of the newest report, for `Hello`."""
         return self._state.outbox.last_seq
 
     @property
     def has_cells(self) -> bool:
-        """Something of an attempt is here, or may be."""
+        """Whether an attempt may still have a cell on this node."""
         return any(record.phase is not Phase.ENDED for record in self._state.records.values())
 
     def next_wakeup(self) -> float | None:
-        """When a `Tick` is wanted, at the latest."""
+        """Return the latest time at which the agent needs a `Tick`; None if it needs none."""
         state = self._state
         instants = [*state.deadlines.values(), *state.check_at.values(), *state.take_at.values()]
         if (resend_at := state.outbox.next_due()) is not None:
@@ -108,7 +108,7 @@ class Agent:
     # ── what the shell tells ──────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, input: Input, now: float) -> tuple[Effect, ...]:
-        """Everything that follows from one happening."""
+        """Handle one event and return all effects that follow from it."""
         state = self._state
         state.begin(now)
         match input:
@@ -151,7 +151,7 @@ class Agent:
         return tuple(state.turn)
 
     def resume(self, now: float) -> tuple[Effect, ...]:
-        """After a restart, before anything else: meet what is left, and say again where each attempt stands."""
+        """Recover after a restart, before any other input: find the attempts again and report the state of each."""
         self._state.begin(now)
         for _, record in sorted(self._state.records.items()):
             _resume(self._state, record)
@@ -191,7 +191,7 @@ def _prepare(state: AgentState, order: Prepare, blobs: dict[str, bytes]) -> None
         if record.launch.join < launch.join and record.phase in (Phase.PREPARING, Phase.PREPARED):
             _begin_stop(state, record, Outcome.CANCELLED, state.now, ordered=True)  # its end was lost on its way
         else:
-            state.stand(record)
+            state.repeat_report(record)
     elif state.is_over(attempt_id, launch.join):
         state.report(CellEmptied(attempt_id=attempt_id, join=launch.join))
     elif len(state.records) >= state.settings.attempts:
@@ -226,7 +226,7 @@ def _go(state: AgentState, order: Go) -> None:
     elif record.phase is Phase.STARTING:
         state.report(GoReceived(attempt_id=order.attempt_id))
     else:
-        state.stand(record)
+        state.repeat_report(record)
 
 
 def _start(state: AgentState, record: AttemptRecord) -> None:
@@ -253,7 +253,7 @@ def _stop(state: AgentState, order: Stop) -> None:
         case Phase.STOPPING:
             _hasten_stop(state, record, order.grace_s)
         case Phase.ENDED:
-            state.stand(record)
+            state.repeat_report(record)
         case _:
             assert_never(record.phase)
 
@@ -269,7 +269,7 @@ def _begin_stop(state: AgentState, record: AttemptRecord, outcome: Outcome, kill
 
 
 def _hasten_stop(state: AgentState, record: AttemptRecord, grace_s: int) -> None:
-    """Ordered again, or ordered while the node ends it on its own: never later than was said before."""
+    """Apply a stop order to an attempt that is stopping already; the KILL never moves to a later time."""
     kill_at = min(state.now + grace_s, state.now if record.kill_at is None else record.kill_at)
     if not record.stop_ordered or kill_at != record.kill_at:
         record = state.save(replace(record, stop_ordered=True, kill_at=kill_at))
@@ -278,7 +278,10 @@ def _hasten_stop(state: AgentState, record: AttemptRecord, grace_s: int) -> None
 
 
 def _end_all(state: AgentState, grace_s: int) -> None:
-    """As if the controller had ordered each to stop; what it did order keeps its outcome, and no longer grace."""
+    """Stop every attempt as if the controller had ordered it.
+
+    An attempt that the controller has already ordered to stop keeps its outcome and gets no longer grace.
+    """
     for attempt_id in sorted(state.records):
         if state.records[attempt_id].phase is not Phase.ENDED:
             text = "CANCELLED AT {time} DUE TO NODE FAILURE"
@@ -327,7 +330,10 @@ def _signal_attempt(state: AgentState, order: SignalAttempt) -> None:
 
 
 def _give_way(state: AgentState, record: AttemptRecord, order: SignalAttempt, told_at: float) -> None:
-    """Saved after the signal: after a crash it is sent twice rather than never."""
+    """Notify the job that it is about to be preempted.
+
+    The record is saved after the signal: after a crash the signal is sent twice rather than never.
+    """
     if record.told_at == told_at:
         return
     if order.attempt_id in state.unmet:
@@ -354,7 +360,7 @@ def _set_time_limit(state: AgentState, order: SetTimeLimit) -> None:
 
 
 def _write_line(state: AgentState, attempt_id: AttemptId, text: str, at: float | None = None) -> None:
-    """A line in the job's standard error, which only the node with the script has open."""
+    """Write a line to the job's standard error, which is open only on the node with the batch script."""
     record = state.records.get(attempt_id)
     if record is not None and record.phase in _ALIVE and reports.has_script(record):
         state.do(WriteLine(attempt_id=attempt_id, text=text, at=at))
@@ -371,11 +377,14 @@ def _cell_made(state: AgentState, made: CellMade) -> None:
     if record.go:
         _start(state, state.save(replace(record, phase=Phase.STARTING)))
     else:
-        state.stand(_prepared(state, replace(record, phase=Phase.PREPARED)))
+        state.repeat_report(_prepared(state, replace(record, phase=Phase.PREPARED)))
 
 
 def _prepared(state: AgentState, record: AttemptRecord) -> AttemptRecord:
-    """Saved for a port that other nodes may have been told by then; all else is the same when it is prepared again."""
+    """Store that the attempt is prepared; only a multi-node job's record goes to disk.
+
+    Other nodes may already know the job's port; everything else is the same when the cell is prepared again.
+    """
     return state.save(record) if len(record.launch.members) > 1 else state.keep(record)
 
 
@@ -435,15 +444,15 @@ def _process_ended(state: AgentState, ended: ProcessEnded) -> None:
 
 
 def _may_finish(record: AttemptRecord) -> bool:
-    """Script or tasks run here, as far as is known, and may want to finish their work."""
+    """Whether the script or a task still runs here, as far as is known, and may want to finish its work."""
     has_tasks = any(step.is_running for step in record.steps.values())
     return has_tasks or (reports.has_script(record) and record.exit is None)
 
 
 def _look_for_quiet(state: AgentState, record: AttemptRecord) -> None:
-    """Once script and tasks are over, what is left of them may go on to the end of the grace, but no longer.
+    """Check whether processes are left once the script and tasks have ended; they may run to the end of the grace.
 
-    A node that ends its part on its own, without the script, waits: the script's node has the last word.
+    A node without the script that ends its part on its own waits, because the script's node reports the outcome.
     """
     attempt_id = record.launch.attempt_id
     has_last_word = record.stop_ordered or reports.is_batch_node(record)
@@ -499,7 +508,7 @@ def _leap(state: AgentState, by_s: float) -> None:
 
 
 def _meet_deadlines(state: AgentState, record: AttemptRecord) -> None:
-    """Do what is due for one attempt and its steps."""
+    """Do what is due for one attempt and for its steps."""
     attempt_id = record.launch.attempt_id
     if attempt_id in state.emptying:
         return
@@ -519,7 +528,7 @@ def _meet_deadlines(state: AgentState, record: AttemptRecord) -> None:
 
 
 def _warn(state: AgentState, record: AttemptRecord) -> None:
-    """``--signal``: some time before the limit."""
+    """Send the signal that ``--signal`` asked for, some time before the time limit."""
     wanted = record.launch.signal
     assert wanted is not None, "a warning is due only where one was asked for"
     state.save(replace(record, signal_sent=True))
@@ -530,7 +539,10 @@ def _warn(state: AgentState, record: AttemptRecord) -> None:
 
 
 def _time_out(state: AgentState, record: AttemptRecord) -> None:
-    """The script's node has the last word on a time-out: the others hold back a little, for when nobody hears it."""
+    """Begin to stop an attempt that has reached its time limit.
+
+    The script's node reports the time-out; the other nodes wait a little longer, in case that node cannot be heard.
+    """
     line = reports.stop_message(record, state.node, "CANCELLED AT {time} DUE TO TIME LIMIT")
     _write_line(state, record.launch.attempt_id, line, state.now)
     if not reports.is_batch_node(record):
@@ -562,7 +574,7 @@ def _last_word_heard(state: AgentState, body: AttemptEnded | CellEmptied) -> Non
 
 
 def _resume(state: AgentState, record: AttemptRecord) -> None:
-    """Cells are made again, which does nothing to those that stand; shepherds are looked for."""
+    """Recover one attempt: make its cell again, which leaves an existing cell as it is, and look for its shepherd."""
     attempt_id = record.launch.attempt_id
     match record.phase:
         case Phase.PREPARING | Phase.PREPARED:
@@ -578,13 +590,13 @@ def _resume(state: AgentState, record: AttemptRecord) -> None:
             record = state.keep(steps.given_time_again(record, expires_at))
             state.unmet.add(attempt_id)
             state.do(AdoptProcess(attempt_id=attempt_id))
-            state.stand(record)
+            state.repeat_report(record)
             steps.expect_all(state, record)
         case Phase.STOPPING:
             state.do(AdoptProcess(attempt_id=attempt_id))
             _meet_deadlines(state, record)
         case Phase.ENDED:
-            state.stand(record)
+            state.repeat_report(record)
         case _:
             assert_never(record.phase)
     elastic.resume(state, state.records[attempt_id])

@@ -1,7 +1,8 @@
-"""What this node does about the GPUs of a job that become more and fewer.  Pure.
+"""How this node grows and shrinks the GPUs of an elastic job.  Pure.
 
-What comes is the job's at once.  What is to go is told to the job, which has until the order's instant; then it is
-denied to the job, and processes that still use it are ended, until none does.  Only then is it said to be gone.
+Added GPUs are usable at once.  GPUs to give up are listed in the job's file, and the job has until the order's
+deadline.  Then the GPUs are denied to the job and processes that still use them are killed until none does; only then
+are the GPUs reported as free.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _HERE = (Phase.STARTING, Phase.RUNNING)
 
 
 def resize(state: AgentState, order: ResizeAttempt) -> None:
-    """An order seen before repeats how far it is; with the same number only an earlier instant is news."""
+    """Carry out a resize order.
+
+    An order that was seen before repeats the report; one with the same generation can only bring the deadline forward.
+    """
     record = state.records.get(order.attempt_id)
     if record is None or record.phase not in _HERE:
         return
@@ -39,7 +43,7 @@ def _is_earlier(order: ResizeAttempt, before: ResizeAttempt) -> bool:
 
 
 def _begin(state: AgentState, record: AttemptRecord, order: ResizeAttempt) -> AttemptRecord:
-    """Told first, signalled then: who is woken by the signal finds the file as it is to be."""
+    """Begin a resize: write the job's file first and send the signal then, so that a handler finds the new file."""
     has_more = not set(order.gpus) <= set(record.launch.grant.gpus)
     launch = with_held(record.launch, order.gpus, order.cpus)
     if order.members:
@@ -59,14 +63,14 @@ def _begin(state: AgentState, record: AttemptRecord, order: ResizeAttempt) -> At
 
 
 def with_held(launch: Launch, gpus: tuple[int, ...], cpus: tuple[int, ...] | None) -> Launch:
-    """As it would be launched with these; it is on one node.  CPUs None: as before."""
+    """Return the launch with these GPUs and CPUs (None: unchanged CPUs), for a job on one node."""
     grant = replace(launch.grant, gpus=gpus, cpus=launch.grant.cpus if cpus is None else cpus)
     members = tuple(replace(one, gpus=len(gpus), cpus=len(grant.cpus)) for one in launch.members)
     return replace(launch, grant=grant, members=members)
 
 
 def with_members(launch: Launch, members: tuple[GangMember, ...]) -> Launch:
-    """As it would be launched on these; what it has here stays."""
+    """Return the launch with these members; the GPUs and CPUs on this node stay."""
     own = [one.node for one in members]
     node = launch.grant.node
     return replace(launch, members=members, node_rank=own.index(node) if node in own else launch.node_rank)
@@ -79,7 +83,7 @@ def _report(state: AgentState, record: AttemptRecord) -> None:
 
 
 def meet_deadline(state: AgentState, record: AttemptRecord) -> None:
-    """What is to go by now is taken; it is looked at again until it is gone."""
+    """Revoke the GPUs whose deadline has passed; the check is repeated until no process uses them."""
     attempt_id, order = record.launch.attempt_id, record.resize
     if order is None or order.ends_at is None or not record.going_gpus or record.phase not in _HERE:
         state.take_at.pop(attempt_id, None)
@@ -111,13 +115,13 @@ def taken(state: AgentState, found: GpusTaken) -> None:
 
 
 def tell(state: AgentState, record: AttemptRecord) -> None:
-    """What it has, before anything of it runs."""
+    """Write the elastic job's file before any of its processes run."""
     if record.launch.most_gpus is not None or record.launch.most_nodes is not None:
         state.do(WriteElasticFile(record=record))
 
 
 def resume(state: AgentState, record: AttemptRecord) -> None:
-    """After a restart: the cell and the file are as the record says, and what is overdue is taken."""
+    """Restore the cell and the job's file from the record after a restart, and revoke GPUs that are overdue."""
     if record.phase not in _HERE:
         return
     tell(state, record)

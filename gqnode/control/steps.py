@@ -1,7 +1,7 @@
-"""What this node does about steps: expect a client, run what it brings, end it, say how it ended.  Pure.
+"""How this node handles steps: wait for a client, start its tasks, stop them, report the end.  Pure.
 
-A step waits for its client for a while and is over if none comes.  One that is being ended gets TERM, and KILL when
-its grace is over.  Its record stays until the controller has acknowledged its end.
+A step is cancelled if no client attaches in time.  A step that is stopped gets TERM, and KILL at the end of its grace.
+Its record stays until the controller has acknowledged its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gqnode.control.input import StepTasksEnded
 
 
 def launch_step(state: AgentState, order: LaunchStep) -> None:
-    """An order seen before repeats where its step stands; a step that cannot be here is over at once."""
+    """Accept a step; an order that was seen before repeats the report, an impossible step ends at once."""
     step_id = order.step_id
     record = state.records.get(step_id.attempt_id)
     known = record.steps.get(step_id.step) if record is not None else None
@@ -39,7 +39,7 @@ def launch_step(state: AgentState, order: LaunchStep) -> None:
 
 
 def _has_its_gpus(record: AttemptRecord, order: LaunchStep) -> bool:
-    """A job of which no GPU comes or goes has whatever its steps were given."""
+    """Whether the attempt holds all GPUs of the step here; always true for a job that is not elastic."""
     if record.launch.most_gpus is None:
         return True
     held = set(record.launch.grant.gpus).difference(record.going_gpus)
@@ -48,7 +48,7 @@ def _has_its_gpus(record: AttemptRecord, order: LaunchStep) -> bool:
 
 
 def end_unattended(state: AgentState, record: AttemptRecord, gpus: tuple[int, ...]) -> None:
-    """Nobody has come yet to steps that were to have these, and they are taken now."""
+    """Cancel the steps without a client whose GPUs are being revoked."""
     node = record.launch.grant.node
     for step in record.steps.values():
         has_one = any(part.node == node and not set(gpus).isdisjoint(part.gpus) for part in step.order.layout.parts)
@@ -65,7 +65,7 @@ def _await_client(state: AgentState, record: AttemptRecord, order: LaunchStep) -
 
 
 def expect_all(state: AgentState, record: AttemptRecord) -> None:
-    """The shepherd is there: clients may come, also one that has not fetched all of a step that is over."""
+    """Admit clients now that the shepherd is known, also for an ended step whose output is not fetched."""
     for step in record.steps.values():
         if step.is_attached or not step.is_ended:
             state.do(ExpectStep(step_id=step.order.step_id))
@@ -87,7 +87,7 @@ def stop_step(state: AgentState, order: StopStep) -> None:
 
 
 def _end(state: AgentState, record: AttemptRecord, step: StepRecord, outcome: Outcome, grace_s: int) -> None:
-    """TERM, and KILL when the grace is over; asked again, only a shorter grace counts."""
+    """Send TERM, and KILL at the end of the grace; a repeated call can only shorten the grace."""
     kill_at = state.now + grace_s
     if step.stopped_as is None:
         record = state.save_step(record, replace(step, stopped_as=outcome, kill_at=kill_at))
@@ -99,7 +99,7 @@ def _end(state: AgentState, record: AttemptRecord, step: StepRecord, outcome: Ou
 
 
 def _expire(state: AgentState, record: AttemptRecord, step: StepRecord) -> None:
-    """Over before a client came."""
+    """Cancel a step to which no client has attached."""
     ended = replace(step, is_ended=True, outcome=Outcome.CANCELLED)
     state.save_step(record, ended)
     state.do(ForgetStep(step_id=step.order.step_id))
@@ -107,7 +107,7 @@ def _expire(state: AgentState, record: AttemptRecord, step: StepRecord) -> None:
 
 
 def meet_deadlines(state: AgentState, record: AttemptRecord) -> None:
-    """Do what time has brought to the steps of one attempt."""
+    """Handle the passed deadlines of one attempt's steps."""
     for step in deadline.due_steps(record, state.now):
         record = state.records[record.launch.attempt_id]
         if not step.is_attached:
@@ -124,9 +124,9 @@ def attached(state: AgentState, step_id: StepId) -> None:
 
 
 def task_failed(state: AgentState, step_id: StepId) -> None:
-    """``--kill-on-bad-exit``: the other tasks of this node go too (other nodes hear it from `gqrun`).
+    """Stop the other tasks here if ``--kill-on-bad-exit`` is set (`gqrun` stops those on other nodes).
 
-    In an attempt that is being ended they all go anyway, and its end is why this one failed.
+    In an attempt that is being stopped nothing is done: all its tasks end, and the stop is why this one failed.
     """
     if (found := state.find_step(step_id)) is None or found[0].phase is not Phase.RUNNING:
         return
@@ -136,7 +136,7 @@ def task_failed(state: AgentState, step_id: StepId) -> None:
 
 
 def tasks_ended(state: AgentState, ended: StepTasksEnded) -> AttemptRecord | None:
-    """The attempt as it is then; None if that step was not running here."""
+    """Record the end of a step; return the attempt's new record, or None if the step was not running here."""
     found = state.find_step(ended.step_id)
     if found is None or found[1].is_ended:
         return None
@@ -157,7 +157,7 @@ def tasks_ended(state: AgentState, ended: StepTasksEnded) -> AttemptRecord | Non
 
 
 def gone_with_cell(state: AgentState, record: AttemptRecord) -> AttemptRecord:
-    """Steps whose tasks went with the cell: their end is said before the attempt's."""
+    """Report the end of the steps that ended with the cell, before the attempt's end is reported."""
     outcome = Outcome.CANCELLED if record.outcome in (None, Outcome.COMPLETED) else record.outcome
     steps = {}
     for number, step in record.steps.items():
@@ -170,7 +170,7 @@ def gone_with_cell(state: AgentState, record: AttemptRecord) -> AttemptRecord:
 
 
 def end_heard(state: AgentState, step_id: StepId) -> None:
-    """The controller has the end: the record may go."""
+    """Drop a step whose end the controller has acknowledged."""
     found = state.find_step(step_id)
     if found is None or not found[1].is_ended:
         return
@@ -181,6 +181,6 @@ def end_heard(state: AgentState, step_id: StepId) -> None:
 
 
 def given_time_again(record: AttemptRecord, expires_at: float) -> AttemptRecord:
-    """Clients had no door to come to while the daemon was away."""
+    """Restart the waiting time of steps, whose clients could not attach while the daemon was down."""
     steps = {number: replace(step, expires_at=expires_at) for number, step in record.steps.items()}
     return replace(record, steps=steps)

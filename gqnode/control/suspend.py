@@ -1,8 +1,7 @@
-"""An attempt stands still, or goes on.  Pure.
+"""Suspends and resumes attempts.  Pure.
 
-Invariant: an attempt whose record says that it stands still is told to again when its shepherd is met after a restart,
-and one that stands still has a record that says so: what is saved before it is done, and what is done before it is
-saved, are chosen by that.
+Invariant: an attempt whose record says that it is suspended is suspended again when its shepherd reports after a
+restart, and every suspended attempt has such a record; the order of saving and acting follows from that.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from gqnode.control.input import CellFrozen
 
 
 def set_suspended(state: AgentState, order: SetSuspended) -> None:
-    """Also where it is so already, since the report may have been lost."""
+    """Suspend or resume the attempt, and report it even if nothing changed: an earlier report may be lost."""
     record = state.records.get(order.attempt_id)
     if record is None or record.phase is not Phase.RUNNING or order.attempt_id in state.unmet:
         return  # the controller says it again
@@ -33,14 +32,14 @@ def set_suspended(state: AgentState, order: SetSuspended) -> None:
 
 
 def _park(state: AgentState, record: AttemptRecord, parked_at: float) -> None:
-    """Reported when it does stand still; measured each time, since an earlier report may have been lost."""
+    """Suspend a preempted attempt; its GPU memory is measured and reported each time, as a report may be lost."""
     if record.suspended_at is None:
         state.save(replace(record, suspended_at=state.now))
     state.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True, parked_at=parked_at))
 
 
 def frozen(state: AgentState, happened: CellFrozen) -> None:
-    """If it has not been let go on, or ended, meanwhile."""
+    """Report that the attempt is suspended, unless it has been resumed or has ended meanwhile."""
     record = state.records.get(happened.attempt_id)
     if record is None or record.phase is not Phase.RUNNING or record.suspended_at is None:
         return
@@ -54,6 +53,6 @@ def frozen(state: AgentState, happened: CellFrozen) -> None:
 
 
 def met_again(state: AgentState, record: AttemptRecord) -> None:
-    """Its shepherd is there: this daemon may have died before it had told it."""
+    """Suspend the attempt again: the previous daemon may have died before it did so."""
     if record.suspended_at is not None and record.phase is Phase.RUNNING:
         state.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True))

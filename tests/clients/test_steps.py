@@ -289,7 +289,7 @@ def test_a_job_that_ends_underneath_is_told_and_its_silent_nodes_given_up(
 def test_a_node_that_is_gone_with_its_job_is_found_out_from_the_controller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_TELL_DOWN_S", "_INQUIRY_S", "_GIVE_UP_S"):
+    for name in ("_REPORT_DOWN_S", "_INQUIRY_S", "_GIVE_UP_S"):
         monkeypatch.setattr(f"gq.cli.step.steps.{name}", 0.2)
     nobody = door(bench, "n1", on_attach())  # never listens
     assert bench.run(nobody) == 1
