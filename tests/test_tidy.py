@@ -272,7 +272,9 @@ def test_only_a_command_imports_a_command(path: Path) -> None:
     assert relative(path).startswith(COMMANDS) or wrong == []
 
 
-@pytest.mark.parametrize("module", ["gq.cli._run", "gq.cli.framework.command", "gq.connection.locate"])
+@pytest.mark.parametrize(
+    "module", ["gq.cli._run", "gq.cli.framework.command", "gq.cli.framework.invoke", "gq.connection.locate"]
+)
 def test_what_every_command_starts_with_loads_nothing_heavy(module: str) -> None:
     heavy = ["asyncio", "sqlite3", "typer", "rich", "click", "numpy", "zmq", "psutil", "logging", "tomllib"]
     code = f"import sys, {module}; print(*[name for name in {heavy} if name in sys.modules])"

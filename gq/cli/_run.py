@@ -162,7 +162,7 @@ def _call(name: str, words: list[str]) -> int:
         name = "gqctl"
     elif name == "gq" and words and (module := module_of(words[0])):
         name, words = module, words[1:]
-    from gq.cli.framework.command import invoke
+    from gq.cli.framework.invoke import invoke
 
     return invoke(load(name), words)
 

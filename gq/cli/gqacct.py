@@ -29,7 +29,8 @@ from gq.cli.framework.filter import (
     own_name,
     refuse_unknown_names,
 )
-from gq.cli.framework.operands import JobWord, NamedJobs, job_word, one_job, refuse_operands, words_of
+from gq.cli.framework.job_words import JobWord, NamedJobs
+from gq.cli.framework.operands import job_word, one_job, refuse_operands, words_of
 from gq.cli.framework.output import job_json, printable, step_json, write_json_list, write_line, write_table
 from gq.cli.views.account_fields import DEFAULT_FIELDS, FIELDS, Field, Line, parse_format
 from gq.connection.client import Client

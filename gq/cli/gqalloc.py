@@ -20,7 +20,7 @@ from gq.cli.framework.command import Command
 from gq.cli.framework.components import component_arguments, split_options
 from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
-from gq.cli.step.async_client import Conversation, JobWatch
+from gq.cli.step.async_client import AsyncClient, JobWatch
 from gq.cli.step.interactive import HeldJob, held_job
 from gq.cli.step.signals import SignalPipe
 from gq.cli.step.steps import Bring, Note, say
@@ -69,16 +69,16 @@ def run(arguments: Arguments) -> int:
             note(f"Granted job allocation {held.job.job_id}")
             inside = ask(client, GetJobEnvironment(job_id=held.job.job_id), JobEnvironment)
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-            conversation = Conversation(context, client.location)
+            async_client = AsyncClient(context, client.location)
             try:
-                watch = JobWatch(conversation, held.job.job_id)
+                watch = JobWatch(async_client, held.job.job_id)
                 if (grant := _step_grant(client, held.job, inside, command, note)) is not None:
                     code = _run_in_cell(client, held.job, grant, command, inside, spec.chdir, watch, note)
                 else:
                     environment = {**os.environ, **inside.variables, "CUDA_VISIBLE_DEVICES": ""}
                     code = _run_here(list(command) or [_shell()], environment, spec.chdir, watch, held, note)
             finally:
-                conversation.close()
+                async_client.close()
                 context.term()
             held.end(code)
     note(f"Relinquishing job allocation {held.job.job_id}")

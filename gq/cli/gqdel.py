@@ -23,7 +23,8 @@ from gq.cli.framework.filter import (
     job_filter,
     refuse_unknown_names,
 )
-from gq.cli.framework.operands import JobWord, NamedJobs, job_word, listed, one_job, read, refusals
+from gq.cli.framework.job_words import JobWord, NamedJobs
+from gq.cli.framework.operands import job_word, listed, one_job, read, refusals
 from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.tasks import parse_tasks

@@ -14,7 +14,8 @@ import msgspec
 
 from gq.cli.framework.command import EXIT_NO_ANSWER, Command, report, warn
 from gq.cli.framework.connection import EXIT_NO_CODE, RECONNECT_S, ask, controller, last_job, missing_job, say_waiting
-from gq.cli.framework.operands import LAST, JobWord, one_job, read
+from gq.cli.framework.job_words import JobWord
+from gq.cli.framework.operands import LAST, one_job, read
 from gq.cli.views.log_source import LogSource
 from gq.connection.client import Client
 from gq.errors import GqError, Refusal, Unreachable, UsageError

@@ -10,7 +10,8 @@ from gq.cli.framework.columns import array_label
 from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import ask, controller
 from gq.cli.framework.filter import ACCOUNT, ME, PARTITION, QOS, USER, job_filter, refuse_unknown_names
-from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, words_of
+from gq.cli.framework.job_words import NamedJobs
+from gq.cli.framework.operands import job_word, refuse_operands, words_of
 from gq.cli.framework.output import Column, JsonValue, is_terminal, write_json, write_json_list, write_table
 from gq.connection.client import Client
 from gq.errors import Refusal

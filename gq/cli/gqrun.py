@@ -17,9 +17,10 @@ import zmq
 from gq.cli.framework.command import Command
 from gq.cli.framework.components import component_arguments, split_commands
 from gq.cli.framework.connection import ask, chosen_cluster, present_job
-from gq.cli.framework.operands import JobWord, one_job
+from gq.cli.framework.job_words import JobWord
+from gq.cli.framework.operands import one_job
 from gq.cli.framework.submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
-from gq.cli.step.async_client import Conversation, JobWatch
+from gq.cli.step.async_client import AsyncClient, JobWatch
 from gq.cli.step.interactive import allocation_environment, held_job
 from gq.cli.step.steps import Bring, Note, lead_step, say
 from gq.cli.step.task_output import OutputOptions, TaskOutput, open_output
@@ -158,8 +159,8 @@ def _run_job(client: Client, components: list[Arguments], commands: list[tuple[s
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with held_job(client, spec, exported, note) as held:
         job_id = held.job.job_id
-        conversation = Conversation(context, client.location)
-        watch = JobWatch(conversation, job_id)
+        async_client = AsyncClient(context, client.location)
+        watch = JobWatch(async_client, job_id)
 
         def job_end(now: float) -> str:
             watch.turn(now)
@@ -172,7 +173,7 @@ def _run_job(client: Client, components: list[Arguments], commands: list[tuple[s
             code = _run_step(client, job_id, options, work, environment, note, job_end)
             held.end(code)
         finally:
-            conversation.close()
+            async_client.close()
             context.destroy(linger=0)
     return code
 

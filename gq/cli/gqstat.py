@@ -28,7 +28,8 @@ from gq.cli.framework.filter import (
     job_filter,
     refuse_unknown_names,
 )
-from gq.cli.framework.operands import NamedJobs, job_word, refuse_operands, words_of
+from gq.cli.framework.job_words import NamedJobs
+from gq.cli.framework.operands import job_word, refuse_operands, words_of
 from gq.cli.framework.output import job_json, write_json_list, write_line, write_table
 from gq.cli.views.estimates import START_COLUMNS, show_accuracy, with_estimates
 from gq.cli.views.job_order import Sort, parse_sort

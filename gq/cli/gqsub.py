@@ -16,7 +16,7 @@ import msgspec
 from gq.cli.framework.command import EXIT_NO_ANSWER, JSON, Command, report, warn
 from gq.cli.framework.components import component_arguments, split_options
 from gq.cli.framework.connection import EXIT_NO_CODE, ask, await_jobs, controller, job_exit_code
-from gq.cli.framework.operands import JobWord, only
+from gq.cli.framework.job_words import JobWord, only
 from gq.cli.framework.output import local_time, sentence, write_json, write_line, write_sentence
 from gq.cli.framework.submission import job_environment, refuse_missing_programs, submission, warn_of_missing_files
 from gq.cli.views.alternatives import show_alternatives

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gq.cli.framework.command import JSON, Command, report
 from gq.cli.framework.connection import ask, controller, job_pages, missing_job
-from gq.cli.framework.operands import JobWord, one_job, only, operands
+from gq.cli.framework.job_words import JobWord, only
+from gq.cli.framework.operands import one_job, operands
 from gq.cli.framework.output import JsonValue, sentence, write_json_list, write_sentence
 from gq.connection.client import Client
 from gq.errors import Refusal

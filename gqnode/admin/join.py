@@ -65,7 +65,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Also if the host is a node of a cluster already."""
 
 
-class Door(NamedTuple):
+class Address(NamedTuple):
     """Of the controller."""
 
     endpoint: str
@@ -85,15 +85,15 @@ class Written(NamedTuple):
 
 def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, Written]:
     """Become a node; what the controller said, and the settings that were written."""
-    door = read_endpoint(wish.endpoint)
+    address = read_endpoint(wish.endpoint)
     name = _checked_name(wish.name) if wish.name else host_name()
     _check_fresh(location, wish.is_anew)
-    seen_address = _own_address(door)
+    seen_address = _own_address(address)
     own_address = wish.address or seen_address
     _check_settings(location, wish, name, own_address)
     _make_directories(location)
     keys = _pending_keys(location, name)
-    joined = _ask(door, token, wire.Join(node=name, public_key=keys.public.decode(), version=WIRE_VERSION))
+    joined = _ask(address, token, wire.Join(node=name, public_key=keys.public.decode(), version=WIRE_VERSION))
     if wish.is_login and not joined.is_login:
         _pending_path(location, name).unlink()
         raise Refusal(
@@ -113,7 +113,7 @@ def check_root() -> None:
         )
 
 
-def read_endpoint(text: str) -> Door:
+def read_endpoint(text: str) -> Address:
     match = _ENDPOINT.fullmatch(text)
     if match is None or not 1 <= int(match[2]) <= 65535:
         raise UsageError(
@@ -121,7 +121,7 @@ def read_endpoint(text: str) -> Door:
             f"`{text}` is not where a controller listens",
             "for example tcp://head:7133, as `gqctl token create` printed it",
         )
-    return Door(text, match[1].strip("[]"), int(match[2]))
+    return Address(text, match[1].strip("[]"), int(match[2]))
 
 
 def host_name() -> str:
@@ -187,32 +187,32 @@ def _check_settings(location: Location, wish: Wish, name: str, own_address: str)
 # ── talking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _own_address(door: Door) -> str:
+def _own_address(address: Address) -> str:
     """The address of this host from which it reaches the controller; nothing is sent."""
     try:
-        found = socket.getaddrinfo(door.host, door.port, type=socket.SOCK_DGRAM)
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_DGRAM)
     except socket.gaierror as error:
         raise Unreachable(
-            "no_such_host", f"the name {door.host} is not known here: {error.strerror}", "give its address instead"
+            "no_such_host", f"the name {address.host} is not known here: {error.strerror}", "give its address instead"
         ) from error
-    family, kind, *_, address = found[0]
+    family, kind, *_, socket_address = found[0]
     with socket.socket(family, kind) as probe:
         try:
-            probe.connect(address)
+            probe.connect(socket_address)
         except OSError as error:
-            raise _nobody(door, error) from error
+            raise _unreachable(address, error) from error
         return str(probe.getsockname()[0])
 
 
-def _nobody(door: Door, error: OSError) -> Unreachable:
+def _unreachable(address: Address, error: OSError) -> Unreachable:
     return Unreachable(
-        "unreachable", f"nobody opens at {door.endpoint}: {error.strerror}", "does gqd run there, and listen?"
+        "unreachable", f"nobody opens at {address.endpoint}: {error.strerror}", "does gqd run there, and listen?"
     )
 
 
-def _ask(door: Door, token: Token, request: wire.Join) -> wire.Joined:
+def _ask(address: Address, token: Token, request: wire.Join) -> wire.Joined:
     """Say it, again and again, until there is an answer."""
-    with _link(door, token) as talk:
+    with _link(address, token) as talk:
         began = time.monotonic()
         while (waited_s := time.monotonic() - began) < JOIN_WITHIN_S:
             talk.say(wire.NODE_MESSAGES.encode(request))
@@ -221,24 +221,26 @@ def _ask(door: Door, token: Token, request: wire.Join) -> wire.Joined:
                 return answer
             if not talk.is_connected and waited_s > CONNECT_WITHIN_S:
                 raise Unreachable(
-                    "unreachable", f"{door.host} does not answer at port {door.port}", "does a firewall let it through?"
+                    "unreachable",
+                    f"{address.host} does not answer at port {address.port}",
+                    "does a firewall let it through?",
                 )
     raise Unreachable(
         "timeout",
-        f"the controller at {door.endpoint} did not answer within {JOIN_WITHIN_S:g} s",
+        f"the controller at {address.endpoint} did not answer within {JOIN_WITHIN_S:g} s",
         "run the same command again: the token stays good",
     )
 
 
-class _Talk:
+class _JoinLink:
     """A connection that only the controller of the token can open, and what happens to it."""
 
-    def __init__(self, door: Door, link: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+    def __init__(self, address: Address, link: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
         self.is_connected = False
         """Somebody opened, who may still turn out to be another."""
         self._is_up = False
         """It is the controller of the token, which knows the token."""
-        self._door = door
+        self._address = address
         self._link = link
         self._monitor = monitor
         self._poller = zmq.Poller()
@@ -271,7 +273,7 @@ class _Talk:
                 self.is_connected = True
             case zmq.EVENT_CONNECT_RETRIED:
                 if not self.is_connected:
-                    _find_out(self._door)
+                    _diagnose(self._address)
             case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 raise Refusal(
                     "token_refused", "the controller does not know this token: it is expired or revoked", _NEW_TOKEN
@@ -279,35 +281,35 @@ class _Talk:
             case _:
                 raise Refusal(
                     "wrong_controller",
-                    f"who listens at {self._door.endpoint} broke off: it is not the controller that made this token",
+                    f"who listens at {self._address.endpoint} broke off: it is not the controller that made this token",
                     _NEW_TOKEN,
                 )
         return False
 
 
-def _find_out(door: Door) -> None:
+def _diagnose(address: Address) -> None:
     """Why nobody opened; a controller that is there would note a caller who says nothing."""
     try:
-        socket.create_connection((door.host, door.port), timeout=CONNECT_WITHIN_S).close()
+        socket.create_connection((address.host, address.port), timeout=CONNECT_WITHIN_S).close()
     except OSError as error:
-        raise _nobody(door, error) from error
+        raise _unreachable(address, error) from error
 
 
 @contextmanager
-def _link(door: Door, token: Token) -> Iterator[_Talk]:
+def _link(address: Address, token: Token) -> Iterator[_JoinLink]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     link = context.socket(zmq.DEALER)
     link.setsockopt(zmq.LINGER, 0)
     link.setsockopt(zmq.IMMEDIATE, 1)
     link.setsockopt(zmq.MAXMSGSIZE, wire.MAX_NODE_MESSAGE_BYTES)
-    link.setsockopt(zmq.IPV6, int(is_ipv6(door.endpoint)))
+    link.setsockopt(zmq.IPV6, int(is_ipv6(address.endpoint)))
     link.setsockopt(zmq.CURVE_PUBLICKEY, token.join_keys.public)
     link.setsockopt(zmq.CURVE_SECRETKEY, token.join_keys.secret)
     link.setsockopt(zmq.CURVE_SERVERKEY, token.server_key)
     monitor = link.get_monitor_socket(_WATCHED)
     try:
-        link.connect(door.endpoint)
-        yield _Talk(door, link, monitor)
+        link.connect(address.endpoint)
+        yield _JoinLink(address, link, monitor)
     finally:
         link.disable_monitor()
         context.destroy(linger=0)

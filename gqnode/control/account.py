@@ -1,4 +1,4 @@
-"""Whom the processes of an attempt run as, as this node's own user database says.  Pure."""
+"""The user account that an attempt's processes run under, from this node's own user database.  Pure."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import msgspec
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Looked up once, before the cell is made, and kept with the attempt: its later steps ask nobody again."""
+    """A user account, looked up once before the cell is made and stored with the attempt for its later steps."""
 
     user: str
     uid: int
     gid: int
     groups: tuple[int, ...] = ()
-    """All of them, the primary one included."""
+    """All group ids of the user, the primary group included."""
     home: str = "/"
     shell: str = "/bin/sh"
 
 
 class UserRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The users whose jobs this node runs, by its own gq.toml, whatever the controller says."""
+    """The rule in this node's own gq.toml that says which users' jobs it runs, whatever the controller orders."""
 
     node: str
     min_uid: int
     allowed_users: tuple[str, ...] = ()
-    """Names of accounts with a smaller uid whose jobs run all the same; never root's."""
+    """Names of users whose jobs run although their uid is below `min_uid`; never root."""
     root_jobs: bool = False
 
     def refusal(self, user: str, uid: int) -> str:
-        """Why no process of a job runs as this user here; empty: it may."""
+        """Return why this node runs no process of a job as this user; empty if it does."""
         if uid == 0:
             setting = "[access] root_jobs = true in its own gq.toml allows it"
             return "" if self.root_jobs else f"{self.node} runs nothing of a job as uid 0 ({user}); {setting}"

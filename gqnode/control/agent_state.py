@@ -1,9 +1,9 @@
-"""What is here, what is over and what is still to be said: the agent's state, and the few moves that change it.  Pure.
+"""The agent's state (attempts, finished attempts, unacknowledged reports) and the operations that change it.  Pure.
 
-Each move notes the effects that follow from it, in order, in the turn.  Nothing here decides anything.
+Each operation appends the effects that follow from it, in order, to the turn.  Nothing here decides anything.
 
-Invariants: `deadlines` holds what `deadline.next_deadline` says of each record that is not being emptied; an attempt
-has at most one `EmptyCell` on its way; what is over is remembered, so that an order that was long on its way starts
+Invariants: `deadlines` holds the value of `deadline.next_deadline` for each record that is not being emptied; an
+attempt has at most one `EmptyCell` in progress; finished attempts are remembered, so that a delayed order starts
 nothing.
 """
 
@@ -24,45 +24,44 @@ from gqnode.control.outbox import Outbox
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds and bounds."""
+    """Timers (seconds) and limits of the agent."""
 
     resend_s: float = 5.0
     step_wait_s: float = 30.0
     """How long a step waits for its client."""
     quiet_check_s: float = 0.25
-    """Between looks whether the last processes of an attempt that is being ended are gone."""
+    """Interval between checks whether the last processes of an ending attempt are gone."""
     attempts: int = 4096
     steps_per_attempt: int = 512
     remembered: int = 20_000
-    """Jobs whose last attempt here is remembered."""
+    """How many jobs keep an entry for their last finished attempt here."""
 
 
-class Ledger:
-    """``now`` and ``turn`` belong to the input that is being handled; everything else stays."""
+class AgentState:
+    """The agent's state; ``now`` and ``turn`` belong to the input that is being handled, all else persists."""
 
     def __init__(self, node: str, records: Iterable[AttemptRecord], settings: Settings) -> None:
         self.node = node
         self.settings = settings
         self.records: dict[AttemptId, AttemptRecord] = {}
         self.deadlines: dict[AttemptId, float] = {}
-        """Index: when something of an attempt will be due, for those of which something will be."""
+        """Index: the time of the next deadline of each attempt that has one."""
         self.outbox = Outbox(settings.resend_s)
         self.emptying: set[AttemptId] = set()
         self.unmet: set[AttemptId] = set()
-        """Their shepherds have not been heard since this daemon started."""
+        """Attempts whose shepherds have not reported since this daemon started."""
         self.to_tell: dict[AttemptId, SignalAttempt] = {}
-        """Of those: that they are to give way."""
+        """Preemption signals for attempts in `unmet`, sent once their shepherds report."""
         self.sought: set[AttemptId] = set()
-        """Were about to start when the daemon ended, and are looked for."""
+        """Attempts that were about to start when the daemon ended and whose shepherds are looked for."""
         self.check_at: dict[AttemptId, float] = {}
-        """When to look again whether an attempt that is being ended is quiet."""
+        """When to check again whether an ending attempt has any process left."""
         self.take_at: dict[AttemptId, float] = {}
-        """When to take what an attempt is to give up, or to look again whether it is gone."""
+        """When to revoke the GPUs that an attempt has to give up, or to check again whether they are free."""
         self.now = 0.0
         self.turn: list[Effect] = []
         self._over: dict[JobId, tuple[int, int]] = {}
-        """Highest attempt of each job that is over here, and which time that was (`Launch.join`); the oldest entries
-        are forgotten."""
+        """The highest finished attempt of each job and its `Launch.join`; the oldest entries are dropped first."""
         self._steps_over: dict[AttemptId, set[int]] = {}
         for record in records:
             self.keep(record)
@@ -81,7 +80,7 @@ class Ledger:
         return record
 
     def keep(self, record: AttemptRecord) -> AttemptRecord:
-        """Changed in memory only: after a crash the same change would come about again."""
+        """Change the record in memory only: after a crash the same change would be made again."""
         attempt_id = record.launch.attempt_id
         self.records[attempt_id] = record
         at = None if attempt_id in self.emptying else deadline.next_deadline(record)
@@ -114,7 +113,7 @@ class Ledger:
             del self._over[next(iter(self._over))]
 
     def is_over(self, attempt_id: AttemptId, join: int = 0) -> bool:
-        """Ended here before, or an attempt before one that is or was here."""
+        """Whether this attempt, or a later attempt of the same job, has ended or runs here."""
         if (attempt_id.attempt, join) <= self._over.get(attempt_id.job_id, (0, 0)):
             return True
         return any(one.job_id == attempt_id.job_id and one.attempt > attempt_id.attempt for one in self.records)
@@ -130,13 +129,13 @@ class Ledger:
     def report(self, body: ReportBody) -> None:
         self.do(self.outbox.put(body, self.now))
 
-    def stand(self, record: AttemptRecord) -> None:
-        """Answer an order that was seen before."""
+    def repeat_report(self, record: AttemptRecord) -> None:
+        """Answer an order that was seen before by reporting the attempt's state."""
         if (body := reports.standing(record)) is not None:
             self.report(body)
 
     def not_here(self, attempt_id: AttemptId, join: int = 0) -> None:
-        """Nothing of it is here, and nothing will be: an order to prepare it may still be on its way."""
+        """Report that no process of the attempt is or will be here, also if a delayed `Prepare` arrives."""
         self.note_over(attempt_id, join)
         self.report(CellEmptied(attempt_id=attempt_id, join=join))
 
@@ -146,13 +145,16 @@ class Ledger:
         self.do(SignalProcess(attempt_id=attempt_id, signum=int(signum), scope=scope))
 
     def terminate(self, attempt_id: AttemptId) -> None:
-        """CONT too: what is stopped would not see its TERM."""
+        """Send TERM to all processes of the attempt, and CONT, since a stopped process would not handle TERM."""
         self.signal(attempt_id, signal.SIGTERM, "all")
         self.signal(attempt_id, signal.SIGCONT, "all")
         self.thaw(attempt_id)
 
     def thaw(self, attempt_id: AttemptId) -> None:
-        """What stands still cannot end everywhere.  Done before it is saved: else it might stand still for ever."""
+        """Let a suspended attempt run again, since suspended processes cannot end.
+
+        The cell is thawed before the record is saved: in the other order a crash could leave it suspended for ever.
+        """
         record = self.records.get(attempt_id)
         if record is not None and record.suspended_at is not None:
             self.do(FreezeCell(attempt_id=attempt_id, is_frozen=False))

@@ -1,4 +1,4 @@
-"""What a node knows of one attempt, and keeps in its spool.  Pure."""
+"""The record that a node keeps of one attempt, in memory and in its spool.  Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Phase(StrEnum):
     PREPARING = "preparing"
     PREPARED = "prepared"
     STARTING = "starting"
-    """About to fork: after a crash it is not known whether the script ran, so it is never started again."""
+    """The fork is imminent: after a crash it is unknown whether the script ran, so it is never started again."""
     RUNNING = "running"
     STOPPING = "stopping"
     ENDED = "ended"
@@ -26,7 +26,7 @@ class Phase(StrEnum):
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     order: LaunchStep
     expires_at: float
-    """If no client has attached by then the step is over."""
+    """The step is cancelled if no client has attached by this time."""
     is_attached: bool = False
     is_ended: bool = False
     exit: ExitStatus = ExitStatus()
@@ -34,9 +34,9 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage = Usage()
     ended_at: float | None = None
     stopped_as: Outcome | None = None
-    """Set when its tasks are being ended before their time: CANCELLED (ordered), FAILED (one of them failed)."""
+    """Outcome of a step that is being stopped early: CANCELLED (ordered), FAILED (a task failed)."""
     kill_at: float | None = None
-    """When the grace of that is over; None again once KILL is sent."""
+    """When the grace of a stopped step ends; None again once KILL is sent."""
 
     @property
     def is_running(self) -> bool:
@@ -44,51 +44,51 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A value: every change makes a new one and saves it."""
+    """An immutable record: every change makes a new value and saves it."""
 
     launch: Launch
     phase: Phase
     account: Account | None = None
-    """Known once the cell is made; None: its processes run as the daemon itself."""
+    """Account of the processes, known once the cell is made; None if they run as the daemon's user."""
     go: bool = False
-    """`Go` has come: start as soon as prepared."""
+    """Whether `Go` has arrived: the attempt starts as soon as it is prepared."""
     master_port: int = 0
     time_limit_s: int | None = None
-    """As it is now; the launch holds what it was at first."""
+    """The present time limit; the launch holds the original time limit."""
     started_at: float | None = None
     slept_s: float = 0.0
-    """Since then, but not lived through (`ClockLeapt`), or suspended: does not count against its time limit."""
+    """Seconds since the start that do not count against the time limit: suspended or asleep (`ClockLeapt`)."""
     suspended_at: float | None = None
-    """Its processes stand still since then."""
+    """When the attempt was suspended; None if it runs."""
     signal_sent: bool = False
-    """The warning signal before the time limit."""
+    """Whether the warning signal before the time limit was sent."""
     resize: ResizeAttempt | None = None
-    """The newest change of its GPUs; what it can use now is in the launch's grant."""
+    """The newest change of its GPUs; the launch's grant holds the GPUs that it can use now."""
     told_at: float | None = None
-    """The last time that it was told to give way to another job."""
+    """When the attempt was last notified of its preemption."""
     outcome: Outcome | None = None
-    """Set when the node or the controller began to end it: TIMEOUT, CANCELLED, …"""
+    """Set when the node or the controller begins to end the attempt: TIMEOUT, CANCELLED, …"""
     exit: ExitStatus | None = None
-    """Of the batch script, once it is over."""
+    """Exit status of the batch script, once it has ended."""
     usage: Usage = Usage()
     ended_at: float | None = None
     why: str = ""
     launch_failure: str = ""
     kill_at: float | None = None
-    """When the grace after TERM is over."""
+    """When the grace after TERM ends."""
     steps: dict[int, StepRecord] = {}
-    """Running ones, and ended ones whose end is not acknowledged."""
+    """Running steps, and ended steps whose end is not acknowledged."""
     had_oom: bool = False
-    """A step on this node ran out of memory."""
+    """Whether a step on this node ran out of memory."""
     stop_ordered: bool = False
-    """The controller wants it ended, rather than the node on its own."""
+    """Whether the controller ordered the stop, rather than the node on its own."""
     confirmed: tuple[bytes, ...] = ()
     """Ids of the latest orders that were carried out once (`gq.wire.node.OneOffOrder`)."""
     last_report: ReportBody | None = None
-    """What is left to say once it has ENDED; the record goes when the controller has it."""
+    """The last report of an ENDED attempt; the record is dropped when the controller has it."""
 
     @property
     def going_gpus(self) -> tuple[int, ...]:
-        """Those that it is to give up."""
+        """GPUs that the attempt has to give up."""
         keeps = self.launch.grant.gpus if self.resize is None else self.resize.keeps
         return tuple(gpu for gpu in self.launch.grant.gpus if gpu not in keeps)

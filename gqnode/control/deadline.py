@@ -1,4 +1,4 @@
-"""What is due when: the time limit and its warning, the grace before KILL, steps that wait for their client.  Pure."""
+"""The deadlines of an attempt: time limit and its warning, the grace before KILL, steps waiting for a client.  Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
 
 
 class Due(StrEnum):
-    """What time has brought to an attempt."""
+    """The kinds of deadlines of an attempt."""
 
     WARNING = "warning"
     TIME_LIMIT = "time_limit"
@@ -18,7 +18,7 @@ class Due(StrEnum):
 
 
 def limit_at(record: AttemptRecord) -> float | None:
-    """None: it has no limit, has not started, or stands still, and its time with it."""
+    """Return when the time limit is reached; None without a limit, before the start and while suspended."""
     if record.time_limit_s is None or record.started_at is None or record.suspended_at is not None:
         return None
     return record.started_at + record.slept_s + record.time_limit_s
@@ -30,7 +30,7 @@ def warn_at(record: AttemptRecord) -> float | None:
 
 
 def due(record: AttemptRecord, now: float) -> Due | None:
-    """The first thing that is due; more may be due after it is done."""
+    """Return the first deadline that has passed; another may be due once it is handled."""
     at = _next_of_attempt(record)
     if at is None or at[0] > now:
         return None
@@ -59,12 +59,12 @@ def _step_due_at(record: AttemptRecord, step: StepRecord) -> float | None:
 
 
 def due_steps(record: AttemptRecord, now: float) -> list[StepRecord]:
-    """Steps that no client came for in time, and those whose grace is over."""
+    """Return the steps whose client did not attach in time, and the steps whose grace has ended."""
     return [step for step in record.steps.values() if (at := _step_due_at(record, step)) is not None and at <= now]
 
 
 def postponed(record: AttemptRecord, by_s: float) -> AttemptRecord:
-    """After a leap of the clock: everything that runs, or is waited for, has as long as before."""
+    """Move all deadlines of the attempt by a leap of the clock, so that each has as long left as before."""
     steps = {number: _step_postponed(step, by_s) for number, step in record.steps.items()}
     slept_s = record.slept_s if record.started_at is None else record.slept_s + by_s
     kill_at = None if record.kill_at is None else record.kill_at + by_s
@@ -73,7 +73,7 @@ def postponed(record: AttemptRecord, by_s: float) -> AttemptRecord:
 
 
 def resumed(record: AttemptRecord, now: float) -> AttemptRecord:
-    """It goes on: its time limit, and the steps that wait for a client, have as long left as they had."""
+    """End the suspension: the time limit and the steps waiting for a client have as long left as before it."""
     if record.suspended_at is None:
         return record
     by_s = max(0.0, now - record.suspended_at)
@@ -87,7 +87,7 @@ def _step_postponed(step: StepRecord, by_s: float) -> StepRecord:
 
 
 def next_deadline(record: AttemptRecord) -> float | None:
-    """The first instant at which anything will be due."""
+    """Return the time of the next deadline; None if there is none."""
     if record.phase is Phase.ENDED:
         return None
     instants = [at for step in record.steps.values() if (at := _step_due_at(record, step)) is not None]

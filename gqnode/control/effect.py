@@ -1,4 +1,4 @@
-"""What the node's shell must do, in the order given.  Pure.
+"""The effects that the agent asks the daemon to carry out, in the order given.  Pure.
 
 The spool comes first, so that nothing is reported or started that could be forgotten.
 """
@@ -20,24 +20,24 @@ class SaveRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The controller knows the end: remove the attempt from the spool."""
+    """Remove the attempt from the spool: the controller knows its end."""
 
     attempt_id: AttemptId
 
 
 class SendReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Kept by the agent and repeated until acknowledged."""
+    """Send a report; the agent keeps it and repeats it until it is acknowledged."""
 
     seq: int
     body: ReportBody
 
 
 class MakeCell(msgspec.Struct, frozen=True, kw_only=True):
-    """Find the user, then limits, devices, directories, on the batch node a leased port.  → `CellMade`, `CellFailed`"""
+    """Look up the user, make the cell and, on the batch node, lease a port.  → `CellMade`, `CellFailed`"""
 
     launch: Launch
     master_port: int = 0
-    """The port that was leased before a restart of the daemon and told to the controller; 0: lease one."""
+    """The port that was leased before a restart and reported to the controller; 0: lease a port."""
 
 
 class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,40 +51,40 @@ class StartProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WidenCell(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt may use the GPUs of its grant from now on."""
+    """Let the attempt use all GPUs of its grant."""
 
     launch: Launch
 
 
-class TakeGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """Deny these GPUs to the attempt, and KILL those of its processes that still use one.  → `GpusTaken`"""
+class RevokeGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """Deny these GPUs to the attempt and KILL its processes that still use one.  → `GpusTaken`"""
 
     launch: Launch
-    """With what it keeps."""
+    """The launch with the GPUs that the attempt keeps."""
     gpus: tuple[int, ...]
     generation: int
 
 
-class TellGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """Write for the job which GPUs it has, and which of them are to go when (`gq.elastic`)."""
+class WriteElasticFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Write the file that lists the job's GPUs, and the GPUs to give up with their deadline (`gq.elastic`)."""
 
     record: AttemptRecord
 
 
-class FindProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """After a restart: meet its shepherd again.  → `ProcessStarted` or `ProcessEnded` (``is_lost``: there is none)"""
+class AdoptProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """Connect to the shepherd again after a restart.  → `ProcessStarted`, `ProcessEnded` (``is_lost``: none found)"""
 
     attempt_id: AttemptId
 
 
 class CheckCell(msgspec.Struct, frozen=True, kw_only=True):
-    """Does anything still run in the cell?  → `CellQuiet` if not"""
+    """Check whether a process still runs in the cell.  → `CellQuiet` if none does"""
 
     attempt_id: AttemptId
 
 
 class SignalProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """``scope``: ``steps``, ``batch``, ``all``."""
+    """Send a signal; ``scope`` is ``steps``, ``batch`` or ``all``."""
 
     attempt_id: AttemptId
     signum: int
@@ -92,9 +92,9 @@ class SignalProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreezeCell(msgspec.Struct, frozen=True, kw_only=True):
-    """Let everything in the cell stand still, or go on.  May be asked for again.
+    """Suspend or resume all processes in the cell; the effect may be repeated.
 
-    With ``parked_at``: → `CellFrozen`, when it does stand still.
+    With ``parked_at``, `CellFrozen` follows once all processes are suspended.
     """
 
     attempt_id: AttemptId
@@ -103,7 +103,7 @@ class FreezeCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmptyCell(msgspec.Struct, frozen=True, kw_only=True):
-    """KILL everything in the cell, until it is empty, and remove it.  → `CellEmpty`"""
+    """KILL every process in the cell until it is empty, and remove it.  → `CellEmpty`"""
 
     attempt_id: AttemptId
 
@@ -114,7 +114,7 @@ class WriteLine(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: AttemptId
     text: str
     at: float | None = None
-    """Where set, ``{time}`` in the text stands for this instant in local time, as in ``2026-11-21T01:25:32``."""
+    """If set, ``{time}`` in the text stands for this instant in local time, as in ``2026-11-21T01:25:32``."""
 
 
 class ExpectStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class ExpectStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetStep(msgspec.Struct, frozen=True, kw_only=True):
-    """No client may attach to this step any more: it was over before one came."""
+    """Let no client attach to this step any more: it was over before a client came."""
 
     step_id: StepId
 
@@ -135,7 +135,7 @@ class SignalStepTasks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Effect = (
-    SaveRecord | DropRecord | SendReport | MakeCell | WidenCell | TakeGpus | TellGpus | StartProcess
-    | FindProcess | SignalProcess | CheckCell | FreezeCell | EmptyCell | WriteLine | ExpectStep | ForgetStep
+    SaveRecord | DropRecord | SendReport | MakeCell | WidenCell | RevokeGpus | WriteElasticFile | StartProcess
+    | AdoptProcess | SignalProcess | CheckCell | FreezeCell | EmptyCell | WriteLine | ExpectStep | ForgetStep
     | SignalStepTasks
 )  # fmt: skip

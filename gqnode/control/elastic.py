@@ -1,7 +1,8 @@
-"""What this node does about the GPUs of a job that become more and fewer.  Pure.
+"""How this node grows and shrinks the GPUs of an elastic job.  Pure.
 
-What comes is the job's at once.  What is to go is told to the job, which has until the order's instant; then it is
-denied to the job, and processes that still use it are ended, until none does.  Only then is it said to be gone.
+Added GPUs are usable at once.  GPUs to give up are listed in the job's file, and the job has until the order's
+deadline.  Then the GPUs are denied to the job and processes that still use them are killed until none does; only then
+are the GPUs reported as free.
 """
 
 from __future__ import annotations
@@ -10,119 +11,120 @@ from msgspec.structs import replace
 
 from gq.wire.node import AttemptResized, GangMember, Launch, ResizeAttempt
 from gqnode.control import reports, steps
-from gqnode.control.agent_state import Ledger
+from gqnode.control.agent_state import AgentState
 from gqnode.control.attempt import AttemptRecord, Phase
-from gqnode.control.effect import TakeGpus, TellGpus, WidenCell
+from gqnode.control.effect import RevokeGpus, WidenCell, WriteElasticFile
 from gqnode.control.input import GpusTaken
 
 _HERE = (Phase.STARTING, Phase.RUNNING)
 
 
-def resize(ledger: Ledger, order: ResizeAttempt) -> None:
-    """An order seen before repeats how far it is; with the same number only an earlier instant is news."""
-    record = ledger.records.get(order.attempt_id)
+def resize(state: AgentState, order: ResizeAttempt) -> None:
+    """Carry out a resize order.
+
+    An order that was seen before repeats the report; one with the same generation can only bring the deadline forward.
+    """
+    record = state.records.get(order.attempt_id)
     if record is None or record.phase not in _HERE:
         return
     before = record.resize
     if before is None or order.generation > before.generation:
-        record = _begin(ledger, record, order)
+        record = _begin(state, record, order)
     elif order.generation == before.generation and record.going_gpus and _is_earlier(order, before):
-        record = ledger.save(replace(record, resize=replace(before, ends_at=order.ends_at)))
-        ledger.take_at.pop(order.attempt_id, None)
-        ledger.do(TellGpus(record=record))
-    _report(ledger, record)
-    meet_deadline(ledger, record)
+        record = state.save(replace(record, resize=replace(before, ends_at=order.ends_at)))
+        state.take_at.pop(order.attempt_id, None)
+        state.do(WriteElasticFile(record=record))
+    _report(state, record)
+    meet_deadline(state, record)
 
 
 def _is_earlier(order: ResizeAttempt, before: ResizeAttempt) -> bool:
     return order.ends_at is not None and (before.ends_at is None or order.ends_at < before.ends_at)
 
 
-def _begin(ledger: Ledger, record: AttemptRecord, order: ResizeAttempt) -> AttemptRecord:
-    """Told first, signalled then: who is woken by the signal finds the file as it is to be."""
+def _begin(state: AgentState, record: AttemptRecord, order: ResizeAttempt) -> AttemptRecord:
+    """Begin a resize: write the job's file first and send the signal then, so that a handler finds the new file."""
     has_more = not set(order.gpus) <= set(record.launch.grant.gpus)
     launch = with_held(record.launch, order.gpus, order.cpus)
     if order.members:
         launch = with_members(record.launch, order.members)
-    record = ledger.save(replace(record, launch=launch, resize=order))
+    record = state.save(replace(record, launch=launch, resize=order))
     if has_more:
-        ledger.do(WidenCell(launch=record.launch))
-    ledger.do(TellGpus(record=record))
+        state.do(WidenCell(launch=record.launch))
+    state.do(WriteElasticFile(record=record))
     wanted = record.launch.signal
     is_shrinking = bool(record.going_gpus or order.leaving)
-    if is_shrinking and wanted is not None and order.attempt_id not in ledger.unmet:
+    if is_shrinking and wanted is not None and order.attempt_id not in state.unmet:
         if not wanted.to_batch_shell:
-            ledger.signal(order.attempt_id, wanted.signum, "steps")
+            state.signal(order.attempt_id, wanted.signum, "steps")
         elif reports.has_script(record):
-            ledger.signal(order.attempt_id, wanted.signum, "batch")
+            state.signal(order.attempt_id, wanted.signum, "batch")
     return record
 
 
 def with_held(launch: Launch, gpus: tuple[int, ...], cpus: tuple[int, ...] | None) -> Launch:
-    """As it would be launched with these; it is on one node.  CPUs None: as before."""
+    """Return the launch with these GPUs and CPUs (None: unchanged CPUs), for a job on one node."""
     grant = replace(launch.grant, gpus=gpus, cpus=launch.grant.cpus if cpus is None else cpus)
     members = tuple(replace(one, gpus=len(gpus), cpus=len(grant.cpus)) for one in launch.members)
     return replace(launch, grant=grant, members=members)
 
 
 def with_members(launch: Launch, members: tuple[GangMember, ...]) -> Launch:
-    """As it would be launched on these; what it has here stays."""
+    """Return the launch with these members; the GPUs and CPUs on this node stay."""
     own = [one.node for one in members]
     node = launch.grant.node
     return replace(launch, members=members, node_rank=own.index(node) if node in own else launch.node_rank)
 
 
-def _report(ledger: Ledger, record: AttemptRecord) -> None:
+def _report(state: AgentState, record: AttemptRecord) -> None:
     if record.resize is not None:
         launch, generation = record.launch, record.resize.generation
-        ledger.report(AttemptResized(attempt_id=launch.attempt_id, generation=generation, gpus=launch.grant.gpus))
+        state.report(AttemptResized(attempt_id=launch.attempt_id, generation=generation, gpus=launch.grant.gpus))
 
 
-def meet_deadline(ledger: Ledger, record: AttemptRecord) -> None:
-    """What is to go by now is taken; it is looked at again until it is gone."""
+def meet_deadline(state: AgentState, record: AttemptRecord) -> None:
+    """Revoke the GPUs whose deadline has passed; the check is repeated until no process uses them."""
     attempt_id, order = record.launch.attempt_id, record.resize
     if order is None or order.ends_at is None or not record.going_gpus or record.phase not in _HERE:
-        ledger.take_at.pop(attempt_id, None)
+        state.take_at.pop(attempt_id, None)
         return
-    at = max(order.ends_at, ledger.take_at.get(attempt_id, order.ends_at))
-    if at > ledger.now:
-        ledger.take_at[attempt_id] = at
+    at = max(order.ends_at, state.take_at.get(attempt_id, order.ends_at))
+    if at > state.now:
+        state.take_at[attempt_id] = at
         return
-    ledger.take_at[attempt_id] = ledger.now + ledger.settings.resend_s
-    steps.end_unattended(ledger, record, record.going_gpus)
-    record = ledger.records[attempt_id]
+    state.take_at[attempt_id] = state.now + state.settings.resend_s
+    steps.end_unattended(state, record, record.going_gpus)
+    record = state.records[attempt_id]
     left = with_held(record.launch, order.keeps, order.keeps_cpus)
-    ledger.do(TakeGpus(launch=left, gpus=record.going_gpus, generation=order.generation))
+    state.do(RevokeGpus(launch=left, gpus=record.going_gpus, generation=order.generation))
 
 
-def taken(ledger: Ledger, found: GpusTaken) -> None:
-    record = ledger.records.get(found.attempt_id)
+def taken(state: AgentState, found: GpusTaken) -> None:
+    record = state.records.get(found.attempt_id)
     if record is None or record.resize is None or record.resize.generation != found.generation:
         return
     if record.phase not in _HERE or not record.going_gpus:
         return
     if not found.is_done:
-        ledger.take_at[found.attempt_id] = ledger.now + ledger.settings.quiet_check_s
+        state.take_at[found.attempt_id] = state.now + state.settings.quiet_check_s
         return
-    ledger.take_at.pop(found.attempt_id, None)
-    record = ledger.save(
-        replace(record, launch=with_held(record.launch, record.resize.keeps, record.resize.keeps_cpus))
-    )
-    ledger.do(TellGpus(record=record))
-    _report(ledger, record)
+    state.take_at.pop(found.attempt_id, None)
+    record = state.save(replace(record, launch=with_held(record.launch, record.resize.keeps, record.resize.keeps_cpus)))
+    state.do(WriteElasticFile(record=record))
+    _report(state, record)
 
 
-def tell(ledger: Ledger, record: AttemptRecord) -> None:
-    """What it has, before anything of it runs."""
+def tell(state: AgentState, record: AttemptRecord) -> None:
+    """Write the elastic job's file before any of its processes run."""
     if record.launch.most_gpus is not None or record.launch.most_nodes is not None:
-        ledger.do(TellGpus(record=record))
+        state.do(WriteElasticFile(record=record))
 
 
-def resume(ledger: Ledger, record: AttemptRecord) -> None:
-    """After a restart: the cell and the file are as the record says, and what is overdue is taken."""
+def resume(state: AgentState, record: AttemptRecord) -> None:
+    """Restore the cell and the job's file from the record after a restart, and revoke GPUs that are overdue."""
     if record.phase not in _HERE:
         return
-    tell(ledger, record)
+    tell(state, record)
     if record.resize is not None and not record.resize.members:
-        ledger.do(WidenCell(launch=record.launch))
-        meet_deadline(ledger, record)
+        state.do(WidenCell(launch=record.launch))
+        meet_deadline(state, record)

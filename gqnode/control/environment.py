@@ -1,7 +1,7 @@
-"""The whole environment of a batch script and of a step's task on this node.  Pure: everything it needs is given.
+"""Builds the environment of a batch script and of a step's tasks on this node.  Pure: all inputs are arguments.
 
-What the user brings comes first, less what was true of another job or step; then what a login would have set, where
-it is missing; then the facts.  The cluster is found by `location_env` in every case.
+The user's variables come first, without those that described another job or step; then the login variables that are
+missing; then the facts of this job.  `location_env` always identifies the cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def job_environment(
     start_at: float,
     time_limit_s: int | None,
 ) -> dict[str, str]:
-    """Of the batch script.  `gpus` are those granted on this node, `login_env` what a login of the user would set."""
+    """Return the batch script's environment.
+
+    `gpus` are the GPUs granted on this node; `login_env` holds the variables that a login of the user would set.
+    """
     return {
         **login_env,
         **without(submitted_env, OWN_VARIABLES),
@@ -55,7 +58,10 @@ def task_environment(
     start_at: float,
     time_limit_s: int | None,
 ) -> dict[str, str]:
-    """Of one task on this node; `client_env` is `gqrun`'s own, `gpus` are those that its step, or role, has here."""
+    """Return the environment of one task on this node.
+
+    `client_env` is `gqrun`'s own environment; `gpus` are the GPUs of the task's step, or role, on this node.
+    """
     layout = step.layout
     node_index, part = _own_part(layout, launch.grant.node)
     rank = part.ranks[local_rank]
@@ -76,7 +82,7 @@ def task_environment(
 
 
 def gpus_of(indices: Sequence[int], inventory: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """The node's GPUs with these indices, in their order; one that has gone since is left out."""
+    """Return the node's GPUs with these indices, in their order, without GPUs that no longer exist."""
     return tuple(gpu for index in indices for gpu in inventory if gpu.index == index)
 
 
@@ -88,7 +94,7 @@ def _own_part(layout: StepLayout, node: str) -> tuple[int, StepPart]:
 
 
 def _place(launch: Launch, node_index: int, rank: int, local_rank: int, cpus: int) -> dict[str, str]:
-    """Which process on which node this is."""
+    """Return the variables that say which task on which node this is."""
     facts = {
         "NODEID": node_index,
         "PROCID": rank,
@@ -100,7 +106,7 @@ def _place(launch: Launch, node_index: int, rank: int, local_rank: int, cpus: in
 
 
 def _step_variables(launch: Launch, step: LaunchStep) -> dict[str, str]:
-    """In a step the counts are the step's; the node list stays the job's (as Slurm)."""
+    """Return the variables of the step; counts are the step's, the node list stays the job's (as in Slurm)."""
     layout = step.layout
     nodelist = compress(part.node for part in layout.parts)
     nodes, tasks, number = str(len(layout.parts)), str(layout.ntasks), str(step.step_id.step)
@@ -132,7 +138,7 @@ def _step_variables(launch: Launch, step: LaunchStep) -> dict[str, str]:
 
 
 def _role_variables(layout: StepLayout, rank: int, role: StepRole | None) -> dict[str, str]:
-    """What a task of a gang is, and how many there are like it in this step."""
+    """Return the role of a task of a heterogeneous job, and how many tasks of the step have that role."""
     if role is None:
         return {}
     alike = sum(one.tasks for part in layout.parts for one in part.roles if one.role == role.role)
@@ -154,7 +160,10 @@ def _gpus_of_task(
 
 
 def _gpu_variables(launch: Launch, visible: Sequence[Gpu], on_node: Sequence[Gpu]) -> dict[str, str]:
-    """``CUDA_VISIBLE_DEVICES`` is always there, so that a job without GPUs sees none; Slurm's names only with some."""
+    """Return the GPU variables.
+
+    ``CUDA_VISIBLE_DEVICES`` is always set, so that a job without GPUs sees none; Slurm's variables only with GPUs.
+    """
     facts = {
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu.index) if gpu.is_fake else gpu.uuid for gpu in visible),
         "GQ_GPUS_ON_NODE": str(len(on_node)),

@@ -1,4 +1,4 @@
-"""What can happen to a node's agent.  Made by the shell; pure."""
+"""The inputs of a node's agent, made by the daemon.  Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gqnode.control.account import Account
 class OrderReceived(msgspec.Struct, frozen=True, kw_only=True):
     order: Order
     blobs: dict[str, bytes] = {}
-    """Scripts and environments that the order names."""
+    """Scripts and environments that the order refers to, by digest."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,18 +23,18 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkUp(msgspec.Struct, frozen=True, kw_only=True):
-    """The controller said `Welcome`: say again what it has not acknowledged."""
+    """The controller answered `Welcome`: the agent sends all unacknowledged reports again."""
 
 
 class CellMade(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: AttemptId
     master_port: int = 0
     account: Account | None = None
-    """Whom the processes are to run as; None: as the daemon."""
+    """Account for the attempt's processes; None if they run as the daemon's user."""
 
 
 class GpusTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """These GPUs are denied to the attempt; ``is_done``: and no process of it uses one any more."""
+    """These GPUs are denied to the attempt; ``is_done``: no process of the attempt uses them any more."""
 
     attempt_id: AttemptId
     generation: int
@@ -42,16 +42,16 @@ class GpusTaken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellFrozen(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing in the cell moves; so much of the memory of its GPUs is in use (answer to `FreezeCell.parked_at`)."""
+    """All processes in the cell are suspended (answer to `FreezeCell.parked_at`)."""
 
     attempt_id: AttemptId
     parked_at: float
     gpu_memory: tuple[tuple[int, int], ...]
-    """(GPU, MiB); one that does not tell is not here."""
+    """GPU memory in use as (GPU index, MiB), without GPUs that do not report it."""
 
 
 class CellFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The user is not known here, or the cell or its port could not be had; what was made is undone."""
+    """The user is unknown here, or the cell or its port could not be made; partial results are undone."""
 
     attempt_id: AttemptId
     why: str
@@ -75,9 +75,9 @@ class ProcessEnded(msgspec.Struct, frozen=True, kw_only=True):
     oom: bool = False
     why: str = ""
     launch_failure: str = ""
-    """The field of that name of `AttemptEnded`."""
+    """The value of `AttemptEnded.launch_failure`."""
     is_lost: bool = False
-    """Nobody saw how it ended: the shepherd is gone."""
+    """The shepherd is gone, so the exit status is unknown."""
 
 
 class CellEmpty(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,31 +97,31 @@ class StepTasksEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepAttached(msgspec.Struct, frozen=True, kw_only=True):
-    """A client with the right key is there and the tasks have been started."""
+    """A client with the right key has attached and the tasks have been started."""
 
     step_id: StepId
 
 
 class StepTaskFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """A task of the step on this node ended badly; others of it may still run."""
+    """A task of the step on this node failed; other tasks of it may still run."""
 
     step_id: StepId
 
 
 class CellQuiet(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing runs in the cell at this moment (answer to `CheckCell`; no answer while something runs)."""
+    """No process runs in the cell at this moment (answer to `CheckCell`; no answer comes while a process runs)."""
 
     attempt_id: AttemptId
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """The controller has taken this node out of the cluster: whatever is here ends, within the grace."""
+    """The controller has removed this node from the cluster: all attempts here end within the grace."""
 
     grace_s: int
 
 
 class ClockLeapt(msgspec.Struct, frozen=True, kw_only=True):
-    """Forward: the machine slept, or its clock was set right.  Nothing ran in these seconds."""
+    """The clock moved forward while nothing ran: the machine slept, or its clock was corrected."""
 
     by_s: float
 

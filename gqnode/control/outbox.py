@@ -1,6 +1,6 @@
-"""Reports that the controller has not acknowledged: numbered, said again until they are.  Pure.
+"""Numbers the reports to the controller and repeats each until it is acknowledged.  Pure.
 
-A report that says what one on its way says already is not a new one: it goes again under its number.
+A report equal to an unacknowledged report is no new report: it is sent again under the same number.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ class _Waiting(NamedTuple):
 
 
 class Outbox:
-    """Numbers count from 1 in each incarnation of the daemon."""
+    """The unacknowledged reports; their numbers count from 1 in each incarnation of the daemon."""
 
     def __init__(self, resend_s: float) -> None:
         self._resend_s = resend_s
         self._next_seq = 1
         self._waiting: dict[int, _Waiting] = {}
-        """By number, in the order of `sent_at`: the first one was said longest ago."""
+        """Unacknowledged reports by number, ordered by `sent_at`, the longest ago first."""
         self._seqs: dict[ReportBody, int] = {}
 
     @property
     def last_seq(self) -> int:
-        """Of the newest report; 0: there was none."""
+        """Number of the newest report; 0 if there was none."""
         return self._next_seq - 1
 
     def put(self, body: ReportBody, now: float) -> SendReport:
-        """The report, new or again."""
+        """Number the report, or use the number that it has already."""
         seq = self._seqs.get(body)
         if seq is None:
             seq = self._next_seq
@@ -44,18 +44,18 @@ class Outbox:
         return SendReport(seq=seq, body=body)
 
     def take(self, seqs: Iterable[int]) -> list[ReportBody]:
-        """What was acknowledged by these numbers and had not been before."""
+        """Return the reports that these numbers acknowledge and that were unacknowledged until now."""
         bodies = [waiting.body for seq in seqs if (waiting := self._waiting.pop(seq, None)) is not None]
         for body in bodies:
             del self._seqs[body]
         return bodies
 
     def everything(self, now: float) -> list[SendReport]:
-        """All that waits, in the order of its numbers, as sent now."""
+        """Return all unacknowledged reports, ordered by number, and mark them as sent now."""
         return [self._again(seq, now) for seq in sorted(self._waiting)]
 
     def due(self, now: float) -> list[SendReport]:
-        """What was said so long ago that it should be said again."""
+        """Return the reports that were last sent at least `resend_s` seconds ago."""
         seqs = takewhile(lambda seq: self._waiting[seq].sent_at + self._resend_s <= now, self._waiting)
         return [self._again(seq, now) for seq in sorted(seqs)]
 

@@ -1,4 +1,4 @@
-"""What the node says about an attempt or a step: pure functions from its record to a report."""
+"""Builds the node's reports on an attempt or a step from its record, by pure functions."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def is_batch_node(record: AttemptRecord) -> bool:
 
 
 def has_script(record: AttemptRecord) -> bool:
-    """The batch script runs here; its standard error is the job's."""
+    """Whether the batch script runs on this node; its standard error is the job's."""
     return is_batch_node(record) and not record.launch.is_interactive
 
 
-def farewell(record: AttemptRecord, node: str, text: str) -> str:
-    """Slurm's line for the job's standard error, which users' tools look for."""
+def stop_message(record: AttemptRecord, node: str, text: str) -> str:
+    """Return Slurm's line for the job's standard error, which users' tools look for."""
     return f"*** JOB {record.launch.attempt_id.job_id} ON {node} {text} ***"
 
 
 def status(record: AttemptRecord) -> AttemptStatus:
-    """For `Hello`."""
+    """Return the attempt's state for `Hello`."""
     return AttemptStatus(
         attempt_id=record.launch.attempt_id,
         phase="running" if record.go and record.phase is Phase.PREPARING else _STATUS_WORDS[record.phase],
@@ -57,7 +57,7 @@ def status(record: AttemptRecord) -> AttemptStatus:
 
 
 def standing(record: AttemptRecord) -> ReportBody | None:
-    """What answers an order that was seen before: how far the attempt is.  None: the end is on its way, nothing now."""
+    """Return the report that answers an order seen before; None while the attempt's end is still to be reported."""
     attempt_id = record.launch.attempt_id
     match record.phase:
         case Phase.PREPARING:
@@ -75,19 +75,19 @@ def standing(record: AttemptRecord) -> ReportBody | None:
 
 
 def started(record: AttemptRecord) -> Started | None:
-    """Only the batch node says so."""
+    """Return the report of the start; only the batch node sends it."""
     if not is_batch_node(record) or record.started_at is None:
         return None
     return Started(attempt_id=record.launch.attempt_id, at=record.started_at, master_port=record.master_port)
 
 
 def own_port(record: AttemptRecord) -> int:
-    """The leased port, on the node that leased it."""
+    """Return the leased port, on the node that leased it; 0 on other nodes."""
     return record.master_port if is_batch_node(record) else 0
 
 
 def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportBody:
-    """What there is to say when the cell is empty: after a `Stop` too how the script took it, if that was seen."""
+    """Return the last report, once the cell is empty; after a `Stop` it has the script's exit status if known."""
     usage = larger(record.usage, cell_usage)
     if record.stop_ordered and not (has_script(record) and record.exit is not None):
         return CellEmptied(attempt_id=record.launch.attempt_id, usage=usage, join=record.launch.join)
@@ -106,7 +106,7 @@ def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportB
 
 
 def larger(one: Usage, other: Usage) -> Usage:
-    """Both counted the same processes, and each may have missed some."""
+    """Return the larger of two measurements of the same processes, either of which may have missed some."""
     return Usage(
         user_cpu_s=max(one.user_cpu_s, other.user_cpu_s),
         system_cpu_s=max(one.system_cpu_s, other.system_cpu_s),
@@ -115,7 +115,7 @@ def larger(one: Usage, other: Usage) -> Usage:
 
 
 def end_outcome(record: AttemptRecord, ended: ProcessEnded) -> Outcome:
-    """What the end of the attempt's process means, if it was seen and nobody had begun to end it."""
+    """Return the outcome of an attempt whose process ended by itself and whose end was seen."""
     if ended.why:
         return Outcome.BOOT_FAIL
     if ended.oom:
@@ -150,5 +150,5 @@ def step_ended(step: StepRecord) -> StepEnded:
 
 
 def step_never_was(step_id: StepId, outcome: Outcome) -> StepEnded:
-    """For a step that this node does not have and will not run."""
+    """Return the report for a step that this node does not have and will not run."""
     return StepEnded(step_id=step_id, outcome=outcome, was_attached=False)

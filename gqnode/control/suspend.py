@@ -1,8 +1,7 @@
-"""An attempt stands still, or goes on.  Pure.
+"""Suspends and resumes attempts.  Pure.
 
-Invariant: an attempt whose record says that it stands still is told to again when its shepherd is met after a restart,
-and one that stands still has a record that says so: what is saved before it is done, and what is done before it is
-saved, are chosen by that.
+Invariant: an attempt whose record says that it is suspended is suspended again when its shepherd reports after a
+restart, and every suspended attempt has such a record; the order of saving and acting follows from that.
 """
 
 from __future__ import annotations
@@ -10,38 +9,38 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gq.wire.node import SetSuspended, SuspendedSet
-from gqnode.control.agent_state import Ledger
+from gqnode.control.agent_state import AgentState
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import FreezeCell
 from gqnode.control.input import CellFrozen
 
 
-def set_suspended(ledger: Ledger, order: SetSuspended) -> None:
-    """Also where it is so already, since the report may have been lost."""
-    record = ledger.records.get(order.attempt_id)
-    if record is None or record.phase is not Phase.RUNNING or order.attempt_id in ledger.unmet:
+def set_suspended(state: AgentState, order: SetSuspended) -> None:
+    """Suspend or resume the attempt, and report it even if nothing changed: an earlier report may be lost."""
+    record = state.records.get(order.attempt_id)
+    if record is None or record.phase is not Phase.RUNNING or order.attempt_id in state.unmet:
         return  # the controller says it again
     if not order.is_suspended:
-        ledger.thaw(order.attempt_id)
+        state.thaw(order.attempt_id)
     elif order.parked_at is not None:
-        _park(ledger, record, order.parked_at)
+        _park(state, record, order.parked_at)
         return
     elif record.suspended_at is None:
-        ledger.save(replace(record, suspended_at=ledger.now))
-        ledger.do(FreezeCell(attempt_id=order.attempt_id, is_frozen=True))
-    ledger.report(SuspendedSet(attempt_id=order.attempt_id, is_suspended=order.is_suspended))
+        state.save(replace(record, suspended_at=state.now))
+        state.do(FreezeCell(attempt_id=order.attempt_id, is_frozen=True))
+    state.report(SuspendedSet(attempt_id=order.attempt_id, is_suspended=order.is_suspended))
 
 
-def _park(ledger: Ledger, record: AttemptRecord, parked_at: float) -> None:
-    """Reported when it does stand still; measured each time, since an earlier report may have been lost."""
+def _park(state: AgentState, record: AttemptRecord, parked_at: float) -> None:
+    """Suspend a preempted attempt; its GPU memory is measured and reported each time, as a report may be lost."""
     if record.suspended_at is None:
-        ledger.save(replace(record, suspended_at=ledger.now))
-    ledger.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True, parked_at=parked_at))
+        state.save(replace(record, suspended_at=state.now))
+    state.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True, parked_at=parked_at))
 
 
-def frozen(ledger: Ledger, happened: CellFrozen) -> None:
-    """If it has not been let go on, or ended, meanwhile."""
-    record = ledger.records.get(happened.attempt_id)
+def frozen(state: AgentState, happened: CellFrozen) -> None:
+    """Report that the attempt is suspended, unless it has been resumed or has ended meanwhile."""
+    record = state.records.get(happened.attempt_id)
     if record is None or record.phase is not Phase.RUNNING or record.suspended_at is None:
         return
     report = SuspendedSet(
@@ -50,10 +49,10 @@ def frozen(ledger: Ledger, happened: CellFrozen) -> None:
         parked_at=happened.parked_at,
         gpu_memory=happened.gpu_memory,
     )
-    ledger.report(report)
+    state.report(report)
 
 
-def met_again(ledger: Ledger, record: AttemptRecord) -> None:
-    """Its shepherd is there: this daemon may have died before it had told it."""
+def met_again(state: AgentState, record: AttemptRecord) -> None:
+    """Suspend the attempt again: the previous daemon may have died before it did so."""
     if record.suspended_at is not None and record.phase is Phase.RUNNING:
-        ledger.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True))
+        state.do(FreezeCell(attempt_id=record.launch.attempt_id, is_frozen=True))

@@ -26,44 +26,44 @@ T = TypeVar("T")
 THREADS = 4
 
 
-class Lanes:
+class AttemptQueues:
     """`on_failure` is called with what a piece of work raised: the daemon must not go on with a turn half done."""
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure
-        self._lanes: dict[AttemptId, deque[Work]] = {}
+        self._queues: dict[AttemptId, deque[Work]] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._threads = Threads(THREADS, "gqnode")
 
     def put(self, attempt_id: AttemptId, work: Work) -> None:
         """Do it after everything that was put before for this attempt; now, if there is nothing."""
-        lane = self._lanes.get(attempt_id)
-        if lane is not None:
-            lane.append(work)
+        queue = self._queues.get(attempt_id)
+        if queue is not None:
+            queue.append(work)
             return
-        self._lanes[attempt_id] = lane = deque([work])
-        self._drain(attempt_id, lane)
+        self._queues[attempt_id] = queue = deque([work])
+        self._drain(attempt_id, queue)
 
-    def _drain(self, attempt_id: AttemptId, lane: deque[Work]) -> None:
+    def _drain(self, attempt_id: AttemptId, queue: deque[Work]) -> None:
         """Go on until there is nothing left, or something to wait for."""
         try:
-            while lane:
-                waiting = lane.popleft()()
+            while queue:
+                waiting = queue.popleft()()
                 if waiting is not None:
-                    self._wait(attempt_id, lane, waiting)
+                    self._wait(attempt_id, queue, waiting)
                     return
-            del self._lanes[attempt_id]
+            del self._queues[attempt_id]
         except Exception as error:
             self._on_failure(error)
 
-    def _wait(self, attempt_id: AttemptId, lane: deque[Work], waiting: Awaitable[None]) -> None:
+    def _wait(self, attempt_id: AttemptId, queue: deque[Work], waiting: Awaitable[None]) -> None:
         async def finish() -> None:
             try:
                 await waiting
             except Exception as error:
                 self._on_failure(error)
             else:
-                self._drain(attempt_id, lane)
+                self._drain(attempt_id, queue)
 
         task = asyncio.get_running_loop().create_task(finish())
         self._running.add(task)
@@ -75,8 +75,8 @@ class Lanes:
 
     async def close(self, timeout_s: float) -> None:
         """Let what is being done come to its end; what waits behind it is left to the next life of the daemon."""
-        for lane in self._lanes.values():
-            lane.clear()
+        for queue in self._queues.values():
+            queue.clear()
         if self._running:
             await asyncio.wait(self._running, timeout=timeout_s)
         self._threads.close()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-MOST_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 
 
-class RecentBlobs:
+class BlobCache:
     """By digest, which stands for the content; at most so many bytes, the last that came."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._blobs: dict[str, bytes] = {}
 
@@ -20,7 +20,7 @@ class RecentBlobs:
             self._bytes -= len(self._blobs.pop(digest, b""))
             self._bytes += len(data)
             self._blobs[digest] = data
-        while self._bytes > self._most_bytes:
+        while self._bytes > self._max_bytes:
             self._bytes -= len(self._blobs.pop(next(iter(self._blobs))))
 
     def get(self, digest: str) -> bytes | None:

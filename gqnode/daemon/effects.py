@@ -37,15 +37,15 @@ from gqnode.control.input import (
 )
 from gqnode.control.reports import has_script, larger
 from gqnode.daemon import elastic, launch_specs
-from gqnode.daemon.attempt_queues import Lanes
-from gqnode.daemon.blob_cache import RecentBlobs
-from gqnode.daemon.gpu_cleanup import Handover
-from gqnode.daemon.gpu_memory import lent_to_nobody, memory_of, stands_still
+from gqnode.daemon.attempt_queues import AttemptQueues
+from gqnode.daemon.blob_cache import BlobCache
+from gqnode.daemon.gpu_cleanup import GpuCleanup
+from gqnode.daemon.gpu_memory import gpu_memory, is_stopped_within_wait, unshared_gpus
 from gqnode.daemon.log import about
 from gqnode.daemon.ports import PortLeases
-from gqnode.daemon.shepherds import Herd, TreeEmpty
+from gqnode.daemon.shepherds import ShepherdPool, TreeEmpty
 from gqnode.daemon.spool import Spool
-from gqnode.daemon.step_listener import Door
+from gqnode.daemon.step_listener import StepListener
 from gqnode.daemon.users import UserError, Users
 from gqnode.isolation.cell import Cell
 from gqnode.isolation.protocol import Isolation, IsolationError
@@ -53,10 +53,10 @@ from gqnode.shepherd.processes import send_signal
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """Before what the disk or the kernel refused is tried again."""
-STRANGER_S = 0.005
-STRANGERS_S = 1.0
+END_POLL_S = 0.005
+END_TIMEOUT_S = 1.0
 """How long who joined a cell from elsewhere may take to end, once killed."""
 KILLED_CODE = 128 + 9
 _ENVIRONMENTS = msgspec.msgpack.Decoder(dict[str, str])
@@ -68,116 +68,116 @@ class Effects:
     def __init__(
         self,
         *,
-        lanes: Lanes,
+        queues: AttemptQueues,
         spool: Spool,
         isolation: Isolation,
         ports: PortLeases,
-        herd: Herd,
+        shepherds: ShepherdPool,
         users: Users,
-        handover: Handover,
-        around: launch_specs.Surroundings,
-        tell: Callable[[Input], None],
+        gpu_cleanup: GpuCleanup,
+        context: launch_specs.LaunchContext,
+        notify_agent: Callable[[Input], None],
         report: Callable[[int, ReportBody], None],
         find: Callable[[AttemptId], AttemptRecord | None],
         now: Callable[[], float],
     ) -> None:
-        self._lanes = lanes
+        self._queues = queues
         self._spool = spool
         self._isolation = isolation
         self._ports = ports
-        self._herd = herd
+        self._shepherds = shepherds
         self._users = users
-        self._handover = handover
-        self._around = around
-        self._tell = tell
+        self._gpu_cleanup = gpu_cleanup
+        self._context = context
+        self._notify_agent = notify_agent
         self._report = report
         self._find = find
         self._now = now
         self._cells: dict[AttemptId, Cell] = {}
-        self._recent = RecentBlobs()
-        self.door: Door | None = None
+        self._blobs = BlobCache()
+        self.listener: StepListener | None = None
         """Set once it is open."""
 
-    def do(self, wanted: effect.Effect) -> None:
-        self._lanes.put(attempt_of(wanted), lambda: self._do(wanted))
+    def do(self, action: effect.Effect) -> None:
+        self._queues.put(attempt_of(action), lambda: self._do(action))
 
-    def _do(self, wanted: effect.Effect) -> Awaitable[None] | None:
-        match wanted:
+    def _do(self, action: effect.Effect) -> Awaitable[None] | None:
+        match action:
             case effect.SaveRecord():
-                return self._save(wanted)
+                return self._save(action)
             case effect.DropRecord():
-                return self._drop(wanted.attempt_id)
+                return self._drop(action.attempt_id)
             case effect.SendReport():
-                self._report(wanted.seq, wanted.body)
+                self._report(action.seq, action.body)
             case effect.MakeCell():
-                return self._make_cell(wanted)
+                return self._make_cell(action)
             case effect.WidenCell():
-                return self._widen(wanted)
-            case effect.TakeGpus():
-                return self._take_gpus(wanted)
-            case effect.TellGpus():
-                return self._tell_gpus(wanted.record)
+                return self._widen(action)
+            case effect.RevokeGpus():
+                return self._revoke_gpus(action)
+            case effect.WriteElasticFile():
+                return self._write_elastic_file(action.record)
             case effect.StartProcess():
-                return self._start(wanted.launch.attempt_id)
-            case effect.FindProcess():
-                return self._find_process(wanted.attempt_id)
+                return self._start(action.launch.attempt_id)
+            case effect.AdoptProcess():
+                return self._adopt_process(action.attempt_id)
             case effect.SignalProcess():
-                self._herd.signal(wanted.attempt_id, wanted.signum, wanted.scope)
+                self._shepherds.signal(action.attempt_id, action.signum, action.scope)
             case effect.CheckCell():
-                self._herd.check(wanted.attempt_id)
+                self._shepherds.check(action.attempt_id)
             case effect.FreezeCell():
-                return self._freeze(wanted)
+                return self._freeze(action)
             case effect.EmptyCell():
-                self._herd.empty(wanted.attempt_id)
+                self._shepherds.empty(action.attempt_id)
             case effect.WriteLine():
-                self._herd.write_line(wanted.attempt_id, with_time(wanted.text, wanted.at))
+                self._shepherds.write_line(action.attempt_id, with_time(action.text, action.at))
             case effect.ExpectStep():
-                self._expect(wanted.step_id)
+                self._expect(action.step_id)
             case effect.ForgetStep():
-                self._opened.forget(wanted.step_id)
+                self._listener.forget(action.step_id)
             case effect.SignalStepTasks():
-                self._herd.signal_step(wanted.step_id, wanted.signum)
+                self._shepherds.signal_step(action.step_id, action.signum)
             case _:
-                assert_never(wanted)
+                assert_never(action)
         return None
 
     @property
-    def _opened(self) -> Door:
-        assert self.door is not None, "the door is open before the agent wants anything"
-        return self.door
+    def _listener(self) -> StepListener:
+        assert self.listener is not None, "the door is open before the agent wants anything"
+        return self.listener
 
     # ── the spool ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _save(self, wanted: effect.SaveRecord) -> None:
+    async def _save(self, action: effect.SaveRecord) -> None:
         """Until it is on disk nothing else happens to the attempt; only a new one can still be refused."""
-        attempt_id = wanted.record.launch.attempt_id
+        attempt_id = action.record.launch.attempt_id
         while True:
             try:
-                await self._lanes.in_thread(self._spool.save, wanted.record, wanted.blobs)
-                self._recent.put(wanted.blobs)
+                await self._queues.in_thread(self._spool.save, action.record, action.blobs)
+                self._blobs.put(action.blobs)
                 return
             except OSError as error:
                 why = f"the spool cannot be written: {error.strerror or error}"
                 log.error("%s", why, extra=about(attempt_id))
-                if wanted.record.phase is Phase.PREPARING:
-                    self._tell(CellFailed(attempt_id=attempt_id, why=why))
+                if action.record.phase is Phase.PREPARING:
+                    self._notify_agent(CellFailed(attempt_id=attempt_id, why=why))
                     return
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
     def drop(self, attempt_id: AttemptId) -> None:
         """Of an attempt that had no record: nothing of it is left."""
-        self._lanes.put(attempt_id, lambda: self._drop(attempt_id))
+        self._queues.put(attempt_id, lambda: self._drop(attempt_id))
 
     async def _drop(self, attempt_id: AttemptId) -> None:
         self._cells.pop(attempt_id, None)
         self._ports.release(attempt_id)
-        elastic.remove(self._told_path(attempt_id))
-        await self._lanes.in_thread(self._spool.drop, attempt_id)
+        elastic.remove(self._elastic_path(attempt_id))
+        await self._queues.in_thread(self._spool.drop, attempt_id)
 
     # ── cells and processes ───────────────────────────────────────────────────────────────────────────────────
 
-    async def _make_cell(self, wanted: effect.MakeCell) -> None:
-        launch = wanted.launch
+    async def _make_cell(self, action: effect.MakeCell) -> None:
+        launch = action.launch
         attempt_id = launch.attempt_id
         record = self._find(attempt_id)
         if record is None or record.phase is not Phase.PREPARING:
@@ -186,44 +186,44 @@ class Effects:
             account = await self._users.account_of(launch)
         except UserError as error:
             log.error("%s", error.message, extra=about(attempt_id))
-            self._tell(CellFailed(attempt_id=attempt_id, why=error.message))
+            self._notify_agent(CellFailed(attempt_id=attempt_id, why=error.message))
             return
         try:
-            port = self._ports.lease(attempt_id, wanted.master_port) if launch.node_rank == 0 else 0
-            limits = launch_specs.limits_of(launch.grant, self._around.gpus)
-            self._cells[attempt_id] = await self._lanes.in_thread(self._isolation.make, str(attempt_id), limits)
+            port = self._ports.lease(attempt_id, action.master_port) if launch.node_rank == 0 else 0
+            limits = launch_specs.limits_of(launch.grant, self._context.gpus)
+            self._cells[attempt_id] = await self._queues.in_thread(self._isolation.make, str(attempt_id), limits)
         except GqError as error:
             self._ports.release(attempt_id)
             log.error("no cell: %s", error.message, extra=about(attempt_id))
-            self._tell(CellFailed(attempt_id=attempt_id, why=error.message))
+            self._notify_agent(CellFailed(attempt_id=attempt_id, why=error.message))
         else:
-            await self._handover.begin(attempt_id, launch.grant.gpus)
-            self._tell(CellMade(attempt_id=attempt_id, master_port=port, account=account))
+            await self._gpu_cleanup.begin(attempt_id, launch.grant.gpus)
+            self._notify_agent(CellMade(attempt_id=attempt_id, master_port=port, account=account))
 
     def _start(self, attempt_id: AttemptId) -> Awaitable[None] | None:
         record = self._find(attempt_id)
         assert record is not None, f"attempt {attempt_id} is started and not known"
-        script, environment = self._at_hand(record)
+        script, environment = self._cached_script(record)
         if script is None or environment is None:
             return self._start_from_spool(record)
         self._run(record, script, environment)
         return None
 
-    def _at_hand(self, record: AttemptRecord) -> tuple[bytes | None, bytes | None]:
+    def _cached_script(self, record: AttemptRecord) -> tuple[bytes | None, bytes | None]:
         """Its script and the environment that was submitted; None: in the spool.  Nothing where no script runs."""
         launch = record.launch
         if not has_script(record):
             return b"", b""
         return (
-            self._recent.get(launch.script_digest) if launch.script_digest else b"",
-            self._recent.get(launch.environment_digest) if launch.environment_digest else b"",
+            self._blobs.get(launch.script_digest) if launch.script_digest else b"",
+            self._blobs.get(launch.environment_digest) if launch.environment_digest else b"",
         )
 
     async def _start_from_spool(self, record: AttemptRecord) -> None:
         launch = record.launch
         blob = partial(self._spool.blob, launch.attempt_id)
         try:
-            script, environment = await self._lanes.in_thread(_script_and_environment, launch, blob)
+            script, environment = await self._queues.in_thread(_script_and_environment, launch, blob)
         except OSError as error:
             self._cannot_run(launch.attempt_id, error)
         else:
@@ -237,12 +237,12 @@ class Effects:
             self._cannot_run(attempt_id, error)
             return
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
-        self._herd.start(
-            attempt_id, launch_specs.shepherd_spec(record, cell, self._around, submitted, self._now()), script
+        self._shepherds.start(
+            attempt_id, launch_specs.shepherd_spec(record, cell, self._context, submitted, self._now()), script
         )
 
     def _cannot_run(self, attempt_id: AttemptId, error: Exception) -> None:
-        self._tell(
+        self._notify_agent(
             ProcessEnded(
                 attempt_id=attempt_id,
                 exit=ExitStatus(),
@@ -252,52 +252,52 @@ class Effects:
             )
         )
 
-    def places(self, records: Iterable[AttemptRecord]) -> tuple[CellPlace, ...]:
+    def cells(self, records: Iterable[AttemptRecord]) -> tuple[CellPlace, ...]:
         """Where those of these attempts are whose processes run."""
-        return tuple(self._place(record) for record in records if record.phase in (Phase.RUNNING, Phase.STOPPING))
+        return tuple(self._cell_place(record) for record in records if record.phase in (Phase.RUNNING, Phase.STOPPING))
 
-    def _place(self, record: AttemptRecord) -> CellPlace:
+    def _cell_place(self, record: AttemptRecord) -> CellPlace:
         attempt_id = record.launch.attempt_id
         cell = self._cells.get(attempt_id)
         return CellPlace(
             attempt_id=attempt_id,
             procs_files=cell.procs_files if cell else (),
-            namespace_pid=self._herd.shepherd_pid(attempt_id) if self._around.private_tmp else 0,
-            marker=self._herd.marker(attempt_id),
+            namespace_pid=self._shepherds.shepherd_pid(attempt_id) if self._context.private_tmp else 0,
+            marker=self._shepherds.marker(attempt_id),
         )
 
-    async def _find_process(self, attempt_id: AttemptId) -> None:
+    async def _adopt_process(self, attempt_id: AttemptId) -> None:
         """After a restart: the port is leased still, the cell stands still."""
         record = self._find(attempt_id)
         if record is not None and record.launch.node_rank == 0 and record.master_port:
             self._ports.keep(attempt_id, record.master_port)
-        cell = await self._lanes.in_thread(self._isolation.find, str(attempt_id))
+        cell = await self._queues.in_thread(self._isolation.find, str(attempt_id))
         if cell is not None:
             self._cells[attempt_id] = cell
-        self._herd.adopt(attempt_id)
+        self._shepherds.adopt(attempt_id)
 
-    async def _freeze(self, wanted: effect.FreezeCell) -> None:
-        attempt_id, is_frozen = wanted.attempt_id, wanted.is_frozen
+    async def _freeze(self, action: effect.FreezeCell) -> None:
+        attempt_id, is_frozen = action.attempt_id, action.is_frozen
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
         try:
-            is_done = await self._lanes.in_thread(self._isolation.freeze, cell, is_frozen)
+            is_done = await self._queues.in_thread(self._isolation.freeze, cell, is_frozen)
         except IsolationError as error:
             log.error("the cell cannot be frozen: %s", error.message, extra=about(attempt_id))
             is_done = False
         if not is_done:
             self._stop_or_continue(attempt_id, is_frozen)
-        if wanted.parked_at is not None:
-            await self._measure(attempt_id, cell, wanted.parked_at)
+        if action.parked_at is not None:
+            await self._measure_gpu_memory(attempt_id, cell, action.parked_at)
 
-    async def _measure(self, attempt_id: AttemptId, cell: Cell, parked_at: float) -> None:
+    async def _measure_gpu_memory(self, attempt_id: AttemptId, cell: Cell, parked_at: float) -> None:
         """What it holds of its GPUs.  Nothing is said of one that does not stand still: it is asked for again."""
-        record, shepherd = self._find(attempt_id), self._herd.shepherd_pid(attempt_id)
-        is_still = partial(stands_still, self._isolation, cell, shepherd)
-        if record is None or not await self._lanes.in_thread(is_still):
+        record, shepherd = self._find(attempt_id), self._shepherds.shepherd_pid(attempt_id)
+        is_still = partial(is_stopped_within_wait, self._isolation, cell, shepherd)
+        if record is None or not await self._queues.in_thread(is_still):
             log.warning("it does not stand still yet", extra=about(attempt_id))
             return
-        samples = await self._handover.sample(record.launch.grant.gpus)
-        self._tell(CellFrozen(attempt_id=attempt_id, parked_at=parked_at, gpu_memory=memory_of(samples)))
+        samples = await self._gpu_cleanup.sample(record.launch.grant.gpus)
+        self._notify_agent(CellFrozen(attempt_id=attempt_id, parked_at=parked_at, gpu_memory=gpu_memory(samples)))
 
     def _stop_or_continue(self, attempt_id: AttemptId, is_frozen: bool) -> None:
         """Stop the processes by signals, where there is no freezer.
@@ -306,28 +306,28 @@ class Effects:
         gqnode started sends each signal once.
         """
         for _ in range(2):
-            self._herd.signal(attempt_id, signal.SIGSTOP if is_frozen else signal.SIGCONT, "all")
+            self._shepherds.signal(attempt_id, signal.SIGSTOP if is_frozen else signal.SIGCONT, "all")
 
     def process_ended(self, ended: ProcessEnded) -> None:
         """The herd saw it; whether the kernel ended anything of it for its memory is for the cell to say.
 
         As Slurm does, and the watch without cgroups: a script that hides the death of a child does not undo it.
         """
-        self._lanes.put(ended.attempt_id, lambda: self._tell_end(ended))
+        self._queues.put(ended.attempt_id, lambda: self._report_end(ended))
 
-    async def _tell_end(self, ended: ProcessEnded) -> None:
+    async def _report_end(self, ended: ProcessEnded) -> None:
         is_oom = ended.oom or await self._was_oom_killed(ended.attempt_id)
-        self._tell(msgspec.structs.replace(ended, oom=is_oom))
+        self._notify_agent(msgspec.structs.replace(ended, oom=is_oom))
 
     async def _was_oom_killed(self, attempt_id: AttemptId) -> bool:
         record, cell = self._find(attempt_id), self._cells.get(attempt_id)
         if record is None or cell is None or not record.launch.grant.memory_mib:
             return False
-        return await self._lanes.in_thread(self._isolation.oom_killed, cell)
+        return await self._queues.in_thread(self._isolation.oom_killed, cell)
 
     def tree_empty(self, empty: TreeEmpty) -> None:
         """No process is left: the cell goes, then the agent hears."""
-        self._lanes.put(empty.attempt_id, lambda: self._remove_cell(empty))
+        self._queues.put(empty.attempt_id, lambda: self._remove_cell(empty))
 
     async def _remove_cell(self, empty: TreeEmpty) -> None:
         attempt_id = empty.attempt_id
@@ -335,89 +335,89 @@ class Effects:
         counted = None
         while True:
             try:
-                counted = await self._lanes.in_thread(self._count_and_remove, cell) or counted
+                counted = await self._queues.in_thread(self._count_and_remove, cell) or counted
                 break
             except IsolationError as error:
                 log.error("the cell cannot be removed: %s", error.message, extra=about(attempt_id))
-                await self._lanes.in_thread(self._isolation.kill, cell)
-            await asyncio.sleep(AGAIN_S)
+                await self._queues.in_thread(self._isolation.kill, cell)
+            await asyncio.sleep(RETRY_S)
         if self._spool.has_private(attempt_id):
             await self._clear_private(attempt_id)
-        await self._settle_gpus(attempt_id)
+        await self._await_gpu_cleanup(attempt_id)
         self._cells.pop(attempt_id, None)
         self._ports.release(attempt_id)
-        self._opened.forget_attempt(attempt_id)
-        self._tell(CellEmpty(attempt_id=attempt_id, usage=larger(empty.usage, counted or Usage())))
+        self._listener.forget_attempt(attempt_id)
+        self._notify_agent(CellEmpty(attempt_id=attempt_id, usage=larger(empty.usage, counted or Usage())))
 
     async def _clear_private(self, attempt_id: AttemptId) -> None:
         """Once no process is left that could write more."""
         try:
-            await self._lanes.in_thread(self._spool.clear_private, attempt_id)
+            await self._queues.in_thread(self._spool.clear_private, attempt_id)
         except OSError as error:
             log.error("the job's own /tmp cannot be removed: %s", error.strerror, extra=about(attempt_id))
 
-    async def _settle_gpus(self, attempt_id: AttemptId) -> None:
+    async def _await_gpu_cleanup(self, attempt_id: AttemptId) -> None:
         record = self._find(attempt_id)
         others = (self._find(one) for one in self._cells)
-        gpus = () if record is None else lent_to_nobody(record, (one for one in others if one is not None))
-        left = await self._handover.end(attempt_id, gpus)
+        gpus = () if record is None else unshared_gpus(record, (one for one in others if one is not None))
+        left = await self._gpu_cleanup.end(attempt_id, gpus)
         if left:
             log.warning("%s", left, extra=about(attempt_id))
 
     def _count_and_remove(self, cell: Cell) -> Usage | None:
         """In a thread.  The shepherd's processes are gone; who joined from elsewhere goes now."""
         usage = self._isolation.usage(cell)
-        for _ in range(int(STRANGERS_S / STRANGER_S)):
+        for _ in range(int(END_TIMEOUT_S / END_POLL_S)):
             if self._isolation.end(cell):
                 break
-            time.sleep(STRANGER_S)
+            time.sleep(END_POLL_S)
         self._isolation.remove(cell)
         return usage
 
     # ── GPUs that become more and fewer ───────────────────────────────────────────────────────────────────────
 
-    async def _widen(self, wanted: effect.WidenCell) -> None:
-        await self._limit(wanted.launch)
-        await self._handover.begin(wanted.launch.attempt_id, wanted.launch.grant.gpus)
+    async def _widen(self, action: effect.WidenCell) -> None:
+        await self._limit(action.launch)
+        await self._gpu_cleanup.begin(action.launch.attempt_id, action.launch.grant.gpus)
 
     async def _limit(self, launch: Launch) -> None:
         """Until the kernel does it: GPUs that are denied where they were given would be found by nobody."""
         attempt_id = launch.attempt_id
-        limits = launch_specs.limits_of(launch.grant, self._around.gpus)
+        limits = launch_specs.limits_of(launch.grant, self._context.gpus)
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
         while (record := self._find(attempt_id)) is not None and record.phase in (Phase.STARTING, Phase.RUNNING):
             try:
-                await self._lanes.in_thread(self._isolation.set_limits, cell, limits)
+                await self._queues.in_thread(self._isolation.set_limits, cell, limits)
                 return
             except IsolationError as error:
                 log.error("the cell cannot be changed: %s", error.message, extra=about(attempt_id))
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
-    async def _take_gpus(self, wanted: effect.TakeGpus) -> None:
+    async def _revoke_gpus(self, action: effect.RevokeGpus) -> None:
         """Denied first, so that nobody comes to use what is looked at; who is found is ended, and looked for again."""
-        attempt_id = wanted.launch.attempt_id
-        await self._limit(wanted.launch)
-        samples = await self._handover.sample(wanted.gpus)
-        shepherd, marker = self._herd.shepherd_pid(attempt_id), self._herd.marker(attempt_id)
-        find = partial(elastic.users_of, wanted.gpus, self._around.gpus, samples, shepherd, marker)
-        pids = await self._lanes.in_thread(find)
+        attempt_id = action.launch.attempt_id
+        await self._limit(action.launch)
+        samples = await self._gpu_cleanup.sample(action.gpus)
+        shepherd, marker = self._shepherds.shepherd_pid(attempt_id), self._shepherds.marker(attempt_id)
+        find = partial(elastic.gpu_users, action.gpus, self._context.gpus, samples, shepherd, marker)
+        pids = await self._queues.in_thread(find)
         if pids:
             log.info("%d processes still used GPUs that are to go", len(pids), extra=about(attempt_id))
             send_signal(pids, signal.SIGKILL)
-        self._tell(GpusTaken(attempt_id=attempt_id, generation=wanted.generation, is_done=not pids))
+        self._notify_agent(GpusTaken(attempt_id=attempt_id, generation=action.generation, is_done=not pids))
 
-    async def _tell_gpus(self, record: AttemptRecord) -> None:
+    async def _write_elastic_file(self, record: AttemptRecord) -> None:
         """What cannot be written is not told; the deadline holds all the same."""
         attempt_id, account = record.launch.attempt_id, record.account
-        told = elastic.told_of(record, self._around.gpus)
+        content = elastic.elastic_file(record, self._context.gpus)
         owner = None if account is None else (account.uid, account.gid)
         try:
-            await self._lanes.in_thread(elastic.write, self._told_path(attempt_id), told, owner)
+            await self._queues.in_thread(elastic.write, self._elastic_path(attempt_id), content, owner)
         except OSError as error:
             log.error("the job's file of its GPUs cannot be written: %s", error, extra=about(attempt_id))
 
-    def _told_path(self, attempt_id: AttemptId) -> str:
-        return elastic.path_of(self._around.run_dir, self._around.node, attempt_id)
+    def _elastic_path(self, attempt_id: AttemptId) -> str:
+        return elastic.path_of(self._context.run_dir, self._context.node, attempt_id)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -425,54 +425,54 @@ class Effects:
         record = self._find(step_id.attempt_id)
         step = record.steps.get(step_id.step) if record is not None else None
         if record is not None and step is not None:
-            self._opened.expect(step_id, step.order.key, record.launch.uid, is_begun=step.is_attached)
+            self._listener.expect(step_id, step.order.key, record.launch.uid, is_begun=step.is_attached)
 
     def attach(self, attach: Attach, is_first: bool) -> None:
         """A client with the right key is at the door."""
-        self._lanes.put(attach.step_id.attempt_id, lambda: self._attach(attach, is_first))
+        self._queues.put(attach.step_id.attempt_id, lambda: self._attach(attach, is_first))
 
     async def _attach(self, attach: Attach, is_first: bool) -> None:
         """A client that comes again only wants to hear what it has not got, though the step may be over."""
         step_id = attach.step_id
         if is_first and not await self._start_tasks(attach):
-            self._opened.forget(step_id)
+            self._listener.forget(step_id)
             return
-        self._opened.welcome(step_id)
-        self._herd.replay(step_id, attach.received)
+        self._listener.confirm_attached(step_id)
+        self._shepherds.replay(step_id, attach.received)
 
     async def _start_tasks(self, attach: Attach) -> bool:
         step_id = attach.step_id
         record = self._find(step_id.attempt_id)
         if record is None or step_id.step not in record.steps:
-            self._opened.turn_away(step_id, "over", f"step {step_id} is over")
+            self._listener.refuse_client(step_id, "over", f"step {step_id} is over")
             return False
         try:
             cell = await self._step_cell(step_id)
         except IsolationError as error:
             log.error("no cell for step %s: %s", step_id, error.message, extra=about(step_id.attempt_id))
-            self._opened.turn_away(step_id, "no_cell", error.message)
-            self._tell(StepTasksEnded(step_id=step_id, exit=ExitStatus(code=1)))
+            self._listener.refuse_client(step_id, "no_cell", error.message)
+            self._notify_agent(StepTasksEnded(step_id=step_id, exit=ExitStatus(code=1)))
             return False
-        self._herd.start_tasks(step_id, launch_specs.task_specs(record, attach, cell, self._around, self._now()))
-        self._tell(StepAttached(step_id=step_id))
+        self._shepherds.start_tasks(step_id, launch_specs.task_specs(record, attach, cell, self._context, self._now()))
+        self._notify_agent(StepAttached(step_id=step_id))
         return True
 
     async def _step_cell(self, step_id: StepId) -> Cell:
         cell = self._cells.get(step_id.attempt_id) or Cell(str(step_id.attempt_id))
-        return await self._lanes.in_thread(self._isolation.make_step, cell, step_id.step)
+        return await self._queues.in_thread(self._isolation.make_step, cell, step_id.step)
 
     def step_tasks_ended(self, ended: StepTasksEnded) -> None:
-        self._lanes.put(ended.step_id.attempt_id, lambda: self._tell_step_end(ended))
+        self._queues.put(ended.step_id.attempt_id, lambda: self._report_step_end(ended))
 
-    async def _tell_step_end(self, ended: StepTasksEnded) -> None:
+    async def _report_step_end(self, ended: StepTasksEnded) -> None:
         attempt_id = ended.step_id.attempt_id
         # The cell counts for the whole attempt: only a task that was killed can have been killed for memory.
         is_oom = ended.oom or (ended.exit.shell_code == KILLED_CODE and await self._was_oom_killed(attempt_id))
         try:
-            await self._lanes.in_thread(self._isolation.remove, Cell(f"{attempt_id}.{ended.step_id.step}"))
+            await self._queues.in_thread(self._isolation.remove, Cell(f"{attempt_id}.{ended.step_id.step}"))
         except IsolationError as error:  # it goes with the attempt's cell
             log.warning("the cell of a step stays: %s", error.message, extra=about(attempt_id))
-        self._tell(msgspec.structs.replace(ended, oom=is_oom))
+        self._notify_agent(msgspec.structs.replace(ended, oom=is_oom))
 
 
 def _script_and_environment(launch: Launch, blob: Callable[[str], bytes]) -> tuple[bytes, bytes]:
@@ -480,21 +480,21 @@ def _script_and_environment(launch: Launch, blob: Callable[[str], bytes]) -> tup
     return script, blob(launch.environment_digest) if launch.environment_digest else b""
 
 
-def attempt_of(wanted: effect.Effect) -> AttemptId:
+def attempt_of(action: effect.Effect) -> AttemptId:
     """Whose lane it goes into."""
-    match wanted:
+    match action:
         case effect.SaveRecord():
-            return wanted.record.launch.attempt_id
-        case effect.TellGpus():
-            return wanted.record.launch.attempt_id
-        case effect.MakeCell() | effect.StartProcess() | effect.WidenCell() | effect.TakeGpus():
-            return wanted.launch.attempt_id
+            return action.record.launch.attempt_id
+        case effect.WriteElasticFile():
+            return action.record.launch.attempt_id
+        case effect.MakeCell() | effect.StartProcess() | effect.WidenCell() | effect.RevokeGpus():
+            return action.launch.attempt_id
         case effect.SendReport():
-            return attempt_of_report(wanted.body)
+            return attempt_of_report(action.body)
         case effect.ExpectStep() | effect.ForgetStep() | effect.SignalStepTasks():
-            return wanted.step_id.attempt_id
+            return action.step_id.attempt_id
         case _:
-            return wanted.attempt_id
+            return action.attempt_id
 
 
 def attempt_of_report(body: ReportBody) -> AttemptId:

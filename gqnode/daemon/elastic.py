@@ -33,7 +33,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ElasticFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The file; GPUs as ``CUDA_VISIBLE_DEVICES`` names them."""
 
     job_id: int
@@ -58,13 +58,13 @@ def path_of(run_dir: str, node: str, attempt_id: AttemptId) -> str:
     return f"{run_dir}/{DIRECTORY}/{node}.{attempt_id}.json"
 
 
-def told_of(record: AttemptRecord, inventory: tuple[Gpu, ...]) -> Told:
+def elastic_file(record: AttemptRecord, inventory: tuple[Gpu, ...]) -> ElasticFile:
     launch, going = record.launch, set(record.going_gpus)
     held = gpus_of(launch.grant.gpus, inventory)
     leaving = () if record.resize is None else record.resize.leaving
     if launch.grant.node in leaving:
         going.update(launch.grant.gpus)
-    return Told(
+    return ElasticFile(
         job_id=launch.attempt_id.job_id,
         generation=0 if record.resize is None else record.resize.generation,
         current=tuple(map(visible_as, held)),
@@ -75,11 +75,11 @@ def told_of(record: AttemptRecord, inventory: tuple[Gpu, ...]) -> Told:
     )
 
 
-def _nodes(launch: Launch, most: int, leaving: tuple[str, ...]) -> dict[str, Any]:
+def _nodes(launch: Launch, max_nodes: int, leaving: tuple[str, ...]) -> dict[str, Any]:
     names = tuple(one.node for one in launch.members if one.node not in leaving)
     members = [Member(name=one.node, address=one.address, gpus=one.gpus, tasks=one.tasks) for one in launch.members]
     joined = {one.node: one.joined for one in launch.members if one.joined}
-    return {"nodes": tuple(members), "target_nodes": names, "most_nodes": most, "joined": joined}
+    return {"nodes": tuple(members), "target_nodes": names, "most_nodes": max_nodes, "joined": joined}
 
 
 def visible_as(gpu: Gpu) -> str:
@@ -87,14 +87,14 @@ def visible_as(gpu: Gpu) -> str:
     return str(gpu.index) if gpu.is_fake else gpu.uuid
 
 
-def write(path: str, told: Told, owner: tuple[int, int] | None) -> None:
+def write(path: str, content: ElasticFile, owner: tuple[int, int] | None) -> None:
     """`OSError` if that cannot be.  `owner`: (uid, gid) where that is another than the daemon's."""
     os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)  # noqa: PTH103, PTH120
     draft = f"{path}.new"
     remove(draft)
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o400)
     try:
-        os.write(fd, msgspec.json.encode(told) + b"\n")
+        os.write(fd, msgspec.json.encode(content) + b"\n")
         if owner is not None:
             os.fchown(fd, *owner)
     finally:
@@ -110,7 +110,7 @@ def remove(path: str) -> None:
         return
 
 
-def users_of(
+def gpu_users(
     gpus: Collection[int],
     inventory: Sequence[Gpu],
     samples: Iterable[GpuSample],

@@ -15,13 +15,13 @@ from gq.model.ids import AttemptId
 from gqnode.accel.protocol import GpuSample
 from gqnode.daemon.gpu_monitor import GpuMonitor
 
-LONGEST_S = 10.0
-AGAIN_S = 0.05
+TIMEOUT_S = 10.0
+POLL_S = 0.05
 SLACK_MIB = 64
 """What a driver may keep for itself."""
 
 
-class Handover:
+class GpuCleanup:
     """Used on the loop."""
 
     def __init__(self, monitor: GpuMonitor) -> None:
@@ -41,11 +41,11 @@ class Handover:
         """Nothing of the attempt runs any more: wait until its GPUs show it.  Empty, or what is wrong after all."""
         before = self._before.pop(attempt_id, {})
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + LONGEST_S
+        deadline = loop.time() + TIMEOUT_S
         while gpus and (left := _left(await self.sample(gpus), before)):
             if loop.time() >= deadline:
                 return left
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(POLL_S)
         return ""
 
 

@@ -17,7 +17,7 @@ from gqnode.daemon.sockets import Context, listen_ipc, peer_uid
 ROOT_UID = 0
 
 
-class CellsDesk(Protocol):
+class CellsHandler(Protocol):
     """Who knows."""
 
     def cells(self, uid: int) -> tuple[wire.CellPlace, ...]:
@@ -25,22 +25,22 @@ class CellsDesk(Protocol):
         ...
 
 
-def cells_for(desk: CellsDesk, wanted_uid: int, uid: int | None) -> wire.FromDoor:
+def cells_for(handler: CellsHandler, wanted_uid: int, uid: int | None) -> wire.FromDoor:
     """What `uid` may know of the cells of `wanted_uid`; None: nobody said who asks."""
     if uid is None:
         return wire.StepRefused(code="not_local", message="cells are shown only over the socket of this host")
     if uid == ROOT_UID:
-        return wire.Cells(cells=desk.cells(wanted_uid))
+        return wire.Cells(cells=handler.cells(wanted_uid))
     if uid != wanted_uid:
         return wire.StepRefused(code="not_owner", message=f"the cells of uid {wanted_uid} are another user's")
-    return wire.Cells(cells=tuple(wire.CellPlace(attempt_id=cell.attempt_id) for cell in desk.cells(uid)))
+    return wire.Cells(cells=tuple(wire.CellPlace(attempt_id=cell.attempt_id) for cell in handler.cells(uid)))
 
 
-class HostDoor:
+class HostListener:
     """Answers `FindCells`, and nothing else."""
 
-    def __init__(self, context: Context, endpoint: str, desk: CellsDesk, may_be_shared: bool) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, endpoint: str, handler: CellsHandler, may_be_shared: bool) -> None:
+        self._handler = handler
         self.dropped = 0
         """Messages that are none, or not for this door."""
         self._socket = listen_ipc(context, endpoint, MAX_MESSAGE_BYTES, self._on_frame, is_for_all=may_be_shared)
@@ -57,5 +57,5 @@ class HostDoor:
         if not isinstance(message, wire.FindCells):
             self.dropped += 1
             return
-        answer = cells_for(self._desk, message.uid, peer_uid(frame))
+        answer = cells_for(self._handler, message.uid, peer_uid(frame))
         self._socket.send(wire.FROM_DOOR.encode(answer), peer)

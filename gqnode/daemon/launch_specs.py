@@ -23,10 +23,10 @@ from gqnode.isolation.cell import Cell
 from gqnode.isolation.protocol import CellLimits
 from gqnode.shepherd.specs import Confinement, Identity, ShepherdSpec, TaskSpec
 
-NO_FILE = "/dev/null"
+NULL_FILE = "/dev/null"
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchContext(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of this node's jobs needs to know, and is bound by."""
 
     location_env: dict[str, str]
@@ -48,33 +48,33 @@ def limits_of(grant: Grant, inventory: tuple[Gpu, ...]) -> CellLimits:
     return CellLimits(cpus=grant.cpus, memory_mib=grant.memory_mib, devices=devices)
 
 
-def login_environment(account: Account | None, around: Surroundings) -> dict[str, str]:
+def login_environment(account: Account | None, context: LaunchContext) -> dict[str, str]:
     """What a login of the user would have set."""
     if account is None:
-        return around.login_env
+        return context.login_env
     names = {"HOME": account.home, "USER": account.user, "LOGNAME": account.user, "SHELL": account.shell}
-    return {**around.login_env, **names}
+    return {**context.login_env, **names}
 
 
-def _elastic(launch: Launch, around: Surroundings) -> dict[str, str]:
+def _elastic(launch: Launch, context: LaunchContext) -> dict[str, str]:
     if launch.most_gpus is None and launch.most_nodes is None:
         return {}
-    return {elastic.VARIABLE: elastic.path_of(around.run_dir, around.node, launch.attempt_id)}
+    return {elastic.VARIABLE: elastic.path_of(context.run_dir, context.node, launch.attempt_id)}
 
 
 def identity(account: Account | None) -> Identity | None:
     return None if account is None else Identity(account.uid, account.gid, account.groups)
 
 
-def _confinement(record: AttemptRecord, around: Surroundings) -> Confinement:
-    user = record.account.user if record.account else around.login_env.get("USER", "")
-    return around.confinement._replace(pam_user=user)
+def _confinement(record: AttemptRecord, context: LaunchContext) -> Confinement:
+    user = record.account.user if record.account else context.login_env.get("USER", "")
+    return context.confinement._replace(pam_user=user)
 
 
 def shepherd_spec(
     record: AttemptRecord,
     cell: Cell,
-    around: Surroundings,
+    context: LaunchContext,
     submitted_env: Mapping[str, str],
     now: float,
 ) -> ShepherdSpec:
@@ -85,37 +85,37 @@ def shepherd_spec(
             environment={},
             cgroup_procs=cell.procs_files,
             watch_memory_mib=cell.watch_memory_mib,
-            private_tmp=around.private_tmp,
+            private_tmp=context.private_tmp,
             shm_mib=launch.grant.memory_mib,
-            kept_in_tmp=job_tmp.own_programs() if around.private_tmp else (),
+            kept_in_tmp=job_tmp.own_programs() if context.private_tmp else (),
         )
     environment = job_environment(
         launch,
         submitted_env,
         record.master_port,
-        around.location_env,
-        gpus_of(launch.grant.gpus, around.gpus),
-        login_environment(record.account, around),
+        context.location_env,
+        gpus_of(launch.grant.gpus, context.gpus),
+        login_environment(record.account, context),
         now,
         record.time_limit_s,
     )
     return ShepherdSpec(
-        environment=environment | _elastic(launch, around),
+        environment=environment | _elastic(launch, context),
         is_batch=True,
         args=launch.args,
         chdir=launch.chdir,
         umask=launch.umask,
-        output_path=_expand(launch, launch.output_path) or NO_FILE,
+        output_path=_expand(launch, launch.output_path) or NULL_FILE,
         error_path=_expand(launch, launch.error_path),
-        input_path=_expand(launch, launch.input_path) or NO_FILE,
+        input_path=_expand(launch, launch.input_path) or NULL_FILE,
         append=launch.open_mode == "append",
         cgroup_procs=cell.procs_files,
         watch_memory_mib=cell.watch_memory_mib,
         identity=identity(record.account),
-        confinement=_confinement(record, around),
-        private_tmp=around.private_tmp,
+        confinement=_confinement(record, context),
+        private_tmp=context.private_tmp,
         shm_mib=launch.grant.memory_mib,
-        kept_in_tmp=job_tmp.own_programs() if around.private_tmp else (),
+        kept_in_tmp=job_tmp.own_programs() if context.private_tmp else (),
     )
 
 
@@ -133,7 +133,7 @@ def _expand(launch: Launch, pattern: str) -> str:
     )
 
 
-def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surroundings, now: float) -> list[TaskSpec]:
+def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, context: LaunchContext, now: float) -> list[TaskSpec]:
     """One for each task that the step has on this node."""
     step = record.steps[attach.step_id.step].order
     part = next(part for part in step.layout.parts if part.node == record.launch.grant.node)
@@ -146,9 +146,9 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
             attach.environment,
             local_rank,
             record.master_port,
-            around.location_env,
-            gpus_of(part.gpus if role is None else role.gpus, around.gpus),
-            login_environment(record.account, around),
+            context.location_env,
+            gpus_of(part.gpus if role is None else role.gpus, context.gpus),
+            login_environment(record.account, context),
             now if record.started_at is None else record.started_at,
             record.time_limit_s,
         )
@@ -157,7 +157,7 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
             TaskSpec(
                 rank=rank,
                 argv=attach.argv if role is None else attach.programs.get(role.role, attach.argv),
-                environment=environment | _elastic(record.launch, around),
+                environment=environment | _elastic(record.launch, context),
                 chdir=attach.chdir,
                 umask=attach.umask,
                 stdin="pty" if has_terminal else _stdin(attach, rank),
@@ -165,16 +165,16 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, around: Surrou
                 columns=attach.pty.columns if attach.pty else 80,
                 cgroup_procs=cell.procs_files,
                 identity=identity(record.account),
-                confinement=_confinement(record, around),
-                cpus=() if role is None else _machine_cpus(around, role.cpus),
+                confinement=_confinement(record, context),
+                cpus=() if role is None else _machine_cpus(context, role.cpus),
             )
         )
     return specs
 
 
-def _machine_cpus(around: Surroundings, cpus: tuple[int, ...]) -> tuple[int, ...]:
+def _machine_cpus(context: LaunchContext, cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Tasks of different roles are in one cell, and each role keeps to its own CPUs of it."""
-    return tuple(around.cpu_ids[cpu] for cpu in cpus if cpu < len(around.cpu_ids))
+    return tuple(context.cpu_ids[cpu] for cpu in cpus if cpu < len(context.cpu_ids))
 
 
 def _stdin(attach: Attach, rank: int) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gq.wire.step import LogData
 from gqnode.control.account import Account
-from gqnode.daemon.attempt_queues import Lanes
+from gqnode.daemon.attempt_queues import AttemptQueues
 from gqnode.daemon.shepherd_link import ShepherdLink
 from gqnode.daemon.spawn import Spawner
 from gqnode.shepherd import file_reader
@@ -30,14 +30,14 @@ ANSWER_S = 10.0
 class LogFiles:
     """Used on the loop."""
 
-    lanes: Lanes
+    queues: AttemptQueues
     spawner: Spawner
 
     async def read(self, path: str, offset: int, max_bytes: int, account: Account | None) -> LogData:
         """`OSError` if it cannot be.  `account`: whose rights; None: the daemon's own."""
         try:
             if account is None:
-                data, is_end = await self.lanes.in_thread(file_reader.read_piece, path, offset, max_bytes)
+                data, is_end = await self.queues.in_thread(file_reader.read_piece, path, offset, max_bytes)
             else:
                 data, is_end = await self._read_as(path, offset, max_bytes, account)
         except FileNotFoundError:

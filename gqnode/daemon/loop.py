@@ -36,22 +36,22 @@ from gqnode.control.agent import Agent
 from gqnode.control.agent_state import Settings
 from gqnode.control.effect import Effect
 from gqnode.daemon import machine
-from gqnode.daemon.attempt_queues import Lanes
+from gqnode.daemon.attempt_queues import AttemptQueues
 from gqnode.daemon.attributes import AttributeScript
 from gqnode.daemon.effects import Effects, attempt_of
-from gqnode.daemon.gpu_cleanup import Handover
+from gqnode.daemon.gpu_cleanup import GpuCleanup
 from gqnode.daemon.gpu_monitor import GpuMonitor
-from gqnode.daemon.host_listener import HostDoor
-from gqnode.daemon.launch_specs import Surroundings
+from gqnode.daemon.host_listener import HostListener
+from gqnode.daemon.launch_specs import LaunchContext
 from gqnode.daemon.link import ControllerAddress, Link
 from gqnode.daemon.log import about
 from gqnode.daemon.log_files import LogFiles
 from gqnode.daemon.ports import PortLeases
 from gqnode.daemon.relay import Asked, Relay
-from gqnode.daemon.shepherds import Herd, HerdEvent, TreeEmpty
+from gqnode.daemon.shepherds import ShepherdEvent, ShepherdPool, TreeEmpty
 from gqnode.daemon.spawn import Spawner
 from gqnode.daemon.spool import Spool
-from gqnode.daemon.step_listener import Door, ToTasks
+from gqnode.daemon.step_listener import StepListener, ToTasks
 from gqnode.daemon.users import Users
 from gqnode.isolation.protocol import Isolation
 from gqnode.shepherd.specs import Confinement
@@ -89,7 +89,7 @@ class NodeDaemon:
         self._incarnation = secrets.token_hex(8)
         self._ticket_key = secrets.token_bytes(32)
         self._boot_id = machine.boot_id()
-        self._found: Inventory = machine.find_inventory(
+        self._inventory: Inventory = machine.find_inventory(
             equipment.node,
             equipment.gpus,
             equipment.isolation.levels,
@@ -133,49 +133,51 @@ class NodeDaemon:
 
     def _open(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         """Doors first, threads after (`bind_ipc`); the agent last, since it wants things at once."""
-        found = self._equipment
-        self._spool = Spool(found.spool_root)
-        self._agent = Agent(self._node.name, self._spool.load(), Settings(resend_s=found.config.timers.resend_s))
-        make_run_dir(found.location)
+        equipment = self._equipment
+        self._spool = Spool(equipment.spool_root)
+        self._agent = Agent(self._node.name, self._spool.load(), Settings(resend_s=equipment.config.timers.resend_s))
+        make_run_dir(equipment.location)
         self._member_path.unlink(missing_ok=True)
-        self._door = self._open_door(context)
-        self._host_door = self._open_host_door(context)
+        self._step_listener = self._open_step_listener(context)
+        self._host_listener = self._open_host_listener(context)
         self._relay = self._open_relay(context)
-        self._appetites = self._watch_doors()
-        self._lanes = Lanes(self._fail)
-        self._users = Users(self._node.name, chooses=self._may_be_shared, rule=found.user_rule)
+        self._memory_guard = self._watch_listeners()
+        self._queues = AttemptQueues(self._fail)
+        self._users = Users(self._node.name, chooses=self._may_be_shared, rule=equipment.user_rule)
         if self._relay is not None:
             self._relay.users = self._users
-        self._gpus = GpuMonitor(found.accelerators, self._clock.now)
-        self._log_files = LogFiles(self._lanes, found.spawner)
-        self._herd = Herd(found.spawner, found.spool_root, self._on_herd, self._clock.now)
+        self._gpus = GpuMonitor(equipment.accelerators, self._clock.now)
+        self._log_files = LogFiles(self._queues, equipment.spawner)
+        self._shepherds = ShepherdPool(
+            equipment.spawner, equipment.spool_root, self._on_shepherd_event, self._clock.now
+        )
         self._effects = self._make_effects()
-        self._effects.door = self._door
+        self._effects.listener = self._step_listener
         self._clear_leftovers()
         self._link = Link(context, self._controller(), self)
         self._do(self._agent.resume(self._clock.now()))
 
     def _make_effects(self) -> Effects:
-        found = self._equipment
+        equipment = self._equipment
         return Effects(
-            lanes=self._lanes,
+            queues=self._queues,
             spool=self._spool,
-            isolation=found.isolation,
+            isolation=equipment.isolation,
             ports=PortLeases(*self._node.port_range),
-            herd=self._herd,
+            shepherds=self._shepherds,
             users=self._users,
-            handover=Handover(self._gpus),
-            around=Surroundings(
-                location_env=found.location.environment(),
+            gpu_cleanup=GpuCleanup(self._gpus),
+            context=LaunchContext(
+                location_env=equipment.location.environment(),
                 login_env=machine.login_environment(os.geteuid()),
-                gpus=found.gpus,
-                confinement=found.confinement,
+                gpus=equipment.gpus,
+                confinement=equipment.confinement,
                 private_tmp=self._node.private_tmp,
                 cpu_ids=self._own_cpus(),
                 node=self._node.name,
-                run_dir=found.location.run_dir,
+                run_dir=equipment.location.run_dir,
             ),
-            tell=self._tell,
+            notify_agent=self._handle,
             report=self._report,
             find=self._agent.record,
             now=self._clock.now,
@@ -191,7 +193,7 @@ class NodeDaemon:
         """Processes and cells of attempts that no record speaks of: nobody would ever end them."""
         for attempt_id in self._spool.orphans():
             log.warning("an attempt without a record is ended", extra=about(attempt_id))
-            self._herd.empty(attempt_id)
+            self._shepherds.empty(attempt_id)
         known = {str(record.launch.attempt_id) for record in self._agent.records()}
         for name in self._equipment.isolation.clear(known):
             log.warning("the cell %s of no known attempt is removed", name)
@@ -200,14 +202,14 @@ class NodeDaemon:
         if self._timer is not None:
             self._timer.cancel()
         self._users.close()
-        await self._lanes.close(CLOSE_S)
+        await self._queues.close(CLOSE_S)
         self._gpus.close()
-        await self._herd.close()
+        await self._shepherds.close()
         self._link.close()
         self._member_path.unlink(missing_ok=True)
-        self._appetites.close()
-        self._door.close()
-        for other in (self._host_door, self._relay):
+        self._memory_guard.close()
+        self._step_listener.close()
+        for other in (self._host_listener, self._relay):
             if other is not None:
                 other.close()
         self._equipment.isolation.close()
@@ -244,16 +246,16 @@ class NodeDaemon:
         """Whether jobs run as their submitters is then for the controller to say."""
         return is_run_for_all(self._equipment.location)
 
-    def _open_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> Door:
+    def _open_step_listener(self, context: zmq.Context[zmq.Socket[bytes]]) -> StepListener:
         if self._node.step_listen is None and self._node.controller is not None and not self._node.login:
             log.warning("no step_listen: gqrun and gqlog reach what runs here only from this host")
         try:
-            return Door(
+            return StepListener(
                 context=context,
                 endpoint=self._step_endpoint,
                 keys=self._keys,
                 ticket_key=self._ticket_key,
-                desk=self,
+                handler=self,
                 wall=self._clock.now,
                 owner_uids=(os.geteuid(), 0),
                 client_lost_s=self._equipment.config.timers.interactive_lost_s,
@@ -262,13 +264,13 @@ class NodeDaemon:
         except zmq.ZMQError as error:
             raise _not_bound(self._step_endpoint, error) from error
 
-    def _open_host_door(self, context: zmq.Context[zmq.Socket[bytes]]) -> HostDoor | None:
+    def _open_host_listener(self, context: zmq.Context[zmq.Socket[bytes]]) -> HostListener | None:
         """Where the step door is on the network, this host still asks who runs here, and the kernel says who asks."""
         if self._node.step_listen is None:
             return None
         endpoint = self._equipment.location.step_endpoint(self._node.name)
         try:
-            return HostDoor(context, endpoint, self, may_be_shared=self._may_be_shared)
+            return HostListener(context, endpoint, self, may_be_shared=self._may_be_shared)
         except zmq.ZMQError as error:
             raise _not_bound(endpoint, error) from error
 
@@ -282,14 +284,14 @@ class NodeDaemon:
         except zmq.ZMQError as error:
             raise _not_bound(endpoint, error) from error
 
-    def _watch_doors(self) -> MemoryGuard:
+    def _watch_listeners(self) -> MemoryGuard:
         location = self._equipment.location
-        doors = {self._step_endpoint, location.step_endpoint(self._node.name), location.client_endpoint}
-        return MemoryGuard(doors, asyncio.get_running_loop().call_later, _say_greedy)
+        endpoints = {self._step_endpoint, location.step_endpoint(self._node.name), location.client_endpoint}
+        return MemoryGuard(endpoints, asyncio.get_running_loop().call_later, _say_greedy)
 
     # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, input: happening.Input) -> None:
+    def _handle(self, input: happening.Input) -> None:
         now = self._clock.now()
         leapt_s = self._clock.take_leap_s()
         if leapt_s:
@@ -298,10 +300,10 @@ class NodeDaemon:
         self._do(self._agent.handle(input, now))
 
     def _do(self, effects: tuple[Effect, ...]) -> None:
-        for wanted in effects:
+        for effect in effects:
             if log.isEnabledFor(logging.DEBUG):
-                log.debug("%s", type(wanted).__name__, extra=about(attempt_of(wanted)))
-            self._effects.do(wanted)
+                log.debug("%s", type(effect).__name__, extra=about(attempt_of(effect)))
+            self._effects.do(effect)
         self._set_timer()
         if self._is_leaving and not self._agent.has_cells:
             log.info("nothing of a job is left on this node")
@@ -318,7 +320,7 @@ class NodeDaemon:
 
     def _on_timer(self) -> None:
         try:
-            self._tell(happening.Tick())
+            self._handle(happening.Tick())
         except Exception as error:
             self._fail(error)
 
@@ -337,7 +339,7 @@ class NodeDaemon:
             incarnation=self._incarnation,
             boot_id=self._boot_id,
             address=address,
-            inventory=self._script.said.added_to(self._found),
+            inventory=self._script.said.added_to(self._inventory),
             step_endpoint=machine.reached_at(listen, address) if listen else self._step_endpoint,
             step_public_key=self._keys.public.decode() if self._keys and listen else "",
             ticket_key=self._ticket_key,
@@ -359,12 +361,12 @@ class NodeDaemon:
     def on_welcome(self, welcome: wire.Welcome) -> None:
         log.info("node %s is part of cluster %s", self._node.name, welcome.cluster)
         self._users.hear(welcome.is_shared)
-        self._door.share(self._users.is_shared)
+        self._step_listener.share(self._users.is_shared)
         if self._relay is not None:
             self._relay.link_is_up(welcome.owner_uid)
         with contextlib.suppress(OSError):  # only those who wait for it look: nothing ends with a full disk
             self._member_path.write_text(f"{os.getpid()}\n")
-        self._guarded(happening.LinkUp())
+        self._handle_guarded(happening.LinkUp())
 
     def on_parted(self) -> None:
         with contextlib.suppress(OSError):
@@ -391,7 +393,7 @@ class NodeDaemon:
         self._link.close()
         grace_s = self._equipment.config.timers.grace_s
         asyncio.get_running_loop().call_later(grace_s + EMPTY_WITHIN_S, self._end_with_cells)
-        self._guarded(happening.Removed(grace_s=grace_s))
+        self._handle_guarded(happening.Removed(grace_s=grace_s))
 
     def _end_with_cells(self) -> None:
         for status in self._agent.statuses():
@@ -399,11 +401,11 @@ class NodeDaemon:
         self.end(1)  # also after `leave`: it is not as it was wanted
 
     def on_ack(self, seqs: tuple[int, ...]) -> None:
-        self._guarded(happening.Acknowledged(seqs=seqs))
+        self._handle_guarded(happening.Acknowledged(seqs=seqs))
 
     def on_orders(self, orders: wire.Orders) -> None:
         for order in orders.orders:
-            self._guarded(happening.OrderReceived(order=order, blobs=orders.blobs))
+            self._handle_guarded(happening.OrderReceived(order=order, blobs=orders.blobs))
 
     def on_relay_reply(self, reply: wire.RelayReply) -> None:
         if self._relay is not None:
@@ -422,16 +424,16 @@ class NodeDaemon:
             )
         )
 
-    def _guarded(self, input: happening.Input) -> None:
+    def _handle_guarded(self, input: happening.Input) -> None:
         """From a callback of the loop, which would only log what is raised."""
         try:
-            self._tell(input)
+            self._handle(input)
         except Exception as error:
             self._fail(error)
 
     # ── what the shepherds tell ───────────────────────────────────────────────────────────────────────────────
 
-    def _on_herd(self, event: HerdEvent) -> None:
+    def _on_shepherd_event(self, event: ShepherdEvent) -> None:
         match event:
             case happening.ProcessEnded():
                 self._effects.process_ended(event)
@@ -440,11 +442,11 @@ class NodeDaemon:
             case TreeEmpty():
                 self._on_tree_empty(event)
             case step_wire.TaskStarted() | step_wire.Output() | step_wire.StdinTaken() | step_wire.TaskExited():
-                self._door.from_tasks(event)
+                self._step_listener.forward_to_client(event)
             case happening.ProcessStarted() | happening.CellQuiet():
-                self._lanes.put(event.attempt_id, lambda: self._tell(event))
+                self._queues.put(event.attempt_id, lambda: self._handle(event))
             case happening.StepTaskFailed():
-                self._lanes.put(event.step_id.attempt_id, lambda: self._tell(event))
+                self._queues.put(event.step_id.attempt_id, lambda: self._handle(event))
             case _:
                 assert_never(event)
 
@@ -453,41 +455,41 @@ class NodeDaemon:
         if self._agent.record(event.attempt_id) is None:
             self._effects.drop(event.attempt_id)
 
-    # ── what the step door asks (`door.StepDesk`) ─────────────────────────────────────────────────────────────
+    # ── what the step door asks (`door.StepHandler`) ─────────────────────────────────────────────────────────────
 
     def attach(self, attach: step_wire.Attach, is_first: bool) -> None:
         self._effects.attach(attach, is_first)
 
-    def to_tasks(self, message: ToTasks) -> None:
+    def on_task_message(self, message: ToTasks) -> None:
         step_id = message.step_id
         match message:
             case step_wire.Stdin():
-                self._herd.stdin(step_id, message.offset, message.data, message.eof)
+                self._shepherds.stdin(step_id, message.offset, message.data, message.eof)
             case step_wire.Resize():
-                self._herd.resize(step_id, message.size.rows, message.size.columns)
+                self._shepherds.resize(step_id, message.size.rows, message.size.columns)
             case step_wire.SignalTasks():
-                self._herd.signal_step(step_id, message.signum)
+                self._shepherds.signal_step(step_id, message.signum)
             case step_wire.Received():
-                self._herd.received(step_id, message.positions)
+                self._shepherds.received(step_id, message.positions)
             case step_wire.Detach():
-                self._herd.detach(step_id)
+                self._shepherds.detach(step_id)
             case _:
                 assert_never(message)
 
     def client_lost(self, step_id: StepId) -> None:
         """Nobody leads the step any more: its output is thrown away, and it is ended if it goes on."""
-        self._herd.detach(step_id)
+        self._shepherds.detach(step_id)
         record = self._agent.record(step_id.attempt_id)
         step = record.steps.get(step_id.step) if record is not None else None
         if step is None or step.is_ended:
             return
         log.warning("the client of step %s is gone: the step is ended", step_id, extra=about(step_id.attempt_id))
         grace_s = self._equipment.config.timers.grace_s
-        self._guarded(happening.OrderReceived(order=wire.StopStep(step_id=step_id, grace_s=grace_s)))
+        self._handle_guarded(happening.OrderReceived(order=wire.StopStep(step_id=step_id, grace_s=grace_s)))
 
     def cells(self, uid: int) -> tuple[step_wire.CellPlace, ...]:
         records = (record for record in self._agent.records() if record.launch.uid == uid)
-        return self._effects.places(sorted(records, key=lambda record: record.launch.attempt_id))
+        return self._effects.cells(sorted(records, key=lambda record: record.launch.attempt_id))
 
     async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> step_wire.LogData:
         account = await self._users.reader_account(uid)

@@ -38,9 +38,9 @@ from gqnode.shepherd.specs import ShepherdSpec, TaskSpec
 
 _CREDENTIALS = struct.Struct("3i")
 SWEEP_S = 0.05
-FREE_S = 5.0
+IDLE_S = 5.0
 """How long a shepherd that has nothing to hold is kept for a next attempt."""
-MOST_FREE = 64
+MAX_IDLE = 64
 """Each has an interpreter's memory, some 5 MiB, which it had while its job ran."""
 WAKE_S = 1.0
 """Between wakings of a shepherd that is to empty its cell: what it holds may stop it, being of the same user."""
@@ -53,7 +53,7 @@ class TreeEmpty(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-HerdEvent = (
+ShepherdEvent = (
     ProcessStarted | ProcessEnded | TreeEmpty | CellQuiet | StepTaskFailed | StepTasksEnded
     | TaskStarted | Output | StdinTaken | TaskExited
 )  # fmt: skip
@@ -66,18 +66,18 @@ this node are over and nothing is left of them, whether or not a client has fetc
 
 
 @dataclass(slots=True, eq=False)
-class _Ward:
+class _Supervised:
     """What the herd knows of one attempt's shepherd."""
 
     attempt_id: AttemptId
     link: ShepherdLink | None = None
-    is_here: bool = False
+    has_reported: bool = False
     """It has spoken."""
     pid: int | None = None
     """Of the shepherd, once it has said so."""
     is_started: bool = False
     is_ended: bool = False
-    is_asked_to_empty: bool = False
+    is_empty_requested: bool = False
     emptied: Usage | None = None
     """Nothing is left; what all used."""
     is_over: bool = False
@@ -86,7 +86,7 @@ class _Ward:
     """What is to be begun, until a shepherd speaks."""
 
 
-class _Free(NamedTuple):
+class _IdleShepherd(NamedTuple):
     """A shepherd that waits for an attempt."""
 
     link: ShepherdLink
@@ -95,24 +95,24 @@ class _Free(NamedTuple):
     """By the loop's clock."""
 
 
-class Herd:
+class ShepherdPool:
     """``tell`` is called on the loop for every event, in order per attempt, never from within a call of the herd.
 
     ``now`` is the daemon's clock, for ends that nobody saw.
     """
 
     def __init__(
-        self, spawner: Spawner, spool_root: str, tell: Callable[[HerdEvent], None], now: Callable[[], float]
+        self, spawner: Spawner, spool_root: str, report: Callable[[ShepherdEvent], None], now: Callable[[], float]
     ) -> None:
         self._spawner = spawner
         self._root = os.path.realpath(spool_root)
-        self._tell = tell
+        self._report = report
         self._now = now
-        self._wards: dict[AttemptId, _Ward] = {}
+        self._supervised: dict[AttemptId, _Supervised] = {}
         self._sweeps: set[asyncio.Task[None]] = set()
-        self._free: list[_Free] = []
+        self._idle: list[_IdleShepherd] = []
         """Who was last needed is last, so that a few are enough and the others are let go."""
-        self._letting_go: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     # ── attempts ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,22 +122,22 @@ class Herd:
         → `ProcessStarted`, or `ProcessEnded` with ``why``.  An attempt that was started before, by whomever, is
         adopted instead.
         """
-        if attempt_id in self._wards:
+        if attempt_id in self._supervised:
             return
         if self._was_started(attempt_id):
             self.adopt(attempt_id)
             return
-        ward = self._wards[attempt_id] = _Ward(attempt_id)
-        ward.request = {"do": "begin", "spec": spec._asdict(), "may_rest": True}, script
-        self._begin(ward, *ward.request)
+        supervised = self._supervised[attempt_id] = _Supervised(attempt_id)
+        supervised.request = {"do": "begin", "spec": spec._asdict(), "may_rest": True}, script
+        self._begin(supervised, *supervised.request)
 
     def adopt(self, attempt_id: AttemptId) -> None:
         """Meet the shepherd of an earlier daemon.
 
         → its events again, or what it recorded; `ProcessEnded` with ``is_lost`` if there is neither.
         """
-        if attempt_id not in self._wards:
-            self._soon(self._meet(attempt_id), self._hear_last_words)
+        if attempt_id not in self._supervised:
+            self._call_soon(self._reconnect(attempt_id), self._report_recorded_end)
 
     def signal(self, attempt_id: AttemptId, signum: int, scope: str) -> None:
         """``scope``: ``batch`` (the script's process only), ``steps`` (all processes of tasks), ``all``."""
@@ -145,9 +145,9 @@ class Herd:
 
     def check(self, attempt_id: AttemptId) -> None:
         """→ `CellQuiet` if no process of the attempt is left at this moment; else no answer"""
-        ward = self._wards.get(attempt_id)
-        if ward and ward.link:
-            ward.link.send({"do": "check"})
+        supervised = self._supervised.get(attempt_id)
+        if supervised and supervised.link:
+            supervised.link.send({"do": "check"})
         else:
             self._spawn_sweep(self._check_strays(attempt_id))
 
@@ -156,21 +156,21 @@ class Herd:
 
         A shepherd does it by itself once its script is over; then the answer comes at once.
         """
-        ward = self._wards.get(attempt_id) or self._meet(attempt_id)
-        if ward.emptied is not None:
-            self._soon(ward, self._tell_empty)
-        elif not ward.is_asked_to_empty:
-            ward.is_asked_to_empty = True
-            if ward.link:
-                ward.link.send({"do": "empty"})
-                self._keep_awake(ward)
+        supervised = self._supervised.get(attempt_id) or self._reconnect(attempt_id)
+        if supervised.emptied is not None:
+            self._call_soon(supervised, self._report_empty)
+        elif not supervised.is_empty_requested:
+            supervised.is_empty_requested = True
+            if supervised.link:
+                supervised.link.send({"do": "empty"})
+                self._keep_awake(supervised)
             else:
-                self._spawn_sweep(self._sweep(ward))
+                self._spawn_sweep(self._sweep(supervised))
 
     def shepherd_pid(self, attempt_id: AttemptId) -> int:
         """0: it has none, or has not spoken yet."""
-        ward = self._wards.get(attempt_id)
-        return (ward.pid or 0) if ward and ward.link else 0
+        supervised = self._supervised.get(attempt_id)
+        return (supervised.pid or 0) if supervised and supervised.link else 0
 
     def marker(self, attempt_id: AttemptId) -> str:
         """Value of ``GQ_CELL`` in its processes' environment."""
@@ -199,11 +199,11 @@ class Herd:
 
     def received(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
         """The client has the output so far: it is forgotten, and reading goes on."""
-        self._step_command(step_id, {"do": "received", "positions": _plain(positions)})
+        self._step_command(step_id, {"do": "received", "positions": _position_tuples(positions)})
 
     def replay(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
         """A client is there (again) and has this much: all events of the step's tasks after it are told once more."""
-        self._step_command(step_id, {"do": "replay", "positions": _plain(positions)})
+        self._step_command(step_id, {"do": "replay", "positions": _position_tuples(positions)})
 
     def detach(self, step_id: StepId) -> None:
         """No client will come (again): output is read and thrown away, so that no task waits for ever."""
@@ -211,15 +211,15 @@ class Herd:
 
     async def close(self) -> None:
         """Drop all links; shepherds and their jobs go on."""
-        for ward in self._wards.values():
-            if ward.link:
-                ward.link.close()
-        self._wards.clear()
-        for free in self._free:
-            free.link.close()
-        self._free.clear()
-        if self._letting_go is not None:
-            self._letting_go.cancel()
+        for supervised in self._supervised.values():
+            if supervised.link:
+                supervised.link.close()
+        self._supervised.clear()
+        for idle in self._idle:
+            idle.link.close()
+        self._idle.clear()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         for sweep in self._sweeps:
             sweep.cancel()
         await asyncio.gather(*self._sweeps, return_exceptions=True)
@@ -229,164 +229,172 @@ class Herd:
     def _directory(self, attempt_id: AttemptId) -> str:
         return f"{self._root}/{attempt_id}"
 
-    def _connect(self, ward: _Ward, near: socket.socket) -> ShepherdLink:
-        ward.link = ShepherdLink(near, partial(self._on_frame, ward), partial(self._on_gone, ward))
-        return ward.link
+    def _connect(self, supervised: _Supervised, near: socket.socket) -> ShepherdLink:
+        supervised.link = ShepherdLink(
+            near, partial(self._on_frame, supervised), partial(self._on_link_lost, supervised)
+        )
+        return supervised.link
 
-    def _begin(self, ward: _Ward, head: Head, script: bytes) -> None:
+    def _begin(self, supervised: _Supervised, head: Head, script: bytes) -> None:
         """By a shepherd that is free, else by a new one; also if that one has just ended, see `_on_gone`."""
-        if not self._free:
-            self._spawn(ward, head, script)
+        if not self._idle:
+            self._spawn(supervised, head, script)
             return
-        free = self._free.pop()
-        ward.link, ward.pid = free.link, free.pid
-        free.link.turn_to(partial(self._on_frame, ward), partial(self._on_gone, ward))
-        free.link.send_all([({"do": "hold", "directory": self._directory(ward.attempt_id)}, b""), (head, script)])
-        _wake(ward)
+        idle = self._idle.pop()
+        supervised.link, supervised.pid = idle.link, idle.pid
+        idle.link.turn_to(partial(self._on_frame, supervised), partial(self._on_link_lost, supervised))
+        idle.link.send_all([({"do": "hold", "directory": self._directory(supervised.attempt_id)}, b""), (head, script)])
+        _wake(supervised)
 
-    def _spawn(self, ward: _Ward, head: Head, script: bytes) -> None:
+    def _spawn(self, supervised: _Supervised, head: Head, script: bytes) -> None:
         near, far = socket.socketpair()
-        self._connect(ward, near).send(head, script)
+        self._connect(supervised, near).send(head, script)
         with far:
             try:
-                self._spawner.spawn(self._directory(ward.attempt_id), far)
+                self._spawner.spawn(self._directory(supervised.attempt_id), far)
             except OSError as error:
                 far.send(pack({"is": "unable", "why": f"cannot reach the forkserver: {error.strerror}"}))
 
-    def _meet(self, attempt_id: AttemptId) -> _Ward:
+    def _reconnect(self, attempt_id: AttemptId) -> _Supervised:
         """Connect to its shepherd if there is one; without, `link` stays None."""
-        ward = self._wards[attempt_id] = _Ward(attempt_id)
+        supervised = self._supervised[attempt_id] = _Supervised(attempt_id)
         near = connect_in(self._directory(attempt_id), CONTROL_SOCKET)
         if near is not None:
-            ward.pid = _listener(near)  # one that is stopped does not say it
-            self._connect(ward, near)
+            supervised.pid = _peer_pid(near)  # one that is stopped does not say it
+            self._connect(supervised, near)
         else:
-            ward.emptied = self._recorded_usage(ward)
-        return ward
+            supervised.emptied = self._recorded_usage(supervised)
+        return supervised
 
     def _command(self, attempt_id: AttemptId, head: Head, data: bytes = b"") -> None:
-        ward = self._wards.get(attempt_id)
-        if ward and ward.link:
-            ward.link.send(head, data)
-            _wake(ward)
+        supervised = self._supervised.get(attempt_id)
+        if supervised and supervised.link:
+            supervised.link.send(head, data)
+            _wake(supervised)
 
     def _step_command(self, step_id: StepId, head: Head, data: bytes = b"") -> None:
         self._command(step_id.attempt_id, {**head, "step": step_id.step}, data)
 
-    def _keep_awake(self, ward: _Ward) -> None:
+    def _keep_awake(self, supervised: _Supervised) -> None:
         """Until the cell is empty."""
-        if ward.link and ward.is_asked_to_empty:
-            _wake(ward)
-            asyncio.get_running_loop().call_later(WAKE_S, self._keep_awake, ward)
+        if supervised.link and supervised.is_empty_requested:
+            _wake(supervised)
+            asyncio.get_running_loop().call_later(WAKE_S, self._keep_awake, supervised)
 
-    def _on_gone(self, ward: _Ward) -> None:
+    def _on_link_lost(self, supervised: _Supervised) -> None:
         """Its shepherd has ended, or (no word came) the request died with it or the forkserver: nobody can begin it."""
-        ward.link = None
-        if ward.is_over:
-            del self._wards[ward.attempt_id]
+        supervised.link = None
+        if supervised.is_over:
+            del self._supervised[supervised.attempt_id]
             return
-        if ward.request and not (ward.is_ended or ward.is_asked_to_empty or self._was_started(ward.attempt_id)):
-            request, ward.request = ward.request, None
-            self._spawn(ward, *request)
+        if supervised.request and not (
+            supervised.is_ended or supervised.is_empty_requested or self._was_started(supervised.attempt_id)
+        ):
+            request, supervised.request = supervised.request, None
+            self._spawn(supervised, *request)
             return
-        if ward.emptied is None:
-            ward.emptied = self._recorded_usage(ward)
-        self._hear_last_words(ward)
-        if ward.emptied is None and ward.is_asked_to_empty:
-            self._spawn_sweep(self._sweep(ward))
-        elif ward.is_asked_to_empty:
-            self._tell_empty(ward)
+        if supervised.emptied is None:
+            supervised.emptied = self._recorded_usage(supervised)
+        self._report_recorded_end(supervised)
+        if supervised.emptied is None and supervised.is_empty_requested:
+            self._spawn_sweep(self._sweep(supervised))
+        elif supervised.is_empty_requested:
+            self._report_empty(supervised)
 
-    def _set_free(self, ward: _Ward) -> None:
+    def _keep_idle(self, supervised: _Supervised) -> None:
         """Its shepherd has done with it, as if it had ended, and takes another."""
-        link, pid = ward.link, ward.pid
-        ward.pid = None
-        self._on_gone(ward)
+        link, pid = supervised.link, supervised.pid
+        supervised.pid = None
+        self._on_link_lost(supervised)
         if link is None:
             return
-        if len(self._free) >= MOST_FREE:
+        if len(self._idle) >= MAX_IDLE:
             link.close()
             return
         loop = asyncio.get_running_loop()
-        free = _Free(link, pid, loop.time() + FREE_S)
-        link.turn_to(lambda *_: None, partial(self._free_is_gone, free))
-        self._free.append(free)
-        if self._letting_go is None:
-            self._letting_go = loop.call_at(free.until, self._let_go)
+        idle = _IdleShepherd(link, pid, loop.time() + IDLE_S)
+        link.turn_to(lambda *_: None, partial(self._forget_idle, idle))
+        self._idle.append(idle)
+        if self._idle_timer is None:
+            self._idle_timer = loop.call_at(idle.until, self._close_expired)
 
-    def _free_is_gone(self, free: _Free) -> None:
-        if free in self._free:
-            self._free.remove(free)
+    def _forget_idle(self, idle: _IdleShepherd) -> None:
+        if idle in self._idle:
+            self._idle.remove(idle)
 
-    def _let_go(self) -> None:
+    def _close_expired(self) -> None:
         """Those that nobody needed for a while."""
         loop = asyncio.get_running_loop()
-        self._letting_go = None
-        while self._free and self._free[0].until <= loop.time():
-            self._free.pop(0).link.close()
-        if self._free:
-            self._letting_go = loop.call_at(self._free[0].until, self._let_go)
+        self._idle_timer = None
+        while self._idle and self._idle[0].until <= loop.time():
+            self._idle.pop(0).link.close()
+        if self._idle:
+            self._idle_timer = loop.call_at(self._idle[0].until, self._close_expired)
 
-    def _soon(self, ward: _Ward, call: Callable[[_Ward], None]) -> None:
-        asyncio.get_running_loop().call_soon(call, ward)
+    def _call_soon(self, supervised: _Supervised, call: Callable[[_Supervised], None]) -> None:
+        asyncio.get_running_loop().call_soon(call, supervised)
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_frame(self, ward: _Ward, head: Head, data: bytes) -> None:
+    def _on_frame(self, supervised: _Supervised, head: Head, data: bytes) -> None:
         match head:
             case {"is": "here"}:
-                ward.is_here = True
-                ward.request = None
-                ward.pid = head.get("pid")
+                supervised.has_reported = True
+                supervised.request = None
+                supervised.pid = head.get("pid")
             case {"is": "unable", "why": str(why)}:
-                self._tell_failed(ward, why)
+                self._report_failed(supervised, why)
             case {"is": "started", "at": at}:
-                self._tell_started(ward, float(at))
+                self._report_started(supervised, float(at))
             case {"is": "ended"}:
-                self._tell_ended(ward, head)
+                self._report_ended(supervised, head)
             case {"is": "quiet"}:
-                self._tell(CellQuiet(attempt_id=ward.attempt_id))
+                self._report(CellQuiet(attempt_id=supervised.attempt_id))
             case {"is": "free"}:
-                self._set_free(ward)
+                self._keep_idle(supervised)
             case {"is": "emptied"}:
-                ward.emptied = _usage(head)
-                if ward.is_asked_to_empty:
-                    self._tell_empty(ward)
+                supervised.emptied = _usage(head)
+                if supervised.is_empty_requested:
+                    self._report_empty(supervised)
             case {"is": str(), "step": int(number)}:
-                event = _step_event(StepId(ward.attempt_id.job_id, ward.attempt_id.attempt, number), head, data)
+                event = _step_event(
+                    StepId(supervised.attempt_id.job_id, supervised.attempt_id.attempt, number), head, data
+                )
                 if event is not None:
-                    self._tell(event)
+                    self._report(event)
             case _:
                 pass  # a word of a newer shepherd
 
-    def _hear_last_words(self, ward: _Ward) -> None:
+    def _report_recorded_end(self, supervised: _Supervised) -> None:
         """There is no shepherd (any more): what it recorded is the end, and without a record the end is not known."""
-        if ward.link or ward.is_ended:
+        if supervised.link or supervised.is_ended:
             return
-        end = self._recorded(ward.attempt_id, "ended")
+        end = self._recorded(supervised.attempt_id, "ended")
         if end is not None:
-            self._tell_started(ward, float(end["started_at"]))
-            self._tell_ended(ward, end)
-        elif ward.emptied is None and not ward.is_here and not self._was_started(ward.attempt_id):
-            self._tell_failed(ward, "the shepherd could not be started")
-        elif ward.emptied is None:
-            self._tell_lost(ward)
+            self._report_started(supervised, float(end["started_at"]))
+            self._report_ended(supervised, end)
+        elif (
+            supervised.emptied is None and not supervised.has_reported and not self._was_started(supervised.attempt_id)
+        ):
+            self._report_failed(supervised, "the shepherd could not be started")
+        elif supervised.emptied is None:
+            self._report_lost(supervised)
 
     def _was_started(self, attempt_id: AttemptId) -> bool:
         """A shepherd opens its door before it begins, and records the end before it goes elsewhere."""
         has_door = os.access(f"{self._directory(attempt_id)}/{CONTROL_SOCKET}", os.F_OK)
         return has_door or self._recorded(attempt_id, "ended") is not None
 
-    def _tell_started(self, ward: _Ward, at: float) -> None:
-        if not ward.is_started:
-            ward.is_started = True
-            self._tell(ProcessStarted(attempt_id=ward.attempt_id, at=at))
+    def _report_started(self, supervised: _Supervised, at: float) -> None:
+        if not supervised.is_started:
+            supervised.is_started = True
+            self._report(ProcessStarted(attempt_id=supervised.attempt_id, at=at))
 
-    def _tell_ended(self, ward: _Ward, end: Head) -> None:
-        ward.is_ended = True
-        self._tell(
+    def _report_ended(self, supervised: _Supervised, end: Head) -> None:
+        supervised.is_ended = True
+        self._report(
             ProcessEnded(
-                attempt_id=ward.attempt_id,
+                attempt_id=supervised.attempt_id,
                 exit=_exit(end),
                 usage=_usage(end),
                 ended_at=end["ended_at"],
@@ -396,17 +404,17 @@ class Herd:
             )
         )
 
-    def _tell_failed(self, ward: _Ward, why: str) -> None:
-        self._tell_unseen_end(ward, why, is_lost=False)
+    def _report_failed(self, supervised: _Supervised, why: str) -> None:
+        self._report_unseen_end(supervised, why, is_lost=False)
 
-    def _tell_lost(self, ward: _Ward) -> None:
-        self._tell_unseen_end(ward, "the shepherd is gone", is_lost=True)
+    def _report_lost(self, supervised: _Supervised) -> None:
+        self._report_unseen_end(supervised, "the shepherd is gone", is_lost=True)
 
-    def _tell_unseen_end(self, ward: _Ward, why: str, is_lost: bool) -> None:
-        ward.is_ended = True
-        self._tell(
+    def _report_unseen_end(self, supervised: _Supervised, why: str, is_lost: bool) -> None:
+        supervised.is_ended = True
+        self._report(
             ProcessEnded(
-                attempt_id=ward.attempt_id,
+                attempt_id=supervised.attempt_id,
                 exit=ExitStatus(),
                 usage=Usage(),
                 ended_at=self._now(),
@@ -415,34 +423,34 @@ class Herd:
             )
         )
 
-    def _tell_empty(self, ward: _Ward) -> None:
-        ward.is_asked_to_empty = False
-        ward.is_over = True
-        if ward.link is None:
-            self._wards.pop(ward.attempt_id, None)
-        self._tell(TreeEmpty(attempt_id=ward.attempt_id, usage=ward.emptied or Usage()))
+    def _report_empty(self, supervised: _Supervised) -> None:
+        supervised.is_empty_requested = False
+        supervised.is_over = True
+        if supervised.link is None:
+            self._supervised.pop(supervised.attempt_id, None)
+        self._report(TreeEmpty(attempt_id=supervised.attempt_id, usage=supervised.emptied or Usage()))
 
     # ── without a shepherd ────────────────────────────────────────────────────────────────────────────────────
 
-    async def _sweep(self, ward: _Ward) -> None:
+    async def _sweep(self, supervised: _Supervised) -> None:
         """Its shepherd was killed: find what is left by the marker."""
-        cell = self._directory(ward.attempt_id)
+        cell = self._directory(supervised.attempt_id)
         while await asyncio.to_thread(kill_all, partial(strays, cell), freeze=True):
             await asyncio.sleep(SWEEP_S)
-        ward.emptied = _usage(self._recorded(ward.attempt_id, "ended") or {})
-        self._tell_empty(ward)
+        supervised.emptied = _usage(self._recorded(supervised.attempt_id, "ended") or {})
+        self._report_empty(supervised)
 
     async def _check_strays(self, attempt_id: AttemptId) -> None:
         if not await asyncio.to_thread(strays, self._directory(attempt_id)):
-            self._tell(CellQuiet(attempt_id=attempt_id))
+            self._report(CellQuiet(attempt_id=attempt_id))
 
     def _spawn_sweep(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._sweeps.add(task)
         task.add_done_callback(self._sweeps.discard)
 
-    def _recorded_usage(self, ward: _Ward) -> Usage | None:
-        recorded = self._recorded(ward.attempt_id, "emptied")
+    def _recorded_usage(self, supervised: _Supervised) -> Usage | None:
+        recorded = self._recorded(supervised.attempt_id, "emptied")
         return _usage(recorded) if recorded is not None else None
 
     def _recorded(self, attempt_id: AttemptId, part: str) -> Head | None:
@@ -484,20 +492,20 @@ def connect_in(directory: str, name: str) -> socket.socket | None:
     return near
 
 
-def _wake(ward: _Ward) -> None:
+def _wake(supervised: _Supervised) -> None:
     """A shepherd that was stopped would hear of no end."""
-    if ward.pid is not None:
-        send_signal((ward.pid,), signal.SIGCONT)
+    if supervised.pid is not None:
+        send_signal((supervised.pid,), signal.SIGCONT)
 
 
-def _listener(near: socket.socket) -> int:
+def _peer_pid(near: socket.socket) -> int:
     """The process that a connected socket leads to, by the kernel's word."""
     credentials = near.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(credentials)[0]
     return pid
 
 
-def _plain(positions: Iterable[StreamPosition]) -> list[tuple[int, str, int]]:
+def _position_tuples(positions: Iterable[StreamPosition]) -> list[tuple[int, str, int]]:
     return [(position.rank, position.stream, position.offset) for position in positions]
 
 
@@ -513,7 +521,7 @@ def _usage(head: Head) -> Usage:
     )
 
 
-def _step_event(step_id: StepId, head: Head, data: bytes) -> HerdEvent | None:
+def _step_event(step_id: StepId, head: Head, data: bytes) -> ShepherdEvent | None:
     match head["is"]:
         case "task_started":
             return TaskStarted(step_id=step_id, rank=head["rank"], pid=head["pid"])

@@ -42,14 +42,14 @@ ToTasks = wire.Stdin | wire.Resize | wire.SignalTasks | wire.Received | wire.Det
 FromTasks = wire.TaskStarted | wire.Output | wire.StdinTaken | wire.TaskExited
 
 
-class StepDesk(Protocol):
+class StepHandler(Protocol):
     """What the daemon knows of steps and does for their clients."""
 
     def attach(self, attach: wire.Attach, is_first: bool) -> None:
         """Start the tasks the first time; tell what the client has not got.  → `Door.welcome`, or `Door.turn_away`"""
         ...
 
-    def to_tasks(self, message: ToTasks) -> None: ...
+    def on_task_message(self, message: ToTasks) -> None: ...
 
     def client_lost(self, step_id: StepId) -> None: ...
 
@@ -73,7 +73,7 @@ class _Step:
     lost_at: float | None = None
 
 
-class Door:
+class StepListener:
     """`keys` serve a tcp endpoint; `ticket_key` is what the controller seals log tickets with.
 
     ``may_be_shared``: everybody on this host may connect, and is served once the controller has said that the cluster
@@ -86,7 +86,7 @@ class Door:
         endpoint: str,
         keys: KeyPair | None,
         ticket_key: bytes,
-        desk: StepDesk,
+        handler: StepHandler,
         wall: Callable[[], float],
         owner_uids: tuple[int, ...],
         client_lost_s: float,
@@ -94,7 +94,7 @@ class Door:
         may_be_shared: bool = False,
     ) -> None:
         self._ticket_key = ticket_key
-        self._desk = desk
+        self._handler = handler
         self._wall = wall
         self._owner_uids = owner_uids
         self._probe_s = probe_s
@@ -140,18 +140,18 @@ class Door:
         for step_id in [step_id for step_id in self._steps if step_id.attempt_id == attempt_id]:
             del self._steps[step_id]
 
-    def welcome(self, step_id: StepId) -> None:
+    def confirm_attached(self, step_id: StepId) -> None:
         """The tasks of the client that attached are there."""
-        self._tell(step_id, wire.Attached(step_id=step_id))
+        self._send_to_client(step_id, wire.Attached(step_id=step_id))
 
-    def turn_away(self, step_id: StepId, code: str, why: str) -> None:
-        self._tell(step_id, wire.StepRefused(code=code, message=why))
+    def refuse_client(self, step_id: StepId, code: str, why: str) -> None:
+        self._send_to_client(step_id, wire.StepRefused(code=code, message=why))
 
-    def from_tasks(self, message: FromTasks) -> None:
+    def forward_to_client(self, message: FromTasks) -> None:
         """To the client, if there is one; else it is told again when one comes."""
-        self._tell(message.step_id, message)
+        self._send_to_client(message.step_id, message)
 
-    def _tell(self, step_id: StepId, message: wire.FromDoor) -> None:
+    def _send_to_client(self, step_id: StepId, message: wire.FromDoor) -> None:
         step = self._steps.get(step_id)
         if step is not None and step.client is not None and not self._send(step.client, message):
             self._lose_client(step)
@@ -169,10 +169,10 @@ class Door:
         now = self._loop.time()
         for step_id, step in tuple(self._steps.items()):
             if step.client is not None:
-                self._tell(step_id, wire.Attached(step_id=step_id))
+                self._send_to_client(step_id, wire.Attached(step_id=step_id))
             elif step.lost_at is not None and now - step.lost_at > self._client_lost_s:
                 del self._steps[step_id]
-                self._desk.client_lost(step_id)
+                self._handler.client_lost(step_id)
 
     # ── what clients say ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,16 +192,16 @@ class Door:
             case wire.OpenLog():
                 self._open_log(peer, message, uid)
             case wire.FindCells():
-                self._send(peer, cells_for(self._desk, message.uid, uid))
+                self._send(peer, cells_for(self._handler, message.uid, uid))
             case wire.Stdin() | wire.Resize() | wire.SignalTasks() | wire.Received() | wire.Detach():
-                self._pass_on(peer, message)
+                self._forward_to_tasks(peer, message)
             case _:
                 assert_never(message)
 
     def _is_served(self, uid: int | None) -> bool:
         return uid is not None and (self._is_shared or uid in self._owner_uids)
 
-    def _is_for(self, uid: int | None, owner_uid: int) -> bool:
+    def _may_access(self, uid: int | None, owner_uid: int) -> bool:
         """Whether who speaks may have what is `owner_uid`'s; on tcp the key or the ticket says all there is to say."""
         return not self._is_local or uid == owner_uid or uid in self._owner_uids
 
@@ -209,7 +209,7 @@ class Door:
         step = self._steps.get(attach.step_id)
         if step is None:
             self._refuse(peer, "not_yet", f"step {attach.step_id} is not known here yet")
-        elif not self._is_for(uid, step.uid):
+        elif not self._may_access(uid, step.uid):
             self.dropped += 1
             self._refuse(peer, "not_owner", f"step {attach.step_id} is another user's")
         elif not hmac.compare_digest(step.key, attach.key):
@@ -218,19 +218,19 @@ class Door:
         else:
             is_first = not step.is_begun
             step.client, step.is_begun, step.lost_at = peer, True, None
-            self._desk.attach(attach, is_first)
+            self._handler.attach(attach, is_first)
 
     def _refuse(self, peer: bytes, code: str, why: str) -> None:
         self._send(peer, wire.StepRefused(code=code, message=why))
 
-    def _pass_on(self, peer: bytes, message: ToTasks) -> None:
+    def _forward_to_tasks(self, peer: bytes, message: ToTasks) -> None:
         step = self._steps.get(message.step_id)
         if step is None or step.client != peer:
             self.dropped += 1
             return
         if isinstance(message, wire.Detach):
             del self._steps[message.step_id]
-        self._desk.to_tasks(message)
+        self._handler.on_task_message(message)
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +244,7 @@ class Door:
         reads_of_user = sum(one == ticket.uid for one in self._reads.values())
         if ticket.expires_at < self._wall():
             self._refuse(peer, "ticket_expired", "the ticket has expired; ask the controller for another")
-        elif not self._is_for(uid, ticket.uid):
+        elif not self._may_access(uid, ticket.uid):
             self.dropped += 1
             self._refuse(peer, "not_owner", "the ticket was made for another user")
         elif len(self._reads) >= MAX_LOG_READS or reads_of_user >= MAX_LOG_READS_EACH:
@@ -258,7 +258,7 @@ class Door:
         async def read() -> None:
             try:
                 max_bytes = min(asked.max_bytes, MAX_LOG_BYTES)
-                part = await self._desk.read_file(ticket.path, asked.offset, max_bytes, ticket.uid)
+                part = await self._handler.read_file(ticket.path, asked.offset, max_bytes, ticket.uid)
             except GqError as error:
                 self._refuse(peer, error.code, error.message)
             except (OSError, OverflowError) as error:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from gqnode.shepherd.durable import write_all
 from gqnode.shepherd.launch import Program, launch, open_files, read_status
-from gqnode.shepherd.launch_failure import CannotLaunch, Failure, doing
+from gqnode.shepherd.launch_failure import CannotLaunch, LaunchFailure, doing
 
 if TYPE_CHECKING:
     from gqnode.shepherd.frames import Head
-    from gqnode.shepherd.process_exit import Death
+    from gqnode.shepherd.process_exit import ProcessExit
     from gqnode.shepherd.specs import Identity, ShepherdSpec
 
 SCRIPT_FILE = "script"
@@ -37,7 +37,7 @@ class Batch:
     def __init__(self, spec: ShepherdSpec, cell: str) -> None:
         self._spec = spec
         self._cell = cell
-        self._failure: Failure | None = None
+        self._failure: LaunchFailure | None = None
         self.started_at = time.time()
         self.pid = 0
         self.status_fd: int | None = None
@@ -75,7 +75,7 @@ class Batch:
         except CannotLaunch as error:
             self.fail(error.failure)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: LaunchFailure) -> None:
         """It will not run, and this is why."""
         self._failure = failure
 
@@ -85,19 +85,19 @@ class Batch:
             self._failure = read_status(self.status_fd)
             self.status_fd = None
 
-    def bury(self, death: Death, peak_mib: int) -> Head:
+    def record_end(self, process_exit: ProcessExit, peak_mib: int) -> Head:
         """The script is over: how it ended, as `end`."""
         failure = self._failure
-        code = failure.exit_code if failure and failure.is_exec else death.code
+        code = failure.exit_code if failure and failure.is_exec else process_exit.code
         self.end = {
             "started_at": self.started_at,
             "ended_at": max(self.started_at, time.time()),
             "code": code,
-            "signal": death.signal,
-            "user_cpu_s": death.user_cpu_s,
-            "system_cpu_s": death.system_cpu_s,
+            "signal": process_exit.signal,
+            "user_cpu_s": process_exit.user_cpu_s,
+            "system_cpu_s": process_exit.system_cpu_s,
             "max_rss_mib": peak_mib,
-            "oom": death.oom,
+            "oom": process_exit.oom,
             "why": failure.why if failure and not failure.is_exec else "",
             "launch_failure": failure.cause if failure else "",
         }

@@ -11,7 +11,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from gqnode.shepherd.durable import read_small
-from gqnode.shepherd.launch_failure import CannotLaunch, Failure, doing
+from gqnode.shepherd.launch_failure import CannotLaunch, LaunchFailure, doing
 
 if TYPE_CHECKING:
     from gqnode.shepherd.specs import Confinement
@@ -42,7 +42,9 @@ def confine(wanted: Confinement, is_protected: bool) -> None:
 def forbid_new_privileges() -> None:
     """For this process and all that come of it: no set-uid program gives rights.  After the identity is taken."""
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise CannotLaunch(Failure(f"cannot set no_new_privs: {os.strerror(ctypes.get_errno())}", ctypes.get_errno()))
+        raise CannotLaunch(
+            LaunchFailure(f"cannot set no_new_privs: {os.strerror(ctypes.get_errno())}", ctypes.get_errno())
+        )
 
 
 def drop_capabilities() -> None:
@@ -76,4 +78,4 @@ def _open_pam_session(wanted: Confinement) -> None:
     try:
         open_session(wanted.pam_service, wanted.pam_user)
     except PamError as error:
-        raise CannotLaunch(Failure(str(error))) from error
+        raise CannotLaunch(LaunchFailure(str(error))) from error

@@ -16,7 +16,7 @@ _READ_BYTES = 64 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Peer:
+class DaemonLink:
     """``on_frame`` for each frame, ``on_drained`` when there is room again, ``on_gone`` once, at the end."""
 
     def __init__(

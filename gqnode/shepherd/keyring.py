@@ -11,7 +11,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from gqnode.shepherd.launch_failure import CannotLaunch, Failure
+from gqnode.shepherd.launch_failure import CannotLaunch, LaunchFailure
 
 if TYPE_CHECKING:
     from gqnode.shepherd.specs import Identity
@@ -58,4 +58,4 @@ def _keyctl(*arguments: int) -> int | None:
     code = ctypes.get_errno()
     if code in _UNAVAILABLE:
         return None
-    raise CannotLaunch(Failure(f"cannot make a session keyring for the job: {os.strerror(code)}", code))
+    raise CannotLaunch(LaunchFailure(f"cannot make a session keyring for the job: {os.strerror(code)}", code))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from gqnode.shepherd.confine import confine, drop_capabilities, forbid_new_privileges, is_protected
 from gqnode.shepherd.durable import read_small
 from gqnode.shepherd.keyring import link_user_keyring
-from gqnode.shepherd.launch_failure import EXIT_NOT_EXECUTABLE, CannotLaunch, Failure, doing, printable
+from gqnode.shepherd.launch_failure import EXIT_NOT_EXECUTABLE, CannotLaunch, LaunchFailure, doing, printable
 from gqnode.shepherd.processes import MARKER
 from gqnode.shepherd.seccomp import install as install_seccomp_filter
 
@@ -143,11 +143,11 @@ def _changed_signals() -> tuple[int, ...]:
     return tuple(number for number in _SIGNALS if changed >> (number - 1) & 1)
 
 
-def read_status(status_fd: int) -> Failure | None:
+def read_status(status_fd: int) -> LaunchFailure | None:
     """What became of a launch, once the pipe is readable; None: the program runs.  Closes the pipe."""
     text = os.read(status_fd, MAX_FAILURE_BYTES)
     os.close(status_fd)
-    return Failure(*json.loads(text)) if text else None
+    return LaunchFailure(*json.loads(text)) if text else None
 
 
 def open_files(input_path: str, output_path: str, error_path: str, append: bool) -> tuple[int, int, int]:
@@ -185,7 +185,7 @@ def _be_child(ready: Ready, open_streams: OpenStreams, status_fd: int) -> NoRetu
             os.write(2, f"gq: error: {error.failure.why}\n".encode(errors="surrogateescape"))
         _tell_failure(status_fd, error.failure)
     except BaseException as error:
-        _tell_failure(status_fd, Failure(f"cannot start the process: {error!r}"))
+        _tell_failure(status_fd, LaunchFailure(f"cannot start the process: {error!r}"))
     finally:
         os._exit(code)
 
@@ -197,7 +197,7 @@ def _end_with(parent: int) -> None:
         os._exit(EXIT_NOT_EXECUTABLE)
 
 
-def _tell_failure(status_fd: int, failure: Failure) -> None:
+def _tell_failure(status_fd: int, failure: LaunchFailure) -> None:
     """In one write that never waits: the parent reads once."""
     os.write(status_fd, json.dumps(failure._replace(why=printable(failure.why[:MAX_WHY])[:MAX_WHY])).encode())
 
@@ -249,7 +249,7 @@ def _execute(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
             number = errno.ENOENT
         is_missing = number == errno.ENOENT
         reason = _missing_interpreter(path) if is_missing else getattr(error, "strerror", None) or str(error)
-        raise CannotLaunch(Failure(f"cannot execute `{name}`: {reason}", number, is_exec=True)) from error
+        raise CannotLaunch(LaunchFailure(f"cannot execute `{name}`: {reason}", number, is_exec=True)) from error
 
 
 def _find_program(name: str, environment: dict[str, str]) -> str | None:

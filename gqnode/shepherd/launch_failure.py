@@ -8,7 +8,7 @@ EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
 
 
-class Failure(NamedTuple):
+class LaunchFailure(NamedTuple):
     """Why a program does not run.  ``is_exec``: all was ready, but the program itself cannot be executed."""
 
     why: str
@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 
 class CannotLaunch(Exception):
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: LaunchFailure) -> None:
         super().__init__(failure.why)
         self.failure = failure
 
@@ -49,4 +49,4 @@ class doing:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             why = f"cannot {self._what}: {error.strerror}"
-            raise CannotLaunch(Failure(why, error.errno or 0, cause=self._cause)) from error
+            raise CannotLaunch(LaunchFailure(why, error.errno or 0, cause=self._cause)) from error

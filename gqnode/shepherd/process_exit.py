@@ -8,7 +8,7 @@ import signal
 from typing import NamedTuple
 
 
-class Death(NamedTuple):
+class ProcessExit(NamedTuple):
     """With what the process used, and the descendants that it had waited for."""
 
     code: int = 0
@@ -24,7 +24,7 @@ class Death(NamedTuple):
     def shell_code(self) -> int:
         return 128 + self.signal if self.signal else self.code
 
-    def plus_usage(self, other: Death) -> Death:
+    def plus_usage(self, other: ProcessExit) -> ProcessExit:
         """What both used together."""
         return self._replace(
             user_cpu_s=self.user_cpu_s + other.user_cpu_s,
@@ -40,10 +40,10 @@ class Death(NamedTuple):
         }
 
 
-def death_of(status: int, used: resource.struct_rusage, was_over_memory: bool) -> Death:
+def process_exit_of(status: int, used: resource.struct_rusage, was_over_memory: bool) -> ProcessExit:
     """From what ``wait4`` says."""
     code = os.waitstatus_to_exitcode(status)
-    return Death(
+    return ProcessExit(
         code=max(code, 0),
         signal=max(-code, 0),
         user_cpu_s=used.ru_utime,

@@ -10,7 +10,7 @@ import ctypes
 import errno
 import os
 
-from gqnode.shepherd.launch_failure import CannotLaunch, Failure
+from gqnode.shepherd.launch_failure import CannotLaunch, LaunchFailure
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 317), "aarch64": (0xC00000B7, 277)}
 """For each machine type: the kernel's AUDIT_ARCH, and the number of seccomp(2)."""
@@ -80,7 +80,7 @@ def install() -> None:
     array = (ctypes.c_uint64 * len(instructions))(*instructions)
     code = _install(_Program(len(instructions), ctypes.addressof(array)))
     if code:
-        raise CannotLaunch(Failure(f"cannot install the seccomp filter: {os.strerror(code)}", code))
+        raise CannotLaunch(LaunchFailure(f"cannot install the seccomp filter: {os.strerror(code)}", code))
 
 
 def _install(filter: _Program | None) -> int:

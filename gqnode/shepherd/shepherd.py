@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING
 
 from gqnode.shepherd import keyring, private_tmp
 from gqnode.shepherd.batch import Batch
-from gqnode.shepherd.daemon_link import Peer, is_trusted
+from gqnode.shepherd.daemon_link import DaemonLink, is_trusted
 from gqnode.shepherd.durable import append_line
 from gqnode.shepherd.launch_failure import CannotLaunch
 from gqnode.shepherd.memory_watch import MemoryWatch
-from gqnode.shepherd.process_exit import Death, death_of
+from gqnode.shepherd.process_exit import ProcessExit, process_exit_of
 from gqnode.shepherd.processes import (
     belongs,
     descendants,
@@ -118,7 +118,7 @@ class Shepherd:
         self._be_new(directory)
         self._wake_on_death()
         self._meet(link)
-        self._peer.flush()
+        self._daemon.flush()
 
     def _be_new(self, directory: str) -> None:
         """Know of this attempt and of no other; its directory is where this process is."""
@@ -126,7 +126,7 @@ class Shepherd:
         self._batch: Batch | None = None
         self._steps: dict[int, Step] = {}
         self._known_steps: set[int] = set()
-        self._total = Death()
+        self._total = ProcessExit()
         self._watch: MemoryWatch | None = None
         self._over_memory: set[int] = set()
         self._is_begun = False
@@ -146,9 +146,9 @@ class Shepherd:
     @property
     def is_done(self) -> bool:
         """Nothing is left to hold, to record, to tell or to be fetched."""
-        if not self._peer.is_open:
+        if not self._daemon.is_open:
             return not self._is_unrecorded if self._is_emptied else not self._is_begun
-        return not self._is_resting and self._holds_nothing and self._peer.is_flushed
+        return not self._is_resting and self._holds_nothing and self._daemon.is_flushed
 
     @property
     def _holds_nothing(self) -> bool:
@@ -160,12 +160,12 @@ class Shepherd:
         self._reactor.turn()
         self._reap()
         self._publish()
-        if self._may_rest and self._holds_nothing and self._peer.is_open and not self._is_unrecorded:
+        if self._may_rest and self._holds_nothing and self._daemon.is_open and not self._is_unrecorded:
             self._rest()
-        self._peer.flush()
+        self._daemon.flush()
 
     def close(self) -> None:
-        self._peer.close()
+        self._daemon.close()
         self._door.close()
         with suppress(FileNotFoundError):  # a daemon that is new has tidied up
             os.unlink(self._door_name, dir_fd=self._above)
@@ -218,14 +218,14 @@ class Shepherd:
         if not is_trusted(link):
             link.close()
             return
-        self._peer.close()
+        self._daemon.close()
         self._may_rest = False  # whether this daemon would give it another attempt it has not said
         self._unfollow()
         self._meet(link)
         self._tell_all()
 
     def _meet(self, link: socket.socket) -> None:
-        self._peer = Peer(self._reactor, link, self._on_frame, self._pump, self._on_gone)
+        self._daemon = DaemonLink(self._reactor, link, self._on_frame, self._pump, self._on_gone)
         self._tell_here()
 
     def _tell_here(self) -> None:
@@ -254,10 +254,10 @@ class Shepherd:
 
     @property
     def is_ready(self) -> bool:
-        return self._peer.is_ready
+        return self._daemon.is_ready
 
     def tell(self, head: Head, data: bytes = b"") -> None:
-        self._peer.send(head, data)
+        self._daemon.send(head, data)
 
     def _pump(self) -> None:
         for step in self._steps.values():
@@ -322,7 +322,7 @@ class Shepherd:
             return
         self._batch.start(script)
         if self._batch.status_fd is None:
-            self._batch_over(Death())
+            self._batch_over(ProcessExit())
         elif select.select([self._batch.status_fd], [], [], SETTLE_S)[0]:
             self._settle_batch()
         else:
@@ -341,7 +341,7 @@ class Shepherd:
                 self._is_private = True
         except CannotLaunch as error:
             self._batch.fail(error.failure)
-            self._batch_over(Death())
+            self._batch_over(ProcessExit())
             return False
         return True
 
@@ -447,28 +447,28 @@ class Shepherd:
                 if self._is_emptying and not self._sweeps:
                     self._sweep()
                 return
-            self._bury(pid, death_of(status, usage, was_over_memory=pid in self._over_memory))
+            self._on_process_exit(pid, process_exit_of(status, usage, was_over_memory=pid in self._over_memory))
 
-    def _bury(self, pid: int, death: Death) -> None:
+    def _on_process_exit(self, pid: int, process_exit: ProcessExit) -> None:
         self._over_memory.discard(pid)
-        self._total = self._total.plus_usage(death)
+        self._total = self._total.plus_usage(process_exit)
         if self._batch and pid == self._batch.pid:
             self._settle_batch()
-            self._batch_over(death)
+            self._batch_over(process_exit)
             return
         for step in list(self._steps.values()):
-            if step.reaped(pid, death):
+            if step.reaped(pid, process_exit):
                 self._end_step(step)
                 return
 
-    def _batch_over(self, death: Death) -> None:
+    def _batch_over(self, process_exit: ProcessExit) -> None:
         """The job is over on this node, so nothing of it may stay, steps included.
 
         One that was told to end has a grace, which is all its processes': a shell dies of its TERM at once while the
         program that it ran still writes its checkpoint.  The daemon ends the grace.
         """
         assert self._batch is not None
-        end = self._batch.bury(death, self._peak_mib())
+        end = self._batch.record_end(process_exit, self._peak_mib())
         self._news.append({"is": "ended", **end})
         if not self._is_in_grace:
             self._is_emptying = True  # mostly nothing is left, and `_reap` is about to see it
@@ -530,7 +530,7 @@ class Shepherd:
         }
         self._is_unrecorded = False
         try:
-            append_line(END_FILE, json.dumps(content).encode(), is_durable=not self._peer.is_open)
+            append_line(END_FILE, json.dumps(content).encode(), is_durable=not self._daemon.is_open)
         except FileNotFoundError:
             return  # the attempt was removed from the spool: nobody wants to know
         except OSError:

@@ -15,8 +15,8 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gqnode.shepherd.launch import Program, launch, read_status
-from gqnode.shepherd.launch_failure import CannotLaunch, Failure, doing
-from gqnode.shepherd.process_exit import Death
+from gqnode.shepherd.launch_failure import CannotLaunch, LaunchFailure, doing
+from gqnode.shepherd.process_exit import ProcessExit
 from gqnode.shepherd.reactor import READ, WRITE, Reactor
 from gqnode.shepherd.stream import InputFeed, OutputStream
 
@@ -51,8 +51,8 @@ class Task:
         """None once it is known whether the program runs."""
         self.streams = streams
         self.terminal_fd: int | None = None
-        self.failure: Failure | None = None
-        self.death: Death | None = None
+        self.failure: LaunchFailure | None = None
+        self.process_exit: ProcessExit | None = None
         self.is_start_told = False
         self.is_exit_told = False
 
@@ -105,12 +105,12 @@ class Step:
     @property
     def terminal_pids(self) -> list[int]:
         """Of the tasks that live and have a terminal."""
-        return [task.pid for task in self._tasks.values() if task.terminal_fd is not None and task.death is None]
+        return [task.pid for task in self._tasks.values() if task.terminal_fd is not None and task.process_exit is None]
 
     @property
     def is_over(self) -> bool:
         """No task is left."""
-        return all(task.death is not None for task in self._tasks.values())
+        return all(task.process_exit is not None for task in self._tasks.values())
 
     @property
     def is_fetched(self) -> bool:
@@ -118,16 +118,16 @@ class Step:
         streams = (stream for task in self._tasks.values() for stream in task.streams)
         return self.is_over and (self.is_detached or all(stream.is_fetched for stream in streams))
 
-    def reaped(self, pid: int, death: Death) -> bool:
+    def reaped(self, pid: int, process_exit: ProcessExit) -> bool:
         """A process was reaped; whether it was one of this step's tasks."""
         task = next((task for task in self._tasks.values() if task.pid == pid), None)
         if task is None:
             return False
         self._settle(task)
         if task.failure is not None:
-            death = death._replace(code=task.failure.exit_code, signal=0)
-        task.death = death
-        if death.shell_code:
+            process_exit = process_exit._replace(code=task.failure.exit_code, signal=0)
+        task.process_exit = process_exit
+        if process_exit.shell_code:
             self._tell_failed()
         self._close_stdin_of(task)
         self._reactor.after(self._key(task), LINGER_S, partial(self._end_streams, task))
@@ -138,15 +138,15 @@ class Step:
         """To a daemon that is new: what it has to know without a client."""
         if self.is_end_told:
             self.tell_end()
-        elif any(task.death and task.death.shell_code for task in self._tasks.values()):
+        elif any(task.process_exit and task.process_exit.shell_code for task in self._tasks.values()):
             self._tell_failed()
 
     def tell_end(self) -> None:
         """All tasks are over and nothing is left of them."""
-        deaths = [task.death for task in self._tasks.values() if task.death]
-        worst = max(deaths, key=lambda death: death.shell_code, default=Death())
-        used = reduce(Death.plus_usage, deaths, Death()).usage()
-        oom = any(death.oom for death in deaths)
+        deaths = [task.process_exit for task in self._tasks.values() if task.process_exit]
+        worst = max(deaths, key=lambda process_exit: process_exit.shell_code, default=ProcessExit())
+        used = reduce(ProcessExit.plus_usage, deaths, ProcessExit()).usage()
+        oom = any(process_exit.oom for process_exit in deaths)
         self.is_end_told = True
         head: Head = {"is": "step_ended", "step": self.number}
         self._post.tell({**head, "code": worst.code, "signal": worst.signal, "oom": oom, **used})
@@ -206,10 +206,12 @@ class Step:
         try:
             return self._launch(spec)
         except (CannotLaunch, OSError) as error:
-            failure = error.failure if isinstance(error, CannotLaunch) else Failure(f"cannot start a process: {error}")
+            failure = (
+                error.failure if isinstance(error, CannotLaunch) else LaunchFailure(f"cannot start a process: {error}")
+            )
             task = Task(spec.rank, 0, None, (OutputStream("stdout", None), OutputStream("stderr", None)))
             task.failure = failure
-            task.death = Death(code=failure.exit_code)
+            task.process_exit = ProcessExit(code=failure.exit_code)
             return task
 
     def _launch(self, spec: TaskSpec) -> Task:
@@ -328,9 +330,9 @@ class Step:
         task.is_start_told = True
         for stream in task.streams:
             self._pump_stream(task, stream)
-        if task.death and not task.is_exit_told and all(stream.is_told for stream in task.streams):
+        if task.process_exit and not task.is_exit_told and all(stream.is_told for stream in task.streams):
             task.is_exit_told = True
-            self._tell_exit(task, task.death)
+            self._tell_exit(task, task.process_exit)
 
     def _pump_stream(self, task: Task, stream: OutputStream) -> None:
         while self._post.is_ready and (chunk := stream.next_chunk()) is not None:
@@ -342,10 +344,12 @@ class Step:
         """At once, and not behind output that a client may be slow to take."""
         self._post.tell({"is": "task_failed", "step": self.number})
 
-    def _tell_exit(self, task: Task, death: Death) -> None:
+    def _tell_exit(self, task: Task, process_exit: ProcessExit) -> None:
         head: Head = {"is": "task_exited", "step": self.number, "rank": task.rank}
         why = task.failure.why if task.failure else ""
-        self._post.tell({**head, "code": death.code, "signal": death.signal, "oom": death.oom, "why": why})
+        self._post.tell(
+            {**head, "code": process_exit.code, "signal": process_exit.signal, "oom": process_exit.oom, "why": why}
+        )
 
     def _key(self, task: Task) -> str:
         return f"linger {self.number} {task.rank}"

@@ -16,14 +16,14 @@ _JOBS = "/s"
 
 def throughput(bench: Bench) -> Iterator[Row]:
     scale = bench.scale
-    for herd in scale.herds:
-        rounds = scale.herd_rounds if herd == scale.herds[0] else 1
-        yield _herd(bench, herd, rounds)
+    for shepherds in scale.herds:
+        rounds = scale.herd_rounds if shepherds == scale.herds[0] else 1
+        yield _shepherds(bench, shepherds, rounds)
     yield _array(bench, scale.herds[0], scale.herd_rounds)
     yield _one_process_each(bench, scale.processes)
 
 
-def _herd(bench: Bench, count: int, rounds: int) -> Row:
+def _shepherds(bench: Bench, count: int, rounds: int) -> Row:
     with bench.gq() as gq:
         seen = [_ended_per_second(gq, count) for _ in range(rounds)]
     slurm = bench.on_slurm(lambda side: [_array_ended_per_second(side, count)])

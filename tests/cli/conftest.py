@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from gq.cli._run import load
-from gq.cli.framework.command import invoke
+from gq.cli.framework.invoke import invoke
 from gq.connection.locate import Location, find_cluster, make_run_dir
 from tests.cli.scripted import ScriptedController
 from tests.clusters import clean_environment

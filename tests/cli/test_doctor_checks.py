@@ -14,10 +14,9 @@ import msgspec
 import pytest
 
 from gq.cli.doctor import machine_checks, network_checks, private_checks, system, system_checks
-from gq.cli.doctor.private_checks import Finding, Patient, Verdict, last_error, partitions, recent_errors
-from gq.cli.doctor.system import Host, Process
+from gq.cli.doctor.private_checks import CheckContext, CheckResult, Verdict, last_error, partitions, recent_errors
+from gq.cli.doctor.system import Answer, Host, Process
 from gq.cli.gq import doctor
-from gq.cli.gq.status import Answer
 from gq.config.config import parse_config
 from gq.connection.locate import Location, system_location
 from gq.errors import Refusal
@@ -66,8 +65,8 @@ def node(version: str, **levels: str) -> NodeInfo:
     )  # fmt: skip
 
 
-def only(check: Callable[[Host], Iterator[Finding]], patient: Host) -> Finding:
-    [found] = check(patient)
+def only(check: Callable[[Host], Iterator[CheckResult]], context: Host) -> CheckResult:
+    [found] = check(context)
     return found
 
 
@@ -91,7 +90,7 @@ def test_a_clock_that_differs_from_the_controllers_is_told_with_its_direction(
     found = only(system_checks.clock, host(asked_at=NOW + ahead_s))
     assert found.verdict is verdict
     assert words in found.message
-    assert found.mend.startswith("date -s @") or verdict is Verdict.OK
+    assert found.fix.startswith("date -s @") or verdict is Verdict.OK
 
 
 def test_a_slow_answer_is_not_taken_for_a_clock_that_differs() -> None:
@@ -111,7 +110,7 @@ def test_a_node_daemon_that_was_not_restarted_after_an_upgrade_is_told() -> None
     info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
     found = only(system_checks.versions, host(answer=Answer(info, {"n1": node("0.0.1")})))
     assert (found.verdict, found.message) == (Verdict.FAIL, f"gqnode of n1 is 0.0.1, gqd is {VERSION}")
-    assert "gqnode" in found.mend
+    assert "gqnode" in found.fix
 
 
 def test_a_daemon_that_speaks_another_version_of_the_protocol_is_told_to_be_of_another_release() -> None:
@@ -133,14 +132,14 @@ def test_the_nodes_of_gq_toml_are_counted_in_plain_english() -> None:
 def test_a_partition_that_names_nodes_which_never_registered_is_told() -> None:
     text = '[[partition]]\nname = "main"\ndefault = true\n[[partition]]\nname = "a"\nnodes = ["n1", "n[7-8]"]\n'
     well = host()
-    patient = Patient(
+    context = CheckContext(
         location=well.location, config=parse_config(text, "gq.toml"), config_error=None, answer=well.answer, now=NOW
     )
 
-    [found] = partitions(patient)
+    [found] = partitions(context)
     assert (found.check, found.verdict) == ("partition a", Verdict.WARN)
     assert found.message == "names nodes that have never registered: n[7-8]"
-    assert "gqctl config reload" in found.mend
+    assert "gqctl config reload" in found.fix
 
 
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,7 +164,7 @@ def test_a_unit_that_takes_the_control_groups_away_is_told_and_the_edit_mends_it
     found = only(system_checks.unit, host())
     assert found.verdict is Verdict.FAIL
     assert "has no Delegate=yes" in found.message
-    edit = found.mend.partition(" && ")[0]
+    edit = found.fix.partition(" && ")[0]
     subprocess.run(["sh", "-c", edit], check=True)
 
     assert unit.read_text() == "[Unit]\nDescription=x\n[Service]\nDelegate=yes\nKillMode=process\n"
@@ -179,11 +178,11 @@ def test_what_is_not_enforced_is_told_with_its_reason() -> None:
     config = parse_config(CONFIG + 'isolation = {memory = "watched"}\n', "/etc/gq/gq.toml")
     full = dict.fromkeys(("cpu", "cpuset", "devices", "pids", "kill"), "cgroup2")
     info = ClusterInfo(cluster="gq", gq_version=VERSION, started_at=0.0)
-    patient = host(
+    context = host(
         config=config, node=config.nodes[0], answer=Answer(info, {"n1": node(VERSION, memory="watched", **full)})
     )
 
-    first, second = machine_checks.isolation(patient)
+    first, second = machine_checks.isolation(context)
 
     assert first.verdict is Verdict.OK
     assert (second.verdict, second.message) == (
@@ -220,7 +219,7 @@ def test_jobs_that_share_tmp_are_told_with_the_way_to_hold_them_apart(
     found = only(machine_checks.leftovers, leaving(settings, tmp, why, monkeypatch))
     assert found.verdict is verdict
     assert words in found.message
-    assert bool(found.mend) == (verdict is not Verdict.OK)
+    assert bool(found.fix) == (verdict is not Verdict.OK)
 
 
 @pytest.mark.parametrize(("settings", "why", "after"), [("", "", True), ("private_tmp = true\n", "no mounts", False)])
@@ -231,7 +230,7 @@ def test_the_edit_that_the_doctor_prints_for_tmp_can_be_read_again(
     path.write_text(CONFIG + settings)
 
     found = only(machine_checks.leftovers, leaving(settings, "shared", why, monkeypatch, str(path)))
-    subprocess.run(["sh", "-c", found.mend.partition("; ")[0]], check=True)
+    subprocess.run(["sh", "-c", found.fix.partition("; ")[0]], check=True)
 
     assert parse_config(path.read_text(), str(path)).node("n1").private_tmp is after
 
@@ -351,11 +350,11 @@ def test_the_error_that_a_daemon_ended_with_is_the_end_of_its_log(
 def test_a_damaged_database_is_told_before_all_that_follows_from_it(tmp_path: Path) -> None:
     (tmp_path / "gqd.log").write_text(f"error: {DAMAGED}\nhint: restore a copy\n")
     location = Location(f"{tmp_path}/gq.toml", str(tmp_path), str(tmp_path), is_private=True)
-    patient = Patient(location=location, config=None, config_error=None, answer=None, now=NOW)
+    context = CheckContext(location=location, config=None, config_error=None, answer=None, now=NOW)
 
-    found = [*private_checks.running(patient), *private_checks.answering(patient), *private_checks.logs(patient)]
+    found = [*private_checks.running(context), *private_checks.answering(context), *private_checks.logs(context)]
 
-    assert [(one.check, one.verdict, one.message, one.mend) for one in found] == [
+    assert [(one.check, one.verdict, one.message, one.fix) for one in found] == [
         ("gqd", Verdict.FAIL, f"{DAMAGED} (gqd does not run)", "restore a copy; then `gq up`"),
         ("controller", Verdict.FAIL, "gqd does not answer", "see the finding gqd"),
         ("logs", Verdict.OK, "no other errors", ""),
@@ -371,8 +370,8 @@ def test_on_a_host_of_the_system_a_damaged_database_is_the_finding_about_gqd(
 
     found = only(system_checks.running, silent)
 
-    assert (found.message, found.mend) == (f"{DAMAGED} (gqd does not run)", "restore a copy; then gqd start")
-    assert only(system_checks.answering, silent).mend == "see the finding gqd"
+    assert (found.message, found.fix) == (f"{DAMAGED} (gqd does not run)", "restore a copy; then gqd start")
+    assert only(system_checks.answering, silent).fix == "see the finding gqd"
     assert list(system_checks.logs(silent)) == [], "it is told once"
 
 
@@ -380,14 +379,14 @@ def test_on_a_host_of_the_system_a_damaged_database_is_the_finding_about_gqd(
 
 
 @pytest.mark.parametrize(
-    ("uid", "message", "mend"),
+    ("uid", "message", "fix"),
     [
         (0, "does not exist", "`gqd init --start` sets up a cluster for all users"),
         (1000, "does not exist, and you have no private cluster", "`gq up` starts a private cluster; as root, "),
     ],
 )
 def test_a_host_without_a_cluster_is_told_to_belong_to_none(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid: int, message: str, mend: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid: int, message: str, fix: str
 ) -> None:
     for name in ("GQ_DIR", "GQ_CONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -400,7 +399,7 @@ def test_a_host_without_a_cluster_is_told_to_belong_to_none(
     [found] = [one for one in json.loads(done.out) if one["verdict"] == "fail"]
     assert done.status == 1 and found["check"] == "cluster"
     assert found["message"].startswith("this host belongs to no cluster") and found["message"].endswith(message)
-    assert found["mend"].startswith(mend)
+    assert found["mend"].startswith(fix)
 
 
 def test_on_a_terminal_no_line_of_the_doctor_is_wider_than_the_terminal(
@@ -409,7 +408,7 @@ def test_on_a_terminal_no_line_of_the_doctor_is_wider_than_the_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
 
-    doctor._write([Finding("partition main", Verdict.WARN, "some words " * 20, "other words " * 20)])
+    doctor._write([CheckResult("partition main", Verdict.WARN, "some words " * 20, "other words " * 20)])
 
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) > 6
@@ -421,10 +420,10 @@ def test_a_host_that_has_joined_since_it_was_turned_away_is_not_told() -> None:
     refused = AuditEntry(at=10.0, user="", origin="192.0.2.7", action="HandshakeRefused", outcome="refused")
     impostor = msgspec.structs.replace(refused, action="Impostor")
 
-    assert system._is_mended(refused, {"192.0.2.7": 20.0})
-    assert not system._is_mended(refused, {"192.0.2.7": 5.0}), "it was turned away again"
-    assert not system._is_mended(refused, {"192.0.2.8": 20.0})
-    assert not system._is_mended(impostor, {"192.0.2.7": 20.0}), "no mistake that joining mends"
+    assert system._is_fixed(refused, {"192.0.2.7": 20.0})
+    assert not system._is_fixed(refused, {"192.0.2.7": 5.0}), "it was turned away again"
+    assert not system._is_fixed(refused, {"192.0.2.8": 20.0})
+    assert not system._is_fixed(impostor, {"192.0.2.7": 20.0}), "no mistake that joining mends"
 
 
 # ── a private cluster of another user ─────────────────────────────────────────────────────────────────────────
@@ -437,12 +436,12 @@ def test_root_looks_over_the_cluster_of_another_user_without_a_false_failure(tmp
         path.mkdir(mode=0o700)
         os.chown(path, 4321, 4321)
     location = Location(f"{directory}/gq.toml", str(directory), str(sockets), is_private=True)
-    patient = Patient(location=location, config=None, config_error=None, answer=None, now=0.0)
+    context = CheckContext(location=location, config=None, config_error=None, answer=None, now=0.0)
 
-    found = [*private_checks.directory(patient), *private_checks.sockets(patient)]
+    found = [*private_checks.directory(context), *private_checks.sockets(context)]
 
     assert [one.verdict for one in found] == [Verdict.OK, Verdict.OK]
     assert found[0].message == f"{directory} is uid 4321's alone"
     os.chown(sockets, 0, 0)
-    [wrong] = private_checks.sockets(patient)
+    [wrong] = private_checks.sockets(context)
     assert wrong.verdict is Verdict.FAIL

@@ -43,7 +43,7 @@ def test_the_doctor_says_whether_munged_answers_and_the_mend_is_to_start_it(tabl
             assert [one.verdict for one in vouching(host)] == [Verdict.OK]
             munged.stop()
             [found] = vouching(host)
-            assert (found.verdict, found.mend) == (Verdict.FAIL, "systemctl start munge")
+            assert (found.verdict, found.fix) == (Verdict.FAIL, "systemctl start munge")
             munged.start()
             assert [one.verdict for one in vouching(host)] == [Verdict.OK]
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gq.cli.framework.operands import JobWord, NamedJobs, job_word, listed, one_job
+from gq.cli.framework.job_words import JobWord, NamedJobs
+from gq.cli.framework.operands import job_word, listed, one_job
 from gq.model.tasks import parse_tasks
 
 

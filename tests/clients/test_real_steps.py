@@ -337,7 +337,7 @@ def test_gqlog_reads_by_the_node_what_this_host_does_not_see(cluster: PrivateClu
     text = (tmp_path / "out").read_text()
     program = (
         "import os, sys; from gq.cli import gqlog; from gq.cli.views import log_source\n"
-        "from gq.cli.framework.command import invoke\n"
+        "from gq.cli.framework.invoke import invoke\n"
         "log_source.LogSource._read_here = lambda self: None\n"
         "sys.exit(invoke(gqlog.COMMAND, sys.argv[1:]))"
     )

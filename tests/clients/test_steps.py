@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from gq.cli.step.async_client import Conversation
-from gq.cli.step.buffered_writer import Outlet
+from gq.cli.step.async_client import AsyncClient
+from gq.cli.step.buffered_writer import BufferedWriter
 from gq.cli.step.steps import Bring, StepRun
 from gq.cli.step.task_output import TaskOutput
 from gq.connection.locate import Location
@@ -42,10 +42,10 @@ class Bench:
         stdin_fd = _pipe_with(stdin) if stdin is not None else None
         files = [os.open(self.directory / name, os.O_RDWR | os.O_CREAT) for name in ("out", "err")]
         step = created(*doors, tasks=tasks, kill_on_bad_exit=kill_on_bad_exit)
-        out, err = ([Outlet(fd, "file")] * step.layout.ntasks for fd in files)
+        out, err = ([BufferedWriter(fd, "file")] * step.layout.ntasks for fd in files)
         bring = Bring(argv=("true",), environment={}, chdir="/", umask=0o022, stdin_fd=stdin_fd, stdin_rank=stdin_rank)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        conversation = Conversation(context, Location("", str(self.directory), str(self.directory), True))
+        conversation = AsyncClient(context, Location("", str(self.directory), str(self.directory), True))
         try:
             shown = TaskOutput(out, err, is_labelled=label, is_unbuffered=False)
             run = StepRun(context, conversation, step, bring, shown, self.notes.append)
@@ -289,7 +289,7 @@ def test_a_job_that_ends_underneath_is_told_and_its_silent_nodes_given_up(
 def test_a_node_that_is_gone_with_its_job_is_found_out_from_the_controller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_TELL_DOWN_S", "_INQUIRY_S", "_GIVE_UP_S"):
+    for name in ("_REPORT_DOWN_S", "_INQUIRY_S", "_GIVE_UP_S"):
         monkeypatch.setattr(f"gq.cli.step.steps.{name}", 0.2)
     nobody = door(bench, "n1", on_attach())  # never listens
     assert bench.run(nobody) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gq.cli.step.buffered_writer import Outlet
+from gq.cli.step.buffered_writer import BufferedWriter
 from gq.cli.step.task_output import LONGEST_LINE, OutputOptions, TaskOutput, open_output
 from gq.errors import Refusal, UsageError
 
@@ -17,7 +17,7 @@ class Sheet:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.outlet = Outlet(os.open(path, os.O_WRONLY | os.O_CREAT), str(path))
+        self.writer = BufferedWriter(os.open(path, os.O_WRONLY | os.O_CREAT), str(path))
 
     @property
     def text(self) -> bytes:
@@ -30,7 +30,7 @@ def sheet(tmp_path: Path) -> Sheet:
 
 
 def task_output(sheet: Sheet, tasks: int, *, label: bool = False, unbuffered: bool = False) -> TaskOutput:
-    both = [sheet.outlet] * tasks
+    both = [sheet.writer] * tasks
     return TaskOutput(both, both, is_labelled=label, is_unbuffered=unbuffered)
 
 
@@ -110,21 +110,21 @@ def test_a_rank_that_does_not_exist_is_refused() -> None:
 def test_a_reader_that_left_is_noticed_and_the_rest_dropped() -> None:
     read, write = os.pipe()
     os.close(read)
-    outlet = Outlet(write, "pipe")
-    outlet.put(b"nobody reads this")
-    assert outlet.is_gone
-    assert outlet.backlog == 0
+    writer = BufferedWriter(write, "pipe")
+    writer.put(b"nobody reads this")
+    assert writer.is_gone
+    assert writer.backlog == 0
 
 
 def test_a_slow_reader_leaves_a_backlog_and_never_blocks() -> None:
     read, write = os.pipe()
-    outlet = Outlet(write, "pipe")
+    writer = BufferedWriter(write, "pipe")
     data = os.urandom(300_000)
-    outlet.put(data)
-    assert outlet.backlog > 0
+    writer.put(data)
+    assert writer.backlog > 0
     seen = b""
     while len(seen) < len(data):
         seen += os.read(read, 65536)
-        outlet.push()
+        writer.push()
     assert seen == data
-    assert outlet.backlog == 0
+    assert writer.backlog == 0

@@ -77,7 +77,7 @@ class AgentHost:
 
     def next_seq(self) -> int:
         """Of the next new report."""
-        return self.agent._ledger.outbox._next_seq
+        return self.agent._state.outbox._next_seq
 
 
 def reports(turn: tuple[Effect, ...]) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from gq.model.ids import AttemptId, JobId, StepId
 from gq.wire.step import Output, StreamPosition
-from gqnode.daemon.shepherds import Herd, HerdEvent, TreeEmpty
+from gqnode.daemon.shepherds import ShepherdEvent, ShepherdPool, TreeEmpty
 from gqnode.daemon.spawn import Spawner
 from gqnode.shepherd.processes import all_pids, strays
 from gqnode.shepherd.specs import ShepherdSpec, TaskSpec
@@ -29,8 +29,8 @@ class HerdHost:
         self.root = root
         self.loop = asyncio.new_event_loop()
         self.spawner = Spawner()
-        self.events: list[HerdEvent] = []
-        self.herd = Herd(self.spawner, str(root), self.events.append, time.time)
+        self.events: list[ShepherdEvent] = []
+        self.herd = ShepherdPool(self.spawner, str(root), self.events.append, time.time)
 
     def end(self) -> None:
         """As if the daemon was killed: links and forkserver go, shepherds stay."""

@@ -34,10 +34,10 @@ from gqnode.control.account import Account
 from gqnode.control.agent_state import Settings
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import (
+    AdoptProcess,
     CheckCell,
     DropRecord,
     EmptyCell,
-    FindProcess,
     MakeCell,
     SaveRecord,
     SendReport,
@@ -660,7 +660,7 @@ def test_after_a_restart_a_start_of_which_nothing_is_found_is_lost_and_never_mad
         ended = host.handle(end, now=301)
         (report,) = reports(host.handle(CellEmpty(attempt_id=ATTEMPT), now=302))
 
-        assert resumed == (FindProcess(attempt_id=ATTEMPT),)
+        assert resumed == (AdoptProcess(attempt_id=ATTEMPT),)
         assert without_saves(ended) == [EmptyCell(attempt_id=ATTEMPT)]
         assert report.outcome is Outcome.NODE_FAIL
 
@@ -718,7 +718,7 @@ def test_after_a_restart_a_running_job_is_met_again_and_said_to_run() -> None:
     turn = host.agent.resume(300.0)
     found = host.handle(ProcessStarted(attempt_id=ATTEMPT, at=100.0), now=301)
 
-    assert turn == (FindProcess(attempt_id=ATTEMPT), SendReport(seq=1, body=STARTED))
+    assert turn == (AdoptProcess(attempt_id=ATTEMPT), SendReport(seq=1, body=STARTED))
     assert found == ()
 
 
@@ -727,9 +727,9 @@ def test_after_a_restart_an_end_by_order_goes_on_and_keeps_its_deadline() -> Non
     stopping.order(STOP, now=110)
     soon, late = _restarted(stopping), _restarted(stopping)
 
-    assert soon.agent.resume(120.0) == (FindProcess(attempt_id=ATTEMPT),)
+    assert soon.agent.resume(120.0) == (AdoptProcess(attempt_id=ATTEMPT),)
     assert without_saves(soon.handle(ProcessStarted(attempt_id=ATTEMPT, at=100.0), now=121)) == [TERM, CONT]
-    assert late.agent.resume(150.0) == (FindProcess(attempt_id=ATTEMPT), EmptyCell(attempt_id=ATTEMPT))
+    assert late.agent.resume(150.0) == (AdoptProcess(attempt_id=ATTEMPT), EmptyCell(attempt_id=ATTEMPT))
 
 
 def test_after_a_restart_what_has_ended_says_its_last_report_until_it_is_heard() -> None:

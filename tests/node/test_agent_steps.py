@@ -12,7 +12,15 @@ from gq.model.state import Outcome
 from gq.wire.node import AttemptEnded, CellEmptied, StepEnded, StepReceived, Stop, StopStep
 from gqnode.control.agent_state import Settings
 from gqnode.control.attempt import Phase
-from gqnode.control.effect import CheckCell, EmptyCell, ExpectStep, FindProcess, ForgetStep, SendReport, SignalStepTasks
+from gqnode.control.effect import (
+    AdoptProcess,
+    CheckCell,
+    EmptyCell,
+    ExpectStep,
+    ForgetStep,
+    SendReport,
+    SignalStepTasks,
+)
 from gqnode.control.input import (
     Acknowledged,
     CellEmpty,
@@ -267,7 +275,7 @@ def test_after_a_restart_steps_are_expected_again_and_given_their_time_anew() ->
     turn = host.agent.resume(500.0)
 
     ended = StepEnded(step_id=replace(STEP, step=1), ended_at=120)
-    assert turn[0] == FindProcess(attempt_id=ATTEMPT)
+    assert turn[0] == AdoptProcess(attempt_id=ATTEMPT)
     assert ExpectStep(step_id=STEP) in turn
     assert ExpectStep(step_id=replace(STEP, step=1)) in turn  # its client may not have fetched all
     assert ended in reports(turn)

@@ -10,7 +10,7 @@ from gq.model.state import Outcome
 from gq.wire.node import AttemptStatus, SetSuspended, Stop, SuspendedSet
 from gqnode.control import deadline
 from gqnode.control.attempt import AttemptRecord, Phase, StepRecord
-from gqnode.control.effect import EmptyCell, FindProcess, FreezeCell, SaveRecord, SendReport, SignalProcess
+from gqnode.control.effect import AdoptProcess, EmptyCell, FreezeCell, SaveRecord, SendReport, SignalProcess
 from gqnode.control.input import CellFrozen, ClockLeapt, ProcessStarted, Tick
 from tests.node.agent_host import ATTEMPT, AgentHost, at, launch, script_end, step_order
 
@@ -110,7 +110,7 @@ def test_a_script_that_is_gone_while_it_stood_still_leaves_an_empty_cell() -> No
 def test_after_a_restart_what_stands_still_is_frozen_again_once_its_shepherd_is_met() -> None:
     host = AgentHost(record(suspended_at=110.0))
 
-    assert FindProcess(attempt_id=ATTEMPT) in host.agent.resume(120.0)
+    assert AdoptProcess(attempt_id=ATTEMPT) in host.agent.resume(120.0)
     assert host.order(RESUME, 121.0) == (), "it could not be carried out, and is said again"
     assert FREEZE in host.handle(ProcessStarted(attempt_id=ATTEMPT, at=100.0), 122.0)
     assert host.agent.statuses() == (

@@ -12,7 +12,7 @@ import zmq
 
 from gq.model.ids import JobId, StepId
 from gq.wire import step as wire
-from gqnode.daemon.step_listener import Door, ToTasks
+from gqnode.daemon.step_listener import StepListener, ToTasks
 from gqnode.shepherd.file_reader import read_piece
 
 STEP = StepId(JobId(7), 1, 0)
@@ -25,18 +25,18 @@ class Desk:
     """Knows one step, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.door: Door | None = None
+        self.listener: StepListener | None = None
         self.lost: list[StepId] = []
         self.attached: list[bool] = []
         """Of each client: whether it was the first."""
         self.passed: list[ToTasks] = []
 
     def attach(self, attach: wire.Attach, is_first: bool) -> None:
-        assert self.door is not None
+        assert self.listener is not None
         self.attached.append(is_first)
-        self.door.welcome(attach.step_id)
+        self.listener.welcome(attach.step_id)
 
-    def to_tasks(self, message: ToTasks) -> None:
+    def on_task_message(self, message: ToTasks) -> None:
         self.passed.append(message)
 
     def client_lost(self, step_id: StepId) -> None:
@@ -53,9 +53,11 @@ class Desk:
 class House:
     """A door with its desk, and clients in the same loop."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, desk: Desk, door: Door) -> None:
-        self.desk = desk
-        self.door = door
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, handler: Desk, listener: StepListener
+    ) -> None:
+        self.handler = handler
+        self.listener = listener
         self._context = context
         self._endpoint = endpoint
 
@@ -91,24 +93,24 @@ async def hear(socket: zmq.Socket[bytes]) -> wire.FromDoor:
 async def house(directory: Path, client_lost_s: float) -> AsyncIterator[House]:
     endpoint = f"ipc://{directory}/door.sock"
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    desk = Desk()
-    door = Door(
+    handler = Desk()
+    listener = StepListener(
         context,
         endpoint,
         None,
         bytes(32),
-        desk,
+        handler,
         lambda: 0.0,
         (os.geteuid(),),
         probe_s=PROBE_S,
         client_lost_s=client_lost_s,
     )
-    desk.door = door
-    door.expect(STEP, KEY, os.geteuid(), is_begun=False)
+    handler.listener = listener
+    listener.expect(STEP, KEY, os.geteuid(), is_begun=False)
     try:
-        yield House(context, endpoint, desk, door)
+        yield House(context, endpoint, handler, listener)
     finally:
-        door.close()
+        listener.close()
         context.destroy(linger=0)
 
 
@@ -118,10 +120,10 @@ def test_a_step_whose_client_vanished_is_given_up_after_a_while_and_once(tmp_pat
             client = await one.client()
             client.close()
 
-            await until(lambda: one.desk.lost)
+            await until(lambda: one.handler.lost)
             await several_looks()
 
-            assert one.desk.lost == [STEP]
+            assert one.handler.lost == [STEP]
 
     asyncio.run(run())
 
@@ -133,10 +135,10 @@ def test_a_client_that_comes_back_in_time_keeps_its_step(tmp_path: Path) -> None
             first.close()
 
             await one.client()
-            one.door.from_tasks(wire.TaskStarted(step_id=STEP, rank=0, pid=1))
+            one.listener.from_tasks(wire.TaskStarted(step_id=STEP, rank=0, pid=1))
 
-            assert one.desk.attached == [True, False]
-            assert one.desk.lost == []
+            assert one.handler.attached == [True, False]
+            assert one.handler.lost == []
 
     asyncio.run(run())
 
@@ -146,12 +148,12 @@ def test_a_client_that_says_goodbye_is_not_missed(tmp_path: Path) -> None:
         async with house(tmp_path, client_lost_s=0.05) as one:
             client = await one.client()
             client.send(wire.TO_DOOR.encode(wire.Detach(step_id=STEP)))
-            await until(lambda: one.desk.passed)
+            await until(lambda: one.handler.passed)
             client.close()
             await several_looks()
 
-            assert one.desk.passed == [wire.Detach(step_id=STEP)]
-            assert one.desk.lost == []
+            assert one.handler.passed == [wire.Detach(step_id=STEP)]
+            assert one.handler.lost == []
 
     asyncio.run(run())
 
@@ -162,10 +164,10 @@ def test_the_newest_client_with_the_key_leads_the_step_and_the_old_one_no_longer
             old = await one.client()
             new = await one.client()
             old.send(wire.TO_DOOR.encode(wire.SignalTasks(step_id=STEP, signum=9)))
-            await until(lambda: one.door.dropped)
+            await until(lambda: one.listener.dropped)
             new.send(wire.TO_DOOR.encode(wire.SignalTasks(step_id=STEP, signum=10)))
-            await until(lambda: one.desk.passed)
+            await until(lambda: one.handler.passed)
 
-            assert one.desk.passed == [wire.SignalTasks(step_id=STEP, signum=10)]
+            assert one.handler.passed == [wire.SignalTasks(step_id=STEP, signum=10)]
 
     asyncio.run(run())

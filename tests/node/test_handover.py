@@ -13,7 +13,7 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.node import Gpu
 from gqnode.accel.protocol import GpuProcess, GpuSample
 from gqnode.daemon import gpu_cleanup, gpu_monitor
-from gqnode.daemon.gpu_cleanup import Handover
+from gqnode.daemon.gpu_cleanup import GpuCleanup
 from gqnode.daemon.gpu_monitor import GpuMonitor
 
 ATTEMPT = AttemptId(JobId(7), 1)
@@ -49,18 +49,18 @@ def used(mib: int, *pids: int, index: int = 0) -> GpuSample:
     return GpuSample(index=index, memory_used_mib=mib, processes=processes)
 
 
-def run(gpus: Gpus, work: Callable[[Handover], Awaitable[str]]) -> str:
+def run(gpus: Gpus, work: Callable[[GpuCleanup], Awaitable[str]]) -> str:
     async def inside() -> str:
         monitor = GpuMonitor(gpus, time.time)
         try:
-            return await work(Handover(monitor))
+            return await work(GpuCleanup(monitor))
         finally:
             monitor.close()
 
     return asyncio.run(inside())
 
 
-async def whole_job(made: Handover) -> str:
+async def whole_job(made: GpuCleanup) -> str:
     await made.begin(ATTEMPT, (0,))
     return await made.end(ATTEMPT, (0,))
 
@@ -82,7 +82,7 @@ def test_a_gpu_is_waited_for_until_its_memory_is_back_and_no_dead_process_has_a_
 def test_what_does_not_come_back_is_said_after_a_while(
     monkeypatch: pytest.MonkeyPatch, after: GpuSample, left: str
 ) -> None:
-    monkeypatch.setattr(gpu_cleanup, "LONGEST_S", 0.2)
+    monkeypatch.setattr(gpu_cleanup, "TIMEOUT_S", 0.2)
 
     assert run(Gpus(used(500), after), whole_job) == left
 
@@ -94,7 +94,7 @@ def test_what_was_in_use_before_an_unknown_moment_is_not_held_against_the_job() 
 
 
 def test_a_job_without_gpus_and_the_gpus_of_others_ask_and_wait_for_nothing() -> None:
-    async def work(made: Handover) -> str:
+    async def work(made: GpuCleanup) -> str:
         await made.begin(ATTEMPT, ())
         return await made.end(ATTEMPT, ())
 

@@ -86,7 +86,7 @@ def test_an_attempt_is_not_started_again_when_its_shepherd_has_gone_on_to_anothe
 
 
 def test_shepherds_that_are_gone_leave_no_door(host: HerdHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(herd, "FREE_S", 0.1)
+    monkeypatch.setattr(herd, "IDLE_S", 0.1)
     pid = rested(host)
     host.until(lambda: not is_there(pid), "the shepherd to end")
     assert sorted(path.name for path in host.root.iterdir()) == ["1.1"]
@@ -120,7 +120,7 @@ def test_a_shepherd_that_was_stopped_at_rest_is_woken_for_the_next_attempt(host:
 
 
 def test_nobody_rests_without_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(herd, "FREE_S", 1e6)
+    monkeypatch.setattr(herd, "IDLE_S", 1e6)
     with herd_host(tmp_path) as first:
         pid = rested(first)
         first.end()
@@ -130,7 +130,7 @@ def test_nobody_rests_without_a_daemon(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_shepherd_that_nobody_needs_for_a_while_is_let_go(host: HerdHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(herd, "FREE_S", 0.1)
+    monkeypatch.setattr(herd, "IDLE_S", 0.1)
     pid = rested(host)
     host.until(lambda: not is_there(pid), "the shepherd to end")
     attempt_id, _ = start(host, 2, "exit 4")
@@ -138,7 +138,7 @@ def test_a_shepherd_that_nobody_needs_for_a_while_is_let_go(host: HerdHost, monk
 
 
 def test_a_shepherd_of_steps_holds_no_other_attempt(host: HerdHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(herd, "FREE_S", 1e6)  # it is not let go for having rested
+    monkeypatch.setattr(herd, "IDLE_S", 1e6)  # it is not let go for having rested
     attempt_id, pid = start(host, 1, "exec sleep 1000")
     step_id = host.start_tasks(attempt_id, ["true"])
     host.await_event(StepTasksEnded, step_id=step_id)

@@ -26,7 +26,7 @@ from gq.wire.node import (
 )
 from gqnode.control.agent import Agent
 from gqnode.control.attempt import AttemptRecord, Phase
-from gqnode.control.effect import Effect, EmptyCell, MakeCell, SendReport, SignalProcess, StartProcess, TellGpus
+from gqnode.control.effect import Effect, EmptyCell, MakeCell, SendReport, SignalProcess, StartProcess, WriteElasticFile
 from gqnode.control.input import Acknowledged, CellEmpty, CellMade, OrderReceived
 from gqnode.daemon import elastic
 from tests.builders import hello
@@ -144,7 +144,7 @@ def test_which_nodes_there_are_is_saved_told_and_reported() -> None:
     assert ([one.node for one in record.launch.members], record.launch.node_rank) == (["n1", "n3", "n2"], 2)
     assert record.launch.grant.gpus == (0, 1)
     assert said(effects) == [AttemptResized(attempt_id=ATTEMPT, generation=3, gpus=(0, 1))]
-    assert [type(one) for one in effects if isinstance(one, TellGpus | SignalProcess)] == [TellGpus]
+    assert [type(one) for one in effects if isinstance(one, WriteElasticFile | SignalProcess)] == [WriteElasticFile]
     assert agent.statuses()[0].generation == 3
 
 
@@ -163,7 +163,7 @@ def test_the_file_names_the_nodes_and_those_that_stay(
     give(agent, change(4, 1, 2, 3, leaving=(leaving,), ends_at=NOW + 60))
     [record] = agent.records()
     path = elastic.path_of(str(tmp_path), "n2", ATTEMPT)
-    elastic.write(path, elastic.told_of(record, INVENTORY), None)
+    elastic.write(path, elastic.elastic_file(record, INVENTORY), None)
     monkeypatch.setenv(gq.elastic.VARIABLE, path)
 
     known = gq.elastic.gpus()
@@ -178,7 +178,7 @@ def test_the_file_names_the_nodes_and_those_that_stay(
 def test_a_job_whose_nodes_stay_is_told_of_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = replace(launch(most_gpus=4), grant=Grant(node="n1", tasks=1, cpus=(0,), gpus=(0,)))
     path = elastic.path_of(str(tmp_path), "n1", ATTEMPT)
-    elastic.write(path, elastic.told_of(AttemptRecord(launch=fixed, phase=Phase.RUNNING), INVENTORY), None)
+    elastic.write(path, elastic.elastic_file(AttemptRecord(launch=fixed, phase=Phase.RUNNING), INVENTORY), None)
     monkeypatch.setenv(gq.elastic.VARIABLE, path)
     known = gq.elastic.gpus()
     assert known is not None and (known.nodes, known.target_nodes, known.most_nodes) == ((), (), 0)

@@ -1,4 +1,4 @@
-"""Lanes and leases: order within an attempt, independence between attempts, ports that are nobody else's."""
+"""AttemptQueues and leases: order within an attempt, independence between attempts, ports that are nobody else's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from gq.errors import Refusal
 from gq.model.ids import AttemptId, JobId
-from gqnode.daemon.attempt_queues import Lanes
+from gqnode.daemon.attempt_queues import AttemptQueues
 from gqnode.daemon.effects import with_time
 from gqnode.daemon.ports import PortLeases
 
@@ -23,7 +23,7 @@ def test_work_of_one_attempt_is_done_in_order_and_does_not_hold_up_another() -> 
     gate = threading.Event()
 
     async def run() -> None:
-        lanes = Lanes(lambda error: done.append(repr(error)))
+        lanes = AttemptQueues(lambda error: done.append(repr(error)))
 
         async def slow() -> None:
             await lanes.in_thread(gate.wait, 10)
@@ -55,7 +55,7 @@ def test_work_that_fails_is_told_and_what_stands_behind_it_is_not_done(is_awaite
         raise ValueError("broken")
 
     async def run() -> None:
-        lanes = Lanes(lambda error: failures.append(str(error)))
+        lanes = AttemptQueues(lambda error: failures.append(str(error)))
         lanes.put(ONE, fails if is_awaited else fails_at_once)
         lanes.put(ONE, lambda: done.append("behind"))
         async with asyncio.timeout(10):

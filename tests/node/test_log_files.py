@@ -13,7 +13,7 @@ import pytest
 from gq.wire.step import LogData
 from gqnode.control.account import Account
 from gqnode.daemon import log_files
-from gqnode.daemon.attempt_queues import Lanes
+from gqnode.daemon.attempt_queues import AttemptQueues
 from gqnode.daemon.log_files import LogFiles
 from gqnode.daemon.spawn import Spawner
 from gqnode.shepherd.frames import FrameReader
@@ -49,7 +49,7 @@ class StoppingSpawner(Spawner):
 
 def read(spawner: Spawner, path: Path, account: Account | None) -> LogData:
     async def inside() -> LogData:
-        lanes = Lanes(lambda error: pytest.fail(str(error)))
+        lanes = AttemptQueues(lambda error: pytest.fail(str(error)))
         try:
             return await LogFiles(lanes, spawner).read(str(path), 0, 100, account)
         finally:

@@ -38,9 +38,9 @@ class Freezer:
         return self.said
 
 
-def stands_still(is_frozen: bool | None, shepherd: int) -> bool:
+def is_stopped_within_wait(is_frozen: bool | None, shepherd: int) -> bool:
     isolation: Isolation = Freezer(is_frozen)  # type: ignore[assignment]
-    return gpu_memory.stands_still(isolation, Cell("1.1"), shepherd)
+    return gpu_memory.is_stopped_within_wait(isolation, Cell("1.1"), shepherd)
 
 
 @pytest.fixture
@@ -56,25 +56,25 @@ def shepherd() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_freezer_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "WAIT_S", 0.1)
-    assert stands_still(True, 0)
-    assert not stands_still(False, 0)
+    assert is_stopped_within_wait(True, 0)
+    assert not is_stopped_within_wait(False, 0)
 
 
 def test_without_a_freezer_all_processes_below_the_shepherd_must_be_stopped(
     shepherd: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_memory, "WAIT_S", 0.2)
-    assert not stands_still(None, shepherd.pid)
+    assert not is_stopped_within_wait(None, shepherd.pid)
     [child] = descendants(shepherd.pid)
     os.kill(child, signal.SIGSTOP)
     wait_until(lambda: is_stopped(child), 10.0, "it is stopped")
-    assert stands_still(None, shepherd.pid)
+    assert is_stopped_within_wait(None, shepherd.pid)
     assert not is_stopped(shepherd.pid)
 
 
 def test_who_has_no_shepherd_is_not_known_to_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "WAIT_S", 0.05)
-    assert not stands_still(None, 0)
+    assert not is_stopped_within_wait(None, 0)
 
 
 def test_a_gpu_that_does_not_tell_is_left_out() -> None:
@@ -83,12 +83,12 @@ def test_a_gpu_that_does_not_tell_is_left_out() -> None:
         GpuSample(index=1),
         GpuSample(index=2, does_answer=False, memory_used_mib=7),
     ]
-    assert gpu_memory.memory_of(samples) == ((0, 5),)
+    assert gpu_memory.gpu_memory(samples) == ((0, 5),)
 
 
 def test_what_another_job_runs_on_is_not_looked_at_when_one_that_lent_it_ends() -> None:
     own = AttemptRecord(launch=OWN, phase=Phase.STOPPING)
     other = AttemptRecord(launch=GUEST, phase=Phase.RUNNING)
     still = AttemptRecord(launch=GUEST, phase=Phase.RUNNING, suspended_at=1.0)
-    assert gpu_memory.lent_to_nobody(own, [own, other]) == ()
-    assert gpu_memory.lent_to_nobody(own, [own, still]) == (0, 1)
+    assert gpu_memory.unshared_gpus(own, [own, other]) == ()
+    assert gpu_memory.unshared_gpus(own, [own, still]) == (0, 1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gqnode.daemon.blob_cache import RecentBlobs
+from gqnode.daemon.blob_cache import BlobCache
 
 
 def test_the_last_that_came_are_at_hand() -> None:
-    recent = RecentBlobs(most_bytes=10)
+    recent = BlobCache(max_bytes=10)
     recent.put({"a": b"1234", "b": b"5678"})
     recent.put({"a": b"1234"})
     recent.put({"c": b"90"})
@@ -16,7 +16,7 @@ def test_the_last_that_came_are_at_hand() -> None:
 
 
 def test_what_is_larger_than_all_that_may_be_kept_is_not_kept() -> None:
-    recent = RecentBlobs(most_bytes=10)
+    recent = BlobCache(max_bytes=10)
     recent.put({"a": b"x" * 11})
     assert recent.get("a") is None
     recent.put({"b": b"y" * 10})

@@ -25,12 +25,12 @@ from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.control.effect import (
     Effect,
     ForgetStep,
+    RevokeGpus,
     SaveRecord,
     SendReport,
     SignalProcess,
-    TakeGpus,
-    TellGpus,
     WidenCell,
+    WriteElasticFile,
 )
 from gqnode.control.input import GpusTaken, OrderReceived, StepAttached, Tick
 from gqnode.daemon import elastic
@@ -71,7 +71,7 @@ def kinds(effects: tuple[Effect, ...]) -> list[type]:
 def test_what_comes_is_saved_allowed_told_and_reported_in_this_order() -> None:
     agent = running()
     effects = give(agent, order(1, (0, 1, 2), (0, 1, 2)), NOW + 1)
-    assert kinds(effects) == [SaveRecord, WidenCell, TellGpus, SendReport]
+    assert kinds(effects) == [SaveRecord, WidenCell, WriteElasticFile, SendReport]
     assert said(effects) == [(1, (0, 1, 2))]
     assert agent.statuses()[0].generation == 1
 
@@ -107,7 +107,7 @@ def test_a_step_to_which_nobody_has_come_is_over_when_its_gpus_are_taken_and_oth
 
     assert [one.step_id.step for one in bodies(effects, StepEnded)] == [1]
     assert [one.step_id.step for one in effects if isinstance(one, ForgetStep)] == [1]
-    assert [one.gpus for one in effects if isinstance(one, TakeGpus)] == [(1, 2)]
+    assert [one.gpus for one in effects if isinstance(one, RevokeGpus)] == [(1, 2)]
 
 
 def test_an_order_that_was_seen_is_only_answered_again_and_an_older_one_changes_nothing() -> None:
@@ -121,35 +121,35 @@ def test_an_order_that_was_seen_is_only_answered_again_and_an_older_one_changes_
 def test_what_is_to_go_is_told_now_and_taken_at_the_deadline_until_nobody_uses_it() -> None:
     agent = running((0, 1, 2))
     effects = give(agent, order(1, (0, 1, 2), (0,), NOW + 10), NOW + 1)
-    assert kinds(effects) == [SaveRecord, TellGpus, SendReport]
+    assert kinds(effects) == [SaveRecord, WriteElasticFile, SendReport]
     assert said(effects) == [(1, (0, 1, 2))]
     assert agent.next_wakeup() == NOW + 1 + SETTINGS.resend_s, "the report; then the deadline"
-    assert TakeGpus not in kinds(agent.handle(Tick(), NOW + 9.9))
+    assert RevokeGpus not in kinds(agent.handle(Tick(), NOW + 9.9))
 
-    taking = [one for one in agent.handle(Tick(), NOW + 10) if isinstance(one, TakeGpus)]
+    taking = [one for one in agent.handle(Tick(), NOW + 10) if isinstance(one, RevokeGpus)]
     assert [(one.gpus, one.launch.grant.gpus, one.generation) for one in taking] == [((1, 2), (0,), 1)]
 
     again = agent.handle(GpusTaken(attempt_id=ATTEMPT, generation=1, is_done=False), NOW + 10.1)
     assert said(again) == []
-    assert TakeGpus in kinds(agent.handle(Tick(), NOW + 10.1 + SETTINGS.quiet_check_s))
+    assert RevokeGpus in kinds(agent.handle(Tick(), NOW + 10.1 + SETTINGS.quiet_check_s))
     done = agent.handle(GpusTaken(attempt_id=ATTEMPT, generation=1, is_done=True), NOW + 11)
-    assert kinds(done) == [SaveRecord, TellGpus, SendReport]
+    assert kinds(done) == [SaveRecord, WriteElasticFile, SendReport]
     assert said(done) == [(1, (0,))]
-    assert TakeGpus not in kinds(agent.handle(Tick(), NOW + 60))
+    assert RevokeGpus not in kinds(agent.handle(Tick(), NOW + 60))
 
 
 def test_what_is_given_up_is_taken_before_the_deadline() -> None:
     agent = running((0, 1))
     give(agent, order(1, (0, 1), (0,), NOW + 60), NOW + 1)
     effects = give(agent, order(1, (0, 1), (0,), NOW + 5), NOW + 5)
-    assert TakeGpus in kinds(effects)
+    assert RevokeGpus in kinds(effects)
 
 
 @pytest.mark.parametrize(("to_batch_shell", "scope"), [(False, "steps"), (True, "batch")])
 def test_its_own_signal_is_sent_after_the_file_was_written(to_batch_shell: bool, scope: str) -> None:
     agent = running((0, 1), signal=SignalSpec(signum=10, before_s=30, to_batch_shell=to_batch_shell))
     effects = give(agent, order(1, (0, 1), (0,), NOW + 30), NOW + 1)
-    assert kinds(effects)[:3] == [SaveRecord, TellGpus, SignalProcess]
+    assert kinds(effects)[:3] == [SaveRecord, WriteElasticFile, SignalProcess]
     assert [(one.signum, one.scope) for one in effects if isinstance(one, SignalProcess)] == [(10, scope)]
 
 
@@ -158,7 +158,11 @@ def test_after_a_restart_the_cell_and_the_file_are_as_they_were_and_what_is_over
     give(agent, order(1, (0, 1), (0,), NOW + 10), NOW + 1)
     again = Agent("n1", agent.records(), SETTINGS)
     effects = again.resume(NOW + 20)
-    assert [one for one in kinds(effects) if one in (WidenCell, TellGpus, TakeGpus)] == [TellGpus, WidenCell, TakeGpus]
+    assert [one for one in kinds(effects) if one in (WidenCell, WriteElasticFile, RevokeGpus)] == [
+        WriteElasticFile,
+        WidenCell,
+        RevokeGpus,
+    ]
 
 
 def test_an_attempt_that_is_not_here_or_is_being_ended_is_passed_over() -> None:
@@ -177,8 +181,8 @@ def test_the_file_says_what_it_has_and_what_is_to_go_and_only_its_owner_reads_it
     [record] = agent.records()
     path = elastic.path_of(str(tmp_path), "n1", ATTEMPT)
 
-    elastic.write(path, elastic.told_of(record, INVENTORY), None)
-    elastic.write(path, elastic.told_of(record, INVENTORY), None)
+    elastic.write(path, elastic.elastic_file(record, INVENTORY), None)
+    elastic.write(path, elastic.elastic_file(record, INVENTORY), None)
 
     told = {"job_id": 7, "generation": 3, "current": ["0", "1", "2"], "target": ["0", "2"], "most": 4}
     assert json.loads(Path(path).read_text()) == told | {"deadline": NOW + 10}
@@ -205,7 +209,7 @@ def sleepers(tmp_path: Path) -> Iterator[dict[str, int]]:
 
 
 def test_users_of_pretended_gpus_are_those_of_the_cell_that_name_one(tmp_path: Path, sleepers: dict[str, int]) -> None:
-    found = elastic.users_of((1, 3), INVENTORY, (), 0, f"{tmp_path}/mine")
+    found = elastic.gpu_users((1, 3), INVENTORY, (), 0, f"{tmp_path}/mine")
     assert found == [sleepers["0,1"]]
 
 
@@ -217,7 +221,7 @@ def test_users_of_real_gpus_are_those_of_the_cell_that_the_driver_names(
     real = tuple(
         Gpu(index=index, uuid=f"GPU-{index}", type="a100", memory_mib=1024, is_fake=False) for index in range(2)
     )
-    assert elastic.users_of((1,), real, samples, 0, f"{tmp_path}/mine") == [sleepers["0"]]
+    assert elastic.gpu_users((1,), real, samples, 0, f"{tmp_path}/mine") == [sleepers["0"]]
 
 
 def test_cpus_that_go_with_gpus_are_kept_until_then() -> None:
@@ -229,7 +233,7 @@ def test_cpus_that_go_with_gpus_are_kept_until_then() -> None:
     give(agent, fewer, NOW + 10)
     [record] = agent.records()
     assert record.launch.grant.cpus == (0, 1, 2, 3)
-    [taken] = [one for one in agent.handle(Tick(), NOW + 21) if isinstance(one, TakeGpus)]
+    [taken] = [one for one in agent.handle(Tick(), NOW + 21) if isinstance(one, RevokeGpus)]
     assert taken.launch.grant.cpus == (0, 1)
     agent.handle(GpusTaken(attempt_id=ATTEMPT, generation=2, is_done=True), NOW + 22)
     [record] = agent.records()

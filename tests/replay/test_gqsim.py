@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gq.cli._run import load
-from gq.cli.framework.command import invoke
+from gq.cli.framework.invoke import invoke
 from gq.config.config import config_of
 from gqd.sim.policies import read_policies
 

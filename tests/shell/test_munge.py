@@ -14,7 +14,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from gq.cli.step.async_client import Conversation
+from gq.cli.step.async_client import AsyncClient
 from gq.connection import link_bounds, munge
 from gq.connection.client import Client
 from gq.connection.curve import KeyPair, fresh_keys
@@ -236,7 +236,7 @@ def _converse(location: Location) -> str:
     """As `gqrun` does with a job that it holds."""
     said = []
     with zmq.Context() as context:
-        talk = Conversation(context, location)
+        talk = AsyncClient(context, location)
         for _ in range(3):
             asked = talk.ask(wire.Ping(), time.monotonic())
             until = time.monotonic() + 5

@@ -11,7 +11,7 @@ from gq.model.ids import AttemptId
 from gq.wire import client
 from gqnode.control import input
 from gqnode.control.attempt import AttemptRecord
-from gqnode.control.effect import TakeGpus
+from gqnode.control.effect import RevokeGpus
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -60,7 +60,7 @@ class Users:
         if world.random.random() < 0.7 and world.controller is not None:
             world.ask(client.GiveUpGpus(job_id=attempt_id.job_id, generation=generation))
 
-    def take(self, name: str, order: TakeGpus) -> None:
+    def take(self, name: str, order: RevokeGpus) -> None:
         """Nobody may use them any more; those who did are killed, and looked for again."""
         attempt_id, world = order.launch.attempt_id, self._world
         if attempt_id in world.machines[name].cells:

@@ -464,13 +464,13 @@ class World:
                 self._soon(name, daemon, launch.attempt_id, lambda: self._make_cell(name, launch))
             case effect.WidenCell(launch=launch):
                 self._soon(name, daemon, launch.attempt_id, lambda: self._widen(name, launch))
-            case effect.TakeGpus():
+            case effect.RevokeGpus():
                 self._soon(name, daemon, one.launch.attempt_id, lambda: self.users.take(name, one))
-            case effect.TellGpus(record=record):
+            case effect.WriteElasticFile(record=record):
                 self._soon(name, daemon, record.launch.attempt_id, lambda: self.users.told(name, record))
             case effect.StartProcess(launch=launch):
                 self._start_process(name, daemon, launch)
-            case effect.FindProcess(attempt_id=attempt_id):
+            case effect.AdoptProcess(attempt_id=attempt_id):
                 self._soon(name, daemon, attempt_id, lambda: self._find_process(name, attempt_id))
             case effect.SignalProcess(attempt_id=attempt_id, signum=signum):
                 self._soon(name, daemon, attempt_id, lambda: self._signal(name, attempt_id, signum))

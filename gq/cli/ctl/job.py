@@ -9,18 +9,8 @@ import msgspec
 
 from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.connection import ask, controller, job_pages, missing_job
-from gq.cli.framework.operands import (
-    JobWord,
-    NamedJobs,
-    job_word,
-    jobs_named,
-    listed,
-    one_job,
-    only,
-    operands,
-    read,
-    refusals,
-)
+from gq.cli.framework.job_words import JobWord, NamedJobs, only
+from gq.cli.framework.operands import job_word, jobs_named, listed, one_job, operands, read, refusals
 from gq.cli.framework.output import job_json, write_json_list, write_records
 from gq.cli.framework.request_view import asked_json
 from gq.cli.framework.submission import read_dependency, read_instant

@@ -44,7 +44,7 @@ def _create(arguments: Arguments) -> int:
     )
     path = arguments.text("out")
     is_json = arguments.has("json")
-    with _outlet(path) as out, controller() as client:
+    with _token_file(path) as out, controller() as client:
         answer = ask(client, request, TokenCreated)
         token = format_token(answer.server_key.encode(), pair.secret)
         if path or not is_json:
@@ -74,7 +74,7 @@ def _ttl_s(text: str) -> int:
 
 
 @contextmanager
-def _outlet(path: str) -> Iterator[TextIO]:
+def _token_file(path: str) -> Iterator[TextIO]:
     """Standard output, or a new file that only its owner reads; there before a token is made, gone if none is."""
     if not path:
         yield sys.stdout

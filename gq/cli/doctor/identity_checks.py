@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gq.cli.doctor.private_checks import Finding, Verdict
+from gq.cli.doctor.private_checks import CheckResult, Verdict
 from gq.cli.doctor.system import Host
 from gq.cli.framework.output import local_time
 from gq.errors import Refusal
@@ -42,22 +42,22 @@ except GqError as error:
 _SHOWN = 5
 
 
-def identity(host: Host) -> Iterator[Finding]:
+def identity(host: Host) -> Iterator[CheckResult]:
     """Name and number of the caller are the same here and at the controller."""
     error = host.answer_error
     if host.identity is not None:
         who = host.identity
-        yield Finding("identity", Verdict.OK, f"you are {who.user} (uid {who.uid}), {who.role}, to the controller")
+        yield CheckResult("identity", Verdict.OK, f"you are {who.user} (uid {who.uid}), {who.role}, to the controller")
     elif isinstance(error, Refusal) and error.code == "not_vouched":
         message = "the controller takes the word of a node that runs jobs only for users who have a job there"
-        yield Finding("identity", Verdict.OK, message)
+        yield CheckResult("identity", Verdict.OK, message)
     elif isinstance(error, Refusal) and error.code in ("identity_mismatch", "unknown_user"):
         yield _mismatch(error.message)
     elif isinstance(error, Refusal) and error.code not in ("wrong_version", "unknown_request"):
-        yield Finding("identity", Verdict.WARN, error.message, error.hint)
+        yield CheckResult("identity", Verdict.WARN, error.message, error.hint)
 
 
-def vouching(host: Host) -> Iterator[Finding]:
+def vouching(host: Host) -> Iterator[CheckResult]:
     """Where users are who MUNGE says: munged answers here."""
     if host.config is None:
         return
@@ -69,27 +69,25 @@ def vouching(host: Host) -> Iterator[Finding]:
     try:
         munge.encode(munge.payload_of(""), settings.munge_socket)
     except Refusal as error:
-        mend = (
-            "systemctl start munge" if error.code == "munge_down" else "install the package munge, and the site's key"
-        )
-        yield Finding("munge", Verdict.FAIL, error.message, mend)
+        fix = "systemctl start munge" if error.code == "munge_down" else "install the package munge, and the site's key"
+        yield CheckResult("munge", Verdict.FAIL, error.message, fix)
     else:
-        yield Finding("munge", Verdict.OK, "munged answers")
+        yield CheckResult("munge", Verdict.OK, "munged answers")
 
 
-def _mismatch(message: str) -> Finding:
+def _mismatch(message: str) -> CheckResult:
     """With the command that gives the user one number."""
     if found := re.search(_MISMATCH, message):
         name, here, there = found.groups()
-        mend = f"usermod -u {there} {name} && chown -R --from={here} {there} ~{name}"
-        return Finding("identity", Verdict.FAIL, message, mend)
+        fix = f"usermod -u {there} {name} && chown -R --from={here} {there} ~{name}"
+        return CheckResult("identity", Verdict.FAIL, message, fix)
     if found := re.search(_STRANGER, message):
-        mend = f"on the controller: useradd -u {found[2]} {found[1]}"
-        return Finding("identity", Verdict.FAIL, message, mend)
-    return Finding("identity", Verdict.FAIL, message, "give the user one name and one uid on all hosts")
+        fix = f"on the controller: useradd -u {found[2]} {found[1]}"
+        return CheckResult("identity", Verdict.FAIL, message, fix)
+    return CheckResult("identity", Verdict.FAIL, message, "give the user one name and one uid on all hosts")
 
 
-def users(host: Host) -> Iterator[Finding]:
+def users(host: Host) -> Iterator[CheckResult]:
     """On a login host, for root: everybody who may log in here, asked as that user and all at once."""
     if not host.is_root or host.node is None or not host.node.login or host.identity is None:
         return
@@ -102,7 +100,7 @@ def users(host: Host) -> Iterator[Finding]:
             wrong += 1
             yield _mismatch(message)
     if asked and not wrong:
-        yield Finding("users", Verdict.OK, f"{len(asked)} users of this host are the same at the controller")
+        yield CheckResult("users", Verdict.OK, f"{len(asked)} users of this host are the same at the controller")
 
 
 def _people() -> list[pwd.struct_passwd]:
@@ -143,13 +141,13 @@ def _answer(process: subprocess.Popen[str], deadline: float) -> tuple[str, str]:
     return code, message
 
 
-def turned_away(host: Host) -> Iterator[Finding]:
+def turned_away(host: Host) -> Iterator[CheckResult]:
     """On the controller: hosts and tokens that were refused within the last hour."""
     latest = {(entry.origin, entry.action): entry for entry in host.trail}
     for entry in list(latest.values())[-_SHOWN:]:
         detail = f": {entry.detail}" if entry.detail else ""
         message = f"{entry.origin or 'somebody'} was turned away at {local_time(entry.at)} ({entry.action}{detail})"
-        mend = "if it belongs to the cluster: gqctl token create, and gqnode join there with the new token"
-        yield Finding("refused", Verdict.WARN, message, mend)
+        fix = "if it belongs to the cluster: gqctl token create, and gqnode join there with the new token"
+        yield CheckResult("refused", Verdict.WARN, message, fix)
     if host.trail_is_known and not latest:
-        yield Finding("refused", Verdict.OK, "nobody was turned away within the last hour")
+        yield CheckResult("refused", Verdict.OK, "nobody was turned away within the last hour")

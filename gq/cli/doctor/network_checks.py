@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from gq.cli.doctor.private_checks import Finding, Verdict
+from gq.cli.doctor.private_checks import CheckResult, Verdict
 from gq.cli.doctor.system import Host, join_command, restart_command, start_command
 from gq.connection.curve import is_ipv6, node_key_path, node_public_path, read_keys, read_public, server_public_path
 from gq.errors import Refusal
@@ -126,7 +126,7 @@ def only_loopback(addresses: list[str]) -> bool:
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def own_name(host: Host) -> Iterator[Finding]:
+def own_name(host: Host) -> Iterator[CheckResult]:
     """What other hosts are told to reach this one by; Debian's installer maps it to 127.0.1.1."""
     if host.config is None or not _has_other_hosts(host):
         return
@@ -136,14 +136,14 @@ def own_name(host: Host) -> Iterator[Finding]:
     towards = endpoint(host.node.controller).host if host.node is not None and host.node.controller else ""
     own = outward_address(towards) if towards else _first_address()
     if found is None:
-        mend = f"echo '{own} {name}' >> /etc/hosts"
-        yield Finding("name", Verdict.FAIL, f"this host does not know the address of its own name `{name}`", mend)
+        fix = f"echo '{own} {name}' >> /etc/hosts"
+        yield CheckResult("name", Verdict.FAIL, f"this host does not know the address of its own name `{name}`", fix)
     elif any(is_loopback(one) for one in found):
         trap = next(one for one in found if is_loopback(one))
         message = f"`{name}` means {trap} here, which other hosts cannot reach"
-        yield Finding("name", Verdict.FAIL, message, _mend_loopback(trap, name, own))
+        yield CheckResult("name", Verdict.FAIL, message, _loopback_fix(trap, name, own))
     else:
-        yield Finding("name", Verdict.OK, f"`{name}` means {', '.join(found)}")
+        yield CheckResult("name", Verdict.OK, f"`{name}` means {', '.join(found)}")
 
 
 def _has_other_hosts(host: Host) -> bool:
@@ -151,7 +151,7 @@ def _has_other_hosts(host: Host) -> bool:
     return host.is_remote_node or any(node.controller is not None for node in host.config.nodes)
 
 
-def _mend_loopback(trap: str, name: str, own: str) -> str:
+def _loopback_fix(trap: str, name: str, own: str) -> str:
     """/etc/hosts cannot always be replaced (containers mount it), so it is written in place."""
     edit = f"sed -E '/^{trap}[[:space:]].*\\b{name}\\b/d' /etc/hosts > /tmp/hosts.$$"
     return f"{edit} && echo '{own or 'ADDRESS'} {name}' >> /tmp/hosts.$$ && cat /tmp/hosts.$$ > /etc/hosts"
@@ -165,7 +165,7 @@ def _first_address() -> str:
 # ── the controller, from a node ───────────────────────────────────────────────────────────────────────────────
 
 
-def controller_port(host: Host) -> Iterator[Finding]:
+def controller_port(host: Host) -> Iterator[CheckResult]:
     """From another host: is the name known, does the port answer, does a node's handshake complete?"""
     address = _controller_address(host)
     if address is None:
@@ -173,12 +173,12 @@ def controller_port(host: Host) -> Iterator[Finding]:
     at = endpoint(address)
     found = addresses_of(at.host)
     if found is None:
-        mend = f"echo 'ADDRESS {at.host}' >> /etc/hosts, with the controller's address"
-        yield Finding("network", Verdict.FAIL, f"the controller's name `{at.host}` is not known here", mend)
+        fix = f"echo 'ADDRESS {at.host}' >> /etc/hosts, with the controller's address"
+        yield CheckResult("network", Verdict.FAIL, f"the controller's name `{at.host}` is not known here", fix)
         return
     if not host.is_controller and all(is_loopback(one) for one in found):
         message = f"the controller's name `{at.host}` means {found[0]} here, which is this host"
-        yield Finding("network", Verdict.FAIL, message, _mend_loopback(found[0], at.host, ""))
+        yield CheckResult("network", Verdict.FAIL, message, _loopback_fix(found[0], at.host, ""))
         return
     code = connect_error(at)
     if code is not None:
@@ -186,7 +186,7 @@ def controller_port(host: Host) -> Iterator[Finding]:
     elif host.node is not None:
         yield from _handshake(host, at)
     else:
-        yield Finding("network", Verdict.OK, f"{at.host} port {at.port} answers")
+        yield CheckResult("network", Verdict.OK, f"{at.host} port {at.port} answers")
 
 
 def _controller_address(host: Host) -> str | None:
@@ -196,22 +196,22 @@ def _controller_address(host: Host) -> str | None:
     return host.config.client.controller if host.config is not None and host.is_outside else None
 
 
-def _unreachable(at: Endpoint, code: int) -> Finding:
+def _unreachable(at: Endpoint, code: int) -> CheckResult:
     where = f"{at.host} port {at.port}"
     match code:
         case errno.ECONNREFUSED:
             message = f"{where} refuses: no gqd listens there"
-            mend = "on the controller: gq doctor"
+            fix = "on the controller: gq doctor"
         case errno.ETIMEDOUT | errno.EACCES | errno.EPERM:
             message = f"{where} does not answer: a firewall drops it, or the host is down"
-            mend = f"on the controller: {open_port(at.port)}"
+            fix = f"on the controller: {open_port(at.port)}"
         case errno.EHOSTUNREACH | errno.ENETUNREACH:
             message = f"there is no way to {where}: the host is down, or the network between is"
-            mend = f"ping {at.host}; ip route get {at.host}"
+            fix = f"ping {at.host}; ip route get {at.host}"
         case _:
             message = f"{where}: {errno.errorcode.get(code, code)}"
-            mend = f"ping {at.host}"
-    return Finding("network", Verdict.FAIL, message, mend)
+            fix = f"ping {at.host}"
+    return CheckResult("network", Verdict.FAIL, message, fix)
 
 
 def open_port(port: int) -> str:
@@ -225,11 +225,11 @@ def open_port(port: int) -> str:
     return f"let tcp port {port} through its firewall"
 
 
-def _handshake(host: Host, at: Endpoint) -> Iterator[Finding]:
+def _handshake(host: Host, at: Endpoint) -> Iterator[CheckResult]:
     """With this node's key, as gqnode does it; nothing is said over the link."""
     assert host.node is not None and host.node.controller is not None
     if not host.is_root:
-        yield Finding("network", Verdict.OK, f"{at.host} port {at.port} answers")
+        yield CheckResult("network", Verdict.OK, f"{at.host} port {at.port} answers")
         return
     keys_dir, name = host.location.keys_dir, host.node.name
     try:
@@ -240,19 +240,19 @@ def _handshake(host: Host, at: Endpoint) -> Iterator[Finding]:
     happened = handshake(host.node.controller, own.public, own.secret, server)
     match happened:
         case zmq.Event.HANDSHAKE_SUCCEEDED:
-            yield Finding("network", Verdict.OK, f"{at.host} port {at.port} knows this node's key")
+            yield CheckResult("network", Verdict.OK, f"{at.host} port {at.port} knows this node's key")
         case zmq.Event.HANDSHAKE_FAILED_AUTH:
             message = f"the controller does not know this node's key, or has revoked it ({own.public.decode()[:8]}…)"
-            yield Finding("network", Verdict.FAIL, message, _mend_key(host, own.public.decode()))
+            yield CheckResult("network", Verdict.FAIL, message, _key_fix(host, own.public.decode()))
         case _:
             path = server_public_path(keys_dir)
             message = f"the handshake with {at.host} port {at.port} fails: {path} is not that controller's key"
             there = server_public_path(host.controller.keys_dir)
-            mend = f"ssh {at.host} cat {there} > {path}; then here: gqnode restart"
-            yield Finding("network", Verdict.FAIL, message, mend)
+            fix = f"ssh {at.host} cat {there} > {path}; then here: gqnode restart"
+            yield CheckResult("network", Verdict.FAIL, message, fix)
 
 
-def _mend_key(host: Host, public: str) -> str:
+def _key_fix(host: Host, public: str) -> str:
     """A host that joined joins again; where one gq.toml lies on all hosts, keys are placed by hand."""
     assert host.config is not None and host.node is not None
     if host.config.controller.listen is None:
@@ -289,7 +289,7 @@ def handshake(address: str, public: bytes, secret: bytes, server: bytes) -> int:
 # ── what this host listens on ─────────────────────────────────────────────────────────────────────────────────
 
 
-def controller_listens(host: Host) -> Iterator[Finding]:
+def controller_listens(host: Host) -> Iterator[CheckResult]:
     """On the controller's host: nodes of other hosts find an open door at an address that they can reach."""
     if host.config is None or not host.is_controller:
         return
@@ -298,22 +298,22 @@ def controller_listens(host: Host) -> Iterator[Finding]:
     path = host.location.config_path
     if listen is None:
         if others:
-            mend = f'add listen = "tcp://*:7133" under [controller] in {path}; {restart_command(host, CONTROLLER)}'
+            fix = f'add listen = "tcp://*:7133" under [controller] in {path}; {restart_command(host, CONTROLLER)}'
             message = f"[controller] listen is not set: {', '.join(others[:5])} cannot reach gqd"
-            yield Finding("listen", Verdict.FAIL, message, mend)
+            yield CheckResult("listen", Verdict.FAIL, message, fix)
         return
     at = endpoint(listen)
     bound = listening_on(at.port)
     everywhere = f"sed -i 's|^ *listen *=.*|listen = \"tcp://*:{at.port}\"|' {path}"
-    mend = f"{everywhere} && {restart_command(host, CONTROLLER)}"
+    fix = f"{everywhere} && {restart_command(host, CONTROLLER)}"
     if others and (only_loopback(bound) or (not bound and is_loopback(at.host))):
-        yield Finding("listen", Verdict.FAIL, f"gqd listens on {at.host}, which other hosts cannot reach", mend)
+        yield CheckResult("listen", Verdict.FAIL, f"gqd listens on {at.host}, which other hosts cannot reach", fix)
     elif not bound and host.process(CONTROLLER) is not None:
-        yield Finding("listen", Verdict.FAIL, f"gqd does not listen on {listen}", restart_command(host, CONTROLLER))
+        yield CheckResult("listen", Verdict.FAIL, f"gqd does not listen on {listen}", restart_command(host, CONTROLLER))
     elif not bound and at.host not in _ANY and not _is_own(at.host):
-        yield Finding("listen", Verdict.FAIL, f"{at.host} is no address of this host", mend)
+        yield CheckResult("listen", Verdict.FAIL, f"{at.host} is no address of this host", fix)
     elif bound:
-        yield Finding("listen", Verdict.OK, f"gqd listens on {listen}")
+        yield CheckResult("listen", Verdict.OK, f"gqd listens on {listen}")
 
 
 def _is_own(name: str) -> bool:
@@ -329,7 +329,7 @@ def _is_own(name: str) -> bool:
     return False
 
 
-def step_door(host: Host) -> Iterator[Finding]:
+def step_door(host: Host) -> Iterator[CheckResult]:
     """On a node: where gqrun and gqlog of other hosts bring and fetch bytes."""
     node = host.node
     if node is None or node.login:
@@ -338,24 +338,24 @@ def step_door(host: Host) -> Iterator[Finding]:
     if node.step_listen is None:
         if node.controller is not None:
             message = "step_listen is not set: gqrun and gqlog of other hosts do not reach what runs here"
-            mend = f'add step_listen = "tcp://*:7134" to [[node]] {node.name} in {path}; {restart_command(host, NODE)}'
-            yield Finding("steps", Verdict.WARN, message, mend)
+            fix = f'add step_listen = "tcp://*:7134" to [[node]] {node.name} in {path}; {restart_command(host, NODE)}'
+            yield CheckResult("steps", Verdict.WARN, message, fix)
         return
     at = endpoint(node.step_listen)
     bound = listening_on(at.port)
     if only_loopback(bound) and node.controller is not None:
         edit = f"sed -i 's|{node.step_listen}|tcp://*:{at.port}|' {path}"
         message = f"gqnode listens on {at.host}, which other hosts cannot reach"
-        yield Finding("steps", Verdict.FAIL, message, f"{edit} && {restart_command(host, NODE)}")
+        yield CheckResult("steps", Verdict.FAIL, message, f"{edit} && {restart_command(host, NODE)}")
     elif not bound:
         running = host.process(NODE) is not None
-        mend = restart_command(host, NODE) if running else start_command(host, NODE)
-        yield Finding("steps", Verdict.FAIL, f"nothing listens on {node.step_listen}", mend)
+        fix = restart_command(host, NODE) if running else start_command(host, NODE)
+        yield CheckResult("steps", Verdict.FAIL, f"nothing listens on {node.step_listen}", fix)
     else:
-        yield Finding("steps", Verdict.OK, f"gqnode listens on {node.step_listen}")
+        yield CheckResult("steps", Verdict.OK, f"gqnode listens on {node.step_listen}")
 
 
-def nodes_answer(host: Host) -> Iterator[Finding]:
+def nodes_answer(host: Host) -> Iterator[CheckResult]:
     """From the controller's host: the nodes are heard, and their step doors can be reached."""
     if host.answer is None or host.config is None or not host.is_controller:
         return
@@ -368,11 +368,11 @@ def nodes_answer(host: Host) -> Iterator[Finding]:
     for name, code in _try_all(doors).items():
         at = doors[name]
         why = "refuses" if code == errno.ECONNREFUSED else "does not answer (a firewall?)"
-        mend = f"on {name}: {'gq doctor' if code == errno.ECONNREFUSED else open_port(at.port)}"
-        yield Finding("steps", Verdict.FAIL, f"the step door of {name}, {at.host} port {at.port}, {why}", mend)
+        fix = f"on {name}: {'gq doctor' if code == errno.ECONNREFUSED else open_port(at.port)}"
+        yield CheckResult("steps", Verdict.FAIL, f"the step door of {name}, {at.host} port {at.port}, {why}", fix)
 
 
-def _states(host: Host) -> Iterator[Finding]:
+def _states(host: Host) -> Iterator[CheckResult]:
     assert host.answer is not None and host.config is not None
     for settings in host.config.nodes:
         if settings.login:
@@ -380,15 +380,15 @@ def _states(host: Host) -> Iterator[Finding]:
         node = host.answer.nodes.get(settings.name)
         check = f"node {settings.name}"
         if node is None or node.state == "UNKNOWN":
-            yield Finding(check, Verdict.FAIL, "has not been heard of", f"on {settings.name}: gq doctor")
+            yield CheckResult(check, Verdict.FAIL, "has not been heard of", f"on {settings.name}: gq doctor")
         elif node.state == "DOWN":
             reason = f": {node.reason}" if node.reason else ""
-            yield Finding(check, Verdict.FAIL, f"is down{reason}", f"on {settings.name}: gq doctor")
+            yield CheckResult(check, Verdict.FAIL, f"is down{reason}", f"on {settings.name}: gq doctor")
         elif node.state in ("DRAINED", "DRAINING"):
-            mend = f"gqctl node resume {settings.name}"
-            yield Finding(check, Verdict.WARN, f"is {node.state.lower()}: {node.reason}", mend)
+            fix = f"gqctl node resume {settings.name}"
+            yield CheckResult(check, Verdict.WARN, f"is {node.state.lower()}: {node.reason}", fix)
         else:
-            yield Finding(check, Verdict.OK, f"is {node.state.lower()}, enforces {node.isolation.summary()}")
+            yield CheckResult(check, Verdict.OK, f"is {node.state.lower()}, enforces {node.isolation.summary()}")
 
 
 def _try_all(doors: dict[str, Endpoint]) -> dict[str, int]:

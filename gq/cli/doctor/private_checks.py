@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from gq.cli.doctor.system import Answer
 from gq.cli.framework.output import plural
-from gq.cli.gq.status import Answer
 from gq.config.config import Config
 from gq.config.private_cluster import count_gpus
 from gq.connection.locate import MAX_SOCKET_PATH, ROOT_UID, Location
@@ -37,14 +37,14 @@ _SHOWN_ERRORS = 3
 _IS_ERROR = re.compile(r'^\S+ (error|critical) |"level": ?"(error|critical)"|^Traceback|^error: ')
 """Plain and JSON lines of the daemons' logs, and what a daemon says that cannot start."""
 _INSTANT = re.compile(r'^(?:\{"at": ?")?(\d{4}-\d\d-\d\dT[^\s"]+)')
-_MENDED_BY = {
+_FIXED_BY = {
     "gq.toml is not read again": "gq.toml was read again",
     "does not accept this node's key": " is part of cluster ",
     "breaks off the handshake": " is part of cluster ",
     "does not let this node in": " is part of cluster ",
 }
 """Words of an error → words of a later line of the same log that says that it is over."""
-LEAST_PYTHON = (3, 11)
+MIN_PYTHON = (3, 11)
 
 
 class Verdict(StrEnum):
@@ -53,16 +53,16 @@ class Verdict(StrEnum):
     FAIL = "fail"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """The answer to one question."""
 
     check: str
     verdict: Verdict
     message: str
-    mend: str = ""
+    fix: str = ""
 
 
-class Patient(msgspec.Struct, frozen=True, kw_only=True):
+class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked at, as far as it is there."""
 
     location: Location
@@ -83,82 +83,84 @@ class Patient(msgspec.Struct, frozen=True, kw_only=True):
         return {daemon.name: error for daemon in dead if (error := last_error(daemon.log_path)) is not None}
 
 
-Check = Callable[[Patient], Iterator[Finding]]
+Check = Callable[[CheckContext], Iterator[CheckResult]]
 
 
-def python_version(patient: Patient) -> Iterator[Finding]:
+def python_version(context: CheckContext) -> Iterator[CheckResult]:
     version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < LEAST_PYTHON:
-        yield Finding("python", Verdict.FAIL, f"Python {version} is too old", "install Python 3.11 or newer")
+    if sys.version_info < MIN_PYTHON:
+        yield CheckResult("python", Verdict.FAIL, f"Python {version} is too old", "install Python 3.11 or newer")
     else:
-        yield Finding("python", Verdict.OK, f"Python {version} at {sys.executable}")
+        yield CheckResult("python", Verdict.OK, f"Python {version} at {sys.executable}")
 
 
-def commands_on_path(patient: Patient) -> Iterator[Finding]:
+def commands_on_path(context: CheckContext) -> Iterator[CheckResult]:
     here = str(Path(sys.executable).parent)
     found = shutil.which("gqrun")
     if found is None:
-        mend = f"export PATH={here}:$PATH (job scripts need gqrun, too)"
-        yield Finding("path", Verdict.WARN, "the commands of gq are not in PATH", mend)
+        fix = f"export PATH={here}:$PATH (job scripts need gqrun, too)"
+        yield CheckResult("path", Verdict.WARN, "the commands of gq are not in PATH", fix)
     else:
-        yield Finding("path", Verdict.OK, f"commands are in {Path(found).parent}")
+        yield CheckResult("path", Verdict.OK, f"commands are in {Path(found).parent}")
 
 
-def directory(patient: Patient) -> Iterator[Finding]:
+def directory(context: CheckContext) -> Iterator[CheckResult]:
     """Owner and mode: what lies there is for its owner alone, whose cluster root may look over, too."""
-    path = Path(patient.location.state_dir)
+    path = Path(context.location.state_dir)
     try:
         found = path.stat()
     except OSError as error:
-        yield Finding("directory", Verdict.FAIL, f"{path}: {error.strerror}", "`gq up` makes it")
+        yield CheckResult("directory", Verdict.FAIL, f"{path}: {error.strerror}", "`gq up` makes it")
         return
     if os.geteuid() not in (found.st_uid, ROOT_UID):
-        yield Finding(
+        yield CheckResult(
             "directory", Verdict.FAIL, f"{path} belongs to user {found.st_uid}", "use --dir with one of yours"
         )
     elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        yield Finding("directory", Verdict.FAIL, f"others may write to {path}", f"chmod 700 {path}")
+        yield CheckResult("directory", Verdict.FAIL, f"others may write to {path}", f"chmod 700 {path}")
     elif found.st_mode & 0o077:
-        yield Finding("directory", Verdict.WARN, f"others may read {path}", f"chmod 700 {path}")
+        yield CheckResult("directory", Verdict.WARN, f"others may read {path}", f"chmod 700 {path}")
     else:
         whose = "yours" if found.st_uid == os.geteuid() else f"uid {found.st_uid}'s"
-        yield Finding("directory", Verdict.OK, f"{path} is {whose} alone")
+        yield CheckResult("directory", Verdict.OK, f"{path} is {whose} alone")
 
 
-def secrets(patient: Patient) -> Iterator[Finding]:
+def secrets(context: CheckContext) -> Iterator[CheckResult]:
     """Files that hold scripts, environments and keys."""
-    root = Path(patient.location.state_dir)
+    root = Path(context.location.state_dir)
     for path in [root / "gq.db", root / "blobs.db", *root.glob("keys/**/*.key")]:
         if path.exists() and path.stat().st_mode & 0o077:
-            yield Finding("secrets", Verdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
+            yield CheckResult("secrets", Verdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
 
 
-def disk_space(patient: Patient) -> Iterator[Finding]:
-    path = Path(patient.location.state_dir)
+def disk_space(context: CheckContext) -> Iterator[CheckResult]:
+    path = Path(context.location.state_dir)
     if not path.exists():
         return
     free_mib = shutil.disk_usage(path).free // 1024**2
     message = f"{format_memory(free_mib)} free under {path}"
     if free_mib < _NO_DISK_MIB:
-        yield Finding("disk", Verdict.FAIL, message, "gqd stops when it cannot write: make room")
+        yield CheckResult("disk", Verdict.FAIL, message, "gqd stops when it cannot write: make room")
     elif free_mib < _LOW_DISK_MIB:
-        yield Finding("disk", Verdict.WARN, message, "make room before the disk is full")
+        yield CheckResult("disk", Verdict.WARN, message, "make room before the disk is full")
     else:
-        yield Finding("disk", Verdict.OK, message)
+        yield CheckResult("disk", Verdict.OK, message)
 
 
-def sockets(patient: Patient) -> Iterator[Finding]:
-    location = patient.location
-    longest = max((len(os.fsencode(f"{location.run_dir}/{name}")) for name in _socket_names(patient)), default=0)
+def sockets(context: CheckContext) -> Iterator[CheckResult]:
+    location = context.location
+    longest = max((len(os.fsencode(f"{location.run_dir}/{name}")) for name in _socket_names(context)), default=0)
     path = Path(location.run_dir)
     if longest > MAX_SOCKET_PATH:
-        mend = "use a shorter XDG_RUNTIME_DIR or shorter node names"
-        yield Finding("sockets", Verdict.FAIL, f"a socket's path has {longest} bytes, {MAX_SOCKET_PATH} can be", mend)
+        fix = "use a shorter XDG_RUNTIME_DIR or shorter node names"
+        yield CheckResult(
+            "sockets", Verdict.FAIL, f"a socket's path has {longest} bytes, {MAX_SOCKET_PATH} can be", fix
+        )
     elif path.exists() and (path.stat().st_uid != _owner_uid(location) or path.stat().st_mode & 0o077):
-        mend = "`gq down`, remove it, `gq up`"
-        yield Finding("sockets", Verdict.FAIL, f"{path} is not a directory of the cluster's owner alone", mend)
+        fix = "`gq down`, remove it, `gq up`"
+        yield CheckResult("sockets", Verdict.FAIL, f"{path} is not a directory of the cluster's owner alone", fix)
     else:
-        yield Finding("sockets", Verdict.OK, f"in {path}")
+        yield CheckResult("sockets", Verdict.OK, f"in {path}")
 
 
 def _owner_uid(location: Location) -> int:
@@ -167,112 +169,114 @@ def _owner_uid(location: Location) -> int:
     return state_dir.stat().st_uid if state_dir.exists() else os.geteuid()
 
 
-def _socket_names(patient: Patient) -> list[str]:
-    nodes = patient.config.nodes if patient.config is not None else ()
+def _socket_names(context: CheckContext) -> list[str]:
+    nodes = context.config.nodes if context.config is not None else ()
     return ["nodes.sock", *(f"step-{node.name}.sock" for node in nodes)]
 
 
-def configuration(patient: Patient) -> Iterator[Finding]:
-    if patient.config_error is not None:
-        error = patient.config_error
-        yield Finding("config", Verdict.FAIL, error.message, error.hint)
-    elif patient.config is not None:
-        yield Finding("config", Verdict.OK, f"{patient.config.path}: {plural(len(patient.config.nodes), 'node')}")
+def configuration(context: CheckContext) -> Iterator[CheckResult]:
+    if context.config_error is not None:
+        error = context.config_error
+        yield CheckResult("config", Verdict.FAIL, error.message, error.hint)
+    elif context.config is not None:
+        yield CheckResult("config", Verdict.OK, f"{context.config.path}: {plural(len(context.config.nodes), 'node')}")
 
 
-def running(patient: Patient) -> Iterator[Finding]:
+def running(context: CheckContext) -> Iterator[CheckResult]:
     """Every daemon is a living process; one that ended with an error is told by that error."""
-    errors = patient.last_errors
+    errors = context.last_errors
     for name, (message, hint) in errors.items():
-        mend = f"{hint or f'see {name}.log'}; then `gq up`"
-        yield Finding(name, Verdict.FAIL, f"{message} ({name} does not run)", mend)
-    dead = [daemon.name for daemon in patient.daemons if daemon.pid() is None and daemon.name not in errors]
+        fix = f"{hint or f'see {name}.log'}; then `gq up`"
+        yield CheckResult(name, Verdict.FAIL, f"{message} ({name} does not run)", fix)
+    dead = [daemon.name for daemon in context.daemons if daemon.pid() is None and daemon.name not in errors]
     if dead:
-        mend = f"`gq up` starts them; the end of {dead[0]}.log says why it ended"
-        yield Finding("daemons", Verdict.FAIL, f"not running: {', '.join(dead)}", mend)
+        fix = f"`gq up` starts them; the end of {dead[0]}.log says why it ended"
+        yield CheckResult("daemons", Verdict.FAIL, f"not running: {', '.join(dead)}", fix)
     elif not errors:
-        yield Finding("daemons", Verdict.OK, f"all {len(patient.daemons)} run")
+        yield CheckResult("daemons", Verdict.OK, f"all {len(context.daemons)} run")
 
 
-def answering(patient: Patient) -> Iterator[Finding]:
-    if patient.answer is None:
-        mend = "see gqd.log; `gq down && gq up` begins anew"
-        if CONTROLLER in patient.last_errors:
-            mend = f"see the finding {CONTROLLER}"
-        yield Finding("controller", Verdict.FAIL, "gqd does not answer", mend)
+def answering(context: CheckContext) -> Iterator[CheckResult]:
+    if context.answer is None:
+        fix = "see gqd.log; `gq down && gq up` begins anew"
+        if CONTROLLER in context.last_errors:
+            fix = f"see the finding {CONTROLLER}"
+        yield CheckResult("controller", Verdict.FAIL, "gqd does not answer", fix)
         return
-    info = patient.answer.info
-    yield Finding("controller", Verdict.OK, f"gqd {info.gq_version} answers")
+    info = context.answer.info
+    yield CheckResult("controller", Verdict.OK, f"gqd {info.gq_version} answers")
 
 
-def registered(patient: Patient) -> Iterator[Finding]:
+def registered(context: CheckContext) -> Iterator[CheckResult]:
     """Every configured node has registered and is heard."""
-    if patient.answer is None or patient.config is None:
+    if context.answer is None or context.config is None:
         return
-    for settings in patient.config.nodes:
-        node = patient.answer.nodes.get(settings.name)
+    for settings in context.config.nodes:
+        node = context.answer.nodes.get(settings.name)
         name = f"node {settings.name}"
         if node is None or node.state == "UNKNOWN":
-            yield Finding(name, Verdict.FAIL, "has not registered", f"see gqnode-{settings.name}.log")
+            yield CheckResult(name, Verdict.FAIL, "has not registered", f"see gqnode-{settings.name}.log")
         elif node.state in ("DOWN", "DRAINED", "DRAINING"):
             reason = f": {node.reason}" if node.reason else ""
-            yield Finding(name, Verdict.WARN, f"is {node.state.lower()}{reason}", f"gqctl node resume {settings.name}")
+            yield CheckResult(
+                name, Verdict.WARN, f"is {node.state.lower()}{reason}", f"gqctl node resume {settings.name}"
+            )
         else:
-            yield Finding(name, Verdict.OK, f"is {node.state.lower()}, enforces {node.isolation.summary()}")
+            yield CheckResult(name, Verdict.OK, f"is {node.state.lower()}, enforces {node.isolation.summary()}")
 
 
-def partitions(patient: Patient) -> Iterator[Finding]:
+def partitions(context: CheckContext) -> Iterator[CheckResult]:
     """Every node that a partition names has registered once."""
-    if patient.answer is None or patient.config is None:
+    if context.answer is None or context.config is None:
         return
-    for partition in patient.config.partitions:
-        missing = [name for name in partition.nodes or () if name not in patient.answer.nodes]
+    for partition in context.config.partitions:
+        missing = [name for name in partition.nodes or () if name not in context.answer.nodes]
         if missing:
             told = f"names nodes that have never registered: {compress(missing)}"
-            mend = "correct its `nodes` in gq.toml, then gqctl config reload; `gqinfo -N` lists the nodes"
-            yield Finding(f"partition {partition.name}", Verdict.WARN, told, mend)
+            fix = "correct its `nodes` in gq.toml, then gqctl config reload; `gqinfo -N` lists the nodes"
+            yield CheckResult(f"partition {partition.name}", Verdict.WARN, told, fix)
 
 
-def clocks(patient: Patient) -> Iterator[Finding]:
+def clocks(context: CheckContext) -> Iterator[CheckResult]:
     """Nodes are heard all the time, so the last word of each should be of now."""
-    if patient.answer is None:
+    if context.answer is None:
         return
-    for node in patient.answer.nodes.values():
-        if node.last_heard_at is not None and node.last_heard_at - patient.now > _SKEW_S:
-            ahead = node.last_heard_at - patient.now
-            yield Finding("clock", Verdict.WARN, f"this clock is {ahead:.0f} s behind gqd's", "set it by NTP")
+    for node in context.answer.nodes.values():
+        if node.last_heard_at is not None and node.last_heard_at - context.now > _SKEW_S:
+            ahead = node.last_heard_at - context.now
+            yield CheckResult("clock", Verdict.WARN, f"this clock is {ahead:.0f} s behind gqd's", "set it by NTP")
             return
-    yield Finding("clock", Verdict.OK, time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(patient.now)))
+    yield CheckResult("clock", Verdict.OK, time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(context.now)))
 
 
-def accelerators(patient: Patient) -> Iterator[Finding]:
+def accelerators(context: CheckContext) -> Iterator[CheckResult]:
     """What NVML shows against what the nodes offer."""
     found = count_gpus()
-    pretended = sum(len(node.fake_gpus) for node in patient.config.nodes) if patient.config is not None else 0
+    pretended = sum(len(node.fake_gpus) for node in context.config.nodes) if context.config is not None else 0
     if pretended:
-        yield Finding("gpus", Verdict.OK, f"{pretended} pretended by gq.toml; NVML shows {found}")
+        yield CheckResult("gpus", Verdict.OK, f"{pretended} pretended by gq.toml; NVML shows {found}")
     elif found:
-        yield Finding("gpus", Verdict.OK, f"NVML shows {found}")
+        yield CheckResult("gpus", Verdict.OK, f"NVML shows {found}")
     elif Path("/dev/nvidiactl").exists():
-        mend = "`nvidia-smi` says more; the driver and its library must be of one version"
-        yield Finding("gpus", Verdict.FAIL, "there is an NVIDIA device, but NVML shows no GPU", mend)
+        fix = "`nvidia-smi` says more; the driver and its library must be of one version"
+        yield CheckResult("gpus", Verdict.FAIL, "there is an NVIDIA device, but NVML shows no GPU", fix)
     else:
-        yield Finding("gpus", Verdict.WARN, "no GPU on this machine", "`gq up --fake-gpus N` pretends some")
+        yield CheckResult("gpus", Verdict.WARN, "no GPU on this machine", "`gq up --fake-gpus N` pretends some")
 
 
-def logs(patient: Patient) -> Iterator[Finding]:
+def logs(context: CheckContext) -> Iterator[CheckResult]:
     """Errors that the daemons wrote lately."""
-    told = {name: f"error: {message}" for name, (message, _) in patient.last_errors.items()}
+    told = {name: f"error: {message}" for name, (message, _) in context.last_errors.items()}
     errors = [
         (daemon.name, line)
-        for daemon in patient.daemons
+        for daemon in context.daemons
         for line in recent_errors(daemon.log_path, daemon.pid())
         if line != told.get(daemon.name)
     ]
     for name, line in errors[-_SHOWN_ERRORS:]:
-        yield Finding("logs", Verdict.WARN, f"{name}: {line}", f"see {name}.log")
+        yield CheckResult("logs", Verdict.WARN, f"{name}: {line}", f"see {name}.log")
     if not errors:
-        yield Finding("logs", Verdict.OK, "no other errors" if told else "no errors")
+        yield CheckResult("logs", Verdict.OK, "no other errors" if told else "no errors")
 
 
 def recent_errors(path: Path, pid: int | None = None) -> list[str]:
@@ -288,11 +292,11 @@ def recent_errors(path: Path, pid: int | None = None) -> list[str]:
         return []
     if pid is not None:
         lines = _lines_since(lines, daemons.started_at(pid))
-    return [line for index, line in enumerate(lines) if _IS_ERROR.search(line) and not _is_mended(lines, index)]
+    return [line for index, line in enumerate(lines) if _IS_ERROR.search(line) and not _is_fixed(lines, index)]
 
 
-def _is_mended(lines: list[str], index: int) -> bool:
-    over = next((words for error, words in _MENDED_BY.items() if error in lines[index]), None)
+def _is_fixed(lines: list[str], index: int) -> bool:
+    over = next((words for error, words in _FIXED_BY.items() if error in lines[index]), None)
     return over is not None and any(over in line for line in lines[index + 1 :])
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from gq.cli.framework.connection import ask
-from gq.cli.gq.status import Answer
 from gq.config.config import Config, NodeSettings, load_config
 from gq.connection.client import Client
 from gq.connection.curve import node_key_path, server_key_path
@@ -25,6 +24,7 @@ from gq.errors import GqError, Refusal, Unreachable
 from gq.host.daemons import started_at
 from gq.host.service import CONTROLLER, NODE, UNIT_DIR
 from gq.model.audit import AuditEntry
+from gq.model.node import ClusterInfo, NodeInfo
 from gq.wire.client import AuditTrail, Cluster, GetCluster, Identity, ListNodes, Nodes, QueryAudit, WhoAmI
 
 ANSWER_S = 3.0
@@ -32,8 +32,15 @@ ANSWER_S = 3.0
 LATELY_S = 3600.0
 _OF_DOORS = frozenset({"HandshakeRefused", "Impostor", "Join", "RevokedKey", "TokenMisused", "TokenReused"})
 """What the audit trail calls it when a host is refused."""
-_MENDED_BY_JOIN = frozenset({"HandshakeRefused", "Join", "RevokedKey", "TokenReused"})
+_FIXED_BY_JOIN = frozenset({"HandshakeRefused", "Join", "RevokedKey", "TokenReused"})
 UNIT_DIRS = (UNIT_DIR, "/usr/lib/systemd/system", "/lib/systemd/system")
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The state of the cluster and of its nodes, as gqd reports it."""
+
+    info: ClusterInfo
+    nodes: dict[str, NodeInfo]
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +119,7 @@ def find_host(location: Location, asks: Callable[[Host], bool] = lambda host: Tr
         processes=processes,
         is_root=os.geteuid() == 0,
     )
-    return _asked(host) if asks(host) else host
+    return _with_answer(host) if asks(host) else host
 
 
 def _config(location: Location) -> tuple[Config | None, GqError | None]:
@@ -197,7 +204,17 @@ def _value(words: list[str], option: str) -> str:
 # ── what the controller says ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _asked(host: Host) -> Host:
+def ask_controller(location: Location) -> Answer | None:
+    """Ask gqd of a private cluster for its state; None if it does not answer within five seconds."""
+    try:
+        with Client(location, timeout_s=5.0) as client:
+            info = ask(client, GetCluster(), Cluster).info
+            return Answer(info, {node.node: node for node in ask(client, ListNodes(), Nodes).nodes})
+    except Unreachable:
+        return None
+
+
+def _with_answer(host: Host) -> Host:
     """With what it answers, or why it does not."""
     try:
         with Client(host.location, timeout_s=ANSWER_S) as client:
@@ -222,12 +239,12 @@ def _turned_away(client: Client, now: float) -> tuple[AuditEntry, ...]:
     refused = ask(client, QueryAudit(outcome="refused", since=now - LATELY_S), AuditTrail).entries
     joined = ask(client, QueryAudit(outcome="done", action="Join", since=now - LATELY_S), AuditTrail).entries
     joined_at = {entry.origin: entry.at for entry in joined}
-    return tuple(one for one in refused if one.action in _OF_DOORS and not _is_mended(one, joined_at))
+    return tuple(one for one in refused if one.action in _OF_DOORS and not _is_fixed(one, joined_at))
 
 
-def _is_mended(entry: AuditEntry, joined_at: dict[str, float]) -> bool:
+def _is_fixed(entry: AuditEntry, joined_at: dict[str, float]) -> bool:
     """Whether the host has joined since it was turned away."""
-    return entry.action in _MENDED_BY_JOIN and entry.at < joined_at.get(entry.origin, 0.0)
+    return entry.action in _FIXED_BY_JOIN and entry.at < joined_at.get(entry.origin, 0.0)
 
 
 # ── commands that mend ────────────────────────────────────────────────────────────────────────────────────────

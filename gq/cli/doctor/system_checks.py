@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gq.cli.doctor.private_checks import Finding, Verdict, last_error, recent_errors
+from gq.cli.doctor.private_checks import CheckResult, Verdict, last_error, recent_errors
 from gq.cli.doctor.system import Host, join_command, restart_command, start_command, unit_of
 from gq.cli.framework.output import local_time, plural
 from gq.connection.curve import node_key_path, server_key_path, server_public_path
@@ -26,7 +26,7 @@ from gq.host.sendmail import WAY_OUT, rights_needed
 from gq.host.service import CONTROLLER, LOG_DIR, NODE
 from gq.version import VERSION
 
-Check = Callable[[Host], Iterator[Finding]]
+Check = Callable[[Host], Iterator[CheckResult]]
 
 _SKEW_WARN_S = 2.0
 _SKEW_FAIL_S = 30.0
@@ -35,39 +35,41 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _LOG_SHOWN = 3
 
 
-def role(host: Host) -> Iterator[Finding]:
+def role(host: Host) -> Iterator[CheckResult]:
     """What this host is; what cannot be looked at is said once."""
     if host.config is None:
         return
     if host.is_outside:
         message = f"{host.name} is outside the cluster, and reaches {host.config.client.controller} with a user's key"
-        yield Finding("role", Verdict.OK, message)
+        yield CheckResult("role", Verdict.OK, message)
         return
     if not host.is_controller and host.node is None:
         message = f"{host.name} is neither the controller nor a node that has joined"
-        yield Finding("role", Verdict.FAIL, message, join_command(host))
+        yield CheckResult("role", Verdict.FAIL, message, join_command(host))
         return
-    yield Finding("role", Verdict.OK, f"{host.name} is {host.roles} of cluster {host.config.cluster}")
+    yield CheckResult("role", Verdict.OK, f"{host.name} is {host.roles} of cluster {host.config.cluster}")
     if not host.is_root:
-        yield Finding("role", Verdict.WARN, "keys, and what only root may see, were not looked at", "sudo gq doctor")
+        yield CheckResult(
+            "role", Verdict.WARN, "keys, and what only root may see, were not looked at", "sudo gq doctor"
+        )
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def configuration(host: Host) -> Iterator[Finding]:
+def configuration(host: Host) -> Iterator[CheckResult]:
     path = host.location.config_path
     if isinstance(host.config_error, UsageError):
-        yield Finding("config", Verdict.FAIL, host.config_error.message, host.config_error.hint or f"edit {path}")
+        yield CheckResult("config", Verdict.FAIL, host.config_error.message, host.config_error.hint or f"edit {path}")
     elif host.config_error is not None:
         is_there = Path(path).exists()
-        mend = f"chmod 644 {path}" if is_there else "gqd init --start, or on a node: gqnode join"
-        yield Finding("config", Verdict.FAIL, host.config_error.message, mend)
+        fix = f"chmod 644 {path}" if is_there else "gqd init --start, or on a node: gqnode join"
+        yield CheckResult("config", Verdict.FAIL, host.config_error.message, fix)
     elif host.config is not None:
-        yield Finding("config", Verdict.OK, f"{path}: {plural(len(host.config.nodes), 'node')}")
+        yield CheckResult("config", Verdict.OK, f"{path}: {plural(len(host.config.nodes), 'node')}")
 
 
-def configuration_is_safe(host: Host) -> Iterator[Finding]:
+def configuration_is_safe(host: Host) -> Iterator[CheckResult]:
     """Who may write it is root: the daemons refuse it else."""
     path = Path(host.location.config_path)
     for one in (path, path.parent):
@@ -75,13 +77,15 @@ def configuration_is_safe(host: Host) -> Iterator[Finding]:
             continue
         found = one.stat()
         if found.st_uid != 0:
-            yield Finding("config", Verdict.FAIL, f"{one} belongs to {_user(found.st_uid)}", f"chown root:root {one}")
+            yield CheckResult(
+                "config", Verdict.FAIL, f"{one} belongs to {_user(found.st_uid)}", f"chown root:root {one}"
+            )
         if found.st_mode & _OTHERS_WRITE:
-            mend = f"chmod {'755' if one.is_dir() else '644'} {one}"
-            yield Finding("config", Verdict.FAIL, f"others than root may write to {one}", mend)
+            fix = f"chmod {'755' if one.is_dir() else '644'} {one}"
+            yield CheckResult("config", Verdict.FAIL, f"others than root may write to {one}", fix)
 
 
-def directories(host: Host) -> Iterator[Finding]:
+def directories(host: Host) -> Iterator[CheckResult]:
     """Users' processes pass through the state and reach the sockets; only root writes there."""
     location = host.location
     wrong = 0
@@ -91,48 +95,52 @@ def directories(host: Host) -> Iterator[Finding]:
         found = Path(path).stat()
         if found.st_uid != 0:
             wrong += 1
-            yield Finding("files", Verdict.FAIL, f"{path} belongs to {_user(found.st_uid)}", f"chown root:root {path}")
+            yield CheckResult(
+                "files", Verdict.FAIL, f"{path} belongs to {_user(found.st_uid)}", f"chown root:root {path}"
+            )
         if found.st_mode & _OTHERS_WRITE:
             wrong += 1
-            yield Finding("files", Verdict.FAIL, f"others than root may write to {path}", f"chmod {mode:o} {path}")
+            yield CheckResult("files", Verdict.FAIL, f"others than root may write to {path}", f"chmod {mode:o} {path}")
         elif not found.st_mode & stat.S_IXOTH:
             wrong += 1
-            yield Finding("files", Verdict.FAIL, f"users cannot pass through {path}", f"chmod {mode:o} {path}")
+            yield CheckResult("files", Verdict.FAIL, f"users cannot pass through {path}", f"chmod {mode:o} {path}")
     if not wrong:
-        yield Finding("files", Verdict.OK, f"{location.state_dir} and {location.run_dir} have the modes that they need")
+        yield CheckResult(
+            "files", Verdict.OK, f"{location.state_dir} and {location.run_dir} have the modes that they need"
+        )
 
 
-def controller_user(host: Host) -> Iterator[Finding]:
+def controller_user(host: Host) -> Iterator[CheckResult]:
     """gqd has a user of its own, which owns its state."""
     if not host.is_controller or host.config is None:
         return
     user, path = host.config.controller.user, Path(host.controller.state_dir)
     if not user:
-        mend = "gqd stop && gqd init --user=gq --start"
-        yield Finding("user", Verdict.WARN, "gqd runs as root: gq.toml gives it no user", mend)
+        fix = "gqd stop && gqd init --user=gq --start"
+        yield CheckResult("user", Verdict.WARN, "gqd runs as root: gq.toml gives it no user", fix)
     elif user != ROOT_USER and not _is_known(user):
-        yield Finding("user", Verdict.FAIL, f"this host has no user {user}, which gqd is to run as", "gqd init")
+        yield CheckResult("user", Verdict.FAIL, f"this host has no user {user}, which gqd is to run as", "gqd init")
     elif user != ROOT_USER and path.exists() and path.stat().st_uid != pwd.getpwnam(user).pw_uid:
         message = f"{path} belongs to {_user(path.stat().st_uid)}, and gqd runs as {user}"
-        yield Finding("user", Verdict.FAIL, message, f"gqd stop; chown -Rh {user}: {path}; gqd start")
+        yield CheckResult("user", Verdict.FAIL, message, f"gqd stop; chown -Rh {user}: {path}; gqd start")
     else:
-        yield Finding("user", Verdict.OK, f"gqd runs as {user}")
+        yield CheckResult("user", Verdict.OK, f"gqd runs as {user}")
 
 
-def mail(host: Host) -> Iterator[Finding]:
+def mail(host: Host) -> Iterator[CheckResult]:
     """The mail program works for gqd, which may not gain rights under its unit, nor as its user."""
     if not host.is_controller or host.config is None or not host.config.notify.mail.startswith("/"):
         return
     program, is_shut_in = host.config.notify.mail, host.controller.is_of_controller or unit_of(CONTROLLER) is not None
     if not os.access(program, os.X_OK):
-        yield Finding("mail", Verdict.FAIL, f"`notify.mail`: {program} is no program", "install one, or change it")
+        yield CheckResult("mail", Verdict.FAIL, f"`notify.mail`: {program} is no program", "install one, or change it")
     elif is_shut_in and (why := rights_needed(program)):
-        yield Finding("mail", Verdict.FAIL, f"`notify.mail`: {program} cannot be used: {why}", WAY_OUT)
+        yield CheckResult("mail", Verdict.FAIL, f"`notify.mail`: {program} cannot be used: {why}", WAY_OUT)
     else:
-        yield Finding("mail", Verdict.OK, f"by {program}")
+        yield CheckResult("mail", Verdict.OK, f"by {program}")
 
 
-def secrets(host: Host) -> Iterator[Finding]:
+def secrets(host: Host) -> Iterator[CheckResult]:
     """Scripts, environments and keys are nobody's but root's, and those of the controller its user's."""
     found: list[Path] = []
     for location in dict.fromkeys((host.location, host.controller)):
@@ -140,15 +148,15 @@ def secrets(host: Host) -> Iterator[Finding]:
         if location.is_of_controller and not host.is_root:
             continue  # nobody else may look
         if host.is_root and keys_dir.exists() and keys_dir.stat().st_mode & 0o077:
-            yield Finding("secrets", Verdict.FAIL, f"others may enter {keys_dir}", f"chmod 700 {keys_dir}")
+            yield CheckResult("secrets", Verdict.FAIL, f"others may enter {keys_dir}", f"chmod 700 {keys_dir}")
         found += [state_dir / "gq.db", state_dir / "blobs.db", *state_dir.glob("*.db-wal")]
         found += sorted(keys_dir.glob("**/*.key")) if host.is_root else []
     for path in found:
         if _may_see(str(path)) and path.stat().st_mode & 0o077:
-            yield Finding("secrets", Verdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
+            yield CheckResult("secrets", Verdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
 
 
-def keys(host: Host) -> Iterator[Finding]:
+def keys(host: Host) -> Iterator[CheckResult]:
     """What speaks over the network needs keys of its own, and the controller's."""
     if not host.is_root or host.config is None:
         return
@@ -161,11 +169,11 @@ def keys(host: Host) -> Iterator[Finding]:
         again = join_command(host)
         own_dir = host.location.keys_dir
         wanted += [(node_key_path(own_dir, host.node.name), again), (server_public_path(own_dir), again)]
-    missing = [(path, mend) for path, mend in wanted if not path.exists()]
-    for path, mend in missing:
-        yield Finding("keys", Verdict.FAIL, f"{path} is missing: the other side cannot be spoken to", mend)
+    missing = [(path, fix) for path, fix in wanted if not path.exists()]
+    for path, fix in missing:
+        yield CheckResult("keys", Verdict.FAIL, f"{path} is missing: the other side cannot be spoken to", fix)
     if wanted and not missing:
-        yield Finding("keys", Verdict.OK, f"in {keys_dir}")
+        yield CheckResult("keys", Verdict.OK, f"in {keys_dir}")
 
 
 def _may_see(path: str) -> bool:
@@ -185,33 +193,33 @@ def _user(uid: int) -> str:
 # ── daemons ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def running(host: Host) -> Iterator[Finding]:
+def running(host: Host) -> Iterator[CheckResult]:
     wanted = [CONTROLLER] if host.is_controller else []
     wanted += [NODE] if host.node is not None else []
     for program in wanted:
         found = host.process(program)
         if found is None and (error := last_error(Path(LOG_DIR, f"{program}.log"))):
-            mend = f"{error[1] or f'see {LOG_DIR}/{program}.log'}; then {start_command(host, program)}"
-            yield Finding(program, Verdict.FAIL, f"{error[0]} ({program} does not run)", mend)
+            fix = f"{error[1] or f'see {LOG_DIR}/{program}.log'}; then {start_command(host, program)}"
+            yield CheckResult(program, Verdict.FAIL, f"{error[0]} ({program} does not run)", fix)
         elif found is None:
-            yield Finding(program, Verdict.FAIL, f"{program} does not run", start_command(host, program))
+            yield CheckResult(program, Verdict.FAIL, f"{program} does not run", start_command(host, program))
         else:
             since = local_time(found.since)
-            yield Finding(program, Verdict.OK, f"runs as process {found.pid} since {since}")
+            yield CheckResult(program, Verdict.OK, f"runs as process {found.pid} since {since}")
             yield from _open_files(host, program, found.pid)
 
 
-def _open_files(host: Host, program: str, pid: int) -> Iterator[Finding]:
+def _open_files(host: Host, program: str, pid: int) -> Iterator[CheckResult]:
     try:
         limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     except OSError:  # not ours to ask
         return
     if limit < _OPEN_FILES:
         message = f"{program} may open only {limit} files; each client, node and job needs some"
-        yield Finding(program, Verdict.WARN, message, f"prlimit --pid {pid} --nofile=65536:65536")
+        yield CheckResult(program, Verdict.WARN, message, f"prlimit --pid {pid} --nofile=65536:65536")
 
 
-def unit(host: Host) -> Iterator[Finding]:
+def unit(host: Host) -> Iterator[CheckResult]:
     """A node's unit must leave the control groups of jobs to it."""
     path = unit_of(NODE) if host.node is not None else None
     if path is None:
@@ -221,41 +229,43 @@ def unit(host: Host) -> Iterator[Finding]:
                              ("KillMode=process", "a restart of gqnode ends all jobs")):  # fmt: skip
         if setting not in text.splitlines():
             again = "systemctl daemon-reload && gqnode restart"
-            mend = f"sed -i 's/^\\[Service\\]$/[Service]\\n{setting}/' {path} && {again}"
-            yield Finding("unit", Verdict.FAIL, f"{path} has no {setting}: {without}", mend)
+            fix = f"sed -i 's/^\\[Service\\]$/[Service]\\n{setting}/' {path} && {again}"
+            yield CheckResult("unit", Verdict.FAIL, f"{path} has no {setting}: {without}", fix)
 
 
-def answering(host: Host) -> Iterator[Finding]:
+def answering(host: Host) -> Iterator[CheckResult]:
     """A command of this host gets an answer from the controller."""
     if host.identity is not None:
         took = f"{host.answer_took_s * 1000:.0f} ms"
-        yield Finding("answer", Verdict.OK, f"the controller of {host.identity.cluster} answers in {took}")
+        yield CheckResult("answer", Verdict.OK, f"the controller of {host.identity.cluster} answers in {took}")
         return
     error = host.answer_error
     if isinstance(error, Refusal) and error.code not in ("not_served", "wrong_version", "unknown_request"):
-        yield Finding("answer", Verdict.OK, "the controller answers")  # and `identity` tells what
+        yield CheckResult("answer", Verdict.OK, "the controller answers")  # and `identity` tells what
         return
     program = CONTROLLER if host.is_controller else NODE
     if isinstance(error, ProtocolError) or (isinstance(error, Refusal) and error.code != "not_served"):
-        mend = restart_command(host, program)
-        yield Finding("answer", Verdict.FAIL, f"daemon and commands are of different releases: {error.message}", mend)
+        fix = restart_command(host, program)
+        yield CheckResult(
+            "answer", Verdict.FAIL, f"daemon and commands are of different releases: {error.message}", fix
+        )
     elif host.is_outside:
         message = error.message if error is not None else "no answer"
-        yield Finding("answer", Verdict.FAIL, message, "on the controller: gq doctor")
+        yield CheckResult("answer", Verdict.FAIL, message, "on the controller: gq doctor")
     elif host.process(program) is None:
         has_told = last_error(Path(LOG_DIR, f"{program}.log")) is not None
-        mend = f"see the finding {program}" if has_told else start_command(host, program)
-        yield Finding("answer", Verdict.FAIL, f"no command gets an answer: {program} does not run", mend)
+        fix = f"see the finding {program}" if has_told else start_command(host, program)
+        yield CheckResult("answer", Verdict.FAIL, f"no command gets an answer: {program} does not run", fix)
     elif not _may_see(host.location.client_socket):
         message = f"{program} runs, but its socket {host.location.client_socket} is gone"
-        yield Finding("answer", Verdict.FAIL, message, restart_command(host, program))
+        yield CheckResult("answer", Verdict.FAIL, message, restart_command(host, program))
     else:
         message = error.message if error is not None else "no answer"
-        mend = "see the findings about the network" if host.is_remote_node else restart_command(host, program)
-        yield Finding("answer", Verdict.FAIL, message, mend)
+        fix = "see the findings about the network" if host.is_remote_node else restart_command(host, program)
+        yield CheckResult("answer", Verdict.FAIL, message, fix)
 
 
-def versions(host: Host) -> Iterator[Finding]:
+def versions(host: Host) -> Iterator[CheckResult]:
     """All of a cluster is of one release."""
     if host.answer is None:
         return
@@ -264,35 +274,35 @@ def versions(host: Host) -> Iterator[Finding]:
     if of_controller != VERSION:
         odd = True
         where = restart_command(host, CONTROLLER) if host.is_controller else "install the release of the controller"
-        yield Finding("version", Verdict.FAIL, f"gqd is {of_controller}, the commands here are {VERSION}", where)
+        yield CheckResult("version", Verdict.FAIL, f"gqd is {of_controller}, the commands here are {VERSION}", where)
     for node in host.answer.nodes.values():
         is_own = host.node is not None and node.node == host.node.name
         if node.gq_version not in ("", of_controller) and (is_own or host.is_controller):
             odd = True
             elsewhere = f"on {node.node}: install gq {of_controller}, then gqnode restart"
-            mend = restart_command(host, NODE) if is_own else elsewhere
+            fix = restart_command(host, NODE) if is_own else elsewhere
             message = f"gqnode of {node.node} is {node.gq_version}, gqd is {of_controller}"
-            yield Finding("version", Verdict.FAIL, message, mend)
+            yield CheckResult("version", Verdict.FAIL, message, fix)
     if not odd:
-        yield Finding("version", Verdict.OK, f"all of release {VERSION}")
+        yield CheckResult("version", Verdict.OK, f"all of release {VERSION}")
 
 
-def clock(host: Host) -> Iterator[Finding]:
+def clock(host: Host) -> Iterator[CheckResult]:
     """The controller's against ours, as it was in the middle of the question."""
     if host.identity is None:
         return
     ahead_s = host.asked_at - host.identity.now
     uncertain_s = host.answer_took_s / 2
     if abs(ahead_s) - uncertain_s <= _SKEW_WARN_S:
-        yield Finding("clock", Verdict.OK, time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(host.asked_at)))
+        yield CheckResult("clock", Verdict.OK, time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(host.asked_at)))
         return
     verdict = Verdict.FAIL if abs(ahead_s) > _SKEW_FAIL_S else Verdict.WARN
     direction = "ahead of" if ahead_s > 0 else "behind"
     message = f"this clock is {abs(ahead_s):.0f} s {direction} the controller's"
-    yield Finding("clock", verdict, message, f"date -s @{host.identity.now + time.time() - host.asked_at:.0f}")
+    yield CheckResult("clock", verdict, message, f"date -s @{host.identity.now + time.time() - host.asked_at:.0f}")
 
 
-def privileged_names(host: Host) -> Iterator[Finding]:
+def privileged_names(host: Host) -> Iterator[CheckResult]:
     """Whoever is named in [access] exists: a typing error would leave somebody without rights, or give them away."""
     if host.config is None or not host.is_controller:
         return
@@ -301,8 +311,8 @@ def privileged_names(host: Host) -> Iterator[Finding]:
             if not _is_known(name):
                 kind = "group" if name.startswith("%") else "user"
                 message = f"`{name}` in [access] {setting} is no {kind} of this host"
-                mend = f"sed -i {shlex.quote(_without(name, setting))} {host.location.config_path}"
-                yield Finding("access", Verdict.FAIL, message, f"{mend} && {restart_command(host, CONTROLLER)}")
+                fix = f"sed -i {shlex.quote(_without(name, setting))} {host.location.config_path}"
+                yield CheckResult("access", Verdict.FAIL, message, f"{fix} && {restart_command(host, CONTROLLER)}")
 
 
 def _is_known(name: str) -> bool:
@@ -320,7 +330,7 @@ def _without(name: str, setting: str) -> str:
     return f"{line}s/{quoted} *, *//; {line}s/, *{quoted}//; {line}s/{quoted}//"
 
 
-def logs(host: Host) -> Iterator[Finding]:
+def logs(host: Host) -> Iterator[CheckResult]:
     """Errors that daemons wrote lately, where they log into files."""
     wanted = [CONTROLLER] if host.is_controller else []
     wanted += [NODE] if host.node is not None else []
@@ -331,4 +341,4 @@ def logs(host: Host) -> Iterator[Finding]:
         told = f"error: {error[0]}" if error is not None else None  # by `running`
         lines = recent_errors(path, process.pid if process is not None else None)
         for line in [line for line in lines if line != told][-_LOG_SHOWN:]:
-            yield Finding("logs", Verdict.WARN, f"{program}: {line}", f"see {path}")
+            yield CheckResult("logs", Verdict.WARN, f"{program}: {line}", f"see {path}")

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from gq.cli.framework.command import warn
-from gq.cli.framework.operands import JobWord, NamedJobs, only
+from gq.cli.framework.job_words import JobWord, NamedJobs, only
 from gq.connection.client import Client
 from gq.connection.locate import Location, crashed_private_cluster, describe_cluster, find_cluster
 from gq.errors import Refusal, Unreachable, UsageError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gq.cli.framework.connection import ask, ask_accounts
-from gq.cli.framework.operands import NamedJobs
+from gq.cli.framework.job_words import NamedJobs
 from gq.connection.client import Client
 from gq.errors import Refusal
 from gq.model.nodelist import expand

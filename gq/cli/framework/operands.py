@@ -8,11 +8,13 @@ caller submitted last.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+from gq.cli.framework.connection import last_job_id
+from gq.cli.framework.job_words import JobWord, NamedJobs
 from gq.errors import UsageError
-from gq.model.tasks import first_task, format_tasks, parse_tasks, task_bit
+from gq.model.tasks import first_task, parse_tasks
 from gq.request.getopt import Arguments, whole_number
 from gq.request.option import bad_value
 from gq.wire.client import JobsDone
@@ -61,62 +63,9 @@ def listed(text: str) -> Iterator[str]:
 # ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class JobWord(NamedTuple):
-    """A job, or tasks of an array, as somebody named them."""
-
-    job_id: int
-    tasks: int = 0
-    """Of the array, as a set of `gq.model.tasks`; 0: the job, or all of the array."""
-
-    @staticmethod
-    def of(job_id: int, task: int | None) -> JobWord:
-        return JobWord(job_id, 0 if task is None else task_bit(task))
-
-    @property
-    def task(self) -> int | None:
-        """The first of its tasks; None: the job, or all of the array."""
-        return first_task(self.tasks) if self.tasks else None
-
-    def __str__(self) -> str:
-        if not self.tasks:
-            return str(self.job_id)
-        tasks = format_tasks(self.tasks)
-        return f"{self.job_id}_{tasks}" if tasks.isdecimal() else f"{self.job_id}_[{tasks}]"
-
-
-class NamedJobs(NamedTuple):
-    """Several jobs, as requests carry them."""
-
-    job_ids: tuple[int, ...]
-    tasks: dict[int, str]
-    """Array id → which of its tasks; its id is not in `job_ids` then."""
-
-    @staticmethod
-    def of(words: Iterable[JobWord]) -> NamedJobs:
-        """Each once, in the order in which they were named; who names the whole array means no part of it."""
-        found: dict[int, int] = {}
-        for word in words:
-            known = found.get(word.job_id, word.tasks)
-            found[word.job_id] = known | word.tasks if known and word.tasks else 0
-        return NamedJobs(
-            tuple(job_id for job_id, tasks in found.items() if not tasks),
-            {job_id: format_tasks(tasks) for job_id, tasks in found.items() if tasks},
-        )
-
-    def words(self) -> list[JobWord]:
-        return [*map(JobWord, self.job_ids), *(JobWord(array, parse_tasks(of)) for array, of in self.tasks.items())]
-
-    def has(self, word: JobWord) -> bool:
-        """All that `word` names is among them."""
-        tasks = parse_tasks(self.tasks[word.job_id]) if word.job_id in self.tasks else 0
-        return word.job_id in self.job_ids or bool(word.tasks and not word.tasks & ~tasks)
-
-
 def job_id(text: str) -> int:
     """``123``, or ``last``, which the controller is asked for; ``ValueError`` for what is not a job id."""
     if text == LAST:
-        from gq.cli.framework.connection import last_job_id  # it needs this module
-
         return last_job_id()
     try:
         return whole_number(text, 1, MAX_JOB_ID)
@@ -152,10 +101,6 @@ def refusals(done: JobsDone) -> Iterator[str]:
         together[alike] = together.get(alike, 0) | word.tasks
     for (job, why, _), tasks in together.items():
         yield f"job {JobWord(job, tasks)}: {why}"
-
-
-def only(word: JobWord) -> NamedJobs:
-    return NamedJobs.of([word])
 
 
 def jobs_named(arguments: Arguments) -> NamedJobs:

@@ -12,11 +12,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gq.cli.doctor.private_checks import CHECKS, Finding, Patient, Verdict, commands_on_path, partitions, python_version
+from gq.cli.doctor.private_checks import (
+    CHECKS,
+    CheckContext,
+    CheckResult,
+    Verdict,
+    commands_on_path,
+    partitions,
+    python_version,
+)
+from gq.cli.doctor.system import ask_controller
 from gq.cli.framework.command import JSON, Command
 from gq.cli.framework.connection import chosen_cluster
 from gq.cli.framework.output import plural, printable, write_json_list, write_line
-from gq.cli.gq.status import SYSTEM, asked
+from gq.cli.gq.status import SYSTEM
 from gq.cli.gq.up import DIR, directory_of
 from gq.config.config import Config, load_config
 from gq.connection.locate import ROOT_UID, SYSTEM_CONFIG, Location, private_location, system_location
@@ -37,16 +46,16 @@ def run(arguments: Arguments) -> int:
         raise UsageError("operands", f"`gq doctor` takes no operand, not `{arguments.operands[0]}`")
     location = _location(arguments)
     if location is None:
-        findings = examine_bare_host()
+        results = examine_bare_host()
     else:
-        findings = examine(location) if location.is_private else examine_host(location)
+        results = examine(location) if location.is_private else examine_host(location)
     if arguments.has("json"):
         write_json_list(
-            [{"check": f.check, "verdict": f.verdict.value, "message": f.message, "mend": f.mend} for f in findings]
+            [{"check": f.check, "verdict": f.verdict.value, "message": f.message, "mend": f.fix} for f in results]
         )
     else:
-        _write(findings)
-    return 1 if any(finding.verdict is Verdict.FAIL for finding in findings) else 0
+        _write(results)
+    return 1 if any(result.verdict is Verdict.FAIL for result in results) else 0
 
 
 def _location(arguments: Arguments) -> Location | None:
@@ -63,33 +72,33 @@ def _location(arguments: Arguments) -> Location | None:
         return None
 
 
-def examine_bare_host() -> list[Finding]:
+def examine_bare_host() -> list[CheckResult]:
     """What can be said of a host where no cluster is configured, neither the system's nor one of this user."""
-    patient = Patient(location=NOWHERE, config=None, config_error=None, answer=None, now=time.time())
-    mend = "`gqd init --start` sets up a cluster for all users, `gqnode join` makes this host a node of one"
+    context = CheckContext(location=NOWHERE, config=None, config_error=None, answer=None, now=time.time())
+    fix = "`gqd init --start` sets up a cluster for all users, `gqnode join` makes this host a node of one"
     message = f"this host belongs to no cluster: {SYSTEM_CONFIG} does not exist"
     if os.geteuid() != ROOT_UID:
         message += ", and you have no private cluster"
-        mend = f"`gq up` starts a private cluster; as root, {mend}"
-    findings = [finding for check in (python_version, commands_on_path) for finding in check(patient)]
-    return [*findings, Finding("cluster", Verdict.FAIL, message, mend)]
+        fix = f"`gq up` starts a private cluster; as root, {fix}"
+    results = [result for check in (python_version, commands_on_path) for result in check(context)]
+    return [*results, CheckResult("cluster", Verdict.FAIL, message, fix)]
 
 
 # ── a private cluster ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def examine(location: Location) -> list[Finding]:
+def examine(location: Location) -> list[CheckResult]:
     """Ask every question about a private cluster."""
     config, error = _config(location)
     is_there = Path(location.config_path).exists()
-    patient = Patient(
+    context = CheckContext(
         location=location,
         config=config,
         config_error=error,
-        answer=asked(location) if is_there else None,
+        answer=ask_controller(location) if is_there else None,
         now=time.time(),
     )
-    return [finding for check in CHECKS for finding in check(patient)]
+    return [result for check in CHECKS for result in check(context)]
 
 
 def _config(location: Location) -> tuple[Config | None, GqError | None]:
@@ -102,14 +111,16 @@ def _config(location: Location) -> tuple[Config | None, GqError | None]:
 # ── a host of the system's cluster ────────────────────────────────────────────────────────────────────────────
 
 
-def examine_host(location: Location) -> list[Finding]:
+def examine_host(location: Location) -> list[CheckResult]:
     """Ask every question about this host's part of the system's cluster."""
     from gq.cli.doctor.system import find_host  # not for the many who have a private one
 
     host = find_host(location)
-    patient = Patient(location=location, config=host.config, config_error=None, answer=host.answer, now=time.time())
-    findings = [finding for check in (python_version, commands_on_path, partitions) for finding in check(patient)]
-    return findings + [finding for check in host_checks() for finding in check(host)]
+    context = CheckContext(
+        location=location, config=host.config, config_error=None, answer=host.answer, now=time.time()
+    )
+    results = [result for check in (python_version, commands_on_path, partitions) for result in check(context)]
+    return results + [result for check in host_checks() for result in check(host)]
 
 
 def host_checks() -> list[Check]:
@@ -153,18 +164,18 @@ def host_checks() -> list[Check]:
     ]
 
 
-def _write(findings: list[Finding]) -> None:
-    width = max(len(finding.check) for finding in findings)
-    for finding in findings:
+def _write(results: list[CheckResult]) -> None:
+    width = max(len(result.check) for result in results)
+    for result in results:
         indent = len("warn") + 2 + width + 2
-        lines = folded(printable(finding.message), sys.stdout, indent)
-        write_line(f"{finding.verdict.value:<4}  {finding.check:<{width}}  {lines[0]}")
-        mend = finding.mend if finding.verdict is not Verdict.OK else ""
-        lines += folded(printable(f"mend: {mend}"), sys.stdout, indent) if mend else []
+        lines = folded(printable(result.message), sys.stdout, indent)
+        write_line(f"{result.verdict.value:<4}  {result.check:<{width}}  {lines[0]}")
+        fix = result.fix if result.verdict is not Verdict.OK else ""
+        lines += folded(printable(f"mend: {fix}"), sys.stdout, indent) if fix else []
         for line in lines[1:]:
             write_line(f"{'':{indent}}{line}")
-    failed = sum(finding.verdict is Verdict.FAIL for finding in findings)
-    warned = sum(finding.verdict is Verdict.WARN for finding in findings)
+    failed = sum(result.verdict is Verdict.FAIL for result in results)
+    warned = sum(result.verdict is Verdict.WARN for result in results)
     write_line(f"{plural(failed, 'failure')}, {plural(warned, 'warning')}" if failed or warned else "all is well")
 
 

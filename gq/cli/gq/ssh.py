@@ -16,7 +16,8 @@ import msgspec
 
 from gq.cli.framework.command import Command
 from gq.cli.framework.connection import ask, chosen_cluster, present_job
-from gq.cli.framework.operands import JobWord, one_job, read
+from gq.cli.framework.job_words import JobWord
+from gq.cli.framework.operands import one_job, read
 from gq.cli.framework.submission import job_environment, submission
 from gq.cli.gqrun import create_step
 from gq.cli.step.steps import Bring, Note, lead_step, say

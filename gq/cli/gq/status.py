@@ -8,33 +8,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
-
+from gq.cli.doctor.system import Answer, ask_controller
 from gq.cli.framework.command import JSON, Command
-from gq.cli.framework.connection import ask, chosen_cluster
+from gq.cli.framework.connection import chosen_cluster
 from gq.cli.framework.output import Column, local_time, plural, write_json_list, write_line, write_table
 from gq.cli.gq.up import DIR, directory_of
 from gq.config.config import load_config
-from gq.connection.client import Client
 from gq.connection.locate import SYSTEM_CONFIG, Location, private_location, system_location
 from gq.errors import Refusal, Unreachable, UsageError
 from gq.host import daemons
 from gq.host.daemons import Daemon
-from gq.model.node import ClusterInfo, NodeInfo
 from gq.request.getopt import Arguments
 from gq.request.option import Option
 from gq.units import iso_instant
-from gq.wire.client import Cluster, GetCluster, ListNodes, Nodes
 
 SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
 _COLUMNS = (Column("DAEMON"), Column("PID", is_number=True), Column("STATE"), Column("LOG", is_wide=True))
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What gqd says of itself."""
-
-    info: ClusterInfo
-    nodes: dict[str, NodeInfo]
 
 
 def run(arguments: Arguments) -> int:
@@ -49,7 +38,7 @@ def run(arguments: Arguments) -> int:
         raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "`gq up` makes one")
     config = load_config(location)
     everyone = daemons.daemons_of(location, [node.name for node in config.nodes])
-    answer = asked(location)
+    answer = ask_controller(location)
     states = {daemon.name: _state(daemon, answer) for daemon in everyone}
     if arguments.has("json"):
         write_json_list([_json(location, everyone, states, answer)])
@@ -71,16 +60,6 @@ def _system(arguments: Arguments) -> Location | None:
     except Unreachable:
         return None
     return None if found.is_private else found
-
-
-def asked(location: Location) -> Answer | None:
-    """None: nobody answers."""
-    try:
-        with Client(location, timeout_s=5.0) as client:
-            info = ask(client, GetCluster(), Cluster).info
-            return Answer(info, {node.node: node for node in ask(client, ListNodes(), Nodes).nodes})
-    except Unreachable:
-        return None
 
 
 def _state(daemon: Daemon, answer: Answer | None) -> str:

@@ -27,7 +27,7 @@ _WAIT_S = 25.0
 """How long the controller may hold the answer to a question for a job's end."""
 
 
-class Conversation:
+class AsyncClient:
     """Asks without waiting.  A controller that is away is asked again when it is back."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], location: Location) -> None:
@@ -124,12 +124,12 @@ class Conversation:
 class JobWatch:
     """Tells gqd that an interactive job's client is still there, and hears of the job's end."""
 
-    def __init__(self, conversation: Conversation, job_id: int) -> None:
+    def __init__(self, client: AsyncClient, job_id: int) -> None:
         self.is_over = False
         """The job has ended, or gqd does not know it (any more)."""
         self.job: JobInfo | None = None
         """As it was when last heard of."""
-        self._conversation = conversation
+        self._client = client
         self._job_id = job_id
         self._waiting: RequestId | None = None
         self._waiting_at = 0.0
@@ -138,23 +138,23 @@ class JobWatch:
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
-        return self._conversation.socket
+        return self._client.socket
 
     def turn(self, now: float) -> None:
         """Take what came, and say what is due; call it at least once a second."""
-        for request_id, body in self._conversation.answers():
+        for request_id, body in self._client.answers():
             if request_id == self._waiting:
                 self._hear(body)
-        self._conversation.keep_up(now)
+        self._client.keep_up(now)
         if self.is_over:
             return
-        if now - self._waiting_at >= _ASK_AGAIN_S and not self._conversation.is_open(self._waiting):
+        if now - self._waiting_at >= _ASK_AGAIN_S and not self._client.is_open(self._waiting):
             self._waiting_at = now
             question = wire.WaitJobs(job_ids=(self._job_id,), until="ended", timeout_s=_WAIT_S)
-            self._waiting = self._conversation.ask(question, now, held_s=_WAIT_S)
-        if now - self._alive_at >= KEEP_ALIVE_S and not self._conversation.is_open(self._alive):
+            self._waiting = self._client.ask(question, now, held_s=_WAIT_S)
+        if now - self._alive_at >= KEEP_ALIVE_S and not self._client.is_open(self._alive):
             self._alive_at = now
-            self._alive = self._conversation.ask(wire.KeepAlive(job_id=self._job_id), now)
+            self._alive = self._client.ask(wire.KeepAlive(job_id=self._job_id), now)
 
     def _hear(self, body: wire.ReplyBody) -> None:
         match body:

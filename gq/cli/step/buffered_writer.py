@@ -15,7 +15,7 @@ from gq.errors import Refusal
 _FILE_CHUNK = 1 << 20
 
 
-class Outlet:
+class BufferedWriter:
     """Writes to `fd`; `name` is for messages."""
 
     def __init__(self, fd: int, name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from gq.cli.step.step_links import Door
+from gq.cli.step.step_links import StepLink
 from gq.cli.step.terminal import is_foreground
 from gq.wire.step import STDIN_WINDOW_BYTES
 
@@ -18,9 +18,9 @@ _CHUNK = 32 * 1024
 class StdinFeed:
     """From `fd` (None: there is no input) to `doors`."""
 
-    def __init__(self, fd: int | None, doors: Sequence[Door]) -> None:
+    def __init__(self, fd: int | None, links: Sequence[StepLink]) -> None:
         self.fd = fd
-        self._doors = tuple(doors)
+        self._links = tuple(links)
         self._kept = bytearray()
         self._kept_from = 0
         """Offset of the first byte that is kept."""
@@ -30,14 +30,14 @@ class StdinFeed:
     @property
     def wants_more(self) -> bool:
         """Whether reading on is of use, and the window has room."""
-        return not self._is_eof and len(self._kept) < STDIN_WINDOW_BYTES and bool(self._takers()) and self._may_read()
+        return not self._is_eof and len(self._kept) < STDIN_WINDOW_BYTES and bool(self._readers()) and self._may_read()
 
     def _may_read(self) -> bool:
         assert self.fd is not None
         return is_foreground(self.fd)
 
-    def _takers(self) -> list[Door]:
-        return [door for door in self._doors if not door.is_over]
+    def _readers(self) -> list[StepLink]:
+        return [link for link in self._links if not link.is_over]
 
     def read(self) -> None:
         """Take what is there; the caller knows that it does not block."""
@@ -55,13 +55,13 @@ class StdinFeed:
         """Send every node what it lacks, and forget what all have."""
         if self.fd is None:
             return
-        takers = self._takers()
-        for door in takers:
-            if door.is_attached:
-                self._send(door)
+        takers = self._readers()
+        for link in takers:
+            if link.is_attached:
+                self._send(link)
             else:
-                self._eof_sent.discard(door.name)
-        low = min((door.stdin_taken for door in takers), default=self._end)
+                self._eof_sent.discard(link.name)
+        low = min((link.stdin_taken for link in takers), default=self._end)
         if low > self._kept_from:
             del self._kept[: low - self._kept_from]
             self._kept_from = low
@@ -70,10 +70,10 @@ class StdinFeed:
     def _end(self) -> int:
         return self._kept_from + len(self._kept)
 
-    def _send(self, door: Door) -> None:
-        while door.stdin_sent < self._end:
-            at = door.stdin_sent - self._kept_from
-            door.send_stdin(door.stdin_sent, bytes(self._kept[at : at + _CHUNK]), eof=False)
-        if self._is_eof and door.name not in self._eof_sent:
-            self._eof_sent.add(door.name)
-            door.send_stdin(self._end, b"", eof=True)
+    def _send(self, link: StepLink) -> None:
+        while link.stdin_sent < self._end:
+            at = link.stdin_sent - self._kept_from
+            link.send_stdin(link.stdin_sent, bytes(self._kept[at : at + _CHUNK]), eof=False)
+        if self._is_eof and link.name not in self._eof_sent:
+            self._eof_sent.add(link.name)
+            link.send_stdin(self._end, b"", eof=True)

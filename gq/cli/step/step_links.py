@@ -30,7 +30,7 @@ _BATCH = 256
 Stream = tuple[int, str]
 
 
-class Door:
+class StepLink:
     """The part of a step that runs on one node."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], node: StepNode, attach: wire.Attach) -> None:
@@ -164,7 +164,7 @@ class Door:
     def _fresh(self, message: wire.FromDoor, now: float) -> wire.FromDoor | None:
         match message:
             case wire.Attached():
-                self._greet()
+                self._on_attached()
                 return message
             case wire.StepRefused(code="not_yet"):
                 self._attach_at = now + _NOT_YET_S
@@ -173,7 +173,7 @@ class Door:
                 self.failure = message
                 return message
             case wire.Output():
-                return self._cut(message)
+                return self._unseen_part(message)
             case wire.StdinTaken():
                 self.stdin_taken = max(self.stdin_taken, message.offset)
                 return None
@@ -184,7 +184,7 @@ class Door:
             case _:
                 return message
 
-    def _greet(self) -> None:
+    def _on_attached(self) -> None:
         """The tasks can be reached; a door that only looks whether we are still there says the same again."""
         if self.is_attached:
             return
@@ -195,7 +195,7 @@ class Door:
         for signum in waiting:
             self.signal(signum)
 
-    def _cut(self, output: wire.Output) -> wire.Output | None:
+    def _unseen_part(self, output: wire.Output) -> wire.Output | None:
         """What of this output is not known yet."""
         key = (output.rank, output.stream)
         position = self._positions.get(key, 0)

@@ -17,10 +17,10 @@ from enum import Enum, auto
 import msgspec
 import zmq
 
-from gq.cli.step.async_client import Conversation
+from gq.cli.step.async_client import AsyncClient
 from gq.cli.step.signals import SignalPipe, describe
 from gq.cli.step.stdin import StdinFeed
-from gq.cli.step.step_links import Door
+from gq.cli.step.step_links import StepLink
 from gq.cli.step.task_output import TaskOutput
 from gq.cli.step.terminal import RawTerminal, window_size
 from gq.connection.locate import Location
@@ -36,7 +36,7 @@ FORWARDED = (
 _SLICE_MS = 100
 _BACKLOG_BYTES = 1 << 20
 """With so much unread output the doors are not read on."""
-_TELL_DOWN_S = 5.0
+_REPORT_DOWN_S = 5.0
 """A node that is away for so long is worth a word."""
 _INQUIRY_S = 3.0
 """Between questions to gqd while something is odd."""
@@ -88,20 +88,20 @@ class StepRun:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        conversation: Conversation,
+        client: AsyncClient,
         created: ask.StepCreated,
         bring: Bring,
         output: TaskOutput,
         note: Note,
     ) -> None:
         self._created = created
-        self._conversation = conversation
+        self._client = client
         self._output = output
         self._note = note
         self._bring = bring
         attach = self._attach()
-        self._doors = [Door(context, node, attach) for node in created.nodes]
-        readers = [door for door in self._doors if bring.stdin_rank is None or bring.stdin_rank in door.ranks]
+        self._links = [StepLink(context, node, attach) for node in created.nodes]
+        readers = [link for link in self._links if bring.stdin_rank is None or bring.stdin_rank in link.ranks]
         self._stdin = StdinFeed(bring.stdin_fd, readers)
         self._ending: _Ending | None = None
         self._stop_request: RequestId | None = None
@@ -156,8 +156,8 @@ class StepRun:
                         self._over_at, self._over_state = now, state
                 self._drain(signals)
             finally:
-                for door in self._doors:
-                    door.close()
+                for link in self._links:
+                    link.close()
         return self.exit_code
 
     @property
@@ -167,7 +167,7 @@ class StepRun:
 
     @property
     def _is_finished(self) -> bool:
-        return all(door.is_over for door in self._doors)
+        return all(link.is_over for link in self._links)
 
     # ── one turn ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,14 +175,14 @@ class StepRun:
         """Until something can be done."""
         poller = zmq.Poller()
         poller.register(signals.fd, zmq.POLLIN)
-        poller.register(self._conversation.socket, zmq.POLLIN)
+        poller.register(self._client.socket, zmq.POLLIN)
         if self._output.backlog < _BACKLOG_BYTES:
-            for door in self._doors:
-                if door.socket is not None and not door.is_over:
-                    poller.register(door.socket, door.polls_for)
-        for outlet in self._output.outlets:
-            if outlet.backlog:
-                poller.register(outlet.fd, zmq.POLLOUT)
+            for link in self._links:
+                if link.socket is not None and not link.is_over:
+                    poller.register(link.socket, link.polls_for)
+        for writer in self._output.writers:
+            if writer.backlog:
+                poller.register(writer.fd, zmq.POLLOUT)
         self._stdin_is_ready = False
         if self._stdin.wants_more:
             assert self._stdin.fd is not None
@@ -193,9 +193,9 @@ class StepRun:
     def _turn(self, signals: SignalPipe, now: float) -> None:
         for signum in signals.taken():
             self._take_signal(signum, now)
-        for door in self._doors:
-            if not door.is_over:
-                self._serve(door, now)
+        for link in self._links:
+            if not link.is_over:
+                self._serve(link, now)
         self._output.push()
         if self._output.reader_is_gone and self._ending is None:
             self._end(_Ending.READER_GONE, now)
@@ -206,18 +206,18 @@ class StepRun:
         self._meet_end(now)
         self._mind_the_lost(now)
 
-    def _serve(self, door: Door, now: float) -> None:
-        door.keep_up(now)
-        if door.socket is None or self._output.backlog >= _BACKLOG_BYTES:
+    def _serve(self, link: StepLink, now: float) -> None:
+        link.keep_up(now)
+        if link.socket is None or self._output.backlog >= _BACKLOG_BYTES:
             return
-        for message in door.receive(now):
+        for message in link.receive(now):
             match message:
                 case wire.Output():
                     self._output.feed(message.rank, message.stream, message.data)
                 case wire.TaskExited():
-                    self._take_exit(door, message, now)
+                    self._take_exit(link, message, now)
                 case wire.StepRefused():
-                    self._take_refusal(door, message, now)
+                    self._take_refusal(link, message, now)
                 case _:
                     pass
 
@@ -226,9 +226,9 @@ class StepRun:
         while self._output.backlog and (self._leave_at is None or time.monotonic() < self._leave_at):
             poller = zmq.Poller()
             poller.register(signals.fd, zmq.POLLIN)
-            for outlet in self._output.outlets:
-                if outlet.backlog:
-                    poller.register(outlet.fd, zmq.POLLOUT)
+            for writer in self._output.writers:
+                if writer.backlog:
+                    poller.register(writer.fd, zmq.POLLOUT)
             poller.poll(1000)
             self._output.push()
             if any(signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) for signum in signals.taken()):
@@ -236,7 +236,7 @@ class StepRun:
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_exit(self, door: Door, exited: wire.TaskExited, now: float) -> None:
+    def _take_exit(self, link: StepLink, exited: wire.TaskExited, now: float) -> None:
         self._output.finish(exited.rank)
         code = exited.exit.shell_code
         was_ended_by_us = self._ending is not None and exited.exit.signal in (signal.SIGTERM, signal.SIGKILL)
@@ -247,15 +247,15 @@ class StepRun:
             return
         is_news = self._bring.tells_codes or exited.why or exited.oom
         if not was_ended_by_us and is_news and exited.why not in self._failures:
-            self._note(f"{door.name}: task {exited.rank}: {_how_it_ended(exited)}")
+            self._note(f"{link.name}: task {exited.rank}: {_how_it_ended(exited)}")
             if exited.why:
                 self._failures.add(exited.why)
         if self._created.layout.kill_on_bad_exit and self._ending is None and not self._is_finished:
             self._end(_Ending.BAD_EXIT, now)
 
-    def _take_refusal(self, door: Door, refusal: wire.StepRefused, now: float) -> None:
-        self._note(f"{door.name}: {refusal.message}")
-        for rank in set(door.ranks) - set(door.exits):
+    def _take_refusal(self, link: StepLink, refusal: wire.StepRefused, now: float) -> None:
+        self._note(f"{link.name}: {refusal.message}")
+        for rank in set(link.ranks) - set(link.exits):
             self._counted[rank] = 1
             self._output.finish(rank)
         if self._ending is None:
@@ -265,7 +265,7 @@ class StepRun:
         """Have all tasks ended: TERM, grace, KILL, by gqd's order (which reaches nodes that we cannot)."""
         self._ending = why
         body = ask.SignalStep(job_id=self._created.job_id, step=self._created.step)
-        self._stop_request = self._conversation.ask(body, now)
+        self._stop_request = self._client.ask(body, now)
         self._signals_left = [
             (now + _WITHOUT_CONTROLLER_S, signal.SIGTERM),
             (now + _WITHOUT_CONTROLLER_S + _GRACE_S, signal.SIGKILL),
@@ -273,12 +273,12 @@ class StepRun:
 
     def _escalate(self, now: float) -> None:
         """Hear what gqd answered, and do without it where it does not."""
-        for request_id, body in self._conversation.answers():
+        for request_id, body in self._client.answers():
             if request_id == self._stop_request and isinstance(body, ask.Done):
                 self._signals_left = []
             elif request_id == self._inquiry:
                 self._take_inquiry(body, now)
-        self._conversation.keep_up(now)
+        self._client.keep_up(now)
         while self._signals_left and self._signals_left[0][0] <= now:
             self._signal_all(self._signals_left.pop(0)[1])
 
@@ -289,8 +289,8 @@ class StepRun:
             case signal.SIGINT:
                 self._interrupt(now)
             case signal.SIGWINCH:
-                for door in self._doors:
-                    door.resize(window_size())
+                for link in self._links:
+                    link.resize(window_size())
             case signal.SIGHUP | signal.SIGTERM if self._bring.is_pty:
                 self._signal_all(signum)
                 self._take_leave(now)
@@ -327,26 +327,26 @@ class StepRun:
             raise KeyboardInterrupt  # the nodes do not answer, and the user has waited enough
 
     def _signal_all(self, signum: int) -> None:
-        for door in self._doors:
-            if not door.is_over:
-                door.signal(signum)
+        for link in self._links:
+            if not link.is_over:
+                link.signal(signum)
 
     # ── nodes that are away ───────────────────────────────────────────────────────────────────────────────────
 
     def _mind_the_lost(self, now: float) -> None:
         """Tell of nodes that do not answer, and give them up when gqd knows that their part is over."""
-        lost = [door for door in self._doors if not door.is_over and door.down_for(now) >= _TELL_DOWN_S]
-        for door in lost:
-            if door.name not in self._told_down:
-                self._told_down.add(door.name)
-                self._note(f"node {door.name} does not answer; waiting for it")
-        for door in self._doors:
-            if door.is_attached and door.name in self._told_down:
-                self._told_down.discard(door.name)
-                self._note(f"node {door.name} is back")
+        lost = [link for link in self._links if not link.is_over and link.down_for(now) >= _REPORT_DOWN_S]
+        for link in lost:
+            if link.name not in self._told_down:
+                self._told_down.add(link.name)
+                self._note(f"node {link.name} does not answer; waiting for it")
+        for link in self._links:
+            if link.is_attached and link.name in self._told_down:
+                self._told_down.discard(link.name)
+                self._note(f"node {link.name} is back")
         if self._over_at is not None and now - self._over_at >= _GIVE_UP_S:
             self._give_up(now)
-        elif (lost or self._signs_of_an_end) and not self._conversation.is_open(self._inquiry):
+        elif (lost or self._signs_of_an_end) and not self._client.is_open(self._inquiry):
             self._inquire(now)
 
     @property
@@ -359,7 +359,7 @@ class StepRun:
             return
         self._inquired_at = now
         question = ask.ListJobs(filter=ask.JobFilter(job_ids=(self._created.job_id,)), with_steps=True)
-        self._inquiry = self._conversation.ask(question, now)
+        self._inquiry = self._client.ask(question, now)
 
     def _take_inquiry(self, body: ask.ReplyBody, now: float) -> None:
         if not isinstance(body, ask.Jobs):
@@ -384,18 +384,18 @@ class StepRun:
         return ""
 
     def _give_up(self, now: float) -> None:
-        silent = [door for door in self._doors if not door.is_over]
-        names = ", ".join(door.name for door in silent)
+        silent = [link for link in self._links if not link.is_over]
+        names = ", ".join(link.name for link in silent)
         self._note(f"{self._over_state}; nothing more was heard of its tasks on {names}")
         self._leave_alone(self._over_state)
 
     def _leave_alone(self, why: str) -> None:
         """Nothing more is expected of the tasks that have not ended."""
-        for door in self._doors:
-            if door.is_over:
+        for link in self._links:
+            if link.is_over:
                 continue
-            door.failure = wire.StepRefused(code="lost", message=why)
-            for rank in set(door.ranks) - set(door.exits):
+            link.failure = wire.StepRefused(code="lost", message=why)
+            for rank in set(link.ranks) - set(link.exits):
                 self._counted[rank] = 1
                 self._output.finish(rank)
 
@@ -410,13 +410,13 @@ def lead_step(
 ) -> int:
     """Run a step that has been made, with this terminal if it is to have one; its exit code."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    conversation = Conversation(context, location)
+    client = AsyncClient(context, location)
     try:
-        step = StepRun(context, conversation, created, bring, output, note)
+        step = StepRun(context, client, created, bring, output, note)
         with RawTerminal() if bring.is_pty else contextlib.nullcontext():
             return step.run(job_end)
     finally:
-        conversation.close()
+        client.close()
         context.term()
 
 

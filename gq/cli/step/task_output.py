@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gq.cli.step.buffered_writer import Outlet
+from gq.cli.step.buffered_writer import BufferedWriter
 from gq.errors import Refusal, UsageError
 
 LONGEST_LINE = 16 * 1024
 """A longer line is passed on in pieces: a task that never ends its line must not fill memory."""
 
-Destination = Sequence[Outlet | None]
+Destination = Sequence[BufferedWriter | None]
 """By rank; None: thrown away."""
 Stream = tuple[int, str]
 """Rank, and ``stdout`` or ``stderr``."""
@@ -45,24 +45,24 @@ class TaskOutput:
         """Begun lines that were not passed on."""
         self._mid_line: set[Stream] = set()
         """Streams whose last piece passed on did not end its line."""
-        both = [outlet for outlet in (*stdout, *stderr) if outlet is not None]
-        self.outlets = list({outlet.fd: outlet for outlet in both}.values())
+        both = [writer for writer in (*stdout, *stderr) if writer is not None]
+        self.writers = list({writer.fd: writer for writer in both}.values())
 
     @property
     def backlog(self) -> int:
-        return sum(outlet.backlog for outlet in self.outlets)
+        return sum(writer.backlog for writer in self.writers)
 
     @property
     def reader_is_gone(self) -> bool:
-        return any(outlet.is_gone for outlet in self.outlets)
+        return any(writer.is_gone for writer in self.writers)
 
     def feed(self, rank: int, stream: str, data: bytes) -> None:
         """Take bytes of one stream, in order."""
-        outlet = self._destinations[stream][rank]
-        if outlet is None or not data:
+        writer = self._destinations[stream][rank]
+        if writer is None or not data:
             return
         if self._is_direct:
-            outlet.put(data)
+            writer.put(data)
             return
         key = (rank, stream)
         text = self._held.pop(key, b"") + data
@@ -70,25 +70,25 @@ class TaskOutput:
         if self._is_unbuffered or len(text) - cut > LONGEST_LINE:
             cut = len(text)
         if cut:
-            outlet.put(self._labelled(key, text[:cut]))
+            writer.put(self._labelled(key, text[:cut]))
         if cut < len(text):
             self._held[key] = text[cut:]
 
     def finish(self, rank: int) -> None:
         """The task is over: pass on the lines that it did not end."""
         for stream, destination in self._destinations.items():
-            key, outlet = (rank, stream), destination[rank]
+            key, writer = (rank, stream), destination[rank]
             rest = self._held.pop(key, b"")
-            if rest and outlet is not None:
-                outlet.put(self._labelled(key, rest))
-            if key in self._mid_line and self._label_width and outlet is not None:
-                outlet.put(b"\n")
+            if rest and writer is not None:
+                writer.put(self._labelled(key, rest))
+            if key in self._mid_line and self._label_width and writer is not None:
+                writer.put(b"\n")
             self._mid_line.discard(key)
 
     def push(self) -> None:
-        for outlet in self.outlets:
-            if outlet.backlog:
-                outlet.push()
+        for writer in self.writers:
+            if writer.backlog:
+                writer.push()
 
     def _labelled(self, key: Stream, text: bytes) -> bytes:
         was_mid_line = key in self._mid_line
@@ -109,12 +109,16 @@ def _lines(text: bytes) -> list[bytes]:
 
 def open_output(options: OutputOptions, ntasks: int, expand: Callable[[str, int], str]) -> TaskOutput:
     """Open every file now, so that a bad path is told before a task runs; `expand` makes a rank's file name."""
-    files: dict[str, Outlet] = {}
-    stdout = _destination(options.output, Outlet(1, "standard output"), ntasks, expand, files, options.is_appending)
+    files: dict[str, BufferedWriter] = {}
+    stdout = _destination(
+        options.output, BufferedWriter(1, "standard output"), ntasks, expand, files, options.is_appending
+    )
     if options.error is None and _is_pattern(options.output):
         stderr = stdout
     else:
-        stderr = _destination(options.error, Outlet(2, "standard error"), ntasks, expand, files, options.is_appending)
+        stderr = _destination(
+            options.error, BufferedWriter(2, "standard error"), ntasks, expand, files, options.is_appending
+        )
     return TaskOutput(stdout, stderr, is_labelled=options.is_labelled, is_unbuffered=options.is_unbuffered)
 
 
@@ -124,10 +128,10 @@ def _is_pattern(text: str | None) -> bool:
 
 def _destination(
     text: str | None,
-    terminal: Outlet,
+    terminal: BufferedWriter,
     ntasks: int,
     expand: Callable[[str, int], str],
-    files: dict[str, Outlet],
+    files: dict[str, BufferedWriter],
     is_appending: bool,
 ) -> Destination:
     match text:
@@ -143,11 +147,11 @@ def _destination(
             return [_file(expand(text, rank), files, is_appending) for rank in range(ntasks)]
 
 
-def _file(path: str, files: dict[str, Outlet], is_appending: bool) -> Outlet:
+def _file(path: str, files: dict[str, BufferedWriter], is_appending: bool) -> BufferedWriter:
     if path not in files:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if is_appending else os.O_TRUNC)
         try:
-            files[path] = Outlet(os.open(path, flags, 0o666), path)
+            files[path] = BufferedWriter(os.open(path, flags, 0o666), path)
         except OSError as error:
             raise Refusal("output_failed", f"cannot open {path}: {error.strerror}") from error
     return files[path]

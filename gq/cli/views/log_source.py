@@ -32,7 +32,7 @@ class LogSource:
         self.offset = 0
         self._client = client
         self._asked = asked
-        self._door: _LogDoor | None = None
+        self._link: _LogLink | None = None
 
     def read(self) -> bytes:
         """The next bytes; none at the present end of the file."""
@@ -69,14 +69,14 @@ class LogSource:
         return is_elsewhere and began_at is not None and changed_at < began_at - _CLOCKS_DIFFER_S
 
     def _read_there(self) -> bytes:
-        if self._door is None:
-            self._door = _LogDoor(self.access)
-        answer = self._door.ask(self.access.ticket, self.offset)
+        if self._link is None:
+            self._link = _LogLink(self.access)
+        answer = self._link.ask(self.access.ticket, self.offset)
         if isinstance(answer, wire.StepRefused) and answer.code == "busy":
             return b""
         if isinstance(answer, wire.StepRefused):
-            self._door = self._renewed(answer)
-            answer = self._door.ask(self.access.ticket, self.offset)
+            self._link = self._renewed(answer)
+            answer = self._link.ask(self.access.ticket, self.offset)
         match answer:
             case wire.LogData():
                 return answer.data
@@ -85,22 +85,22 @@ class LogSource:
             case _:
                 return b""
 
-    def _renewed(self, refusal: wire.StepRefused) -> _LogDoor:
+    def _renewed(self, refusal: wire.StepRefused) -> _LogLink:
         """With a new ticket: the old one ran out, or the node's daemon has been restarted."""
         fresh = ask(self._client, self._asked, LogAccess)
         if fresh.attempt != self.access.attempt or not fresh.ticket:
             raise Refusal(refusal.code, f"node {self.access.node}: {refusal.message}")
         self.close()
         self.access = fresh
-        return _LogDoor(fresh)
+        return _LogLink(fresh)
 
     def close(self) -> None:
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
 
-class _LogDoor:
+class _LogLink:
     """The link to a node's step door."""
 
     def __init__(self, access: LogAccess) -> None:
