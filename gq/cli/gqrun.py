@@ -29,10 +29,11 @@ from gq.errors import Refusal, UsageError
 from gq.model.resource import ResourceRequest
 from gq.model.step import StepRequest
 from gq.request.getopt import Arguments, whole_number
-from gq.request.jobspec import job_spec, refuse_unknown_code, resource_request
+from gq.request.jobspec import job_spec, refuse_unknown_code
 from gq.request.option import ParsedOption, bad_value
 from gq.request.options import RUN, shown_options
 from gq.request.patterns import expand_pattern
+from gq.request.resources import resource_request
 from gq.wire.client import CreateStep, Done, SignalStep, StepCreated
 
 _PATIENCE_S = 60.0

@@ -25,9 +25,10 @@ from gq.connection.client import Client
 from gq.errors import ProtocolError, Refusal, Unreachable, UsageError
 from gq.request.directives import read_header
 from gq.request.getopt import Arguments
-from gq.request.jobspec import RESOURCE_OPTIONS, job_spec
+from gq.request.jobspec import job_spec
 from gq.request.option import ParsedOption
 from gq.request.options import SUB, options_of
+from gq.request.resources import RESOURCE_OPTIONS
 from gq.units import iso_instant, render_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
 

@@ -1,31 +1,31 @@
 """GNU getopt over a table of options: one grammar for command lines, script headers and input variables.  Pure.
 
-Owns how options are *written*: ``--name value``, ``--name=value``, ``-n value``, ``-nvalue``, bundled flags
+The module owns how options are *written*: ``--name value``, ``--name=value``, ``-n value``, ``-nvalue``, bundled flags
 (``-hr``), optional arguments (attached only, as in ``-K1`` and ``--nice=5``), ``--``, and operands anywhere or only
-first.  What a value *means* is its reader's affair: values stay text, together with where they were written, so
-that every complaint can name the place.  Typer is not used to parse: it has no optional arguments and no
-prefixes, and costs more start-up time than all the rest of a command; it still writes the help and the completions.
+first.  Readers of the options interpret the values: values stay text, together with their place, so that every message
+can name the place.  Typer is not used to parse: it has no optional arguments and no prefixes, and costs more start-up
+time than all the rest of a command; it still writes the help and the completions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from gq.errors import UsageError
-from gq.near_miss import nearest
+from gq.near_miss import nearest, suggestion
 from gq.request.option import Option, ParsedOption, bad_value
 
 T = TypeVar("T")
 MAX_DIGITS = 18
-"""Of a whole number: no setting means more, and longer ones take time to read."""
+"""Maximum number of digits of an integer; no setting needs more, and longer numbers take time to read."""
 
 
 # ── reading words ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Table:
-    """The options by every name they go by."""
+    """Options by name, alias and letter."""
 
     def __init__(self, options: Iterable[Option], abbreviate: bool, command: str) -> None:
         self.by_name: dict[str, Option] = {}
@@ -84,11 +84,11 @@ def parse(
     operands_end_options: bool = False,
     command: str = "",
 ) -> tuple[list[ParsedOption], list[str]]:
-    """The options given in `words`, in order, and the operands.
+    """Parse `words` into the options given, in order, and the operands.
 
-    `abbreviate`: an unambiguous beginning of a long name will do.  `operands_end_options`: everything after the
-    first operand is an operand (a command and its own options).  `command`: whose options these are (``gqsub``); it
-    chooses the advice on an option that Slurm has and gq does not.
+    `abbreviate`: an unambiguous prefix of a long name is accepted.  `operands_end_options`: everything after the first
+    operand is an operand (a command and its own options).  `command`: the command of these options (``gqsub``), which
+    selects the hint for an option that Slurm has and gq does not.
     """
     table = _Table(options, abbreviate, command)
     given: list[ParsedOption] = []
@@ -147,7 +147,7 @@ def _argument(option: Option, written: str, rest: list[str], source: str) -> str
 
 
 class Arguments:
-    """What a command was given: options by long name, and operands.  Getters complain with the place of the value."""
+    """The options, by long name, and operands of a command.  Getters raise errors that name the value's place."""
 
     __slots__ = ("_given", "operands")
 
@@ -158,14 +158,14 @@ class Arguments:
         self.operands = tuple(operands)
 
     def __iter__(self) -> Iterator[ParsedOption]:
-        """All that was given, by option."""
+        """Yield all options given, grouped by name."""
         return (given for same in self._given.values() for given in same)
 
     def has(self, name: str) -> bool:
         return name in self._given
 
     def last(self, name: str) -> ParsedOption | None:
-        """The one that counts: the last."""
+        """Return the last use of the option, which counts, or None."""
         found = self._given.get(name)
         return found[-1] if found else None
 
@@ -177,7 +177,7 @@ class Arguments:
         return default if given is None else given.value
 
     def read(self, name: str, reader: Callable[[str], T]) -> T | None:
-        """The value as `reader` understands it; its ``ValueError`` becomes a complaint."""
+        """Return the value converted by `reader`, whose ``ValueError`` becomes an error about the option."""
         given = self.last(name)
         if given is None:
             return None
@@ -189,16 +189,26 @@ class Arguments:
     def integer(self, name: str, at_least: int | None = None, at_most: int | None = None) -> int | None:
         return self.read(name, lambda text: whole_number(text, at_least, at_most))
 
+    def choice(self, name: str, choices: Mapping[str, T], default: T) -> T:
+        """Return the meaning of the option's value, which must be a key of `choices` in any letter case."""
+        given = self.last(name)
+        if given is None:
+            return default
+        if given.value.lower() not in choices:
+            way_out = suggestion(given.value, choices, f"use one of {', '.join(choices)}")
+            raise bad_value(given, f"`{given.value}` is not a choice", way_out)
+        return choices[given.value.lower()]
+
     def words(self, name: str) -> tuple[str, ...]:
-        """All values of an option that may be repeated and holds lists: ``-j 1,2 -j 3`` → ``1 2 3``."""
+        """Return all values of a repeatable option with lists: ``-j 1,2 -j 3`` → ``1 2 3``."""
         return self.items(name, str)
 
     def items(self, name: str, reader: Callable[[str], T]) -> tuple[T, ...]:
-        """Like `words`, each read by `reader`."""
+        """Return all values of a repeatable option with lists, each converted by `reader`."""
         return self.gather(name, lambda text: [reader(word.strip()) for word in text.split(",") if word.strip()])
 
     def gather(self, name: str, reader: Callable[[str], Iterable[T]]) -> tuple[T, ...]:
-        """What `reader` finds in each value of an option that may be repeated."""
+        """Return the results of `reader` for every value of a repeatable option."""
         found: list[T] = []
         for given in self.every(name):
             try:
@@ -209,7 +219,7 @@ class Arguments:
 
 
 def whole_number(text: str, at_least: int | None = None, at_most: int | None = None) -> int:
-    """An integer within bounds; ``ValueError`` with a sentence."""
+    """Parse an integer within bounds; ``ValueError`` with a sentence."""
     word = text.strip()
     digits = word[1:] if word[:1] in "+-" else word
     if not (digits.isascii() and digits.isdecimal()):

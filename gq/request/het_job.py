@@ -1,7 +1,8 @@
-"""Gangs whose parts ask for different things: ``--role NAME:COUNT,…`` and components between `` : ``.  Pure.
+"""Het jobs, whose roles have different resources: ``--role NAME:COUNT,…`` and components between `` : ``.  Pure.
 
-Owns how both become the roles of one request.  Resources are said of each role; what is of the whole job (its name,
-partition, time limit …) is said once, before the first `` : `` (in a script: before the first ``hetjob`` line).
+The module turns both notations into the roles of one request.  Each role has its own resource options; options of the
+whole job (its name, partition, time limit …) are in the first component, before the first `` : `` (in a script: before
+the first ``hetjob`` line).
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from gq.errors import UsageError
 from gq.model.resource import Amount, ResourceRequest, Role, RoleRequest, as_role
 from gq.model.role import check_role_name, check_roles
 from gq.request.getopt import Arguments, whole_number
-from gq.request.jobspec import NOTHING, RESOURCE_OPTIONS, Gpus, gpu_count, resource_request
 from gq.request.node_options import TMP, read_constraint
 from gq.request.option import bad_value
+from gq.request.resources import NOTHING, RESOURCE_OPTIONS, Gpus, gpu_count, resource_request
 from gq.units import parse_memory_mib
 
 MAX_TASKS = 1_000_000
 _SHARED = ("exclude", "is_exclusive", "constraint", "prefer", "data")
-"""Said beside ``--role`` they are said of every role that does not say them itself."""
+"""Fields that, given beside ``--role``, apply to every role without a value of its own."""
 _OF_THE_WHOLE = ("switches", "switches_wait_s", "licenses")
 _FORM = "a role is NAME:TASKS[,KEY=VALUE]..., for example worker:4,gpus=2"
 
 
 def het_job_request(components: Sequence[Arguments]) -> ResourceRequest:
-    """What all components ask for together; of a single one without roles what it asks for."""
+    """Return the request of all components together; a single component without roles is an ordinary request."""
     first, *others = components
     for other in others:
         _refuse_whole_job_options(other, first)
@@ -48,7 +49,7 @@ def het_job_request(components: Sequence[Arguments]) -> ResourceRequest:
 
 
 def component_roles(components: Sequence[Arguments]) -> list[list[Role]]:
-    """Of each component: those that its ``--role`` options say, else one that all its options describe."""
+    """Return the roles of each component: its ``--role`` options, else one role with all of its options."""
     names = _component_names(components)
     return [
         roles_of(component) if component.has("role") else [_as_role(name, resource_request(component))]
@@ -57,7 +58,7 @@ def component_roles(components: Sequence[Arguments]) -> list[list[Role]]:
 
 
 def _component_names(components: Sequence[Arguments]) -> list[str]:
-    """Their jobs' names, where all have one that a role can have and these differ; else ``group0``, ``group1`` …"""
+    """Return the components' job names if they are distinct, valid role names, else ``group0``, ``group1`` …"""
     said = [component.text("job-name") for component in components]
     try:
         check_roles(said)
@@ -67,7 +68,7 @@ def _component_names(components: Sequence[Arguments]) -> list[str]:
 
 
 def _refuse_whole_job_options(component: Arguments, first: Arguments) -> None:
-    """In a later component there are resources; what else it says the job must say, too."""
+    """Refuse options in a later component that are no resources and differ from the first component's."""
     for given in component:
         is_said = first.has(given.name) and first.text(given.name) == given.value
         if given.name in ("switches", "licenses") or not (
@@ -81,7 +82,7 @@ def _refuse_whole_job_options(component: Arguments, first: Arguments) -> None:
 
 
 def roles_of(arguments: Arguments) -> list[Role]:
-    """All that ``--role`` says, with what is said beside it of every role."""
+    """Return the roles of ``--role``, with the options beside it applied to each."""
     roles = arguments.gather("role", lambda text: [read_role(text)])
     beside = resource_request(arguments)
     _refuse_beside(arguments, beside)
@@ -108,7 +109,7 @@ _MAY_STAND = ("exclude", "exclusive", "constraint", "prefer", "data", "switches"
 
 
 def read_role(text: str) -> Role:
-    """``NAME:TASKS,cpus=4,gpus=a100:2,mem=8G,nodes=2``: all but `nodes` is of each task.  ``ValueError`` if not."""
+    """Parse ``NAME:TASKS,cpus=4,gpus=a100:2,mem=8G,nodes=2``, where all but `nodes` is per task."""
     head, *words = text.split(",")
     name, colon, count = head.partition(":")
     if not colon:
@@ -130,7 +131,7 @@ def read_role(text: str) -> Role:
 
 
 def _memory_of_tasks(mib: int, said: dict[str, object]) -> dict[str, object]:
-    """Memory is asked for by CPU, of which each task has so many."""
+    """Convert the memory of a task into memory per CPU."""
     cpus = said.setdefault("cpus_per_task", 1)
     assert isinstance(cpus, int)
     if not mib:
@@ -149,7 +150,7 @@ def _as_role(name: str, request: ResourceRequest) -> Role:
 
 def _gpus(text: str) -> dict[str, object]:
     gpus: Gpus = gpu_count(text)
-    if gpus.most is not None:
+    if gpus.max_number is not None:
         raise ValueError("a range of GPUs is of a job without roles, on one node")
     return {"gpus_per_task": gpus.number} | ({"gpu_type": gpus.type} if gpus.type else {})
 
@@ -168,11 +169,11 @@ _READERS: dict[str, Callable[[str], dict[str, object]]] = {
     "min-gpu-mem": lambda text: {"min_gpu_mem_mib": parse_memory_mib(text)},
     "tmp": lambda text: {"resources": (Amount(TMP, parse_memory_mib(text)),)},
 }
-"""What may be said of a role, and the fields that it is."""
+"""Key of ``--role`` → reader, which returns fields of the request."""
 
 
 def selections(components: Sequence[Arguments]) -> list[tuple[str, ...]]:
-    """For a step: the roles of each component; as in Slurm, one that names none has the one with its own number."""
+    """Return the roles of each component of a step; as in Slurm, component N without roles runs in role number N."""
     if len(components) == 1:
         return [selected_roles(components[0])]
     found = [selected_roles(one) or (str(number),) for number, one in enumerate(components)]
@@ -189,7 +190,7 @@ def selections(components: Sequence[Arguments]) -> list[tuple[str, ...]]:
 
 
 def selected_roles(arguments: Arguments) -> tuple[str, ...]:
-    """For a step: the roles that ``--role`` names and those that ``--het-group`` numbers; empty: all."""
+    """Return the roles of a step that ``--role`` names and ``--het-group`` numbers; empty: all."""
     names: list[str] = []
     for given in arguments.every("role"):
         for word in given.value.split(","):
@@ -205,7 +206,7 @@ def selected_roles(arguments: Arguments) -> tuple[str, ...]:
 
 
 def _group_numbers(text: str) -> list[int]:
-    """``0,2-3``"""
+    """Parse ``0,2-3`` into numbers."""
     numbers: list[int] = []
     for word in text.split(","):
         low, dash, high = word.partition("-")

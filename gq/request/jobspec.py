@@ -1,8 +1,8 @@
-"""The meaning of job options: from what was given to a `JobSpec` and an environment.  Pure.
+"""The meaning of job options: from parsed options to a `JobSpec` and an environment.  Pure.
 
-Owns every check that needs no knowledge of the cluster; the controller checks the rest, and checks again.  An error
-names the option as it was written, its value, the rule and the way out.  `gqsub`, `gqrun`, `gqalloc` and
-`gqctl update` all read their options here.
+The module makes every check that needs no knowledge of the cluster; the controller makes the rest, and these again.  An
+error names the option as it was written, its value, the rule and the way out.  `gqsub`, `gqrun`, `gqalloc` and `gqctl
+update` all read their options here.
 """
 
 from __future__ import annotations
@@ -17,43 +17,38 @@ import msgspec
 from gq.errors import UsageError
 from gq.model.dependency import Dependency, parse_dependency
 from gq.model.job import REQUEUE_ON, JobSpec, SignalSpec
-from gq.model.nodelist import expand
 from gq.model.notice import Target
-from gq.model.resource import ResourceRequest, RoleRequest
+from gq.model.resource import ResourceRequest
 from gq.model.tasks import MAX_TASK, format_tasks, parse_tasks
-from gq.near_miss import none_of, suggestion
+from gq.near_miss import none_of
 from gq.request.getopt import Arguments, whole_number
 from gq.request.option import ParsedOption, bad_value, not_available
+from gq.request.resources import resource_request
 from gq.request.signals import parse_signal
-from gq.units import parse_duration_s, parse_instant, parse_memory_mib, parse_seconds
+from gq.units import parse_duration_s, parse_instant, parse_seconds
 
 if TYPE_CHECKING:
     from gq.model.sweep import Sweep
 
 T = TypeVar("T")
-_Fields = dict[str, object]
-"""Fields of a `ResourceRequest` by name."""
-
 MAX_NAME_LENGTH = 256
 MAX_PRIORITY = 2**31 - 1
 MAX_REQUEUE = 2**31 - 1
-NOTHING = ResourceRequest()
 AUTO = "auto"
-"""Instead of a number of tasks at once: as many as there are idle GPUs."""
+"""The automatic throttle: the number of tasks at once follows the idle GPUs."""
 UNLIMITED_S = 0
 """In a `JobSpec`: no time limit (None is the partition's default)."""
 
 # Patterns are compiled when they are first needed: all of them together would cost more than the rest of a command.
-_GPU_TYPE = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 _SIGNAL = r"(?:(?P<scope>[A-Za-z]):)?(?P<signal>\w+)(?:@(?P<before>.+))?"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job takes from the place and the command it is submitted by."""
+    """Values of a job that come from its command and working directory, not from options."""
 
     name: str
-    """Name of a job that was not given one."""
+    """Name of a job without ``--job-name``."""
     submit_dir: str
     submit_host: str
     umask: int
@@ -62,13 +57,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     is_interactive: bool = False
     read_instant: Callable[[str, float], float] = parse_instant
-    """How it reads moments: as ``--begin`` has them, from the text and `now`."""
+    """Reader of instants, as in ``--begin``, from the text and `now`."""
     read_dependency: Callable[[str], Dependency] = parse_dependency
-    """How it reads ``--dependency``."""
+    """Reader of ``--dependency``."""
 
 
 def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Arguments] = ()) -> JobSpec:
-    """The job that these options describe; `others`: what stands behind each `` : ``."""
+    """Return the job that these options request; `others` are the components after each `` : ``."""
     for component in (arguments, *others):
         _refuse_empty(component)
     sweep = arguments.read("sweep", _sweep) or ()
@@ -88,7 +83,7 @@ def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Argu
         time_limit_s=arguments.read("time", time_limit_s),
         begin_at=arguments.read("begin", lambda text: submission.read_instant(text, submission.now)),
         dependency=arguments.read("dependency", submission.read_dependency),
-        kill_on_invalid_dep=_choice(arguments, "kill-on-invalid-dep", _YES_OR_NO, None),
+        kill_on_invalid_dep=arguments.choice("kill-on-invalid-dep", _YES_OR_NO, None),
         deadline_at=arguments.read("deadline", lambda text: submission.read_instant(text, submission.now)),
         is_held=arguments.has("hold"),
         nice=arguments.integer("nice", -(2**31), 2**31) or 0,
@@ -99,15 +94,15 @@ def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Argu
         grace_s=arguments.read("grace", _grace_s),
         resume_s=arguments.read("resume-cost", _resume_s),
         signal=_signal(arguments.last("signal")),
-        kill_on_bad_exit=_choice(arguments, "kill-on-bad-exit", {"1": True, "0": False}, True),
-        no_kill=_choice(arguments, "no-kill", {"on": True, "off": False}, False),
+        kill_on_bad_exit=arguments.choice("kill-on-bad-exit", {"1": True, "0": False}, True),
+        no_kill=arguments.choice("no-kill", {"on": True, "off": False}, False),
         is_interactive=submission.is_interactive,
         args=submission.args,
         chdir=posixpath.normpath(posixpath.join(submission.submit_dir, arguments.text("chdir"))),
         output=_pattern(arguments, "output"),
         error=_pattern(arguments, "error"),
         input=_pattern(arguments, "input"),
-        open_mode=_choice(arguments, "open-mode", _OPEN_MODES, "truncate"),
+        open_mode=arguments.choice("open-mode", _OPEN_MODES, "truncate"),
         umask=submission.umask,
         comment=arguments.text("comment"),
         notify=_notify(arguments),
@@ -118,11 +113,11 @@ def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Argu
 
 
 _NOT_EMPTY = {"licenses": "matlab:1", "constraint": "a100", "prefer": "a100", "data": "imagenet", "gres": "gpu:1"}
-"""Options whose value may be empty only in `gqctl update`, where it takes away what was asked for."""
+"""Options whose value may be empty only in `gqctl update`, where that removes the request."""
 
 
 def _refuse_empty(arguments: Arguments) -> None:
-    """Refuse options without a value, as a script writes them whose variable is not set: ``--licenses=$WHICH``."""
+    """Refuse options with an empty value, which a script has whose variable is not set: ``--licenses=$WHICH``."""
     for name, example in _NOT_EMPTY.items():
         given = arguments.last(name)
         if given is not None and not given.value.strip(" ,"):
@@ -149,18 +144,8 @@ _YES_OR_NO: dict[str, bool | None] = {"yes": True, "no": False}
 _OPEN_MODES = {"append": "append", "a": "append", "truncate": "truncate", "t": "truncate"}
 
 
-def _choice(arguments: Arguments, name: str, choices: Mapping[str, T], default: T) -> T:
-    given = arguments.last(name)
-    if given is None:
-        return default
-    if given.value.lower() not in choices:
-        way_out = suggestion(given.value, choices, f"use one of {', '.join(choices)}")
-        raise bad_value(given, f"`{given.value}` is not a choice", way_out)
-    return choices[given.value.lower()]
-
-
 def _name(given: ParsedOption | None, default: str) -> str:
-    """The job's name; one taken from a file may be odd, one that was asked for may not."""
+    """Return the job's name: a default from a file is made valid, an option must be valid."""
     if given is None:
         return "".join(letter if letter.isprintable() else "?" for letter in default)[:MAX_NAME_LENGTH]
     if not given.value.strip() or not given.value.isprintable() or len(given.value) > MAX_NAME_LENGTH:
@@ -178,23 +163,23 @@ def _partition(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """The name of an account, a QOS or a reservation; which there are the controller knows."""
+    """Check the name of an account, a QOS or a reservation; only the controller knows whether it exists."""
     if not text.strip() or not text.isprintable():
         raise ValueError(f"`{text[:40]}` is not a name")
     return text.strip()
 
 
 class Array(NamedTuple):
-    """``--array``: which tasks, and how many of them at once (None: as many as fit)."""
+    """``--array``: the tasks, and the maximum number of them at once (None: no maximum)."""
 
     tasks: str
-    """Empty: it does not say."""
+    """Empty: no tasks were given."""
     throttle: int | None
     is_auto: bool = False
 
 
 def parse_array(text: str) -> Array:
-    """``1-100:2%8``, ``1-100%auto``, and for a sweep ``%8``; ``ValueError`` with a sentence."""
+    """Parse ``1-100:2%8``, ``1-100%auto``, and for a sweep ``%8``; ``ValueError`` with a sentence."""
     tasks, percent, throttle = text.partition("%")
     found = format_tasks(parse_tasks(tasks)) if tasks or not percent else ""
     if throttle.lower() == AUTO:
@@ -206,7 +191,7 @@ def parse_array(text: str) -> Array:
 
 
 def _array(arguments: Arguments, sweep: Sweep) -> Array | None:
-    """The tasks of a sweep are all of its combinations, unless ``--array`` names some."""
+    """Return the array's tasks; for a sweep, all of its combinations unless ``--array`` selects some."""
     array, given = arguments.read("array", parse_array), arguments.last("array")
     if not sweep:
         if array is not None and given is not None and not array.tasks:
@@ -238,7 +223,7 @@ def _fail_fast(arguments: Arguments) -> bool:
 
 
 def time_limit_s(text: str) -> int:
-    """Seconds; `UNLIMITED_S` for ``unlimited`` and, as in Slurm, for 0."""
+    """Parse a time limit into seconds; `UNLIMITED_S` for ``unlimited`` and, as in Slurm, for 0."""
     return parse_duration_s(text) or UNLIMITED_S
 
 
@@ -249,7 +234,7 @@ def _requeue(arguments: Arguments) -> bool | None:
 
 
 def parse_causes(text: str) -> tuple[str, ...]:
-    """After what a job waits again: ``preempt,timeout``."""
+    """Parse the ends after which a job is queued again: ``preempt,timeout``."""
     causes = tuple(dict.fromkeys(one.strip().lower().replace("-", "_") for one in text.split(",")))
     for cause in causes:
         if cause not in REQUEUE_ON:
@@ -272,7 +257,7 @@ def _grace_s(text: str) -> int:
 
 
 def _signal(given: ParsedOption | None) -> SignalSpec | None:
-    """``[B:]SIG[@SECONDS]``"""
+    """Parse ``[B:]SIG[@SECONDS]``."""
     if given is None:
         return None
     match = re.fullmatch(_SIGNAL, given.value)
@@ -297,7 +282,7 @@ def _pattern(arguments: Arguments, name: str) -> str | None:
 
 
 def refuse_unknown_code(given: ParsedOption) -> None:
-    """Refuse a file pattern with a code that means nothing, such as ``%q``."""
+    """Refuse a file pattern with an unknown code, such as ``%q``."""
     if "%" not in given.value:
         return
     from gq.request.patterns import CODES, unknown_code  # most jobs name no pattern
@@ -308,202 +293,11 @@ def refuse_unknown_code(given: ParsedOption) -> None:
         raise bad_value(given, rule, f"there are {known}; write %{code} for a percent sign")
 
 
-# ── resources ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Gpus(NamedTuple):
-    number: int
-    type: str | None
-    most: int | None = None
-    """Of a range."""
-
-
-_WHERE = (
-    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "gres", "licenses", "data", "fill-nodes",
-)  # fmt: skip
-"""Read by `gq.request.node_options`, which is loaded only for those who need it."""
-RESOURCE_OPTIONS = frozenset({
-    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
-    "gpus-per-task", "cpus-per-gpu", "nodelist", "exclude", "exclusive", "elastic", *_WHERE,
-})  # fmt: skip
-"""Those that say something of a request."""
-
-
-def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> ResourceRequest:
-    """The resources that these options ask for; what they do not say is as in `base`."""
-    if base.roles and resource_fields(arguments, base).keys() & RoleRequest.__struct_fields__:
-        message = "what the roles of a gang ask for cannot be changed once it is queued"
-        raise UsageError("contradiction", message, "cancel it with gqdel and submit it again")
-    request = msgspec.structs.replace(base, **resource_fields(arguments, base))
-    _refuse_contradictions(arguments, request)
-    return request
-
-
-def resource_fields(arguments: Arguments, base: ResourceRequest = NOTHING) -> _Fields:
-    """The fields of a request that these options say, and None for those that they take the place of."""
-    fields = _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
-    if any(arguments.has(name) for name in _WHERE):
-        from gq.request.node_options import node_option_fields
-
-        fields |= node_option_fields(arguments, base)
-    return fields
-
-
-def _counts(arguments: Arguments) -> _Fields:
-    options = {"ntasks": "ntasks", "ntasks_per_node": "ntasks-per-node", "cpus_per_gpu": "cpus-per-gpu",
-               "cpus_per_task": "cpus-per-task"}  # fmt: skip
-    said: _Fields = {
-        field: arguments.integer(name, at_least=1) for field, name in options.items() if arguments.has(name)
-    }
-    if "cpus_per_task" in said or "cpus_per_gpu" in said:
-        said = {"cpus_per_task": None, "cpus_per_gpu": None} | said
-    if span := arguments.read("nodes", _span):
-        said |= {"nodes_min": span[0], "nodes_max": span[1]}
-    return said
-
-
-def _span(text: str) -> tuple[int, int | None]:
-    """``2-4`` → (2, 4), ``3`` → (3, None)."""
-    low, dash, high = text.partition("-")
-    if text[:1].isalpha():
-        raise ValueError(f"`{text}` is not a number of nodes; nodes are named by --nodelist={text}")
-    if dash and not (low.isdecimal() and high.isdecimal()):
-        raise ValueError(f"`{text}` is not a range like 1-8")
-    first = whole_number(low, at_least=1)
-    if not dash:
-        return first, None
-    last = whole_number(high, at_least=1)
-    if last < first:
-        raise ValueError(f"`{text}` has its ends the wrong way round; use {last}-{first}")
-    return first, last
-
-
-def _memory(arguments: Arguments) -> _Fields:
-    """One of the three, or nothing: a new one takes the place of another in the base."""
-    readers = {"mem": parse_memory_mib, "mem-per-cpu": _some_memory_mib, "mem-per-gpu": _some_memory_mib}
-    for name, reader in readers.items():
-        if arguments.has(name):
-            nothing: _Fields = dict.fromkeys(_MEMORY_FIELDS.values())
-            return nothing | {_MEMORY_FIELDS[name]: arguments.read(name, reader)}
-    return {}
-
-
-_MEMORY_FIELDS = {"mem": "mem_per_node_mib", "mem-per-cpu": "mem_per_cpu_mib", "mem-per-gpu": "mem_per_gpu_mib"}
-
-
-def _some_memory_mib(text: str) -> int:
-    mib = parse_memory_mib(text)
-    if mib == 0:
-        raise ValueError("0 means nothing here; use --mem=0 for all memory of each node")
-    return mib
-
-
-_GPU_OPTIONS = {
-    "gpus": "gpus",
-    "gpus-per-node": "gpus_per_node",
-    "gpus-per-task": "gpus_per_task",
-    "gres": "gpus_per_node",
-}
-
-
-def _gpus(arguments: Arguments) -> _Fields:
-    said: _Fields = {}
-    typed: dict[str, ParsedOption] = {}
-    for name, field in _GPU_OPTIONS.items():
-        gpus = arguments.read(name, _gres if name == "gres" else gpu_count)
-        given = arguments.last(name)
-        if gpus is None or given is None:
-            continue
-        if gpus.most is not None and name != "gpus":
-            raise bad_value(given, "a range of GPUs is of the whole job, on one node", f"use --gpus={_range(gpus)}")
-        said[field] = gpus.number
-        if name == "gpus":
-            said["most_gpus"] = gpus.most
-        if gpus.type is not None:
-            typed[gpus.type] = given
-            said["gpu_type"] = gpus.type
-    if len(typed) > 1:
-        places = " and ".join(f"{given.place} ({kind})" for kind, given in typed.items())
-        raise UsageError("contradiction", f"{places} ask for different types of GPU", "a job has GPUs of one type")
-    return said
-
-
-def gpu_count(text: str) -> Gpus:
-    """``4``, ``a100:4``"""
-    kind, colon, count = text.rpartition(":")
-    if colon and not re.fullmatch(_GPU_TYPE, kind):
-        raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
-    if re.fullmatch(r"\d+-.*", count):
-        least, most = _span(count)
-        return Gpus(least, kind.lower() or None, most if most != least else None)
-    return Gpus(whole_number(count, at_least=0), kind.lower() or None)
-
-
-def _range(gpus: Gpus) -> str:
-    return f"{gpus.type}:{gpus.number}-{gpus.most}" if gpus.type else f"{gpus.number}-{gpus.most}"
-
-
-def _gres(text: str) -> Gpus | None:
-    """``gpu``, ``gpu:2``, ``gpu:a100``, ``gpu:a100:2``; None: it says nothing of GPUs."""
-    parts = [part.strip() for part in text.split(",") if part.strip().partition(":")[0] == "gpu"]
-    if not parts:
-        return None
-    if len(parts) > 1:
-        raise ValueError(f"`{text}` asks for GPUs twice; a job has GPUs of one type")
-    rest = parts[0].partition(":")[2]
-    if not rest:
-        return Gpus(1, None)
-    if re.fullmatch(_GPU_TYPE, rest) and not rest.isdecimal():
-        return Gpus(1, rest.lower())
-    return gpu_count(rest)
-
-
-def _nodes(arguments: Arguments) -> _Fields:
-    said: _Fields = {
-        name: arguments.read(name, expand) for name in ("nodelist", "exclude") if arguments.has(name)
-    }  # fmt: skip
-    if arguments.has("elastic"):
-        said["is_elastic"] = True
-    given = arguments.last("exclusive")
-    if given is not None:
-        if given.value in ("user", "mcs", "topo"):
-            raise not_available(f"{given.place} with `{given.value}`")
-        said["is_exclusive"] = _choice(arguments, "exclusive", {"true": True, "false": False}, True)
-    return said
-
-
-def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> None:
-    """What can be seen without knowing any node."""
-    has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
-    for name in ("cpus-per-gpu", "mem-per-gpu"):
-        given = arguments.last(name)
-        if given is not None and not has_gpus:
-            raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
-    if request.is_elastic and (request.nodes_min or 1) >= (request.nodes_max or 0):
-        given = arguments.last("elastic") or arguments.last("nodes")
-        place = "--elastic" if given is None else given.place
-        hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
-        raise UsageError("contradiction", f"{place} is of jobs that ask for a range of nodes", hint)
-    if any(arguments.has(name) for name in _WHERE):
-        from gq.request.node_options import refuse_contradictions
-
-        refuse_contradictions(arguments, request)
-    most = request.nodes_max or request.nodes_min
-    each = request.ntasks_per_node
-    if request.ntasks is not None and most is not None and each is not None and request.ntasks > most * each:
-        message = f"{request.ntasks} tasks do not fit on {most} nodes with {each} tasks each"
-        raise UsageError("contradiction", message, "ask for more nodes, or for more tasks per node")
-    both = sorted(set(request.nodelist) & set(request.exclude))
-    if both:
-        message = f"node `{both[0]}` is both in --nodelist and in --exclude"
-        raise UsageError("contradiction", message, "leave it out of one of them")
-
-
 # ── environment ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def exported_environment(given: ParsedOption | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``--export`` takes from `environ`; the node adds what a login sets and what is true of the job."""
+    """Return the variables that ``--export`` selects from `environ`; the node adds those of a login and of the job."""
     words = _export_words(given)
     exported = dict(environ) if "ALL" in words else {}
     for word in words:
@@ -516,7 +310,7 @@ def exported_environment(given: ParsedOption | None, environ: Mapping[str, str])
 
 
 def _export_words(given: ParsedOption | None) -> list[str]:
-    """``ALL,A=1,B`` → its parts."""
+    """Split ``ALL,A=1,B``."""
     if given is None or given.value in ("", "ALL"):
         return ["ALL"]
     if given.value in ("NONE", "NIL"):

@@ -10,10 +10,11 @@ from gq.errors import Refusal, UsageError
 from gq.model.job import JobSpec, SignalSpec
 from gq.model.resource import ResourceRequest
 from gq.request.getopt import parse
-from gq.request.jobspec import UNLIMITED_S, Submission, exported_environment, job_spec, resource_request
+from gq.request.jobspec import UNLIMITED_S, Submission, exported_environment, job_spec
 from gq.request.layers import job_arguments
 from gq.request.option import ParsedOption
 from gq.request.options import SUB, options_of
+from gq.request.resources import resource_request
 
 NOW = 1_800_000_000.0
 HERE = Submission(

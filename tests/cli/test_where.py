@@ -7,9 +7,9 @@ import pytest
 from gq.errors import UsageError
 from gq.model.resource import Amount, ResourceRequest, Role, RoleRequest
 from gq.request.getopt import parse
-from gq.request.jobspec import resource_request
 from gq.request.layers import job_arguments
 from gq.request.options import SUB, options_of
+from gq.request.resources import resource_request
 from tests.cli.test_jobspec import spec
 
 

@@ -26,13 +26,12 @@ from gq.request.jobspec import (
     MAX_PRIORITY,
     MAX_REQUEUE,
     parse_causes,
-    resource_fields,
-    resource_request,
     time_limit_s,
 )
 from gq.request.layers import merge
 from gq.request.option import Option, ParsedOption
 from gq.request.options import JOB_OPTIONS
+from gq.request.resources import resource_fields, resource_request
 from gq.units import iso_instant
 from gq.wire.client import (
     Done,

@@ -19,10 +19,10 @@ from gq.model.reservation import Booking, Flag, Offer
 from gq.model.resource import ResourceRequest
 from gq.near_miss import suggestion
 from gq.request.getopt import Arguments
-from gq.request.jobspec import resource_request
 from gq.request.notify import targets
 from gq.request.option import Option, ParsedOption, bad_value
 from gq.request.options import JOB_OPTIONS
+from gq.request.resources import resource_request
 from gq.units import format_duration, parse_duration_s
 
 MAX_NAME_LENGTH = 63

@@ -1,0 +1,210 @@
+"""The resource options of a job: from parsed options to a `ResourceRequest`.  Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from gq.errors import UsageError
+from gq.model.nodelist import expand
+from gq.model.resource import ResourceRequest, RoleRequest
+from gq.request.getopt import Arguments, whole_number
+from gq.request.option import ParsedOption, bad_value, not_available
+from gq.units import parse_memory_mib
+
+NOTHING = ResourceRequest()
+_Fields = dict[str, object]
+"""Fields of a `ResourceRequest` by name."""
+_GPU_TYPE = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"  # compiled when first needed: a command that needs it is rare
+
+
+class Gpus(NamedTuple):
+    """A number of GPUs, or a range of numbers, of a type."""
+
+    number: int
+    type: str | None
+    max_number: int | None = None
+    """The maximum of a range."""
+
+
+_WHERE = (
+    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "gres", "licenses", "data", "fill-nodes",
+)  # fmt: skip
+"""Options read by `gq.request.node_options`, which is loaded only if one of them is given."""
+RESOURCE_OPTIONS = frozenset({
+    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
+    "gpus-per-task", "cpus-per-gpu", "nodelist", "exclude", "exclusive", "elastic", *_WHERE,
+})  # fmt: skip
+"""Options that set a field of a `ResourceRequest`."""
+
+
+def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> ResourceRequest:
+    """Return the resources that these options request; fields without an option are as in `base`."""
+    if base.roles and resource_fields(arguments, base).keys() & RoleRequest.__struct_fields__:
+        message = "what the roles of a gang ask for cannot be changed once it is queued"
+        raise UsageError("contradiction", message, "cancel it with gqdel and submit it again")
+    request = msgspec.structs.replace(base, **resource_fields(arguments, base))
+    _refuse_contradictions(arguments, request)
+    return request
+
+
+def resource_fields(arguments: Arguments, base: ResourceRequest = NOTHING) -> _Fields:
+    """Return the fields that these options set, with None for fields that they replace."""
+    fields = _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
+    if any(arguments.has(name) for name in _WHERE):
+        from gq.request.node_options import node_option_fields
+
+        fields |= node_option_fields(arguments, base)
+    return fields
+
+
+def _counts(arguments: Arguments) -> _Fields:
+    options = {"ntasks": "ntasks", "ntasks_per_node": "ntasks-per-node", "cpus_per_gpu": "cpus-per-gpu",
+               "cpus_per_task": "cpus-per-task"}  # fmt: skip
+    said: _Fields = {
+        field: arguments.integer(name, at_least=1) for field, name in options.items() if arguments.has(name)
+    }
+    if "cpus_per_task" in said or "cpus_per_gpu" in said:
+        said = {"cpus_per_task": None, "cpus_per_gpu": None} | said
+    if span := arguments.read("nodes", _span):
+        said |= {"nodes_min": span[0], "nodes_max": span[1]}
+    return said
+
+
+def _span(text: str) -> tuple[int, int | None]:
+    """Parse ``2-4`` → (2, 4), ``3`` → (3, None)."""
+    low, dash, high = text.partition("-")
+    if text[:1].isalpha():
+        raise ValueError(f"`{text}` is not a number of nodes; nodes are named by --nodelist={text}")
+    if dash and not (low.isdecimal() and high.isdecimal()):
+        raise ValueError(f"`{text}` is not a range like 1-8")
+    first = whole_number(low, at_least=1)
+    if not dash:
+        return first, None
+    last = whole_number(high, at_least=1)
+    if last < first:
+        raise ValueError(f"`{text}` has its ends the wrong way round; use {last}-{first}")
+    return first, last
+
+
+def _memory(arguments: Arguments) -> _Fields:
+    """Return the field of the memory option that is given; it replaces any other memory field of the base."""
+    readers = {"mem": parse_memory_mib, "mem-per-cpu": _some_memory_mib, "mem-per-gpu": _some_memory_mib}
+    for name, reader in readers.items():
+        if arguments.has(name):
+            nothing: _Fields = dict.fromkeys(_MEMORY_FIELDS.values())
+            return nothing | {_MEMORY_FIELDS[name]: arguments.read(name, reader)}
+    return {}
+
+
+_MEMORY_FIELDS = {"mem": "mem_per_node_mib", "mem-per-cpu": "mem_per_cpu_mib", "mem-per-gpu": "mem_per_gpu_mib"}
+
+
+def _some_memory_mib(text: str) -> int:
+    mib = parse_memory_mib(text)
+    if mib == 0:
+        raise ValueError("0 means nothing here; use --mem=0 for all memory of each node")
+    return mib
+
+
+_GPU_OPTIONS = {
+    "gpus": "gpus",
+    "gpus-per-node": "gpus_per_node",
+    "gpus-per-task": "gpus_per_task",
+    "gres": "gpus_per_node",
+}
+
+
+def _gpus(arguments: Arguments) -> _Fields:
+    said: _Fields = {}
+    typed: dict[str, ParsedOption] = {}
+    for name, field in _GPU_OPTIONS.items():
+        gpus = arguments.read(name, _gres if name == "gres" else gpu_count)
+        given = arguments.last(name)
+        if gpus is None or given is None:
+            continue
+        if gpus.max_number is not None and name != "gpus":
+            raise bad_value(given, "a range of GPUs is of the whole job, on one node", f"use --gpus={_range(gpus)}")
+        said[field] = gpus.number
+        if name == "gpus":
+            said["most_gpus"] = gpus.max_number
+        if gpus.type is not None:
+            typed[gpus.type] = given
+            said["gpu_type"] = gpus.type
+    if len(typed) > 1:
+        places = " and ".join(f"{given.place} ({kind})" for kind, given in typed.items())
+        raise UsageError("contradiction", f"{places} ask for different types of GPU", "a job has GPUs of one type")
+    return said
+
+
+def gpu_count(text: str) -> Gpus:
+    """Parse ``4`` or ``a100:4``."""
+    kind, colon, count = text.rpartition(":")
+    if colon and not re.fullmatch(_GPU_TYPE, kind):
+        raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
+    if re.fullmatch(r"\d+-.*", count):
+        least, most = _span(count)
+        return Gpus(least, kind.lower() or None, most if most != least else None)
+    return Gpus(whole_number(count, at_least=0), kind.lower() or None)
+
+
+def _range(gpus: Gpus) -> str:
+    return f"{gpus.type}:{gpus.number}-{gpus.max_number}" if gpus.type else f"{gpus.number}-{gpus.max_number}"
+
+
+def _gres(text: str) -> Gpus | None:
+    """Parse ``gpu``, ``gpu:2``, ``gpu:a100``, ``gpu:a100:2``; None: no GPUs in it."""
+    parts = [part.strip() for part in text.split(",") if part.strip().partition(":")[0] == "gpu"]
+    if not parts:
+        return None
+    if len(parts) > 1:
+        raise ValueError(f"`{text}` asks for GPUs twice; a job has GPUs of one type")
+    rest = parts[0].partition(":")[2]
+    if not rest:
+        return Gpus(1, None)
+    if re.fullmatch(_GPU_TYPE, rest) and not rest.isdecimal():
+        return Gpus(1, rest.lower())
+    return gpu_count(rest)
+
+
+def _nodes(arguments: Arguments) -> _Fields:
+    said: _Fields = {
+        name: arguments.read(name, expand) for name in ("nodelist", "exclude") if arguments.has(name)
+    }  # fmt: skip
+    if arguments.has("elastic"):
+        said["is_elastic"] = True
+    given = arguments.last("exclusive")
+    if given is not None:
+        if given.value in ("user", "mcs", "topo"):
+            raise not_available(f"{given.place} with `{given.value}`")
+        said["is_exclusive"] = arguments.choice("exclusive", {"true": True, "false": False}, True)
+    return said
+
+
+def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> None:
+    """Refuse contradictions that can be found without knowing any node."""
+    has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
+    for name in ("cpus-per-gpu", "mem-per-gpu"):
+        given = arguments.last(name)
+        if given is not None and not has_gpus:
+            raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
+    if request.is_elastic and (request.nodes_min or 1) >= (request.nodes_max or 0):
+        given = arguments.last("elastic") or arguments.last("nodes")
+        place = "--elastic" if given is None else given.place
+        hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
+        raise UsageError("contradiction", f"{place} is of jobs that ask for a range of nodes", hint)
+    if any(arguments.has(name) for name in _WHERE):
+        from gq.request.node_options import refuse_contradictions
+
+        refuse_contradictions(arguments, request)
+    most = request.nodes_max or request.nodes_min
+    each = request.ntasks_per_node
+    if request.ntasks is not None and most is not None and each is not None and request.ntasks > most * each:
+        message = f"{request.ntasks} tasks do not fit on {most} nodes with {each} tasks each"
+        raise UsageError("contradiction", message, "ask for more nodes, or for more tasks per node")
+    both = sorted(set(request.nodelist) & set(request.exclude))
+    if both:
+        message = f"node `{both[0]}` is both in --nodelist and in --exclude"
+        raise UsageError("contradiction", message, "leave it out of one of them")
