@@ -5,8 +5,8 @@
     job = gq.submit("train.sh", gpus=4)
     job.wait()
 
-The names below are loaded when they are first used, so that a command which needs only a part of this package does
-not pay for the rest.
+The names below are loaded when they are first used, so that a command which needs only a part of this package does not
+pay for the rest.
 """
 
 from __future__ import annotations

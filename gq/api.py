@@ -11,8 +11,8 @@
         sweep = cluster.submit("train.sh", array="1-100%8", account="nlp", dependency=f"afterok:{jobs[0].id}")
         sweep.wait()                                    # for all of its tasks
 
-Owns no rule of its own: keywords are the options of `gqsub` (``--gpus-per-node`` is ``gpus_per_node``) and mean
-what they mean there; options in a script hold where no keyword says otherwise.
+The module has no rules of its own: keywords are the options of `gqsub` (``--gpus-per-node`` is ``gpus_per_node``) with
+the same meaning; options in a script apply unless a keyword overrides them.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ Script = str | os.PathLike[str] | Sequence[str]
 """The path of a batch script, its text (it begins with ``#!``), a command line for ``sh``, or a command's words."""
 
 PATIENCE_S = 10.0
-"""How long to wait for a controller that restarts, once it has been reached."""
+"""Seconds to wait for a controller that restarts, once it has been reached."""
 FIRST_PATIENCE_S = 2.0
-"""How long to wait for a controller that has not been reached yet: a cluster that is down is said soon."""
+"""Seconds to wait for a controller that has not been reached yet, so that a cluster that is down is reported soon."""
 _HOLD_S = 25.0
 A = TypeVar("A", bound=wire.ReplyBody)
 
 
 class JobOptions(TypedDict, total=False):
-    """Keywords of `submit`; `name` is ``--job-name``.  Flags are True or False; what may be repeated may be a list.
+    """Keywords of `submit`; `name` is ``--job-name``.  Flags are True or False; a repeatable option may be a list.
 
-    `sweep` is as ``--sweep`` has it, or a dictionary: ``{"lr": [1e-3, 1e-4], "bs": [32, 64]}``.
+    `sweep` is a string as for ``--sweep``, or a dictionary: ``{"lr": [1e-3, 1e-4], "bs": [32, 64]}``.
     """
 
     name: str
@@ -122,16 +122,16 @@ class JobOptions(TypedDict, total=False):
 
 
 def submit(script: Script, *, environment: Mapping[str, str] | None = None, **options: Unpack[JobOptions]) -> Job:
-    """Queue one job on the cluster that the environment means; see `Client.submit`.
+    """Queue one job on the cluster that the environment selects; see `Client.submit`.
 
-    The job connects anew for each question, so that any number of them hold nothing open; `connect` is for many jobs.
-    Raises `Unreachable` after about two seconds if nothing listens where the controller should be.
+    The job connects anew for each question, so that many jobs hold no connections open; `connect` is for many jobs.
+    Raises `Unreachable` after about two seconds if no controller listens.
     """
     return Client(_connection(), is_lasting=False).submit(script, environment=environment, **options)
 
 
 def connect(timeout_s: float = 30.0) -> Client:
-    """A connection to the cluster that the environment means (``GQ_DIR``, ``GQ_CONFIG``, …)."""
+    """Connect to the cluster that the environment selects (``GQ_DIR``, ``GQ_CONFIG``, …)."""
     return Client(_connection(timeout_s))
 
 
@@ -141,12 +141,12 @@ def _connection(timeout_s: float = 30.0) -> Connection:
 
 
 class Client:
-    """One connection to a cluster.  Not for use by several threads at once."""
+    """A connection to a cluster.  Several threads must not use it at once."""
 
     def __init__(self, connection: Connection, is_lasting: bool = True) -> None:
         self._connection = connection
         self._is_lasting = is_lasting
-        """Else it hangs up after each answer; nobody would close it."""
+        """False: the client disconnects after each answer, since nobody would close it."""
 
     def __enter__(self) -> Client:
         return self
@@ -162,9 +162,9 @@ class Client:
     def prepare(
         self, script: Script, *, environment: Mapping[str, str] | None = None, **options: Unpack[JobOptions]
     ) -> wire.Submit:
-        """A job that is described and not queued yet; it may be queued many times.
+        """Describe a job without queuing it; the result may be queued many times.
 
-        `environment` None: that of this process.  Raises `UsageError` for an option that cannot be read.
+        `environment` None: the environment of this process.  Raises `UsageError` for an option that cannot be read.
         """
         batch = _batch(script)
         header = read_header(batch.text, batch.file) if batch.file else Header()
@@ -177,17 +177,17 @@ class Client:
     def submit(
         self, script: Script, *, environment: Mapping[str, str] | None = None, **options: Unpack[JobOptions]
     ) -> Job:
-        """Queue a job; when this returns it will not be forgotten.  Raises `Refusal` with the reason and a hint."""
+        """Queue a job durably.  Raises `Refusal` with the reason and a hint."""
         request = self.prepare(script, environment=environment, **options)
         return Job(self, self._ask(request, wire.Submitted).job_id)
 
     def submit_many(self, requests: Iterable[wire.Submit]) -> Iterator[Job | Refusal]:
-        """Queue prepared jobs, many on the way at once; each answer in order, a refusal as an item like the others."""
+        """Queue prepared jobs, many requests in flight; yield each answer in order, a refusal as a `Refusal` item."""
         for answer in self._connection.ask_many(requests):
             yield answer if isinstance(answer, Refusal) else Job(self, expect(answer, wire.Submitted).job_id)
 
     def job(self, job_id: int) -> Job:
-        """A job by its id, which is not looked up yet."""
+        """Return a job by its id, without checking that it exists."""
         return Job(self, job_id)
 
     def _ask(self, body: wire.RequestBody, kind: type[A]) -> A:
@@ -198,7 +198,7 @@ class Client:
                 self._connection.close()
 
     def _tasks(self, job_id: int) -> list[JobInfo]:
-        """From history: all that belongs to an array, or the job alone."""
+        """Query from history all tasks of an array, or the job alone."""
         query = wire.QueryHistory(filter=wire.JobFilter(job_ids=(job_id,)), with_steps=False)
         found: list[JobInfo] = []
         while True:
@@ -219,7 +219,7 @@ class Client:
                 raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s")
 
     def _ended(self, job_id: int) -> JobInfo:
-        """Of an array the task that ended worst."""
+        """Return the ended job; for an array, the task with the worst exit."""
         try:
             info = self._info(job_id)
         except Refusal:
@@ -229,7 +229,7 @@ class Client:
         return max(self._tasks(job_id), key=_badness)
 
     def _info(self, job_id: int) -> JobInfo:
-        """From the controller's memory; what it has forgotten, from history."""
+        """Return a job from the controller's memory, or from history if the controller no longer has it."""
         wanted = wire.JobFilter(job_ids=(job_id,))
         for query in (wire.ListJobs(filter=wanted), wire.QueryHistory(filter=wanted, with_steps=False)):
             for info in self._ask(query, wire.Jobs).jobs:
@@ -248,22 +248,22 @@ class Job:
         return f"Job({self.id})"
 
     def info(self) -> JobInfo:
-        """How it stands now; of an array the record of those that wait, or the first task that has left it."""
+        """Return the job's current state; for an array, the record of its pending tasks, or else its first task."""
         return self._client._info(self.id)
 
     def tasks(self) -> list[JobInfo]:
-        """Of an array: each task that has left it, and its record for those that wait or were cancelled there."""
+        """For an array, return each task split out of its record, and the record of the others."""
         return self._client._tasks(self.id)
 
     def wait(self, timeout_s: float | None = None) -> JobInfo:
-        """Until it has ended, an array with all of its tasks; raises `TimeoutError` if that takes longer.
+        """Wait until the job, or every task of the array, has ended; raise `TimeoutError` if that takes longer.
 
-        Returns how it ended; of an array, the task that ended worst.
+        Returns the ended job; for an array, the task with the worst exit.
         """
         return self._client._wait(self.id, timeout_s)
 
     def cancel(self) -> None:
-        """End it, whether it waits or runs; nothing happens to a job that has ended."""
+        """End the job, whether pending or running; a job that has ended is not affected."""
         body = wire.CancelJobs(filter=wire.JobFilter(job_ids=(self.id,)))
         done = self._client._ask(body, wire.JobsDone)
         for _, why in done.refused:
@@ -271,12 +271,12 @@ class Job:
 
     @property
     def output_path(self) -> Path:
-        """Where its standard output goes, as far as that is known."""
+        """Path of the job's standard output, expanded as far as known."""
         return Path(self.info().output_path)
 
 
 def _badness(job: JobInfo) -> int:
-    """As a shell would say it: 0 for a good end."""
+    """Return the exit code of a shell: 0 for success."""
     if job.state == "COMPLETED":
         return 0
     return 128 + job.signal if job.signal else job.exit_code or 1
@@ -286,12 +286,12 @@ def _badness(job: JobInfo) -> int:
 
 
 class _Batch:
-    """A batch script, and how its job is called."""
+    """A batch script, with the name and command of its job."""
 
     def __init__(self, data: bytes, name: str, command: str, file: str = "") -> None:
         self.data = data
         self.file = file
-        """How complaints about its head call it; empty: it has no head of options."""
+        """The script's name in error messages about its header; empty: the script has no header of options."""
         self.submission = _submission(name, command)
 
     @property
@@ -352,7 +352,7 @@ def _instant(text: str, now: float) -> float:
 
 
 def _refuse_gate(header: Iterable[ParsedOption]) -> None:
-    """A gate is a job of its own, and here one submission is one job."""
+    """Refuse ``--if`` in the header, which makes a second job: here one submission is one job."""
     for given in header:
         if given.name == "if":
             raise Refusal("not_available", f"{given.place} is not available from Python", "use `gqsub`")
@@ -365,16 +365,16 @@ _OFF = {
     "no_kill": ParsedOption("no-kill", "off", "no_kill="),
     "kill_on_invalid_dep": ParsedOption("kill-on-invalid-dep", "no", "kill_on_invalid_dep="),
 }
-"""What False means where leaving the option out would mean something else."""
+"""The option for False, if leaving the option out has another meaning."""
 
 
 _REPEATED = ("data", "notify", "role")
 _ON = {"kill-on-invalid-dep": "yes"}
-"""What True means where the option needs a word."""
+"""The option's value for True, if the option needs a value."""
 
 
 def _given(keywords: dict[str, object]) -> list[ParsedOption]:
-    """Keywords as the options that they stand for; None is as good as not given."""
+    """Translate keywords into options; None stands for an option that is not given."""
     options = (
         _option(keyword, one)
         for keyword, value in keywords.items()
@@ -400,7 +400,7 @@ def _option(keyword: str, value: object) -> ParsedOption | None:
 
 
 def _sendable(environment: dict[str, str]) -> dict[str, str]:
-    """Only text travels: a variable that is not UTF-8 is left out."""
+    """Leave out variables that are not UTF-8, since the wire carries only text."""
     return {name: value for name, value in environment.items() if _is_text(name) and _is_text(value)}
 
 

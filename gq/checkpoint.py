@@ -1,11 +1,11 @@
-"""What a program in a job says of its checkpoints, and of going on from one.
+"""Reports of a program in a job about its checkpoints and resumption.
 
     import gq
 
     torch.save(state, path)
     gq.checkpoint_done()
 
-Owns how a job names itself (``GQ_JOB_ID``).  A program must not end for want of a controller that listens.
+The module owns how a job identifies itself (``GQ_JOB_ID``).  A program must not fail because no controller listens.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _TIMEOUT_S = 5.0
 
 
 def own_job_id() -> int | None:
-    """Of the job that this process is part of; None: it is part of none."""
+    """Return the id of the job that this process belongs to, or None."""
     text = os.environ.get("GQ_JOB_ID", "")
     return int(text) if text.isdecimal() else None
 
 
 def checkpoint_done() -> bool:
-    """Tell the scheduler that all that this job has done so far is saved.
+    """Notify the scheduler that all work of this job so far is saved.
 
-    Whoever has to give way to others is chosen by how much would be lost.  False: it is not noted, since this is no
-    job, or one that is over, or nobody listens just now; the program goes on all the same.
+    The scheduler prefers victims of preemption that lose little work.  Returns False if the report was not recorded,
+    because this process is in no running job or the controller is unreachable; the program continues.
     """
     return _said(CheckpointDone)
 
 
 def resume_done() -> bool:
-    """Tell the scheduler that this job, which was stopped and started again, is where it was before.
+    """Notify the scheduler that this job, restarted after a stop, has reached the point where it was stopped.
 
-    How long that took is what another stop would cost.  In a job's first run it means nothing, so it may be said
-    wherever a program is ready to go on.  False: it is not noted, as in `checkpoint_done`.
+    The time since the restart is the expected cost of another stop.  The call has no effect in a job's first run, so a
+    program may make it whenever it is ready to continue.  Returns False as `checkpoint_done` does.
     """
     return _said(ResumeDone)
 

@@ -1,16 +1,15 @@
-"""What a program in an elastic job (``--gpus=1-8``, or ``--nodes=1-4 --elastic``) knows of its GPUs and nodes, and
-what it says of them.
+"""The GPUs and nodes of an elastic job (``--gpus=1-8``, or ``--nodes=1-4 --elastic``), for programs in it.
 
     import gq.elastic
 
     for gpus in gq.elastic.watch():             # at once, and whenever the set changes
         workers.restart_on(gpus.target)
-        gq.elastic.accept()                     # nothing of ours uses what is to go
+        gq.elastic.accept()                     # the program has stopped using the GPUs that leave
 
-Where nodes come and go, `Gpus.nodes` are those that the job has, and `Gpus.target_nodes` those that it is to have.
+For a job whose nodes change, `Gpus.nodes` are its current nodes, and `Gpus.target_nodes` its nodes after the change.
 
-The node writes a file (``GQ_ELASTIC_FILE``) whenever something changes; this reads it.  GPUs are named as in
-``CUDA_VISIBLE_DEVICES``.  Only the standard library is needed to read; `accept` uses gq's own client.
+The node writes a file (``GQ_ELASTIC_FILE``) at each change, which this module reads.  GPUs are named as in
+``CUDA_VISIBLE_DEVICES``.  Reading needs only the standard library; `accept` uses gq's own client.
 """
 
 from __future__ import annotations
@@ -28,43 +27,43 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True)
 class Node:
-    """One that the job has."""
+    """A node of the job."""
 
     name: str
     address: str
-    """By which the others reach it."""
+    """Address at which the job's other nodes reach the node."""
     gpus: int
     tasks: int
     joined: int = 0
     """Generation of the change by which the node joined the running job; 0: the job began with the node.  A node that
-    left and joined again has another number than before."""
+    left and joined again has a new generation."""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """As the node said last."""
+    """The state that the node wrote last."""
 
     generation: int
-    """Grows with each change."""
+    """Number that grows with each change."""
     current: tuple[str, ...]
-    """What the job may use now."""
+    """GPUs that the job may use now."""
     target: tuple[str, ...]
-    """What it is to use by the deadline: the same as `current`, if nothing is to go."""
+    """GPUs that the job may use after the deadline; equal to `current` if none is to be released."""
     deadline: float | None
-    """When the rest is taken, with whatever still uses it; seconds since the epoch.  None: nothing is to go."""
+    """When the other GPUs are taken and processes on them are ended; seconds since the epoch.  None: no release."""
     most: int
-    """It never has more."""
+    """Maximum number of the job's GPUs."""
     nodes: tuple[Node, ...] = ()
-    """Of a job whose nodes come and go: those that it has, the one with its script first.  All that is said of GPUs is
-    of the node where this is read: of one that goes they all do."""
+    """For a job whose nodes change: its current nodes, the node of its script first.  The fields about GPUs describe
+    only the node where the file is read; a node that leaves releases all of its GPUs."""
     target_nodes: tuple[str, ...] = ()
-    """Those that it is to have by the deadline; the same, if none is to go."""
+    """Names of the job's nodes after the deadline; equal to `nodes` if none leaves."""
     most_nodes: int = 0
-    """It never has more of them; 0: they do not come and go."""
+    """Maximum number of the job's nodes; 0: the nodes do not change."""
 
 
 def gpus() -> Gpus | None:
-    """All of it; None: this is no elastic job."""
+    """Read the current state; None: this process is in no elastic job."""
     path = os.environ.get(VARIABLE)
     if not path:
         return None
@@ -85,31 +84,31 @@ def gpus() -> Gpus | None:
 
 
 def current() -> tuple[str, ...]:
-    """The GPUs that this job may use now; of one that is not elastic those of ``CUDA_VISIBLE_DEVICES``."""
+    """Return the GPUs that this job may use now; if it is not elastic, those of ``CUDA_VISIBLE_DEVICES``."""
     known = gpus()
     return _visible() if known is None else known.current
 
 
 def target() -> tuple[str, ...]:
-    """Those that it is to use by the deadline."""
+    """Return the GPUs that this job may use after the deadline."""
     known = gpus()
     return _visible() if known is None else known.target
 
 
 def deadline() -> float | None:
-    """When the others are taken; None: none are."""
+    """Return when the other GPUs are taken, or None."""
     known = gpus()
     return None if known is None else known.deadline
 
 
 def nodes() -> tuple[Node, ...]:
-    """Those that this job has now; empty, if they do not come and go."""
+    """Return this job's current nodes; empty if they do not change."""
     known = gpus()
     return () if known is None else known.nodes
 
 
 def target_nodes() -> tuple[str, ...]:
-    """Those that it is to have by the deadline."""
+    """Return the names of this job's nodes after the deadline."""
     known = gpus()
     return () if known is None else known.target_nodes
 
@@ -119,7 +118,7 @@ def _visible() -> tuple[str, ...]:
 
 
 def watch(look_s: float = LOOK_S) -> Iterator[Gpus]:
-    """What it has now, then each change of it as it comes.  Ends at once, if this is no elastic job."""
+    """Yield the current state, then each change of the target.  Ends at once if this is no elastic job."""
     seen: Gpus | None = None
     while (known := gpus()) is not None:
         if seen is None or (known.target, known.target_nodes) != (seen.target, seen.target_nodes):
@@ -129,10 +128,11 @@ def watch(look_s: float = LOOK_S) -> Iterator[Gpus]:
 
 
 def accept(generation: int | None = None) -> bool:
-    """Say that nothing of this job uses any more what is to go: it is taken at once, and not only at the deadline.
+    """Report that this job has stopped using the GPUs or nodes to be released: they are taken at once, before the
+    deadline.
 
-    `generation`: of the change that is meant; None: the one that the file tells of now.  False: nothing is to go, or
-    nobody listens just now; the program goes on all the same, and the deadline holds.
+    `generation`: of the change that is meant; None: the change that the file describes now.  Returns False if nothing
+    is to be released or the controller is unreachable; the program continues, and the deadline stays.
     """
     known = gpus()
     if known is None or known.deadline is None:

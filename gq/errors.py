@@ -1,13 +1,13 @@
-"""What can go wrong, and whose fault it is.
+"""The exception classes, and which side is at fault.
 
     GqError                    code, message, hint, exit_status
-    ├── Refusal                the user's: asked for something that cannot be done        exit 1
+    ├── Refusal                the user's: the request cannot be carried out              exit 1
     │   └── UsageError         the user's: the command line or a header cannot be read    exit 2
-    ├── Unreachable            nobody's: the controller does not answer                   exit 3
-    └── ProtocolError          a peer's: what came over the wire is not ours; that link is closed
+    ├── Unreachable            no one's: the controller does not answer                   exit 3
+    └── ProtocolError          a peer's: bytes that are no message of gq; the link is closed
 
-A broken invariant of our own is none of these: it is an ``AssertionError`` and ends the daemon.
-A message names the value, the rule and the way out; the way out goes into ``hint``.
+A broken invariant of gq itself is an ``AssertionError`` instead and ends the daemon.  A message names the value, the
+rule and the way out; the way out is in ``hint``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class GqError(Exception):
     """Base of everything that gq raises on purpose.
 
-    ``code`` is a stable word in snake_case for programs (``unknown_partition``), ``message`` one sentence
-    for people, ``hint`` the way out (may be empty).
+    ``code`` is a stable word in snake_case for programs (``unknown_partition``), ``message`` one sentence for users,
+    ``hint`` the way out (may be empty).
     """
 
     exit_status: ClassVar[int] = 1
@@ -41,7 +41,7 @@ class Refusal(GqError):
     """The request is understood and refused; nothing changed."""
 
     offers: tuple[Offer, ...] = ()
-    """Of a reservation: what could be had instead."""
+    """For a reservation request: reservations that are possible instead."""
 
 
 class UsageError(Refusal):
@@ -51,10 +51,10 @@ class UsageError(Refusal):
 
 
 class Unreachable(GqError):
-    """The controller did not answer in time; what was sent may or may not have been done."""
+    """The controller did not answer in time; the request may or may not have been carried out."""
 
     exit_status = 3
 
 
 class ProtocolError(GqError):
-    """A peer sent what is not a message of this protocol."""
+    """A peer sent bytes that are not a message of this protocol."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that `word` is a misspelling of, or '' (used for "did you mean" hints).
+    """Return the known word that `word` is a misspelling of, or '' (used for "did you mean" hints).
 
     A misspelling has at most one edit for each three letters (at least one); an edit inserts, deletes or replaces a
-    letter, or swaps two neighbours.  Letter case and the dashes before an option do not count.  Of several known
-    words the closest wins, then the first.  Example: `nodse` means `nodes`; `gpus-each` means neither `gpus` nor
+    letter, or swaps two neighbours.  Letter case and the dashes before an option do not count.  If several known words
+    match, the closest wins, then the first.  Example: `nodse` means `nodes`; `gpus-each` means neither `gpus` nor
     `gpus-per-node`.
     """
     meant = word.lstrip("-").casefold()
@@ -23,20 +23,20 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The hint for a word that is none of `known`: the known word that is meant, else `otherwise`."""
+    """Return the hint for an unknown word: the known word that is meant, else `otherwise`."""
     close = nearest(word, known)
     return f"did you mean `{close}`?" if close else otherwise
 
 
 def none_of(word: str, known: Iterable[str]) -> str:
-    """The complaint about a word that is none of `known`, with the known word that is meant behind a semicolon."""
+    """Return the message about an unknown word, with the known word that is meant after a semicolon."""
     words = list(known)
     close = nearest(word, words)
     return f"`{word[:40]}` is none of {', '.join(words)}" + (f"; did you mean `{close}`?" if close else "")
 
 
 def _edit_distance(word: str, other: str, limit: int) -> int:
-    """Optimal string alignment distance (Damerau 1964, without overlapping edits); `limit` if it is not below."""
+    """Return the optimal string alignment distance (Damerau 1964, without overlapping edits), at most `limit`."""
     if abs(len(word) - len(other)) >= limit:
         return limit
     before: list[int] = []

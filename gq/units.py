@@ -1,7 +1,7 @@
-"""Durations, instants and memory sizes: parse what people write, print what they expect.  Pure.
+"""Durations, instants and memory sizes: parsers of what users write, formats for output.  Pure.
 
-Durations follow Slurm: ``min``, ``min:s``, ``h:m:s``, ``d-h``, ``d-h:m``, ``d-h:m:s``; also ``30s``, ``30m``,
-``2h``, ``1d12h``, ``2w``, ``90 minutes``.  Instants follow Slurm and ISO 8601; `gq.calendar.times` adds those in words.
+Durations follow Slurm: ``min``, ``min:s``, ``h:m:s``, ``d-h``, ``d-h:m``, ``d-h:m:s``; also ``30s``, ``30m``, ``2h``,
+``1d12h``, ``2w``, ``90 minutes``.  Instants follow Slurm and ISO 8601; `gq.calendar.times` adds instants in words.
 Memory is in MiB; a bare number is MiB.  All parsers raise ``ValueError`` with a sentence that names the value and the
 accepted forms.
 """
@@ -33,7 +33,7 @@ MAX_DURATION_S = 10 * 365 * 86400
 
 
 def parse_duration_s(text: str) -> int | None:
-    """Seconds of a duration, or None for ``unlimited``."""
+    """Return the seconds of a duration, or None for ``unlimited``."""
     word = text.strip().lower()
     if word in UNLIMITED_WORDS:
         return None
@@ -67,7 +67,7 @@ def _colon_s(word: str) -> int | None:
 
 
 def format_duration(seconds: float | None, unknown: str = "UNLIMITED") -> str:
-    """Slurm's form: ``M:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``; None is `unknown`."""
+    """Format a duration as Slurm does: ``M:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``; None is `unknown`."""
     if seconds is None:
         return unknown
     total = max(0, int(seconds))
@@ -80,7 +80,7 @@ def format_duration(seconds: float | None, unknown: str = "UNLIMITED") -> str:
 
 
 def spoken_duration(seconds: float) -> str:
-    """For sentences: the two largest units, ``2 h 5 min``, ``40 s``."""
+    """Format a duration for sentences: the two largest units, ``2 h 5 min``, ``40 s``."""
     total = max(0, round(seconds))
     units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     words = []
@@ -92,7 +92,7 @@ def spoken_duration(seconds: float) -> str:
 
 
 def parse_memory_mib(text: str) -> int:
-    """MiB of a memory size, rounded up."""
+    """Return a memory size in MiB, rounded up."""
     match = _MEMORY.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"`{text}` is not a memory size; use {MEMORY_FORMS}")
@@ -101,7 +101,7 @@ def parse_memory_mib(text: str) -> int:
 
 
 def format_memory(mib: int) -> str:
-    """``500M``, ``16G``, ``1.5T``: the largest unit that keeps one decimal exact, else MiB."""
+    """Format ``500M``, ``16G`` or ``1.5T``: the largest unit that is exact with one decimal, else MiB."""
     for size, name in ((1024**2, "T"), (1024, "G")):
         if mib >= size and mib * 10 % size == 0:
             whole, tenth = divmod(mib * 10 // size, 10)
@@ -110,7 +110,7 @@ def format_memory(mib: int) -> str:
 
 
 def parse_seconds(text: str) -> float:
-    """A duration whose bare number counts seconds: ``60``, ``0.5``, ``5m``."""
+    """Parse a duration whose bare number counts seconds: ``60``, ``0.5``, ``5m``."""
     word = text.strip()
     seconds = float(word) if re.fullmatch(r"\d{1,9}(\.\d{0,9})?|\.\d{1,9}", word) else _suffixed_s(word.lower())
     if seconds is None or seconds > MAX_DURATION_S:
@@ -119,7 +119,8 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_instant(text: str, now: float, zone: tzinfo | None = None, is_past: bool = False) -> float:
-    """Seconds since the epoch of a moment that a person wrote, relative to `now`; `zone` None is local time.
+    """Return the seconds since the epoch of an instant in a user's notation, relative to `now`; `zone` None is local
+    time.
 
     A clock time without a day, and a day without a year, is the next one, as in Slurm; with `is_past` the last one.
     """
@@ -137,7 +138,7 @@ _MONTH_DAY = re.compile(
     r"|(?P<month_>\d{1,2})(?P<mark>[/.])(?P<day_>\d{1,2})(?:(?P=mark)(?P<year_>\d\d))?)"
     r"(?:-(?P<clock>\d{1,2}:\d\d(?::\d\d)?))?"
 )
-"""Slurm's dates: ``MMDD[YY]``, ``MM/DD[/YY]``, ``MM.DD[.YY]``, each with ``-HH:MM[:SS]`` behind it or not."""
+"""Slurm's dates: ``MMDD[YY]``, ``MM/DD[/YY]``, ``MM.DD[.YY]``, each optionally followed by ``-HH:MM[:SS]``."""
 
 
 def _instant(text: str, now: float, zone: tzinfo | None, is_past: bool) -> float:
@@ -162,7 +163,7 @@ def _instant(text: str, now: float, zone: tzinfo | None, is_past: bool) -> float
 
 
 def _from_now(offset: str, text: str, now: float) -> float:
-    """Slurm's ``now+`` counts bare numbers in seconds."""
+    """Parse Slurm's ``now+``, which counts bare numbers in seconds."""
     sign, count = offset[:1], offset[1:].strip()
     if not offset:
         return now
@@ -174,7 +175,7 @@ def _from_now(offset: str, text: str, now: float) -> float:
 
 
 def _at_clock(word: str, moment: datetime, is_past: bool) -> datetime | None:
-    """The next or the last time that the clock shows ``HH:MM[:SS]``; None: `word` is not one."""
+    """Return the next or the last instant at which the clock shows ``HH:MM[:SS]``; None: `word` has another form."""
     match = _CLOCK.fullmatch(_CLOCK_WORDS.get(word, word))
     if match is None:
         return None
@@ -185,7 +186,7 @@ def _at_clock(word: str, moment: datetime, is_past: bool) -> datetime | None:
 
 
 def _on_day(word: str, moment: datetime, is_past: bool) -> datetime | None:
-    """The next or the last such day of one of Slurm's dates, or that of its year; None: `word` is not one."""
+    """Return the next or the last day of one of Slurm's dates, or that of its year; None: `word` has another form."""
     match = _MONTH_DAY.fullmatch(word)
     if match is None:
         return None
@@ -201,20 +202,20 @@ def _on_day(word: str, moment: datetime, is_past: bool) -> datetime | None:
 
 
 def iso_instant(at: float | None, zone: tzinfo | None = None) -> str | None:
-    """ISO 8601 with offset, whole seconds; None stays None."""
+    """Format an instant in ISO 8601 with offset and whole seconds; None stays None."""
     if at is None:
         return None
     return datetime.fromtimestamp(int(at), zone).astimezone(zone).isoformat()
 
 
 INSTANT_MARK = r"@\{(-?\d+)\}"
-"""How deciding code, which has no time zone, writes an instant into a sentence."""
+"""The notation for an instant in sentences of deciding code, which has no time zone."""
 
 
 def render_instants(sentence: str, now: float | None = None, zone: tzinfo | None = None) -> str:
-    """The sentence with each ``@{seconds}`` as a moment in `zone` (None: local time).
+    """Return the sentence with each ``@{seconds}`` as an instant in `zone` (None: local time).
 
-    With `now` as people say it (``14:05:10``, with the date on other days), without it in ISO 8601.
+    With `now` the instant is a clock time (``14:05:10``, with the date on other days), without it ISO 8601.
     """
     if "@{" not in sentence:
         return sentence
@@ -227,7 +228,7 @@ def render_instants(sentence: str, now: float | None = None, zone: tzinfo | None
 
 
 def spoken_instant(at: float, now: float, zone: tzinfo | None = None) -> str:
-    """For sentences: the clock time, and the date unless it is today's."""
+    """Format an instant for sentences: the clock time, and the date unless it is today's."""
     moment = datetime.fromtimestamp(at, zone)
     is_today = moment.date() == datetime.fromtimestamp(now, zone).date()
     return moment.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")

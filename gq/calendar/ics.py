@@ -1,8 +1,8 @@
-"""Reservations as iCalendar (RFC 5545), written and read with `icalendar`, which is loaded only by who needs it.
+"""Reservations as iCalendar (RFC 5545), written and read with `icalendar`, which is imported only when needed.
 
-A series is one event with an RRULE where its cron line can be said so exactly, with EXDATE for what was skipped and an
-event of its own (RECURRENCE-ID) for what was moved; else each occurrence that is planned is an event.  What gq needs
-to know beyond that is in ``X-GQ-…`` properties.  UIDs are stable: exported again, a reservation is the same event.
+A series is one event with an RRULE if its cron line has an exact RRULE, with EXDATE for skipped occurrences and an
+event of its own (RECURRENCE-ID) for each moved occurrence; otherwise each planned occurrence is an event.  Properties
+``X-GQ-…`` hold everything else that gq needs.  UIDs are stable: a reservation that is exported again is the same event.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 PRODUCT = "-//gq//gqresv//EN"
 _YEARS_OF_ZONES = 10
 _NOT_KEPT = (OccurrenceState.SKIPPED, OccurrenceState.FAILED, OccurrenceState.RELEASED, OccurrenceState.ENDED)
-"""To its end: imported before that, one of these would be kept again."""
+"""States of occurrences that are not exported, since an import before their end would reserve them again."""
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def written(infos: Iterable[ReservationInfo], cluster: str, now: float) -> bytes:
-    """All of them as one calendar."""
+    """Return all reservations as one calendar."""
     from icalendar import Calendar
 
     calendar = Calendar()
@@ -50,7 +50,7 @@ def written(infos: Iterable[ReservationInfo], cluster: str, now: float) -> bytes
 
 
 def _one_a_line(rules: Component) -> None:
-    """Of several changes of clocks in one RDATE some readers take the first only."""
+    """Write each change of clocks as an RDATE of its own: some readers take only the first date of an RDATE."""
     if "RDATE" in rules:
         dates = rules.pop("RDATE").dts
         for each in dates:
@@ -70,16 +70,16 @@ def _events(info: ReservationInfo, cluster: str, now: float) -> Iterator[Event]:
 
 
 class Series(NamedTuple):
-    """Occurrences beside the instants that the cron line names."""
+    """Occurrences assigned to the instants that the cron line names."""
 
     planned: dict[float, OccurrenceInfo]
-    """By the instant at which each would begin by the line."""
+    """Instant by the cron line → its occurrence."""
     left_out: tuple[float, ...]
-    """Instants at which none is."""
+    """Instants without an occurrence."""
 
 
 def _series(info: ReservationInfo, now: float) -> Series | None:
-    """From the first that is not past; None where nothing is."""
+    """Return the series from its first occurrence that is not past, or None without one."""
     coming = [one for one in info.occurrences if not one.state.is_past]
     if not coming:
         return None
@@ -166,26 +166,26 @@ def _own(booking: Booking, gpus: int | None, kind: str | None, nodes: int | None
 
 
 class Wanted(NamedTuple):
-    """An event as gq reads it."""
+    """An event of a calendar."""
 
     uid: str
     title: str
     own: dict[str, str]
-    """Of its ``X-GQ-…``, by the lower-case rest of their names."""
+    """The values of its ``X-GQ-…`` properties, by the lower-case rest of their names."""
     start: datetime
     end: datetime
     comment: str
     rule: dict[str, list[object]]
     left_out: tuple[datetime, ...]
     moved: tuple[tuple[datetime, datetime, datetime], ...]
-    """(when it would begin, when it begins, when it ends) of single occurrences."""
+    """(original begin, begin, end) of moved occurrences."""
 
 
 _Moved = tuple[datetime, datetime, datetime]
 
 
 def read(data: bytes, zone: tzinfo) -> list[Wanted]:
-    """The events of a calendar, in its order; times without a zone are in `zone`.  ``ValueError`` with a sentence."""
+    """Return the events of a calendar in order; times without a zone are in `zone`.  ``ValueError`` with a sentence."""
     from icalendar import Calendar
 
     try:
@@ -248,7 +248,7 @@ def _left_out(event: Component, zone: tzinfo) -> Iterator[datetime]:
 
 
 def _moment(value: object, zone: tzinfo) -> datetime:
-    """With a zone that has a name; a date is its midnight."""
+    """Return the instant with a named zone; a date is its midnight."""
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else value.replace(tzinfo=zone)
     if isinstance(value, date):

@@ -1,8 +1,8 @@
-"""The same recurrence as a cron line and as iCalendar's RRULE, where the two mean the same.
+"""Converts between cron lines and iCalendar's RRULE, if both mean exactly the same.
 
-A cron line that names both days of the month and days of the week means either, which no RRULE says; and where clocks
-change, cron moves a time that is left out and RRULE does as its reader likes.  What would not be exact is None, or a
-``ValueError`` with the reason.
+A cron line that names both days of the month and days of the week means either, which no RRULE can express; and when
+clocks change, cron moves a skipped time, while RRULE leaves that to its reader.  An inexact conversion returns None, or
+raises ``ValueError`` with the reason.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
 DAYS = ("SU", "MO", "TU", "WE", "TH", "FR", "SA")
-"""As cron counts them."""
+"""Days of the week in cron's numbering."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAY_WORDS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _SPANS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 LOOK_AHEAD_DAYS = 5 * 366
-"""So far changes of clocks are looked for."""
+"""Number of days ahead in which changes of clocks are looked for."""
 Rule = dict[str, list[str] | list[int]]
 """Part of an RRULE → its values."""
 
 
 class Fields(NamedTuple):
-    """What a cron line names; None: any."""
+    """The values that a cron line names; None: any."""
 
     minutes: tuple[int, ...] | None
     hours: tuple[int, ...] | None
@@ -33,7 +33,7 @@ class Fields(NamedTuple):
 
 
 def rule_of(cron: str, zone: tzinfo, now: float) -> Rule | None:
-    """The RRULE that means the same; None if there is none."""
+    """Return the equivalent RRULE, or None if there is none."""
     try:
         fields = Fields(*map(_values, cron.split(), _SPANS))
     except ValueError:
@@ -53,7 +53,7 @@ def rule_of(cron: str, zone: tzinfo, now: float) -> Rule | None:
 
 
 def _values(text: str, span: tuple[int, int]) -> tuple[int, ...] | None:
-    """``1-5``, ``*/15``, ``mon,wed``; ``ValueError`` for what only cronsim reads (``L``, ``5#2``)."""
+    """Parse ``1-5``, ``*/15`` or ``mon,wed``; ``ValueError`` for forms that only cronsim reads (``L``, ``5#2``)."""
     if text == "*":
         return None
     found: set[int] = set()
@@ -81,7 +81,7 @@ def _number(word: str, span: tuple[int, int]) -> int:
 
 
 def is_steady(fields: Fields, zone: tzinfo, now: float) -> bool:
-    """No time that it names is left out, or there twice, where the zone's clocks change in the next years."""
+    """Whether none of the times is skipped, or occurs twice, when the zone's clocks change in the next years."""
     times = [(hour, minute) for hour in fields.hours or range(24) for minute in fields.minutes or range(60)]
     first = datetime.fromtimestamp(now, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     for count in range(LOOK_AHEAD_DAYS):
@@ -93,7 +93,7 @@ def is_steady(fields: Fields, zone: tzinfo, now: float) -> bool:
 
 
 def _is_odd(wall: datetime, zone: tzinfo) -> bool:
-    """The zone does not have this time, or has it twice."""
+    """Whether the zone skips this time, or has it twice."""
     first, second = (wall.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
     return first != second
 
@@ -107,7 +107,7 @@ _FREQUENCIES = ("HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 
 
 def cron_of(rule: Mapping[str, Sequence[object]], start: datetime, now: float) -> str:
-    """The cron line that comes at the same times as the RRULE from its first on; ``ValueError`` with the reason."""
+    """Return the cron line with the same times as the RRULE from its first on; ``ValueError`` with the reason."""
     parts = {name.upper(): [str(value).upper() for value in values] for name, values in rule.items()}
     _refuse_inexact(parts, start)
     frequency = parts["FREQ"][0]
@@ -136,7 +136,7 @@ def _refuse_inexact(parts: Mapping[str, Sequence[str]], start: datetime) -> None
 
 
 def _fields(parts: Mapping[str, Sequence[str]], frequency: str, start: datetime) -> Fields:
-    """What the rule does not say is as in its start."""
+    """Return the cron fields of a rule; parts that it lacks come from its start."""
     has_day = "BYDAY" in parts or "BYMONTHDAY" in parts
     if "BYDAY" in parts and "BYMONTHDAY" in parts:
         raise ValueError("BYDAY and BYMONTHDAY together mean both, and in a cron line either")

@@ -1,8 +1,8 @@
-"""crontab(5)'s five fields: read, checked, and the instants that they name in a time zone.  Pure.
+"""Schedules of crontab(5): parsing the five fields, and the instants that they name in a time zone.  Pure.
 
-The instants are those of Debian's cron, changes to and from daylight saving among them: what would fall into the hour
-that is left out is due when the clocks have gone forward, and what falls into the hour that there is twice is due once,
-unless the line is for every hour or for steps of minutes.
+The instants are those of Debian's cron, including changes to and from daylight saving: a time in the skipped hour is
+due when the clocks have gone forward, and a time in the repeated hour is due once, unless the line is for every hour or
+for steps of minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def read_schedule(text: str) -> str:
-    """The five fields, one blank between; ``ValueError`` with a sentence."""
+    """Return the five fields, separated by one blank; ``ValueError`` with a sentence."""
     fields = WORDS.get(text.strip().lower(), text).split()
     if len(fields) == 1 and fields[0].startswith("@"):
         way_out = suggestion(fields[0], WORDS, f"use one of {', '.join(WORDS)}, or five fields")
@@ -63,7 +63,7 @@ def _article(field: str) -> str:
 
 
 def instants(schedule: str, zone: tzinfo, after: float) -> Iterator[float]:
-    """When it is due in the zone, from the first instant after `after` on; each is later than the one before."""
+    """Yield the due times in the zone after the instant `after`, in strictly increasing order."""
     last = after
     moments = CronSim(schedule, datetime.fromtimestamp(after, zone))
     while (moment := _next(moments)) is not None:
@@ -74,7 +74,7 @@ def instants(schedule: str, zone: tzinfo, after: float) -> Iterator[float]:
 
 
 def _next(moments: CronSim) -> datetime | None:
-    """None: nothing comes before the year 10000, where the calendar ends."""
+    """Return the next due time; None: none is before the year 10000, where the calendar ends."""
     try:
         return next(moments, None)
     except (OverflowError, ValueError):

@@ -1,9 +1,9 @@
-"""Moments as people say them: ``fri 18:00``, ``tomorrow 9am``, ``24 dec 9:00``; and how a moment is told back to them.
+"""Instants as users write them: ``fri 18:00``, ``tomorrow 9am``, ``24 dec 9:00``; and their format for users.
 
-What `gq.units` reads is read there; the rest by dateparser, which is loaded only then (it takes longer than a whole
-command), and only what can be meant in one way: dateparser makes something of nearly everything.  A wall-clock time
-that a zone does not have is refused, of one that it has twice the first is taken, and that is said.  Time zones are
-read from the system's files here, for commands only.
+`gq.units` parses the forms that it knows; dateparser parses the rest, only if the text can be understood in one way,
+since dateparser accepts nearly everything.  dateparser is imported only then (that takes longer than a whole command).
+A wall-clock time that a zone skips is refused; of a time that occurs twice the first is taken, with a note.  Time zones
+are read from the system's files here, for commands only.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _DAYS = (
     r"|\d{4}-\d\d-\d\d"
 )
 _SAID = rf"(?:{_DAYS}),?(?: (?:at )?(?:{_CLOCK}))?|(?:at )?(?:{_CLOCK})(?: (?:{_DAYS}))?"
-"""What dateparser is asked: a day, a clock time, or both."""
+"""Pattern of the texts given to dateparser: a day, a clock time, or both."""
 _AGO = r"(\d.*?[a-z])(?: ago)?"
 _LATER = r"in (\d+|an?) (minutes?|hours?|days?|weeks?)"
 PAST_EXAMPLES = "7d, 2h, yesterday, 'fri 18:00', HH:MM, YYYY-MM-DD, YYYY-MM-DDTHH:MM[:SS]"
 
 
 class Moment(NamedTuple):
-    """A moment as it was understood."""
+    """A parsed instant."""
 
     at: float
     note: str = ""
-    """What the reader should know of it: there is another one of the same name."""
+    """A note for the user: the zone has this wall-clock time twice."""
     is_spoken: bool = False
-    """Said in words: worth to be told back."""
+    """Whether the text was in words, so that the command should show the instant that it understood."""
 
 
 def moment(text: str, now: float, zone: tzinfo | None = None, is_past: bool = False) -> Moment:
-    """What `text` means in the zone (None: the local one); ``ValueError`` with a sentence if that is not clear.
+    """Parse `text` in the zone (None: the local zone); ``ValueError`` with a sentence if it is not unambiguous.
 
     A clock time, a day of the week and a day without a year are the next one; with `is_past` the last one.
     """
@@ -79,7 +79,7 @@ def moment(text: str, now: float, zone: tzinfo | None = None, is_past: bool = Fa
 
 
 def past_instant(text: str, now: float) -> float:
-    """``7d``: that long ago; ``yesterday``, ``fri 18:00``, ``09:30`` or a date: the last one before `now`."""
+    """Parse ``7d``: that long ago; ``yesterday``, ``fri 18:00``, ``09:30`` or a date: the last one before `now`."""
     if ago := re.fullmatch(_AGO, " ".join(text.lower().split())):
         try:
             return now - (parse_duration_s(ago[1]) or 0)
@@ -92,7 +92,7 @@ def past_instant(text: str, now: float) -> float:
 
 
 def is_exact(text: str) -> bool:
-    """``now+2h``, and ISO 8601 with an offset: the same in every zone."""
+    """Whether the text is ``now+2h``, or ISO 8601 with an offset: the same in every zone."""
     if text.strip().lower().startswith("now"):
         return True
     try:
@@ -102,7 +102,7 @@ def is_exact(text: str) -> bool:
 
 
 def _own_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
-    """``fri 18:00 Europe/Berlin``: a zone that is written behind the time holds for it."""
+    """Split off a zone after the time, which overrides the default: ``fri 18:00 Europe/Berlin``."""
     words, _, last = text.strip().rpartition(" ")
     return (words, zone_named(last)) if words and ("/" in last or last == "UTC") else (text, zone)
 
@@ -159,7 +159,7 @@ def _on_the_clock(wall: datetime, text: str, zone: tzinfo) -> Moment:
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """The zone of that name; ``ValueError`` with a sentence if there is none."""
+    """Return the zone of this name; ``ValueError`` with a sentence if it does not exist."""
     from zoneinfo import ZoneInfo
 
     try:
@@ -169,7 +169,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def local_zone() -> tzinfo:
-    """The reader's: of $TZ, or of the machine; one without a name is taken as the offset that it has now."""
+    """Return the local zone, from $TZ or the machine; a zone without a name is its current offset."""
     name = local_zone_name()
     if name:
         try:
@@ -180,7 +180,7 @@ def local_zone() -> tzinfo:
 
 
 def local_zone_name() -> str:
-    """``Europe/Berlin``; empty where it has none: $TZ holds rules, or /etc/localtime is no link."""
+    """Return ``Europe/Berlin``; empty if the zone has no name: $TZ holds rules, or /etc/localtime is no link."""
     said = os.environ.get("TZ", "").removeprefix(":")
     path = said if said.startswith("/") else "" if said else os.path.realpath(_LOCALTIME)
     return path.partition(_ZONE_FILES)[2].removeprefix("posix/") if path else said
@@ -191,16 +191,16 @@ def zone_name(zone: tzinfo) -> str:
 
 
 def spoken_moment(at: float, zone: tzinfo) -> str:
-    """``Fri 2026-11-27 18:00 CET``: with seconds only where it has some."""
+    """Format ``Fri 2026-11-27 18:00 CET``, with seconds only if they are not 0."""
     when = datetime.fromtimestamp(at, zone)
     return when.strftime("%a %Y-%m-%d %H:%M:%S %Z" if when.second else "%a %Y-%m-%d %H:%M %Z")
 
 
 def render_moments(sentence: str, zone: tzinfo) -> str:
-    """The sentence with each instant that deciding code wrote into it as `spoken_moment`."""
+    """Return the sentence with each instant of deciding code (``@{seconds}``) formatted by `spoken_moment`."""
     return re.sub(INSTANT_MARK, lambda match: spoken_moment(float(match[1]), zone), sentence)
 
 
 def spoken_span(begin_at: float, end_at: float, zone: tzinfo) -> str:
-    """``from Fri 2026-11-27 18:00 CET to Sat 2026-11-28 06:00 CET (Europe/Berlin)``"""
+    """Format ``from Fri 2026-11-27 18:00 CET to Sat 2026-11-28 06:00 CET (Europe/Berlin)``."""
     return f"from {spoken_moment(begin_at, zone)} to {spoken_moment(end_at, zone)} ({zone_name(zone)})"

@@ -1,1 +1,1 @@
-"""Configuration: gq.toml and the tables in it, private clusters, what is checked in a webhook or a submit hook."""
+"""Configuration: gq.toml and its tables, private clusters, and the rules for webhooks and submit hooks."""

@@ -1,7 +1,7 @@
-"""gq.toml → a frozen `Config`: every value checked, every default filled in, the origin of each value known.
+"""Reads gq.toml into a frozen `Config`: every value checked, every default filled in, the origin of each value known.
 
-Owns the names and defaults of all settings of both daemons.  An unknown key is an error that names the nearest
-one; a value of the wrong kind is an error that names file and key.  Nothing here changes a file.
+The module owns the names and defaults of all settings of both daemons.  An unknown key is an error that names the
+nearest known key; a value of the wrong kind is an error that names file and key.  Nothing here changes a file.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ UNLIMITED = "unlimited"
 MAX_HORIZON_S = 366 * 86400
 MAX_COUNT = 2**31 - 1
 MAX_WEIGHT = 1e9
-"""Sums of points stay exact in whole numbers."""
+"""Maximum weight, up to which sums of points stay exact as integers."""
 _HOOK = re.compile(r"(?s)[^\0]+\.py:[^\W\d]\w*")
 _TCP = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of a cluster as this host's gq.toml says."""
+    """All settings of a cluster in this host's gq.toml."""
 
     path: str
     cluster: str = "gq"
@@ -75,13 +75,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionSettings, ...] = (PartitionSettings(name="main", default=True),)
     nodes: tuple[NodeSettings, ...] = ()
     topology: tuple[Switch, ...] = ()
-    """Its nodes are names, no ranges."""
+    """Switches, with node names expanded from ranges."""
     licenses: dict[str, int] = {}
     keys_set: frozenset[str] = frozenset()
     """The keys that the file sets, dotted: ``limits.jobs``, ``node.n1.cpus``."""
 
     def node(self, name: str) -> NodeSettings:
-        """The settings of one node; `Refusal` if the file has none of that name."""
+        """Return the settings of one node; `Refusal` if the file has no node of that name."""
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -89,11 +89,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         raise Refusal("unknown_node", f"{self.path} has no [[node]] named `{name}`", _names_hint(name, known))
 
     def origin(self, key: str) -> str:
-        """Where the value of a dotted key comes from: the path of the file, or ``default``."""
+        """Return where the value of a dotted key comes from: the path of the file, or ``default``."""
         return self.path if key in self.keys_set else DEFAULT
 
     def settings(self) -> Iterator[tuple[str, object, str]]:
-        """(dotted key, value, origin) of every setting, in the order of the file's tables."""
+        """Yield (dotted key, value, origin) of every setting, in the order of the file's tables."""
         yield "cluster", self.cluster, self.origin("cluster")
         tables: list[tuple[str, msgspec.Struct]] = [
             ("controller", self.controller),
@@ -143,11 +143,11 @@ _FIELD_OF = {
     "clear_time": "clear_time_s",
     "no_show": "no_show_s",
 }
-"""Key in the file → field here, where the file takes a word with a unit."""
+"""Key in the file → field here, for values that the file writes with a unit."""
 
 
 def is_duration(key: str) -> bool:
-    """Whether the value of a dotted key is written with a unit of time in the file, and kept in seconds."""
+    """Whether the file writes the value of a dotted key with a unit of time, which the field has in seconds."""
     return _FIELD_OF.get(key.rpartition(".")[2], "").endswith("_s")
 
 
@@ -179,17 +179,17 @@ _TABLES = [
     "cluster", "controller", "access", "client", "limits", "timers", "history", "priority", "billing", "accounts",
     "reservations", "scheduler", "notify", "topology", "licenses", "partition", "node",
 ]  # fmt: skip
-"""What decides who runs where and when."""
+"""The top-level tables and keys of the file."""
 _PUBLIC_KEY = re.compile(r"[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
-"""Z85."""
+"""Pattern of a public key in Z85."""
 
 Table = dict[str, Any]
-"""A table of TOML: what comes in has no type yet."""
+"""A table of TOML, whose values have no type yet."""
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def node_lines(why_shared_tmp: str) -> str:
-    """What a gq.toml that gq writes says of how a node holds jobs apart; `why_shared_tmp`: it cannot have it all."""
+    """Return the lines on job isolation for a new gq.toml; `why_shared_tmp`: why jobs share /tmp, or empty."""
     if why_shared_tmp:
         private = f"private_tmp = false              # jobs share /tmp and /dev/shm: {why_shared_tmp}"
     else:
@@ -202,9 +202,9 @@ no_new_privs = true              # jobs gain no rights: sudo, at and rootless po
 
 
 def load_config(location: Location) -> Config:
-    """The settings of the cluster at `location`.
+    """Read the settings of the cluster at `location`.
 
-    Raises `Refusal` if there is no file or others can write it, `UsageError` if it is wrong.
+    Raises `Refusal` if the file is missing or others can write it, `UsageError` if it has an error.
     """
     path = Path(location.config_path)
     try:
@@ -227,7 +227,7 @@ def _way_to_config(location: Location) -> str:
 
 
 def check_written_by_trusted(path: Path, file: os.stat_result) -> None:
-    """What a daemon of the system does is said here: only root, or whoever runs the daemon, may say it."""
+    """Refuse a file that anyone but root and the daemon's user may write, since it controls a daemon of the system."""
     for place, found in ((path, file), (path.parent, path.parent.stat())):
         if found.st_uid not in (_ROOT_UID, os.geteuid()):
             raise Refusal(
@@ -243,7 +243,7 @@ def check_written_by_trusted(path: Path, file: os.stat_result) -> None:
 
 
 def parse_config(text: str, path: str) -> Config:
-    """`text` as gq.toml; `path` is for messages and origins."""
+    """Parse `text` as gq.toml; `path` is for messages and origins."""
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -257,12 +257,12 @@ def parse_config(text: str, path: str) -> Config:
 
 
 def config_of(raw: Table, path: str) -> Config:
-    """The tables of a gq.toml, read already; also those that only gqsim can go by."""
+    """Check the parsed tables of a gq.toml, including values that only gqsim supports."""
     return _Reader(path).config(raw)
 
 
 class _Reader:
-    """Reads one file: checks each table and notes which keys it sets."""
+    """Reads one file: checks each table and records which keys it sets."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -341,7 +341,7 @@ class _Reader:
         return rules
 
     def _scheduler(self, raw: object) -> Scheduling:
-        """What the file sets, and what the policy that it names has besides."""
+        """Return the keys that the file sets, over the values of the policy that it names."""
         table = self._table(Scheduling, raw, "scheduler")
         self._check_choice("scheduler.policy", table.policy, tuple(PRESETS))
         said = {_field(Scheduling, key) for key in (raw if isinstance(raw, dict) else ())}
@@ -468,7 +468,7 @@ class _Reader:
     # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tables(self, kind: type[S], raw: object, key: str) -> tuple[S, ...]:
-        """An array of tables, each with a name of its own."""
+        """Read an array of tables with unique names."""
         if not isinstance(raw, list):
             self._fail(key, f"is one table; write [[{key}]], it may be there several times")
         tables = tuple(self._named_table(kind, one, key, index) for index, one in enumerate(raw, 1))
@@ -508,7 +508,7 @@ class _Reader:
     # ── values ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _value(self, key: str, value: object, dotted: str) -> object:
-        """What the file says in people's words, as the number or structure that it means."""
+        """Convert a value from the file's notation to the field's number or structure."""
         if key == "fake_gpu":
             return self._fake_gpus(value, dotted)
         if key == "isolation":
@@ -573,7 +573,7 @@ class _Reader:
         return {function: how for function, how in raw.items() if how != AUTO}
 
     def _weights(self, raw: object, dotted: str) -> dict[str, float]:
-        """A table of names and weights."""
+        """Read a table of names and weights."""
         if not isinstance(raw, dict):
             self._fail(dotted, f"is not a table; write [{dotted}]")
         for name, weight in raw.items():
@@ -609,13 +609,13 @@ def _aliases(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _field(kind: type[msgspec.Struct], key: str) -> str:
-    """The field that a key of the file sets."""
+    """Return the field that a key of the file sets."""
     name = _FIELD_OF.get(key, key)
     return name if name in kind.__struct_fields__ else key
 
 
 def _key(field: str, raw: Table) -> str:
-    """The key by which the file set a field."""
+    """Return the key by which the file set a field."""
     return field if field in raw else _KEY_OF.get(field, field)
 
 
@@ -634,7 +634,7 @@ _TYPE_WORDS = {
 
 
 def _in_words(message: str) -> str:
-    """A message of msgspec with the names of its types in words: ``Expected `float`, got `str```."""
+    """Replace the type names in a message of msgspec by words: ``Expected `float`, got `str```."""
 
     def words(found: re.Match[str]) -> str:
         kinds = [kind for kind in found[1].split(" | ") if kind != "null"]

@@ -1,7 +1,7 @@
-"""The [[node]] tables of a gq.toml as text, for commands that change one and leave everything else as it was written.
+"""Edits the [[node]] tables of a gq.toml as text and leaves everything else as it was written.
 
-Owns that a change is what was meant: what comes out is read again and compared with what went in.  Where that cannot
-be had (a table written in an uncommon way), the answer is None, and whoever asked does without.
+The result of an edit is parsed again and compared with the intended content.  If they differ (a table written in an
+uncommon way), the result is None and the caller does without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Table = dict[str, Any]
 
 
 def without_node(text: str, name: str) -> str | None:
-    """`text` without this node's table, and what belongs to it; None: it cannot be taken out by rule."""
+    """Return `text` without this node's table and its subtables, or None if this edit is not possible."""
     before = tomllib.loads(text)
     kept = "".join(block for block in _blocks(text) if _name_of(block) != name)
     nodes = [node for node in before.get("node", []) if node.get("name") != name]
@@ -28,9 +28,9 @@ def without_node(text: str, name: str) -> str | None:
 
 
 def with_values(text: str, values: Mapping[str, str], defaults: Mapping[str, str], cluster: str) -> str | None:
-    """`text` with these values (as TOML writes them) in the table of its only node; None: not by rule.
+    """Return `text` with these TOML values in the table of its only node, or None if this edit is not possible.
 
-    `defaults` are set where the table says nothing.  What else the file says stays.
+    `defaults` are set for keys that the table lacks.  The rest of the file stays.
     """
     before = tomllib.loads(text)
     nodes = before.get("node", [])
@@ -50,7 +50,7 @@ def with_values(text: str, values: Mapping[str, str], defaults: Mapping[str, str
 
 
 def _blocks(text: str) -> list[str]:
-    """What stands before the first table, then each table; what is below a node is with it."""
+    """Split the text into what precedes the first table, then each table; a node's subtables belong to its block."""
     starts = [0, *(found.start() for found in _HEADER.finditer(text)), len(text)]
     blocks: list[str] = []
     for start, end in pairwise(starts):
@@ -63,13 +63,13 @@ def _blocks(text: str) -> list[str]:
 
 
 def _name_of(block: str) -> str:
-    """Of the node that the block is; empty: it is none."""
+    """Return the name of the node that the block defines; empty: the block defines no node."""
     nodes = (_read(block) or {}).get("node") if _NODE.match(block) else None
     return str(nodes[0].get("name", "")) if nodes else ""
 
 
 def _set(block: str, wanted: Mapping[str, str]) -> str:
-    """Each key in the line that sets it, else in a new one behind the header."""
+    """Set each key in its existing line, or else in a new line after the header."""
     for key, value in wanted.items():
         block = _set_line(block, key, value)
     return block

@@ -1,4 +1,4 @@
-"""``[notify]`` of gq.toml: what is wrong with it, and what it says to a target.  Pure."""
+"""Checks of ``[notify]`` in gq.toml, and of targets against it.  Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLE = "[notify] in gq.toml"
 
 
 def problem_of(settings: NotifySettings) -> tuple[str, str] | None:
-    """(key, what is wrong with its value)"""
+    """Return (key, error) of the first value with an error, or None."""
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if isinstance(value, int | float) and not 0 < value < 2**31:
@@ -30,7 +30,7 @@ def problem_of(settings: NotifySettings) -> tuple[str, str] | None:
 
 
 def _nothing(settings: NotifySettings) -> None:
-    """Whatever it is will do."""
+    """Accept any value."""
 
 
 def _check_hosts(settings: NotifySettings) -> None:
@@ -73,7 +73,7 @@ _CHECKS = {
 
 
 def smtp_server(text: str) -> tuple[str, int]:
-    """``smtp://HOST:PORT``; ``ValueError`` with a sentence."""
+    """Parse ``smtp://HOST:PORT``; ``ValueError`` with a sentence."""
     parts = urlsplit(text)
     if parts.scheme != "smtp" or not parts.hostname or parts.path or parts.query or "@" in parts.netloc:
         raise ValueError(f"`{text[:60]}` is neither the path of sendmail nor smtp://HOST:PORT")
@@ -81,12 +81,12 @@ def smtp_server(text: str) -> tuple[str, int]:
 
 
 def is_mail_address(text: str) -> bool:
-    """A plain one: nothing that could begin a header, a second address or an option."""
+    """Whether the text is one plain address, which cannot begin a header, a second address or an option."""
     return len(text) <= MAX_TO and re.fullmatch(_ADDRESS, text) is not None
 
 
 def refusal_of(settings: NotifySettings, target: Target) -> Refusal | None:
-    """Why nobody can be told so here."""
+    """Return why this cluster cannot notify the target, or None."""
     match target.kind:
         case "":
             return _refusal("how is not said, and this cluster has no default", "add --notify=mail, or another way")

@@ -1,6 +1,6 @@
-"""The shape of a private cluster: how this machine is dealt out among its nodes, and the gq.toml that says so.
+"""The shape of a private cluster: the machine divided among its nodes, and the gq.toml that defines them.
 
-Owns what `gq up` writes, once; afterwards the file is the user's.  Starts nothing (see ``gq.host.daemons``).
+`gq up` writes that file once; afterwards the file is the user's.  Starts no process (see ``gq.host.daemons``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gq.errors import Refusal, UsageError
 from gq.host.interpreter import isolated_python
 
 PORTS_FROM, PORTS_TO = 20000, 31999
-"""Below what Linux gives out by itself, so that a leased port is rarely taken."""
+"""Below the ephemeral ports of Linux, so that a leased port is rarely taken."""
 _PORTS_PER_NODE = 500
 _FAKE_MEMORY = "16G"
 MAX_NODES = 1000
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `gq up` was asked for, per node; None: not said."""
+    """The options of `gq up` about its nodes; None: not given."""
 
     nodes: int | None = None
     fake_gpus: int | None = None
@@ -35,7 +35,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to deal out."""
+    """The resources of this machine."""
 
     cpus: int
     memory_mib: int
@@ -52,12 +52,12 @@ class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def found_machine() -> Machine:
-    """This machine, as far as this process may use it."""
+    """Return this machine's resources, as far as this process may use them."""
     return Machine(cpus=len(os.sched_getaffinity(0)), memory_mib=_memory_mib(), gpus=count_gpus())
 
 
 def _memory_mib() -> int:
-    """The kernel's total, or the limit of the control group that we live in."""
+    """Return the kernel's total memory, or the limit of this process's control group if that is lower."""
     total_kib = next(
         int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:")
     )
@@ -71,7 +71,7 @@ def _memory_mib() -> int:
 
 
 def count_gpus() -> int:
-    """How many GPUs NVML shows, asked in a process of its own: this package never loads the driver's library."""
+    """Return the number of GPUs from NVML, in a child process: this package never loads the driver's library."""
     if not Path("/dev/nvidiactl").exists():
         return 0
     program = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
@@ -87,7 +87,7 @@ def count_gpus() -> int:
 
 
 def divide_machine(options: ClusterOptions, machine: Machine, directory: str) -> list[NodeShape]:
-    """The nodes: real GPUs and memory disjoint, CPUs as asked or an equal share, ports apart from other clusters'."""
+    """Divide the machine: disjoint GPUs and memory, CPUs as requested or an equal share, ports of its own."""
     count = options.nodes or 1
     fakes = options.fake_gpus or 0
     ports = list(_port_ranges(count, directory))
@@ -115,7 +115,7 @@ def divide_machine(options: ClusterOptions, machine: Machine, directory: str) ->
 
 
 def _port_ranges(count: int, directory: str) -> Iterator[tuple[int, int]]:
-    """Disjoint within the cluster; two clusters begin at different places, so that they rarely try the same port."""
+    """Yield port ranges, disjoint within the cluster; clusters begin apart, so that they rarely try the same port."""
     room = PORTS_TO - PORTS_FROM + 1
     size = min(_PORTS_PER_NODE, room // count)
     blocks = room // size
@@ -146,7 +146,7 @@ default = true
 
 
 def config_text(shapes: list[NodeShape]) -> str:
-    """gq.toml of a private cluster."""
+    """Return the gq.toml of a private cluster."""
     return _HEAD + "".join(_node_text(shape) for shape in shapes)
 
 
@@ -169,9 +169,9 @@ def _node_text(shape: NodeShape) -> str:
 
 
 def ensure_config(location: Location, options: ClusterOptions) -> tuple[Config, bool]:
-    """The cluster's configuration, written first if there is none; True: it was made now.
+    """Return the cluster's configuration, written first if it is missing; True: it was written now.
 
-    An existing one is never changed: a options that it does not fulfil is refused.
+    An existing configuration is never changed: options that differ from it are refused.
     """
     path = Path(location.config_path)
     is_new = not path.exists()
@@ -197,7 +197,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _check_options(options: ClusterOptions, config: Config) -> None:
-    """`Refusal` where an option asks for another cluster than the one that is there, with the way to change that."""
+    """Raise `Refusal`, with the way to change the cluster, if an option differs from the existing cluster."""
     each = "under each [[node]] of"
     for option, wanted, there, setting in (
         ("--nodes", options.nodes, {len(config.nodes)}, f"add or remove [[node]] tables in {config.path}"),

@@ -1,8 +1,8 @@
-"""The submit hook of a site: what it is given, what it may answer, and how it is found.  See gq-hook(7).
+"""The submit hook of a site: its arguments, its results, and how it is loaded.  See gq-hook(7).
 
-A hook is a function of a Python file of the site, which ``submit_hook`` in gq.toml names.  It runs in a process of
-its own, never in the controller.  Who can write the file can decide about every job, so the file and its directory
-must belong to root, or to whoever runs the controller, and nobody else may be able to write to them.
+A hook is a function in a Python file of the site, which ``submit_hook`` in gq.toml names.  It runs in a process of its
+own, never in the controller.  Since whoever can write the file decides about every job, only root, or the user who runs
+the controller, may own or write the file and its directory.
 
 ::
 
@@ -40,7 +40,7 @@ _MODULE = "gq_site_hook"
 
 
 class Submitter(msgspec.Struct, frozen=True, kw_only=True):
-    """Who submits, as the controller has established."""
+    """The user who submits, as the controller has authenticated."""
 
     user: str
     uid: int
@@ -48,33 +48,33 @@ class Submitter(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     """Names of the user's groups on the controller's host."""
     is_test: bool = False
-    """Nothing will be queued: ``--test-only``."""
+    """Whether the job is only checked and not queued: ``--test-only``."""
 
 
 class Reject(Refusal):
-    """Raised by a hook: the job is refused, and the submitter reads `message` and `hint`."""
+    """A hook raises it to refuse the job; the submitter reads `message` and `hint`."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(HOOK_REFUSED, message, hint)
 
 
 class SubmitHook(Protocol):
-    """What the function must be.  Called once for each job; of a chain once for each stage."""
+    """The signature of a hook.  It is called once for each job; for a chain, once for each stage."""
 
     def __call__(self, job: JobSpec, submitter: Submitter) -> JobSpec | None:
-        """The job as it shall be queued; None: as it is.  Raise `Reject` to refuse it."""
+        """Return the job to queue; None: unchanged.  Raise `Reject` to refuse it."""
         ...
 
 
 def check_hook(place: str) -> None:
-    """Raises `Refusal` unless the file of ``FILE.py:FUNCTION`` is there and only those who are trusted can write it."""
+    """Raise `Refusal` unless the file of ``FILE.py:FUNCTION`` exists and only trusted users can write it."""
     _source(_path(place))
 
 
 def load_hook(place: str) -> Callable[[JobSpec, Submitter], object]:
-    """The function, ready to be called; what it returns is yet to be looked at.
+    """Load the hook's function; its results are not checked yet.
 
-    Raises `Refusal` as `check_hook`, or if the file has no such function; and whatever the file itself raises.
+    Raises `Refusal` as `check_hook`, or if the file has no such function; and any exception of the file itself.
     """
     path, name = _path(place), place.rpartition(":")[2]
     source = _source(path)

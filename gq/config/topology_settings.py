@@ -1,6 +1,6 @@
-"""What gq.toml says of where things are: topology, features, attributes, resources, licences.  Pure.
+"""Readers of gq.toml's topology, features, attributes, resources and licences.  Pure.
 
-Each reader takes what stands in the file and gives what it means; ``ValueError`` says what is wrong.
+Each reader converts a value of the file to the value of the field; ``ValueError`` names the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TMP = "tmp"
 
 
 def _data(raw: object) -> list[str]:
-    """Names of data sets, which may be paths."""
+    """Check a list of names of data sets, which may be paths."""
     if not isinstance(raw, list):
         raise ValueError('must be a list such as ["imagenet", "/ds/c4"]')
     for one in raw:
@@ -60,7 +60,7 @@ def _attributes(raw: object) -> dict[str, str]:
 
 
 def _value(name: str, raw: object) -> str:
-    """As text: true is ``yes``."""
+    """Convert a value to text: true is ``yes``."""
     if isinstance(raw, bool):
         return "yes" if raw else "no"
     text = str(raw) if isinstance(raw, int | float | str) else ""
@@ -70,7 +70,7 @@ def _value(name: str, raw: object) -> str:
 
 
 def _resources(raw: object) -> dict[str, int]:
-    """Name → how many; scratch space in words such as ``800G``."""
+    """Return name → count; scratch space is written with a unit, such as ``800G``."""
     if not isinstance(raw, dict):
         raise ValueError('must be a table such as {fpga = 2, tmp = "800G"}')
     return {_name(name): _count(name, value) for name, value in raw.items()}
@@ -94,7 +94,7 @@ def _switches(raw: object) -> list[str]:
 
 
 def _names(raw: object, what: str) -> list[str]:
-    """Names and ranges of names."""
+    """Expand names and ranges of names."""
     texts = raw if isinstance(raw, list) else [raw]
     names: list[str] = []
     for text in texts:
@@ -112,11 +112,11 @@ READERS: dict[str, Callable[[object], object]] = {
     "nodes": _nodes,
     "switches": _switches,
 }
-"""By key of the file."""
+"""Key of the file → its reader."""
 
 
 def check_switches(switches: Sequence[Switch]) -> None:
-    """They are a tree, or several: ValueError where a node or a switch hangs on two, or on itself."""
+    """Check that the switches form trees: ValueError if one has two parents, or a switch contains itself."""
     names = {one.name for one in switches}
     above: dict[str, str] = {}
     for one in switches:

@@ -1,7 +1,7 @@
-"""Where a webhook may go: URLs, the administrator's list of hosts, and the addresses that names stand for.  Pure.
+"""The permitted targets of webhooks: URLs, the administrator's list of hosts, and the addresses of host names.  Pure.
 
-A name is looked up once, by whoever sends; the address that comes of it is checked here and is the one that is
-connected to, so that nobody's name server can say one thing to the check and another to the connection.
+The sender looks a name up once; this module checks the resulting address, and the sender connects to exactly that
+address, so that a name server cannot give the check and the connection different addresses.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ METADATA = (
     ipaddress.ip_network("100.100.100.200/32"), ipaddress.ip_network("fd00:ec2::254/128"),
     ipaddress.ip_network("168.63.129.16/32"), ipaddress.ip_network("192.0.0.192/32"),
 )  # fmt: skip
-"""Where clouds hand a machine its credentials: nobody's webhook, whatever is listed."""
+"""Addresses at which clouds serve a machine's credentials: no webhook may reach them, whatever is listed."""
 LOOPBACK = ("127.0.0.1", "::1")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _EMBEDDING = (_NAT64, ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("::ffff:0:0:0/96"))
-"""The last 32 bits of these are an address of IPv4."""
+"""IPv6 networks whose last 32 bits are an IPv4 address."""
 _SPECIAL = ipaddress.IPv4Network("192.0.0.0/24")
-"""Kept for protocols, as a whole."""
+"""IPv4 network that is reserved for protocols as a whole."""
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All of IPv6 that is given out to the public internet; much else is merely not known to be anything."""
+"""The IPv6 addresses that are assigned to the public internet; many others are merely unassigned."""
 _HOST = r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*"
 
 
 class ParsedUrl(NamedTuple):
-    """A URL, taken apart."""
+    """The parts of a URL."""
 
     scheme: str
     host: str
-    """A name in small letters, or an address without brackets."""
+    """A name in lower case, or an address without brackets."""
     port: int
     path: str
-    """With its query."""
+    """The path with its query."""
 
     @property
     def authority(self) -> str:
@@ -59,7 +59,7 @@ class HostRule(NamedTuple):
 
 
 def parse_url(url: str) -> ParsedUrl:
-    """``ValueError`` with a sentence for what is no plain http or https URL."""
+    """Parse a plain http or https URL; ``ValueError`` with a sentence."""
     if len(url) > MAX_TO:
         raise ValueError(f"the URL has {len(url)} characters, {MAX_TO} are the most")
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
@@ -90,7 +90,7 @@ def _address(text: str) -> Address | None:
 
 
 def parse_rule(text: str) -> HostRule:
-    """``NAME``, ``*.NAME``, ``ADDRESS``, with or without ``:PORT``; ``ValueError`` with a sentence."""
+    """Parse ``NAME``, ``*.NAME`` or ``ADDRESS``, with or without ``:PORT``; ``ValueError`` with a sentence."""
     match = re.fullmatch(r"(?P<host>\[[^\]]+\]|[^:\[\]]+|[0-9a-f:]+:[0-9a-f:]*)(?::(?P<port>\d{1,5}))?", text.lower())
     host = "" if match is None else match["host"].strip("[]").rstrip(".")
     port = None if match is None or match["port"] is None else int(match["port"])
@@ -102,20 +102,20 @@ def parse_rule(text: str) -> HostRule:
 
 
 def is_metadata(host: str) -> bool:
-    """An address where clouds keep the credentials of machines, however it is written."""
+    """Whether the text is, in any notation, an address at which clouds serve credentials of machines."""
     found = _address(host)
     return found is not None and any(one in network for one in _meant(found) for network in METADATA)
 
 
 def known_problem(place: ParsedUrl, networks: Iterable[str]) -> str:
-    """Why it can be connected to by none of its addresses, as far as they are known without a look-up; or empty."""
+    """Return why every address of the host known without a look-up is forbidden; empty: unknown, or permitted."""
     here = LOOPBACK if place.host == "localhost" else (place.host,) if is_address(place.host) else ()
     problems = [address_problem(place, one, networks) for one in here]
     return problems[0] if problems and all(problems) else ""
 
 
 def is_listed(hosts: Iterable[str], place: ParsedUrl) -> bool:
-    """The administrator lets webhooks go there."""
+    """Whether the administrator's list permits webhooks to this host and port."""
     return any(_matches(parse_rule(one), place) for one in hosts)
 
 
@@ -130,9 +130,9 @@ def _matches(rule: HostRule, place: ParsedUrl) -> bool:
 
 
 def address_problem(place: ParsedUrl, address: str, networks: Iterable[str]) -> str:
-    """Why the address that the host stands for may not be connected to; empty: it may.
+    """Return why a webhook may not connect to this address of the host; empty: it may.
 
-    An address that the URL itself names is on the list already.
+    An address that the URL itself names has been checked against the list already.
     """
     found = _address(address.partition("%")[0])
     if found is None:
@@ -157,7 +157,7 @@ def _is_public(address: Address) -> bool:
 
 
 def _meant(address: Address) -> list[Address]:
-    """The address, and those of IPv4 that are hidden in it."""
+    """Return the address, and the IPv4 addresses that are embedded in it."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:

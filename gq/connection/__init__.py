@@ -1,1 +1,1 @@
-"""The way to a cluster: where it is, keys and tokens, the link to it, and bounds on what a peer may take."""
+"""Connections to a cluster: its location, keys and tokens, the link, and bounds on a peer's resources."""

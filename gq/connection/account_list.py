@@ -1,4 +1,4 @@
-"""Accounts, members, QOS and limits: all pages of a list that the controller gives a page at a time."""
+"""Reads all pages of the list of accounts, members, QOS and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = 2000
 
 
 def whole_list(ask: Callable[[ListAccounts], Accounts], query: ListAccounts) -> Accounts:
-    """What the query means, in one answer; a controller of the version before gives all of it at once."""
+    """Return all pages of the query as one answer; a controller of the previous version sends everything at once."""
     query = msgspec.structs.replace(query, limit=PAGE)
     pages = [ask(query)]
     while pages[-1].more:

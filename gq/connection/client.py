@@ -1,13 +1,13 @@
 """The blocking client: requests to gqd and their answers.
 
-Owns one connection (a DEALER socket): to the door of this host, or by tcp to the controller's own.  A request is sent
-as the same bytes, with the same request id, as often as needed, so that asking again never does a thing twice.  A link
-that gqd closed (it restarted) is noticed within `_SLICE_S` and made anew.  Where MUNGE says who the user is, each link
-begins with an introduction, and is made anew when the controller asks for one.  It prints nothing and never decides
-what a refusal means.
+The client owns one connection (a DEALER socket): to the listener of this host, or by tcp to the controller's.  A
+request is sent as the same bytes, with the same request id, as often as needed, so that a repeated request is carried
+out once.  A link that gqd closed (it restarted) is noticed within `_SLICE_S` and made anew.  With MUNGE, each link
+begins with an introduction, and is made anew when the controller asks for one.  The client prints nothing and never
+interprets a refusal.
 
-Start-up counts here, since every command pays for it: nothing but zmq and msgspec is imported, unless the controller is
-reached by tcp.
+Every command pays for the start-up of this module: it imports only zmq and msgspec, unless the controller is reached by
+tcp.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=wire.ReplyBody)
 
 _SLICE_S = 0.1
-"""How often a waiting client looks whether its link is still there."""
+"""Interval at which a waiting client checks its link."""
 _FIRST_RESEND_S = 5.0
-"""A local link loses nothing while it stands; behind a relay, gqd may have restarted unseen."""
+"""A local link loses no messages; behind a relay, gqd may restart unseen."""
 _MAX_RESEND_S = 20.0
 _WINDOW_BYTES = 16 * 1024 * 1024
 _RETRY_S = 0.1
 _MAX_REMOTE_RETRY_S = 2.0
-"""Many may have been hung up on at once, and must not all come again at once."""
+"""Many clients may have been disconnected at once, and must not all reconnect at once."""
 _FIRST_LINK_S = 0.05
 _NEXT_LINK_S = 2.0
 _MAX_INTRODUCTIONS = 3
-"""In a row, with no other answer between them."""
+"""Maximum number of introductions without another answer between them."""
 
 
 def expect(answer: wire.ReplyBody, kind: type[A]) -> A:
-    """The answer, which must be of this kind; else `ProtocolError`."""
+    """Return the answer, which must be of this kind; else raise `ProtocolError`."""
     if not isinstance(answer, kind):
         got, wanted = type(answer).__name__, kind.__name__
         raise ProtocolError("unexpected_answer", f"the controller answered with {got} instead of {wanted}")
@@ -67,11 +67,11 @@ def expect(answer: wire.ReplyBody, kind: type[A]) -> A:
 
 
 class Client:
-    """One connection to the controller.  Not for use by several threads at once.
+    """A connection to the controller.  Several threads must not use it at once.
 
-    `timeout_s`: how long one answer may take.  `patience_s`: how long to keep knocking while nobody listens (gqd
-    restarts); `on_wait` is then called once with the reason, so that the caller can say that it waits.
-    `first_patience_s`: the same until the first link stands; None is `patience_s`.
+    `timeout_s`: time for one answer.  `patience_s`: how long to try to connect while no controller listens (gqd
+    restarts); `on_wait` is then called once with the reason, so that the caller can report the wait.
+    `first_patience_s`: the same until the first link is established; None is `patience_s`.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Client:
         self._first_patience_s = patience_s if first_patience_s is None else first_patience_s
         self._on_wait = on_wait
         self._reconnect_s = 0.0
-        """See `reconnecting`."""
+        """How long a lost link is made anew inside of `reconnecting`."""
         self.has_been_linked = False
-        """Once at least."""
+        """Whether a link has ever been established."""
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._remote: RemoteController | None = None
-        """Once it has been read, where the controller is reached by tcp."""
+        """The controller's address and keys, once they are read; None unless it is reached by tcp."""
         self._socket: zmq.Socket[bytes] | None = None
         self._introductions = 0
-        """Since the last answer that was no wish for one."""
+        """Number of introductions since the last other answer."""
         self._forgotten: weakref.finalize[..., Client] | None = None
         self._before_close: list[Callable[[], object]] = []
 
@@ -118,9 +118,9 @@ class Client:
 
     @contextlib.contextmanager
     def reconnecting(self, for_s: float, on_wait: Callable[[Unreachable], None]) -> Iterator[None]:
-        """Within this block, make a lost link anew for up to `for_s` seconds, as often as it is lost.
+        """Within this block, make a lost link anew for up to `for_s` seconds, each time it is lost.
 
-        The first link of all is tried only as long as ``first_patience_s`` says.  `on_wait` is called once an outage.
+        The very first link is tried only for ``first_patience_s``.  `on_wait` is called once for each outage.
         """
         before = self._reconnect_s, self._on_wait
         self._reconnect_s, self._on_wait = for_s, on_wait
@@ -130,16 +130,16 @@ class Client:
             self._reconnect_s, self._on_wait = before
 
     def before_close(self, call: Callable[[], object]) -> None:
-        """Have this called first: whoever asks on another thread must be done with it by then."""
+        """Have `close` run `call` first, so that requests on another thread end before."""
         self._before_close.append(call)
 
     def not_before_close(self, call: Callable[[], object]) -> None:
-        """Nobody asks there any more."""
+        """Remove a call that `before_close` added."""
         if call in self._before_close:
             self._before_close.remove(call)
 
     def ask(self, body: wire.RequestBody, timeout_s: float | None = None) -> wire.ReplyBody:
-        """The answer to one request; a refusal is raised as `Refusal`, silence as `Unreachable`."""
+        """Return the answer to one request; raise a refusal as `Refusal`, silence as `Unreachable`."""
         for answer in self.ask_many([body], timeout_s=timeout_s):
             if isinstance(answer, Refusal):
                 raise answer
@@ -147,15 +147,15 @@ class Client:
         raise AssertionError("one request has one answer")
 
     def ask_for(self, body: wire.RequestBody, kind: type[A]) -> A:
-        """The answer to one request, which must be of this kind; else `ProtocolError`."""
+        """Return the answer to one request, which must be of this kind; else raise `ProtocolError`."""
         return expect(self.ask(body), kind)
 
     def ask_many(
         self, bodies: Iterable[wire.RequestBody], window: int = 256, timeout_s: float | None = None
     ) -> Iterator[wire.ReplyBody | Refusal]:
-        """Answers in the order of the requests, of which up to `window` are on the way at once.
+        """Yield answers in the order of the requests, of which up to `window` are in flight at once.
 
-        A refusal is an item like the others.  `timeout_s` counts anew whenever an answer comes.
+        A refusal is an item, not raised.  `timeout_s` starts again whenever an answer comes.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         pipeline = _Pipeline(iter(bodies), window)
@@ -167,9 +167,9 @@ class Client:
     # ── one exchange ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _await_answer(self, pipeline: _Pipeline, limit_s: float) -> None:
-        """Receive until the oldest request is answered; make the link anew and resend where that is due.
+        """Receive until the oldest request is answered; reconnect and resend when that is due.
 
-        Silence on a link that stands is what gqd's absence looks like behind a relay, so `reconnecting` bounds it too.
+        Behind a relay, gqd's absence looks like silence on an established link, so `reconnecting` bounds silence, too.
         """
         now = silent_since = time.monotonic()
         held_s = pipeline.held_s
@@ -223,7 +223,7 @@ class Client:
     # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _connect(self) -> None:
-        """Have a link; while nobody listens, try again as long as the caller has patience."""
+        """Establish a link; while no controller listens, try again as long as the caller permits."""
         again_s = max(self._patience_s, self._reconnect_s)
         patience_s = again_s if self.has_been_linked else self._first_patience_s
         until = time.monotonic() + patience_s
@@ -274,12 +274,12 @@ class Client:
         raise self._explained(Unreachable("unreachable", message, "many may be asking at once; try again"))
 
     def _explained(self, error: Unreachable) -> Unreachable:
-        """The error with the cluster that was chosen, and why."""
+        """Return the error with the cluster that was chosen, and why."""
         hint = f"{why_chosen(self.location, os.environ)}; {error.hint}"
         return Unreachable(error.code, f"{error.message} ({describe_cluster(self.location)})", hint)
 
     def _introduce(self, remote: RemoteController) -> bool:
-        """Say whose the key of a fresh link is, and hear that it is believed; False: the link is lost."""
+        """Introduce the key of a fresh link and wait for the answer; False: the link is lost."""
         from gq.connection.remote import introduction
 
         assert self._socket is not None
@@ -303,7 +303,7 @@ class Client:
         return False
 
     def _wants_introduction(self, data: bytes) -> bool:
-        """Some time after the last one, or after a new start, the controller does not know the key any more."""
+        """Whether the controller asks for an introduction, since it restarted or the last one is too old."""
         if self._remote is None or not self._remote.by_munge or self._introductions >= _MAX_INTRODUCTIONS:
             return False
         from gq.connection.remote import must_introduce
@@ -311,7 +311,7 @@ class Client:
         return must_introduce(wire.REPLIES.decode(data))
 
     def _open_local(self) -> None:
-        """Connect, and wait until linked; a plain connect tells a door that nobody opens from one that is busy."""
+        """Connect, and wait until linked; a plain connect tells a socket without listener from a busy one."""
         path = self.location.client_socket
         if not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
             _knock(self.location)
@@ -341,7 +341,8 @@ class Client:
         socket.setsockopt(zmq.RECONNECT_IVL, -1)  # and stays lost, since what was on it must be sent again
         socket.setsockopt(zmq.SNDHWM, 0)  # the window bounds what is on the way
         socket.setsockopt(zmq.RCVHWM, 0)
-        # Where nobody closes this, the collector may end the context first, which waits for its sockets for ever.
+        # If the caller does not close this client, the collector may end the context first, which waits for its sockets
+        # for ever.
         self._forgotten = weakref.finalize(self, _close, socket, self._context)
         self._forgotten.atexit = False
         return socket
@@ -350,7 +351,7 @@ class Client:
         return self._socket is not None and bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
 
     def _send(self, data: bytes) -> None:
-        """Hand the bytes to the link; where it is lost, hang up: the waiting loop makes it anew and sends again."""
+        """Send the bytes; if the link is lost, disconnect: the waiting loop reconnects and sends again."""
         if self._socket is None:
             return
         try:
@@ -384,9 +385,9 @@ def _close(socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -
 
 
 def dial(socket: zmq.Socket[bytes], location: Location) -> RemoteController | None:
-    """Connect a socket of one's own to the controller, without waiting until there is a link.
+    """Connect a socket of the caller's to the controller, without waiting for the link.
 
-    The controller at the other end, if its links begin with an introduction, which is the caller's to make.
+    Returns the controller if its links begin with an introduction, which the caller must send.
     """
     if not location.is_remote:
         socket.connect(location.client_endpoint)
@@ -399,22 +400,22 @@ def dial(socket: zmq.Socket[bytes], location: Location) -> RemoteController | No
 
 
 class _Pipeline:
-    """Requests on the way and answers not yet handed out, in order.  Knows no socket."""
+    """Requests in flight and answers not yet handed out, in order.  The class knows no socket."""
 
     def __init__(self, bodies: Iterator[wire.RequestBody], window: int) -> None:
         self._bodies = bodies
         self._window = window
         self._waiting: dict[RequestId, bytes] = {}
-        """Unanswered, in order of sending."""
+        """Unanswered requests in order of sending."""
         self._order: deque[RequestId] = deque()
-        """Sent and not handed out, oldest first."""
+        """Requests sent whose answers are not handed out, oldest first."""
         self._answers: dict[RequestId, wire.ReplyBody | Refusal] = {}
         self._bytes = 0
         self.held_s = 0.0
-        """How long the controller may hold the answers, at most."""
+        """Maximum time that the controller may hold the answers."""
 
     def fill(self, send: Callable[[bytes], None]) -> bool:
-        """Send as many more as the window allows; False when all is answered and handed out."""
+        """Send as many more requests as the window allows; False when all answers are handed out."""
         while len(self._order) < self._window and (self._bytes < _WINDOW_BYTES or not self._order):
             body = next(self._bodies, None)
             if body is None:
@@ -435,7 +436,7 @@ class _Pipeline:
         return list(self._waiting.values())
 
     def take(self, frame: bytes) -> bool:
-        """Note an answer; False for one that is not (or no longer) waited for."""
+        """Record an answer; False if no request waits for it."""
         reply = wire.REPLIES.decode(frame)
         if not OLDEST_WIRE_VERSION <= reply.version <= WIRE_VERSION:
             raise ProtocolError("wrong_version", f"the controller answers in version {reply.version} of the protocol")
@@ -447,7 +448,7 @@ class _Pipeline:
         return True
 
     def ready(self) -> Iterator[wire.ReplyBody | Refusal]:
-        """The answers that are next in order."""
+        """Yield the answers that are next in order."""
         while self._order and self.is_oldest_answered:
             yield self._answers.pop(self._order.popleft())
 
@@ -473,7 +474,7 @@ def _unwrap(body: wire.ReplyBody) -> wire.ReplyBody | Refusal:
 
 
 def _held_s(body: wire.RequestBody) -> float:
-    """How long the controller may hold the answer on purpose."""
+    """Return how long the controller may hold the answer on purpose."""
     match body:
         case wire.WaitJobs():
             return body.timeout_s
@@ -484,7 +485,7 @@ def _held_s(body: wire.RequestBody) -> float:
 
 
 def _knock(location: Location) -> None:
-    """Raise `Unreachable` if nobody listens at the client socket, `Refusal` if this user may not connect."""
+    """Raise `Unreachable` if no controller listens at the client socket, `Refusal` if this user may not connect."""
     path = location.client_socket
     code = probe_socket(path)
     if code in NOBODY_LISTENS:

@@ -1,13 +1,13 @@
-"""CURVE keys on disk: making them, reading them, and who may read them.
+"""CURVE keys on disk: creating them, reading them, and their file modes.
 
-    keys/gqd.key          secret key of the controller's node door, 0600
+    keys/gqd.key          secret key of the controller's node listener, 0600
     keys/gqd.pub          its public key; goes to every node
     keys/nodes/NAME.pub   public key of a node that may join, at the controller
     keys/node-NAME.key    secret key of that node, 0600; goes to the node, and only there
 
 A file holds one key in Z85 (40 characters).  A secret key that others may read is refused, not used.
 
-The module also sets what every tcp link has besides its keys: when the kernel gives a silent peer up.
+The module also sets the time after which the kernel ends a tcp link with a silent peer.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from gq.model.key import is_key
 
 SERVER = "gqd"
 _TYPED_CHARACTERS = 8
+"""First characters of a public key, which users type: letters and digits, so that no shell interprets them."""
 _LOST_KEY_HINT = (
     "restore it from a backup, or let this node join again; `gqd keygen` makes the key of a new cluster, which no host "
     "that joined before accepts"
 )
-"""Of the public half, that people type: letters and digits, which no shell takes for something else."""
 
 
 class KeyPair(NamedTuple):
-    """Both in Z85."""
+    """A key pair; both halves are in Z85."""
 
     public: bytes
     secret: bytes
@@ -56,15 +56,15 @@ def node_public_path(keys_dir: str, node: str) -> Path:
 
 
 def is_ipv6(endpoint: str) -> bool:
-    """Whether to connect by IPv6: only where an address says so, since of a name libzmq tries one address."""
+    """Whether the endpoint is an IPv6 address; for a host name, libzmq tries only one address, and gq prefers IPv4."""
     return endpoint.startswith("tcp://[")
 
 
 def detect_lost_peer(socket: zmq.Socket[bytes], within_s: int) -> None:
     """Make the kernel end a tcp link whose peer has acknowledged nothing for `within_s` seconds.
 
-    Call it before the socket is bound or connected.  The kernel probes an idle link (TCP keepalive) and also ends one
-    whose peer does not read (TCP_USER_TIMEOUT).  libzmq's own heartbeat (ZMQ_HEARTBEAT_IVL) does the same and must
+    Call it before the socket is bound or connected.  The kernel probes an idle link (TCP keepalive) and also ends a
+    link whose peer does not read (TCP_USER_TIMEOUT).  libzmq's own heartbeat (ZMQ_HEARTBEAT_IVL) does the same and must
     not be used: libzmq 4.3 aborts the process (``Assertion failed: !_io_error``, zeromq/libzmq issue 4364) when the
     heartbeat of a link falls due after its peer has gone and before its messages are read, for instance while the
     socket is being closed.
@@ -84,7 +84,7 @@ def fresh_keys() -> KeyPair:
 
 
 def make_keys(secret_path: Path, public_path: Path) -> KeyPair:
-    """Make a key pair and write it; `Refusal` if one is there already."""
+    """Create and write a key pair; `Refusal` if a file already exists."""
     pair = fresh_keys()
     for path in (secret_path, public_path):
         if path.exists():
@@ -96,7 +96,7 @@ def make_keys(secret_path: Path, public_path: Path) -> KeyPair:
 
 
 def read_keys(secret_path: Path) -> KeyPair:
-    """The pair of a secret key; `Refusal` if others may read it."""
+    """Read a secret key and return its pair; `Refusal` if others may read it."""
     secret = _read(secret_path)
     found = secret_path.stat()
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid not in (os.geteuid(), 0):
@@ -111,7 +111,7 @@ def read_public(path: Path) -> bytes:
 
 
 def pinned_nodes(keys_dir: str) -> dict[bytes, str]:
-    """Public key (Z85) → node: who may join.  Files that hold no key are left out."""
+    """Return public key (Z85) → node of the nodes that may join.  Files that hold no key are left out."""
     pinned = {}
     for path in sorted(Path(keys_dir, "nodes").glob("*.pub")):
         try:
@@ -136,7 +136,7 @@ def _is_there(path: Path) -> Refusal:
 
 
 def _write(path: Path, key: bytes, mode: int) -> None:
-    """Never with more rights than `mode`, not for a moment, and never over a file that is there."""
+    """Create the file with exactly `mode` from the first moment; an existing file is refused."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:

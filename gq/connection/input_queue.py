@@ -1,15 +1,16 @@
-"""What was read from a socket and nobody has handled yet, and whose it is.
+"""Messages read from a socket and not yet handled, by peer.
 
-Owns the bound for each peer of a ROUTER: who goes beyond is hung up on, and what else it sent is dropped.  A user of
-this host is kept out for a while too, since libzmq takes things in ten times faster than they can be dropped.
+The queue bounds the messages of each peer of a ROUTER: a peer beyond the bound is disconnected, and its further
+messages are dropped.  A user of this host is also blocked for a while, since libzmq accepts messages ten times faster
+than they can be dropped.
 
-libzmq must have no bound of its own there (`make_boundless`).  When a link ends while some of it waits at ZMQ_RCVHWM,
-libzmq 4.3 ends the *process* at a PING among what waits, or at the link's next heartbeat (``Assertion failed:
-!_io_error``, zeromq/libzmq issue 4364), so that anybody who may connect could end a daemon.  So all that comes is read
-at once, and waits here; and no socket of gq sends heartbeats of libzmq's (`gq.connection.curve.detect_lost_peer`).
+libzmq must have no bound of its own there (`make_boundless`).  When a link ends while some of its messages wait at
+ZMQ_RCVHWM, libzmq 4.3 ends the *process* at a PING among them, or at the link's next heartbeat (``Assertion failed:
+!_io_error``, zeromq/libzmq issue 4364), so that anybody who may connect could end a daemon.  So all messages are read
+at once, and wait here; and no socket of gq uses libzmq's heartbeats (`gq.connection.curve.detect_lost_peer`).
 
-Peers do not name themselves either.  libzmq would never read the link of a second one by the same name, and keep what
-it sends until the socket is closed.
+Peers may not choose their routing ids either: libzmq would never read the link of a second peer with the same id, and
+keep its messages until the socket is closed.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from gq.connection.user_block import UserBlock
 MAX_READ = 2048
 """Messages read before the loop gets a chance to do something else."""
 MAX_DROPPED = 16_384
-"""Likewise, messages of those that were hung up on."""
+"""Messages of disconnected peers that are dropped before the loop gets a chance to do something else."""
 MAX_WAITING = 4096
-"""Of one link; whoever waits for answers has far fewer on the way."""
+"""Maximum for one link; a client that waits for its answers has far fewer in flight."""
 
 Socket = zmq.Socket[bytes]
 
 
 class Message(NamedTuple):
-    """`peer`: the routing id on a ROUTER, else empty."""
+    """A message; `peer`: the routing id on a ROUTER, else empty."""
 
     peer: bytes
     frame: zmq.Frame
 
 
 class InputQueue:
-    """Of a socket that is bound or connected, and has not been read.
+    """The input queue of a socket that is bound or connected, and has not been read.
 
-    `on_malformed`: there was a message of another number of frames, or of a link older than ZMTP 3.  `on_flood` is
-    told who was hung up on: an address, or ``uid 1000``; what a socket connected to is trusted.  `call_later`: an event
-    loop's.
+    `on_malformed` is called for a message with another number of frames, or from a link older than ZMTP 3.  `on_flood`
+    is called with the name of a disconnected peer: an address, or ``uid 1000``; the peer that a socket connected to is
+    trusted.  `call_later`: an event loop's.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class InputQueue:
         self._max_waiting = max_waiting
         self._is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER
         self._waiting: deque[tuple[bytes, zmq.Frame | None]] = deque()
-        """None: a message of another number of frames."""
+        """(peer, frame); None: a message with another number of frames."""
         self._of: dict[bytes, int] = {}
-        """Peer → how many of them."""
+        """Peer → its number of waiting messages."""
         self._come: dict[bytes, int] = {}
-        """Peer → how many were read since the socket was last empty: more of its may be on the way within libzmq."""
+        """Peer → messages read since the socket was last empty; libzmq may hold more of them."""
         self._cut: set[bytes] = set()
-        """Whom it has hung up on, until all is read that was on the way."""
+        """Disconnected peers, until the socket is empty."""
         self._user_block = UserBlock(_path(socket), call_later)
         if self._is_router:
             _take_no_names(socket)
@@ -77,7 +78,7 @@ class InputQueue:
         return len(self._waiting)
 
     def read(self) -> bool:
-        """What has come; True: there may be more."""
+        """Read from the socket; True: there may be more."""
         taken = dropped = 0
         while taken < MAX_READ and dropped < MAX_DROPPED:
             try:
@@ -101,7 +102,7 @@ class InputQueue:
         return True
 
     def hand_on(self, receive: Callable[[bytes, zmq.Frame], None], may: Callable[[], bool], most: int) -> bool:
-        """Read, and give `receive` so many at most while it `may` have them; True: come back, there may be more."""
+        """Read, and pass up to `max_messages` to `receive` while `may` permits; True: there may be more."""
         has_more = self.read()
         for _ in range(most):
             message = self.take() if may() else None
@@ -111,7 +112,7 @@ class InputQueue:
         return True
 
     def take(self) -> Message | None:
-        """The oldest."""
+        """Remove and return the oldest message; None: the queue is empty."""
         while self._waiting:
             peer, frame = self._waiting.popleft()
             self._of[peer] -= 1
@@ -145,18 +146,19 @@ class InputQueue:
 
 
 def make_boundless(socket: Socket) -> None:
-    """Before it is bound or connected: who reads it uses a `InputQueue`, or trusts the other end."""
+    """Remove libzmq's bound, before the socket is bound or connected; its reader uses an `InputQueue`, or trusts the
+    peer."""
     socket.setsockopt(zmq.RCVHWM, 0)
 
 
 def sender(frame: zmq.Frame) -> str:
-    """As `peer_name` of its link."""
+    """Return the name of the peer that sent a frame, as `peer_name` does."""
     who = credentials(frame)
     return str(frame.get("Peer-Address")).removeprefix("::ffff:") if who is None else f"{OF_USER}{who[0]}"
 
 
 def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
-    """(uid, gid) of the process at the other end of an ipc link, by the kernel's word; None where it gave none."""
+    """Return (uid, gid) of the peer process of an ipc link from the kernel; None: the kernel has none."""
     try:
         _, uid, gid, _ = str(frame.get("Peer-Address")).split(":")
         return int(uid), int(gid)
@@ -165,7 +167,7 @@ def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
 
 
 def _has_source(frame: zmq.Frame) -> bool:
-    """Whether libzmq says which link brought this; it does not for links of ZMTP 1 and 2, which gq never speaks."""
+    """Whether libzmq knows the frame's link; it does not for links of ZMTP 1 and 2, which gq never speaks."""
     try:
         frame.get(zmq.SRCFD)
     except zmq.ZMQError:
@@ -174,13 +176,13 @@ def _has_source(frame: zmq.Frame) -> bool:
 
 
 def _take_no_names(socket: Socket) -> None:
-    """Peers are numbered from now on.  The second line takes back what the first one says of frames, and not that;
-    links of this socket speak ZMTP as before, since it was bound before."""
+    """Make libzmq assign routing ids to new peers.  The second line reverts the first one's effect on frames, but not
+    on ids; links of this socket speak ZMTP as before, since it was bound before."""
     socket.setsockopt(zmq.ROUTER_RAW, 1)
     socket.setsockopt(zmq.ROUTER_RAW, 0)
 
 
 def _path(socket: Socket) -> str:
-    """Where it is bound on this host; empty: elsewhere."""
+    """Return the path at which the socket is bound on this host; empty: it has none."""
     endpoint = str(socket.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
     return endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else ""

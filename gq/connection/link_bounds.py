@@ -35,29 +35,29 @@ from gq.connection.user_block import KEPT_OUT_S, UserBlock
 V = TypeVar("V")
 
 RESERVED_DESCRIPTORS = 512
-"""For nodes of this host, and the databases."""
+"""Descriptors for nodes of this host, and the databases."""
 SHARE_OF_HOST = 4
-"""One address may have one part in so many of a tcp door's links."""
+"""Divisor: the fraction of a tcp listener's links that one address may have."""
 SHARE_OF_USER = 16
-"""One user may have one part in so many of the descriptors, by links of this host."""
+"""Divisor: the fraction of the descriptors that one user's links may have on this host."""
 MAX_LINKS = 50_000
 MAX_LINKS_OF_USER = 2048
 SILENCE_S = 30.0
-"""How long a link of this host may bring no message: every client asks as soon as it is connected."""
+"""Time within which a link of this host must bring a message: every client sends a request at once."""
 BAR_AGAIN_S = 10.0
-"""A user who within this time opens as many links beyond the bound as the bound allows is kept out."""
+"""A user who, within this time, opens as many links beyond the bound as the bound allows is blocked."""
 REOPEN_AT = 0.75
-"""Of the bound."""
+"""Fraction of the bound at which a listener that was shut opens again."""
 UNPROVEN_AGAIN_S = 3600.0
-"""How often one host is told of whose links end without a proof: something may look at the port every minute."""
+"""Minimum interval between reports about one host's unproven links: a scanner may probe the port every minute."""
 MAX_HOSTS = 1000
 MAX_BURST = 128
 """Events taken before the loop gets a chance to do something else."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _EVENT = struct.Struct("=hi")
-"""What happened, and a number: mostly a descriptor."""
+"""The event, and a number: mostly a descriptor."""
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
-"""One instruction of classic BPF: return 0."""
+"""A program of classic BPF with one instruction: return 0."""
 _WATCHED = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 """EVENT_HANDSHAKE_FAILED_PROTOCOL must not be among them: reporting it may change errno before libzmq looks at errno,
 and libzmq then takes a forged message for one that must wait, and keeps the link and its descriptor."""
@@ -68,28 +68,30 @@ NO_PROOF = "it went, or was hung up on, before it proved a key"
 NO_WORD = "it did not say in time whose its key is"
 SWEEP_S = 1.0
 MAX_UNHEEDED = 8
-"""Messages that a link may bring before one of them proves something."""
+"""Messages that a link may bring before one of them must prove a key."""
 
 Unproven = Callable[[str, str], None]
-"""Told the address of a host whose link ended before it proved a key, and how."""
+"""Called with the address of a host whose link ended before it proved a key, and how it ended."""
 
 
 def links_per_door(descriptors: int, doors: int, backlog: int) -> int:
-    """`descriptors` as of getrlimit: RLIM_INFINITY is negative.  Half of them are left to the clients of this host.
+    """Return the maximum number of links of one tcp listener, from getrlimit's `descriptors` (RLIM_INFINITY is
+    negative).
 
-    What waits in the backlog is accepted also by a door that is shut.
+    Half of the descriptors are left to the clients of this host.  A listener that is shut still accepts the links in
+    its backlog.
     """
     room = MAX_LINKS if descriptors < 0 else (descriptors // 2 - RESERVED_DESCRIPTORS) // max(1, doors) - backlog
     return max(16, min(MAX_LINKS, room))
 
 
 def links_per_user(descriptors: int) -> int:
-    """libzmq keeps some 23 KiB for an idle link: one user can make a socket cost about 50 MiB."""
+    """Return one user's maximum; at libzmq's 23 KiB for an idle link, one user's links cost at most about 50 MiB."""
     return MAX_LINKS_OF_USER if descriptors < 0 else max(32, min(MAX_LINKS_OF_USER, descriptors // SHARE_OF_USER))
 
 
 class Bounds(NamedTuple):
-    """How many links a socket may have."""
+    """The maximum numbers of a socket's links."""
 
     all: int
     peer: int
@@ -101,7 +103,7 @@ class Bounds(NamedTuple):
 
 
 def local_bounds(descriptors: int) -> Bounds:
-    """The bounds of a socket of this host at which every user may connect; `descriptors` as `links_per_door`."""
+    """Return the bounds for a socket of this host open to all users; `descriptors` as in `links_per_listener`."""
     of_user = links_per_user(descriptors)
     in_all = MAX_LINKS if descriptors < 0 else max(of_user, min(MAX_LINKS, descriptors // 4))
     return Bounds(in_all, of_user, silent=max(16, of_user // 4), proof_s=SILENCE_S)
@@ -121,7 +123,7 @@ class Loop(Protocol):
 
 @dataclass(slots=True)
 class _Silence:
-    """Of a link that has proved nothing."""
+    """The state of a link that has proved no key."""
 
     since: float
     unheeded: int = 0
@@ -156,13 +158,13 @@ class Links:
         self._on_crowd = on_crowd
         self._now = now
         self._open: dict[int, str] = {}
-        """Descriptor → who is at the other end."""
+        """Descriptor → name of the peer."""
         self._of_peer: dict[str, dict[int, None]] = {}
-        """Who is at the other end → descriptors, without those that were hung up on."""
+        """Name of the peer → descriptors, without links that were disconnected."""
         self._silent: dict[str, dict[int, _Silence]] = {}
-        """Likewise, the oldest first: those that have not brought a message that counts."""
+        """Name of the peer → its open links without a valid message, the oldest first."""
         self._told_at: dict[str, float] = {}
-        """By the address of a host whose links ended without a proof."""
+        """Address of a host with unproven links → when it was reported last."""
         self._failed_how = ""
         self._listener: socket.socket | None = None
         self.is_shut = False
@@ -190,7 +192,7 @@ class Links:
 
     @property
     def has_strangers(self) -> bool:
-        """Whether a link may prove nothing for a while."""
+        """Whether a link may bring no valid message for a while."""
         return self._bounds.proof_s is not None
 
     @property
@@ -198,16 +200,16 @@ class Links:
         return sum(len(theirs) for theirs in self._silent.values())
 
     def heard(self, frame: zmq.Frame) -> None:
-        """A message has come: whoever sent it has proved what there is to prove."""
+        """Record a valid message: its link has proved its key."""
         descriptor = int(frame.get(zmq.SRCFD))
         self._silent.get(self._open.get(descriptor, ""), {}).pop(descriptor, None)
 
     def is_silent(self, frame: zmq.Frame) -> bool:
-        """Whether the link that brought this has proved nothing so far."""
+        """Whether the frame's link has proved nothing so far."""
         return self._silence(frame) is not None
 
     def unheeded(self, frame: zmq.Frame) -> None:
-        """A message has come that proves nothing; not many may."""
+        """Count a message that proves nothing; a link that brings too many is disconnected."""
         silence = self._silence(frame)
         if silence is not None:
             silence.unheeded += 1
@@ -215,7 +217,7 @@ class Links:
                 self.hang_up(frame)
 
     def hang_up(self, frame: zmq.Frame) -> None:
-        """On the link that brought this."""
+        """Disconnect the frame's link."""
         descriptor = int(frame.get(zmq.SRCFD))
         peer = self._open.get(descriptor)
         if peer is not None:
@@ -226,7 +228,7 @@ class Links:
         return self._silent.get(self._open.get(descriptor, ""), {}).get(descriptor)
 
     def close(self) -> None:
-        """Before the socket that is watched."""
+        """Stop watching; call it before the watched socket is closed."""
         if self._events.closed:
             return
         if self._sweeping is not None:
@@ -240,7 +242,7 @@ class Links:
     # ── what libzmq tells ─────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> None:
-        """A burst at a time: ten thousand links that come at once must not hold up the loop."""
+        """Handle one burst of events: ten thousand simultaneous links must not block the loop."""
         for _ in range(MAX_BURST):
             if self._events.closed:
                 return
@@ -280,7 +282,7 @@ class Links:
             self._user_block = UserBlock(str(listener.getsockname()), self._loop.call_later)
 
     def _count_crowd(self, peer: str) -> None:
-        """Keep a user out who goes on opening links, however many are hung up on."""
+        """Block a user who continues to open links, however many are disconnected."""
         if self._user_block is None or not peer.startswith(OF_USER):
             return
         now = self._now()
@@ -322,7 +324,7 @@ class Links:
         _drop(self._silent, peer, descriptor)
 
     def _ended(self, descriptor: int) -> None:
-        """How a link failed is told just before it ends."""
+        """Handle the end of a link; libzmq reports a failed handshake just before it."""
         peer = self._open.pop(descriptor, UNKNOWN)
         was_silent = descriptor in self._silent.get(peer, {})
         self._forget(descriptor, peer)
@@ -333,7 +335,7 @@ class Links:
             self._reopen()
 
     def was_turned_away(self, host: str) -> None:
-        """One of its links is about to end, and why has been told."""
+        """Record that a link of the host is about to end for a reason that has been reported."""
         self._is_news(host)
 
     def _is_news(self, host: str) -> bool:
@@ -388,7 +390,7 @@ def _drop(table: dict[str, dict[int, V]], peer: str, descriptor: int) -> None:
 
 
 def _peer_of(descriptor: int) -> str:
-    """The address at the other end of a descriptor of libzmq's, or the user on this host.  It is only looked at."""
+    """Return the peer's address, or the user on this host, for a descriptor of libzmq's, which is only inspected."""
     try:
         seen = socket.socket(fileno=descriptor)
     except OSError:

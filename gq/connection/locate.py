@@ -1,10 +1,10 @@
-"""Where a cluster lives: its configuration, its state and its sockets.
+"""Locates a cluster: its configuration, its state and its sockets.
 
-Owns the search for the cluster that a command means, the words for which cluster was chosen and why, and the
-directory of its sockets.  It reads no configuration, and imports nothing heavy: every command starts with it.
+The module owns the search for the cluster that a command uses, the explanation of that choice, and the directory of its
+sockets.  It reads no configuration, and imports nothing heavy: every command starts with it.
 
-A private cluster is one directory; its sockets lie elsewhere, because a path over 107 bytes cannot be bound, and
-``run`` in the directory is a link to them, so that a command finds them whatever its own environment says.
+A private cluster is one directory; its sockets are elsewhere, because a path over 107 bytes cannot be bound.  ``run``
+in the directory is a link to them, so that a command finds them whatever its own environment.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ RUN_LINK = "run"
 ROOT_UID = 0
 ROOT_USER = "root"
 CONTROLLER_DIR = "controller"
-"""Below the directories for state and for sockets: what belongs to the user that gqd runs as."""
+"""Subdirectory, for state and for sockets, that belongs to the user that gqd runs as."""
 CLIENT_SOCKET = "gqd.sock"
 NODE_SOCKET = "nodes.sock"
 MAX_SOCKET_PATH = 107
 """Bytes, without the final NUL: ``sun_path`` of Linux."""
 NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
-"""Error numbers of connect(2)."""
+"""Error numbers of connect(2) that mean that no controller listens."""
 _ROOM_FOR_NAMES = 40
-"""What a socket's name may add to its directory: ``/step-<node>.sock``."""
+"""Bytes that a socket's name may add to its directory: ``/step-<node>.sock``."""
 
 
 class Location(NamedTuple):
@@ -45,9 +45,9 @@ class Location(NamedTuple):
     run_dir: str
     is_private: bool
     is_remote: bool = False
-    """Commands here reach the controller by tcp, with a key: the configuration has a ``[client]`` table."""
+    """Whether commands here reach the controller by tcp, with a key: the configuration has a ``[client]`` table."""
     is_of_controller: bool = False
-    """The directories are those of the user that gqd of the system's cluster runs as; see `controller_location`."""
+    """Whether the directories belong to the user that the system's gqd runs as; see `controller_location`."""
 
     @property
     def client_socket(self) -> str:
@@ -55,27 +55,27 @@ class Location(NamedTuple):
 
     @property
     def client_endpoint(self) -> str:
-        """Where clients speak to gqd (on a host that runs only gqnode: to its relay)."""
+        """Endpoint at which clients reach gqd (on a host that runs only gqnode: its relay)."""
         return f"ipc://{self.client_socket}"
 
     @property
     def node_endpoint(self) -> str:
-        """Where node daemons of this host speak to gqd."""
+        """Endpoint at which node daemons of this host reach gqd."""
         return f"ipc://{self.run_dir}/{NODE_SOCKET}"
 
     def step_endpoint(self, node: str) -> str:
-        """Where `gqrun` speaks to a node daemon of this host."""
+        """Endpoint at which `gqrun` reaches a node daemon of this host."""
         path = f"{self.run_dir}/step-{node}.sock"
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             raise Refusal("path_too_long", f"`{path}` is too long for a socket", "use a shorter node name")
         return f"ipc://{path}"
 
     def member_path(self, node: str) -> str:
-        """There while the daemon of this node is part of the cluster: its process id."""
+        """Path of a file with the daemon's process id, which exists while the node is a member of the cluster."""
         return f"{self.run_dir}/member-{node}"
 
     def lock_path(self, daemon: str) -> str:
-        """Held by ``gqd``, or ``gqnode-n1``, while it runs, whatever happens to the state directory meanwhile."""
+        """Path of the lock that ``gqd``, or ``gqnode-n1``, holds while it runs, even if the state directory goes."""
         return f"{self.run_dir}/{daemon}.lock"
 
     @property
@@ -83,15 +83,15 @@ class Location(NamedTuple):
         return f"{self.state_dir}/keys"
 
     def environment(self) -> dict[str, str]:
-        """What a job needs in its environment so that commands in it find this cluster."""
+        """Return the variables with which commands in a job find this cluster."""
         return {"GQ_DIR": self.state_dir} if self.is_private else {"GQ_CONFIG": self.config_path}
 
 
 def find_cluster(environ: Mapping[str, str]) -> Location:
-    """The cluster that a command means: ``GQ_DIR``, ``GQ_CONFIG``, the user's private cluster, then the system's.
+    """Find the cluster of a command: ``GQ_DIR``, ``GQ_CONFIG``, the user's private cluster, then the system's.
 
-    Where a system's cluster is configured, the user's private cluster counts only while its controller runs.
-    Raises `Unreachable` when there is none.
+    If the host has a system cluster, the user's private cluster counts only while its controller runs.  Raises
+    `Unreachable` if no cluster is configured.
     """
     if directory := environ.get("GQ_DIR"):
         return private_location(directory, environ)
@@ -114,17 +114,17 @@ def find_cluster(environ: Mapping[str, str]) -> Location:
 
 
 def _is_seen(path: Path) -> bool:
-    """Whether the file is there and this user may know: under ``su`` and ``runuser`` HOME may be another user's."""
+    """Whether the file exists and is visible to this user: under ``su`` and ``runuser`` HOME may be another user's."""
     return os.path.exists(path)  # noqa: PTH110 - `Path.exists` raises PermissionError
 
 
 def has_system_cluster() -> bool:
-    """Whether a system's cluster is configured on this host; then nobody is led into a private one."""
+    """Whether this host has a system cluster; then no message suggests a private one."""
     return _is_seen(Path(SYSTEM_CONFIG))
 
 
 def describe_cluster(location: Location) -> str:
-    """The cluster in words, for messages: ``the private cluster in /home/ada/.local/state/gq``."""
+    """Return the cluster in words, for messages: ``the private cluster in /home/ada/.local/state/gq``."""
     if location.is_private:
         return f"the private cluster in {location.state_dir}"
     owner = "the system's cluster" if location.config_path == SYSTEM_CONFIG else "the cluster"
@@ -132,7 +132,7 @@ def describe_cluster(location: Location) -> str:
 
 
 def explain_choice(location: Location, environ: Mapping[str, str]) -> str:
-    """Why a command talks to this cluster, and what to do while its controller is not reached: the text of a hint."""
+    """Return a hint: why a command uses this cluster, and what to do while its controller is unreachable."""
     if not location.is_private:
         way_out = "`gq doctor` finds what does not run and how to start it"
     elif not has_system_cluster():
@@ -145,7 +145,7 @@ def explain_choice(location: Location, environ: Mapping[str, str]) -> str:
 
 
 def why_chosen(location: Location, environ: Mapping[str, str]) -> str:
-    """Why a command talks to this cluster and to no other, as a clause."""
+    """Return why a command uses this cluster and no other, as a clause."""
     default = default_directory(environ)
     if location.is_private:
         if environ.get("GQ_DIR") and _is_directory(location, environ["GQ_DIR"]):
@@ -163,9 +163,10 @@ def _is_directory(location: Location, directory: str) -> bool:
 
 
 def crashed_private_cluster(location: Location, environ: Mapping[str, str]) -> str:
-    """The directory of the user's private cluster that is down without a `gq down`, passed over for `location`.
+    """Return the directory of the user's private cluster that crashed (no `gq down`) and was passed over for
+    `location`.
 
-    Empty: none was passed over, or it was taken down on purpose.
+    Empty: no cluster was passed over, or it was stopped with `gq down`.
     """
     if location.is_private or environ.get("GQ_DIR") or environ.get("GQ_CONFIG"):
         return ""
@@ -179,7 +180,7 @@ def is_listening(socket_path: str) -> bool:
 
 
 def probe_socket(path: str) -> int:
-    """Connect to a socket and hang up: 0, or the error number of connect(2)."""
+    """Connect to a socket and disconnect: 0, or the error number of connect(2)."""
     import socket  # not needed while the door opens
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as plain:
@@ -187,7 +188,7 @@ def probe_socket(path: str) -> int:
 
 
 def _perhaps_remote(location: Location) -> Location:
-    """Looks for one line; the file is parsed only where it is there, since every command starts here."""
+    """Check for a ``[client]`` line without parsing the file, since every command starts here."""
     try:
         lines = Path(location.config_path).read_bytes().splitlines()
     except OSError:
@@ -197,7 +198,7 @@ def _perhaps_remote(location: Location) -> Location:
 
 
 def default_directory(environ: Mapping[str, str]) -> str:
-    """The directory of the user's private cluster where none is named."""
+    """Return the directory of the user's private cluster if none is named."""
     state_home = environ.get("XDG_STATE_HOME", "")
     if not state_home.startswith("/"):
         home = environ.get("HOME") or str(Path.home())
@@ -206,7 +207,7 @@ def default_directory(environ: Mapping[str, str]) -> str:
 
 
 def private_location(directory: str, environ: Mapping[str, str]) -> Location:
-    """The private cluster in `directory`, which need not exist yet."""
+    """Return the location of the private cluster in `directory`, which need not exist yet."""
     state_dir = str(Path(directory).expanduser().resolve())
     link = Path(state_dir, RUN_LINK)
     try:
@@ -221,15 +222,15 @@ def private_location(directory: str, environ: Mapping[str, str]) -> Location:
 
 
 def system_location(config_path: str) -> Location:
-    """The system's cluster, with its configuration in `config_path`."""
+    """Return the location of the system's cluster with its configuration in `config_path`."""
     path = str(Path(config_path).expanduser().absolute())
     return Location(path, SYSTEM_STATE_DIR, SYSTEM_RUN_DIR, is_private=False)
 
 
 def controller_location(location: Location, user: str) -> Location:
-    """Where gqd keeps its state and its sockets; `user`: ``[controller] user`` of gq.toml.
+    """Return the location at which gqd has its state and its sockets; `user`: ``[controller] user`` of gq.toml.
 
-    Commands and node daemons go on using `location`, where links lead to the sockets.
+    Commands and node daemons still use `location`, whose links lead to the sockets.
     """
     if location.is_private or user in ("", ROOT_USER):
         return location
@@ -241,7 +242,7 @@ def controller_location(location: Location, user: str) -> Location:
 
 
 def _check_owner(run_dir: str, state_dir: str) -> None:
-    """Sockets that are not the cluster owner's would take scripts and environments from whoever is fooled by them."""
+    """Refuse sockets of another user, who could collect scripts and environments by imitating the controller."""
     socket_uid = _owner_of(run_dir)
     state_uid = _owner_of(state_dir)
     owner_uid = os.geteuid() if state_uid is None else state_uid
@@ -281,15 +282,15 @@ def _is_own_directory(path: str) -> bool:
 
 
 def is_run_for_all(location: Location) -> bool:
-    """Whether this process is a daemon of a shared cluster: the system's, which serves every user.
+    """Whether this process is a daemon of the system's cluster, which serves every user.
 
-    Its daemons are root's, but for gqd where gq.toml gives it a user.
+    Its daemons run as root, except gqd if gq.toml gives it a user.
     """
     return not location.is_private and (location.is_of_controller or os.geteuid() == 0)
 
 
 def make_state_dir(location: Location) -> None:
-    """In a shared cluster others may go through root's, to what is theirs below, and not look around."""
+    """Make the state directory; in a shared cluster others may pass through root's to their files, but not list it."""
     is_passage = is_run_for_all(location) and not location.is_of_controller
     make_own_directory(Path(location.state_dir), 0o711 if is_passage else 0o700)
 
@@ -297,7 +298,7 @@ def make_state_dir(location: Location) -> None:
 def make_run_dir(location: Location) -> None:
     """Make the directory of the sockets, and the link that leads to it.
 
-    For this user only, but in a shared cluster.  Raises `Refusal` where somebody else could change it.
+    Only this user may enter it, except in a shared cluster.  Raises `Refusal` if another user could change it.
     """
     run_dir = Path(location.run_dir)
     if location.is_private:
@@ -308,7 +309,7 @@ def make_run_dir(location: Location) -> None:
 
 
 def make_own_directory(path: Path, mode: int = 0o700) -> None:
-    """A directory of this user, with this mode; one that is there must be this user's already."""
+    """Make a directory of this user, with this mode; an existing one must be this user's."""
     path.mkdir(mode=mode, parents=True, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
@@ -318,7 +319,7 @@ def make_own_directory(path: Path, mode: int = 0o700) -> None:
 
 
 def point_link(link: Path, target: str) -> None:
-    """Point `link` at `target` in one step: a command never finds it missing."""
+    """Point `link` at `target` in one step, so that a command never finds it missing."""
     if link.is_symlink() and str(link.readlink()) == target:
         return
     fresh = link.with_name(f".{link.name}.{os.getpid()}")

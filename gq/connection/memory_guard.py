@@ -1,8 +1,9 @@
-"""Messages that never end: libzmq keeps the parts of a message until the last one comes, and bounds only each of them.
+"""Bounds the memory that unfinished messages take: libzmq keeps the parts of a message until the last part comes, and
+bounds only each part.
 
-Owns the bound.  Where a daemon has grown by much, the peers at its doors are hung up on, one after the other and first
-those that have more to say, until the memory has come back.  Whoever is innocent makes the link again and asks again,
-as after any lost link.  Descriptors are libzmq's: they are looked at and shut down, never closed.
+When a daemon has grown by much, its peers are disconnected one after the other, those with most unread data first,
+until the memory is free again.  An innocent peer reconnects and repeats its request, as after any lost link.
+Descriptors belong to libzmq: they are inspected and shut down, never closed.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from typing import NamedTuple, Protocol
 LOOK_S = 0.25
 SETTLE_S = 0.1
 QUIET_LOOKS = 4
-"""So often, that far apart, the memory is seen not to go down before hanging up has done all that it does: a machine
-that is busy takes its time."""
+"""Looks without shrinking memory after which disconnecting has had its full effect: a busy machine is slow."""
 MAX_GROWTH_BYTES = 512 * 1024 * 1024
 SETTLED_BYTES = 8 * 1024 * 1024
-"""Of which a daemon may grow or shrink meanwhile for reasons of its own."""
+"""Growth or shrinking that a daemon may show for other reasons."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 OF_USER = "uid "
-"""Before the number of a user, as a peer."""
+"""Prefix of a user's uid in the name of a peer."""
 _CREDENTIALS = struct.Struct("3i")
 _COUNT = struct.Struct("i")
 
@@ -36,7 +36,7 @@ class Timer(Protocol):
 
 
 class Link(NamedTuple):
-    """`peer`: an address, or ``uid 1000``.  `waiting`: bytes that have come and were not read."""
+    """A link; `peer`: an address, or ``uid 1000``; `waiting`: bytes that arrived and were not read."""
 
     descriptor: int
     peer: str
@@ -44,7 +44,7 @@ class Link(NamedTuple):
 
 
 class MemoryGuard:
-    """Watches from now on.  `call_later`: an event loop's.  `on_flood` is told who was hung up on, and of how much."""
+    """Watches the daemon's memory.  `on_flood` is called with a disconnected peer and the bytes that this freed."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class MemoryGuard:
         self._call_later = call_later
         self._on_greedy = on_flood
         self._level = resident_bytes()
-        """What the daemon needs for itself."""
+        """The memory that the daemon needs for itself."""
         self._suspects: list[str] = []
         self._timer = call_later(LOOK_S, self._look)
 
@@ -73,7 +73,7 @@ class MemoryGuard:
         self._try_next(used)
 
     def _try_next(self, used: int) -> None:
-        """Until it is well, or has grown for an honest reason."""
+        """Disconnect the next suspect, until the memory is free again or no suspect is left."""
         if used - self._level <= MAX_GROWTH_BYTES // 2 or not self._suspects:
             self._level = used
             self._timer = self._call_later(LOOK_S, self._look)
@@ -102,7 +102,7 @@ def resident_bytes() -> int:
 
 
 def links(doors: set[str]) -> list[Link]:
-    """Of this process, those that came in by these doors."""
+    """Return this process's links that were accepted at these listeners."""
     found = (_link(int(name), doors) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208 - many thousands
     return [link for link in found if link is not None]
 
@@ -115,7 +115,7 @@ def _by_appetite(found: Iterable[Link]) -> list[str]:
 
 
 def _link(descriptor: int, doors: set[str]) -> Link | None:
-    """None for all that is not the end of a link at these doors, or is not open any more."""
+    """Return the link; None for descriptors that are no link at these listeners, or not open any more."""
     try:
         seen = socket.socket(fileno=descriptor)
     except OSError:
@@ -132,14 +132,13 @@ def _link(descriptor: int, doors: set[str]) -> Link | None:
 
 
 def _shut_down(link: Link, doors: set[str]) -> None:
-    """libzmq sees the end of the link, closes it and forgets what came over it."""
+    """Shut the link down; libzmq then closes it and discards its data."""
     if _link(link.descriptor, doors) is not None:  # else it ended, and another one has its number
         hang_up(link.descriptor, link.peer)
 
 
 def hang_up(descriptor: int, peer: str) -> None:
-    """libzmq sees the end of the link and closes it.  If the descriptor is another link by now, it is one of the same
-    peer, or is left alone."""
+    """Shut a link down, and libzmq closes it.  A descriptor that belongs to another peer by now is left alone."""
     try:
         seen = socket.socket(fileno=descriptor)
     except OSError:
@@ -154,7 +153,7 @@ def hang_up(descriptor: int, peer: str) -> None:
 
 
 def peer_name(seen: socket.socket) -> str:
-    """The address at the other end, or the user of this host.  `OSError` where nobody is."""
+    """Return the peer's address, or the user on this host.  `OSError` if the link has ended."""
     if seen.family == socket.AF_UNIX:
         seen.getpeername()
         _, uid, _ = _CREDENTIALS.unpack(seen.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -172,13 +171,13 @@ def _name_here(seen: socket.socket) -> str:
 
 
 def _local_name(endpoint: str) -> str:
-    """As `_name_here`: the path, or the port."""
+    """Return the path, or the port, in the form of `_name_here`."""
     scheme, _, place = endpoint.partition("://")
     return place if scheme == "ipc" else place.rpartition(":")[2]
 
 
 def _give_back() -> None:
-    """What the C library keeps of what was freed, so that it can be seen what was."""
+    """Return freed memory from the C library to the kernel, so that the effect can be measured."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except AttributeError:

@@ -1,11 +1,11 @@
-"""MUNGE, where a site has it: a credential says which uid a process on another host of the site has.
+"""MUNGE, for sites that have it: a credential proves the uid of a process on another host of the site.
 
-Owns the binding to libmunge, and the words that a credential of gq's is over.  Both sides are here since they must
-agree on those: a command encodes, gqd decodes.  Loaded by nobody whose gq.toml does not say ``munge = true``.
+The module owns the binding to libmunge, and the payload of gq's credentials.  It has both sides, since they must agree
+on that payload: a command encodes, gqd decodes.  It is loaded only if gq.toml sets ``munge = true``.
 
-A credential is over the public key with which the link is made, and so is good for nobody else's link; the prefix keeps
-out those that were made for another service.  That one is taken only once, and only for a while, is munged's to see to.
-Both calls may take ten seconds where munged hangs.
+A credential covers the public key of its link, and so is useless for another link; the prefix excludes credentials made
+for other services.  munged itself ensures that a credential is accepted only once, and only for a while.  Both calls
+may take ten seconds if munged hangs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gq.errors import Refusal
 
 LIBRARY = "libmunge.so.2"
 DEFAULT_SOCKET = "/run/munge/munge.socket.2"
-"""For messages; where none is named, libmunge knows its own."""
+"""Shown in messages; libmunge knows its own default."""
 MAX_PAYLOAD_BYTES = 256
 _PREFIX = b"gq-client-key:"
 _OPT_SOCKET = 8
@@ -27,7 +27,7 @@ _HOW_TO_INSTALL = "install MUNGE (package `munge` or `libmunge2`), or leave `mun
 
 
 class Status(IntEnum):
-    """What libmunge returns; what is not named here has no cure of its own."""
+    """Return values of libmunge that have a hint of their own."""
 
     DONE = 0
     NO_SOCKET = 6
@@ -38,7 +38,7 @@ class Status(IntEnum):
 
 
 class Decoded(NamedTuple):
-    """Who encoded it, by the word of that host's munged."""
+    """The credential's uid and gid as munged of the encoding host certifies, and its payload."""
 
     uid: int
     gid: int
@@ -46,7 +46,7 @@ class Decoded(NamedTuple):
 
 
 class MungeRefused(Refusal):
-    """A credential that is not taken; `uid` where it is known all the same."""
+    """A credential that is not accepted; `uid` if it is known nevertheless."""
 
     def __init__(self, code: str, message: str, hint: str = "", uid: int | None = None) -> None:
         super().__init__(code, message, hint)
@@ -54,12 +54,12 @@ class MungeRefused(Refusal):
 
 
 def payload_of(public_key: str) -> bytes:
-    """What the credential of this key (Z85) is over."""
+    """Return the payload of this key's (Z85) credential."""
     return _PREFIX + public_key.encode("ascii")
 
 
 def encode(payload: bytes, socket: str = "") -> str:
-    """A credential of this process's uid.  Raises `Refusal` where there is no libmunge or no munged."""
+    """Return a credential for this process's uid.  Raises `Refusal` if libmunge or munged is missing."""
     library = load()
     context = _context(library, socket)
     credential = ctypes.c_void_p()
@@ -75,7 +75,7 @@ def encode(payload: bytes, socket: str = "") -> str:
 
 
 def decode(credential: str, socket: str = "") -> Decoded:
-    """Whose it is and what it is over.  Raises `MungeRefused` for one that munged does not take."""
+    """Return the credential's uid, gid and payload.  Raises `MungeRefused` if munged does not accept it."""
     library = load()
     context = _context(library, socket)
     payload, length = ctypes.c_void_p(), ctypes.c_int(0)
@@ -103,7 +103,7 @@ def decode(credential: str, socket: str = "") -> Decoded:
 
 @cache
 def load() -> ctypes.CDLL:
-    """The library; `Refusal` where it is not installed."""
+    """Load the library; `Refusal` if it is not installed."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -142,7 +142,7 @@ def _bytes(payload: ctypes.c_void_p, length: int) -> bytes:
 
 
 def _free(memory: ctypes.c_void_p) -> None:
-    """libmunge's answers are from malloc, also those that come with a refusal."""
+    """Free memory of libmunge, which malloc allocated, even after a refusal."""
     if memory.value:
         _libc().free(memory)
 

@@ -1,9 +1,8 @@
-"""The way of a command to a controller that is not on this host nor reached through a node of it: tcp, with a key.
+"""Connects a command by tcp, with a key, to a controller that neither runs on this host nor has a relay on it.
 
-The key is one that the user has enrolled; or where MUNGE says who the user is, one that was made a moment ago, and
-each link begins with an introduction.  Owns the ``[client]`` table's meaning, and the words for what can go wrong with
-a link that proves both ends.  Only commands on machines outside the cluster come here; all others speak to a socket of
-their own host.
+The key is enrolled by the user; or, with MUNGE, it is fresh, and each link begins with an introduction.  The module
+owns the meaning of the ``[client]`` table, and the messages about links with CURVE.  Only commands on machines outside
+the cluster use it; all others connect to a socket of their own host.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gq.model.ids import RequestId
 from gq.wire import client as wire
 
 LOST_AFTER_S = 30
-"""A controller that acknowledges nothing for so long is lost."""
+"""A controller that acknowledges nothing for this time is lost."""
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -35,18 +34,18 @@ _FAILED = (
 
 
 class RemoteController(NamedTuple):
-    """Where it is, the key that it must prove (Z85), and the pair with which the user proves who they are."""
+    """The controller's endpoint, the key that it must prove (Z85), and the pair that authenticates the user."""
 
     endpoint: str
     server_key: bytes
     keys: KeyPair
     by_munge: bool = False
-    """The keys are nobody's until they are introduced."""
+    """Whether the keys belong to no user until they are introduced."""
     munge_socket: str = ""
 
 
 def read_remote(location: Location) -> RemoteController:
-    """What ``[client]`` of this cluster's gq.toml says; `Refusal` where it cannot be used."""
+    """Read ``[client]`` of this cluster's gq.toml; `Refusal` if it cannot be used."""
     settings = load_config(location).client
     if settings.controller is None or not settings.server_key:
         raise Refusal(
@@ -73,7 +72,7 @@ def renewed(remote: RemoteController) -> RemoteController:
 
 
 def introduction(remote: RemoteController, request_id: RequestId) -> bytes:
-    """What a link begins with where MUNGE says who the user is; good for once.  `Refusal` where MUNGE does not."""
+    """Return the introduction of a link, with a MUNGE credential for a single use.  `Refusal` if MUNGE fails."""
     from gq.connection import munge  # only where a site has it
 
     try:
@@ -86,12 +85,12 @@ def introduction(remote: RemoteController, request_id: RequestId) -> bytes:
 
 
 def must_introduce(reply: wire.Reply) -> bool:
-    """Whether the controller does not know, or not any more, whose the key of this link is."""
+    """Whether the controller does not know the user of this link's key (any more)."""
     return isinstance(reply.body, wire.Refused) and reply.body.code == "introduce_first"
 
 
 def dial(socket: zmq.Socket[bytes], remote: RemoteController) -> None:
-    """Connect, without waiting until there is a link."""
+    """Connect, without waiting for the link."""
     socket.setsockopt(zmq.IPV6, int(is_ipv6(remote.endpoint)))
     socket.setsockopt(zmq.CURVE_PUBLICKEY, remote.keys.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, remote.keys.secret)
@@ -101,7 +100,7 @@ def dial(socket: zmq.Socket[bytes], remote: RemoteController) -> None:
 
 
 def link(socket: zmq.Socket[bytes], remote: RemoteController, timeout_s: float) -> None:
-    """Connect and wait until linked; `Refusal` where the key is refused, `Unreachable` where nobody is there."""
+    """Connect and wait until linked; `Refusal` if the key is refused, `Unreachable` if no controller listens."""
     events = socket.get_monitor_socket(_FAILED)
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLOUT)

@@ -1,7 +1,7 @@
-"""Directories of sockets that clusters of this user have left: of one that is gone for good nobody else clears them.
+"""Removes the socket directories that removed clusters of this user left behind.
 
-Owns the question whether a directory is still in use: somebody listens at one of its sockets, holds one of its locks,
-or a node's daemon that is named there lives.  One that changed lately is left alone: its daemons may be about to start.
+A directory is in use if a process listens at one of its sockets or holds one of its locks, or the daemon of a node that
+it names is alive.  A directory that changed lately is kept: its daemons may be about to start.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from gq.host.files import lock_holder
 
 LEFT_ALONE_S = 86_400.0
 _MOST = 1000
-"""Looked at in one go."""
+"""Maximum number of directories inspected in one go."""
 
 
 def remove_left_over(own: Path) -> int:
-    """Those beside `own`, which a cluster that runs has; how many.  A file of another kind keeps its directory."""
+    """Remove unused directories beside `own`, the directory of a running cluster, and return their number.  A directory
+    with a file of another kind is kept."""
     removed = 0
     with contextlib.suppress(OSError):
         for directory in sorted(own.parent.iterdir())[:_MOST]:

@@ -1,8 +1,8 @@
-"""The token of `gqctl token create`: what a host needs to become part of a cluster, as one word of text.
+"""The token of `gqctl token create`: one word with which a host joins a cluster.
 
-It holds the controller's public key, so that the host speaks to no other controller, and the secret half of a key
-that lets one node join.  Whoever has it can join: it belongs into a file 0600 or into a pipe, never on a command line.
-It says nothing of where the controller is.
+It holds the controller's public key, so that the host speaks to no other controller, and the secret half of a key that
+lets one node join.  Since whoever has it can join, it belongs into a file with mode 0600 or into a pipe, never on a
+command line.  It does not contain the controller's address.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from gq.connection.curve import KeyPair
 from gq.errors import Refusal
 
 MARK = "gqj1"
-"""Says what this word is, and which version of it."""
+"""Prefix that identifies a token and its version."""
 KEY_BYTES = 32
 MAX_CHARACTERS = 1000
-"""So much of a file is looked at."""
+"""Maximum length of a file that is read."""
 
 
 class Token(NamedTuple):
-    """``server_key`` in Z85."""
+    """The parts of a token, in Z85."""
 
     server_key: bytes
     join_keys: KeyPair
 
 
 def format_token(server_key: bytes, join_secret: bytes) -> str:
-    """Both keys in Z85."""
+    """Format a token from both keys in Z85."""
     both = z85.decode(server_key) + z85.decode(join_secret)
     return MARK + base64.urlsafe_b64encode(both).rstrip(b"=").decode()
 
 
 def parse_token(text: str) -> Token:
-    """`Refusal` that says what is wrong, and never what was read: it may be most of a secret."""
+    """Parse a token; the `Refusal` names the error, but never the text, which may be most of a secret."""
     word = text.strip()
     if not word.startswith(MARK):
         raise _bad(f"it does not begin with `{MARK}`" if word else "there is nothing")

@@ -1,7 +1,8 @@
-"""Users who are kept from a socket of this host for a while, by the kernel: an access list of the socket's file.
+"""Blocks users from a socket of this host for a while, with an access list that the kernel enforces on the socket's
+file.
 
-Root cannot be kept out, and a daemon does not keep out its own user.  Where the file system has no access lists, the
-links of the user end and may be made again.
+Root cannot be blocked, and a daemon does not block its own user.  On a file system without access lists, the user's
+links are closed and may be made again.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ KEPT_OUT_S = 60.0
 _ACL = "system.posix_acl_access"
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")
-"""What it is about, rights, and the number of a user."""
+"""Tag, permissions, and the number of a user."""
 _OWNER, _USER, _GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
 _NOBODY = 0xFFFFFFFF
 
 
 class UserBlock:
-    """`path` of the socket; empty: there is none, and nobody is kept out."""
+    """The block list of the socket at `path`; empty: no such socket, and no user is blocked."""
 
     def __init__(self, path: str, call_later: Callable[[float, Callable[[], None]], Timer]) -> None:
         self._path = path
@@ -33,7 +34,7 @@ class UserBlock:
         self._kept_out: set[int] = set()
 
     def keep_out(self, uid: int) -> None:
-        """From now on; the links that the user has end."""
+        """Block a user from now on, and close the user's links."""
         if not self._path or uid in (0, os.geteuid()):
             return
         if uid not in self._kept_out:
@@ -55,7 +56,7 @@ class UserBlock:
 
 
 def access_list(mode: int, kept_out: set[int]) -> bytes:
-    """As the kernel takes it (acl(5)), for a file whose rights are `mode` for all others."""
+    """Return the list in the kernel's format (acl(5)), for a file with the permissions `mode` for all others."""
     owner, group, others = mode >> 6 & 7, mode >> 3 & 7, mode & 7
     entries = [(_OWNER, owner, _NOBODY), *((_USER, 0, uid) for uid in sorted(kept_out)), (_GROUP, group, _NOBODY)]
     if kept_out:

@@ -1,1 +1,1 @@
-"""What gq needs of the machine: child interpreters, services, files, logs, clocks, limits of processes."""
+"""Access to the host: child interpreters, services, files, logs, clocks, limits of processes."""

@@ -1,8 +1,8 @@
 """The only reader of wall time: seconds since the epoch that never run backwards.
 
-When the machine's clock is set back, this one goes on at half speed until the machine's has caught up, so that
-timers still run out; when it is set forward, this one follows at once, and says by how much: in that time nothing
-could happen, neither on this machine (it slept) nor in anybody's patience.
+When the machine's clock is set back, this clock continues at half speed until the machine's has caught up, so that
+timers still expire; when the machine's clock is set forward, this clock follows at once and reports the leap: during it
+nothing could happen, since the machine slept or no time passed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 CATCH_UP_RATE = 0.5
 LEAST_LEAP_S = 2.0
-"""What is less is the clocks' own unsteadiness."""
+"""Minimum leap; smaller differences are noise of the two clocks."""
 
 
 class Clock:
-    """One per process; `wall` and `monotonic` are the machine's clocks, of which the second stops while it sleeps."""
+    """The clock of a process; `wall` and `monotonic` are the machine's clocks; the second stops during sleep."""
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._wall = wall
@@ -36,6 +36,6 @@ class Clock:
         return self._at
 
     def take_leap_s(self) -> float:
-        """By how much `now` has leapt forward since this was last asked, in seconds that nobody lived through."""
+        """Return the seconds that `now` leapt forward since the last call."""
         leapt_s, self._leapt_s = self._leapt_s, 0.0
         return leapt_s

@@ -1,7 +1,7 @@
-"""The daemons of a private cluster as processes: which run, starting them in the background, stopping them.
+"""The daemons of a private cluster as processes: finding, starting in the background, and stopping them.
 
-Owns the pid files.  A pid file is believed only if the process of that number is this very daemon, by its command
-line: numbers are used again.
+The module owns the pid files.  A pid file counts only if the command line of its process is this very daemon's, since
+process ids are reused.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from gq.errors import Refusal
 from gq.host.interpreter import isolated_python
 
 END_JOBS_SIGNAL = signal.SIGUSR2
-"""To a gqnode: end the jobs of this node, with their grace, then yourself; no controller is needed."""
+"""Signal to a gqnode: end this node's jobs, with their grace time, then exit; no controller is needed."""
 _POLL_S = 0.02
 _JOB_ID = b"GQ_JOB_ID="
 _VERBS = frozenset({"init", "join", "keygen", "leave", "restart", "start", "stop"})
-"""Verbs of gqd and gqnode: a process with one of them is a command and no daemon."""
+"""Verbs of gqd and gqnode: a process with a verb is a command and no daemon."""
 _CLOCK_STEP_S = 0.05
-"""Seconds by which a start time that is computed from two files of /proc may be too late."""
+"""Maximum error, in seconds, of a start time computed from two files of /proc."""
 _MAX_WORDS_BEFORE = 5
 """Words of a command line before the name of the program: an interpreter and its options."""
 _LOG_TAIL_LINES = 15
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
-    """One daemon of the cluster in `directory`."""
+    """A daemon of the cluster in `directory`."""
 
     name: str
     """``gqd``, or ``gqnode-n1``: the stem of its files."""
@@ -44,7 +44,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
     directory: str
     log_directory: str = ""
-    """Empty: the same."""
+    """Empty: `directory`."""
 
     @property
     def pid_path(self) -> Path:
@@ -55,7 +55,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.log_directory or self.directory, f"{self.name}.log")
 
     def pid(self) -> int | None:
-        """Its process, if it is alive."""
+        """Return the daemon's process id if it is alive, or None."""
         try:
             pid = int(self.pid_path.read_text())
         except (OSError, ValueError):
@@ -69,12 +69,12 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         return is_daemon and all(argument in words for argument in self.arguments) and not is_zombie(pid)
 
     def pids(self) -> list[int]:
-        """Every process of this host that is this daemon, with a pid file or without; not one in a container."""
+        """Return every process of this host that is this daemon, with or without pid file; containers are excluded."""
         return [pid for pid in _all_pids() if self._is_process(pid) and _is_on_same_host(pid)]
 
 
 def daemons_of(location: Location, nodes: Iterable[str]) -> list[Daemon]:
-    """The controller first, then the nodes."""
+    """Return the controller's daemon, then the nodes'."""
     directory = location.state_dir
     where = ("--dir", directory)
     return [
@@ -87,7 +87,7 @@ def daemons_of(location: Location, nodes: Iterable[str]) -> list[Daemon]:
 
 
 def nodes_started(location: Location) -> list[str]:
-    """The nodes that have a pid file, or a lock beside the sockets, whether or not the settings know them."""
+    """Return the nodes with a pid file, or a lock beside the sockets, whether or not the settings have them."""
     paths = [*Path(location.state_dir).glob("gqnode-*.pid"), *Path(location.run_dir).glob("gqnode-*.lock")]
     return sorted({path.stem.removeprefix("gqnode-") for path in paths})
 
@@ -110,7 +110,7 @@ def _has_verb(words: list[str]) -> bool:
 
 
 def _is_on_same_host(pid: int) -> bool:
-    """Whether paths mean the same to this process: a container has mounts of its own."""
+    """Whether the process has the mounts of this process, unlike a process in a container."""
     try:
         return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")  # noqa: PTH115 - no path
     except OSError:  # ended, or not to be known
@@ -118,7 +118,7 @@ def _is_on_same_host(pid: int) -> bool:
 
 
 def is_zombie(pid: int) -> bool:
-    """Ended, but its parent has not looked: not alive in any sense that counts here."""
+    """Whether the process has ended and its parent has not collected it, or is gone."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
     except OSError:
@@ -127,7 +127,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def started_at(pid: int) -> float:
-    """When a process started, to about 10 ms; 0: it is gone."""
+    """Return when a process started, to about 10 ms; 0: it is gone."""
     try:
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         uptime_s = float(Path("/proc/uptime").read_text().split()[0])
@@ -138,7 +138,7 @@ def started_at(pid: int) -> float:
 
 @contextlib.contextmanager
 def only_one(location: Location) -> Iterator[None]:
-    """Keep a second `gq up` or `gq down` of the same cluster waiting until this one is done."""
+    """Block a second `gq up` or `gq down` of the same cluster until this one is done."""
     fd = os.open(location.state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -148,9 +148,9 @@ def only_one(location: Location) -> Iterator[None]:
 
 
 def start(daemon: Daemon, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own, deaf to this terminal.
+    """Start the daemon in a session of its own, detached from this terminal.
 
-    In a log directory, where logrotate(8) keeps the files, the log is appended to; elsewhere the log of the former
+    In a log directory, where logrotate(8) manages the files, the log is appended to; elsewhere the log of the previous
     start is renamed to `.log.1`.
     """
     if not daemon.log_directory and daemon.log_path.exists():
@@ -173,13 +173,13 @@ def start(daemon: Daemon, environ: Mapping[str, str]) -> subprocess.Popen[bytes]
 
 
 def environment(location: Location, environ: Mapping[str, str]) -> dict[str, str]:
-    """What daemons get: the caller's, without the marks of a job or of another cluster."""
+    """Return the environment of daemons: the caller's, without the variables of a job or of another cluster."""
     kept = {name: value for name, value in environ.items() if not name.startswith("GQ_")}
     return {**kept, **location.environment()}
 
 
 def check_alive(started: Mapping[str, subprocess.Popen[bytes]], daemons: Iterable[Daemon]) -> None:
-    """`Refusal`, with the end of its log, if a daemon that was just started is gone again."""
+    """Raise `Refusal`, with the end of its log, if a daemon that was just started has ended."""
     for daemon in daemons:
         process = started.get(daemon.name)
         if process is not None and process.poll() is not None:
@@ -193,7 +193,7 @@ def check_alive(started: Mapping[str, subprocess.Popen[bytes]], daemons: Iterabl
 
 
 def log_size(daemon: Daemon) -> int:
-    """Bytes in its log; 0 where there is none."""
+    """Return the size of the daemon's log in bytes; 0: no log."""
     try:
         return daemon.log_path.stat().st_size
     except OSError:
@@ -201,7 +201,7 @@ def log_size(daemon: Daemon) -> int:
 
 
 def log_tail(daemon: Daemon, lines: int = _LOG_TAIL_LINES, begin: int = 0) -> str:
-    """The last lines of its log, indented; nothing before byte `begin`."""
+    """Return the last lines of the daemon's log, indented, and nothing before byte `begin`."""
     try:
         with daemon.log_path.open("rb") as log:
             log.seek(max(begin, daemon.log_path.stat().st_size - 65536))
@@ -212,7 +212,7 @@ def log_tail(daemon: Daemon, lines: int = _LOG_TAIL_LINES, begin: int = 0) -> st
 
 
 def stop(daemons: Iterable[Daemon], patience_s: float = 10.0) -> list[str]:
-    """TERM to every process of these daemons, KILL to what is left; the names of those that had to be killed."""
+    """Send TERM to every process of these daemons, then KILL; return the names of the daemons that had to be killed."""
     alive = {pid: daemon.name for daemon in daemons for pid in daemon.pids()}
     stubborn: list[str] = []
     for signum, until in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
@@ -225,7 +225,7 @@ def stop(daemons: Iterable[Daemon], patience_s: float = 10.0) -> list[str]:
 
 
 def end(alive: Mapping[int, str], signum: signal.Signals, within_s: float) -> dict[int, str]:
-    """Signal these processes and wait until they have ended; those that are left after `within_s`."""
+    """Signal these processes and wait until they have ended; return the processes that are left after `within_s`."""
     for pid in alive:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
@@ -238,7 +238,7 @@ def end(alive: Mapping[int, str], signum: signal.Signals, within_s: float) -> di
 
 
 def job_processes(location: Location) -> dict[int, str]:
-    """Processes of this cluster's jobs, and the job of each, by their environment; jobs outlive daemons."""
+    """Return the processes of this cluster's jobs → job id, from their environment; jobs outlive daemons."""
     marks = {os.fsencode(f"{name}={value}") for name, value in location.environment().items()}
     found = {}
     for pid in _all_pids():

@@ -1,6 +1,6 @@
-"""The one form in which a daemon's command line complains: ``error: …`` and ``hint: …`` on stderr.
+"""The format of errors on a daemon's command line: ``error: …`` and ``hint: …`` on stderr.
 
-Commands complain in `gq.cli`, which daemons must not load, and fold their lines likewise.
+Commands write errors in `gq.cli`, which daemons must not load, with the same folding of lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEAST_ROOM = 20
 
 
 def complain(error: GqError) -> int:
-    """Say it, on a terminal in lines that fit; its exit status."""
+    """Write the error to stderr, folded on a terminal; return its exit status."""
     for mark, text in (("error", error.message), ("hint", error.hint)):
         for line in f"{mark}: {text}".split("\n") if text else []:
             for part in folded(line, sys.stderr):
@@ -27,7 +27,7 @@ def complain(error: GqError) -> int:
 
 
 def run_command_line(app: Typer, program: str) -> int:
-    """Run a daemon's command line; one that cannot be read is told in the form of every other error."""
+    """Run a daemon's command line; write usage errors in the format of every other error."""
     import re
 
     from click import ClickException
@@ -46,7 +46,7 @@ def run_command_line(app: Typer, program: str) -> int:
 
 
 def folded(text: str, stream: TextIO, indent: int = 0) -> list[str]:
-    """The lines of a text that begins in column `indent`: on a terminal none is wider, unless one word is."""
+    """Fold a text that begins in column `indent`: on a terminal, only a line with a single long word is wider."""
     if not stream.isatty():
         return [text]
     import shutil

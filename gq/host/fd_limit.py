@@ -1,4 +1,4 @@
-"""File descriptors of a process: standard streams that its parent closed, and how many it may have open at once."""
+"""File descriptors of a process: standard streams that its parent closed, and the maximum that may be open."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _STREAMS = ((0, "stdin", os.O_RDONLY, "r"), (1, "stdout", os.O_WRONLY, "w"), (2,
 def open_closed_streams() -> None:
     """Give this process and its children ``/dev/null`` for each standard stream that is closed (``<&-``, ``>&-``).
 
-    A process calls it before it opens anything: the next file or socket would get the free number, and what is meant
-    for a reader of output would be written into it.
+    A process calls it before it opens anything: otherwise the next file or socket gets the free number, and output for
+    the user is written into it.
     """
     for fd, name, mode, text_mode in _STREAMS:
         try:
@@ -28,9 +28,9 @@ def open_closed_streams() -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process have as many descriptors as it may; how many that is (negative: any number).
+    """Raise the soft limit of descriptors to the hard limit; return the limit (negative: unlimited).
 
-    What strangers hold open at a tcp door counts, too, and there is nothing to be saved by a low limit.
+    Links of unknown peers at a tcp listener count, too, and a low limit saves nothing.
     """
     import resource  # commands do without it
 

@@ -1,4 +1,4 @@
-"""Files and directories that must have their modes from the first moment, and must be whole or not there."""
+"""Files and directories that have their modes from the first moment, and are either whole or missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gq.errors import GqError, Refusal
 
 
 def write_file(path: Path, text: str, mode: int) -> None:
-    """Write `path` in one step, durably; what was there is replaced.  Never with more rights than `mode`."""
+    """Write `path` in one step, durably; an existing file is replaced.  It never has more permissions than `mode`."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fresh.unlink(missing_ok=True)
@@ -29,7 +29,7 @@ def write_file(path: Path, text: str, mode: int) -> None:
 
 
 def create_file(path: Path, text: str, mode: int) -> None:
-    """Write a file that is not there yet, and not through a link; `Refusal` if there is one."""
+    """Write a new file, not through a link; `Refusal` if the file exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except FileExistsError:
@@ -43,7 +43,7 @@ def create_file(path: Path, text: str, mode: int) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """What was named or renamed in it stays so after a power cut."""
+    """Make the directory's entries durable across a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -52,9 +52,9 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path, mode: int, is_ours: bool = True) -> None:
-    """A directory of this user with exactly this mode, made if there is none.
+    """Make a directory of this user with exactly this mode.
 
-    `is_ours`: also one that is there is given the mode; otherwise it belongs to somebody else's order.
+    `is_ours`: an existing directory gets the mode, too; False: it keeps its own.
     """
     is_new = not path.exists()
     try:
@@ -69,9 +69,9 @@ def make_directory(path: Path, mode: int, is_ours: bool = True) -> None:
 
 
 def hold_lock(path: str, refusal: Callable[[str], GqError]) -> int:
-    """The descriptor that holds the lock of this file until it is closed; the file names this process.
+    """Lock this file and return the descriptor that holds the lock until it is closed; the file names this process.
 
-    Where another process holds it, raises what `refusal` makes of the process id of the holder.
+    If another process holds the lock, raises `refusal` of the holder's process id.
     """
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -86,7 +86,7 @@ def hold_lock(path: str, refusal: Callable[[str], GqError]) -> int:
 
 
 def lock_holder(path: str) -> int | None:
-    """The process that holds the lock of this file; None: nobody does, or it is not to be known."""
+    """Return the process that holds the lock of this file; None: no process holds it, or the file is unreadable."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

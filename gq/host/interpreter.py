@@ -1,7 +1,7 @@
-"""The Python interpreter that gq starts for its own programs: it imports what is installed, and nothing else.
+"""The Python interpreter for gq's own child processes: it imports only installed code.
 
-Whoever may write into the working directory, or into a directory of another user's `PYTHONPATH`, must not be able to
-have code of theirs run by root.  `tests/test_tidy.py` holds every child interpreter to this.
+A user who may write into the working directory, or into a directory of another user's `PYTHONPATH`, must not be able to
+have code run by root.  `tests/test_tidy.py` enforces this for every child interpreter.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _SOURCE_ROOT = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100 - command
 
 
 def isolated_python(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The words that start this interpreter in isolated mode (`-I`), before `-c` or `-m`.
+    """Return the words that start this interpreter in isolated mode (`-I`), before `-c` or `-m`.
 
-    Where gq itself was found by `PYTHONPATH` or in the user's own site directory, isolated mode would not find it:
-    there the interpreter only leaves out the working directory (`-P`).  `environ` is that of the child.
+    If gq itself was found by `PYTHONPATH` or in the user's own site directory, isolated mode would not find it: then
+    the interpreter only leaves out the working directory (`-P`).  `environ` is the child's.
     """
     chosen = [os.path.realpath(path) for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if site.ENABLE_USER_SITE:

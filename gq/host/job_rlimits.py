@@ -1,4 +1,4 @@
-"""The resource limits of jobs that gq writes into the gq.toml of a fresh host, in the form of ``rlimits`` there."""
+"""The resource limits of jobs that gq writes into the gq.toml of a fresh host, in the format of ``rlimits`` there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _CAP_SYS_RESOURCE = 24
 
 
 def default_rlimits() -> str:
-    """A table of TOML with limits that every job can live with, none higher than this process could set.
+    """Return a table of TOML with limits that suit every job, none higher than this process could set.
 
-    * ``core``: no core files, until a job raises its soft limit: one of a training job fills a disk.
+    * ``core``: no core files, unless a job raises its soft limit: one core file of a training job fills a disk.
     * ``memlock``: locked memory (RDMA, pinned buffers) up to the memory of the host.
-    * ``nproc``: processes and threads of one user in all jobs of the host together: half of what the kernel has.
+    * ``nproc``: processes and threads of one user in all jobs of the host together: half of the kernel's maximum.
     """
     process_limits = [int(Path(f"/proc/sys/kernel/{name}").read_text()) for name in ("pid_max", "threads-max")]
     memory_kib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
@@ -29,13 +29,13 @@ def default_rlimits() -> str:
 
 
 def _hard(number: int) -> int | None:
-    """The limit beyond which this process could not set one for a job; None: there is none."""
+    """Return the highest limit that this process could set for a job; None: no limit."""
     limit = resource.getrlimit(number)[1]
     return None if limit == resource.RLIM_INFINITY or _may_raise_limits() else limit
 
 
 def _may_raise_limits() -> bool:
-    """Whether this process has CAP_SYS_RESOURCE: root has, but not in every container."""
+    """Whether this process has CAP_SYS_RESOURCE: root has it, but not in every container."""
     status = Path("/proc/self/status").read_text()
     capabilities = int(status.partition("CapEff:")[2].split(maxsplit=1)[0], 16)
     return bool(capabilities >> _CAP_SYS_RESOURCE & 1)

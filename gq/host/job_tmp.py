@@ -1,7 +1,7 @@
-"""A ``/tmp`` and a ``/dev/shm`` for one job: the mounts, and whether this host can have them.  Slim.
+"""A ``/tmp`` and a ``/dev/shm`` for one job: the mounts, and whether this host supports them.  Slim.
 
-Owns the system calls, so that whoever writes ``private_tmp`` into a gq.toml can try beforehand what gqnode will do,
-and `gq doctor` afterwards.  Nothing that is mounted here shows outside of the namespace that it is mounted in.
+The module has the system calls, so that a program that writes ``private_tmp`` into a gq.toml can test beforehand what
+gqnode will do, and `gq doctor` afterwards.  No mount made here is visible outside of its namespace.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def enter_namespace() -> None:
-    """For this process and all that it starts from now on.  `OSError`: this kernel, or not root.
+    """Enter a mount namespace, for this process and all children from now on.  `OSError`: no support in the kernel, or
+    not root.
 
-    What is mounted outside later shows in it (so it is no private one): a home that the automounter brings.
+    Later mounts outside are visible in it (it is a slave, not private): a home that the automounter mounts.
     """
     _check(_LIBC.unshare(_CLONE_NEWNS))
     _mount("none", "/", "", _MS_REC | _MS_SLAVE)
 
 
 def own_programs() -> tuple[str, ...]:
-    """Where gq itself is, if that is below ``/tmp``: jobs have to find its commands there, too."""
+    """Return the directories of gq itself that are below ``/tmp``, where jobs need its commands, too."""
     places = {sys.prefix, os.path.abspath(f"{__file__}/../../..")}
     below = sorted(place for place in places if place.startswith("/tmp/"))
     return tuple(place for place in below if not place.startswith(tuple(f"{other}/" for other in below)))
 
 
 def mount_own(tmp: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
-    """`tmp` becomes ``/tmp``, and memory of at most so much (0: what the kernel allows) ``/dev/shm``.
+    """Mount `tmp` as ``/tmp``, and a tmpfs of at most `shm_mib` (0: the kernel's default) as ``/dev/shm``.
 
-    `kept`: directories below ``/tmp`` that show in it as they are.
+    `kept`: directories below ``/tmp`` that stay visible in it.
     """
     mounted = [_made(tmp, place) for place in kept]
     for place, made in zip(kept, mounted, strict=True):
@@ -49,7 +50,7 @@ def mount_own(tmp: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
 
 
 def _made(tmp: str, place: str) -> str:
-    """The directory in `tmp` that will be `place`; everybody may pass, whatever the umask."""
+    """Make the directory in `tmp` that will be `place`; everybody may enter it, whatever the umask."""
     made = tmp
     for name in place.removeprefix("/tmp/").split("/"):
         made = f"{made}/{name}"
@@ -59,13 +60,13 @@ def _made(tmp: str, place: str) -> str:
 
 
 def leave() -> None:
-    """Nothing of the job is left: let the memory go, however long this process stays."""
+    """Unmount the job's directories to free their memory, however long this process lives."""
     for place in PLACES:
         _LIBC.umount2(place.encode(), _MNT_DETACH)
 
 
 def why_not(state_dir: str) -> str:
-    """Why jobs of this host cannot have them; empty: they can.  Where there are no threads yet: it forks."""
+    """Return why jobs of this host cannot have private directories; empty: they can.  It forks: use no threads."""
     if os.geteuid() != 0:
         return "only root can give jobs a /tmp of their own"
     for place in PLACES:
@@ -76,12 +77,12 @@ def why_not(state_dir: str) -> str:
 
 
 def shared(state_dir: str) -> str:
-    """What it means that they cannot, for the administrator."""
+    """Return the consequence of shared directories, for the administrator."""
     return f"jobs of this node share /tmp and /dev/shm, where nothing is emptied between them: {why_not(state_dir)}"
 
 
 def _try_out() -> int:
-    """The error number of doing it all, in a child; 0: it can be done."""
+    """Try all mounts in a child; return the error number, 0: success."""
     pid = os.fork()
     if pid == 0:
         number = 1

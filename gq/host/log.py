@@ -1,7 +1,7 @@
-"""The form of the daemons' logs: one line per fact on standard error, with fields; JSON by option.
+"""The format of the daemons' logs: one line per event on standard error, with fields; JSON by option.
 
-Owns how a line looks, for both daemons, and opening the log file again after another program renamed it.  A line's
-fields are in ``record.fields``, given by ``extra={"fields": …}``.
+The module owns the line format of both daemons, and opening the log file again after another program renamed it.  A
+line's fields are in ``record.fields``, given by ``extra={"fields": …}``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 def set_up(log: logging.Logger, level: str, as_json: bool) -> None:
-    """Send what `log` is told to standard error, and nowhere else."""
+    """Send the log's lines to standard error only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
     log.handlers = [handler]
@@ -30,15 +30,16 @@ def set_up(log: logging.Logger, level: str, as_json: bool) -> None:
 
 
 def _leave_out_what_no_line_shows() -> None:
-    """Where in the code a line came from and in which thread: to find it out costs as much as the line itself."""
+    """Do not collect code location and thread, which no line shows and which cost as much as the line itself."""
     logging._srcfile = None  # as the manual of logging says
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def log_reopener() -> Callable[[], None]:
-    """A function that opens the log file again, at the path that standard error has now: for SIGHUP after a rotation.
+    """Return a function that opens the log file again, at the path that standard error has now: for SIGHUP after a
+    rotation.
 
-    Nothing happens where standard error is no file, as under a service manager or on a terminal.
+    The function does nothing if standard error is no file, as under a service manager or on a terminal.
     """
     descriptor = 2
     try:
@@ -66,7 +67,7 @@ def log_reopener() -> Callable[[], None]:
 
 
 def _open_log(path: str, mode: int) -> int:
-    """Open the log file, which the program that rotates may have made; a new one gets `mode`, whatever the umask."""
+    """Open the log file, which the rotating program may have created; a new file gets `mode`, whatever the umask."""
     try:
         fresh = os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
@@ -82,7 +83,7 @@ class _TextFormatter(logging.Formatter):
         return f"{line}\n{self._traceback(record)}" if record.exc_info else line
 
     def _traceback(self, record: logging.LogRecord) -> str:
-        """The lines of the exception, indented: no text in them can pass for a line of the log."""
+        """Return the exception's lines, indented, so that no text in them looks like a line of the log."""
         lines = self.formatException(record.exc_info).splitlines() if record.exc_info else []
         return "\n".join(f"    {escape_controls(line)}" for line in lines)
 
@@ -105,6 +106,6 @@ def _instant(record: logging.LogRecord) -> str:
 
 
 def _word(value: object) -> str:
-    """As JSON where it would not be one word, so that no value can pretend to be two fields or two lines."""
+    """Return a value as one word, in JSON if necessary, so that it cannot look like two fields or lines."""
     text = json.dumps(value) if isinstance(value, dict | list) else str(value)
     return text if text.isprintable() and " " not in text else json.dumps(text)

@@ -10,12 +10,12 @@ from gq.errors import UsageError
 
 WAY_OUT = 'mail = "smtp://localhost:25" hands mails to the same mail system over the network'
 _HELPERS = ("postdrop",)
-"""Set-gid programs beside a sendmail that hands mails on to them: Postfix's."""
+"""Set-gid programs beside a sendmail that deliver its mail: Postfix's."""
 _NO_NEW_PRIVS = "NoNewPrivs:"
 
 
 def rights_needed(program: str) -> str:
-    """Why `program` delivers nothing for a user who may not gain rights; empty: nothing is known against it."""
+    """Return why `program` cannot deliver mail for a process without rights to gain; empty: no reason is known."""
     path = Path(os.path.realpath(program))
     for file in (path, *(path.parent / helper for helper in _HELPERS)):
         try:
@@ -28,12 +28,12 @@ def rights_needed(program: str) -> str:
 
 
 def check_sendmail(mail: str, config_path: str) -> None:
-    """`UsageError` where this process could not deliver a mail by ``[notify] mail``."""
+    """Raise `UsageError` if this process could not deliver mail by ``[notify] mail``."""
     if mail.startswith("/") and may_not_gain_rights() and (why := rights_needed(mail)):
         raise UsageError("bad_config", f"{config_path}: `notify.mail`: {mail} cannot be used: {why}", WAY_OUT)
 
 
 def may_not_gain_rights() -> bool:
-    """Whether this process has ``no_new_privs``, and with it all that it starts."""
+    """Whether this process, and so every child of it, has ``no_new_privs``."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next((line.split()[1] for line in lines if line.startswith(_NO_NEW_PRIVS)), "0") == "1"

@@ -1,7 +1,7 @@
 """The daemons of this host: their systemd units, and starting, stopping and restarting them.
 
-Where systemd runs, the daemons of the system's cluster are its services; where it does not (containers, tests), and for
-a private cluster, they are started in the background.  Knows neither of what the daemons do nor of what is in gq.toml.
+With systemd, the daemons of the system's cluster are services; without it (containers, tests), and for a private
+cluster, they are started in the background.  The module knows neither the daemons' work nor the content of gq.toml.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNIT_DIR = "/etc/systemd/system"
 LOG_DIR = "/var/log/gq"
 READY_WITHIN_S = 30.0
 LINKED_WITHIN_S = 10.0
-"""How long a node daemon that was started is waited for until the controller has let it in."""
+"""Maximum wait after starting a node daemon until the controller accepts it."""
 STOP_WITHIN_S = 10.0
 _POLL_S = 0.05
 _TEMPLATES = Path(__file__).parent.parent / "systemd"
@@ -42,10 +42,10 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def manual_hint(prefix: str = sys.prefix, search_path: str = _SYSTEM_PATH) -> str:
-    """The command that makes man(1) find the pages of the installation in `prefix`.
+    """Return the command that makes man(1) find the pages of the installation in `prefix`.
 
-    Empty where man finds them by a directory of `search_path`, as it does for ``/usr/local/bin`` in
-    ``/usr/local/share/man``, and where no pages are installed, as in a clone.
+    Empty if man finds them through a directory of `search_path`, as it does for ``/usr/local/bin`` in
+    ``/usr/local/share/man``, or if no pages are installed, as in a clone.
     """
     pages = Path(prefix, _PAGES)
     found = (Path(directory).parent / _PAGES / _A_PAGE for directory in search_path.split(os.pathsep))
@@ -58,20 +58,20 @@ def manual_hint(prefix: str = sys.prefix, search_path: str = _SYSTEM_PATH) -> st
 
 
 def unit_text(service: str, config_path: str) -> str:
-    """The unit of a daemon as it is installed here."""
+    """Return the unit of a daemon as it is installed here."""
     text = (_TEMPLATES / f"{service}.service").read_text()
     return text.replace("@COMMAND@", " ".join(_command(service))).replace("@CONFIG@", config_path)
 
 
 def _command(service: str) -> tuple[str, ...]:
-    """The console script of this installation; without one, this Python with the module."""
+    """Return the console script of this installation; without one, this Python with the module."""
     beside = Path(sys.executable).parent / service
     found = str(beside) if beside.exists() else shutil.which(service)
     return (found,) if found else (*isolated_python({}), "-m", service)
 
 
 def install_unit(service: str, config_path: str, prefix: str = "") -> tuple[Path, bool]:
-    """Write the unit below `prefix`; its path, and whether anything changed."""
+    """Write the unit below `prefix`; return its path, and whether it changed."""
     path = Path(f"{prefix}{UNIT_DIR}/{service}.service")
     text = unit_text(service, config_path)
     try:
@@ -88,18 +88,18 @@ def install_unit(service: str, config_path: str, prefix: str = "") -> tuple[Path
 
 
 def has_systemd() -> bool:
-    """Whether systemd is what runs this machine, as sd_booted(3) asks."""
+    """Whether systemd runs this machine, as sd_booted(3) checks."""
     return Path("/run/systemd/system").is_dir()
 
 
 def enable(service: str) -> None:
-    """Start the unit now and at every boot; `Refusal` with what systemctl said."""
+    """Start the unit now and at every boot; `Refusal` with the message of systemctl."""
     _systemctl(service, "daemon-reload")
     _systemctl(service, "enable", "--now", f"{service}.service")
 
 
 def disable(service: str) -> None:
-    """Not at the next boot; one that runs goes on.  No unit: nothing to do."""
+    """Disable the unit at the next boot, without stopping it; no effect without a unit."""
     if Path(UNIT_DIR, f"{service}.service").exists():
         _systemctl(service, "disable", f"{service}.service")
 
@@ -123,10 +123,10 @@ def _systemctl(service: str, *words: str) -> None:
 
 
 def start(service: str, location: Location, is_ready: Callable[[], bool], is_anew: bool = False) -> str:
-    """Start a daemon and wait until it is ready; where its log is.
+    """Start a daemon, wait until it is ready, and return where its log is.
 
-    One that is ready is left alone, and the answer empty; with `is_anew` it is ended first, since its settings and
-    keys are others now.
+    A daemon that is ready is left alone, and the result is empty; with `is_anew` it is stopped first, since its
+    settings and keys have changed.
     """
     if is_ready() and not is_anew:
         return ""
@@ -152,7 +152,7 @@ def start(service: str, location: Location, is_ready: Callable[[], bool], is_ane
 
 
 def background(service: str, location: Location, node: str = "") -> Daemon:
-    """The daemon of the system's cluster as a process in the background: where its pid and its log are."""
+    """Return the daemon of the system's cluster as a background process with its pid file and log."""
     return Daemon(
         name=service,
         module=service,
@@ -163,7 +163,7 @@ def background(service: str, location: Location, node: str = "") -> Daemon:
 
 
 def _environment(location: Location) -> dict[str, str]:
-    """As from a service manager: nothing of the terminal that this was typed at, but where programs are."""
+    """Return an environment as from a service manager: of the terminal's variables, only locale, PATH and time zone."""
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "PATH", "TZ") if name in os.environ}
     return {"PATH": _SYSTEM_PATH, **kept, **location.environment()}
 
@@ -178,7 +178,7 @@ def _await(is_ready: Callable[[], bool], check: Callable[[], None], hint: str) -
 
 
 def _check_alive(daemon: Daemon, process: subprocess.Popen[bytes] | None, log_begin: int) -> None:
-    """`Refusal` if it has ended.  `process`: None where it ran before; its log begins at byte `log_begin`."""
+    """Raise `Refusal` if the daemon has ended.  `process`: None if it ran before; `log_begin`: byte in its log."""
     if process is None or process.poll() is None:
         return
     daemon.pid_path.unlink(missing_ok=True)
@@ -193,7 +193,7 @@ def _check_alive(daemon: Daemon, process: subprocess.Popen[bytes] | None, log_be
 
 
 def control(verb: str, service: str, location: Location, nodes: Sequence[str]) -> Iterator[str]:
-    """Start, stop or restart a daemon of this host, or the daemons of these nodes; a line for each, when it is done."""
+    """Start, stop or restart a daemon of this host, or these nodes' daemons; yield a line for each when it is done."""
     _check_rights(verb, service, location)
     if has_systemd() and not location.is_private:
         if not Path(UNIT_DIR, f"{service}.service").exists():
@@ -215,7 +215,7 @@ _DONE = {"start": "{} runs", "stop": "{} has stopped", "restart": "{} was restar
 
 
 def _check_rights(verb: str, service: str, location: Location) -> None:
-    """A daemon of the system's cluster is root's, one of a private cluster its owner's."""
+    """Refuse a user who is not root for the system's cluster, or not the owner of a private cluster."""
     command = f"`{service} {verb}`"
     if not Path(location.config_path).exists():
         raise Refusal("no_config", f"{location.config_path} does not exist", "name the cluster by --dir or --config")
@@ -235,7 +235,7 @@ def _daemon(service: str, location: Location, node: str) -> Daemon:
 
 
 def _stop_process(daemon: Daemon, lock: str) -> str:
-    """The daemon that holds the lock, however it was started."""
+    """Stop the daemon that holds the lock, however it was started."""
     pid = lock_holder(lock) or daemon.pid()
     if pid is None:
         return f"{daemon.name} did not run"
@@ -271,7 +271,7 @@ def _start_process(daemon: Daemon, lock: str, location: Location, node: str) -> 
 
 
 def _await_link(daemon: Daemon, process: subprocess.Popen[bytes], log_begin: int, member_path: str) -> bool:
-    """Whether the controller lets the node in within a while; a node also runs without its controller."""
+    """Wait until the controller accepts the node; False after a while, since a node also runs without it."""
     deadline = time.monotonic() + LINKED_WITHIN_S
     while time.monotonic() < deadline:
         _check_alive(daemon, process, log_begin)

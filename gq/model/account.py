@@ -58,8 +58,7 @@ class PreemptMode(StrEnum):
     """The job is queued again with its age if it may be requeued, else it is cancelled."""
     CANCEL = "cancel"
     SUSPEND = "suspend"
-    """The job is suspended on its nodes and lends its GPUs and CPUs to the preemptor; if that is impossible, as
-    REQUEUE."""
+    """The job is suspended and lends its GPUs and CPUs to the preemptor; if that is impossible, as REQUEUE."""
 
 
 class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,8 +81,7 @@ class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_run_s: Count = 0
     """Seconds that a job of the QOS runs before it may be preempted."""
     borrows_reserved: bool = False
-    """Whether the QOS's jobs may start on idle reserved resources; they are preempted when the reservation needs
-    these."""
+    """Whether the QOS's jobs may start on idle reserved resources; they are preempted when it needs these."""
 
 
 BUILT_IN_QOS = {
@@ -132,8 +130,7 @@ class LimitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the limit holds for each user of the account or QOS, rather than for all of them together."""
     at: LimitAt = LimitAt.START
     used: float | None = None
-    """Current usage that counts against the limit; only in answers.  With ``per_user``, the usage of the heaviest
-    user."""
+    """Usage that counts against the limit; only in answers.  With ``per_user``, that of the heaviest user."""
 
 
 LIMITED = {

@@ -48,8 +48,7 @@ class DependencyTerm(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float | None = None
     """For ``after`` with a delay: when the other job started; None: not started.  Set by the controller."""
     good: str | None = None
-    """For ``aftercorr``, once it is decided for all tasks: the tasks that may start (`gq.model.tasks.pack_tasks`).  Set
-    by the controller."""
+    """For ``aftercorr``, once all tasks are decided: those that may start (`pack_tasks`).  Set by the controller."""
 
     def __str__(self) -> str:
         """Format the term in the syntax of ``--dependency``."""

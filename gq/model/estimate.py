@@ -34,8 +34,7 @@ class StartEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change of the request.  `options`: what to add to or change in the command line; empty: the request as it
-    is."""
+    """A change of the request.  `options`: the options to add or change; empty: the request as it is."""
 
     options: str
     what: str

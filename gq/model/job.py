@@ -1,5 +1,4 @@
-"""A job as its user requests it (`JobSpec`) and as commands show it (`JobInfo`), and how a process ended
-(`ExitStatus`)."""
+"""A job as requested (`JobSpec`) and as commands show it (`JobInfo`), and how a process ended (`ExitStatus`)."""
 
 from __future__ import annotations
 
@@ -81,37 +80,32 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """The first task of the array that fails ends the array's other tasks."""
     dependency: Dependency | None = None
     kill_on_invalid_dep: bool | None = None
-    """Whether the job ends when its dependency can never be met, rather than stay pending; None: the cluster's
-    default."""
+    """Whether the job ends when its dependency can never be met, not stay pending; None: the cluster's default."""
     deadline_at: float | None = None
     """Instant by which the job must have ended: it never starts too late for that, and is ended at that instant."""
     grace_s: Count | None = None
     """Seconds between TERM and KILL whenever the job is ended; None: the cluster's ``grace_s``."""
     requeue_on: tuple[str, ...] = ()
-    """The ends of `REQUEUE_ON` after which the job is queued again; empty: node failure and preemption, if
-    `requeue`."""
+    """Ends of `REQUEUE_ON` after which the job is queued again; empty: node failure and preemption, if `requeue`."""
     max_requeue: Count | None = None
     """Maximum number of requeues; None: the cluster's ``restarts``."""
     resume_s: Count | None = None
     """Seconds that the job needs after a restart to reach the point where it was stopped; it saves its work when it is
     notified of the stop.  None: the cluster's ``resume_cost``."""
     array_auto: bool = False
-    """The number of the array's tasks that run at once follows the idle GPUs, and is at least the owner's fair
-    share."""
+    """The number of tasks that run at once follows the idle GPUs, and is at least the owner's fair share."""
     sweep: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(name, values): the array has a task for each combination; the last name varies fastest."""
     priority: Count | None = None
     """A priority set by an operator, which replaces the sum of the factors."""
     reservation: str = ""
-    """Name of the only reservation that the job may run in; empty: outside of reservations, or in a magnetic
-    reservation."""
+    """Name of the only reservation that the job may run in; empty: none, or any magnetic reservation."""
     notify: tuple[Target, ...] = ()
     """The notification targets for events of the job."""
     cron: str = ""
     """The entry of its owner's crontab that created the job: ``line 3: 0 20 * * *``; set by the controller."""
     script_digest: str = ""
-    """SHA-256 (hex) of the script in the blob store; set by the controller when it receives a job, never by a
-    client."""
+    """SHA-256 (hex) of the script in the blob store; set by the controller, never by a client."""
     environment_digest: str = ""
 
 
@@ -179,8 +173,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     array_task_id: int | None = None
     """The task's number, in the record of a task split out of its array."""
     array_tasks: str = ""
-    """In an array's record: the tasks that are pending in it (`gq.model.tasks`), or that were cancelled while
-    pending."""
+    """In an array's record: the tasks pending in it (`gq.model.tasks`), or cancelled while pending."""
     array_task_count: int = 0
     """The number of tasks in `array_tasks`."""
     array_throttle: int | None = None
@@ -278,5 +271,4 @@ class JobInfo(msgspec.Struct, kw_only=True):
 
 
 class BriefJobInfo(JobInfo, kw_only=True, omit_defaults=True, gc=False):
-    """`JobInfo` for lists: the wire omits fields that have their default, and the garbage collector does not track
-    it."""
+    """`JobInfo` for lists: the wire omits fields at their default, and the garbage collector does not track it."""

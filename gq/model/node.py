@@ -1,5 +1,4 @@
-"""Nodes: hardware as the node reports it (`Inventory`), what the node enforces, and how commands show it
-(`NodeInfo`)."""
+"""Nodes: hardware as reported (`Inventory`), what the node enforces, and how commands show it (`NodeInfo`)."""
 
 from __future__ import annotations
 

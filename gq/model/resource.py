@@ -66,8 +66,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class ResourceRequest(RoleRequest, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The requested resources of one job.  If ``roles`` is not empty, the roles are the request, and no other field of
-    a role is set."""
+    """The requested resources of one job.  If ``roles`` is not empty, no field of `RoleRequest` is set."""
 
     switches: Count | None = None
     """Maximum number of leaf switches that the job's nodes may span …"""
@@ -135,8 +134,7 @@ def gpus_in(grants: Iterable[Grant]) -> int:
 
 
 def format_ids(ids: tuple[int, ...]) -> str:
-    """Format ids in cpuset's list format, in which CPU and GPU sets are stored and shown: ``(0, 1, 2, 5)`` →
-    ``0-2,5``."""
+    """Format ids as a cpuset list, the stored and shown form of CPU and GPU sets: ``(0, 1, 2, 5)`` → ``0-2,5``."""
     ranges: list[str] = []
     position = 0
     while position < len(ids):
@@ -191,8 +189,7 @@ def min_demand(request: ResourceRequest) -> Demand:
 
 
 def _min_nodes(request: ResourceRequest) -> int:
-    """Return the number of nodes of a request without one: the nodes named, or the number that limits per node
-    imply."""
+    """Return the number of nodes of a request without one: the nodes named, or what limits per node imply."""
     by_tasks = -(-request.ntasks // request.ntasks_per_node) if request.ntasks and request.ntasks_per_node else 1
     by_gpus = -(-request.gpus // request.gpus_per_node) if request.gpus and request.gpus_per_node else 1
     return max(1, len(request.nodelist), by_tasks, by_gpus, _counted_nodes(request.constraint))

@@ -29,8 +29,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """The rule for jobs behind a blocked job: ``none``: nothing, ``skip``: start on any free resources, ``protect``:
     start if no planned start is delayed."""
     protected_jobs: int = 0
-    """For ``protect``: number of blocked jobs of each partition, first in order, that get a planned start (EASY:
-    1)."""
+    """For ``protect``: number of blocked jobs per partition, first in order, that get a planned start (EASY: 1)."""
     protect_wide_after_s: float | None = 600.0
     """Pending time after which the oldest job over several nodes gets a planned start, too; None: never."""
     protect_any_after_s: float | None = 7200.0
@@ -48,8 +47,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     turn_s: float = 7200.0
     """Seconds that a job runs in its turn before a job submitted earlier may preempt it."""
     resume_s: float = 60.0
-    """Seconds that a preempted job needs after its restart to reach the point where it was stopped, unless it specifies
-    them."""
+    """Seconds from a job's restart to the point where it was preempted, unless the job specifies them."""
     expect: str = "predicted"
     """The expected run time of a job: ``predicted`` (its limit, else a prediction from similar jobs), ``limit`` (a job
     without a limit runs for ever), or ``exact`` (gqsim only: the true run time)."""

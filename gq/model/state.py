@@ -1,5 +1,4 @@
-"""States, outcomes and pending reasons of jobs: five states, the outcome apart from them, and Slurm's words for
-users."""
+"""States, outcomes and pending reasons of jobs, and Slurm's words for them."""
 
 from __future__ import annotations
 

@@ -46,8 +46,7 @@ def _span(text: str) -> int:
 
 
 def _every(step: int, count: int) -> int:
-    """Return `count` bits, `step` apart, from bit 0; by doubling, since a loop over millions of bits would take
-    seconds."""
+    """Return `count` bits, `step` apart, from bit 0; by doubling, since a loop over millions takes seconds."""
     if step == 1:
         return (1 << count) - 1
     bits, made = 1, 1
@@ -60,8 +59,7 @@ def _every(step: int, count: int) -> int:
 
 @lru_cache(maxsize=64)
 def format_tasks(tasks: int, max_parts: int | None = None) -> str:
-    """Format the set in the syntax of `parse_tasks`, shortest form; ``...`` replaces what exceeds `max_parts`
-    ranges."""
+    """Format the set in the shortest syntax of `parse_tasks`; ``...`` replaces what exceeds `max_parts` ranges."""
     parts: list[str] = []
     for place, part in enumerate(_parts(tasks)):
         if place == max_parts:
@@ -71,8 +69,7 @@ def format_tasks(tasks: int, max_parts: int | None = None) -> str:
 
 
 def pack_tasks(tasks: int) -> str:
-    """Format the set for a database row: in the users' syntax, or as a hexadecimal bit set (``0x...``) if that is
-    long."""
+    """Format the set for a database row: in the users' syntax, or if that is long, as a bit set (``0x...``)."""
     runs = (tasks & ~(tasks << 1)).bit_count()
     return format_tasks(tasks) if runs <= READABLE_RUNS else hex(tasks)
 

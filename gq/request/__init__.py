@@ -1,1 +1,1 @@
-"""What a user asks for: options, directives in scripts, resources, patterns, and the job that they make."""
+"""Requests of users: options, directives in scripts, resources, patterns, and the job request that results."""

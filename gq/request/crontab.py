@@ -1,8 +1,8 @@
-"""The text of a crontab, as crontab(5) and Slurm's scrontab have it → its entries.  Pure.
+"""Parses a crontab, in the format of crontab(5) and Slurm's scrontab, into entries.  Pure.
 
-Owns what can be seen to be wrong with it without knowing the cluster: every line that is wrong is complained of, with
-its number.  Lines ``#GQ`` (``#SCRON``, ``#SBATCH``) hold options of `gqsub` for the next entry only; ``NAME=value``
-holds for all entries below.
+The module reports every line with an error that can be found without knowing the cluster, with its number.  Lines
+``#GQ`` (``#SCRON``, ``#SBATCH``) hold options of `gqsub` for the next entry only; ``NAME=value`` applies to all entries
+below.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ CRON_OPTIONS = (
         name="cron-missed", metavar="skip|once", help="Due times in an outage: no job, or one for all of them.",
     ),
 )  # fmt: skip
-"""What only an entry of a crontab has, besides the options of `gqsub`."""
+"""Options of crontab entries, besides the options of `gqsub`."""
 NOT_HERE = ("if", "wait", "test-only", "parsable")
-"""Options of `gqsub` that are about the command, or about several jobs."""
+"""Options of `gqsub` that control the command, or concern several jobs."""
 RELATIVE = ("begin", "deadline")
 _ASSIGNMENT = re.compile(r"""\s*(["']?)([A-Za-z_]\w*)\1\s*=\s*(.*?)\s*""")
 _QUOTED = re.compile(r"""(["'])(.*)\1""")
@@ -42,25 +42,25 @@ ZONE, SHELL, HOME, MAILTO = "CRON_TZ", "SHELL", "HOME", "MAILTO"
 
 
 class CronContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Of whoever's jobs these become."""
+    """The owner's home, host and umask, which the crontab's jobs inherit."""
 
     home: str
     host: str
     umask: int
     has_zone: Callable[[str], bool]
-    """Whether there is a time zone of that name."""
+    """Whether a time zone of this name exists."""
 
 
 class Crontab(NamedTuple):
     jobs: tuple[CronJob, ...]
     complaints: tuple[GqError, ...] = ()
-    """Of every line that is wrong; each names it."""
+    """An error for each line that has one; the error names the line."""
     notes: tuple[str, ...] = ()
-    """What was accepted and has no effect."""
+    """Accepted lines and options without effect."""
 
 
 def parse_crontab(text: str, file: str, surroundings: CronContext) -> Crontab:
-    """`file` is the text's name in complaints."""
+    """Parse a crontab; `file` is the text's name in messages."""
     reader = _Reader(file, surroundings)
     for number, line in enumerate(text.split("\n"), 1):
         reader.read(number, line.removesuffix("\r").strip())
@@ -69,18 +69,18 @@ def parse_crontab(text: str, file: str, surroundings: CronContext) -> Crontab:
 
 
 class _Reader:
-    """Reads line after line."""
+    """Parses a crontab line by line."""
 
     def __init__(self, file: str, surroundings: CronContext) -> None:
         self._file = file
         self._surroundings = surroundings
         self._variables: dict[str, str] = {}
         self._options: list[ParsedOption] = []
-        """For the next entry."""
+        """Options for the next entry."""
         self._options_at = 0
-        """Their first line; 0: there are none."""
+        """Line number of the first of these options; 0: none."""
         self._is_spoiled = False
-        """One of them is wrong, and was complained of."""
+        """Whether one of these options has an error, which is reported already."""
         self.jobs: list[CronJob] = []
         self.complaints: list[GqError] = []
         self.notes: list[str] = []
@@ -165,7 +165,7 @@ class _Reader:
         return CronJob(entry=entry, script=script, environment=environment)
 
     def _submission(self, command: str) -> Submission:
-        """Instants count from when the entry is due."""
+        """Return the submission of an entry's jobs; instants count from the due time."""
         around, home = self._surroundings, self._variables.get(HOME, "")
         return Submission(
             name=command.split(None, 1)[0].rpartition("/")[2] or "cron",
@@ -178,7 +178,7 @@ class _Reader:
 
 
 def _split(line: str, source: str) -> tuple[str, str]:
-    """Schedule and command."""
+    """Return the schedule and the command of a line."""
     count = 1 if line.startswith("@") else len(FIELDS)
     words = line.split(None, count)
     if len(words) <= count:

@@ -1,11 +1,11 @@
-"""``#GQ`` and ``#SBATCH`` lines at the head of a batch script → options.  Pure.
+"""Parses ``#GQ`` and ``#SBATCH`` lines in the header of a batch script into options.  Pure.
 
-The head ends at the first line that is a command.  Lines are split as a shell would: quotes, backslashes, and
+The header ends at the first line that is a command.  Lines are split as a shell splits them: quotes, backslashes, and
 comments that begin a word.  A script with ``#GQ`` lines uses only those; in ``#SBATCH`` lines long names may be
-abbreviated (GNU getopt), and what has no effect here is accepted and noted.  A line ``hetjob`` begins the next
-component of a job whose parts ask for different things.  A line that its author took for a header line, and that
-would be a comment, is refused: a misspelt mark (``#GQ--gpus=1``, ``# SBATCH -n4``), a line after the first command,
-``#PBS`` and ``#BSUB``.  Every complaint names file and line.
+abbreviated (GNU getopt), and options without effect in gq are accepted and noted.  A line ``hetjob`` begins the next
+component of a het job.  A line that looks like a header line but would be a comment is refused: a misspelt mark
+(``#GQ--gpus=1``, ``# SBATCH -n4``), a line after the first command, ``#PBS`` and ``#BSUB``.  Every message names file
+and line.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ SCRON = "#SCRON"
 FOREIGN = ("#PBS", "#BSUB")
 """Marks of other systems, whose options gq does not read."""
 
-# Patterns are compiled when a script has a head: most submissions have none.
+# Patterns are compiled only when a script has a header, since most submissions have none.
 _WORD = r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+"""
 _HETJOB = ("hetjob", "packjob")
 _PART = r"""\\(?P<escaped>.)|"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<plain>[^"'\\]+)"""
 _ESCAPED_IN_QUOTES = r'\\(["\\$`])'
 _LOOK_ALIKE = r"\s*#\s*(?P<mark>gq|sbatch)\s*(?=--?[a-z])"
-"""A comment that is spelt like a header line, in any letter case; ``##SBATCH`` switches a line off on purpose."""
+"""Matches a comment spelt like a header line, in any letter case; ``##SBATCH`` disables a line on purpose."""
 _MENTION = r"#\s*(?:gq|sbatch|pbs|bsub)"
 _HERE_DOCUMENT = r"(?<!<)<<(?!<)-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)"
 _SHELL = r"#!.*\b(?:ba|da|k|mk|z)?sh\b"
 
 
 class Header(NamedTuple):
-    """What a script's head says."""
+    """The options in a script's header."""
 
     given: tuple[ParsedOption, ...] = ()
     notes: tuple[str, ...] = ()
-    """For stderr: what was accepted and has no effect."""
+    """Accepted options without effect, to be reported on stderr."""
     others: tuple[tuple[ParsedOption, ...], ...] = ()
-    """Of a job with components: what each but the first says."""
+    """For a het job: the options of each component after the first."""
 
     @property
     def components(self) -> tuple[tuple[ParsedOption, ...], ...]:
@@ -57,13 +57,13 @@ class _Line(NamedTuple):
     text: str
     """The rest of the line, after the mark."""
     is_late: bool = False
-    """Whether the line stands after the first command."""
+    """Whether the line is after the first command."""
     misspelt: str = ""
-    """The line as it is, where it only looks like a header line."""
+    """The whole line, if it only looks like a header line."""
 
 
 def read_header(script: str, file: str) -> Header:
-    """The options in the head of `script`; `file` is its name in complaints."""
+    """Read the options in the header of `script`; `file` is its name in messages."""
     lines = list(_marked_lines(script))
     marks = {line.mark for line in lines if not line.is_late}
     mark = GQ if GQ in marks else SBATCH
@@ -87,15 +87,15 @@ def read_header(script: str, file: str) -> Header:
 
 
 class OptionLine(NamedTuple):
-    """What one line of a crontab says."""
+    """The options in one line of a crontab."""
 
     given: tuple[ParsedOption, ...]
     notes: tuple[str, ...]
-    """As in `Header`."""
+    """Notes as in `Header`."""
 
 
 def option_line(line: str, source: str, more: Sequence[Option] = ()) -> OptionLine | None:
-    """A comment that holds options (``#GQ``, ``#SBATCH``, ``#SCRON``), those of `more` among them; else None."""
+    """Read a comment with options (``#GQ``, ``#SBATCH``, ``#SCRON``), those of `more`, too; None for other comments."""
     mark = line.split(None, 1)[0]
     if mark not in (GQ, SBATCH, SCRON):
         if match := re.match(_LOOK_ALIKE, line, re.IGNORECASE):
@@ -117,7 +117,7 @@ def _sbatch_options() -> tuple[Option, ...]:
 
 
 def _marked_lines(script: str) -> Iterator[_Line]:
-    """Header lines, and lines that look like some, in the whole script."""
+    """Yield header lines, and lines that look like header lines, of the whole script."""
     if re.search(_MENTION, script, re.IGNORECASE) is None:
         return
     marks, look_alike = (GQ, SBATCH, *FOREIGN), re.compile(_LOOK_ALIKE, re.IGNORECASE)
@@ -132,7 +132,7 @@ def _marked_lines(script: str) -> Iterator[_Line]:
 
 
 def _lines_outside_of_texts(script: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines, without those of here-documents and of Python's long strings: they may hold another script."""
+    """Yield numbered lines outside of here-documents and Python's long strings, which may hold another script."""
     is_shell, here_document = re.match(_SHELL, script) is not None, re.compile(_HERE_DOCUMENT)
     text_ends_at = ""
     for number, whole in enumerate(script.split("\n"), 1):
@@ -157,7 +157,7 @@ def _misspelt(place: str, line: str, mark: str, options: str) -> UsageError:
 
 
 def _refuse_misplaced(lines: Sequence[_Line], file: str, has_gq: bool) -> None:
-    """Refuse lines that would be comments without a word; those of other systems do not count beside ``#GQ``."""
+    """Refuse lines that would silently be comments; beside ``#GQ`` lines, marks of other systems are ignored."""
     for line in lines:
         if has_gq and line.mark != GQ:
             continue
@@ -174,7 +174,7 @@ def _refuse_misplaced(lines: Sequence[_Line], file: str, has_gq: bool) -> None:
 
 
 def _read_line(line: _Line, source: str, table: Sequence[Option]) -> tuple[list[ParsedOption], bool]:
-    """Its options, and whether they are of another component."""
+    """Return the line's options, and whether the line begins another component."""
     words, abbreviate = _words(line.text, source), line.mark == SBATCH
     given, operands = parse(words, table, source=source, abbreviate=abbreviate, command=SUB)
     odd = next((word for word in operands if word not in _HETJOB), "")
@@ -185,7 +185,7 @@ def _read_line(line: _Line, source: str, table: Sequence[Option]) -> tuple[list[
 
 
 def _words(text: str, source: str) -> list[str]:
-    """The words of a line as a POSIX shell would split it, without expanding anything."""
+    """Split a line into words as a POSIX shell does, without expanding anything."""
     word = re.compile(_WORD)
     words: list[str] = []
     position = 0

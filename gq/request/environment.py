@@ -1,8 +1,9 @@
-"""The facts of a job as environment variables, under gq's names and Slurm's: what every process of it sees.  Pure.
+"""Environment variables with the facts of a job, under gq's names and Slurm's, for every process of the job.  Pure.
 
-Both daemons need them: a node for what it starts, the controller for `gqalloc`, whose command runs elsewhere.  Where
-a fact has both names, both have the same value.  Slurm's names follow what Slurm 22.05 was seen to set, absences
-included: clients decide by what is missing (``SLURM_NTASKS`` in a batch script only if tasks were asked for).
+Both daemons use them: a node for the processes that it starts, the controller for `gqalloc`, whose command runs
+elsewhere.  A fact with both names has the same value under both.  Slurm's names follow what Slurm 22.05 was seen to
+set, absences included, since clients test for missing variables (``SLURM_NTASKS`` in a batch script only if tasks were
+requested).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STEP_NAMES = (
     "GPUS_ON_NODE",
     "ROLE",
 )
-"""What is true of one step, task or node only."""
+"""Variables about one step, task or node only."""
 _JOB_NAMES = (
     "JOB_ID",
     "JOBID",
@@ -79,9 +80,9 @@ _JOB_NAMES = (
     "ELASTIC_FILE",
 )
 _FAMILIES = ("GQ_ROLE_", "SLURM_HET_", SWEEP_PREFIX)
-"""There are such variables of each role, and of each name of a sweep."""
+"""Prefixes of variables that exist for each role, and for each name of a sweep."""
 _HET_GROUP = "_HET_GROUP_"
-"""In the names of those of each role."""
+"""Infix in the names of the variables of each role."""
 _PREFIXES = ("GQ_", "SLURM_")
 _OTHER_NAMES = (
     "SLURMD_NODENAME",
@@ -97,11 +98,11 @@ STEP_VARIABLES = frozenset(prefix + name for prefix in _PREFIXES for name in _ST
 OWN_VARIABLES = (
     STEP_VARIABLES | frozenset(prefix + name for prefix in _PREFIXES for name in _JOB_NAMES) | frozenset(_OTHER_NAMES)
 )
-"""Everything that gq may set in a job, and which must not come in from the job that submitted it."""
+"""All variables that gq may set in a job, and that must not be inherited from the job that submitted it."""
 
 
 def without(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
-    """What a user brings, less what was true somewhere else.  Input variables such as ``SLURM_HOSTFILE`` stay."""
+    """Return an environment without variables about another job.  Input variables such as ``SLURM_HOSTFILE`` stay."""
     return {name: value for name, value in environment.items() if name not in names and not _is_of_a_family(name)}
 
 
@@ -110,7 +111,7 @@ def _is_of_a_family(name: str) -> bool:
 
 
 def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_s: int | None) -> dict[str, str]:
-    """What is true on every node of the job, in and outside steps.  ``GQ_JOB_END_TIME`` is empty without a limit."""
+    """Return the variables on every node of the job, inside and outside of steps; no limit: no end time."""
     return {
         **_gq_facts(launch, start_at, time_limit_s),
         **_slurm_facts(launch),
@@ -122,14 +123,14 @@ def job_variables(launch: Launch, master_port: int, start_at: float, time_limit_
 
 
 def own_parameters(launch: Launch) -> dict[str, str]:
-    """What varies in a sweep, under the names that its owner gave: a script may change them for its steps."""
+    """Return the sweep's parameters under the names that its owner gave; a script may change them for its steps."""
     return dict(launch.parameters)
 
 
 def _roles(launch: Launch) -> dict[str, str]:
-    """Of a gang of roles, who is where; under Slurm's names they are the components of a heterogeneous job.
+    """Return the nodes and tasks of each role; under Slurm's names the roles are components of a heterogeneous job.
 
-    There is one job for all of them, so the job's id is that of each.
+    All roles belong to one job, so each has the job's id.
     """
     if not launch.roles:
         return {}
@@ -158,7 +159,7 @@ def _roles(launch: Launch) -> dict[str, str]:
 
 
 def _owner_and_array(launch: Launch) -> dict[str, str]:
-    """Who pays, what it runs in, which task of which array it is: only what is true, since clients look for that."""
+    """Return account, QOS, reservation and array task, each only if it exists, since clients test for the variables."""
     facts: dict[str, str | int] = {"JOB_QOS": launch.qos or NORMAL_QOS}
     if launch.account:
         facts["JOB_ACCOUNT"] = launch.account
@@ -200,7 +201,7 @@ def _gq_facts(launch: Launch, start_at: float, time_limit_s: int | None) -> dict
 
 
 def _rendezvous(launch: Launch, master_port: int) -> dict[str, str]:
-    """Where the ranks of a training meet: the first node, at a port that no other job of it has."""
+    """Return the variables by which a training's ranks meet: the first node, and a port leased to this job."""
     addresses = [member.address for member in launch.members]
     facts = {"GQ_NODE_ADDRS": ",".join(addresses), "MASTER_ADDR": addresses[0]}
     return {**facts, "MASTER_PORT": str(master_port)} if master_port else facts
@@ -231,7 +232,7 @@ def _slurm_facts(launch: Launch) -> dict[str, str]:
 
 
 def _slurm_wishes(launch: Launch) -> dict[str, str]:
-    """Only what was asked for."""
+    """Return Slurm's variables for options, each only if its option was given."""
     wishes: dict[str, int | None] = {
         "SLURM_NTASKS_PER_NODE": launch.ntasks_per_node,
         "SLURM_CPUS_PER_TASK": launch.cpus_per_task,

@@ -15,7 +15,7 @@ _OFF = frozenset({"0", "no", "false", "off"})
 
 
 def input_variables(command: str, environ: Mapping[str, str]) -> list[ParsedOption]:
-    """Options from ``GQSUB_<OPTION>`` (``GQRUN_…``, ``GQALLOC_…``); a variable that names no option is refused."""
+    """Read options from ``GQSUB_<OPTION>`` (``GQRUN_…``, ``GQALLOC_…``); refuse a variable that names no option."""
     prefix = f"{command.upper()}_"
     known = {variable_name(command, option): option for option in options_of(command)}
     given: list[ParsedOption] = []
@@ -35,7 +35,7 @@ def input_variables(command: str, environ: Mapping[str, str]) -> list[ParsedOpti
 
 
 def variable_name(command: str, option: Option) -> str:
-    """``gqsub``, ``cpus-per-task`` → ``GQSUB_CPUS_PER_TASK``."""
+    """Return the variable of an option: ``gqsub``, ``cpus-per-task`` → ``GQSUB_CPUS_PER_TASK``."""
     return f"{command}_{option.name}".upper().replace("-", "_")
 
 
@@ -52,9 +52,9 @@ def _from_variable(option: Option, variable: str, value: str) -> list[ParsedOpti
 
 
 def merge(*layers: Iterable[ParsedOption]) -> list[ParsedOption]:
-    """One list out of layers, the weakest first: what a stronger layer says replaces it and its rivals.
+    """Merge layers of options, the weakest first: an option of a stronger layer replaces itself and its rivals.
 
-    Within one layer rivals exclude each other.  Unbuilt options are refused here, wherever they stand.
+    Within one layer rivals exclude each other.  Unbuilt options are refused here, in every layer.
     """
     merged: list[ParsedOption] = []
     for layer in layers:
@@ -66,7 +66,7 @@ def merge(*layers: Iterable[ParsedOption]) -> list[ParsedOption]:
 
 
 def _left_of(weaker: ParsedOption, stronger: Iterable[ParsedOption]) -> ParsedOption | None:
-    """What of an option holds beside those of a stronger layer."""
+    """Return the part of an option that a stronger layer does not override, or None."""
     for one in stronger:
         if one.name == weaker.name:
             return None
@@ -76,7 +76,7 @@ def _left_of(weaker: ParsedOption, stronger: Iterable[ParsedOption]) -> ParsedOp
 
 
 def _is_rival(one: ParsedOption, other: ParsedOption) -> bool:
-    """``--gres`` says the same as another option only where it speaks of GPUs."""
+    """Whether the options are rivals; ``--gres`` is one only if it requests GPUs."""
     says_other = [gres for gres in (one, other) if gres.name == "gres" and _without_gpus(gres) == gres]
     return other.name in _BY_NAME[one.name].rivals and not says_other
 
@@ -108,5 +108,5 @@ def _refuse_rivals(layer: Iterable[ParsedOption]) -> None:
 def job_arguments(
     command: str, given: Iterable[ParsedOption], environ: Mapping[str, str], header: Iterable[ParsedOption] = ()
 ) -> Arguments:
-    """The job options that hold: command line before variables before script.  Other options are left out."""
+    """Return the effective job options: command line over variables over script.  Other options are left out."""
     return Arguments(merge(header, input_variables(command, environ), [one for one in given if one.name in _BY_NAME]))

@@ -1,7 +1,7 @@
-"""What a job asks of its nodes beside numbers: what they must be, and what they and the cluster must have.  Pure.
+"""Requirements on a job's nodes besides numbers, and generic resources and licences.  Pure.
 
-Owns the values of ``--constraint --prefer --switches --min-gpu-mem --tmp --gres NAME:n --licenses --data
---fill-nodes``.  Which features, resources and licences there are is known to the controller alone.
+The module reads the values of ``--constraint --prefer --switches --min-gpu-mem --tmp --gres NAME:n --licenses --data
+--fill-nodes``.  Only the controller knows which features, resources and licences exist.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from gq.request.option import bad_value
 from gq.units import parse_duration_s, parse_memory_mib
 
 TMP = "tmp"
-"""Scratch space counts as a generic resource, in MiB."""
+"""Name of scratch space, which is a generic resource in MiB."""
 MAX_COUNT = 2**31 - 1
 _RESOURCE = r"[A-Za-z_][A-Za-z0-9_.+-]*"
 _DATA = r"[^\s,]+"
 
 
 class Switches(NamedTuple):
-    """``--switches``: over so many leaf switches at most; how long to wait for it (None: the cluster's time)."""
+    """``--switches``: maximum number of leaf switches; seconds to wait for that (None: the cluster's time)."""
 
     most: int
     wait_s: int | None
 
 
 def node_option_fields(arguments: Arguments, base: ResourceRequest) -> dict[str, object]:
-    """The fields of a request that these options say; an empty value takes away what `base` has."""
+    """Return the fields that these options set; an empty value removes the value of `base`."""
     said: dict[str, object] = {}
     for name in ("constraint", "prefer"):
         if arguments.has(name):
@@ -48,7 +48,7 @@ def node_option_fields(arguments: Arguments, base: ResourceRequest) -> dict[str,
 
 
 def _resources(arguments: Arguments, base: ResourceRequest) -> dict[str, object]:
-    """Generic resources and scratch space are one field: what is said of either leaves the other as it is."""
+    """Return the one field for generic resources and scratch space; an option for either leaves the other unchanged."""
     if not (arguments.has("gres") or arguments.has("tmp")):
         return {}
     generic = [one for one in base.resources if one.name != TMP]
@@ -61,7 +61,7 @@ def _resources(arguments: Arguments, base: ResourceRequest) -> dict[str, object]
 
 
 def read_constraint(text: str) -> str:
-    """The text as it is, if it can be read."""
+    """Return the text unchanged after checking its syntax."""
     if text.strip():
         from gq.model.constraint import parse_constraint  # costs more than the rest of a command
 
@@ -70,7 +70,7 @@ def read_constraint(text: str) -> str:
 
 
 def read_switches(text: str) -> Switches:
-    """``2``, ``1@10m``"""
+    """Parse ``2`` or ``1@10m``."""
     count, at, wait = text.partition("@")
     most = whole_number(count, at_least=1, at_most=MAX_COUNT)
     if not at:
@@ -80,12 +80,12 @@ def read_switches(text: str) -> Switches:
 
 
 def read_licenses(text: str) -> tuple[Amount, ...]:
-    """``matlab:2,ansys`` (one of it)."""
+    """Parse ``matlab:2,ansys`` (a count of 1)."""
     return _amounts([word.strip() for word in text.split(",") if word.strip()], "matlab")
 
 
 def read_generic(text: str) -> tuple[Amount, ...]:
-    """The parts of ``--gres`` that are no GPUs: ``gpu:2,fpga:1,port`` → fpga and port."""
+    """Parse the parts of ``--gres`` that are no GPUs: ``gpu:2,fpga:1,port`` → fpga and port."""
     words = [word.strip() for word in text.split(",") if word.strip() not in ("", "none")]
     amounts = _amounts([word for word in words if not is_gpu(word)], "fpga")
     if any(one.name == TMP for one in amounts):
@@ -94,7 +94,7 @@ def read_generic(text: str) -> tuple[Amount, ...]:
 
 
 def is_gpu(part: str) -> bool:
-    """``gpu``, ``gpu:a100:2``"""
+    """Whether a part of ``--gres`` is ``gpu`` or, for example, ``gpu:a100:2``."""
     return part.strip().partition(":")[0] == "gpu"
 
 
@@ -109,7 +109,7 @@ def _amounts(words: list[str], example: str) -> tuple[Amount, ...]:
 
 
 def read_data(text: str) -> tuple[str, ...]:
-    """Names, as nodes say that they hold them."""
+    """Parse names of data sets."""
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     for word in words:
         if not re.fullmatch(_DATA, word) or not word.isprintable():
@@ -118,7 +118,7 @@ def read_data(text: str) -> tuple[str, ...]:
 
 
 def refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> None:
-    """What can be seen without knowing any node."""
+    """Refuse contradictions that can be found without knowing any node."""
     has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
     given = arguments.last("min-gpu-mem")
     if given is not None and request.min_gpu_mem_mib and not has_gpus:

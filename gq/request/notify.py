@@ -1,6 +1,6 @@
-"""``--notify``, ``--notify-on``, ``--mail-type`` and ``--mail-user`` → who is told of what.  Pure.
+"""Reads ``--notify``, ``--notify-on``, ``--mail-type`` and ``--mail-user`` into notification targets.  Pure.
 
-Which hosts and addresses are allowed the controller knows, and checks.
+The controller knows and checks which hosts and addresses are allowed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OPTIONS = ("notify", "notify-on", "mail-type", "mail-user")
 
 
 def targets(arguments: Arguments) -> tuple[Target, ...]:
-    """Of all four options; none where nobody is to be told of anything."""
+    """Return the targets of all four options; empty: no notifications."""
     asked = (*_by_notify(arguments), *_by_mail_type(arguments))
     if len(asked) > MAX_TARGETS:
         message = f"`--notify` is there {len(asked)} times, and {MAX_TARGETS} targets are the most of a job"
@@ -49,7 +49,7 @@ def _target(arguments: Arguments, place: int) -> Target:
 
 
 def _by_mail_type(arguments: Arguments) -> tuple[Target, ...]:
-    """As in Slurm ``--mail-user`` alone means nothing."""
+    """Return the target of ``--mail-type``; as in Slurm, ``--mail-user`` alone has no effect."""
     on = arguments.read("mail-type", mail_type)
     if not on or set(on) == {ARRAY_TASKS}:
         return ()

@@ -1,4 +1,4 @@
-"""One option of a command, and an option as a user wrote it.  Pure."""
+"""The definition of a command's option, and an option as a user gave it.  Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gq.errors import Refusal, UsageError
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One option.  An empty `metavar` makes it a flag."""
+    """An option's definition.  An empty `metavar` makes it a flag."""
 
     name: str
     """Long name, without dashes."""
@@ -17,7 +17,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     """Other long names."""
     metavar: str = ""
     if_bare: str | None = None
-    """Value of an option that was written without its (optional) argument; None: the argument is needed."""
+    """Value of an option written without its (optional) argument; None: the argument is required."""
     help: str = ""
     group: str = ""
     """Heading of the help text under which the option is listed; empty: `Options`."""
@@ -30,10 +30,10 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedOption(msgspec.Struct, frozen=True):
-    """An option as somebody wrote it."""
+    """An option as it was given, with its value and place."""
 
     name: str
-    """Its long name, whatever was written."""
+    """Long name, even if the letter or an alias was written."""
     value: str
     """Empty for a flag."""
     written: str
@@ -43,16 +43,16 @@ class ParsedOption(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """What a complaint begins with: ``job.sh:3: `--nodes```."""
+        """Beginning of a message about the option: ``job.sh:3: `--nodes```."""
         return f"{self.source}: `{self.written}`" if self.source else f"`{self.written}`"
 
 
 def bad_value(given: ParsedOption, rule: str, way_out: str = "") -> UsageError:
-    """A complaint about a value.  `rule` may bring its way out behind a semicolon, as the parsers of `gq.units` do."""
+    """Return the error about a value.  `rule` may have the hint after a semicolon, as in `gq.units`."""
     sentence, _, rest = rule.partition("; ")
     return UsageError("bad_value", f"{given.place}: {sentence}", way_out or rest)
 
 
 def not_available(what: str) -> Refusal:
-    """The refusal of something that the documents name and that this version does not have."""
+    """Return the refusal of a documented feature that this version does not have."""
     return Refusal("not_available", f"{what} is not available in this version")

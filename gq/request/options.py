@@ -1,8 +1,8 @@
 """The options of jobs: one table for `gqsub`, `gqrun` and `gqalloc`, for script headers and for input variables.  Pure.
 
-Owns which options there are, who takes them, how they replace each other between script, variables and command
-line, and what has no effect.  What their values mean is in `gq.request.jobspec`.  Help texts, man pages, completions,
-header lines and ``GQSUB_…`` variables all come from here: an option is written down once.
+The module owns which options exist, which commands have them, how script, variables and command line override each
+other, and which options have no effect.  The meaning of their values is in `gq.request.jobspec`.  Help texts, man
+pages, completions, header lines and ``GQSUB_…`` variables all come from here, so that each option is defined once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ ALL = (SUB, RUN, ALLOC)
 
 
 class JobOption(Option, frozen=True, kw_only=True):
-    """An option of a job and where it may stand."""
+    """An option of a job, with the commands and places that accept it."""
 
     commands: tuple[str, ...] = ALL
     in_header: bool = True
-    """May stand in a ``#GQ`` or ``#SBATCH`` line (of a script for `gqsub`)."""
+    """Whether a ``#GQ`` or ``#SBATCH`` line (of a script for `gqsub`) may have it."""
     rivals: tuple[str, ...] = ()
-    """Options that say the same thing otherwise: one given closer to the command line drops these from further away."""
+    """Options for the same setting: an option in a stronger layer removes these from weaker layers."""
     is_unbuilt: bool = False
-    """Named in the documents, brought by a later version: refused as such."""
+    """Whether a later version will implement the documented option; it is refused as not available."""
 
 
 _MEM = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -291,7 +291,7 @@ _UNBUILT: tuple[JobOption, ...] = (
         )
     ),
 )  # fmt: skip
-"""Options that a later version brings."""
+"""Options that a later version will implement."""
 
 JOB_OPTIONS: tuple[JobOption, ...] = (
     *(msgspec.structs.replace(option, group=heading) for heading, group in GROUPS.items() for option in group),
@@ -305,19 +305,19 @@ NO_EFFECT: tuple[Option, ...] = (
     Option(name="contiguous"),
     Option(name="threads-per-core", metavar="COUNT"),
 )
-"""Accepted in ``#SBATCH`` lines and said to have no effect: clients write them always."""
+"""Options accepted in ``#SBATCH`` lines without effect and with a note, since clients always write them."""
 
 
 def options_of(command: str) -> tuple[JobOption, ...]:
-    """The options of `gqsub`, `gqrun` or `gqalloc`; unbuilt ones among them, so that they can be refused as such."""
+    """Return the options of `gqsub`, `gqrun` or `gqalloc`; unbuilt options are included, to be refused."""
     return tuple(option for option in JOB_OPTIONS if command in option.commands)
 
 
 def shown_options(command: str) -> tuple[JobOption, ...]:
-    """Those that work: what help, completion and man page show."""
+    """Return the options that work, for help, completion and man page."""
     return tuple(option for option in options_of(command) if not option.is_unbuilt)
 
 
 def header_options() -> tuple[JobOption, ...]:
-    """What may stand in a script's header."""
+    """Return the options that a script's header may have."""
     return tuple(option for option in options_of(SUB) if option.in_header)

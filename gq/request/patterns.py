@@ -1,19 +1,19 @@
-"""File name patterns of a job's output, error and input: which file a job means, and what ``%j`` becomes.  Pure.
+"""File name patterns of a job's output, error and input: defaults, and the expansion of ``%j`` and other codes.  Pure.
 
-A pattern is expanded exactly once, from the text that the user gave: a second pass would read ``%%j``'s rest as
-a code.  So orders carry patterns (absolute, see `output_pattern`), and whoever knows the most expands them.
+A pattern is expanded exactly once, from the user's text: a second pass would read the rest of ``%%j`` as a code.  So
+orders carry patterns (absolute, see `output_pattern`), and the process that knows all values expands them.
 
-====  =======================================================  ====  ==========================================
-%j    job id                                                   %N    node name, up to its first dot
-%A    id of the array, or the job's own                        %n    index of the node in the job
-%a    index of the array task                                  %t    rank of the task (batch script: 0)
-%J    job id; of a step ``12.0``                               %u    user name
-%s    number of the step, or ``batch``                         %x    job name
-%%    a percent sign
-====  =======================================================  ====  ==========================================
+    ====  =======================================================  ====  ==========================================
+    %j    job id                                                   %N    node name, up to its first dot
+    %A    id of the array, or the job's own                        %n    index of the node in the job
+    %a    index of the array task                                  %t    rank of the task (batch script: 0)
+    %J    job id; for a step ``12.0``                              %u    user name
+    %s    number of the step, or ``batch``                         %x    job name
+    %%    a percent sign
+    ====  =======================================================  ====  ==========================================
 
 A number between ``%`` and the letter pads numbers with zeros (``%4a`` → ``0007``), at most to 10.  A code whose value
-is not known to the caller stays as it is; one that is not in the table is refused at submission (`unknown_code`).
+the caller does not know stays; a code outside of the table is refused at submission (`unknown_code`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def expand_pattern(
     array_job_id: int | None = None,
     array_task_id: int | None = None,
 ) -> str:
-    """`pattern` with every code replaced whose value is known; ``step`` None is the batch script."""
+    """Replace every code of `pattern` whose value is known; ``step`` None is the batch script."""
     if "%" not in pattern:
         return pattern
     values: dict[str, int | str | None] = {
@@ -72,12 +72,12 @@ def expand_pattern(
 
 
 def unknown_code(pattern: str) -> str:
-    """The first code of `pattern` that is not in the table, such as ``%q``; empty where all are."""
+    """Return the first code of `pattern` that is not in the table, such as ``%q``, or ''."""
     return next((match[0] for match in _CODE.finditer(pattern) if match[2] not in CODES), "")
 
 
 def output_pattern(spec: JobSpec) -> str:
-    """Absolute pattern of the job's standard output; empty for an interactive job, which has none."""
+    """Return the absolute pattern of the job's standard output; empty for an interactive job, which has none."""
     if spec.is_interactive:
         return ""
     if spec.output is None:
@@ -86,15 +86,15 @@ def output_pattern(spec: JobSpec) -> str:
 
 
 def error_pattern(spec: JobSpec) -> str:
-    """Absolute pattern of the job's standard error; empty where it goes with the output."""
+    """Return the absolute pattern of the job's standard error; empty: the file of standard output."""
     return "" if spec.error is None or spec.is_interactive else _inside(spec.chdir, spec.error)
 
 
 def input_pattern(spec: JobSpec) -> str:
-    """Absolute pattern of the job's standard input; empty: ``/dev/null``."""
+    """Return the absolute pattern of the job's standard input; empty: ``/dev/null``."""
     return "" if spec.input is None or spec.is_interactive else _inside(spec.chdir, spec.input)
 
 
 def _inside(directory: str, pattern: str) -> str:
-    """A directory is no pattern: its percent signs stand for themselves."""
+    """Join directory and pattern; percent signs in the directory are literal."""
     return posixpath.join(directory.replace("%", "%%"), pattern)

@@ -1,4 +1,4 @@
-"""Signal names as people write them: ``USR1``, ``SIGUSR1``, ``usr1``, ``10``.  Pure."""
+"""Signal names as users write them: ``USR1``, ``SIGUSR1``, ``usr1``, ``10``.  Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gq.near_miss import suggestion
 
 
 def parse_signal(text: str) -> int:
-    """The number of a signal; ``ValueError`` says which there are."""
+    """Return the number of a signal; ``ValueError`` names the valid notations."""
     import signal  # its enums cost a millisecond: only for those who send one
 
     word = text.strip().upper().removeprefix("SIG")
@@ -20,7 +20,7 @@ def parse_signal(text: str) -> int:
 
 
 def signal_name(signum: int) -> str:
-    """``10`` → ``USR1``."""
+    """Return the name of a signal: ``10`` → ``USR1``."""
     import signal
 
     try:

@@ -1,9 +1,9 @@
-"""The options of Slurm's commands for jobs, queue and history, and what gq has instead of those that it lacks.  Pure.
+"""The options of Slurm's commands for jobs, queue and history, and gq's alternatives to those that it lacks.  Pure.
 
 The table names every documented option of `sbatch`, `srun`, `salloc`, `squeue`, `sacct` and `scancel` of Slurm 22.05,
-25.05 and 25.11, and the options of `sinfo`, `sprio` and `sshare` that people use.  It decides nothing about options
-that gq has.  It is loaded when a command or a script header holds an option that gq does not know, so that the refusal
-can name the way out.
+25.05 and 25.11, and the commonly used options of `sinfo`, `sprio` and `sshare`.  Options that gq has are decided
+elsewhere.  The module is loaded only when a command or a script header has an option that gq does not know, so that the
+refusal can name the way out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNTERPARTS = {
     SUB: SBATCH, RUN: SRUN, ALLOC: SALLOC, "gqstat": SQUEUE, "gqinfo": SINFO, "gqacct": SACCT, "gqdel": SCANCEL,
     "gqprio": SPRIO, "gqshare": SSHARE,
 }  # fmt: skip
-"""Command of gq → the command of Slurm that does the same."""
+"""Command of gq → its counterpart in Slurm."""
 
 
 class SlurmOption(NamedTuple):
@@ -31,7 +31,7 @@ class SlurmOption(NamedTuple):
     """Commands of Slurm that have it."""
     letter: str = ""
     instead: str = ""
-    """The way to do it in gq, for commands whose counterpart lacks the option; empty where each counterpart has it."""
+    """The alternative in gq, for commands whose counterpart lacks the option; empty: every counterpart has it."""
 
 
 _ALL = (SBATCH, SRUN, SALLOC, SQUEUE)
@@ -397,18 +397,18 @@ GUESSES = {
     "cpus": "cpus-per-task", "memory": "mem", "name": "job-name", "node": "nodes", "queue": "partition",
     "tasks": "ntasks", "walltime": "time",
 }  # fmt: skip
-"""Names that users try first, and the option of a job that they mean."""
+"""Names that users try first → the intended job option."""
 RESERVATION_GUESSES = {
     "begin": "start", "begintime": "start", "corecnt": "gpus", "count": "gpus", "endtime": "end", "group": "users",
     "nodecnt": "nodes", "starttime": "start", "time": "duration", "tres": "gpus",
 }  # fmt: skip
-"""The same of `gqresv create` and `gqresv update`, words of scontrol(1) among them."""
+"""Names that users try first for `gqresv create` and `gqresv update`, including words of scontrol(1) → the option."""
 
 
 def refusal(command: str, written: str, source: str = "") -> UsageError | None:
-    """The refusal of an option that Slurm, or another command of gq, has and `command` lacks.
+    """Return the refusal of an option that Slurm, or another command of gq, has and `command` lacks.
 
-    `written`: with its dashes; `source`: ``job.sh:3`` of a header line.  None for an option that nobody knows.
+    `written`: with its dashes; `source`: ``job.sh:3`` for a header line.  None for an unknown option.
     """
     place = f"{source}: " if source else ""
     if found := _find(COUNTERPARTS.get(command, ""), written):
@@ -421,7 +421,7 @@ def refusal(command: str, written: str, source: str = "") -> UsageError | None:
 
 
 def _hint(command: str, written: str) -> str:
-    """The option of gq that is meant, or the command that has it; empty where neither is known."""
+    """Return the intended option of gq, or the command that has it; empty: neither is known."""
     if command in ("gqresv create", "gqresv update") and (
         meant := RESERVATION_GUESSES.get(written.removeprefix("--").casefold())
     ):
@@ -445,7 +445,7 @@ def _find(slurm_command: str, written: str) -> SlurmOption | None:
 
 
 def _commands_with(written: str) -> tuple[str, ...]:
-    """Commands for jobs that have this long option."""
+    """Return the commands for jobs that have this long option."""
     found = dict.fromkeys(
         command
         for option in JOB_OPTIONS

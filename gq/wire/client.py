@@ -120,8 +120,7 @@ class ListJobs(_Body, frozen=True, kw_only=True):
     limit: int = 2000
     in_queue_order: bool = False
     brief: bool = False
-    """Fill only the fields that a line of `gqstat` shows; paths, sentences and priority, which cost most, are left
-    empty."""
+    """Fill only the fields in a line of `gqstat`; paths, sentences and priority, which cost most, are left empty."""
 
 
 class QueryHistory(_Body, frozen=True, kw_only=True):
@@ -385,8 +384,7 @@ class ReloadConfig(_Body, frozen=True, kw_only=True):
 
 
 class CheckConfig(_Body, frozen=True, kw_only=True):
-    """Report what would change if `text` were gq.toml, and change nothing; a text with an error is refused.  →
-    `Done`"""
+    """Report what would change if `text` were gq.toml, and change nothing; refuse an error.  → `Done`"""
 
     text: str
     path: str

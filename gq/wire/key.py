@@ -46,8 +46,7 @@ class RevokeKey(_Body, frozen=True, kw_only=True):
 
 
 class TokenCreated(_Body, frozen=True, kw_only=True):
-    """A token was created; with the controller's endpoint and public key (Z85), which the node needs besides the
-    token."""
+    """A token was created; the node also needs the controller's endpoint and public key (Z85)."""
 
     endpoint: str
     server_key: str

@@ -153,8 +153,7 @@ class Stop(_Message, frozen=True, kw_only=True):
     grace_s: int = 30
     """0: KILL at once."""
     text: str = ""
-    """Line for the job's standard error: ``CANCELLED AT {time}`` becomes ``*** JOB 7 ON n1 CANCELLED AT 2026-…
-    ***``."""
+    """For the job's standard error: ``CANCELLED AT {time}`` becomes ``*** JOB 7 ON n1 CANCELLED AT 2026-… ***``."""
     join: int = 0
     """Highest generation (`Launch.join`) of the node's membership that the order ends."""
 
@@ -175,8 +174,7 @@ class SignalAttempt(_Message, frozen=True, kw_only=True):
     ends_at: float | None = None
     text: str = ""
     order_id: bytes = b""
-    """The node carries out each id once; empty: neither repeated nor confirmed.  `Notify` and `StopStep` have the same
-    field."""
+    """Carried out once for each id; empty: neither repeated nor confirmed.  `Notify` and `StopStep` have it, too."""
 
 
 class SetTimeLimit(_Message, frozen=True, kw_only=True):
@@ -483,8 +481,7 @@ class Welcome(_Message, frozen=True, kw_only=True):
     owner_uid: int
     """The uid of the private cluster's owner; besides root's, only this user's requests may be relayed."""
     is_shared: bool = False
-    """The cluster serves all users: a relay passes on the requests of all users of its host, and jobs run as their
-    submitter."""
+    """The cluster serves all users: a relay passes on everybody's requests, and jobs run as their submitter."""
 
 
 class WhoIsThere(_Message, frozen=True, kw_only=True):

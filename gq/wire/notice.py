@@ -50,8 +50,7 @@ class Events(_Body, frozen=True, kw_only=True):
 
 
 class Notices(_Body, frozen=True, kw_only=True):
-    """A page of notices; ``dropped``: user → number of notices dropped since the user's last stored notice, for lack of
-    room."""
+    """A page of notices; ``dropped``: user → notices dropped for lack of room since the user's last stored notice."""
 
     notices: tuple[NoticeInfo, ...] = ()
     dropped: dict[str, int] = {}

@@ -20,8 +20,7 @@ class SetReservation(_Body, frozen=True, kw_only=True):
 
     booking: Booking
     replace: bool = False
-    """A reservation of that name may exist: it keeps its resources as far as they fit; an equal request changes
-    nothing."""
+    """A reservation of that name may exist: it keeps resources that still fit; an equal request changes nothing."""
     must_exist: bool = False
     """Refuse the request if no reservation of that name exists."""
     test_only: bool = False
@@ -54,8 +53,7 @@ class EndReservation(_Body, frozen=True, kw_only=True):
 
 
 class DeleteReservation(_Body, frozen=True, kw_only=True):
-    """Delete a reservation; jobs that run in it continue outside of it, and owners of its pending jobs are notified.  →
-    `Done`"""
+    """Delete a reservation; its running jobs continue outside of it, its pending jobs stay queued.  → `Done`"""
 
     name: str
 

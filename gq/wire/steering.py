@@ -23,8 +23,7 @@ class ExtendJob(_Body, frozen=True, kw_only=True):
 
 
 class SuspendJobs(_Body, frozen=True, kw_only=True):
-    """Suspend running jobs; they keep their resources, and suspended time does not count against their limits.  →
-    `JobsDone`"""
+    """Suspend running jobs; they keep their resources, and their time limits stop.  → `JobsDone`"""
 
     job_ids: tuple[int, ...] = ()
     tasks: dict[int, str] = {}

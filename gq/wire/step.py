@@ -66,8 +66,7 @@ class Attach(_Message, frozen=True, kw_only=True):
 
 
 class Stdin(_Message, frozen=True, kw_only=True):
-    """Bytes for the tasks; ``offset`` is the position of the first, ``eof`` closes standard input after them.  →
-    `StdinTaken`"""
+    """Bytes for the tasks; ``offset`` is the position of the first, ``eof`` closes the stream.  → `StdinTaken`"""
 
     step_id: StepId
     offset: int
@@ -142,8 +141,7 @@ class TaskStarted(_Message, frozen=True, kw_only=True):
 
 
 class Output(_Message, frozen=True, kw_only=True):
-    """Output of one task; ``stream``: ``stdout`` or ``stderr``; ``offset`` of the first byte; ``eof`` after the last
-    byte."""
+    """Output of one task; ``stream``: ``stdout`` or ``stderr``; ``offset`` of the first byte; ``eof`` at the end."""
 
     step_id: StepId
     rank: int
@@ -161,8 +159,7 @@ class StdinTaken(_Message, frozen=True, kw_only=True):
 
 
 class TaskExited(_Message, frozen=True, kw_only=True):
-    """A task ended, after all of its output.  ``oom``: the memory limit ended it.  ``why``: the reason of a failed
-    start."""
+    """A task ended, after all of its output.  ``oom``: the memory limit ended it.  ``why``: its start failed."""
 
     step_id: StepId
     rank: int
@@ -186,8 +183,7 @@ class CellPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     procs_files: tuple[str, ...] = ()
     """``cgroup.procs`` files: a process joins by writing ``0`` into each, in this order."""
     namespace_pid: int = 0
-    """Process whose mount namespace is the attempt's (its own ``/tmp`` and ``/dev/shm``); 0: the attempt has no
-    namespace."""
+    """Process whose mount namespace is the attempt's (its own ``/tmp`` and ``/dev/shm``); 0: none."""
     marker: str = ""
     """Value of ``GQ_CELL`` in the environment of the attempt's processes, which identifies stray processes."""
 
